@@ -7,7 +7,7 @@
     clippy::disallowed_methods,
     clippy::print_stdout,
     clippy::expect_used,
-    reason = "a bench is a driver: it reads the clock, prints, and ends at the first surprise"
+    reason = "a bench is a driver: it reads the clock, prints, and panics at the first failure"
 )]
 
 #[path = "rig/record.rs"]
@@ -136,7 +136,7 @@ async fn main() -> std::io::Result<()> {
     for number in 0..STREAMS {
         open.push(pass(&guard, &users[number % USERS], &access).await);
     }
-    let about = "The time to authenticate and to authorize a request whose answers are remembered, 500 users, 5,000 streams open.";
+    let about = "Time to authenticate and authorize a request whose results are cached, with 500 users and 5,000 open streams.";
     let mut record = Record::new("auth", about, effort);
     let mut quantiles = [Vec::new(), Vec::new()];
     for _ in 0..effort.pick(3, 1) {

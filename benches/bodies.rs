@@ -8,7 +8,7 @@
     clippy::disallowed_methods,
     clippy::print_stdout,
     clippy::expect_used,
-    reason = "a bench is a driver: it reads the clock, prints, and ends at the first surprise"
+    reason = "a bench is a driver: it reads the clock, prints, and panics at the first failure"
 )]
 
 #[path = "rig/child.rs"]
@@ -135,7 +135,7 @@ fn measure(effort: Effort) -> io::Result<()> {
     Ok(())
 }
 
-#[expect(clippy::cast_precision_loss, reason = "megabytes are few")]
+#[expect(clippy::cast_precision_loss, reason = "a few megabytes")]
 fn print_row(name: &str, len: usize, figures: [Vec<f64>; 3], target: &str) {
     let [ours, bare, ratio] = figures.map(median);
     let len = len as f64 / 1e6;

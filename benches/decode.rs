@@ -7,7 +7,7 @@
     clippy::disallowed_methods,
     clippy::print_stdout,
     clippy::expect_used,
-    reason = "a bench is a driver: it reads the clock, prints, and ends at the first surprise"
+    reason = "a bench is a driver: it reads the clock, prints, and panics at the first failure"
 )]
 
 #[path = "rig/record.rs"]
@@ -77,7 +77,7 @@ fn main() -> std::io::Result<()> {
     record.write()
 }
 
-const ABOUT: &str = "Each stage of decoding, for one event or item of 4 KB, beside what other readers take for the same bytes: three times the shortest of twenty rounds.";
+const ABOUT: &str = "Time of each stage of decoding for one event or item of 4 KB, and of other readers for the same bytes: three times the minimum of twenty rounds.";
 const EACH: &str = "time of each, µs";
 /// How many times the minimum over the rounds is determined.
 const REPEATS: usize = 3;
@@ -113,7 +113,7 @@ impl Table<'_> {
     }
 
     /// The minimum of several rounds: disturbances only add time.
-    #[expect(clippy::cast_precision_loss, reason = "some hundred")]
+    #[expect(clippy::cast_precision_loss, reason = "a few hundred")]
     fn micros(self, name: &str, each: &mut dyn FnMut() -> usize) -> f64 {
         let mut round = |_| {
             let start = Instant::now();

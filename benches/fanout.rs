@@ -8,7 +8,7 @@
     clippy::disallowed_methods,
     clippy::print_stdout,
     clippy::expect_used,
-    reason = "a bench is a driver: it reads the clock, prints, and ends at the first surprise"
+    reason = "a bench is a driver: it reads the clock, prints, and panics at the first failure"
 )]
 
 #[path = "rig/bare.rs"]
@@ -92,14 +92,14 @@ fn measure(effort: Effort) -> io::Result<()> {
         }
     }
     println!(
-        "HTTP/2 has no ratio: the loop would have a socket for each watcher, not one for a hundred. The load test has a loop for it."
+        "HTTP/2 has no ratio: the loop would need one socket per watcher instead of one per hundred. The load test has a comparison for it."
     );
     bench.record.write()
 }
 
 /// Printed above the figures in docs/PERFORMANCE.md.
-const ABOUT: &str = "CPU per delivered event of the whole downstream path, one step at a time, beside a loop that only writes to sockets; each server is \
-a process of its own. User time, which the kernel's work for sockets is not in, stands beside it.";
+const ABOUT: &str = "CPU time per delivered event of the whole downstream path, one step at a time, compared with a loop that only writes to sockets; each \
+server is a process of its own. User time excludes the kernel's work for sockets.";
 const CPU: &str = "CPU per event, µs";
 const USER: &str = "user CPU per event, µs";
 /// Watchers of the runs that docs/PERFORMANCE.md quotes.

@@ -128,7 +128,7 @@ fn dispatched(by: By, views: usize, events: &[Arc<Event>]) -> f64 {
     assert_eq!(
         shown,
         (views + events.len()) as u64,
-        "each event was shown once"
+        "each event was shown exactly once"
     );
     nanos_each(took, events.len() as u64)
 }

@@ -31,7 +31,9 @@ const BURST: usize = 64;
 
 fn main() {
     let effort = Effort::of_arguments();
-    println!("delay from handing over one change to the call, {HANDLERS} handlers, µs");
+    println!(
+        "delay from the distribution of a change to the handler's call, {HANDLERS} handlers, µs"
+    );
     println!("{:<34}{:>10}{:>10}{:>10}", "", "p50", "p99", "max");
     let rounds = effort.pick(7, 1);
     let changes = effort.pick(300, 5);

@@ -7,7 +7,7 @@
     clippy::disallowed_methods,
     clippy::print_stdout,
     clippy::expect_used,
-    reason = "a bench is a driver: it reads the clock, prints, and ends at the first surprise"
+    reason = "a bench is a driver: it reads the clock, prints, and panics at the first failure"
 )]
 
 #[allow(dead_code, reason = "the benches use different parts of it")]
@@ -174,7 +174,7 @@ impl Load {
 
     fn gets(&self, store: &impl Store, count: usize, from: usize) {
         for key in self.keys.iter().cycle().skip(from).take(count) {
-            black_box(store.object(key).expect("it is there"));
+            black_box(store.object(key).expect("it was stored before"));
         }
     }
 
@@ -219,25 +219,25 @@ fn walk(store: &impl Store) -> usize {
 
 /// Nanoseconds of CPU per get, while one thread writes at intervals.
 fn beside_gets(store: &impl Store, load: &Load, count: usize, readers: usize) -> f64 {
-    let over = AtomicBool::new(false);
+    let stop = AtomicBool::new(false);
     let took: Duration = std::thread::scope(|scope| {
-        scope.spawn(|| write_until(store, load, &over));
+        scope.spawn(|| write_until(store, load, &stop));
         let readers: Vec<_> = (0..readers)
             .map(|at| scope.spawn(move || timed(|| load.gets(store, count, at * 1_009)).1))
             .collect();
         let took = readers.into_iter().filter_map(|thread| thread.join().ok());
         let took = took.sum();
         // Relaxed: the flag only ends the loop and publishes nothing.
-        over.store(true, Ordering::Relaxed);
+        stop.store(true, Ordering::Relaxed);
         took
     });
     nanos_each(took, (count * readers) as u64)
 }
 
-fn write_until(store: &impl Store, load: &Load, over: &AtomicBool) {
+fn write_until(store: &impl Store, load: &Load, stop: &AtomicBool) {
     for object in load.updated.iter().chain(&load.moved).cycle() {
         // Relaxed: see above.
-        if over.load(Ordering::Relaxed) {
+        if stop.load(Ordering::Relaxed) {
             return;
         }
         store.put(Arc::clone(object));
@@ -254,15 +254,15 @@ struct BesideLists {
 }
 
 fn beside_lists(store: &impl Store, load: &Load, effort: Effort, readers: usize) -> BesideLists {
-    let over = AtomicBool::new(false);
+    let stop = AtomicBool::new(false);
     let puts = effort.pick(8_000, 50);
     let (mut waits, put, walks) = std::thread::scope(|scope| {
         let readers: Vec<_> = (0..readers)
-            .map(|_| scope.spawn(|| timed(|| walk_until(store, &over))))
+            .map(|_| scope.spawn(|| timed(|| walk_until(store, &stop))))
             .collect();
         let (waits, put) = writes(store, load, puts);
         // Relaxed: the flag only ends the loop and publishes nothing.
-        over.store(true, Ordering::Relaxed);
+        stop.store(true, Ordering::Relaxed);
         let walks: Vec<_> = readers
             .into_iter()
             .filter_map(|thread| thread.join().ok())
@@ -313,13 +313,13 @@ fn run_delay() -> Duration {
 }
 
 /// Walks repeatedly, at least once; returns the number of walks.
-fn walk_until(store: &impl Store, over: &AtomicBool) -> u64 {
+fn walk_until(store: &impl Store, stop: &AtomicBool) -> u64 {
     let mut count = 0;
     loop {
         walk(store);
         count += 1;
         // Relaxed: see above.
-        if over.load(Ordering::Relaxed) {
+        if stop.load(Ordering::Relaxed) {
             return count;
         }
     }

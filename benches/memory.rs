@@ -7,7 +7,7 @@
     clippy::disallowed_methods,
     clippy::print_stdout,
     clippy::expect_used,
-    reason = "a bench is a driver: it reads the clock, prints, and ends at the first surprise"
+    reason = "a bench is a driver: it reads the clock, prints, and panics at the first failure"
 )]
 
 #[path = "rig/child.rs"]
@@ -78,7 +78,7 @@ fn measure(effort: Effort) -> io::Result<()> {
     let local = LocalSet::new();
     let watches = effort.pick(2_000, 100);
     let rounds = effort.pick(3, 1);
-    let about = "Memory of an idle watch after one event, beside hyper alone, and of a cached object beside its bytes on the wire.";
+    let about = "Memory of an idle watch after one event, compared with hyper alone, and of a cached object, compared with its bytes on the wire.";
     let mut record = Record::new("memory", about, effort);
     println!(
         "{:<44}{:>10}{:>12}{:>8}  target",

@@ -70,7 +70,7 @@ fn main() -> std::io::Result<()> {
 /// All figures; each of ours is listed as a result, together with its ratio to broadcast's.
 fn record(columns: &[Column], effort: Effort) -> Record {
     const EACH: &str = "CPU of each, ns";
-    let about = "The ring beside tokio's broadcast, a locked queue and plain words: CPU time of the threads that do the work.";
+    let about = "The ring compared with tokio's broadcast, a locked queue and plain atomics: CPU time of the threads that do the work.";
     let mut record = Record::new("ring", about, effort);
     for (index, (name, most)) in ROWS.into_iter().enumerate() {
         for column in columns {
@@ -140,14 +140,14 @@ fn append<C: Channel>(values: &[Arc<Payload>], count: usize, readers: usize) -> 
     let mut channel = C::new();
     // A cursor that never reads: some channels skip work when there is no reader.
     let idle = channel.cursor();
-    let over = AtomicBool::new(false);
+    let stop = AtomicBool::new(false);
     let took = std::thread::scope(|scope| {
         for _ in 0..readers {
             let mut cursor = channel.cursor();
-            let over = &over;
+            let stop = &stop;
             scope.spawn(move || {
                 // Relaxed: the flag only ends the loop and publishes nothing.
-                while !over.load(Ordering::Relaxed) {
+                while !stop.load(Ordering::Relaxed) {
                     if cursor.take(BATCH).count == 0 {
                         std::thread::yield_now();
                     }
@@ -161,7 +161,7 @@ fn append<C: Channel>(values: &[Arc<Payload>], count: usize, readers: usize) -> 
             }
         });
         // Relaxed: see above.
-        over.store(true, Ordering::Relaxed);
+        stop.store(true, Ordering::Relaxed);
         took
     });
     drop(black_box(idle));
@@ -178,7 +178,7 @@ fn read<C: Channel>(values: &[Arc<Payload>], count: usize, most: usize) -> f64 {
             channel.append(Arc::clone(value), now);
         }
         let (count, each) = timed(|| read_all(&mut cursor, most));
-        assert_eq!(count, contenders::CAPACITY as u64 / 2, "none lost");
+        assert_eq!(count, contenders::CAPACITY as u64 / 2, "no value was lost");
         total += count;
         took += each;
     }
@@ -242,7 +242,7 @@ fn deliver<C: Channel>(values: &[Arc<Payload>], batches: usize, pattern: ReadPat
     assert_eq!(
         count,
         (batches * BATCH * BURST * (CURSORS / threads) * threads) as u64,
-        "each cursor got everything"
+        "each cursor read every value"
     );
     nanos_each(took, count)
 }

@@ -8,7 +8,7 @@
     clippy::print_stdout,
     clippy::expect_used,
     clippy::panic,
-    reason = "a bench is a driver: it reads the clock, prints, and ends at the first surprise"
+    reason = "a bench is a driver: it reads the clock, prints, and panics at the first failure"
 )]
 
 #[allow(dead_code, reason = "the benches use different parts of it")]
@@ -136,7 +136,9 @@ fn memory(row: &str) -> io::Result<u128> {
 
 async fn connect(address: SocketAddr) -> Client {
     let source = ConnectSource::url(&format!("http://{address}")).expect("a URL");
-    Client::connect(source).await.expect("nothing is sent yet")
+    Client::connect(source)
+        .await
+        .expect("connecting sends no request")
 }
 
 /// The gateway's upstream connections alone: receives and drops everything.
@@ -151,7 +153,7 @@ async fn receive(case: Case, address: SocketAddr) {
         let mut body = answer.expect("upstream answers").into_body();
         let mut last = 0;
         while let Some(frame) = body.frame().await {
-            let frame = frame.expect("upstream goes on");
+            let frame = frame.expect("the stream stays open");
             let data = frame.into_data().unwrap_or_default();
             // The stream stays open after its final bookmark.
             if case.streamed && memchr::memmem::find(&data, b"initial-events-end").is_some() {
@@ -215,7 +217,7 @@ async fn fill(case: Case, address: SocketAddr) -> Arc<kube_fanout::cache::WatchC
     tokio::spawn(driver.run());
     ready.0.notified().await;
     let count = cache.snapshot().map_or(0, |all| all.objects.len());
-    assert_eq!(count, case.objects(), "all objects are there");
+    assert_eq!(count, case.objects(), "the cache has all objects");
     cache
 }
 
@@ -265,7 +267,7 @@ fn measure(effort: Effort) -> io::Result<()> {
         "{:34} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9}",
         "", "wall ms", "× bare", "cpu ms", "× bare", "peak MiB", "× final"
     );
-    let about = "How long it takes until a cache is ready, beside a bare client and a bare socket that receive the same bytes.";
+    let about = "Time until a cache is ready, compared with a bare client and a bare socket that receive the same bytes.";
     let mut record = Record::new("start", about, effort);
     for (streamed, protobuf) in [(true, false), (false, false), (true, true), (false, true)] {
         let case = Case {

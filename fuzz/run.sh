@@ -39,9 +39,9 @@ done
 
 # Address checks need a nightly compiler, and the code under test is safe Rust.
 export RUSTC_WRAPPER="$PWD/fuzz/rustc.sh"
-gathered=$PWD/target/fuzz
+output=$PWD/target/fuzz
 if [ -n "$optimized" ]; then
-    export CARGO_TARGET_DIR=$gathered
+    export CARGO_TARGET_DIR=$output
     profile=fuzz built=$CARGO_TARGET_DIR/fuzz
 else
     export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
@@ -55,7 +55,7 @@ cargo build --manifest-path fuzz/Cargo.toml --profile "$profile" "${bins[@]}" ||
 
 code=0
 for target in "${targets[@]}"; do
-    home=$gathered/$target
+    home=$output/$target
     mkdir -p "$home/corpus" "$home/findings"
     # libFuzzer writes new inputs to the first folder and only reads the seeds.
     if "$built/$target" "$home/corpus" "fuzz/seeds/$target" \

@@ -1,10 +1,10 @@
-//! Metrics, health and build facts on a port of their own, plain HTTP/1.1. Never serves the cluster's objects.
+//! The admin port: metrics, health and version over plain HTTP/1.1. It never serves the cluster's objects.
 //!
-//! | path | answer |
+//! | path | response |
 //! |---|---|
-//! | `/metrics` | the registry, text format |
-//! | `/livez`, `/healthz` | 200 while this answers at all |
-//! | `/readyz` | 200 once all checks pass and no drain has begun, else 503; `?verbose` lists them |
+//! | `/metrics` | all metrics, in the Prometheus text format |
+//! | `/livez`, `/healthz` | 200 as long as the process can respond |
+//! | `/readyz` | 200 once all checks pass and no drain has begun, otherwise 503; `?verbose` lists the checks |
 //! | `/version` | name and version as JSON |
 
 mod answer;
@@ -30,38 +30,38 @@ use crate::shutdown::Drain;
 #[cfg(test)]
 mod tests;
 
-/// What readiness is made of; the composition root knows.
+/// The source of readiness checks; the composition root implements it.
 pub trait Readiness: Send + Sync {
-    /// All checks, in the order in which they are shown.
+    /// All checks, in the order in which `/readyz?verbose` lists them.
     fn checks(&self) -> Vec<ReadinessCheck>;
 }
 
 /// One line of `/readyz?verbose`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadinessCheck {
-    /// What is checked: `upstream`, or a resource as `pods.v1`.
+    /// Name of the check: `upstream`, or a resource such as `pods.v1`.
     pub name: String,
-    /// How it is.
+    /// Result of the check.
     pub outcome: CheckOutcome,
 }
 
-/// How a check went.
+/// The result of a readiness check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckOutcome {
-    /// Well enough to serve; with a few words where there is something to say.
+    /// The check passed. The text is a note for operators, and may be empty.
     Passed(String),
-    /// The replica is not ready, for this reason.
+    /// The check failed, for this reason, so the replica is not ready.
     Failed(String),
 }
 
-/// What the admin port shows.
+/// The sources of the admin port's responses.
 #[derive(Clone)]
 pub struct AdminState {
-    /// For `/metrics`.
+    /// The metrics of `/metrics`.
     pub metrics: Arc<Metrics>,
-    /// For `/readyz`.
+    /// The checks of `/readyz`.
     pub readiness: Arc<dyn Readiness>,
-    /// For `/readyz`, which fails once it has begun so that no new clients are sent here.
+    /// `/readyz` fails once this drain has begun, so that load balancers send no new clients.
     pub drain: Drain,
 }
 
@@ -74,50 +74,50 @@ pub struct ListenError {
     source: io::Error,
 }
 
-/// A scraper or two, probes, and a person: more at once is a mistake or worse. Each address has a share of them (decision 25), so
-/// that nobody keeps the probes out; what has no place is closed.
+/// Enough for scrapers, probes and people. Each address has a share of the connections (decision 25), so that no address can lock the
+/// probes out; a connection without a permit is closed.
 const CONNECTIONS_MAX: usize = 32;
-/// A probe that sends its head in pieces longer than this holds a place that others need.
+/// A client that has not sent its request's head after this time would keep a permit that others need.
 const HEAD_WAIT_MAX: Duration = Duration::from_secs(10);
-/// A client that does not read its answer holds a place too; a scraper that is cut connects again.
+/// Bounds connections whose clients do not read; a scraper whose connection is closed connects again.
 const CONNECTION_AGE_MAX: Duration = Duration::from_secs(300);
-/// Accepting fails when descriptors run out: leave others time to give some back.
+/// Pause after a failed accept: it fails when file descriptors run out, and other connections need time to close.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
-/// The same failure is told once in this time.
+/// A failure that lasts is logged once per period.
 const ACCEPT_WARN_PERIOD: Duration = Duration::from_secs(10);
 
 /// Opens the port.
 ///
 /// # Errors
-/// If the address is in use or not ours.
+/// If the address is in use or does not belong to this machine.
 pub async fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
     TcpListener::bind(address)
         .await
         .map_err(|source| ListenError { address, source })
 }
 
-/// Serves until dropped: probes and scrapes are to be answered to the very end of a drain. Owns its connections, which
-/// end with it; the port stays open.
-pub async fn serve(listener: &TcpListener, shown: AdminState) -> Infallible {
-    let places = Permits::new(CONNECTIONS_MAX);
+/// Serves until it is dropped, because probes and scrapes must be answered until the end of a drain. Dropping it closes its
+/// connections; the port stays open.
+pub async fn serve(listener: &TcpListener, state: AdminState) -> Infallible {
+    let permits = Permits::new(CONNECTIONS_MAX);
     let mut connections = JoinSet::new();
     let mut warned_at: Option<Instant> = None;
     loop {
         while connections.try_join_next().is_some() {}
-        // Safe to cancel: a connection not yet accepted stays in the kernel's queue.
+        // Cancel-safe: a connection that is not accepted stays in the kernel's queue.
         match listener.accept().await {
             Ok((stream, address)) => {
-                if let Some(place) = places.try_acquire(address.ip().into()) {
-                    let connection = connection(stream, shown.clone());
+                if let Some(permit) = permits.try_acquire(address.ip().into()) {
+                    let connection = connection(stream, state.clone());
                     connections.spawn(async move {
                         connection.await;
-                        drop(place);
+                        drop(permit);
                     });
                 }
             }
             Err(error) => {
                 if warned_at.is_none_or(|at| at.elapsed() >= ACCEPT_WARN_PERIOD) {
-                    tracing::warn!(%error, "cannot accept on the admin port");
+                    tracing::warn!(%error, "cannot accept a connection on the admin port");
                     warned_at = Some(Instant::now());
                 }
                 tokio::time::sleep(ACCEPT_BACKOFF).await;
@@ -126,17 +126,17 @@ pub async fn serve(listener: &TcpListener, shown: AdminState) -> Infallible {
     }
 }
 
-fn connection(stream: TcpStream, shown: AdminState) -> impl Future<Output = ()> + Send {
+fn connection(stream: TcpStream, state: AdminState) -> impl Future<Output = ()> + Send {
     let service = service_fn(move |request| {
-        let shown = shown.clone();
-        async move { Ok::<_, Infallible>(answer::answer(&request, shown).await) }
+        let state = state.clone();
+        async move { Ok::<_, Infallible>(answer::answer(&request, state).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WAIT_MAX)
         .serve_connection(TokioIo::new(stream), service);
     async move {
-        // Whatever went wrong is between this client and its socket.
+        // An error concerns only this client, so it is logged for debugging only.
         if let Ok(Err(error)) = tokio::time::timeout(CONNECTION_AGE_MAX, connection).await {
             tracing::debug!(%error, "admin connection ended");
         }

@@ -17,19 +17,19 @@ mod memory;
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
-use crate::cache::{Mutex, MutexGuard};
 use crate::config::{AdmissionLimits, OpenFiles};
 use crate::fairness::fair_queue::QueueDecision;
 use crate::fairness::{Peer, Permit, Permits, Shortage};
 use crate::metrics::{AdmissionMetrics, LimitLabel, PermitKind};
 use crate::protocol::status::Status;
+use crate::sync::{Mutex, MutexGuard};
 use lists::{Lists, Stall};
 use memory::Memory;
 pub use memory::resident;
@@ -207,7 +207,7 @@ impl Admission {
 impl AdmissionState {
     fn lists(&self) -> MutexGuard<'_, WaitingLists> {
         // A panic leaves the state consistent: the methods of `Lists` do not panic halfway.
-        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lists.lock()
     }
 
     /// Creates the permit of a list that the queue has admitted.

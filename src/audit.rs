@@ -21,10 +21,11 @@ mod writer;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tracing::warn;
 
@@ -125,7 +126,7 @@ impl Audit {
         &self.0.policy_path
     }
 
-    /// Reads the policy again.
+    /// Reloads the policy.
     ///
     /// # Errors
     /// If the file cannot be used; the previous policy stays in force.
@@ -152,12 +153,7 @@ impl Audit {
     /// Stops recording, and waits at most `timeout` until all queued events are written.
     pub async fn finish(&self, timeout: Duration) {
         self.0.queue.close();
-        let written = self
-            .0
-            .written
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let written = self.0.written.lock().take();
         if let Some(written) = written
             && tokio::time::timeout(timeout, written).await.is_err()
         {

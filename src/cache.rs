@@ -15,7 +15,7 @@ mod sync;
 mod writer;
 
 use std::fmt;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 pub use event::Event;
@@ -28,9 +28,10 @@ pub use snapshot::{Epoch, Gap, RewindError, Snapshot, floor};
 pub use writer::{ApplyOutcome, CacheWriter, Change, VersionWentBack};
 
 use crate::resource::{ResourceKind, ResourceVersion};
+use crate::sync::{Mutex, MutexGuard};
 use rewind::PastStates;
+pub(crate) use sync::Flag;
 use sync::Published;
-pub(crate) use sync::{Flag, Mutex, MutexGuard};
 
 /// The part of a batch that an observer processed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -210,7 +211,7 @@ impl WatchCache {
     }
 
     fn proven(&self) -> MutexGuard<'_, ProvenVersion> {
-        self.proven.lock().unwrap_or_else(PoisonError::into_inner)
+        self.proven.lock()
     }
 }
 

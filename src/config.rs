@@ -193,7 +193,7 @@ pub struct AdmissionLimits {
     pub list_wait_max: Duration,
     /// How long a list keeps its permit while its client reads nothing and other lists wait for a permit.
     pub list_stall_max: Duration,
-    /// Resident bytes of the process above which new watches and lists are refused; 0 for no bound.
+    /// Resident bytes of the process above which new watches are refused, and lists while another list runs; 0 for no bound.
     pub memory_max: usize,
 }
 

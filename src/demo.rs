@@ -1,7 +1,10 @@
-//! Embedded API server, gateway and watchers in one process, with live figures and a verdict at the end.
+//! The demo: embedded API server, gateway and watchers in one process, with live figures and a verdict at the end.
 //!
-//! Everything goes over loopback sockets as it would between machines. What is written is told by the store itself;
-//! each watcher's events are folded into one number and compared with it.
+//! All parts talk over loopback sockets, as they would between machines. The API server's store reports every write; the events of each
+//! watcher are hashed into one number, which is compared with the hash of the writes.
+//!
+//! Start with [`run`]. `watcher` and `stream` read one watch each, `expected_events` records the writes, `quiet` detects the end, and
+//! `figures` and `screen` show the result.
 
 mod expected_events;
 mod figures;
@@ -14,7 +17,7 @@ mod watcher;
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -35,6 +38,7 @@ use crate::shutdown::Drain;
 use expected_events::ExpectedEvents;
 use figures::{CounterSample, DemoVerdict, IntervalFigures, closing};
 use latency::Latencies;
+use parking_lot::Mutex;
 use process::ProcessUsage;
 use quiet::{QuietEnd, QuietSample};
 use screen::Screen;
@@ -42,91 +46,91 @@ pub use screen::ScreenKind;
 use stream::Finders;
 use watcher::{Swarm, Watcher};
 
-/// Files besides the watchers' sockets: listeners, the gateway's connections upstream, standard streams, epoll.
-const OPEN_FILES_BESIDES: usize = 64;
-/// Connections made at once.
+/// Open files in addition to the watchers' sockets: listeners, the gateway's connections to upstream, standard streams, epoll.
+const OTHER_OPEN_FILES: usize = 64;
+/// Connections that are established at the same time.
 const CONNECTING_MAX: usize = 64;
-/// So long everybody may take to connect, and to get the last events while there are always more.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How often it is looked whether they have.
-const LOOK_PERIOD: Duration = Duration::from_millis(20);
+/// Time limit for all watchers to connect, and for all watchers to get the last events.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// How often the watchers' progress is checked.
+const POLL_PERIOD: Duration = Duration::from_millis(20);
 /// How often figures are shown.
 const SHOW_PERIOD: Duration = Duration::from_secs(1);
-/// The gateway's own end; its clients are gone by then.
+/// Time limit of the gateway's drain. The watchers are already disconnected.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How a demo ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DemoOutcome {
-    /// Every watcher got everything once and in order.
+    /// Every watcher got every event once and in order.
     Verified,
-    /// Something was lost, doubled or out of order; the closing table tells what.
+    /// Events were lost, duplicated or out of order; the closing table shows how many.
     Faulty,
 }
 
-/// The demo cannot begin, or was broken off. Each is one line for the terminal.
+/// The demo cannot start, or cannot continue. Each message is one line.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
-    /// The system lets too few files be open.
+    /// The limit of open files is too low.
     #[error(
-        "{watchers} watchers need {needed} open files, the limit is {limit}: raise it (ulimit -n {needed}) or ask for fewer --watchers"
+        "{watchers} watchers need {needed} open files, the limit is {limit}: raise the limit (ulimit -n {needed}) or lower --watchers"
     )]
     OpenFiles {
-        /// Watchers asked for.
+        /// Number of watchers.
         watchers: usize,
-        /// Files that they need, on both ends.
+        /// Open files that they need, on both ends of their connections.
         needed: usize,
-        /// Files that may be open.
+        /// The limit of open files.
         limit: usize,
     },
-    /// Nothing to watch.
+    /// There are no objects to watch.
     #[error("--objects: name at least one resource with at least one object")]
     Nothing,
-    /// The API server cannot be made as asked for.
+    /// The options of the API server are invalid.
     #[error(transparent)]
     Options(#[from] OptionsError),
-    /// No port on loopback.
-    #[error("no port on loopback")]
+    /// No port on loopback could be opened.
+    #[error("cannot open a port on loopback")]
     Listen(#[source] io::Error),
-    /// The API server.
+    /// The API server cannot start.
     #[error("embedded API server")]
     Apiserver(#[from] apiserver::StartError),
-    /// The gateway.
+    /// The gateway cannot start.
     #[error("gateway")]
     Gateway(#[from] gateway::GatewayError),
     /// A resource cannot be listed.
-    #[error("{0} cannot be listed")]
+    #[error("cannot list {0}")]
     List(String),
-    /// Watchers that got no answer.
-    #[error("{0} watchers are not connected after {PATIENCE:?}")]
+    /// Some watchers did not connect in time.
+    #[error("{0} watchers did not connect within {TIMEOUT:?}")]
     Connect(usize),
-    /// The figures cannot be shown.
-    #[error("the figures cannot be written")]
+    /// The figures cannot be written.
+    #[error("cannot write the figures")]
     Screen(#[from] io::Error),
 }
 
-/// One resource that is watched.
+/// A resource that the watchers watch.
 #[derive(Clone, Debug)]
 struct WatchedResource {
     kind_index: usize,
     path: String,
 }
 
-/// All parts, running.
+/// The running parts of the demo.
 struct DemoParts {
     apiserver: Apiserver,
     gateway: SocketAddr,
     gateway_drain: Drain,
-    ledger: ExpectedEvents,
+    expected: ExpectedEvents,
     watched: Vec<WatchedResource>,
     swarm: Arc<Swarm>,
     watchers: Vec<Arc<Watcher>>,
     watcher_tasks: JoinSet<()>,
     gateway_task: JoinSet<()>,
-    began_at: Instant,
+    started_at: Instant,
 }
 
-/// Runs until the drain begins or the duration is over, then checks what the watchers got.
+/// Runs until the drain begins or the duration is over, then checks what the watchers received.
 ///
 /// # Errors
 /// See [`DemoError`].
@@ -134,45 +138,45 @@ pub async fn run<W: Write>(
     settings: DemoSettings,
     drain: Drain,
     out: W,
-    surface: ScreenKind,
+    kind: ScreenKind,
 ) -> Result<DemoOutcome, DemoError> {
-    let mut screen = Screen::new(out, surface);
+    let mut screen = Screen::new(out, kind);
     let churn = settings.apiserver.churn;
-    let mut stage = DemoParts::set(&settings).await?;
-    stage.connect(settings.watchers).await?;
-    let (watchers, millis) = (settings.watchers, stage.began_at.elapsed().as_millis());
+    let mut parts = DemoParts::start(&settings).await?;
+    parts.connect(settings.watchers).await?;
+    let (watchers, millis) = (settings.watchers, parts.started_at.elapsed().as_millis());
     screen.say(&format!("{watchers} watchers connected in {millis} ms"))?;
-    stage.began_at = Instant::now();
-    let begun = stage.counted();
-    stage.apiserver.set_churn(churn);
-    let over = async {
+    parts.started_at = Instant::now();
+    let start = parts.sample();
+    parts.apiserver.set_churn(churn);
+    let time_limit = async {
         match settings.duration {
             Some(duration) => tokio::time::sleep(duration).await,
             None => std::future::pending().await,
         }
     };
-    let shown = stage.show(&mut screen);
-    // None of them loses anything when it is cancelled: figures are taken anew each time.
+    let show = parts.show(&mut screen);
+    // All three are cancel-safe: cancelling `show` loses at most one update of the figures.
     tokio::select! {
-        shown = shown => shown?,
-        () = over => {}
+        shown = show => shown?,
+        () = time_limit => {}
         () = drain.begun() => {}
     }
-    stage.apiserver.set_churn(0);
-    let elapsed = stage.began_at.elapsed();
-    let settled = stage.settle().await;
-    let all = CounterSample {
+    parts.apiserver.set_churn(0);
+    let elapsed = parts.started_at.elapsed();
+    let settled = parts.settle().await;
+    let end = CounterSample {
         elapsed,
-        ..stage.counted()
+        ..parts.sample()
     };
     let verdict = DemoVerdict {
         settled,
-        ..stage.verdict().await?
+        ..parts.verdict().await?
     };
-    for line in closing(&begun, &all, &verdict) {
+    for line in closing(&start, &end, &verdict) {
         screen.say(&line)?;
     }
-    stage.strike().await;
+    parts.stop().await;
     Ok(if verdict.is_sound() {
         DemoOutcome::Verified
     } else {
@@ -181,8 +185,8 @@ pub async fn run<W: Write>(
 }
 
 impl DemoParts {
-    /// Starts API server and gateway; nothing is written yet, and nobody watches.
-    async fn set(settings: &DemoSettings) -> Result<Self, DemoError> {
+    /// Starts the API server, without churn, and the gateway.
+    async fn start(settings: &DemoSettings) -> Result<Self, DemoError> {
         check_open_files(settings.watchers)?;
         let mut options = Options::try_from(&settings.apiserver)?;
         options.churn_per_second = 0;
@@ -200,9 +204,9 @@ impl DemoParts {
         if watched.is_empty() {
             return Err(DemoError::Nothing);
         }
-        let ledger = ExpectedEvents::new(apiserver.catalogue().kinds().len());
-        let begin = apiserver.store().add_publisher(Box::new(ledger.clone()));
-        ledger.begin_after(begin);
+        let expected = ExpectedEvents::new(apiserver.catalogue().kinds().len());
+        let version = apiserver.store().add_publisher(Box::new(expected.clone()));
+        expected.begin_after(version);
 
         let upstream = http::Uri::builder()
             .scheme("http")
@@ -219,7 +223,7 @@ impl DemoParts {
             apiserver,
             gateway: address,
             gateway_drain,
-            ledger,
+            expected,
             watched,
             swarm: Arc::new(Swarm {
                 gateway: address,
@@ -230,146 +234,149 @@ impl DemoParts {
             watchers: Vec::new(),
             watcher_tasks: JoinSet::new(),
             gateway_task,
-            began_at: Instant::now(),
+            started_at: Instant::now(),
         })
     }
 
-    /// Fills the gateway's caches by a list each, then connects the watchers.
+    /// Lists each resource once, so that the gateway's caches are filled, then connects the watchers.
     async fn connect(&mut self, count: usize) -> Result<(), DemoError> {
         for watched in &self.watched {
             self.list(self.gateway, &watched.path).await?;
         }
         for number in 0..count {
             let watched = &self.watched[number % self.watched.len()];
-            let from: ResourceVersion = self.ledger.course(watched.kind_index).last;
+            let from: ResourceVersion = self.expected.digest(watched.kind_index).last;
             let watcher = Watcher::new(number, watched.kind_index, watched.path.clone(), from);
             let watcher = Arc::new(watcher);
             self.watchers.push(Arc::clone(&watcher));
             self.watcher_tasks
                 .spawn(watcher.run(Arc::clone(&self.swarm)));
         }
-        let waiting = || {
-            let waits = |watcher: &&Arc<Watcher>| !watcher.got().connected;
-            self.watchers.iter().filter(waits).count()
+        let unconnected = || {
+            let is_unconnected = |watcher: &&Arc<Watcher>| !watcher.progress().connected;
+            self.watchers.iter().filter(is_unconnected).count()
         };
-        if until(|| waiting() == 0).await {
+        if wait_until(|| unconnected() == 0).await {
             Ok(())
         } else {
-            Err(DemoError::Connect(waiting()))
+            Err(DemoError::Connect(unconnected()))
         }
     }
 
-    /// Shows figures for ever.
+    /// Shows figures once per period. Never returns, unless writing fails.
     async fn show<W: Write>(&self, screen: &mut Screen<W>) -> io::Result<()> {
-        let mut earlier = self.counted();
-        let mut tick = tokio::time::interval_at(self.began_at + SHOW_PERIOD, SHOW_PERIOD);
+        let mut earlier = self.sample();
+        let mut tick = tokio::time::interval_at(self.started_at + SHOW_PERIOD, SHOW_PERIOD);
         loop {
             tick.tick().await;
-            let now = self.counted();
+            let now = self.sample();
             screen.show(&IntervalFigures::between(&earlier, &now))?;
             earlier = now;
         }
     }
 
-    fn counted(&self) -> CounterSample {
+    /// Reads all counters.
+    fn sample(&self) -> CounterSample {
         let mut latencies = Latencies::default();
         for shard in &self.swarm.latencies {
-            latencies.merge(&shard.lock().unwrap_or_else(PoisonError::into_inner));
+            latencies.merge(&shard.lock());
         }
         let delivered = self.watchers.iter().fold((0, 0), |(events, bytes), one| {
-            let course = one.got().course;
-            (events + course.events, bytes + course.bytes)
+            let digest = one.progress().digest;
+            (events + digest.events, bytes + digest.bytes)
         });
         CounterSample {
-            elapsed: self.began_at.elapsed(),
+            elapsed: self.started_at.elapsed(),
             upstream_watches: self.apiserver.watch_count(),
             watchers: self.watchers.len(),
-            written: self.ledger.totals(),
+            written: self.expected.totals(),
             delivered,
             latencies,
             usage: ProcessUsage::now(),
         }
     }
 
-    /// Waits until nothing is written any more and everybody has everything, or until nothing more comes. How long after the last write
-    /// that was; whoever lacks something then is told by the verdict.
+    /// Waits until writes have stopped and every watcher has every event, or until no events arrive any more. Returns the time from the
+    /// last write to the last event. The verdict reports watchers that still lack events.
     async fn settle(&self) -> Duration {
-        let begun_at = Instant::now();
-        let mut end = QuietEnd::begin(self.look(begun_at));
+        let started_at = Instant::now();
+        let mut end = QuietEnd::begin(self.quiet_sample(started_at));
         loop {
-            tokio::time::sleep(LOOK_PERIOD).await;
-            let over = end.look(self.look(begun_at));
-            if let Some(took) = over {
-                return took;
+            tokio::time::sleep(POLL_PERIOD).await;
+            if let Some(settled) = end.add(self.quiet_sample(started_at)) {
+                return settled;
             }
-            if begun_at.elapsed() > PATIENCE {
-                return PATIENCE;
+            if started_at.elapsed() > TIMEOUT {
+                return TIMEOUT;
             }
         }
     }
 
-    fn look(&self, begun_at: Instant) -> QuietSample {
-        let mut look = QuietSample {
-            at: begun_at.elapsed(),
-            written: self.ledger.totals().0,
+    fn quiet_sample(&self, started_at: Instant) -> QuietSample {
+        let mut sample = QuietSample {
+            at: started_at.elapsed(),
+            written: self.expected.totals().0,
             delivered_bytes: 0,
             behind: 0,
         };
         for watcher in &self.watchers {
-            let (got, written) = (watcher.got(), self.ledger.course(watcher.kind_index));
-            look.delivered_bytes += got.course.bytes;
-            look.behind += usize::from(!got.lost_place && got.course.last < written.last);
+            let (progress, written) =
+                (watcher.progress(), self.expected.digest(watcher.kind_index));
+            sample.delivered_bytes += progress.digest.bytes;
+            let is_behind = !progress.must_relist && progress.digest.last < written.last;
+            sample.behind += usize::from(is_behind);
         }
-        look
+        sample
     }
 
     async fn verdict(&self) -> Result<DemoVerdict, DemoError> {
         let mut verdict = DemoVerdict::default();
         for watcher in &self.watchers {
-            let (got, written) = (watcher.got(), self.ledger.course(watcher.kind_index));
-            let missing = written.events.saturating_sub(got.course.events);
+            let (progress, written) =
+                (watcher.progress(), self.expected.digest(watcher.kind_index));
+            let missing = written.events.saturating_sub(progress.digest.events);
             verdict.lost += missing;
-            if !got.lost_place && got.course.last < written.last {
+            if !progress.must_relist && progress.digest.last < written.last {
                 verdict.behind += 1;
                 verdict.behind_events = verdict.behind_events.max(missing);
             }
-            verdict.doubled += got.doubled;
-            verdict.out_of_order += got.out_of_order;
-            verdict.differing += u64::from(got.course != written);
-            verdict.lost_place += u64::from(got.lost_place);
-            verdict.resumed += got.resumed;
+            verdict.doubled += progress.doubled;
+            verdict.out_of_order += progress.out_of_order;
+            verdict.differing += u64::from(progress.digest != written);
+            verdict.must_relist += u64::from(progress.must_relist);
+            verdict.resumed += progress.resumed;
         }
         for watched in &self.watched {
-            let ours = self.list(self.gateway, &watched.path).await?;
-            let theirs = self.list(self.apiserver.address(), &watched.path).await?;
-            verdict.differing_lists += u64::from(ours != theirs);
+            let from_gateway = self.list(self.gateway, &watched.path).await?;
+            let from_apiserver = self.list(self.apiserver.address(), &watched.path).await?;
+            verdict.differing_lists += u64::from(from_gateway != from_apiserver);
         }
         Ok(verdict)
     }
 
-    /// The body of a list of everything.
+    /// The response body of a list without selectors.
     async fn list(&self, server: SocketAddr, path: &str) -> Result<Bytes, DemoError> {
         let failed = || DemoError::List(path.to_owned());
         let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
         let uri = format!("http://{server}{path}");
-        let answer = client.get(uri.parse().map_err(|_| failed())?);
-        let answer = answer.await.map_err(|_| failed())?;
-        if answer.status() != http::StatusCode::OK {
+        let response = client.get(uri.parse().map_err(|_| failed())?);
+        let response = response.await.map_err(|_| failed())?;
+        if response.status() != http::StatusCode::OK {
             return Err(failed());
         }
-        let body = answer.into_body().collect().await.map_err(|_| failed())?;
+        let body = response.into_body().collect().await.map_err(|_| failed())?;
         Ok(body.to_bytes())
     }
 
-    /// Ends everything, the watchers first.
-    async fn strike(mut self) {
+    /// Stops all parts, the watchers first.
+    async fn stop(mut self) {
         self.watcher_tasks.shutdown().await;
         self.gateway_drain.begin();
         while self.gateway_task.join_next().await.is_some() {}
     }
 }
 
-/// The resources that there are objects of, each once.
+/// The resources to watch, without duplicates.
 fn watched(apiserver: &Apiserver, resources: &[String]) -> Vec<WatchedResource> {
     let catalogue = apiserver.catalogue();
     let mut kinds: Vec<usize> = resources
@@ -386,7 +393,7 @@ fn watched(apiserver: &Apiserver, resources: &[String]) -> Vec<WatchedResource> 
 }
 
 fn check_open_files(watchers: usize) -> Result<(), DemoError> {
-    let needed = 2 * watchers + OPEN_FILES_BESIDES;
+    let needed = 2 * watchers + OTHER_OPEN_FILES;
     let limit = getrlimit(Resource::Nofile).current;
     match limit.and_then(|limit| usize::try_from(limit).ok()) {
         Some(limit) if limit < needed => Err(DemoError::OpenFiles {
@@ -398,14 +405,14 @@ fn check_open_files(watchers: usize) -> Result<(), DemoError> {
     }
 }
 
-/// Waits until something holds, for as long as the demo has patience; whether it does.
-async fn until(holds: impl Fn() -> bool) -> bool {
-    let give_up_at = Instant::now() + PATIENCE;
-    while !holds() {
-        if Instant::now() > give_up_at {
+/// Waits until the condition holds, at most [`TIMEOUT`]. Returns whether it holds.
+async fn wait_until(condition: impl Fn() -> bool) -> bool {
+    let deadline = Instant::now() + TIMEOUT;
+    while !condition() {
+        if Instant::now() > deadline {
             return false;
         }
-        tokio::time::sleep(LOOK_PERIOD).await;
+        tokio::time::sleep(POLL_PERIOD).await;
     }
     true
 }

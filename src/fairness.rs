@@ -12,9 +12,10 @@ pub mod fair_queue;
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use hashbrown::HashMap;
+use parking_lot::{Mutex, MutexGuard};
 
 /// How many permits a client may hold for each free one. Of four permits or fewer, a single client may hold all.
 const SHARE_FACTOR: usize = 4;
@@ -342,7 +343,7 @@ impl Permits {
 
     fn share(&self) -> MutexGuard<'_, Share> {
         // A panic leaves the share consistent: its methods do not panic halfway.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The gateway stands between kube-apiserver and its clients. It keeps one upstream watch per resource, holds the objects and their
 //! recent history in memory, and serves LIST and WATCH to thousands of unmodified clients. Every other request is forwarded. The
-//! [`informer`] is the client half of list-watch: what `tools/cache` of client-go is to Go.
+//! library, [`informer`], is the client half of list-watch; it corresponds to `tools/cache` of client-go.
 //!
 //! ```text
 //!                 one watch per resource         shared frames, one cursor per client
@@ -20,8 +20,8 @@
 //! $ kubectl --server http://127.0.0.1:8443 get pods -A -w
 //! ```
 //!
-//! `--auth none` lets every client that can connect act as the gateway, and is refused on addresses other than loopback. These
-//! pages of the repository describe a real deployment:
+//! `--auth none` lets every client that can connect act as the gateway, and is refused by default on addresses other than
+//! loopback. These pages of the repository describe a real deployment:
 //!
 //! | page | answers |
 //! |---|---|
@@ -171,6 +171,8 @@ pub mod quiet;
 pub mod reload;
 #[cfg(feature = "gateway")]
 pub mod shutdown;
+#[cfg(feature = "gateway")]
+mod sync;
 #[cfg(feature = "gateway")]
 mod tables;
 #[cfg(feature = "gateway")]

@@ -1,8 +1,10 @@
-//! Metric handles and their registry. A part gets a struct of handles already resolved; nobody looks labels up later.
+//! The metrics of the process. Each part of the gateway gets a struct of handles with resolved labels, so that counting looks up
+//! nothing.
 //!
-//! The composition root makes one [`Metrics`], asks it for the handles of each resource once, and gives them away.
-//! Label values come from closed sets: resources, verbs, codes and the enums of this module; never names of objects,
-//! users or addresses. Names echo the API server's where the meaning is equal; `docs/METRICS.md` lists them all.
+//! The composition root creates one [`Metrics`] and passes its handles to the other parts, once for each resource. Start there, then read
+//! `families` and `sharded`; every other file defines the metrics of one part. Label values come from closed sets (`labels`): resources,
+//! verbs, codes and enums, but never names of objects, users or addresses. A metric has the API server's name where it means the same.
+//! `docs/METRICS.md` lists all metrics; a test compares names, types and labels.
 
 mod admission;
 mod audit;
@@ -18,9 +20,9 @@ mod sharded;
 mod upstream;
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::MetricFamily;
 use prometheus::{IntGauge, Opts, Registry, TextEncoder};
@@ -54,19 +56,19 @@ mod tests;
 /// Media type of [`Metrics::page`].
 pub const PAGE_CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
 
-/// Series of a resource go after so long without use, counters with them: resources come and go as long as the process runs. Every
-/// scrape has seen the last value by then.
+/// All series of a resource, counters included, are removed when the resource was not used for this long, because custom resources
+/// are created and deleted as long as the process runs. By then every scraper has read the last values.
 const UNUSED_AGE_MAX: Duration = Duration::from_secs(600);
 
-/// Every metric of ours begins with this and an underscore.
+/// The prefix of the gateway's metrics; an underscore follows it.
 const PREFIX: &str = "kube_fanout";
 
-/// The metrics cannot be registered or written: a mistake of ours, found by the first test that makes them.
+/// Metrics cannot be registered or written. This is a programming error, which any test that creates metrics finds.
 #[derive(Debug, thiserror::Error)]
 #[error("metrics are inconsistent")]
 pub struct MetricsError(#[from] prometheus::Error);
 
-/// What names a cached resource in labels.
+/// The labels that identify a cached resource in one encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ResourceLabels<'a> {
     /// API group; empty for the core group.
@@ -75,7 +77,7 @@ pub struct ResourceLabels<'a> {
     pub version: &'a str,
     /// Plural name.
     pub resource: &'a str,
-    /// How its cache holds objects: `json` or `protobuf`.
+    /// The encoding in which the cache holds objects: `json` or `protobuf`.
     pub encoding: &'a str,
 }
 
@@ -111,8 +113,8 @@ impl<'a> ResourceLabels<'a> {
 /// All metrics of a process.
 #[derive(Debug)]
 pub struct Metrics {
-    ours: Registry,
-    /// `process_*`: known by these names, so without our prefix.
+    gateway: Registry,
+    /// The standard metrics `process_*`, which have no prefix.
     process: Registry,
     upstream: upstream::UpstreamFamilies,
     cache: cache::CacheFamilies,
@@ -125,17 +127,18 @@ pub struct Metrics {
     files: FileMetrics,
     audit: AuditMetrics,
     task_ends: ByLabel<TaskKind>,
-    /// Resources that have series.
+    /// The resources that have series, by label values.
     resources: Mutex<HashMap<[Box<str>; 4], SeriesUsage>>,
 }
 
-/// Whether a resource's series are used.
+/// The use of a resource's series.
 #[derive(Debug, Default)]
 struct SeriesUsage {
+    /// `None` while the series are used.
     unused_since: Option<Instant>,
-    /// Clients' open watches, once they were asked for.
+    /// The gauge of clients' open watches, once it exists.
     watches: Option<IntGauge>,
-    /// Open watches of tables upstream, once they were asked for.
+    /// The gauge of open upstream watches of Tables, once it exists.
     tables: Option<IntGauge>,
 }
 
@@ -147,44 +150,42 @@ impl SeriesUsage {
 }
 
 impl Metrics {
-    /// Registers everything.
+    /// Registers all metrics.
     ///
     /// # Errors
-    /// If two metrics have the same name, or one has an invalid one.
+    /// If two metrics have the same name, or a name is invalid.
     pub fn new() -> Result<Self, MetricsError> {
-        let ours = Registry::new_custom(Some(PREFIX.to_owned()), None)?;
+        let gateway = Registry::new_custom(Some(PREFIX.to_owned()), None)?;
         let process = Registry::new();
         process.register(Box::new(ProcessCollector::for_self()))?;
-        register_build_info(&ours)?;
-        let task_ends = task_ends(&ours)?;
-        let shortages = Shortages::register(&ours)?;
+        register_build_info(&gateway)?;
+        let task_ends = task_ends(&gateway)?;
+        let shortages = Shortages::register(&gateway)?;
         Ok(Self {
-            upstream: upstream::UpstreamFamilies::register(&ours)?,
-            cache: cache::CacheFamilies::register(&ours)?,
-            downstream: downstream::DownstreamFamilies::register(&ours)?,
-            listener: ListenerMetrics::register(&ours, task_ends.clone())?,
-            admission: AdmissionMetrics::register(&ours, shortages.clone())?,
-            authentication: AuthenticationMetrics::register(&ours)?,
-            authorization: AuthorizationMetrics::register(&ours)?,
-            passthrough: PassthroughMetrics::register(&ours, shortages)?,
-            files: FileMetrics::register(&ours)?,
-            audit: AuditMetrics::register(&ours)?,
+            upstream: upstream::UpstreamFamilies::register(&gateway)?,
+            cache: cache::CacheFamilies::register(&gateway)?,
+            downstream: downstream::DownstreamFamilies::register(&gateway)?,
+            listener: ListenerMetrics::register(&gateway, task_ends.clone())?,
+            admission: AdmissionMetrics::register(&gateway, shortages.clone())?,
+            authentication: AuthenticationMetrics::register(&gateway)?,
+            authorization: AuthorizationMetrics::register(&gateway)?,
+            passthrough: PassthroughMetrics::register(&gateway, shortages)?,
+            files: FileMetrics::register(&gateway)?,
+            audit: AuditMetrics::register(&gateway)?,
             task_ends,
-            ours,
+            gateway,
             process,
             resources: Mutex::default(),
         })
     }
 
     fn resources(&self) -> MutexGuard<'_, HashMap<[Box<str>; 4], SeriesUsage>> {
-        // Nothing under the lock panics half way.
-        self.resources
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        // No code panics between changes that belong together, so the map is consistent after a panic.
+        self.resources.lock()
     }
 
-    /// Hands out series of a resource, which counts as used.
-    fn hand_out<T>(
+    /// Returns what `series` creates for a resource, and marks the resource as used.
+    fn with_usage<T>(
         &self,
         labels: ResourceLabels<'_>,
         series: impl FnOnce(&mut SeriesUsage) -> T,
@@ -196,8 +197,8 @@ impl Metrics {
         series(usage)
     }
 
-    /// Takes all series of resources off the page that have been found unused for ten minutes. Used is what `is_used` says, and what
-    /// has a watch open. To be called now and then.
+    /// Removes all series of resources that were unused for ten minutes. A resource is used if `is_used` returns true or if it has an
+    /// open watch. To be called periodically; the time counts from the first call that finds the resource unused.
     pub fn forget_unused(&self, is_used: impl Fn(ResourceLabels<'_>) -> bool) {
         let now = Instant::now();
         self.resources().retain(|values, usage| {
@@ -217,40 +218,40 @@ impl Metrics {
         });
     }
 
-    /// Handles of one resource's upstream watch. Ask once a resource.
+    /// Handles of one resource's upstream watch. Call once per resource and keep the result.
     #[must_use]
     pub fn upstream(&self, labels: ResourceLabels<'_>) -> UpstreamMetrics {
-        self.hand_out(labels, |_| self.upstream.of(labels))
+        self.with_usage(labels, |_| self.upstream.of(labels))
     }
 
-    /// Handles of one resource's shared watches of tables.
+    /// Handles of one resource's shared watches of Tables.
     #[must_use]
     pub fn tables(&self, labels: ResourceLabels<'_>) -> TableMetrics {
-        self.hand_out(labels, |usage| {
+        self.with_usage(labels, |usage| {
             let metrics = self.upstream.tables(labels);
             usage.tables = Some(metrics.watches.clone());
             metrics
         })
     }
 
-    /// Handles of one resource's watch cache. Ask once a resource.
+    /// Handles of one resource's watch cache. Call once per resource and keep the result.
     #[must_use]
     pub fn cache(&self, labels: ResourceLabels<'_>) -> CacheMetrics {
-        self.hand_out(labels, |_| self.cache.of(labels))
+        self.with_usage(labels, |_| self.cache.of(labels))
     }
 
-    /// Handles of what clients do with one resource. Ask once a resource.
+    /// Handles of the clients' requests for one resource. Call once per resource and keep the result.
     #[must_use]
     pub fn downstream(&self, labels: ResourceLabels<'_>) -> DownstreamMetrics {
-        self.hand_out(labels, |usage| {
+        self.with_usage(labels, |usage| {
             let metrics = self.downstream.of(labels);
             usage.watches = Some(metrics.watches.clone());
             metrics
         })
     }
 
-    /// Takes the gauges of a resource off the page: its cache has ended, and what they said last is no longer true.
-    /// Counters stay for a while. Handles given out before no longer show.
+    /// Removes the gauges of a resource whose cache has ended, because their last values are no longer true. Counters stay until the
+    /// resource is unused. Existing handles of the gauges no longer have an effect.
     pub fn forget(&self, labels: ResourceLabels<'_>) {
         self.upstream.forget(labels);
         self.cache.forget(labels);
@@ -262,7 +263,7 @@ impl Metrics {
         self.listener.clone()
     }
 
-    /// Handles of what is bounded for all clients together.
+    /// Handles of admission control.
     #[must_use]
     pub fn admission(&self) -> AdmissionMetrics {
         self.admission.clone()
@@ -280,13 +281,13 @@ impl Metrics {
         self.authorization.clone()
     }
 
-    /// Handles of what is forwarded.
+    /// Handles of forwarded requests.
     #[must_use]
     pub fn passthrough(&self) -> PassthroughMetrics {
         self.passthrough.clone()
     }
 
-    /// Handles of files that are read again.
+    /// Handles of files that are reloaded when they change.
     #[must_use]
     pub fn files(&self) -> FileMetrics {
         self.files.clone()
@@ -298,24 +299,24 @@ impl Metrics {
         self.audit.clone()
     }
 
-    /// Tasks that panicked, or ended although they have no end.
+    /// Counters of tasks that panicked, or that returned although they never should.
     #[must_use]
     pub fn task_ends(&self) -> ByLabel<TaskKind> {
         self.task_ends.clone()
     }
 
-    /// Every family that has a series, sorted by name.
+    /// All families that have a series. Those of the gateway come first, sorted by name.
     #[must_use]
     pub fn gather(&self) -> Vec<MetricFamily> {
-        let mut families = self.ours.gather();
+        let mut families = self.gateway.gather();
         families.extend(self.process.gather());
         families
     }
 
-    /// The page that a scrape gets, in the text format. Takes some 4 µs a series: not on a thread that serves.
+    /// The page of `/metrics`, in the Prometheus text format. Takes about 4 µs per series, so it must not run on a worker thread.
     ///
     /// # Errors
-    /// If a family is inconsistent.
+    /// If a family cannot be written.
     pub fn page(&self) -> Result<String, MetricsError> {
         Ok(TextEncoder::new().encode_to_string(&self.gather())?)
     }
@@ -324,16 +325,19 @@ impl Metrics {
 fn task_ends(registry: &Registry) -> Result<ByLabel<TaskKind>, MetricsError> {
     let family = families::Register(registry).counters(
         "task_unexpected_ends_total",
-        "Tasks of the gateway that panicked, or that ended although they have no end.",
+        "Tasks of the gateway that panicked, or that returned although they never should.",
         &["task"],
     )?;
     Ok(ByLabel::resolve(&family, &[]))
 }
 
 fn register_build_info(registry: &Registry) -> Result<(), MetricsError> {
-    let opts = Opts::new("build_info", "What is running; always 1.")
-        .const_label("version", build_info::VERSION)
-        .const_label("commit", build_info::commit());
+    let opts = Opts::new(
+        "build_info",
+        "The version and commit of this build, as labels; always 1.",
+    )
+    .const_label("version", build_info::VERSION)
+    .const_label("commit", build_info::commit());
     let gauge = IntGauge::with_opts(opts)?;
     gauge.set(1);
     registry.register(Box::new(gauge))?;

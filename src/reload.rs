@@ -1,9 +1,11 @@
-//! Files that are read again when they change.
+//! Reloads files when they change (decision 35).
 //!
-//! Changes are noticed by inotify on the folders around the files, so that renames and the swaps of symbolic links by which
-//! Kubernetes updates mounted Secrets and ConfigMaps are seen, and by comparing the files' contents every half minute where
-//! inotify says nothing. What counts is that contents differ from those last put in force, so that a change that could not be
-//! used is tried again until it can, or until the old contents are back.
+//! inotify watches the folders that contain the files, so renames and the symbolic links that Kubernetes swaps when it updates a mounted
+//! Secret or ConfigMap are noticed. In case inotify reports nothing, contents are compared every 30 seconds, too. A source is reloaded
+//! while the files' contents differ from those that were last applied: contents that cannot be used are tried again until they can be used,
+//! or until the applied contents are back.
+//!
+//! Start with [`FileWatch`], which keeps one [`FileSource`] up to date; [`Folders`] is the inotify side.
 
 mod folders;
 
@@ -13,7 +15,7 @@ use std::fs::File;
 use std::future::Future;
 use std::io::Read;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -23,28 +25,29 @@ use tracing::{info, warn};
 use crate::metrics::{FileKind, FileMetrics, Label, ReloadOutcome};
 use folders::FolderWatch;
 pub use folders::Folders;
+use parking_lot::{Mutex, MutexGuard};
 
-/// How often contents are compared when nobody reports a change.
+/// How often contents are compared if inotify reports no change.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
-/// How often a source that is due is tried.
+/// How often a source that is due is reloaded.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
-/// More than any bundle of certificates has.
+/// Only this many bytes of a file are compared: more than any bundle of certificates has.
 const CONTENTS_LEN_MAX: u64 = 16 << 20;
-/// A change comes in several steps: files are written, then renamed.
+/// Wait after a notification, because a change has several steps: files are written, then renamed.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 
-/// Why files cannot be used. Its message names the file, and never shows contents.
+/// Why files cannot be used. The message names the file, and never contains its contents.
 pub type FileFault = Box<dyn Error + Send + Sync>;
 
-/// Something that is made of files.
+/// Something whose state comes from files, such as a certificate or a policy.
 pub trait FileSource: Send + Sync {
-    /// The files as of now; not the same ones for ever if one of them names others.
+    /// The files to watch. They can change between calls, because one file can name others.
     fn files(&self) -> Vec<PathBuf>;
 
-    /// Reads the files and puts in force what they say. If they cannot be used, what was stays in force.
+    /// Reads the files and applies their contents. If they cannot be used, the previous state stays in force.
     fn reload(&self) -> impl Future<Output = Result<(), FileFault>> + Send;
 
-    /// How long until it is to be read again although no file changes; `None` for never.
+    /// Time until the source must be reloaded although no file changes; `None` for never.
     fn due_in(&self) -> Option<Duration> {
         None
     }
@@ -64,7 +67,7 @@ impl<S: FileSource> FileSource for Arc<S> {
     }
 }
 
-/// Files that stay the same ones, and what reads them.
+/// A source with fixed paths and a function that reads them.
 pub struct WatchedFiles<F> {
     paths: Vec<PathBuf>,
     read: F,
@@ -74,7 +77,7 @@ impl<F> WatchedFiles<F>
 where
     F: Fn() -> Result<(), FileFault> + Clone + Send + Sync + 'static,
 {
-    /// `read` may block.
+    /// `read` reloads the files; it may block.
     pub const fn new(paths: Vec<PathBuf>, read: F) -> Self {
         Self { paths, read }
     }
@@ -93,7 +96,7 @@ where
     }
 }
 
-/// Keeps one source up to date. It outlives its task, which may begin anew.
+/// Keeps one source up to date. Its state is kept outside [`FileWatch::run`], so the task that runs it can be restarted.
 pub struct FileWatch<S> {
     kind: FileKind,
     source: S,
@@ -104,14 +107,14 @@ pub struct FileWatch<S> {
 
 #[derive(Default)]
 struct ReloadState {
-    /// What was last put in force; `None` before anything was.
+    /// The contents that were last applied; `None` before the first reload.
     applied: Option<FileHashes>,
-    /// What was last found unusable: said once.
-    refused: Option<FileHashes>,
+    /// The contents that last failed, so that the same failure is logged only once.
+    rejected: Option<FileHashes>,
 }
 
 impl<S: FileSource> FileWatch<S> {
-    /// The source is read again once at first: files may have changed since it was made.
+    /// The source is reloaded once at first, because files may have changed since it was created; see [`FileWatch::with_applied`].
     pub fn new(kind: FileKind, source: S, folders: &Folders, metrics: &FileMetrics) -> Self {
         Self {
             kind,
@@ -122,44 +125,44 @@ impl<S: FileSource> FileWatch<S> {
         }
     }
 
-    /// Takes `contents` for what is in force, so that nothing is read again as long as they are the same. To be taken before the
-    /// source is made.
+    /// Declares `contents` as applied, so that the source is not reloaded as long as they stay the same. They must have been hashed
+    /// before the source was created.
     #[must_use]
     pub fn with_applied(self, contents: FileHashes) -> Self {
         self.state().applied = Some(contents);
         self
     }
 
-    /// Reads again whatever changes. Has no end.
+    /// Reloads the source whenever its files change. Never returns.
     pub async fn run(&self) -> Infallible {
         let mut changes = self.folders.changes();
         let folders = self.folders.watch();
         loop {
-            self.follow(&folders).await;
+            self.reload_if_changed(&folders).await;
             self.wait(&mut changes).await;
         }
     }
 
-    /// Waits until something may have changed, or the source is due.
+    /// Waits until a file may have changed, or until the source is due.
     async fn wait(&self, changes: &mut Receiver<()>) {
         let due = self.source.due_in();
         let pause = match due {
-            // It was just tried.
+            // The reload that was due has just been tried.
             Some(Duration::ZERO) => RETRY_INTERVAL,
             Some(due) => due.min(POLL_INTERVAL),
             None => POLL_INTERVAL,
         };
         tokio::select! {
-            // Who sends lives as long as `self.folders`.
+            // `self.folders` holds the sender, so the channel is never closed.
             _ = changes.changed() => tokio::time::sleep(DEBOUNCE).await,
             () = tokio::time::sleep(pause) => {}
         }
     }
 
-    /// Looks at the files, and reads them if they differ from what is in force.
-    async fn follow(&self, folders: &FolderWatch) {
+    /// Compares the files' contents with those that were applied, and reloads the source if they differ or if it is due.
+    async fn reload_if_changed(&self, folders: &FolderWatch) {
         let files = self.source.files();
-        // Watched before they are read, so that no change falls between.
+        // Watch the folders before reading the files, so that no change is missed in between.
         let (watched, folders) = (files.clone(), folders.clone());
         let read = tokio::task::spawn_blocking(move || {
             folders.set(&watched);
@@ -175,39 +178,39 @@ impl<S: FileSource> FileWatch<S> {
         match self.source.reload().await {
             Ok(()) => {
                 self.metrics.count(self.kind, ReloadOutcome::Applied);
-                info!(file = self.kind.as_str(), "read again");
+                info!(file = self.kind.as_str(), "reloaded");
                 *self.state() = ReloadState {
                     applied: Some(contents),
-                    refused: None,
+                    rejected: None,
                 };
             }
             Err(error) => {
                 self.metrics.count(self.kind, ReloadOutcome::Failed);
                 let mut state = self.state();
-                if state.refused.as_ref() != Some(&contents) {
+                if state.rejected.as_ref() != Some(&contents) {
                     let error = chain(&*error);
                     let file = self.kind.as_str();
                     warn!(
                         file,
-                        error, "cannot be used; what was in force stays, tried again"
+                        error, "cannot reload; keeping the previous contents and retrying"
                     );
                 }
-                state.refused = Some(contents);
+                state.rejected = Some(contents);
             }
         }
     }
 
     fn state(&self) -> MutexGuard<'_, ReloadState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
-/// What stands in some files, as hashes.
+/// The contents of files, as hashes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileHashes(Vec<(PathBuf, Option<[u8; 32]>)>);
 
 impl FileHashes {
-    /// Reads files; blocks. One that cannot be read counts as such.
+    /// Reads and hashes files; blocks. A file that cannot be read is different from any content.
     #[must_use]
     pub fn of(files: &[PathBuf]) -> Self {
         let hash = |path: &PathBuf| {
@@ -225,7 +228,7 @@ impl FileHashes {
     }
 }
 
-/// An error and its causes, on one line.
+/// An error and its causes, joined by colons on one line.
 fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -1,4 +1,4 @@
-//! Drain: the orderly end. Says that it has begun and when it must be over; it does not end anything itself.
+//! The drain: the orderly shutdown. It announces its start and its deadline to all parts of the process, which end their own work.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use tokio::time::Instant;
 #[cfg(test)]
 mod tests;
 
-/// Whether the orderly end has begun, shared by every part of the process.
+/// The state of the orderly shutdown, shared by every part of the process.
 ///
-/// Clones are the same drain: whoever holds one may begin it, and everybody sees it. Begun is final.
+/// Clones share the same drain: any clone can begin it, and all clones observe that. It cannot be undone.
 ///
 /// ```text
 /// serving ──begin()──▶ begun, until deadline()
 /// ```
 #[derive(Clone, Debug)]
 pub struct Drain {
-    begun: Arc<watch::Sender<Option<DrainStart>>>,
+    start: Arc<watch::Sender<Option<DrainStart>>>,
     timeout: Option<Duration>,
 }
 
-/// The facts of a drain that has begun.
+/// The deadline of a drain that has begun.
 #[derive(Clone, Copy, Debug)]
 struct DrainStart {
     deadline: Option<Instant>,
@@ -36,16 +36,16 @@ impl Default for Drain {
 }
 
 impl Drain {
-    /// A drain without a deadline: parts may take all the time they need.
+    /// A drain without a deadline: the parts of the process may take as long as they need.
     #[must_use]
     pub fn new() -> Self {
         Self {
-            begun: Arc::new(watch::Sender::new(None)),
+            start: Arc::new(watch::Sender::new(None)),
             timeout: None,
         }
     }
 
-    /// A drain whose deadline is `timeout` after it begins; what is left then is cut.
+    /// A drain whose deadline is `timeout` after its start. Work that is unfinished then is cut.
     #[must_use]
     pub fn with_timeout(timeout: Duration) -> Self {
         Self {
@@ -54,45 +54,45 @@ impl Drain {
         }
     }
 
-    /// Begins the end. The first call fixes the deadline; later calls change nothing.
+    /// Begins the drain. The first call sets the deadline; later calls have no effect.
     pub fn begin(&self) {
-        self.begun.send_if_modified(|begun| {
-            if begun.is_some() {
+        self.start.send_if_modified(|start| {
+            if start.is_some() {
                 return false;
             }
             let deadline = self.timeout.and_then(|t| Instant::now().checked_add(t));
-            *begun = Some(DrainStart { deadline });
+            *start = Some(DrainStart { deadline });
             true
         });
     }
 
-    /// Whether the end has begun.
+    /// Whether the drain has begun.
     #[must_use]
     pub fn is_begun(&self) -> bool {
-        self.begun.borrow().is_some()
+        self.start.borrow().is_some()
     }
 
-    /// When all must be over; `None` before the end has begun, or if there is no limit.
+    /// The deadline; `None` before the drain has begun, or if it has no timeout.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.begun
+        self.start
             .borrow()
             .as_ref()
-            .and_then(|begun| begun.deadline)
+            .and_then(|start| start.deadline)
     }
 
-    /// Completes once the end has begun, at once if it has already. Safe to cancel; borrows nothing, so a task may own it.
+    /// Completes once the drain has begun, immediately if it already has. Cancel-safe, and borrows nothing, so a task can own it.
     pub fn begun(&self) -> impl Future<Output = ()> + Send + Sync + 'static + use<> {
-        let sender = Arc::clone(&self.begun);
+        let sender = Arc::clone(&self.start);
         let mut receiver = sender.subscribe();
         async move {
-            // The future itself keeps the sender, so the channel cannot close under it.
+            // The future holds the sender, so the channel cannot be closed while it waits.
             let _ = receiver.wait_for(Option::is_some).await;
             drop(sender);
         }
     }
 
-    /// Completes when the deadline has passed. Without a deadline it never does. Safe to cancel.
+    /// Completes when the deadline has passed; never without a deadline. Cancel-safe.
     pub fn expired(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         let drain = self.clone();
         async move {

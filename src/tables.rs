@@ -14,12 +14,13 @@ mod stream;
 
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashMap;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, WARNING};
 use http::{HeaderMap, Response};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::error;
@@ -72,7 +73,7 @@ struct StreamMapState {
 
 impl StreamMap {
     fn lock(&self) -> MutexGuard<'_, StreamMapState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Removes a stream unless a client has joined it in the meantime; joining takes the same lock.
@@ -207,7 +208,7 @@ impl Tables {
     }
 
     fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tasks.lock()
     }
 }
 

@@ -1,14 +1,15 @@
-//! TLS towards clients: the certificates that are shown, and what is asked of clients' own.
+//! TLS towards clients: serving certificates, and the request for client certificates.
 //!
-//! Files are read again when they change. What cannot be used leaves in force what was; connections that are open are not
-//! touched.
+//! [`ServerIdentity`] holds the rustls configuration and reloads it from files. A file that cannot be used leaves the previous
+//! configuration in force, and open connections are not affected. `names` chooses the certificate by the server name (SNI), `possession`
+//! checks client certificates in the handshake, and `read` parses files.
 
 mod names;
 mod possession;
 mod read;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use rustls::crypto::CryptoProvider;
@@ -18,12 +19,13 @@ use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 
 use names::{CertificateResolver, NamedCertificate};
+use parking_lot::Mutex;
 use possession::PossessionVerifier;
 pub use read::TlsError;
 
 use crate::config::SniCertificate;
 
-/// The files of a certificate that is shown.
+/// The files of a serving certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PairFiles {
     /// Certificate chain, PEM.
@@ -32,26 +34,26 @@ pub struct PairFiles {
     pub key: PathBuf,
 }
 
-/// All files that TLS towards clients is made of.
+/// All files from which TLS towards clients is configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Shown to clients that ask for no name, or for an unknown one.
+    /// The certificate for clients that send no server name, or an unknown one.
     pub default: PairFiles,
-    /// Shown to clients that ask for a name.
+    /// Certificates for certain server names.
     pub named: Vec<SniCertificate>,
-    /// Bundles of authorities that sign clients' certificates. Without any, clients are not asked for one.
+    /// Bundles of authorities of client certificates. If there are none, the handshake requests no client certificate.
     pub client_authorities: Vec<PathBuf>,
 }
 
 impl TlsFiles {
-    /// Certificates and keys, the default's first.
+    /// Pairs of certificate and key, the default pair first.
     fn pairs(&self) -> impl Iterator<Item = (&PathBuf, &PathBuf)> {
         let named = self.named.iter().map(|pair| (&pair.cert, &pair.key));
         std::iter::once((&self.default.cert, &self.default.key)).chain(named)
     }
 }
 
-/// TLS settings in force, and the files that they come from.
+/// The TLS configuration in force, and the files that it comes from.
 pub struct ServerIdentity {
     files: TlsFiles,
     provider: Arc<CryptoProvider>,
@@ -59,7 +61,7 @@ pub struct ServerIdentity {
     config: Arc<ArcSwap<ServerConfig>>,
 }
 
-/// What the settings are made of, each replaced apart from the others.
+/// The parts of the configuration, which are reloaded independently.
 struct TlsParts {
     default: Arc<CertifiedKey>,
     named: Vec<Arc<CertifiedKey>>,
@@ -73,12 +75,12 @@ impl ServerIdentity {
     /// The first file that cannot be used.
     pub fn read(files: TlsFiles) -> Result<Self, TlsError> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let strange = |name: &&String| !names::is_server_name(name);
+        let is_invalid = |name: &&String| !names::is_server_name(name);
         if let Some(name) = files
             .named
             .iter()
             .flat_map(|pair| &pair.names)
-            .find(strange)
+            .find(is_invalid)
         {
             return Err(TlsError::Name { name: name.clone() });
         }
@@ -90,7 +92,7 @@ impl ServerIdentity {
             named: named.collect::<Result<_, _>>()?,
             authorities: read::authorities(&files.client_authorities)?,
         };
-        let config = settings(&files, &parts, &provider)?;
+        let config = server_config(&files, &parts, &provider)?;
         Ok(Self {
             provider,
             config: Arc::new(ArcSwap::from_pointee(config)),
@@ -99,13 +101,13 @@ impl ServerIdentity {
         })
     }
 
-    /// Settings for connections to come.
+    /// The configuration for new connections. It is replaced when files change.
     #[must_use]
     pub fn config(&self) -> Arc<ArcSwap<ServerConfig>> {
         Arc::clone(&self.config)
     }
 
-    /// Files of certificates and keys that are shown.
+    /// The files of serving certificates and their keys.
     #[must_use]
     pub fn certificate_files(&self) -> Vec<PathBuf> {
         let pairs = self.files.pairs();
@@ -114,13 +116,13 @@ impl ServerIdentity {
             .collect()
     }
 
-    /// Files of authorities that sign clients' certificates.
+    /// The bundles of authorities of client certificates.
     #[must_use]
     pub fn authority_files(&self) -> Vec<PathBuf> {
         self.files.client_authorities.clone()
     }
 
-    /// When the first of the certificates shown expires, in seconds since 1970.
+    /// The earliest expiry of the serving certificates, in seconds since 1970.
     #[must_use]
     pub fn expires_at(&self) -> Option<i64> {
         let parts = self.parts();
@@ -129,7 +131,7 @@ impl ServerIdentity {
             .min()
     }
 
-    /// Reads certificates and keys again. Pairs that cannot be used leave in force what was, whatever the others are.
+    /// Reloads certificates and keys. A pair that cannot be used stays as it was; the others are replaced.
     ///
     /// # Errors
     /// The first pair that cannot be used.
@@ -139,48 +141,48 @@ impl ServerIdentity {
         let pairs = std::iter::once(default).chain(named);
         let pairs = pairs.zip(self.files.pairs());
         let (mut changed, mut failed) = (false, None);
-        for (in_force, (cert, key)) in pairs {
+        for (current, (cert, key)) in pairs {
             match read::certified_key(cert, key, &self.provider) {
                 Ok(certified) => {
-                    changed |= certified.cert != in_force.cert;
-                    *in_force = certified;
+                    changed |= certified.cert != current.cert;
+                    *current = certified;
                 }
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
         if changed {
-            self.put_in_force(&parts)?;
+            self.apply(&parts)?;
         }
         failed.map_or(Ok(()), Err)
     }
 
-    /// Reads the authorities of clients again, at whose names the handshake hints.
+    /// Reloads the authorities of client certificates, whose names the handshake sends to clients as hints.
     ///
     /// # Errors
-    /// A bundle cannot be used; all stay as they are.
+    /// If a bundle cannot be used; all authorities stay as they were.
     pub fn reload_authorities(&self) -> Result<(), TlsError> {
         let authorities = read::authorities(&self.files.client_authorities)?;
         let mut parts = self.parts();
         if authorities.roots != parts.authorities.roots {
             parts.authorities = authorities;
-            self.put_in_force(&parts)?;
+            self.apply(&parts)?;
         }
         Ok(())
     }
 
-    /// Sessions of the old settings are not resumed: a client that connects from now on sees the new certificate.
-    fn put_in_force(&self, parts: &TlsParts) -> Result<(), TlsError> {
-        let config = settings(&self.files, parts, &self.provider)?;
+    /// Replaces the configuration. Sessions of the old one are not resumed, so every new connection gets the new certificate.
+    fn apply(&self, parts: &TlsParts) -> Result<(), TlsError> {
+        let config = server_config(&self.files, parts, &self.provider)?;
         self.config.store(Arc::new(config));
         Ok(())
     }
 
-    fn parts(&self) -> std::sync::MutexGuard<'_, TlsParts> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn parts(&self) -> parking_lot::MutexGuard<'_, TlsParts> {
+        self.parts.lock()
     }
 }
 
-fn settings(
+fn server_config(
     files: &TlsFiles,
     parts: &TlsParts,
     provider: &Arc<CryptoProvider>,

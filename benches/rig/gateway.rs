@@ -99,7 +99,7 @@ pub(crate) fn filled(kind: ResourceKind, objects: Vec<Object>) -> (CacheWriter, 
     let hub = Arc::new(Hub::new(&kind));
     let mut writer = CacheWriter::new(kind, RETENTION, Arc::clone(&hub) as _);
     let filled = writer.replace(objects, ResourceVersion(FIRST_VERSION), Instant::now());
-    filled.expect("the first list is never older than nothing");
+    filled.expect("the first list cannot be older than the cache");
     let cache = Arc::clone(writer.cache());
     (writer, ServedResource { cache, hub })
 }

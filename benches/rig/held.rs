@@ -84,7 +84,7 @@ impl Held {
         let listed = held
             .writer
             .replace(objects, ResourceVersion(held.version), Instant::now());
-        listed.expect("the first list is never older than nothing");
+        listed.expect("the first list cannot be older than the cache");
         (held, wire)
     }
 

@@ -218,7 +218,7 @@ pub(crate) fn receive(case: Case, address: SocketAddr, len: usize) -> io::Result
         }
         left -= answer;
     }
-    debug_assert_eq!(left, 0, "all answers came");
+    debug_assert_eq!(left, 0, "all responses arrived");
     Ok(())
 }
 

@@ -36,7 +36,9 @@ impl Store for Ours {
     fn new() -> Self {
         let indexer = Indexer::new(cached_key());
         let node = index_by(|pod: &Cached<Pod>| [pod.node.clone()]);
-        indexer.add_index("node", node).expect("the only one");
+        indexer
+            .add_index("node", node)
+            .expect("no other index has this name");
         Self(indexer)
     }
 
@@ -49,7 +51,7 @@ impl Store for Ours {
     }
 
     fn on_node(&self, node: &str) -> Vec<Stored> {
-        self.0.by_index("node", node).expect("it is there")
+        self.0.by_index("node", node).expect("it was stored before")
     }
 
     fn walk(&self, each: &mut dyn FnMut(&Stored)) {

@@ -18,7 +18,7 @@ fuzz_target!(|text: &str| {
             return;
         }
     };
-    let again = AuditPolicy::parse(text).expect("it was read before");
+    let again = AuditPolicy::parse(text).expect("the same text was parsed before");
     assert_eq!(policy.exceeds_metadata(), again.exceeds_metadata());
     for verdict_of in requests() {
         let verdict = verdict_of(&policy);

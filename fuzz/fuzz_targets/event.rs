@@ -35,7 +35,7 @@ fuzz_target!(|bytes: &[u8]| {
         } => {
             assert_eq!(Some(kind), envelope.kind.event_kind());
             assert_eq!(span, envelope.object);
-            let alone = scan_object(object, pods).expect("the object alone is read too");
+            let alone = scan_object(object, pods).expect("the object can be scanned alone");
             assert_eq!(format!("{parts:?}"), format!("{alone:?}"));
         }
         WatchLine::Bookmark(bookmark) => {

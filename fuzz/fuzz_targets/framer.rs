@@ -40,7 +40,7 @@ fuzz_target!(|input: &[u8]| {
                 Err(_) => {
                     assert!(!is_short);
                     assert!(expected.starts_with(&lines));
-                    assert!(framer.next_frame().is_err(), "the error stays");
+                    assert!(framer.next_frame().is_err(), "the error is permanent");
                     return;
                 }
             }

@@ -15,7 +15,7 @@ fuzz_target!(|bytes: &[u8]| {
     };
     let mut end = 0;
     for item in &page.items {
-        assert!(item.start >= end, "items stand one after the other");
+        assert!(item.start >= end, "items are consecutive");
         end = item.end;
     }
     let tree = plain_tree(bytes);

@@ -20,7 +20,8 @@ fuzz_target!(|bytes: &[u8]| {
         let (Ok(cut), Some(tree)) = (partial.object(bytes), &tree) else {
             continue;
         };
-        let found = serde_json::from_slice::<Value>(&cut).expect("the cut of valid JSON is valid");
+        let found =
+            serde_json::from_slice::<Value>(&cut).expect("reducing valid JSON gives valid JSON");
         assert_eq!(found["kind"], "PartialObjectMetadata");
         assert_eq!(found["apiVersion"], "meta.k8s.io/v1");
         assert_eq!(found.as_object().map(serde_json::Map::len), Some(3));
@@ -32,7 +33,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(
             partial.object(&cut).as_ref(),
             Ok(&cut),
-            "cut again it is the same"
+            "a second reduction changes nothing"
         );
         let line = [br#"{"type":"ADDED","object":"#, bytes, b"}\n"].concat();
         let line = partial.event_line(&line).expect("the object in a line");

@@ -34,7 +34,7 @@ fuzz_target!(|input: &[u8]| {
                 Ok(Some(frame)) => frames.push(frame.to_vec()),
                 Ok(None) => break,
                 Err(_) => {
-                    assert!(framer.next_frame().is_err(), "the error stays");
+                    assert!(framer.next_frame().is_err(), "the error is permanent");
                     is_refused = true;
                     break;
                 }
@@ -97,7 +97,7 @@ fn check_object(raw: &[u8]) {
     };
     let digits = std::str::from_utf8(parts.version_span.of(raw)).expect("digits");
     assert_eq!(digits.parse(), Ok(parts.resource_version));
-    let metadata = all(raw, 1).expect("what is scanned is a message");
+    let metadata = all(raw, 1).expect("scanned bytes are a message");
     let [metadata] = metadata[..] else {
         return;
     };
@@ -127,7 +127,7 @@ fn check_versions(raw: &[u8], parts: &ObjectParts<'_>) {
     for version in [1, u64::MAX] {
         let version = ResourceVersion(version);
         let (again, span) = at_version(raw, version).expect("an object with a version");
-        let found = scan_protobuf_object(&again, pods()).expect("an object still");
+        let found = scan_protobuf_object(&again, pods()).expect("still an object");
         assert_eq!(found.resource_version, version);
         assert_eq!(found.version_span, span);
         assert_eq!(
@@ -147,8 +147,8 @@ fn check_versions(raw: &[u8], parts: &ObjectParts<'_>) {
             )
         );
         // Writing the original version restores the object, except for lengths that were encoded with more bytes than necessary.
-        let (back, _) = at_version(&again, parts.resource_version).expect("an object still");
-        let (plain, _) = at_version(raw, parts.resource_version).expect("an object still");
+        let (back, _) = at_version(&again, parts.resource_version).expect("still an object");
+        let (plain, _) = at_version(raw, parts.resource_version).expect("still an object");
         assert_eq!(back, plain);
     }
 }

@@ -26,8 +26,8 @@ fuzz_target!(|answer: &[u8]| {
         let mut named = named.filter_map(Value::as_str);
         assert!(audiences.is_empty() || named.any(|one| audiences.iter().any(|own| own == one)));
         for group in &user.groups {
-            let mut told = status["user"]["groups"].as_array().into_iter().flatten();
-            assert!(group == "system:authenticated" || told.any(|one| one == group.as_str()));
+            let mut groups = status["user"]["groups"].as_array().into_iter().flatten();
+            assert!(group == "system:authenticated" || groups.any(|one| one == group.as_str()));
         }
     }
     if let Ok(review) = serde_json::from_slice(answer)

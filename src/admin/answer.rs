@@ -1,4 +1,4 @@
-//! What each path of the admin port answers.
+//! The responses of the admin port, by path.
 
 use std::fmt::Write;
 
@@ -16,8 +16,8 @@ type AdminResponse = Response<Full<Bytes>>;
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
-/// Answers one request. Takes no body and reads none.
-pub(super) async fn answer<B>(request: &Request<B>, shown: AdminState) -> AdminResponse {
+/// Answers one request. Request bodies are not read.
+pub(super) async fn answer<B>(request: &Request<B>, state: AdminState) -> AdminResponse {
     let path = request.uri().path();
     if !matches!(
         path,
@@ -37,14 +37,14 @@ pub(super) async fn answer<B>(request: &Request<B>, shown: AdminState) -> AdminR
     }
     let verbose = is_verbose(request.uri().query());
     match path {
-        "/metrics" => metrics(shown).await,
-        "/readyz" => readiness(&shown, verbose),
+        "/metrics" => metrics(state).await,
+        "/readyz" => readiness(&state, verbose),
         "/version" => version(),
         _ => liveness(path, verbose),
     }
 }
 
-/// `?verbose`, also as `?verbose=` and `?verbose=true`; the API server looks at its presence alone.
+/// Whether the query has the parameter `verbose`, with any value. The API server also checks only its presence.
 fn is_verbose(query: Option<&str>) -> bool {
     query.is_some_and(|query| {
         query
@@ -53,15 +53,15 @@ fn is_verbose(query: Option<&str>) -> bool {
     })
 }
 
-async fn metrics(shown: AdminState) -> AdminResponse {
-    // Thousands of series take milliseconds, which no thread that serves clients has.
-    let page = tokio::task::spawn_blocking(move || shown.metrics.page()).await;
+async fn metrics(state: AdminState) -> AdminResponse {
+    // Thousands of series take milliseconds, which would block a worker thread.
+    let page = tokio::task::spawn_blocking(move || state.metrics.page()).await;
     match page {
         Ok(Ok(page)) => reply(StatusCode::OK, PAGE_CONTENT_TYPE, page),
         Ok(Err(error)) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
         Err(error) => text(
             StatusCode::INTERNAL_SERVER_ERROR,
-            format!("metrics page: {error}\n"),
+            format!("cannot write the metrics page: {error}\n"),
         ),
     }
 }
@@ -78,14 +78,14 @@ fn liveness(path: &str, verbose: bool) -> AdminResponse {
     text(StatusCode::OK, body)
 }
 
-/// One line a check, as the API server writes them; a failure is explained whether asked for or not.
-fn readiness(shown: &AdminState, verbose: bool) -> AdminResponse {
-    let drain = if shown.drain.is_begun() {
+/// One line per check, in the API server's format. If a check failed, all checks are listed even without `verbose`.
+fn readiness(state: &AdminState, verbose: bool) -> AdminResponse {
+    let drain = if state.drain.is_begun() {
         CheckOutcome::Failed("drain has begun".to_owned())
     } else {
         CheckOutcome::Passed(String::new())
     };
-    let mut checks = shown.readiness.checks();
+    let mut checks = state.readiness.checks();
     checks.insert(
         0,
         ReadinessCheck {
@@ -103,8 +103,8 @@ fn readiness(shown: &AdminState, verbose: bool) -> AdminResponse {
     for ReadinessCheck { name, outcome } in &checks {
         // Writing to a string cannot fail.
         let _ = match outcome {
-            CheckOutcome::Passed(words) if words.is_empty() => writeln!(body, "[+]{name} ok"),
-            CheckOutcome::Passed(words) => writeln!(body, "[+]{name} ok: {words}"),
+            CheckOutcome::Passed(note) if note.is_empty() => writeln!(body, "[+]{name} ok"),
+            CheckOutcome::Passed(note) => writeln!(body, "[+]{name} ok: {note}"),
             CheckOutcome::Failed(reason) => writeln!(body, "[-]{name} not ready: {reason}"),
         };
     }

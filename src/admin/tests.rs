@@ -1,4 +1,4 @@
-//! What probes, scrapers and people get, over a real socket.
+//! Tests of the responses to probes, scrapers and people, over a real socket.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Mutex;
@@ -23,7 +23,7 @@ struct Port {
     address: SocketAddr,
     checks: Arc<Checks>,
     drain: Drain,
-    /// Ends the port when dropped.
+    /// Stops the server when dropped.
     _tasks: JoinSet<Infallible>,
 }
 
@@ -32,13 +32,13 @@ impl Port {
         let listener = listen(ANY_PORT).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (checks, drain) = (Arc::<Checks>::default(), Drain::new());
-        let shown = AdminState {
+        let state = AdminState {
             metrics: Arc::new(Metrics::new().unwrap()),
             readiness: Arc::<Checks>::clone(&checks),
             drain: drain.clone(),
         };
         let mut tasks = JoinSet::new();
-        tasks.spawn(async move { serve(&listener, shown).await });
+        tasks.spawn(async move { serve(&listener, state).await });
         Self {
             address,
             checks,
@@ -54,14 +54,14 @@ impl Port {
         checks.push(ReadinessCheck { name, outcome });
     }
 
-    /// Status line, head and body of the answer.
-    async fn ask(&self, method: &str, target: &str) -> (u16, String, String) {
+    /// Status code, head in lower case, and body of the response.
+    async fn request(&self, method: &str, target: &str) -> (u16, String, String) {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         let request = format!("{method} {target} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await.unwrap();
+        let (head, body) = response.split_once("\r\n\r\n").unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         (status, head.to_lowercase(), body.to_owned())
     }
@@ -75,9 +75,9 @@ impl Port {
     ) -> impl Future<Output = ()> {
         let caller = std::panic::Location::caller();
         async move {
-            let answer = self.ask("GET", target).await;
+            let response = self.request("GET", target).await;
             assert_eq!(
-                (answer.0, &*answer.2),
+                (response.0, &*response.2),
                 (status, body),
                 "{target} at {caller}"
             );
@@ -117,13 +117,13 @@ async fn a_drain_ends_readiness_but_not_liveness_or_metrics() {
     port.check("/livez", 200, "ok").await;
     port.check("/livez?verbose", 200, "[+]ping ok\nlivez check passed\n")
         .await;
-    assert_eq!(port.ask("GET", "/metrics").await.0, 200);
+    assert_eq!(port.request("GET", "/metrics").await.0, 200);
 }
 
 #[tokio::test]
 async fn a_scrape_gets_the_text_format() {
     let port = Port::open().await;
-    let (status, head, body) = port.ask("GET", "/metrics").await;
+    let (status, head, body) = port.request("GET", "/metrics").await;
     assert_eq!(status, 200);
     assert!(
         head.contains("content-type: text/plain; version=0.0.4"),
@@ -137,7 +137,7 @@ async fn a_scrape_gets_the_text_format() {
 #[tokio::test]
 async fn the_version_is_json() {
     let port = Port::open().await;
-    let (status, head, body) = port.ask("GET", "/version").await;
+    let (status, head, body) = port.request("GET", "/version").await;
     assert_eq!(status, 200);
     assert!(head.contains("content-type: application/json"), "{head}");
     let facts: serde_json::Value = serde_json::from_str(&body).unwrap();
@@ -150,10 +150,10 @@ async fn other_paths_and_methods_are_refused_cleanly() {
     let port = Port::open().await;
     port.check("/", 404, "404 page not found\n").await;
     port.check("/metrics/", 404, "404 page not found\n").await;
-    let (status, head, _) = port.ask("POST", "/metrics").await;
+    let (status, head, _) = port.request("POST", "/metrics").await;
     assert_eq!(status, 405);
     assert!(head.contains("allow: get, head"), "{head}");
-    let (status, _, body) = port.ask("HEAD", "/livez").await;
+    let (status, _, body) = port.request("HEAD", "/livez").await;
     assert_eq!((status, &*body), (200, ""));
 }
 
@@ -183,7 +183,10 @@ async fn one_address_cannot_keep_the_probes_out() {
             Ok(_) => held.push(stream),
             Err(_) => closed += 1,
         }
-        assert!(held.len() < CONNECTIONS_MAX, "one address has them all");
+        assert!(
+            held.len() < CONNECTIONS_MAX,
+            "one address holds all connections"
+        );
     }
     port.check("/livez", 200, "ok").await;
     drop(held);

@@ -6,10 +6,11 @@
 //! reached, slow lists keep their permits. A slow list whose client reads again gets a permit if one is free ([`Lists::regain`]); until
 //! then its frames are sent with pauses between them.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashMap;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::fairness::fair_queue::{FairQueue, QueueDecision};
@@ -56,7 +57,7 @@ impl Stall {
     }
 
     fn state(&self) -> MutexGuard<'_, StallState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -1,9 +1,9 @@
 //! Compares the process's resident memory with its limit. Only Linux reports it; elsewhere there is no limit.
 
 use std::fs;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// How long a reading stays valid; reading costs about 20 µs.
@@ -35,10 +35,7 @@ impl Memory {
         if self.max == 0 {
             return false;
         }
-        let mut last_reading = self
-            .last_reading
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut last_reading = self.last_reading.lock();
         match *last_reading {
             Some((at, is_over)) if now.saturating_duration_since(at) < FRESH => is_over,
             _ => {

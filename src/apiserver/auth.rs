@@ -15,7 +15,7 @@ mod roles;
 mod token_file;
 mod tokens;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::X_CONTENT_TYPE_OPTIONS;
@@ -32,6 +32,7 @@ use attributes::{access, denied};
 use authentication::Unauthenticated;
 use certificates::{CertificateAuthorities, FrontProxies};
 use impersonation::LastModes;
+use parking_lot::RwLock;
 use roles::Roles;
 
 pub use certificates::FrontProxy;
@@ -236,7 +237,7 @@ impl Auth {
             return RbacDecision::Allowed(String::new());
         }
         // A poisoned lock is usable: no code that holds it panics halfway through a change.
-        let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
+        let policy = self.policy.read();
         policy.decide(user, access)
     }
 }

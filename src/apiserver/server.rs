@@ -2,13 +2,14 @@
 //! by the gateway's own [`Service`](crate::serve::Service).
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt, Either};
 use hyper::body::Incoming;
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::watch;
 
@@ -88,8 +89,8 @@ impl Server {
     }
 
     /// Locks the faults, to order some or to read the counters.
-    pub(super) fn faults(&self) -> std::sync::MutexGuard<'_, Faults> {
-        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn faults(&self) -> parking_lot::MutexGuard<'_, Faults> {
+        self.faults.lock()
     }
 
     /// The caches that lists and watches are answered from.
@@ -341,11 +342,7 @@ impl Server {
     }
 
     fn new_audit_id(&self) -> HeaderValue {
-        let uuid = self
-            .audit_ids
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .uuid();
+        let uuid = self.audit_ids.lock().uuid();
         HeaderValue::try_from(uuid).unwrap_or(HeaderValue::from_static("-"))
     }
 }

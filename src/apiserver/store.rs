@@ -3,10 +3,10 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::storage::{Stamp, Storage, StoredChange, WriteOutcome, WriteTarget};
 use crate::protocol::status::Status;
@@ -163,7 +163,7 @@ impl Store {
     /// Takes the lock, even if it is poisoned: a panic may have lost the publication of a change, but the stored objects are complete,
     /// and tests fail on the panic.
     fn locked(&self) -> MutexGuard<'_, StoreState> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 
@@ -252,7 +252,7 @@ mod tests {
     impl Publisher for Recorder {
         fn publish(&mut self, changes: &[StoredChange]) {
             for change in changes {
-                self.0.lock().unwrap().push(change.version.0);
+                self.0.lock().push(change.version.0);
             }
         }
 
@@ -291,7 +291,7 @@ mod tests {
                 });
             }
         });
-        assert_eq!(*versions.lock().unwrap(), (2..402).collect::<Vec<_>>());
+        assert_eq!(*versions.lock(), (2..402).collect::<Vec<_>>());
     }
 
     #[test]

@@ -2,8 +2,10 @@
 //! dropped.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// Bytes that may wait to be written: about 15,000 events, as when thousands of watches begin or end at once. The bound is in
 /// bytes because the length of an event varies: it can be as long as its request's head.
@@ -58,8 +60,7 @@ impl AuditQueue {
             if state.is_closed {
                 return None;
             }
-            let waited = self.0.changed.wait(state);
-            state = waited.unwrap_or_else(PoisonError::into_inner);
+            self.0.changed.wait(&mut state);
         }
         let (mut batch, mut len) = (Vec::new(), 0);
         while len < BATCH_LEN
@@ -80,18 +81,15 @@ impl AuditQueue {
 
     /// Waits until the queue is closed, at most `timeout`. Returns whether it is closed.
     pub(super) fn closes_within(&self, timeout: Duration) -> bool {
-        let state = self.state();
-        let waited = self
-            .0
-            .changed
-            .wait_timeout_while(state, timeout, |state| !state.is_closed);
-        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
+        let is_open = |state: &mut QueueState| !state.is_closed;
+        self.0.changed.wait_while_for(&mut state, is_open, timeout);
         state.is_closed
     }
 
     fn state(&self) -> MutexGuard<'_, QueueState> {
         // No code panics between changes of fields that belong together, so the state is consistent after a panic.
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock()
     }
 }
 

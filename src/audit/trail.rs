@@ -1,8 +1,9 @@
 //! The audit events of one request, from its authentication until its response has ended.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::Audit;
 use super::event::{AuditDecision, AuditEvent, AuditStage, ResponseStatus};
@@ -80,7 +81,7 @@ impl AuditTrail {
 
     fn record(&self) -> MutexGuard<'_, TrailRecord> {
         // Every method leaves the record consistent, even if it panics.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -3,11 +3,12 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use moka::future::Cache;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -249,7 +250,7 @@ impl Decisions {
         flights.flights.insert(question.key.clone(), flight);
         drop(flights);
         let (shared, question) = (Arc::clone(&self.shared), question.clone());
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = self.tasks.lock();
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
             let landing = Landing {
@@ -303,7 +304,7 @@ impl Flights {
 impl DecisionsState {
     fn flights(&self) -> MutexGuard<'_, Flights> {
         // No code panics while it holds the lock, so poisoned state is still consistent.
-        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
+        self.flights.lock()
     }
 
     async fn cached(&self, key: &QuestionKey) -> Option<FlightOutcome> {

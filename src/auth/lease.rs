@@ -4,17 +4,15 @@
 use std::future::{Future, poll_fn};
 #[cfg(not(fanout_loom))]
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, Weak};
-#[cfg(not(fanout_loom))]
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
 
 #[cfg(fanout_loom)]
 use loom::sync::atomic::{AtomicBool, Ordering};
-#[cfg(fanout_loom)]
-use loom::sync::{Mutex, MutexGuard};
 
 use slab::Slab;
+
+use crate::sync::{Mutex, MutexGuard};
 
 /// The permission of all streams with the same access, caller and credential. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -88,8 +86,7 @@ impl Lease {
     }
 
     fn wakers(&self) -> MutexGuard<'_, Slab<Option<Waker>>> {
-        // No code panics while it holds the lock, so a poisoned list is still consistent.
-        self.0.wakers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.wakers.lock()
     }
 }
 

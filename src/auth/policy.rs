@@ -2,9 +2,9 @@
 //! of them and are current.
 
 use std::pin::Pin;
-use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
+use parking_lot::RwLock;
 use tokio::sync::watch;
 
 use super::access_review::AccessVerdict;
@@ -34,7 +34,7 @@ impl PolicyStore {
     /// Changes a role or a binding.
     pub fn update(&self, change: impl FnOnce(&mut RbacPolicy)) {
         // Each change puts or removes one whole role or binding, so a panic cannot leave a partial one.
-        change(&mut self.policy.write().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.policy.write());
     }
 
     /// Sets whether all roles and bindings are present and their watches are in contact with upstream. Access is decided only while
@@ -71,7 +71,7 @@ impl PolicyStore {
                 reason: String::new(),
             });
         }
-        let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
+        let policy = self.policy.read();
         let (is_allowed, reason) = match policy.decide(user, access) {
             RbacDecision::Allowed(reason) => (true, reason),
             RbacDecision::NotAllowed(reason) => (false, reason),

@@ -4,9 +4,10 @@
 mod queue;
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -125,7 +126,7 @@ impl Rechecks {
         let mut scopes = ScopeSet::default();
         scopes.insert(scope.clone());
         self.decisions.forget(&scopes);
-        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changes = self.changes.lock();
         changes.insert(scope);
         drop(changes);
         self.change.notify_one();
@@ -157,7 +158,7 @@ impl Rechecks {
     /// Makes the requirements due that recent changes of roles may affect. The API server's authorizer also learns of changes by a watch,
     /// so this runs a second after a change. Decisions of that second may be outdated, so they are invalidated again.
     fn mark_doubtful(&self) {
-        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changes = self.changes.lock();
         let scopes = std::mem::take(&mut *changes);
         drop(changes);
         self.decisions.forget(&scopes);
@@ -200,7 +201,7 @@ impl Rechecks {
 
     fn leases(&self) -> MutexGuard<'_, Leases> {
         // No code panics while it holds the lock, so poisoned leases are still consistent.
-        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+        self.leases.lock()
     }
 
     async fn check(&self, requirement: &Requirement) -> CheckResult {

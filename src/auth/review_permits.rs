@@ -1,8 +1,9 @@
 //! Permits for reviews, and a queue of requests that wait for one. Permits and queue are shared fairly among callers, so that a caller
 //! with masses of reviews delays only its own.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use crate::fairness::Peer;
@@ -66,7 +67,7 @@ impl ReviewPermits {
             false => &self.0.ordinary,
         };
         // The queue's methods do not panic, so a poisoned queue is still consistent.
-        queue.lock().unwrap_or_else(PoisonError::into_inner)
+        queue.lock()
     }
 }
 

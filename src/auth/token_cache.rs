@@ -2,10 +2,11 @@
 //! they are cancelled. The cache keys are keyed hashes; tokens themselves are not stored.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use moka::future::Cache;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -167,7 +168,7 @@ impl TokenCache {
             key,
         };
         let token = token.clone();
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = self.tasks.lock();
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
             let verdict = guard.shared.review_in_time(key, &token, permit).await;
@@ -270,7 +271,7 @@ impl TokenCacheState {
 
     fn flights(&self) -> MutexGuard<'_, HashMap<FlightKey, watch::Receiver<Option<TokenVerdict>>>> {
         // No code panics while it holds the lock, so a poisoned map is still consistent.
-        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
+        self.flights.lock()
     }
 }
 

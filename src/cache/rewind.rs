@@ -1,7 +1,9 @@
 //! Older states, made by undoing events from a newer state, and the few of them that are kept.
 
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::event::Event;
 use super::ring::Ring;
@@ -89,7 +91,7 @@ pub(super) struct PastStates(Mutex<Vec<Arc<Snapshot>>>);
 impl PastStates {
     /// The states, least recently used first.
     fn states(&self) -> MutexGuard<'_, Vec<Arc<Snapshot>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// The state at this version, if it is kept, which becomes the most recently used one.

@@ -13,13 +13,6 @@ use loom::sync::atomic::AtomicBool;
 #[cfg(fanout_loom)]
 pub(super) use loom::sync::atomic::{AtomicU64, Ordering};
 
-/// Locks of code that has loom models. Other code uses std's locks directly.
-#[cfg(not(fanout_loom))]
-pub(crate) use std::sync::{Mutex, MutexGuard};
-
-#[cfg(fanout_loom)]
-pub(crate) use loom::sync::{Mutex, MutexGuard};
-
 /// A flag that is set once and never cleared. A thread that finds it set sees everything that was written before it was set.
 #[derive(Debug, Default)]
 pub(crate) struct Flag(AtomicBool);

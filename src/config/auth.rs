@@ -161,7 +161,10 @@ impl FrontProxySettings {
 }
 
 /// Refuses flags that would have no effect, because an operator who sets them relies on their effect.
-fn refuse_ineffective(flags: &ServeFlags, transport: &ListenTransport) -> Result<(), SettingsError> {
+fn refuse_ineffective(
+    flags: &ServeFlags,
+    transport: &ListenTransport,
+) -> Result<(), SettingsError> {
     let authorities = [
         ("client-ca-file", &flags.client_ca_file),
         (
@@ -187,8 +190,7 @@ fn refuse_ineffective(flags: &ServeFlags, transport: &ListenTransport) -> Result
     }
     if flags.auth == AuthMode::SelfCheck && !words(&flags.token_audiences).is_empty() {
         let flag = "token-audiences";
-        let needed =
-            "--auth review or rbac: a SelfSubjectReview cannot check audiences";
+        let needed = "--auth review or rbac: a SelfSubjectReview cannot check audiences";
         return Err(SettingsError::Needs { flag, needed });
     }
     if let (Some((flag, _)), AuthMode::None) = (exempt, flags.auth) {

@@ -125,7 +125,9 @@ impl DemoSettings {
     pub(super) fn resolve(flags: DemoFlags) -> Result<Self, SettingsError> {
         let duration = match flags.duration {
             None => None,
-            Some(duration) => Some(in_range("duration", duration, DURATION_RANGE.0, DURATION_RANGE.1)?.0),
+            Some(duration) => {
+                Some(in_range("duration", duration, DURATION_RANGE.0, DURATION_RANGE.1)?.0)
+            }
         };
         let churn = in_range("churn", flags.churn, 0, CHURN_MAX)?;
         Ok(Self {

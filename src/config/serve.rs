@@ -117,7 +117,9 @@ fn parse_url(text: &str) -> Result<http::Uri, SettingsError> {
         return Err(refuse("write http:// or https:// and a host"));
     }
     if url.path() != "/" || url.query().is_some() {
-        return Err(refuse("write only the scheme, host and port, without a path"));
+        return Err(refuse(
+            "write only the scheme, host and port, without a path",
+        ));
     }
     Ok(url)
 }

@@ -1,9 +1,10 @@
 //! The slot through which a request takes over its HTTP/1.1 connection. The request's future puts a watch or a WebSocket into the slot,
 //! and the connection's task takes it out. HTTP/2 connections have no slot.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use super::websocket::Socket;
 use crate::watch::Watch;
@@ -29,16 +30,16 @@ pub(crate) enum Hijacked {
 impl HijackSlot {
     /// Empties the slot.
     pub(crate) fn take(&self) -> Option<Hijacked> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.lock().take()
     }
 
     pub(crate) fn put(&self, hijacked: Hijacked) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(hijacked);
+        *self.0.lock() = Some(hijacked);
     }
 
     /// Whether the slot holds a watch. hyper does not end HTTP by itself then, so the connection's task must stop polling it.
     pub(crate) fn has_watch(&self) -> bool {
-        let slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = self.0.lock();
         matches!(*slot, Some(Hijacked::Watch { .. }))
     }
 }

@@ -1,13 +1,15 @@
-//! What was written, as the store itself tells it, for comparing with what each watcher got.
+//! Records what was written, as the store publishes it, to compare it with what each watcher received.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::stream::chained;
 use crate::apiserver::storage::StoredChange;
 use crate::apiserver::store::Publisher;
 use crate::resource::{EventKind, ResourceVersion};
 
-/// A course of events: how many, up to which version, and all of them folded into one number.
+/// A digest of a sequence of events: their number and bytes, the last version, and a hash of all of them in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct StreamDigest {
     pub(super) events: u64,
@@ -17,7 +19,7 @@ pub(super) struct StreamDigest {
 }
 
 impl StreamDigest {
-    /// A course that begins behind a version.
+    /// An empty sequence that begins after `version`.
     pub(super) fn after(version: ResourceVersion) -> Self {
         Self {
             last: version,
@@ -27,14 +29,14 @@ impl StreamDigest {
 
     pub(super) fn add(&mut self, kind: EventKind, object: &[u8], version: ResourceVersion) {
         self.events += 1;
-        // The line around an object counts too: an opening, a closing brace, a newline.
+        // Plus the rest of the line around the object: the head, a closing brace and a newline.
         self.bytes += (kind.line_head().len() + object.len() + 2) as u64;
         self.last = version;
         self.chain = chained(self.chain, kind, object);
     }
 }
 
-/// The courses of all kinds, by kind. Shared with the publisher that writes them.
+/// The digests of the writes to all kinds, by the kind's index. Clones share the same digests; the store updates one clone.
 #[derive(Clone, Debug)]
 pub(super) struct ExpectedEvents(Arc<Mutex<Vec<StreamDigest>>>);
 
@@ -46,34 +48,34 @@ impl ExpectedEvents {
         ])))
     }
 
-    /// What was written to a kind since the ledger was opened.
-    pub(super) fn course(&self, kind_index: usize) -> StreamDigest {
-        self.courses()[kind_index]
+    /// The digest of the writes to a kind.
+    pub(super) fn digest(&self, kind_index: usize) -> StreamDigest {
+        self.digests()[kind_index]
     }
 
-    /// What was written in all: events and bytes.
+    /// Events and bytes of all writes.
     pub(super) fn totals(&self) -> (u64, u64) {
-        self.courses().iter().fold((0, 0), |(events, bytes), one| {
+        self.digests().iter().fold((0, 0), |(events, bytes), one| {
             (events + one.events, bytes + one.bytes)
         })
     }
 
-    /// Sets where all courses begin.
+    /// Restarts all digests after `version`.
     pub(super) fn begin_after(&self, version: ResourceVersion) {
-        self.courses().fill(StreamDigest::after(version));
+        self.digests().fill(StreamDigest::after(version));
     }
 
-    fn courses(&self) -> MutexGuard<'_, Vec<StreamDigest>> {
-        // Plain numbers are whole whatever panicked.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn digests(&self) -> MutexGuard<'_, Vec<StreamDigest>> {
+        // Plain numbers are consistent even after a panic.
+        self.0.lock()
     }
 }
 
 impl Publisher for ExpectedEvents {
     fn publish(&mut self, changes: &[StoredChange]) {
-        let mut courses = self.courses();
+        let mut digests = self.digests();
         for change in changes {
-            courses[change.kind_index].add(change.event, &change.object, change.version);
+            digests[change.kind_index].add(change.event, &change.object, change.version);
         }
     }
 

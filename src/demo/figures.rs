@@ -1,4 +1,4 @@
-//! The figures of a moment and of the whole run, and how they are written. Measures nothing itself.
+//! Computes and formats the figures of an interval and of the whole run, and the verdict. Pure.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::latency::Latencies;
 use super::process::ProcessUsage;
 
-/// Everything counted, at one moment.
+/// All counters at one moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CounterSample {
-    /// Since the churn began.
+    /// Time since the churn began.
     pub(super) elapsed: Duration,
     pub(super) upstream_watches: usize,
     pub(super) watchers: usize,
@@ -21,7 +21,7 @@ pub(super) struct CounterSample {
     pub(super) usage: ProcessUsage,
 }
 
-/// What happened between two moments, a second.
+/// Rates and latencies between two samples.
 #[derive(Debug)]
 pub(super) struct IntervalFigures {
     elapsed: Duration,
@@ -64,7 +64,7 @@ impl IntervalFigures {
         }
     }
 
-    /// One line, for logs and pipes.
+    /// The figures as one line, for logs and pipes.
     pub(super) fn line(&self) -> String {
         format!(
             "{} watches {} -> {}, events/s {} -> {}, latency p50 {} p99 {}, {}/s out, memory {}, CPU {:.0} %",
@@ -81,14 +81,14 @@ impl IntervalFigures {
         )
     }
 
-    /// A table, for a terminal.
+    /// The figures as a table, for a terminal.
     pub(super) fn table(&self) -> Vec<String> {
         let row = |name: &str, upstream: String, downstream: String| {
             format!("  {name:<12}{upstream:>14}{downstream:>16}")
         };
         vec![
             format!(
-                "kube-fanout demo  {}  Ctrl-C ends it",
+                "kube-fanout demo  {}  Ctrl-C ends the demo",
                 DisplayClock(self.elapsed)
             ),
             row("", "upstream".into(), "downstream".into()),
@@ -122,29 +122,30 @@ impl IntervalFigures {
     }
 }
 
-/// What the watchers' courses say, compared with what was written.
+/// The comparison of what the watchers received with what was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct DemoVerdict {
     pub(super) lost: u64,
     pub(super) doubled: u64,
     pub(super) out_of_order: u64,
-    /// Watchers whose events were not the written ones, byte for byte.
+    /// Watchers whose events were not byte for byte those that were written.
     pub(super) differing: u64,
-    /// Watchers that would have to list again.
-    pub(super) lost_place: u64,
+    /// Watchers that were told to list again.
+    pub(super) must_relist: u64,
+    /// Watches that ended and were resumed. This is not an error.
     pub(super) resumed: u64,
     /// Resources whose list differs between gateway and API server.
     pub(super) differing_lists: u64,
-    /// Watchers that lacked the newest events when nothing more came.
+    /// Watchers that lacked the newest events when no more events arrived.
     pub(super) behind: u64,
-    /// How many of them the last of these lacked.
+    /// Largest number of events that one of these watchers lacked.
     pub(super) behind_events: u64,
-    /// From the last write to the last event.
+    /// Time from the last write to the last delivery.
     pub(super) settled: Duration,
 }
 
 impl DemoVerdict {
-    /// Whether every watcher got everything once and in order.
+    /// Whether every watcher received every event once and in order.
     pub(super) fn is_sound(&self) -> bool {
         Self {
             resumed: 0,
@@ -156,45 +157,45 @@ impl DemoVerdict {
 
 /// The closing table: the whole run, and the verdict.
 pub(super) fn closing(
-    begun: &CounterSample,
-    all: &CounterSample,
+    start: &CounterSample,
+    end: &CounterSample,
     verdict: &DemoVerdict,
 ) -> Vec<String> {
-    let figures = IntervalFigures::between(begun, all);
+    let figures = IntervalFigures::between(start, end);
     let row = |name: &str, value: String| format!("  {name:<28}{value:>16}");
-    let span = |permille| DisplayDuration(all.latencies.permille(permille)).to_string();
+    let span = |permille| DisplayDuration(end.latencies.permille(permille)).to_string();
     let count = |number: u64| DisplayCount(number).to_string();
     let mut lines = vec![
-        format!("closing figures, {} of churn", DisplayClock(all.elapsed)),
-        row("upstream watches", count(all.upstream_watches as u64)),
-        row("downstream watches", count(all.watchers as u64)),
-        row("events written", count(all.written.0)),
-        row("events delivered", count(all.delivered.0)),
+        format!("closing figures, {} of churn", DisplayClock(end.elapsed)),
+        row("upstream watches", count(end.upstream_watches as u64)),
+        row("downstream watches", count(end.watchers as u64)),
+        row("events written", count(end.written.0)),
+        row("events delivered", count(end.delivered.0)),
         row(
             "events delivered/s",
             DisplayCount::of(figures.delivered.0).to_string(),
         ),
         row(
             "bytes delivered",
-            DisplayBytes(all.delivered.1 as f64).to_string(),
+            DisplayBytes(end.delivered.1 as f64).to_string(),
         ),
         row("latency p50", span(500)),
         row("latency p99", span(990)),
         row("latency max", span(1000)),
         row(
             "memory",
-            DisplayBytes(all.usage.rss_bytes as f64).to_string(),
+            DisplayBytes(end.usage.rss_bytes as f64).to_string(),
         ),
         row("CPU", format!("{:.0} %", figures.cpu)),
         row("lost", count(verdict.lost)),
         row("doubled", count(verdict.doubled)),
         row("out of order", count(verdict.out_of_order)),
         row("watchers that differ", count(verdict.differing)),
-        row("watchers told to relist", count(verdict.lost_place)),
+        row("watchers told to relist", count(verdict.must_relist)),
         row("watches taken up again", count(verdict.resumed)),
         row("lists that differ", count(verdict.differing_lists)),
         row(
-            "last event behind last write",
+            "last event after last write",
             DisplayDuration(Some(verdict.settled)).to_string(),
         ),
     ];
@@ -212,7 +213,7 @@ pub(super) fn closing(
     lines
 }
 
-/// `02:05`, `1:00:00`.
+/// A duration, displayed as `02:05` or `1:00:00`.
 struct DisplayClock(Duration);
 
 impl fmt::Display for DisplayClock {
@@ -225,14 +226,14 @@ impl fmt::Display for DisplayClock {
     }
 }
 
-/// `1,234,567`.
+/// A number, displayed as `1,234,567`.
 struct DisplayCount(u64);
 
 impl DisplayCount {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "a rate of events is neither negative nor near 2^64"
+        reason = "a rate of events is not negative and far below 2^64"
     )]
     fn of(rate: f64) -> Self {
         Self(rate.round() as u64)
@@ -243,8 +244,8 @@ impl fmt::Display for DisplayCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = self.0.to_string();
         let mut text = String::new();
-        for (at, digit) in digits.char_indices() {
-            if at > 0 && (digits.len() - at).is_multiple_of(3) {
+        for (index, digit) in digits.char_indices() {
+            if index > 0 && (digits.len() - index).is_multiple_of(3) {
                 text.push(',');
             }
             text.push(digit);
@@ -253,23 +254,23 @@ impl fmt::Display for DisplayCount {
     }
 }
 
-/// `12.3 MiB`.
+/// A length in bytes, displayed as `12.3 MiB`.
 struct DisplayBytes(f64);
 
 impl fmt::Display for DisplayBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut left = self.0;
+        let mut value = self.0;
         for unit in ["B", "KiB", "MiB"] {
-            if left < 1024.0 {
-                return f.pad(&format!("{left:.1} {unit}"));
+            if value < 1024.0 {
+                return f.pad(&format!("{value:.1} {unit}"));
             }
-            left /= 1024.0;
+            value /= 1024.0;
         }
-        f.pad(&format!("{left:.1} GiB"))
+        f.pad(&format!("{value:.1} GiB"))
     }
 }
 
-/// `1.25 ms`; a dash for none.
+/// A duration, displayed as `1.25 ms`; a dash for none.
 struct DisplayDuration(Option<Duration>);
 
 impl fmt::Display for DisplayDuration {

@@ -1,14 +1,14 @@
-//! Counts of latencies in buckets that grow with the latency: 1/16 of error at most. Keeps no clock.
+//! A histogram of latencies whose buckets grow with the latency, with an error of at most 1/16. Pure.
 
 use std::time::Duration;
 
-/// Buckets of each doubling, as a power of two.
+/// Each doubling of the latency is split into 2^`SPLIT_BITS` buckets.
 const SPLIT_BITS: u32 = 4;
-/// Doublings: up to 2^30 µs, a quarter of an hour.
+/// Number of doublings: up to 2^30 µs, about 18 minutes.
 const DOUBLINGS: usize = 27;
 const BUCKET_COUNT: usize = (DOUBLINGS + 1) << SPLIT_BITS;
 
-/// How many latencies fell into each bucket.
+/// Number of latencies in each bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Latencies {
     buckets: Box<[u64; BUCKET_COUNT]>,
@@ -23,19 +23,19 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Counts one, in microseconds.
+    /// Adds a latency in microseconds.
     pub(super) fn add(&mut self, micros: u64) {
         self.buckets[bucket(micros)] += 1;
     }
 
-    /// Adds another's counts.
+    /// Adds the counts of another histogram.
     pub(super) fn merge(&mut self, other: &Self) {
         for (own, other) in self.buckets.iter_mut().zip(other.buckets.iter()) {
             *own += other;
         }
     }
 
-    /// What was counted since `earlier`, an older state of the same counts.
+    /// The latencies that were added since `earlier`, an older state of this histogram.
     pub(super) fn since(&self, earlier: &Self) -> Self {
         let mut since = self.clone();
         for (own, earlier) in since.buckets.iter_mut().zip(earlier.buckets.iter()) {
@@ -44,15 +44,15 @@ impl Latencies {
         since
     }
 
-    /// The latency that so many of a thousand do not exceed; none without any.
+    /// The latency that `permille` of 1,000 latencies do not exceed; `None` if the histogram is empty.
     pub(super) fn permille(&self, permille: u64) -> Option<Duration> {
         let count: u64 = self.buckets.iter().sum();
-        let wanted = (count * permille).div_ceil(1000).max(1);
+        let rank = (count * permille).div_ceil(1000).max(1);
         let mut seen = 0;
-        for (at, here) in self.buckets.iter().enumerate() {
+        for (index, here) in self.buckets.iter().enumerate() {
             seen += here;
-            if seen >= wanted {
-                return Some(Duration::from_micros(upper_end(at)));
+            if seen >= rank {
+                return Some(Duration::from_micros(upper_end(index)));
             }
         }
         None
@@ -68,7 +68,7 @@ fn bucket(micros: u64) -> usize {
     (((doubling as usize) << SPLIT_BITS) + within).min(BUCKET_COUNT - 1)
 }
 
-/// The largest latency of a bucket.
+/// The largest latency that falls into a bucket, in microseconds.
 fn upper_end(bucket: usize) -> u64 {
     let (doubling, within) = (
         bucket >> SPLIT_BITS,
@@ -89,9 +89,9 @@ mod tests {
         for micros in (0..200).chain([1_000, 65_535, 65_536, 9_999_999]) {
             let mut one = Latencies::default();
             one.add(micros);
-            let told = one.permille(500).unwrap().as_micros();
+            let found = one.permille(500).unwrap().as_micros();
             let (least, most) = (u128::from(micros), u128::from(micros + micros / 16));
-            assert!((least..=most).contains(&told), "{micros}: {told}");
+            assert!((least..=most).contains(&found), "{micros}: {found}");
         }
     }
 
@@ -101,8 +101,8 @@ mod tests {
         (0..99).for_each(|_| latencies.add(1));
         let before = latencies.clone();
         latencies.add(10);
-        let told = |permille| latencies.permille(permille).unwrap().as_micros();
-        assert_eq!((told(500), told(990), told(1000)), (1, 1, 10));
+        let at = |permille| latencies.permille(permille).unwrap().as_micros();
+        assert_eq!((at(500), at(990), at(1000)), (1, 1, 10));
         let since = latencies.since(&before);
         assert_eq!(since.permille(1).unwrap().as_micros(), 10);
         assert_eq!(Latencies::default().permille(500), None);

@@ -1,13 +1,13 @@
-//! What the system says about this process: memory and CPU time. Linux only; zeros elsewhere.
+//! Memory and CPU time of this process, as the kernel reports them. Linux only; zeros elsewhere.
 
 use std::time::Duration;
 
 use crate::admission::resident;
 
-/// The kernel tells times in hundredths of a second, whatever its own clock is.
+/// The unit of times in `/proc/self/stat`, independent of the kernel's own clock rate.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Memory and CPU time of the process at one moment.
+/// Resident memory and CPU time of the process at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ProcessUsage {
     pub(super) rss_bytes: u64,
@@ -24,7 +24,7 @@ impl ProcessUsage {
 }
 
 fn cpu(stat: &str) -> Duration {
-    // The name, which stands in parentheses, may hold blanks; user and system time are 12th and 13th behind it.
+    // The name is in parentheses and can contain spaces. User and system time are the 12th and 13th fields after it.
     let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let ticks: u32 = rest
         .split_whitespace()

@@ -1,38 +1,38 @@
-//! Where the figures go: drawn over themselves in a terminal, one line a second elsewhere.
+//! Writes the figures: a table that is redrawn in place on a terminal, one line per second elsewhere.
 
 use std::io::{self, Write};
 
 use super::figures::IntervalFigures;
 
-/// What is written to.
+/// The kind of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScreenKind {
-    /// A terminal, in which lines can be drawn over.
+    /// A terminal, on which the table is redrawn in place.
     Terminal,
     /// A file or a pipe.
     Plain,
 }
 
-/// Writes figures.
+/// The output of the figures.
 pub(super) struct Screen<W> {
     out: W,
-    surface: ScreenKind,
-    /// Lines of the last table, which the next one covers.
+    kind: ScreenKind,
+    /// Number of lines of the last table, which the next one overwrites.
     drawn: usize,
 }
 
 impl<W: Write> Screen<W> {
-    pub(super) fn new(out: W, surface: ScreenKind) -> Self {
+    pub(super) fn new(out: W, kind: ScreenKind) -> Self {
         Self {
             out,
-            surface,
+            kind,
             drawn: 0,
         }
     }
 
     /// Shows the figures of the last second.
     pub(super) fn show(&mut self, figures: &IntervalFigures) -> io::Result<()> {
-        match self.surface {
+        match self.kind {
             ScreenKind::Plain => self.say(&figures.line()),
             ScreenKind::Terminal => {
                 let table = figures.table();
@@ -48,7 +48,7 @@ impl<W: Write> Screen<W> {
         }
     }
 
-    /// Writes a line that stays.
+    /// Writes a line that is not overwritten.
     pub(super) fn say(&mut self, line: &str) -> io::Result<()> {
         self.drawn = 0;
         writeln!(self.out, "{line}")?;
@@ -61,8 +61,8 @@ mod tests {
     use super::super::figures::CounterSample;
     use super::*;
 
-    fn shown_twice(surface: ScreenKind) -> String {
-        let mut screen = Screen::new(Vec::new(), surface);
+    fn shown_twice(kind: ScreenKind) -> String {
+        let mut screen = Screen::new(Vec::new(), kind);
         let counted = CounterSample::default();
         let figures = IntervalFigures::between(&counted, &counted);
         screen.show(&figures).unwrap();

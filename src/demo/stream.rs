@@ -1,5 +1,5 @@
-//! A watch's bytes as they come from a socket: HTTP/1.1 chunks, lines, and the few facts of a line that the demo checks.
-//! Reads no socket and no clock; keeps only what is not a whole line yet.
+//! Decodes the bytes of a watch: HTTP/1.1 chunks, lines, and the few parts of a line that the demo checks. Pure; buffers only a line that
+//! is incomplete.
 
 use std::hash::BuildHasher;
 
@@ -9,40 +9,40 @@ use memchr::memmem::Finder;
 use crate::apiserver::churn::WRITTEN_AT;
 use crate::resource::{EventKind, ResourceVersion};
 
-/// A line of more than this is no object of the demo's.
+/// Longer than any object of the demo.
 const LINE_LEN_MAX: usize = 4 << 20;
 
-/// What a stream cannot be.
+/// An error in a watch stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum StreamError {
-    /// No chunk where one must be.
-    #[error("the answer is not chunked as HTTP/1.1 has it")]
+    /// The chunked encoding is invalid.
+    #[error("the response has an invalid chunked encoding")]
     Chunk,
-    /// No event of a watch.
-    #[error("a line is no watch event")]
+    /// A line is not a watch event.
+    #[error("a line is not a watch event")]
     Line,
-    /// An `ERROR` event: the watch must begin anew.
-    #[error("the watch was ended by an error event")]
+    /// An `ERROR` event: the client must list again.
+    #[error("an error event ended the watch")]
     Refused,
 }
 
 /// One line of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StreamLine<'a> {
-    /// Something happened to an object.
+    /// A change of an object.
     Event {
-        /// What.
+        /// The type of the event.
         kind: EventKind,
         /// The object's bytes.
         object: &'a [u8],
-        /// Its version.
+        /// The object's resource version.
         version: ResourceVersion,
     },
-    /// Nothing happened up to this version.
+    /// A bookmark: there are no further events up to this version.
     Bookmark(ResourceVersion),
 }
 
-/// What to look for in lines; made once for all watchers.
+/// Searchers for the parts of a line, created once for all watchers.
 #[derive(Debug)]
 pub(super) struct Finders {
     version: Finder<'static>,
@@ -58,7 +58,7 @@ impl Finders {
         }
     }
 
-    /// Reads a line without its end.
+    /// Parses a line without its newline.
     pub(super) fn line<'a>(&self, line: &'a [u8]) -> Result<StreamLine<'a>, StreamError> {
         let version = || {
             number(line, &self.version)
@@ -84,44 +84,44 @@ impl Finders {
         Err(StreamError::Line)
     }
 
-    /// When the object was written, in nanoseconds since the epoch.
+    /// When the object was written, in nanoseconds since 1970.
     pub(super) fn written_at(&self, object: &[u8]) -> Option<i128> {
         number(object, &self.written_at)
     }
 }
 
-/// The digits behind a text.
-fn number(text: &[u8], before: &Finder<'_>) -> Option<i128> {
-    let start = before.find(text)? + before.needle().len();
+/// The number whose digits follow the first occurrence of a text.
+fn number(text: &[u8], prefix: &Finder<'_>) -> Option<i128> {
+    let start = prefix.find(text)? + prefix.needle().len();
     let rest = &text[start..];
     let len = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
     std::str::from_utf8(&rest[..len]).ok()?.parse().ok()
 }
 
-/// Folds an event into what came before it: equal at the end only if all events, their order and bytes were.
+/// Hashes an event together with the hash of the events before it. Two hashes are equal only if events, order and bytes are equal.
 pub(super) fn chained(chain: u64, kind: EventKind, object: &[u8]) -> u64 {
     FixedState::with_seed(chain ^ kind as u64).hash_one(object)
 }
 
-/// Takes chunks apart and joins lines.
+/// Decodes the chunked encoding and splits the data into lines.
 #[derive(Debug, Default)]
 pub(super) struct ChunkDecoder {
-    at: DecoderPosition,
-    /// A line that has begun.
-    begun: Vec<u8>,
+    position: DecoderPosition,
+    /// The beginning of an incomplete line.
+    partial: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum DecoderPosition {
-    /// In the digits of a length.
+    /// In the digits of a chunk's length, with the value read up to now.
     Len(usize),
-    /// Behind a length, before its line ends.
+    /// After a chunk's length, before the end of its line.
     LenEnd(usize),
-    /// So many bytes of data are left.
+    /// In the data, with the number of bytes that remain.
     Data(usize),
-    /// Behind the data.
+    /// After the data, before the end of the line.
     DataEnd,
-    /// Behind the last chunk.
+    /// After the last chunk.
     Over,
 }
 
@@ -132,21 +132,21 @@ impl Default for DecoderPosition {
 }
 
 impl ChunkDecoder {
-    /// Whether the last chunk has come.
+    /// Whether the last chunk was decoded.
     pub(super) fn is_over(&self) -> bool {
-        matches!(self.at, DecoderPosition::Over)
+        matches!(self.position, DecoderPosition::Over)
     }
 
-    /// Takes bytes from the socket and shows every line that they complete, without its end.
+    /// Decodes bytes, and calls `on_line` for every line that they complete, without its newline.
     pub(super) fn push(
         &mut self,
         mut bytes: &[u8],
-        show: &mut dyn FnMut(&[u8]) -> Result<(), StreamError>,
+        on_line: &mut dyn FnMut(&[u8]) -> Result<(), StreamError>,
     ) -> Result<(), StreamError> {
         while let [first, rest @ ..] = bytes {
-            match self.at {
+            match self.position {
                 DecoderPosition::Len(len) => {
-                    self.at = match char::from(*first).to_digit(16) {
+                    self.position = match char::from(*first).to_digit(16) {
                         Some(digit) if len < LINE_LEN_MAX => {
                             DecoderPosition::Len(len * 16 + digit as usize)
                         }
@@ -157,7 +157,7 @@ impl ChunkDecoder {
                 }
                 DecoderPosition::LenEnd(len) => {
                     if *first == b'\n' {
-                        self.at = if len == 0 {
+                        self.position = if len == 0 {
                             DecoderPosition::Over
                         } else {
                             DecoderPosition::Data(len)
@@ -167,16 +167,16 @@ impl ChunkDecoder {
                 }
                 DecoderPosition::Data(len) => {
                     let (data, rest) = bytes.split_at(len.min(bytes.len()));
-                    self.data(data, show)?;
-                    self.at = match len - data.len() {
+                    self.data(data, on_line)?;
+                    self.position = match len - data.len() {
                         0 => DecoderPosition::DataEnd,
-                        left => DecoderPosition::Data(left),
+                        remaining => DecoderPosition::Data(remaining),
                     };
                     bytes = rest;
                 }
                 DecoderPosition::DataEnd => {
                     if *first == b'\n' {
-                        self.at = DecoderPosition::Len(0);
+                        self.position = DecoderPosition::Len(0);
                     }
                     bytes = rest;
                 }
@@ -189,22 +189,22 @@ impl ChunkDecoder {
     fn data(
         &mut self,
         mut data: &[u8],
-        show: &mut dyn FnMut(&[u8]) -> Result<(), StreamError>,
+        on_line: &mut dyn FnMut(&[u8]) -> Result<(), StreamError>,
     ) -> Result<(), StreamError> {
         while let Some(end) = memchr::memchr(b'\n', data) {
-            if self.begun.is_empty() {
-                show(&data[..end])?;
+            if self.partial.is_empty() {
+                on_line(&data[..end])?;
             } else {
-                self.begun.extend_from_slice(&data[..end]);
-                show(&self.begun)?;
-                self.begun.clear();
+                self.partial.extend_from_slice(&data[..end]);
+                on_line(&self.partial)?;
+                self.partial.clear();
             }
             data = &data[end + 1..];
         }
-        if self.begun.len() + data.len() > LINE_LEN_MAX {
+        if self.partial.len() + data.len() > LINE_LEN_MAX {
             return Err(StreamError::Line);
         }
-        self.begun.extend_from_slice(data);
+        self.partial.extend_from_slice(data);
         Ok(())
     }
 }
@@ -239,12 +239,12 @@ mod tests {
         let finders = Finders::new();
         let object = br#"{"metadata":{"resourceVersion":"12","annotations":{"kube-fanout.dev/written-at":"1700"}}}"#;
         let line = [b"{\"type\":\"ADDED\",\"object\":", object.as_slice(), b"}"].concat();
-        let wanted = StreamLine::Event {
+        let expected = StreamLine::Event {
             kind: EventKind::Added,
             object,
             version: ResourceVersion(12),
         };
-        assert_eq!(finders.line(&line), Ok(wanted));
+        assert_eq!(finders.line(&line), Ok(expected));
         assert_eq!(finders.written_at(object), Some(1700));
         let bookmark = br#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"13"}}}"#;
         assert_eq!(

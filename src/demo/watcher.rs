@@ -1,10 +1,12 @@
-//! One watcher: a connection of its own, read with next to no work, and what it got. Ends with its task only.
+//! One watcher: its own connection, which it reads with as little work as possible, and what it received. It reconnects until its task is
+//! aborted or the gateway tells it to list again.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
@@ -14,48 +16,48 @@ use super::latency::Latencies;
 use super::stream::{ChunkDecoder, Finders, StreamError, StreamLine};
 use crate::resource::{EventKind, ResourceVersion};
 
-/// Bytes taken from a socket at once; the buffer lives only while they are looked at.
+/// Bytes per read. The buffer is on the stack, so that an idle watcher needs none.
 const READ_LEN: usize = 16 << 10;
-/// Reads of one watcher before others get their turn.
+/// Number of reads before other watchers get their turn.
 const READ_COUNT_MAX: usize = 8;
-/// Longest head of an answer.
+/// Longest accepted head of a response.
 const HEAD_LEN_MAX: usize = 8 << 10;
-/// Pause before a watch that ended is taken up again.
+/// Pause before a watch that ended is resumed.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What all watchers share.
+/// State that all watchers share.
 #[derive(Debug)]
 pub(super) struct Swarm {
     pub(super) gateway: SocketAddr,
     pub(super) finders: Finders,
-    /// Latencies, in shards so that watchers on different threads rarely meet.
+    /// Latencies, in shards to avoid contention between watchers on different threads.
     pub(super) latencies: [Mutex<Latencies>; 8],
-    /// Connections that are being made at once: fewer than any listener's queue holds.
+    /// Bounds the connections that are being established, so that they fit into the listener's queue.
     pub(super) connecting: Semaphore,
 }
 
-/// What one watcher got so far.
+/// What one watcher has received.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WatcherProgress {
-    pub(super) course: StreamDigest,
+    pub(super) digest: StreamDigest,
     pub(super) doubled: u64,
     pub(super) out_of_order: u64,
-    /// Watches that ended and were taken up again.
+    /// Number of watches that ended and were resumed.
     pub(super) resumed: u64,
-    /// Whether its place was lost: it would have to list again.
-    pub(super) lost_place: bool,
+    /// Whether the watch ended with an error event, so that the watcher would have to list again.
+    pub(super) must_relist: bool,
     pub(super) connected: bool,
-    /// Where to go on.
+    /// The version from which the next watch continues.
     resume_from: ResourceVersion,
 }
 
-/// One watcher's share: read by the screen, written by its task.
+/// One watcher. Its task writes the progress; the demo reads it.
 #[derive(Debug)]
 pub(super) struct Watcher {
     pub(super) kind_index: usize,
     number: usize,
     path: String,
-    got: Mutex<WatcherProgress>,
+    progress: Mutex<WatcherProgress>,
 }
 
 impl Watcher {
@@ -69,33 +71,33 @@ impl Watcher {
             kind_index,
             number,
             path,
-            got: Mutex::new(WatcherProgress {
-                course: StreamDigest::after(from),
+            progress: Mutex::new(WatcherProgress {
+                digest: StreamDigest::after(from),
                 doubled: 0,
                 out_of_order: 0,
                 resumed: 0,
-                lost_place: false,
+                must_relist: false,
                 connected: false,
                 resume_from: from,
             }),
         }
     }
 
-    /// What it got so far.
-    pub(super) fn got(&self) -> WatcherProgress {
+    /// A copy of the progress.
+    pub(super) fn progress(&self) -> WatcherProgress {
         *self.locked()
     }
 
     fn locked(&self) -> MutexGuard<'_, WatcherProgress> {
-        // Plain numbers are whole whatever panicked.
-        self.got.lock().unwrap_or_else(PoisonError::into_inner)
+        // Plain numbers are consistent even after a panic.
+        self.progress.lock()
     }
 
-    /// Watches, and takes its watch up again when it ends, until its place is lost.
+    /// Watches, and resumes the watch when it ends, until the gateway refuses that with an error event.
     pub(super) async fn run(self: Arc<Self>, swarm: Arc<Swarm>) {
         loop {
             if let Err(StreamError::Refused) = self.watch(&swarm).await {
-                self.locked().lost_place = true;
+                self.locked().must_relist = true;
                 return;
             }
             tokio::time::sleep(PAUSE).await;
@@ -103,22 +105,22 @@ impl Watcher {
         }
     }
 
-    /// One watch, to its end. What the network or the gateway did wrong leads to another one.
+    /// Runs one watch to its end. After errors of the connection the watch is resumed, so they are not reported.
     async fn watch(&self, swarm: &Swarm) -> Result<(), StreamError> {
         let Some((stream, first)) = self.open(swarm).await else {
             return Ok(());
         };
         self.locked().connected = true;
         let mut chunks = ChunkDecoder::default();
-        self.take(&mut chunks, &first, swarm)?;
+        self.receive(&mut chunks, &first, swarm)?;
         while !chunks.is_over() {
-            // An error shows again when the socket is read.
+            // An error occurs again when the socket is read.
             stream.readable().await.unwrap_or_default();
             for _ in 0..READ_COUNT_MAX {
                 let mut buffer = [0; READ_LEN];
                 match stream.try_read(&mut buffer) {
                     Ok(0) => return Ok(()),
-                    Ok(len) => self.take(&mut chunks, &buffer[..len], swarm)?,
+                    Ok(len) => self.receive(&mut chunks, &buffer[..len], swarm)?,
                     Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
                     Err(_) => return Ok(()),
                 }
@@ -127,30 +129,30 @@ impl Watcher {
         Ok(())
     }
 
-    /// Asks for the watch; gives back the connection and what came behind the answer's head.
+    /// Sends the request; returns the connection and the bytes that arrived after the response's head.
     async fn open(&self, swarm: &Swarm) -> Option<(TcpStream, Vec<u8>)> {
-        let _turn = swarm.connecting.acquire().await.ok()?;
+        let _permit = swarm.connecting.acquire().await.ok()?;
         let mut stream = TcpStream::connect(swarm.gateway).await.ok()?;
         stream.set_nodelay(true).ok()?;
-        let (path, from) = (&self.path, self.got().resume_from);
+        let (path, from) = (&self.path, self.progress().resume_from);
         let request = format!(
             "GET {path}?watch=1&allowWatchBookmarks=true&resourceVersion={from} HTTP/1.1\r\nHost: {}\r\nAccept: application/json\r\n\r\n",
             swarm.gateway
         );
         stream.write_all(request.as_bytes()).await.ok()?;
-        let mut answer = Vec::new();
+        let mut response = Vec::new();
         loop {
-            if let Some(end) = memchr::memmem::find(&answer, b"\r\n\r\n") {
-                let rest = answer.split_off(end + 4);
-                return answer
+            if let Some(end) = memchr::memmem::find(&response, b"\r\n\r\n") {
+                let rest = response.split_off(end + 4);
+                return response
                     .starts_with(b"HTTP/1.1 200 ")
                     .then_some((stream, rest));
             }
             let mut buffer = [0; 1024];
             stream.readable().await.ok()?;
             match stream.try_read(&mut buffer) {
-                Ok(len) if len > 0 && answer.len() < HEAD_LEN_MAX => {
-                    answer.extend_from_slice(&buffer[..len]);
+                Ok(len) if len > 0 && response.len() < HEAD_LEN_MAX => {
+                    response.extend_from_slice(&buffer[..len]);
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                 Ok(_) | Err(_) => return None,
@@ -158,34 +160,34 @@ impl Watcher {
         }
     }
 
-    /// Takes bytes of the stream and counts the events in them.
-    fn take(
+    /// Processes bytes of the stream, and counts the events in them.
+    fn receive(
         &self,
         chunks: &mut ChunkDecoder,
         bytes: &[u8],
         swarm: &Swarm,
     ) -> Result<(), StreamError> {
         let now_ns = Timestamp::now().as_nanosecond();
-        let mut latencies = swarm.latencies[self.number % swarm.latencies.len()]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let mut got = self.locked();
+        let mut latencies = swarm.latencies[self.number % swarm.latencies.len()].lock();
+        let mut progress = self.locked();
         chunks.push(bytes, &mut |line| {
             match swarm.finders.line(line)? {
-                StreamLine::Bookmark(version) => got.resume_from = version,
-                StreamLine::Event { version, .. } if version == got.course.last => got.doubled += 1,
-                // Older than an event, or than a bookmark that said there was none left.
-                StreamLine::Event { version, .. } if version <= got.resume_from => {
-                    got.out_of_order += 1
+                StreamLine::Bookmark(version) => progress.resume_from = version,
+                StreamLine::Event { version, .. } if version == progress.digest.last => {
+                    progress.doubled += 1
+                }
+                // Not newer than the last event or bookmark.
+                StreamLine::Event { version, .. } if version <= progress.resume_from => {
+                    progress.out_of_order += 1
                 }
                 StreamLine::Event {
                     kind,
                     object,
                     version,
                 } => {
-                    got.course.add(kind, object, version);
-                    got.resume_from = version;
-                    // A deleted object tells of its last write, not of its deletion.
+                    progress.digest.add(kind, object, version);
+                    progress.resume_from = version;
+                    // The annotation of a deleted object has the time of its last write, not of its deletion.
                     let written_at = swarm.finders.written_at(object);
                     if let Some(written_at) = written_at.filter(|_| kind != EventKind::Deleted) {
                         let micros = (now_ns - written_at).max(0) / 1000;
@@ -221,22 +223,27 @@ mod tests {
         format!("{{\"type\":\"BOOKMARK\",\"object\":{object}}}\n")
     }
 
-    fn got(lines: &[String]) -> WatcherProgress {
+    fn progress_after(lines: &[String]) -> WatcherProgress {
         let watcher = Watcher::new(0, 0, String::new(), ResourceVersion(1));
         let (swarm, mut chunks) = (swarm(), ChunkDecoder::default());
         for line in lines {
             let chunk = format!("{:x}\r\n{line}\r\n", line.len());
-            watcher.take(&mut chunks, chunk.as_bytes(), &swarm).unwrap();
+            watcher
+                .receive(&mut chunks, chunk.as_bytes(), &swarm)
+                .unwrap();
         }
-        watcher.got()
+        watcher.progress()
     }
 
     #[track_caller]
     fn check(lines: &[String], doubled: u64, out_of_order: u64, sound: bool) {
-        let wanted = got(&[event(2), event(3), event(4)]).course;
-        let got = got(lines);
-        assert_eq!((got.doubled, got.out_of_order), (doubled, out_of_order));
-        assert_eq!(got.course == wanted, sound, "{lines:?}");
+        let expected = progress_after(&[event(2), event(3), event(4)]).digest;
+        let progress = progress_after(lines);
+        assert_eq!(
+            (progress.doubled, progress.out_of_order),
+            (doubled, out_of_order)
+        );
+        assert_eq!(progress.digest == expected, sound, "{lines:?}");
     }
 
     #[test]

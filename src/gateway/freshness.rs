@@ -4,9 +4,10 @@
 //! the cache is fresh once its watch has passed that version. On a quiet resource the watch passes nothing while other resources advance
 //! the version; then the names and versions of all objects are compared (decision 3).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -51,7 +52,7 @@ impl ResourceFreshness {
 
     /// The questions about this cache; those about an earlier cache are dropped.
     fn inquiry(&self, cache: &Arc<WatchCache>) -> Arc<Inquiry> {
-        let mut inquiry = self.inquiry.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inquiry = self.inquiry.lock();
         let current = inquiry.take().filter(|current| current.is_about(cache));
         let current = current.unwrap_or_else(|| Arc::new(Inquiry::new(cache)));
         Arc::clone(inquiry.insert(current))
@@ -97,7 +98,7 @@ impl Inquiry {
     }
 
     fn state(&self) -> MutexGuard<'_, InquiryState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn join<F: Fetch>(

@@ -2,7 +2,7 @@
 
 mod memory;
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -10,6 +10,7 @@ use hashbrown::{HashMap, HashSet};
 use http::{HeaderMap, Request, Response};
 use http_body_util::Either;
 use hyper::body::Incoming;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
@@ -147,7 +148,7 @@ impl Registry {
     }
 
     fn state(&self) -> MutexGuard<'_, RegistryState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Starts the pinned caches.

@@ -5,6 +5,7 @@ mod keeper;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -35,7 +36,7 @@ const LOSS_AGE_MAX: Duration = Duration::from_secs(90);
 
 /// The newest version that clients may know from a history that upstream no longer has.
 #[derive(Debug, Default)]
-pub(super) struct HistoryLoss(std::sync::Mutex<Option<(ResourceVersion, Instant)>>);
+pub(super) struct HistoryLoss(Mutex<Option<(ResourceVersion, Instant)>>);
 
 impl HistoryLoss {
     /// Records the loss of a history whose newest version is `newest`.
@@ -56,10 +57,8 @@ impl HistoryLoss {
         self.state().is_some_and(is_covered)
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, Option<(ResourceVersion, Instant)>> {
-        self.0
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn state(&self) -> parking_lot::MutexGuard<'_, Option<(ResourceVersion, Instant)>> {
+        self.0.lock()
     }
 }
 
@@ -114,11 +113,11 @@ pub(super) struct Slot {
     /// Permits for requests that are forwarded because there is no cache yet.
     forwards: Permits,
     /// When a request was last forwarded because there was no cache yet.
-    forwarded_at: std::sync::Mutex<Option<Instant>>,
+    forwarded_at: Mutex<Option<Instant>>,
     /// Signals an attempt to end because memory is short; an attempt subscribes for as long as it runs.
     eviction: watch::Sender<()>,
     started_at: Instant,
-    used_at: std::sync::Mutex<Instant>,
+    used_at: Mutex<Instant>,
     task: AbortHandle,
 }
 
@@ -147,10 +146,10 @@ impl Slot {
             recorder,
             loss,
             forwards: Permits::new(FORWARDS_MAX),
-            forwarded_at: std::sync::Mutex::default(),
+            forwarded_at: Mutex::default(),
             eviction,
             started_at: now,
-            used_at: std::sync::Mutex::new(now),
+            used_at: Mutex::new(now),
             task,
         }
     }
@@ -170,26 +169,18 @@ impl Slot {
         is_recent.then(|| self.forwards.try_acquire(peer)).flatten()
     }
 
-    fn forwarded_at(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
-        self.forwarded_at
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn forwarded_at(&self) -> parking_lot::MutexGuard<'_, Option<Instant>> {
+        self.forwarded_at.lock()
     }
 
     /// Records a use.
     pub(super) fn touch(&self) {
-        *self
-            .used_at
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner) = Instant::now();
+        *self.used_at.lock() = Instant::now();
     }
 
     /// When it was last used.
     pub(super) fn used_at(&self) -> Instant {
-        *self
-            .used_at
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        *self.used_at.lock()
     }
 
     /// Whether its task has a cache or tries to fill one, as opposed to waiting for the next attempt.

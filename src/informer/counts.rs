@@ -1,6 +1,8 @@
 //! Counts that an informer keeps while it reads.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::failure::FailureKind;
 use crate::resource::ResourceVersion;
@@ -62,6 +64,6 @@ impl InformerCounters {
 
     /// Hold the lock only for a few additions.
     pub(super) fn lock(&self) -> MutexGuard<'_, InformerCounts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

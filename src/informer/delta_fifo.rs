@@ -13,8 +13,9 @@ mod pending;
 
 use std::fmt;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use self::pending::PendingDeltas;
@@ -308,7 +309,7 @@ impl<V> DeltaFifo<V> {
 
     /// A poisoned lock is safe to use: only `process` can panic under the lock, and the queue is consistent while it runs.
     fn lock(&self) -> MutexGuard<'_, PendingDeltas<V>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending.lock()
     }
 
     /// Locks the queue, unless it is closed.

@@ -3,8 +3,9 @@
 use std::any::{Any, TypeId};
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::task::JoinSet;
 
 use super::list_watch::ReadOptions;
@@ -168,13 +169,13 @@ impl<F: Fetch> SharedInformerFactory<F> {
     }
 
     fn members(&self) -> MutexGuard<'_, FactoryMembers> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+        self.members.lock()
     }
 }
 
 impl<F> fmt::Debug for SharedInformerFactory<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        let members = self.members.lock();
         f.debug_struct("SharedInformerFactory")
             .field("informers", &members.informers.len())
             .field("is_shut_down", &members.is_shut_down)

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::counts::InformerCounters;
@@ -99,7 +100,7 @@ pub(super) fn log_failures(collection: &Collection) -> OnFailure {
             tracing::debug!(%resource, %failure, "the history of the watch has expired; listing again");
             return;
         }
-        let mut paces = paces.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut paces = paces.lock();
         let due = paces[failure.kind() as usize].due(Instant::now());
         drop(paces);
         if let Some(left_out) = due {

@@ -14,7 +14,9 @@ mod postings;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use self::contents::{IndexContents, IndexValues};
 use self::pages::Pages;
@@ -208,19 +210,15 @@ impl<V> Indexer<V> {
     // panics are caught.
 
     fn functions(&self) -> MutexGuard<'_, Vec<Function<V>>> {
-        self.functions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.functions.lock()
     }
 
     fn read(&self) -> RwLockReadGuard<'_, IndexContents<V>> {
-        self.contents.read().unwrap_or_else(PoisonError::into_inner)
+        self.contents.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, IndexContents<V>> {
-        self.contents
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.contents.write()
     }
 }
 

@@ -4,7 +4,7 @@
 //! decides how many. Work that may run user code is collected in `DeferredWork` and done once no lock is held.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use super::{EventHandler, HandlerOptions, Notification, Subscription, SubscriptionOptions};
 use handler_pool::HandlerPool;
 use listener::ListenerContext;
+use parking_lot::{Mutex, MutexGuard};
 use resync::Resync;
 
 mod deferred_work;
@@ -311,7 +312,7 @@ impl<T: Send + Sync + 'static> Processor<T> {
 impl<T: Send + Sync + 'static> ProcessorState<T> {
     fn locked(&self) -> MutexGuard<'_, ProcessorMembers<T>> {
         // A poisoned lock is safe to use: no callback runs under it, and the lists are consistent after each operation.
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+        self.members.lock()
     }
 
     fn join(

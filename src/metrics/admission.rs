@@ -1,4 +1,4 @@
-//! Who was let in, who waits, and who was sent away.
+//! Metrics of admission control: lists that run or wait, and requests that were refused.
 
 use prometheus::{IntGauge, Opts, Registry};
 
@@ -7,7 +7,7 @@ use super::families::{ByLabel, Register};
 use super::labels::{Label, LimitLabel, PermitKind};
 use crate::fairness::Shortage;
 
-/// Counts who found no place, by place and by the bound that left none.
+/// Counts requests and connections that found no free permit, by kind of permit and by the bound that was reached.
 #[derive(Clone, Debug)]
 pub struct Shortages(Vec<(PermitKind, ByLabel<Shortage>)>);
 
@@ -15,43 +15,43 @@ impl Shortages {
     pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
         let family = Register(registry).counters(
             "shortages_total",
-            "Requests and connections that found no place, by the bound that left none.",
+            "Requests and connections that found no free permit, by the bound that was reached.",
             &["place", "bound"],
         )?;
-        let of_place = |place: &PermitKind| (*place, ByLabel::resolve(&family, &[place.as_str()]));
-        Ok(Self(PermitKind::ALL.iter().map(of_place).collect()))
+        let of_kind = |kind: &PermitKind| (*kind, ByLabel::resolve(&family, &[kind.as_str()]));
+        Ok(Self(PermitKind::ALL.iter().map(of_kind).collect()))
     }
 
-    /// Counts one.
-    pub fn inc(&self, place: PermitKind, shortage: Shortage) {
-        let mut counters = self.0.iter().filter(|(known, _)| *known == place);
+    /// Counts one request or connection.
+    pub fn inc(&self, kind: PermitKind, shortage: Shortage) {
+        let mut counters = self.0.iter().filter(|(known, _)| *known == kind);
         if let Some((_, counter)) = counters.next() {
             counter.inc(shortage);
         }
     }
 
-    /// How many there were.
+    /// Number of requests and connections that were counted.
     #[must_use]
-    pub fn count(&self, place: PermitKind, shortage: Shortage) -> u64 {
-        let mut counters = self.0.iter().filter(|(known, _)| *known == place);
+    pub fn count(&self, kind: PermitKind, shortage: Shortage) -> u64 {
+        let mut counters = self.0.iter().filter(|(known, _)| *known == kind);
         counters
             .next()
             .map_or(0, |(_, counter)| counter.count(shortage))
     }
 }
 
-/// Handles of what is bounded for all clients together.
+/// Handles of admission control.
 #[derive(Clone, Debug)]
 pub struct AdmissionMetrics {
     /// Requests and connections answered with 429, by reason.
     pub refusals: ByLabel<LimitLabel>,
-    /// Who found no place, and why.
+    /// Requests and connections that found no free permit, by the bound that was reached.
     pub shortages: Shortages,
-    /// Lists that have a place.
+    /// Lists that hold a permit.
     pub lists_running: IntGauge,
-    /// Lists that wait for one.
+    /// Lists that wait for a permit.
     pub lists_waiting: IntGauge,
-    /// Lists that go on without a place.
+    /// Lists that continue slowly without a permit.
     pub lists_slow: IntGauge,
 }
 
@@ -67,7 +67,7 @@ impl AdmissionMetrics {
         };
         let refusals = Register(registry).counters(
             "admission_refusals_total",
-            "Requests and connections sent away with 429 because there were too many, by reason.",
+            "Requests and connections refused with 429 because there were too many, by reason.",
             &["reason"],
         )?;
         Ok(Self {
@@ -77,10 +77,10 @@ impl AdmissionMetrics {
                 "admission_lists_running",
                 "Lists being sent, and watches that send their initial events.",
             )?,
-            lists_waiting: gauge("admission_lists_waiting", "Lists that wait for their turn.")?,
+            lists_waiting: gauge("admission_lists_waiting", "Lists that wait for a permit.")?,
             lists_slow: gauge(
                 "admission_lists_slow",
-                "Lists that gave their place to others because their clients read too slowly.",
+                "Lists that lost their permit to others because their clients read too slowly.",
             )?,
         })
     }

@@ -1,4 +1,4 @@
-//! What is counted of the audit log.
+//! Metrics of the audit log.
 
 use prometheus::{IntCounter, Registry};
 
@@ -9,9 +9,9 @@ use super::labels::AuditEvents;
 /// Handles of the audit log.
 #[derive(Clone, Debug)]
 pub struct AuditMetrics {
-    /// Events, by what became of them.
+    /// Events, by whether they were written.
     pub events: ByLabel<AuditEvents>,
-    /// Failures to write, or to remove old files.
+    /// Failed attempts to write events, or to delete rotated files.
     pub write_errors: IntCounter,
 }
 
@@ -19,12 +19,12 @@ impl AuditMetrics {
     pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
         let events = Register(registry).counters(
             "audit_events_total",
-            "Audit events, by what became of them.",
+            "Audit events, by whether they were written or dropped.",
             &["result"],
         )?;
         let write_errors = IntCounter::new(
             "audit_write_errors_total",
-            "Failed attempts to write audit events, or to remove old audit files.",
+            "Failed attempts to write audit events, or to delete rotated audit log files.",
         )?;
         registry.register(Box::new(write_errors.clone()))?;
         Ok(Self {

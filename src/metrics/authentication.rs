@@ -1,4 +1,4 @@
-//! Who is calling: how callers were authenticated, and what upstream was asked for that.
+//! Metrics of authentication: credentials by authenticator, reviews of tokens, and the cache of tokens.
 
 use prometheus::{Histogram, HistogramOpts, Registry};
 
@@ -9,30 +9,30 @@ use super::labels::Label;
 /// Handles of authentication.
 #[derive(Clone, Debug)]
 pub struct AuthenticationMetrics {
-    /// Headers of front proxies.
+    /// Requests with headers of front proxies, by outcome.
     pub front_proxy: ByLabel<AuthenticationOutcome>,
-    /// Client certificates.
+    /// Requests with client certificates, by outcome.
     pub certificate: ByLabel<AuthenticationOutcome>,
-    /// Bearer tokens.
+    /// Requests with bearer tokens, by outcome.
     pub token: ByLabel<AuthenticationOutcome>,
-    /// Requests without credentials.
+    /// Requests without credentials, by outcome.
     pub anonymous: ByLabel<AuthenticationOutcome>,
     /// Reviews of tokens by outcome.
     pub reviews: ByLabel<TokenReviewOutcome>,
-    /// How long they took.
+    /// Duration of reviews, in seconds.
     pub review_duration: Histogram,
-    /// Whether a token was remembered.
+    /// Lookups in the cache of tokens, by result.
     pub token_cache: ByLabel<TokenCacheLookup>,
 }
 
-/// What came of a credential.
+/// The outcome of checking a credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthenticationOutcome {
-    /// It says who is calling.
+    /// The credential is valid and identifies the caller.
     Success,
-    /// It does not count.
+    /// The credential is invalid.
     Failure,
-    /// Whether it counts could not be found out.
+    /// The check failed, so it is unknown whether the credential is valid.
     Error,
 }
 
@@ -48,16 +48,16 @@ impl Label for AuthenticationOutcome {
     }
 }
 
-/// What came of a review of a token.
+/// The outcome of a review of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenReviewOutcome {
-    /// It is somebody's.
+    /// The token is valid.
     Authenticated,
-    /// It does not count.
+    /// The token is invalid.
     Rejected,
-    /// Upstream does not let the caller ask about itself.
+    /// Upstream does not allow the caller to create a SelfSubjectReview.
     SelfReviewForbidden,
-    /// No answer that makes sense.
+    /// Upstream did not answer, or its answer could not be used.
     Failed,
 }
 
@@ -79,12 +79,12 @@ impl Label for TokenReviewOutcome {
     }
 }
 
-/// Whether a token was remembered.
+/// The result of a lookup in the cache of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenCacheLookup {
-    /// It was.
+    /// The cache has the token's user.
     Hit,
-    /// Upstream was asked, or is being asked.
+    /// The token must be reviewed, or a review is in flight already.
     Miss,
 }
 
@@ -99,7 +99,7 @@ impl Label for TokenCacheLookup {
     }
 }
 
-/// Half a millisecond to the longest time that a review may take.
+/// In seconds: from half a millisecond to the timeout of a review.
 const BUCKETS: [f64; 11] = [
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0, 10.0,
 ];
@@ -108,14 +108,14 @@ impl AuthenticationMetrics {
     pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
         let attempts = Register(registry).counters(
             "authentication_attempts_total",
-            "Credentials of requests that were looked at, by authenticator and outcome.",
+            "Credentials of requests that were checked, by authenticator and outcome.",
             &["authenticator", "outcome"],
         )?;
         let of = |authenticator| ByLabel::resolve(&attempts, &[authenticator]);
         let review_duration = Histogram::with_opts(
             HistogramOpts::new(
                 "authentication_review_duration_seconds",
-                "Time until upstream has said whose a token is.",
+                "Time until upstream has reviewed a token.",
             )
             .buckets(BUCKETS.to_vec()),
         )?;
@@ -128,13 +128,13 @@ impl AuthenticationMetrics {
             reviews: by_label(
                 registry,
                 "authentication_reviews_total",
-                "Questions to upstream whose a token is, by outcome.",
+                "Reviews of tokens by upstream, by outcome.",
             )?,
             review_duration,
             token_cache: by_label(
                 registry,
                 "authentication_token_cache_lookups_total",
-                "Tokens looked up among those that are remembered, by outcome.",
+                "Lookups of tokens in the cache of tokens, by outcome.",
             )?,
         })
     }

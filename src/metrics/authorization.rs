@@ -1,4 +1,4 @@
-//! What callers may do: decisions, where they came from, and permission that was taken back.
+//! Metrics of authorization: access reviews, cached decisions, and permissions of open streams.
 
 use prometheus::{Histogram, HistogramOpts, IntCounter, IntGauge, Opts, Registry};
 
@@ -11,21 +11,21 @@ use super::labels::Label;
 pub struct AuthorizationMetrics {
     /// Access reviews by outcome.
     pub reviews: ByLabel<ReviewOutcome>,
-    /// How long they took.
+    /// Duration of reviews, in seconds.
     pub review_duration: Histogram,
-    /// Decisions that were remembered.
+    /// Decisions that were taken from the cache.
     pub cache_hits: IntCounter,
-    /// Decisions that were not.
+    /// Decisions that were not in the cache.
     pub cache_misses: IntCounter,
-    /// Permission of open streams that was asked about again, by what came of it.
+    /// Repeated checks of the permissions of open streams, by outcome.
     pub rechecks: ByLabel<Recheck>,
-    /// Permission that was taken back from open streams, by reason.
+    /// Permissions that were revoked from open streams, by reason.
     pub revocations: ByLabel<Revocation>,
-    /// Permissions that open streams have now.
+    /// Permissions that open streams hold now.
     pub leases: IntGauge,
 }
 
-/// Half a millisecond to the longest time that a review may take.
+/// In seconds: from half a millisecond to the timeout of one attempt of a review.
 const BUCKETS: [f64; 11] = [
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0, 10.0,
 ];
@@ -40,42 +40,42 @@ impl AuthorizationMetrics {
         let review_duration = Histogram::with_opts(
             HistogramOpts::new(
                 "authorization_review_duration_seconds",
-                "Time until an authorizer has decided.",
+                "Time until an access review was answered.",
             )
             .buckets(BUCKETS.to_vec()),
         )?;
         registry.register(Box::new(review_duration.clone()))?;
         let leases = IntGauge::with_opts(Opts::new(
             "authorization_leases",
-            "Permissions that open streams have.",
+            "Permissions that open streams hold.",
         ))?;
         registry.register(Box::new(leases.clone()))?;
         Ok(Self {
             reviews: by_label(
                 registry,
                 "authorization_reviews_total",
-                "Questions put to authorizers, by outcome.",
+                "Access reviews, by outcome.",
                 "outcome",
             )?,
             review_duration,
             cache_hits: counter(
                 "authorization_cache_hits_total",
-                "Decisions that were remembered.",
+                "Decisions that were taken from the cache.",
             )?,
             cache_misses: counter(
                 "authorization_cache_misses_total",
-                "Decisions that were not remembered.",
+                "Decisions that were not in the cache.",
             )?,
             rechecks: by_label(
                 registry,
                 "authorization_rechecks_total",
-                "Times that the permission of open streams was checked again, by outcome.",
+                "Repeated checks of the permissions of open streams, by outcome.",
                 "outcome",
             )?,
             revocations: by_label(
                 registry,
                 "authorization_revocations_total",
-                "Permissions taken back from open streams, by reason.",
+                "Permissions revoked from open streams, by reason.",
                 "reason",
             )?,
             leases,
@@ -93,18 +93,18 @@ fn by_label<L: Label>(
     Ok(ByLabel::resolve(&family, &[]))
 }
 
-/// What came of a question to an authorizer.
+/// The outcome of an access review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReviewOutcome {
-    /// Yes.
+    /// The access is allowed.
     Allowed,
-    /// No.
+    /// The access is denied.
     Denied,
-    /// The caller may not ask.
+    /// The caller is not allowed to create the review.
     Unasked,
-    /// No answer that makes sense.
+    /// Upstream did not answer, or its answer could not be used.
     Failed,
-    /// Not put: too many wait for their turn.
+    /// The review was not sent, because too many reviews wait already.
     QueueFull,
 }
 
@@ -128,14 +128,14 @@ impl Label for ReviewOutcome {
     }
 }
 
-/// What came of checking again whether open streams may go on.
+/// The outcome of checking the permission of open streams again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recheck {
-    /// They may.
+    /// The streams may continue.
     Confirmed,
-    /// They may not.
+    /// The streams must end.
     Refused,
-    /// It could not be found out.
+    /// The check failed.
     Failed,
 }
 
@@ -151,14 +151,14 @@ impl Label for Recheck {
     }
 }
 
-/// Why permission was taken back from open streams.
+/// Why a permission was revoked from open streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Revocation {
-    /// The access is denied now.
+    /// The access is now denied.
     Denied,
-    /// The credentials no longer count, or are somebody else's.
+    /// The credentials are no longer valid, or identify another user.
     Unauthenticated,
-    /// It could not be confirmed for longer than the grace.
+    /// The permission was not confirmed for longer than `--reauthorize-grace`.
     GraceOver,
 }
 

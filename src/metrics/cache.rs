@@ -1,4 +1,4 @@
-//! What is counted of a resource's watch cache.
+//! Metrics of a resource's watch cache.
 
 use prometheus::{Gauge, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
@@ -6,26 +6,26 @@ use super::families::{ByLabel, Register, StateGauges, resource_and};
 use super::labels::{CacheState, GiveUpReason};
 use super::{MetricsError, ResourceLabels};
 
-/// Handles of one resource's watch cache. The cache counts in plain integers; its driver sets these.
+/// Handles of one resource's watch cache. The cache itself counts in plain integers; its driver copies them into these.
 #[derive(Clone, Debug)]
 pub struct CacheMetrics {
     /// Objects in the snapshot.
     pub objects: IntGauge,
-    /// Bytes of these, each as one event line.
+    /// Bytes of these objects, each as one watch event.
     pub snapshot_bytes: IntGauge,
     /// Events in the ring.
     pub ring_events: IntGauge,
-    /// Bytes of these.
+    /// Bytes of these events.
     pub ring_bytes: IntGauge,
-    /// Age of the oldest event in the ring, in seconds: how long a client may be away.
+    /// Age of the oldest event in the ring, in seconds: how long a client may be away and still resume.
     pub ring_oldest_age: Gauge,
     /// Times the cache was filled from a list.
     pub initializations: IntCounter,
-    /// Event lines laid out in views. Events delivered divided by this is how often a line is shared.
+    /// Event frames laid out in views. Delivered events divided by this number is how many clients share a frame on average.
     pub frames_encoded: IntCounter,
-    /// What the cache is doing.
+    /// The state of the cache.
     pub state: StateGauges<CacheState>,
-    /// Times it was given up, by reason.
+    /// Times the cache was given up, by reason.
     pub given_up: ByLabel<GiveUpReason>,
 }
 
@@ -48,7 +48,11 @@ impl CacheFamilies {
         let labels = &ResourceLabels::NAMES;
         Ok(Self {
             objects: add.gauges("cache_objects", "Objects in the watch cache.", labels)?,
-            snapshot_bytes: add.gauges("cache_snapshot_bytes", "Bytes of the objects in the watch cache, each as one watch event.", labels)?,
+            snapshot_bytes: add.gauges(
+                "cache_snapshot_bytes",
+                "Bytes of the objects in the watch cache, each as one watch event.",
+                labels,
+            )?,
             ring_events: add.gauges("cache_ring_events", "Events in the ring.", labels)?,
             ring_bytes: add.gauges("cache_ring_bytes", "Bytes of the events in the ring.", labels)?,
             ring_oldest_age: add.real_gauges(
@@ -63,12 +67,12 @@ impl CacheFamilies {
             )?,
             frames_encoded: add.counters(
                 "cache_frames_encoded_total",
-                "Event lines laid out for watches; delivered events divided by this is how often a line is shared.",
+                "Event frames laid out for watches; delivered events divided by this is how many clients share a frame.",
                 labels,
             )?,
             state: add.gauges(
                 "cache_state",
-                "Whether the cache is being filled, is ready, or why it was given up and its requests are forwarded.",
+                "1 for the state of the cache: filling, ready, not_offered, or the reason why it was given up.",
                 &resource_and("state"),
             )?,
             given_up: add.counters(
@@ -81,7 +85,7 @@ impl CacheFamilies {
 
     pub(super) fn forget(&self, labels: ResourceLabels<'_>) {
         let values = &labels.values();
-        // What was never there need not go.
+        // An error means that the series does not exist.
         for gauges in [
             &self.objects,
             &self.snapshot_bytes,
@@ -94,11 +98,11 @@ impl CacheFamilies {
         StateGauges::<CacheState>::forget(&self.state, values);
     }
 
-    /// Takes every series of a resource off the page.
+    /// Removes every series of a resource.
     pub(super) fn remove(&self, labels: ResourceLabels<'_>) {
         self.forget(labels);
         let values = &labels.values();
-        // What was never there need not go.
+        // An error means that the series does not exist.
         for counters in [&self.initializations, &self.frames_encoded] {
             let _ = counters.remove_label_values(values);
         }

@@ -1,4 +1,4 @@
-//! What is counted of clients: per resource, and of the listener as a whole.
+//! Metrics of clients: their requests per resource, and the listener as a whole.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,52 +15,52 @@ use super::sharded::{
 };
 use super::{MetricsError, ResourceLabels};
 
-/// Codes that the gateway answers with; anything else is counted as `other`, so the set stays closed.
+/// Status codes with a label value of their own. All others are counted as `other`, so that the set of values is closed.
 const CODES: [u16; 14] = [
     200, 400, 401, 403, 404, 405, 406, 410, 413, 415, 429, 500, 503, 504,
 ];
 
-/// Seconds. From a batch delivered at once to a client about to be cut.
+/// In seconds: from an immediate delivery to a client that hardly reads.
 const LAG_BUCKETS: [f64; BOUNDS] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
     5.0, 10.0,
 ];
-/// Seconds. Where the API server's own buckets for requests lie, a little coarser.
+/// In seconds: the range of the API server's own buckets for requests, with fewer buckets.
 const LIST_BUCKETS: [f64; 12] = [
     0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0,
 ];
 
-/// Handles of what clients do with one resource.
+/// Handles of the clients' requests for one resource.
 #[derive(Clone, Debug)]
 pub struct DownstreamMetrics {
-    /// Requests answered.
+    /// Requests that were answered.
     pub requests: RequestCounters,
     /// Seconds from a list's request to its last byte.
     pub list_duration: Histogram,
     /// Watches open now.
     pub watches: IntGauge,
-    /// Events handed to sockets.
+    /// Events written to clients.
     pub watch_events: ShardedCounter,
-    /// Bytes of these.
+    /// Bytes of these events.
     pub watch_bytes: ShardedCounter,
     /// Objects sent in lists.
     pub list_objects: IntCounter,
-    /// Blocks compressed for lists.
+    /// Blocks of objects that were compressed for a list.
     pub list_blocks_made: IntCounter,
-    /// Blocks that were compressed already, or for another list meanwhile.
+    /// Blocks that were already compressed, or that another list was compressing.
     pub list_blocks_shared: IntCounter,
-    /// Watches ended, by reason.
+    /// Watches that ended, by reason.
     pub stream_ends: ByLabel<ClientWatchEnd>,
-    /// Clients that fell out of the ring.
+    /// Watches that fell out of the history.
     pub lagged: IntCounter,
-    /// From an event's arrival to its hand-over to a socket, once a batch.
+    /// Time from an event's arrival to its write to a client; observed once per batch.
     pub lag: ShardedHistogram,
 }
 
-/// The code counted at a place: that of an answer, or `other` behind them.
-fn code_at(place: usize) -> String {
+/// The label value of a slot: the code at this index of [`CODES`], or `other`.
+fn code_label(slot: usize) -> String {
     CODES
-        .get(place)
+        .get(slot)
         .map_or_else(|| "other".to_owned(), u16::to_string)
 }
 
@@ -69,19 +69,19 @@ fn code_at(place: usize) -> String {
 pub struct RequestCounters {
     family: IntCounterVec,
     labels: [Box<str>; 4],
-    /// One slot for each verb and code, and one for `other`.
+    /// One slot for each verb and code, and for each verb one for `other`.
     slots: Arc<[[OnceLock<IntCounter>; CODES.len() + 1]; VerbLabel::ALL.len()]>,
 }
 
 impl RequestCounters {
-    /// Counts one answered request.
+    /// Counts one request and the status code of its response.
     pub fn inc(&self, verb: VerbLabel, code: u16) {
-        let place = CODES
+        let slot = CODES
             .iter()
             .position(|&known| known == code)
             .unwrap_or(CODES.len());
-        let counter = self.slots[verb as usize][place].get_or_init(|| {
-            let code = code_at(place);
+        let counter = self.slots[verb as usize][slot].get_or_init(|| {
+            let code = code_label(slot);
             let [group, version, resource, encoding] = &self.labels;
             self.family.with_label_values(&[
                 verb.as_str(),
@@ -131,52 +131,52 @@ impl DownstreamFamilies {
             watches: add.gauges("longrunning_requests", "Watches open downstream.", verb)?,
             watch_events: add.sharded(
                 "watch_events_total",
-                "Watch events handed to clients.",
+                "Watch events written to clients.",
                 labels,
             )?,
             watch_bytes: add.sharded(
                 "watch_bytes_total",
-                "Bytes of watch events handed to clients.",
+                "Bytes of watch events written to clients.",
                 labels,
             )?,
             list_objects: add.counters("list_objects_total", "Objects sent in lists.", labels)?,
             list_blocks_made: add.counters(
                 "list_blocks_made_total",
-                "Blocks of objects compressed for lists.",
+                "Blocks of objects that were compressed for a list.",
                 labels,
             )?,
             list_blocks_shared: add.counters(
                 "list_blocks_shared_total",
-                "Blocks of objects sent in compressed lists without being compressed for them.",
+                "Blocks of objects in compressed lists that were compressed for another list.",
                 labels,
             )?,
             stream_ends: add.counters(
                 "stream_ends_total",
-                "Downstream watches ended, by reason.",
+                "Clients' watches that ended, by reason.",
                 &resource_and("reason"),
             )?,
             lagged: add.counters(
                 "lagged_total",
-                "Clients that fell out of the ring and were told to list again.",
+                "Watches that fell out of the history and got 410.",
                 labels,
             )?,
             lag: add.sharded_histograms(
                 "watch_events_lag_seconds",
-                "Time from an event's arrival from upstream to its hand-over to a client.",
+                "Time from an event's arrival from upstream to its write to a client.",
                 labels,
                 &LAG_BUCKETS,
             )?,
         })
     }
 
-    /// Takes every series of a resource off the page.
+    /// Removes every series of a resource.
     pub(super) fn remove(&self, labels: ResourceLabels<'_>) {
         let values = &labels.values();
         let [group, version, resource, encoding] = labels.values();
-        // What was never there need not go.
+        // An error means that the series does not exist.
         for verb in VerbLabel::ALL.iter().map(|verb| verb.as_str()) {
-            for place in 0..=CODES.len() {
-                let code = &*code_at(place);
+            for slot in 0..=CODES.len() {
+                let code = &*code_label(slot);
                 let values = &[verb, group, version, resource, encoding, code];
                 let _ = self.requests.remove_label_values(values);
             }
@@ -230,19 +230,19 @@ impl DownstreamFamilies {
 pub struct ListenerMetrics {
     /// Connections open now.
     pub connections: IntGauge,
-    /// Connections accepted.
+    /// Connections that were accepted.
     pub connections_accepted: IntCounter,
-    /// Connections that came to nothing or to a bad end, by reason.
+    /// Connections that failed, by reason.
     pub connections_failed: ByLabel<ConnectionFailure>,
-    /// Requests refused for a mistake in them, by reason.
+    /// Requests refused because of an error in them, by reason.
     pub bad_requests: ByLabel<BadRequest>,
-    /// Requests refused for who sent them, by reason.
+    /// Requests refused because of their caller, by reason.
     pub auth_refusals: ByLabel<AuthRefusal>,
-    /// Requests that their clients gave up before an answer began.
+    /// Requests that clients cancelled before the response began.
     pub request_aborts: IntCounter,
-    /// Streams cut because their clients took nothing.
+    /// Responses that were cut because their clients did not read them in time.
     pub streams_stalled: IntCounter,
-    /// Tasks that panicked, or ended although they have no end.
+    /// Tasks that panicked, or that returned although they never should.
     pub task_ends: ByLabel<TaskKind>,
 }
 
@@ -259,11 +259,11 @@ impl ListenerMetrics {
         )?;
         let aborts = IntCounter::new(
             "request_aborts_total",
-            "Requests given up by their clients before an answer began.",
+            "Requests that clients cancelled before the response began.",
         )?;
         let stalled = IntCounter::new(
             "streams_stalled_total",
-            "Answers that were cut because their clients did not take them in time.",
+            "Responses that were cut because their clients did not read them in time.",
         )?;
         registry.register(Box::new(connections.clone()))?;
         for counter in [&accepted, &aborts, &stalled] {
@@ -271,17 +271,17 @@ impl ListenerMetrics {
         }
         let failed = Register(registry).counters(
             "connections_failed_total",
-            "Connections that came to nothing or to a bad end, by reason.",
+            "Connections that failed, by reason.",
             &["reason"],
         )?;
         let bad = Register(registry).counters(
             "bad_requests_total",
-            "Requests refused for a mistake in them, by reason.",
+            "Requests refused because of an error in them, by reason.",
             &["reason"],
         )?;
         let auth = Register(registry).counters(
             "auth_refusals_total",
-            "Requests refused for who sent them, by reason.",
+            "Requests refused because of their caller, by reason.",
             &["reason"],
         )?;
         Ok(Self {

@@ -1,4 +1,4 @@
-//! Short ways to register families and to resolve the handles of a closed label set.
+//! Helpers that register families and resolve the handles of a closed set of label values.
 
 use prometheus::core::Collector;
 use prometheus::{
@@ -17,7 +17,7 @@ pub struct ByLabel<L> {
 }
 
 impl<L: Label> ByLabel<L> {
-    /// Resolves every value, so that each series is there, at zero, from the start.
+    /// Resolves every value, so that each series exists, with value zero, from the start. `before` are the values of the other labels.
     pub(super) fn resolve(family: &IntCounterVec, before: &[&str]) -> Self {
         let counter = |label: &L| (*label, family.with_label_values(&with(before, *label)));
         Self {
@@ -25,21 +25,21 @@ impl<L: Label> ByLabel<L> {
         }
     }
 
-    /// Takes every series off the page.
+    /// Removes the series of every value.
     pub(super) fn forget(family: &IntCounterVec, before: &[&str]) {
         for label in L::ALL {
-            // What was never there need not go.
+            // An error means that the series does not exist.
             let _ = family.remove_label_values(&with(before, *label));
         }
     }
 
-    /// How many were counted of this value.
+    /// The count of this value.
     pub fn count(&self, label: L) -> u64 {
         let mut found = self.counters.iter().filter(|(known, _)| *known == label);
         found.next().map_or(0, |(_, counter)| counter.get())
     }
 
-    /// Counts one.
+    /// Adds one to the count of this value.
     pub fn inc(&self, label: L) {
         let found = self.counters.iter().find(|(known, _)| *known == label);
         debug_assert!(found.is_some(), "{} is not in ALL", label.as_str());
@@ -49,7 +49,7 @@ impl<L: Label> ByLabel<L> {
     }
 }
 
-/// One gauge for each value of a closed label set; the one that holds is 1, the others are 0.
+/// One gauge for each value of a closed label set: 1 for the current state, 0 for the others.
 #[derive(Clone, Debug)]
 pub struct StateGauges<L> {
     gauges: Vec<(L, IntGauge)>,
@@ -65,12 +65,12 @@ impl<L: Label> StateGauges<L> {
 
     pub(super) fn forget(family: &IntGaugeVec, before: &[&str]) {
         for label in L::ALL {
-            // What was never there need not go.
+            // An error means that the series does not exist.
             let _ = family.remove_label_values(&with(before, *label));
         }
     }
 
-    /// This value holds from now on.
+    /// Sets the current state.
     pub fn set(&self, label: L) {
         for (known, gauge) in &self.gauges {
             gauge.set(i64::from(*known == label));
@@ -150,7 +150,7 @@ impl Register<'_> {
     }
 }
 
-/// The labels of a resource and one more.
+/// The names of a resource's labels and one more.
 pub(super) fn resource_and(label: &'static str) -> [&'static str; 5] {
     let [group, version, resource, encoding] = ResourceLabels::NAMES;
     [group, version, resource, encoding, label]

@@ -1,4 +1,4 @@
-//! What is counted of files that are read again when they change.
+//! Metrics of files that are reloaded when they change.
 
 use prometheus::{IntGauge, Opts, Registry};
 
@@ -6,20 +6,20 @@ use super::MetricsError;
 use super::families::{ByLabel, Register};
 use super::labels::Label;
 
-/// What a file is for.
+/// The use of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
-    /// What is audited.
+    /// The audit policy.
     AuditPolicy,
     /// Authorities of client certificates.
     ClientAuthority,
-    /// Authorities of client certificates and of front proxies, as far as handshakes hint at them.
+    /// Authorities of client certificates and of front proxies, as the TLS handshake names them to clients.
     ClientAuthorityHint,
     /// Authorities of front proxies.
     FrontProxyAuthority,
-    /// Certificates and keys shown to clients.
+    /// Serving certificates and their keys.
     ServingCertificate,
-    /// The gateway's credentials upstream: kubeconfig, the files that it names, tokens, plugins.
+    /// The gateway's credentials for upstream: kubeconfig, the files that it names, tokens, plugins.
     UpstreamCredential,
 }
 
@@ -45,12 +45,12 @@ impl Label for FileKind {
     }
 }
 
-/// How reading a file again went.
+/// The outcome of a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReloadOutcome {
-    /// What it says is in force.
+    /// The new content is in force.
     Applied,
-    /// It cannot be used; what was stays in force.
+    /// The new content cannot be used; the previous content stays in force.
     Failed,
 }
 
@@ -65,13 +65,13 @@ impl Label for ReloadOutcome {
     }
 }
 
-/// Handles of files that are read again.
+/// Handles of files that are reloaded when they change.
 #[derive(Clone, Debug)]
 pub struct FileMetrics {
     reloads: Vec<(FileKind, ByLabel<ReloadOutcome>)>,
-    /// When the first of the certificates shown to clients expires, in seconds since 1970; 0 without TLS.
+    /// Earliest expiry of the serving certificates, in seconds since 1970; 0 without TLS.
     pub serving_certificate_expiry: IntGauge,
-    /// When the gateway's credentials upstream expire, in seconds since 1970; 0 if they do not say so.
+    /// Expiry of the gateway's credentials for upstream, in seconds since 1970; 0 if it is unknown.
     pub upstream_credential_expiry: IntGauge,
 }
 
@@ -79,7 +79,7 @@ impl FileMetrics {
     pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
         let family = Register(registry).counters(
             "file_reloads_total",
-            "Times files were read again because they changed or are about to expire, by kind and outcome.",
+            "Reloads of files that changed or are about to expire, by kind and outcome.",
             &["file", "outcome"],
         )?;
         let gauge = |name: &str, help: &str| {
@@ -92,23 +92,23 @@ impl FileMetrics {
             reloads: FileKind::ALL.iter().map(of_kind).collect(),
             serving_certificate_expiry: gauge(
                 "serving_certificate_expiry_timestamp_seconds",
-                "When the first of the certificates shown to clients expires, in seconds since 1970; 0 without TLS.",
+                "Earliest expiry of the serving certificates, in seconds since 1970; 0 without TLS.",
             )?,
             upstream_credential_expiry: gauge(
                 "upstream_credential_expiry_timestamp_seconds",
-                "When the gateway's credentials for upstream expire, in seconds since 1970; 0 if they do not say.",
+                "Expiry of the gateway's credentials for upstream, in seconds since 1970; 0 if it is unknown.",
             )?,
         })
     }
 
-    /// Counts one reading.
+    /// Counts one reload.
     pub fn count(&self, kind: FileKind, outcome: ReloadOutcome) {
         if let Some((_, counters)) = self.reloads.iter().find(|(known, _)| *known == kind) {
             counters.inc(outcome);
         }
     }
 
-    /// How many readings had this outcome.
+    /// Number of reloads with this outcome.
     #[must_use]
     pub fn reloads(&self, kind: FileKind, outcome: ReloadOutcome) -> u64 {
         let found = self.reloads.iter().find(|(known, _)| *known == kind);

@@ -1,22 +1,22 @@
-//! Closed sets of label values. A value that is not here cannot become a series.
+//! The closed sets of label values. No other values can become series.
 
 use crate::fairness::Shortage;
 
 /// A closed set of values of one label.
 pub trait Label: Copy + PartialEq + 'static {
-    /// Every value, each once.
+    /// Every value, exactly once.
     const ALL: &'static [Self];
 
-    /// The value as it stands in a series.
+    /// The value as it appears in a series.
     fn as_str(self) -> &'static str;
 }
 
-/// What a client asks of a cached resource; written as the API server writes verbs.
+/// The verb of a client's request, spelled as in the API server's metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerbLabel {
-    /// A full read.
+    /// A list.
     List,
-    /// An open stream.
+    /// A watch.
     Watch,
 }
 
@@ -31,22 +31,22 @@ impl Label for VerbLabel {
     }
 }
 
-/// Why a resource is listed again upstream: the reflector's reasons, but for the first list.
+/// Why a resource is listed again upstream: the reflector's reasons, except for the first list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RelistLabel {
-    /// Upstream no longer has our resource version (410).
+    /// Upstream no longer has the gateway's resource version (410).
     Expired,
-    /// Our resource version is ahead of upstream.
+    /// The gateway's resource version is ahead of upstream.
     VersionAhead,
-    /// A list's pages no longer belonged together.
+    /// The continue token of a paged list has expired.
     PagesExpired,
-    /// A streamed list broke off before its end.
+    /// A streamed list was interrupted.
     Interrupted,
-    /// Upstream does not stream lists.
+    /// Upstream does not support streamed lists.
     StreamRefused,
-    /// Upstream keeps refusing to watch from our version.
+    /// Upstream keeps refusing to watch from the gateway's version.
     WatchRefused,
-    /// A frame could not be read, so what it said is unknown.
+    /// A frame could not be parsed, so an event is unknown.
     Unparsable,
 }
 
@@ -77,13 +77,13 @@ impl Label for RelistLabel {
 /// How upstream contradicts a cache that it filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contradiction {
-    /// Its newest version is lower than one that the cache had reached before.
+    /// Upstream's newest version is lower than a version that the cache has reached.
     Older,
-    /// It lists an object that the cache must hold at that version, and does not.
+    /// Upstream lists an object that the cache should hold at that version, but does not.
     Listed,
-    /// It lacks an object that the cache holds, and told of no deletion.
+    /// Upstream lacks an object that the cache holds, and sent no deletion.
     Missing,
-    /// It is another cluster.
+    /// Upstream is another cluster.
     Cluster,
 }
 
@@ -103,17 +103,17 @@ impl Label for Contradiction {
 /// Why an upstream watch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpstreamWatchEnd {
-    /// Upstream ended it in order, as it does every few minutes.
+    /// Upstream ended it cleanly, as it does every few minutes.
     Closed,
-    /// The connection was lost, or went silent.
+    /// The connection was lost, or was silent for too long.
     Disconnected,
-    /// An ERROR event, or an answer that is no stream.
+    /// Upstream sent an ERROR event, or a response that is not a stream.
     Error,
-    /// A frame could not be read.
+    /// A frame could not be parsed.
     Undecodable,
-    /// The cache was ended: nobody needs it, it was given up, or upstream no longer has the resource.
+    /// The cache ended: it was idle, it was given up, or upstream no longer has the resource.
     Idle,
-    /// The process ends.
+    /// The gateway shuts down.
     Drain,
 }
 
@@ -146,19 +146,19 @@ pub enum GiveUpReason {
     Unauthorized,
     /// Upstream does not let the gateway list or watch the resource (403).
     Forbidden,
-    /// What upstream sends cannot be read.
+    /// Upstream's responses cannot be parsed.
     Undecodable,
     /// An object is longer than `--frame-len-max`.
     TooLong,
-    /// All places for the gateway's watches upstream are taken.
+    /// All streams for the gateway's upstream watches are in use.
     Saturated,
-    /// Upstream refuses these requests as such (400, 405 and the like).
+    /// Upstream refuses such requests (400, 405 and similar).
     Refused,
-    /// Upstream does not answer, or answers with errors.
+    /// Upstream does not respond, or responds with errors.
     Unavailable,
-    /// The process has more memory than `--memory-max`.
+    /// The process uses more memory than `--memory-max`.
     Memory,
-    /// Upstream's history was replaced twice within minutes.
+    /// Upstream's history contradicted the cache twice within minutes.
     WentBack,
     /// The task that fills the cache panicked.
     Panicked,
@@ -194,30 +194,30 @@ impl Label for GiveUpReason {
     }
 }
 
-/// A task of the gateway: one that has no end but the process's, or one that ends with the client or the watch that it serves.
+/// A task of the gateway: it runs until the process ends, or as long as the client or watch that it serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskKind {
-    /// The port of metrics and health.
+    /// Serves the admin port.
     Admin,
-    /// Serves one connection of a client.
+    /// Serves one client connection.
     Connection,
-    /// Brings events to watches over HTTP/1.1.
+    /// Writes events to watches over HTTP/1.1.
     DeliveryWorker,
-    /// Reads again what upstream offers.
+    /// Repeats the discovery of upstream's resources.
     Discovery,
-    /// Reads files again that have changed.
+    /// Reloads files that have changed.
     FileReload,
-    /// Asks again whether clients may go on watching.
+    /// Checks the permissions of open streams again.
     Guard,
     /// Serves one request over HTTP/2.
     Http2Stream,
-    /// Ends caches that nobody wants.
+    /// Ends caches that have been idle for too long.
     IdleCaches,
-    /// Gives up caches where memory is short.
+    /// Gives up caches when memory is short.
     Memory,
-    /// Follows roles and bindings.
+    /// Watches roles and bindings.
     Roles,
-    /// Follows one shared watch of tables.
+    /// Reads one shared watch of Tables.
     TableWatch,
 }
 
@@ -253,16 +253,16 @@ impl Label for TaskKind {
     }
 }
 
-/// What a resource's cache is doing.
+/// The state of a resource's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheState {
-    /// It is being filled.
+    /// The cache is being filled.
     Filling,
-    /// Clients are served from it.
+    /// Clients are served from the cache.
     Ready,
     /// Upstream has the resource, but not in this encoding.
     NotOffered,
-    /// There is none, for this reason.
+    /// The cache was given up, for this reason.
     GivenUp(GiveUpReason),
 }
 
@@ -293,14 +293,14 @@ impl Label for CacheState {
     }
 }
 
-/// Why a frame from upstream was not taken.
+/// Why a frame from upstream was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameRejectionLabel {
-    /// Longer than the limit.
+    /// The frame is longer than `--frame-len-max`.
     TooLong,
-    /// Not a watch event, or one whose object has no name or resource version.
+    /// The frame is not a watch event, or its object has no name or resource version.
     Malformed,
-    /// An answer that is no JSON, or a `Table`.
+    /// The response has another content type than the requested one, or is a `Table`.
     WrongContentType,
 }
 
@@ -319,17 +319,17 @@ impl Label for FrameRejectionLabel {
 /// Why a client's watch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientWatchEnd {
-    /// The time that the client asked for, or that we allow, was over, or its credential has expired.
+    /// The watch reached the client's or the gateway's timeout, or the client's credential has expired.
     Timeout,
     /// The client may no longer read the resource.
     Revoked,
-    /// The client went away.
+    /// The client disconnected.
     ClientGone,
-    /// The client fell out of the ring and was told to list again.
+    /// The watch fell out of the history and got 410.
     Lagged,
-    /// The cache ended, or its resource is gone.
+    /// The cache ended, or its resource no longer exists.
     CacheGone,
-    /// The process ends.
+    /// The gateway shuts down.
     Drain,
 }
 
@@ -355,14 +355,14 @@ impl Label for ClientWatchEnd {
     }
 }
 
-/// Why a request was refused for who sent it.
+/// Why a request was refused because of its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthRefusal {
-    /// 401: no credential that counts.
+    /// 401: no valid credential.
     Unauthorized,
-    /// 403: the caller may not do this, or may not impersonate whom it wants to be.
+    /// 403: the caller is not allowed to do this, or to impersonate this user.
     Forbidden,
-    /// 500: it cannot be found out what the caller may do, or its headers make no sense.
+    /// 500: the caller's permissions could not be determined, or its impersonation headers are invalid.
     Failed,
 }
 
@@ -378,18 +378,18 @@ impl Label for AuthRefusal {
     }
 }
 
-/// Why a connection of a client came to nothing, or to a bad end.
+/// Why a client connection failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionFailure {
-    /// The system did not hand it over: no descriptors left, for one.
+    /// The system could not accept it, for example because no file descriptors were left.
     Accept,
     /// The TLS handshake failed or took too long.
     Handshake,
-    /// The client broke the rules of HTTP.
+    /// The client violated the HTTP protocol.
     Protocol,
-    /// Its first bytes, a request's head or the answer to a ping did not come in time.
+    /// The first bytes, a request's head or the acknowledgement of a PING did not arrive in time.
     Timeout,
-    /// It kept to the rules and used them to make work: resets, continuations or tiny frames without end.
+    /// The client flooded the gateway with valid but useless frames: resets, CONTINUATION or tiny frames.
     Flood,
 }
 
@@ -413,18 +413,18 @@ impl Label for ConnectionFailure {
     }
 }
 
-/// What was wrong with a request that the gateway refused by itself.
+/// The error in a request that the gateway itself refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadRequest {
-    /// A parameter that cannot be read, or does not go with another.
+    /// A parameter is invalid, or contradicts another one.
     Parameter,
-    /// A selector that cannot be read, or a field that cannot be selected by.
+    /// A selector is invalid, or selects by an unsupported field.
     Selector,
-    /// A resource version that is none.
+    /// A resource version is invalid.
     ResourceVersion,
-    /// A continue token that is not ours, or too old.
+    /// A continue token is invalid or has expired.
     ContinueToken,
-    /// A path that cannot be read.
+    /// A path is invalid.
     Http,
 }
 
@@ -448,18 +448,18 @@ impl Label for BadRequest {
     }
 }
 
-/// Of what there was too much when a client was sent away with 429.
+/// Which limit caused a 429.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitLabel {
-    /// Connections.
+    /// Too many connections.
     Connections,
-    /// Lists in line for a place.
+    /// Too many lists in the queue.
     Lists,
-    /// The time that a list has waited for one.
+    /// A list waited too long in the queue.
     ListWait,
-    /// Watches.
+    /// Too many watches.
     Watches,
-    /// Memory in use.
+    /// Too much memory in use.
     Memory,
 }
 
@@ -483,18 +483,18 @@ impl Label for LimitLabel {
     }
 }
 
-/// Places that clients share.
+/// A kind of permit that clients share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PermitKind {
     /// For connections.
     Connections,
-    /// For lists, or for waiting for one of these.
+    /// For lists, both running and in the queue.
     Lists,
     /// For watches.
     Watches,
-    /// For forwarded requests that end soon.
+    /// For short forwarded requests.
     ForwardedRequests,
-    /// For forwarded watches, logs and the like.
+    /// For forwarded watches, logs and other long requests.
     ForwardedWatches,
     /// For upgraded connections.
     Tunnels,
@@ -534,20 +534,20 @@ impl Label for Shortage {
     }
 }
 
-/// Why a request could not be forwarded, or its answer not be brought back.
+/// Why a request could not be forwarded, or its response failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PassthroughError {
-    /// No connection to upstream.
+    /// The connection to upstream could not be established.
     Connect,
-    /// Upstream took too long.
+    /// Upstream did not respond in time.
     Timeout,
-    /// The connection broke in the middle.
+    /// The connection was lost before the response was complete.
     Broken,
-    /// The request may not be forwarded as it is.
+    /// The request is not allowed to be forwarded in this form.
     Refused,
-    /// Too much is being forwarded, for all clients or for one.
+    /// Too many requests are being forwarded, for all clients or for this one.
     Saturated,
-    /// The gateway cut it: its caller's credential or permission had ended, or its time was over.
+    /// The gateway ended the response: the caller's credential expired, its permission was revoked, or the time limit was reached.
     Ended,
 }
 
@@ -573,12 +573,12 @@ impl Label for PassthroughError {
     }
 }
 
-/// What became of an audit event.
+/// Whether an audit event was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuditEvents {
-    /// It was written.
+    /// The event was written.
     Written,
-    /// It was not: the queue was full, or the gateway ended before it could be written.
+    /// The event was lost: the queue was full, or the gateway ended before the event could be written.
     Dropped,
 }
 

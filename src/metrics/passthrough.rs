@@ -1,4 +1,4 @@
-//! What is counted of requests that are forwarded.
+//! Metrics of forwarded requests.
 
 use prometheus::{IntCounter, IntGauge, Opts, Registry};
 
@@ -8,18 +8,18 @@ use super::families::{ByLabel, Register};
 use super::labels::PassthroughError;
 use super::sharded::ShardedCounter;
 
-/// Handles of what is forwarded. Not told apart by resource: clients may name any path, and labels stay few.
+/// Handles of forwarded requests. They have no resource label, because clients can send any path.
 #[derive(Clone, Debug)]
 pub struct PassthroughMetrics {
-    /// Requests forwarded.
+    /// Requests that were forwarded.
     pub requests: IntCounter,
-    /// Requests forwarded and not yet answered in full.
+    /// Forwarded requests whose response is not yet complete.
     pub requests_active: IntGauge,
-    /// Connections turned into streams of bytes: exec, attach, port-forward.
+    /// Upgraded connections: exec, attach, port-forward.
     pub upgrades: IntCounter,
-    /// Failures, by reason.
+    /// Requests that could not be forwarded, or whose response failed, by reason.
     pub errors: ByLabel<PassthroughError>,
-    /// Who found no place, and why.
+    /// Requests that found no free permit, by the bound that was reached.
     pub shortages: Shortages,
     /// Bytes of bodies and upgraded streams from clients to upstream.
     pub bytes_sent: ShardedCounter,
@@ -39,18 +39,18 @@ impl PassthroughMetrics {
         )?;
         let active = IntGauge::with_opts(Opts::new(
             "passthrough_requests_active",
-            "Requests forwarded to upstream and not yet answered in full.",
+            "Requests forwarded to upstream whose response is not yet complete.",
         ))?;
         let upgrades = IntCounter::new(
             "passthrough_upgrades_total",
-            "Forwarded connections turned into streams of bytes: exec, attach, port-forward.",
+            "Forwarded connections that were upgraded: exec, attach, port-forward.",
         )?;
         registry.register(Box::new(requests.clone()))?;
         registry.register(Box::new(active.clone()))?;
         registry.register(Box::new(upgrades.clone()))?;
         let errors = add.counters(
             "passthrough_errors_total",
-            "Requests that failed to be forwarded, by reason.",
+            "Requests that could not be forwarded, or whose response failed, by reason.",
             &["reason"],
         )?;
         let sent = add.sharded(

@@ -1,18 +1,19 @@
-//! Counters and histograms for the hot path: each thread adds to cache lines of its own, and a scrape sums them.
+//! Counters and histograms for the hot path: each thread adds to its own cache lines, and a scrape sums them.
 //!
-//! A shared counter that two threads increment costs some 30 ns, one with its own line about 5 ns. The price is memory:
-//! a line per shard and counter, so only what is counted per event is counted here.
+//! Incrementing a counter that two threads share costs about 30 ns, and about 5 ns if each thread has its own cache line. This takes
+//! a cache line per shard and counter, so only metrics that change with each event are sharded.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto;
 
-/// Threads beyond this share lines, which is correct and merely slower. 32 lines of 128 bytes are 4 KiB a counter.
+/// More threads than this share cache lines, which is slower but still correct. 32 lines of 128 bytes are 4 KiB per counter.
 const SHARDS_MAX: usize = 32;
 
 static THREADS: AtomicUsize = AtomicUsize::new(0);
@@ -21,11 +22,11 @@ thread_local! {
     static THREAD: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// A number for this thread, given out in turn, so that threads spread evenly over the shards.
+/// A number for this thread. Numbers are consecutive, so threads spread evenly over the shards.
 fn thread_number() -> usize {
     THREAD.with(|number| {
         number.get().unwrap_or_else(|| {
-            // Relaxed: only distinctness matters, nothing is published with it.
+            // Relaxed: the numbers only have to be distinct; no other memory depends on them.
             let new = THREADS.fetch_add(1, Ordering::Relaxed);
             number.set(Some(new));
             new
@@ -33,10 +34,10 @@ fn thread_number() -> usize {
     })
 }
 
-/// A counter that threads add to without disturbing each other. Clones are the same counter.
+/// A counter to which threads add without contention. Clones share the same counter.
 #[derive(Clone, Debug)]
 pub struct ShardedCounter {
-    /// A power of two of them.
+    /// The number of shards is a power of two.
     shards: Arc<[CachePadded<AtomicU64>]>,
 }
 
@@ -46,14 +47,14 @@ fn shard_count() -> usize {
 }
 
 impl ShardedCounter {
-    /// Adds `n`. Wraps after 2^64, as no process lives to see.
+    /// Adds `n`. Wraps at 2^64.
     pub fn add(&self, n: u64) {
         let shard = thread_number() & (self.shards.len() - 1);
-        // Relaxed: a scrape wants a recent sum, not an order among counters.
+        // Relaxed: a scrape needs a recent sum, and no order between counters.
         self.shards[shard].fetch_add(n, Ordering::Relaxed);
     }
 
-    /// The sum over all threads; increments that run meanwhile may or may not be in it.
+    /// The sum over all threads. Concurrent increments may or may not be included.
     #[must_use]
     pub fn sum(&self) -> u64 {
         // Relaxed: as in `add`.
@@ -65,25 +66,27 @@ impl ShardedCounter {
     }
 }
 
-/// Upper bounds of a histogram's buckets.
+/// Number of buckets of a histogram, without the one beyond the last bound.
 pub(super) const BOUNDS: usize = 16;
 
-/// A histogram of durations that threads observe without disturbing each other. Clones are the same histogram.
+/// A histogram of durations to which threads add without contention. Clones share the same histogram.
 #[derive(Clone, Debug)]
 pub struct ShardedHistogram {
-    /// Seconds, ascending.
+    /// Upper bounds of the buckets, in seconds, ascending.
     bounds: &'static [f64; BOUNDS],
-    /// The same in nanoseconds.
+    /// The same bounds in nanoseconds.
     bounds_nanos: Arc<[u64; BOUNDS]>,
-    /// A power of two of them.
+    /// The number of shards is a power of two.
     shards: Arc<[CachePadded<HistogramCells>]>,
 }
 
 #[derive(Debug, Default)]
 struct HistogramCells {
-    /// One for each bound.
+    /// Durations in each bucket.
     counts: [AtomicU64; BOUNDS],
+    /// Durations beyond the last bound.
     beyond: AtomicU64,
+    /// Sum of all durations, in nanoseconds.
     nanos: AtomicU64,
 }
 
@@ -91,23 +94,23 @@ impl ShardedHistogram {
     /// Counts one duration, `times` times.
     pub fn observe_many(&self, duration: Duration, times: u64) {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        let place = self.bounds_nanos.partition_point(|bound| *bound < nanos);
-        let tallies = &self.shards[thread_number() & (self.shards.len() - 1)];
-        let count = tallies.counts.get(place).unwrap_or(&tallies.beyond);
-        // Relaxed: as in `ShardedCounter::add`. Count and sum may differ by what is observed meanwhile.
+        let bucket = self.bounds_nanos.partition_point(|bound| *bound < nanos);
+        let cells = &self.shards[thread_number() & (self.shards.len() - 1)];
+        let count = cells.counts.get(bucket).unwrap_or(&cells.beyond);
+        // Relaxed: as in `ShardedCounter::add`. A concurrent scrape may read the count without the sum.
         count.fetch_add(times, Ordering::Relaxed);
-        tallies
+        cells
             .nanos
             .fetch_add(nanos.wrapping_mul(times), Ordering::Relaxed);
     }
 
-    /// How many were observed.
+    /// Number of observed durations.
     #[must_use]
     pub fn count(&self) -> u64 {
-        let counts = |tallies: &CachePadded<HistogramCells>| {
-            let within = tallies.counts.iter();
+        let counts = |cells: &CachePadded<HistogramCells>| {
+            let within = cells.counts.iter();
             within
-                .chain([&tallies.beyond])
+                .chain([&cells.beyond])
                 .map(|count| count.load(Ordering::Relaxed))
                 .sum::<u64>()
         };
@@ -115,23 +118,23 @@ impl ShardedHistogram {
         self.shards.iter().map(counts).sum()
     }
 
-    fn sum_of(&self, tally: impl Fn(&HistogramCells) -> &AtomicU64) -> u64 {
+    fn sum_of(&self, cell: impl Fn(&HistogramCells) -> &AtomicU64) -> u64 {
         // Relaxed: as in `observe_many`.
         let loaded = self
             .shards
             .iter()
-            .map(|shard| tally(shard).load(Ordering::Relaxed));
+            .map(|shard| cell(shard).load(Ordering::Relaxed));
         loaded.fold(0, u64::wrapping_add)
     }
 }
 
-/// What a family has one of for each resource.
+/// A sharded metric: a family has one for each resource.
 pub(super) trait Sharded: Clone + Send + Sync {
-    /// What all of a family have in common.
+    /// Properties that all members of a family share, such as the bounds of a histogram.
     type Shape: Copy + Send + Sync;
     const TYPE: proto::MetricType;
 
-    fn make(shape: Self::Shape) -> Self;
+    fn new_with(shape: Self::Shape) -> Self;
 
     fn write(&self, metric: &mut proto::Metric);
 }
@@ -140,7 +143,7 @@ impl Sharded for ShardedCounter {
     type Shape = ();
     const TYPE: proto::MetricType = proto::MetricType::COUNTER;
 
-    fn make((): ()) -> Self {
+    fn new_with((): ()) -> Self {
         Self {
             shards: (0..shard_count()).map(|_| CachePadded::default()).collect(),
         }
@@ -157,7 +160,7 @@ impl Sharded for ShardedHistogram {
     type Shape = &'static [f64; BOUNDS];
     const TYPE: proto::MetricType = proto::MetricType::HISTOGRAM;
 
-    fn make(bounds: Self::Shape) -> Self {
+    fn new_with(bounds: Self::Shape) -> Self {
         let nanos = |bound: f64| {
             u64::try_from(Duration::from_secs_f64(bound).as_nanos()).unwrap_or(u64::MAX)
         };
@@ -169,19 +172,19 @@ impl Sharded for ShardedHistogram {
     }
 
     fn write(&self, metric: &mut proto::Metric) {
-        let mut so_far = 0;
-        let buckets = self.bounds.iter().enumerate().map(|(place, bound)| {
-            so_far += self.sum_of(|tallies| &tallies.counts[place]);
+        let mut cumulative = 0;
+        let buckets = self.bounds.iter().enumerate().map(|(index, bound)| {
+            cumulative += self.sum_of(|cells| &cells.counts[index]);
             let mut bucket = proto::Bucket::default();
             bucket.set_upper_bound(*bound);
-            bucket.set_cumulative_count(so_far);
+            bucket.set_cumulative_count(cumulative);
             bucket
         });
         let buckets = buckets.collect();
         let mut histogram = proto::Histogram::default();
         histogram.set_bucket(buckets);
-        histogram.set_sample_count(so_far + self.sum_of(|tallies| &tallies.beyond));
-        histogram.set_sample_sum(as_real(self.sum_of(|tallies| &tallies.nanos)) / 1e9);
+        histogram.set_sample_count(cumulative + self.sum_of(|cells| &cells.beyond));
+        histogram.set_sample_sum(as_real(self.sum_of(|cells| &cells.nanos)) / 1e9);
         metric.set_histogram(histogram);
     }
 }
@@ -191,24 +194,24 @@ fn as_real(number: u64) -> f64 {
     number as f64
 }
 
-/// The counters of one metric, one a resource.
+/// The counters of one metric, one per resource.
 pub(super) type ShardedCounters = ShardedFamily<ShardedCounter>;
-/// The histograms of one metric, one a resource.
+/// The histograms of one metric, one per resource.
 pub(super) type ShardedHistograms = ShardedFamily<ShardedHistogram>;
 
-/// One metric, one series a resource, as a scrape sees it. Clones are the same metric.
+/// One metric with a series per resource. Clones share the same metric.
 #[derive(Clone, Debug)]
 pub(super) struct ShardedFamily<S: Sharded> {
     desc: Arc<Desc>,
     shape: S::Shape,
-    /// Locked when a resource is added and when somebody scrapes, never while counting.
+    /// Locked when a series is added or removed and during a scrape, but never while counting.
     series: Arc<Mutex<Vec<Series<S>>>>,
 }
 
 #[derive(Debug)]
 struct Series<S> {
     values: Vec<String>,
-    of: S,
+    metric: S,
 }
 
 impl<S: Sharded> ShardedFamily<S> {
@@ -232,24 +235,24 @@ impl<S: Sharded> ShardedFamily<S> {
         })
     }
 
-    /// The series with these label values, made when first asked for.
+    /// The series with these label values. The first call creates it.
     pub(super) fn of(&self, values: &[&str]) -> S {
-        // A panic elsewhere cannot leave half a series here, so a poisoned list is as good as any.
-        let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        // No code panics between changes that belong together, so a poisoned list is consistent.
+        let mut series = self.series.lock();
         if let Some(found) = series.iter().find(|series| series.values == values) {
-            return found.of.clone();
+            return found.metric.clone();
         }
-        let made = S::make(self.shape);
+        let metric = S::new_with(self.shape);
         series.push(Series {
             values: values.iter().map(|&value| value.to_owned()).collect(),
-            of: made.clone(),
+            metric: metric.clone(),
         });
-        made
+        metric
     }
 
-    /// Takes a series off the page. Handles given out before no longer show.
+    /// Removes a series. Existing handles no longer have an effect on the page.
     pub(super) fn forget(&self, values: &[&str]) {
-        let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut series = self.series.lock();
         series.retain(|series| series.values != values);
     }
 }
@@ -260,7 +263,7 @@ impl<S: Sharded> Collector for ShardedFamily<S> {
     }
 
     fn collect(&self) -> Vec<proto::MetricFamily> {
-        let series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        let series = self.series.lock();
         let metrics = series.iter().map(|series| {
             let mut labels: Vec<proto::LabelPair> = self
                 .desc
@@ -271,7 +274,7 @@ impl<S: Sharded> Collector for ShardedFamily<S> {
                 .collect();
             labels.sort_by(|a, b| a.name().cmp(b.name()));
             let mut metric = proto::Metric::from_label(labels);
-            series.of.write(&mut metric);
+            series.metric.write(&mut metric);
             metric
         });
         let mut family = proto::MetricFamily::default();

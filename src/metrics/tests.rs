@@ -1,4 +1,4 @@
-//! What a scrape sees.
+//! Tests of the page that a scraper gets: series, their removal, the documentation, and Prometheus' own checker.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -91,14 +91,14 @@ fn what_an_ended_cache_said_last_is_not_shown() {
     assert!(page.contains("upstream_events_received_total{"));
 }
 
-/// Lines of the page about a resource.
+/// Number of lines of the page about a resource.
 fn lines_of(metrics: &Metrics, resource: &str) -> usize {
     let label = format!("resource=\"{resource}\"");
     let page = metrics.page().unwrap();
     page.lines().filter(|line| line.contains(&label)).count()
 }
 
-/// Every series that a resource can have.
+/// Creates every series that a resource can have.
 fn use_everything(metrics: &Metrics, labels: ResourceLabels<'_>) -> DownstreamMetrics {
     let _ = (metrics.upstream(labels), metrics.tables(labels));
     let _ = metrics.cache(labels);
@@ -132,27 +132,27 @@ async fn nothing_is_left_of_a_resource_that_was_not_used_for_ten_minutes() {
     let whole = lines_of(&metrics, kept);
     assert!(whole < 2 * SERIES_MAX, "{whole} lines of a resource");
 
-    let sweep = || metrics.forget_unused(|labels| labels.resource == kept);
-    let left = || [kept, gone, watched, tabled].map(|resource| lines_of(&metrics, resource));
+    let forget_unused = || metrics.forget_unused(|labels| labels.resource == kept);
+    let remaining = || [kept, gone, watched, tabled].map(|resource| lines_of(&metrics, resource));
     let one = lines_of(&metrics, watched);
-    sweep();
+    forget_unused();
     tokio::time::advance(minutes(10) - Duration::from_millis(1)).await;
-    sweep();
-    assert_eq!(left(), [whole, whole, one, one]);
+    forget_unused();
+    assert_eq!(remaining(), [whole, whole, one, one]);
     tokio::time::advance(Duration::from_millis(1)).await;
-    sweep();
-    assert_eq!(left(), [whole, 0, one, one]);
+    forget_unused();
+    assert_eq!(remaining(), [whole, 0, one, one]);
 
-    // From then on it is unused; and what is used again in time starts anew.
+    // The ten minutes begin when the last watch ends, and begin again when the resource is used.
     watches.dec();
     metrics.tables(labels(tabled)).watches.dec();
-    sweep();
+    forget_unused();
     tokio::time::advance(minutes(9)).await;
     let _ = metrics.cache(labels(watched));
     tokio::time::advance(minutes(1)).await;
-    sweep();
-    assert_eq!(left(), [whole, 0, one, 0]);
-    // One that comes back counts from zero, and shows.
+    forget_unused();
+    assert_eq!(remaining(), [whole, 0, one, 0]);
+    // A resource that is used again has new series that start at zero.
     metrics.downstream(labels(gone)).watch_events.add(7);
     check_page(
         &metrics,
@@ -172,7 +172,7 @@ async fn to_look_for_unused_resources_adds_nothing_to_the_page() {
     assert_eq!(lines(), before);
 }
 
-/// Lines of the page that one resource may have in one encoding, as docs/METRICS.md says.
+/// Maximum number of lines of the page for one resource in one encoding; docs/METRICS.md states it.
 const SERIES_MAX: usize = 200;
 
 #[test]
@@ -246,7 +246,7 @@ fn the_values_of_a_label_differ() {
     );
 }
 
-/// `name → (type, labels)` of our own families.
+/// `name → (type, labels)` of the gateway's own families.
 fn registered() -> BTreeMap<String, (String, String)> {
     full()
         .gather()

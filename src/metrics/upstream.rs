@@ -1,4 +1,4 @@
-//! What is counted of a resource's list and watch upstream.
+//! Metrics of a resource's lists and watches upstream.
 
 use prometheus::{Gauge, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
@@ -10,40 +10,40 @@ use super::{MetricsError, ResourceLabels};
 /// Handles of one resource's upstream watch.
 #[derive(Clone, Debug)]
 pub struct UpstreamMetrics {
-    /// Watch events taken, bookmarks included.
+    /// Watch events received, bookmarks included.
     pub events_received: ShardedCounter,
-    /// Bytes of bodies taken, lists included, after decompression.
+    /// Bytes of lists and watches received, after decompression.
     pub bytes_received: ShardedCounter,
-    /// Lists asked for, relists included.
+    /// Lists requested, relists included.
     pub lists: IntCounter,
-    /// Lists asked for again, by reason.
+    /// Lists requested again, by reason.
     pub relists: ByLabel<RelistLabel>,
     /// Watches open now: 0 or 1.
     pub watches_active: IntGauge,
-    /// Watches ended, by reason.
+    /// Watches that ended, by reason.
     pub watch_ends: ByLabel<UpstreamWatchEnd>,
-    /// Frames not taken, by reason.
+    /// Frames that were rejected, by reason.
     pub frames_rejected: ByLabel<FrameRejectionLabel>,
     /// Times upstream was found to have another history than the cache, by reason.
     pub contradictions: ByLabel<Contradiction>,
-    /// Newest resource version known.
+    /// Newest resource version known from upstream.
     pub resource_version: IntGauge,
     /// 1 while the watch is open and has not stalled.
     pub connected: IntGauge,
-    /// When bytes came last, in seconds since 1970; 0 before any did.
+    /// When bytes were last received, in seconds since 1970; 0 before that.
     pub last_received: Gauge,
 }
 
 /// Handles of a resource's shared watches of Tables.
 #[derive(Clone, Debug)]
 pub struct TableMetrics {
-    /// Watches of Tables open now, each shared by all clients that ask alike.
+    /// Watches of Tables that are open upstream, each shared by all clients with the same parameters.
     pub watches: IntGauge,
-    /// Such watches asked for, those included that go on where another ended.
+    /// Such watches requested, including those that continue where another one ended.
     pub requests: IntCounter,
 }
 
-/// Tables are not held in an encoding; their series go with those of this one.
+/// Series of Tables have no encoding; they are removed together with the series of this one.
 const TABLES_ENCODING: &str = "json";
 
 #[derive(Debug)]
@@ -81,12 +81,12 @@ impl UpstreamFamilies {
             )?,
             lists: add.counters(
                 "upstream_lists_total",
-                "Lists asked of upstream, relists included.",
+                "Lists requested from upstream, relists included.",
                 labels,
             )?,
             relists: add.counters(
                 "upstream_relists_total",
-                "Lists asked of upstream again, by reason.",
+                "Lists requested from upstream again, by reason.",
                 reason,
             )?,
             watches_active: add.gauges(
@@ -96,12 +96,12 @@ impl UpstreamFamilies {
             )?,
             watch_ends: add.counters(
                 "upstream_watch_ends_total",
-                "Upstream watches ended, by reason.",
+                "Upstream watches that ended, by reason.",
                 reason,
             )?,
             frames_rejected: add.counters(
                 "upstream_frames_rejected_total",
-                "Frames from upstream that were not taken, by reason.",
+                "Frames from upstream that were rejected, by reason.",
                 reason,
             )?,
             contradictions: add.counters(
@@ -121,18 +121,18 @@ impl UpstreamFamilies {
             )?,
             last_received: add.real_gauges(
                 "upstream_last_received_timestamp_seconds",
-                "When upstream last sent anything of the resource, in seconds since 1970.",
+                "When upstream last sent anything for the resource, in seconds since 1970.",
                 labels,
             )?,
             table_watches: add.gauges(
                 "upstream_table_watches_active",
-                "Watches of tables open upstream, each shared by clients that ask alike.",
-                // Tables are not held in an encoding.
+                "Watches of Tables open upstream, each shared by all clients with the same parameters.",
+                // Tables have no encoding.
                 &labels[..3],
             )?,
             table_requests: add.counters(
                 "upstream_table_watches_total",
-                "Shared watches of tables asked of upstream.",
+                "Shared watches of Tables requested from upstream.",
                 &labels[..3],
             )?,
         })
@@ -140,7 +140,7 @@ impl UpstreamFamilies {
 
     pub(super) fn forget(&self, labels: ResourceLabels<'_>) {
         let values = &labels.values();
-        // What was never there need not go.
+        // An error means that the series does not exist.
         for gauges in [
             &self.watches_active,
             &self.resource_version,
@@ -151,14 +151,14 @@ impl UpstreamFamilies {
         let _ = self.last_received.remove_label_values(values);
     }
 
-    /// Takes every series of a resource off the page, those of Tables with those of JSON.
+    /// Removes every series of a resource. Series of Tables are removed with those of JSON.
     pub(super) fn remove(&self, labels: ResourceLabels<'_>) {
         self.forget(labels);
         let values = &labels.values();
         for counters in [&self.events_received, &self.bytes_received] {
             counters.forget(values);
         }
-        // What was never there need not go.
+        // An error means that the series does not exist.
         let _ = self.lists.remove_label_values(values);
         ByLabel::<RelistLabel>::forget(&self.relists, values);
         ByLabel::<UpstreamWatchEnd>::forget(&self.watch_ends, values);

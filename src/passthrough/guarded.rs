@@ -4,12 +4,13 @@
 //! instead: it cancels the request upstream and releases the stream's permit.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::task::AbortHandle;
 
 use super::body::BodyError;
@@ -171,7 +172,7 @@ fn change<B>(
 }
 
 fn lock<B>(stream: &Mutex<GuardedStream<B>>) -> MutexGuard<'_, GuardedStream<B>> {
-    stream.lock().unwrap_or_else(PoisonError::into_inner)
+    stream.lock()
 }
 
 #[cfg(test)]

@@ -2,12 +2,12 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
 use tokio::task::JoinSet;
 
@@ -34,7 +34,7 @@ impl Tunnels {
     }
 
     fn tasks(&self) -> MutexGuard<'_, Option<JoinSet<()>>> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tasks.lock()
     }
 
     /// Connects the two sides, downstream first, once both have switched protocols. Idle tunnels stay open: a shell may wait for its user,

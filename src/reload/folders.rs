@@ -1,19 +1,20 @@
-//! The folders around files, and news of changes in them.
+//! Watches the folders that contain files, with inotify, and reports that something in them has changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use notify::event::{AccessKind, AccessMode};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use parking_lot::Mutex;
 use tokio::sync::watch::{Receiver, Sender};
 use tracing::{debug, warn};
 
-/// As many links are followed on the way to a file as Linux follows.
+/// Number of symbolic links that are followed in one path; Linux has the same limit.
 const LINKS_MAX: usize = 40;
 
-/// Tells when something changes in some folders. Cheap to clone; all clones share one inotify instance, of which a user may have
+/// Reports changes in folders. Cheap to clone; all clones share one inotify instance, because the system allows a user only a
 /// few.
 #[derive(Clone)]
 pub struct Folders(Arc<FolderState>);
@@ -25,34 +26,35 @@ struct FolderState {
 
 #[derive(Default)]
 struct WatcherState {
-    /// None where the system gives no more: then only polling is left.
+    /// `None` if the system provides no inotify instance; changes are then found by polling only.
     watcher: Option<RecommendedWatcher>,
-    /// By who wants to know.
-    wanted: BTreeMap<u64, BTreeSet<PathBuf>>,
+    /// The folders of each [`FolderWatch`], by its number.
+    by_watch: BTreeMap<u64, BTreeSet<PathBuf>>,
+    /// Number of the newest [`FolderWatch`].
     last: u64,
 }
 
 impl Default for Folders {
     fn default() -> Self {
         let (changed, _) = tokio::sync::watch::channel(());
-        let told = changed.clone();
+        let sender = changed.clone();
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            // An error may hide a change.
+            // After an error a change may have been missed.
             if event.map_or(true, |event| is_change(event.kind)) {
-                told.send_replace(());
+                sender.send_replace(());
             }
         });
         let watcher = watcher
             .inspect_err(|error| {
-                warn!(%error, "changes of files are noticed late: inotify cannot be used");
+                warn!(%error, "cannot use inotify; changes of files are noticed by polling only");
             })
             .ok();
-        Self::telling(changed, watcher)
+        Self::with_watcher(changed, watcher)
     }
 }
 
 impl Folders {
-    fn telling(changed: Sender<()>, watcher: Option<RecommendedWatcher>) -> Self {
+    fn with_watcher(changed: Sender<()>, watcher: Option<RecommendedWatcher>) -> Self {
         Self(Arc::new(FolderState {
             changed,
             watched: Mutex::new(WatcherState {
@@ -62,24 +64,20 @@ impl Folders {
         }))
     }
 
-    /// As where inotify cannot be used.
+    /// Without inotify.
     #[cfg(test)]
     pub(super) fn silent() -> Self {
-        Self::telling(Sender::new(()), None)
+        Self::with_watcher(Sender::new(()), None)
     }
 
-    /// News of changes in any folder.
+    /// Notifications of changes in any watched folder.
     pub(super) fn changes(&self) -> Receiver<()> {
         self.0.changed.subscribe()
     }
 
-    /// Watches no folder yet.
+    /// A new watch, without folders at first.
     pub(super) fn watch(&self) -> FolderWatch {
-        let mut watched = self
-            .0
-            .watched
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut watched = self.0.watched.lock();
         watched.last += 1;
         FolderWatch(Arc::new(FolderTicket {
             number: watched.last,
@@ -88,7 +86,7 @@ impl Folders {
     }
 }
 
-/// What one source wants to be watched, as long as it lives.
+/// The folders that one source watches. Dropping the last clone stops watching them.
 #[derive(Clone)]
 pub(super) struct FolderWatch(Arc<FolderTicket>);
 
@@ -98,7 +96,7 @@ struct FolderTicket {
 }
 
 impl FolderWatch {
-    /// Watches the folders through which these files are reached, and no others. Blocks for a moment.
+    /// Watches exactly the folders on which the contents of these files depend. Blocks briefly.
     pub(super) fn set(&self, files: &[PathBuf]) {
         let folders = files.iter().flat_map(|file| folders_of(file)).collect();
         self.0.set(folders);
@@ -108,27 +106,24 @@ impl FolderWatch {
 impl FolderTicket {
     fn set(&self, folders: BTreeSet<PathBuf>) {
         let shared = &self.folders.0;
-        let mut watched = shared
-            .watched
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut watched = shared.watched.lock();
         let WatcherState {
-            watcher, wanted, ..
+            watcher, by_watch, ..
         } = &mut *watched;
-        let before = wanted.insert(self.number, folders).unwrap_or_default();
+        let before = by_watch.insert(self.number, folders).unwrap_or_default();
         let Some(watcher) = watcher else {
             return;
         };
         for folder in before {
-            if !wanted.values().any(|folders| folders.contains(&folder)) {
-                // Gone folders are watched no more.
+            if !by_watch.values().any(|folders| folders.contains(&folder)) {
+                // Fails if the folder no longer exists; then it is no longer watched anyway.
                 let _ = watcher.unwatch(&folder);
             }
         }
-        // Each time: a folder may have been replaced by one of the same name.
-        for folder in wanted.get(&self.number).into_iter().flatten() {
+        // Every time, because a folder may have been replaced by another one of the same name.
+        for folder in by_watch.get(&self.number).into_iter().flatten() {
             if let Err(error) = watcher.watch(folder, RecursiveMode::NonRecursive) {
-                debug!(%error, folder = %folder.display(), "cannot be watched");
+                debug!(%error, folder = %folder.display(), "cannot watch the folder");
             }
         }
     }
@@ -138,15 +133,12 @@ impl Drop for FolderTicket {
     fn drop(&mut self) {
         self.set(BTreeSet::new());
         let shared = &self.folders.0;
-        let mut watched = shared
-            .watched
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        watched.wanted.remove(&self.number);
+        let mut watched = shared.watched.lock();
+        watched.by_watch.remove(&self.number);
     }
 }
 
-/// Reading, which is what we do ourselves, changes nothing.
+/// Whether an event can change contents. Reads are ignored, because the gateway itself reads the files.
 fn is_change(kind: EventKind) -> bool {
     match kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => true,
@@ -159,7 +151,7 @@ fn is_change(kind: EventKind) -> bool {
     }
 }
 
-/// The folders in which a change can give a path other contents: the file's own, and that of each symbolic link on the way.
+/// The folders in which a change can alter what `path` refers to: the file's own folder, and that of each symbolic link in the path.
 fn folders_of(path: &Path) -> BTreeSet<PathBuf> {
     let mut folders = BTreeSet::new();
     let mut at = PathBuf::new();
@@ -188,9 +180,9 @@ fn folders_of(path: &Path) -> BTreeSet<PathBuf> {
             Ok(target) if links < LINKS_MAX => {
                 links += 1;
                 folders.insert(folder);
-                let mut further: Vec<PathStep> = steps(&target).collect();
-                further.reverse();
-                rest.append(&mut further);
+                let mut target_steps: Vec<PathStep> = steps(&target).collect();
+                target_steps.reverse();
+                rest.append(&mut target_steps);
             }
             Ok(_) | Err(_) => {
                 if rest.is_empty() {

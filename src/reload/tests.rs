@@ -1,4 +1,4 @@
-//! Files that change in all the ways in which files are changed.
+//! Tests with files that are written, renamed, replaced and removed, with and without inotify.
 
 use std::os::unix::fs::symlink;
 
@@ -9,10 +9,10 @@ use super::*;
 use crate::metrics::Metrics;
 use crate::tls::tests::samples::Folder;
 
-/// Shorter than a poll: what comes within it was noticed by inotify.
+/// Shorter than the polling interval, so a change that is noticed within it was reported by inotify.
 const GUARD: Duration = Duration::from_secs(20);
 
-/// Tells what it reads; `bad` cannot be used.
+/// Sends each text that it reads to the test; the text `bad` cannot be used.
 #[derive(Clone)]
 struct Reader {
     path: PathBuf,
@@ -109,7 +109,7 @@ async fn swapped_links_are_noticed() {
     };
     version("..one");
     swap("..one");
-    // As Kubernetes mounts a Secret, and as whoever names a file by way of the link.
+    // As Kubernetes mounts a Secret: a path can lead through one link (`..data/file`) or through two (`file`).
     symlink("..data/file", root.join("file")).unwrap();
     let folders = Folders::default();
     let mut mounted = Stage::new(root.join("file"), &folders);
@@ -138,7 +138,7 @@ async fn a_folder_that_is_replaced_goes_on_being_watched() {
     stage.reads("first").await;
     std::fs::remove_dir_all(&inner).unwrap();
     make("second");
-    // The end of the old folder is noticed; which of the new files' changes are depends on when.
+    // inotify reports the removal of the old folder. Whether the new file is noticed then or by polling depends on timing.
     let read = async { while stage.read.recv().await.unwrap() != "second" {} };
     let late = POLL_INTERVAL + GUARD;
     tokio::time::timeout(late, read).await.unwrap();
@@ -175,7 +175,7 @@ async fn what_cannot_be_used_is_tried_again_until_it_can() {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     assert_eq!(stage.count(ReloadOutcome::Applied), 2);
-    // What is in force already is not read again.
+    // Contents that are already applied are not read again.
     folder.write("file", "better");
     tokio::time::sleep(2 * POLL_INTERVAL).await;
     assert!(stage.read.is_empty());

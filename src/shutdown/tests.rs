@@ -1,4 +1,4 @@
-//! What a drain promises to the parts that watch it.
+//! Tests of the drain's start and deadline as other parts observe them.
 
 use super::*;
 
@@ -22,7 +22,7 @@ async fn waiting_goes_on_when_every_other_handle_is_gone() {
     drop(drain);
     tokio::select! {
         biased;
-        () = begun => panic!("nobody began it"),
+        () = begun => panic!("the drain has not begun"),
         () = std::future::ready(()) => {}
     }
 }

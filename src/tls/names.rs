@@ -1,4 +1,4 @@
-//! Which certificate is shown to a client, by the name that it asks for.
+//! Chooses the serving certificate by the server name that the client sends (SNI).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,15 +10,15 @@ use rustls_pki_types::DnsName;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::X509Certificate;
 
-/// A certificate for some names.
+/// A serving certificate for certain names.
 pub(super) struct NamedCertificate {
     pub(super) certified: Arc<CertifiedKey>,
-    /// As they were configured, in lower case; without any, those that the certificate carries.
+    /// The configured names, in lower case. If there are none, the names in the certificate apply.
     pub(super) names: Vec<String>,
 }
 
-/// Chooses as kube-apiserver does: the exact name, then the wildcard above it, then the default. Names that were configured
-/// count more than those that a certificate carries; of equals the first counts.
+/// Chooses as kube-apiserver does: a certificate for the exact name, otherwise one for the wildcard in place of the first label, otherwise
+/// the default. Configured names have precedence over the names in certificates; among equal names the first one wins.
 pub(super) struct CertificateResolver {
     default: Arc<CertifiedKey>,
     named: HashMap<String, Arc<CertifiedKey>>,
@@ -50,8 +50,8 @@ impl CertificateResolver {
         let found = name.and_then(|name| {
             let name = name.to_ascii_lowercase();
             self.named.get(&name).or_else(|| {
-                let above = name.find('.').map_or("", |dot| &name[dot..]);
-                self.named.get(&format!("*{above}"))
+                let parent = name.find('.').map_or("", |dot| &name[dot..]);
+                self.named.get(&format!("*{parent}"))
             })
         });
         found.unwrap_or(&self.default)
@@ -71,13 +71,13 @@ impl fmt::Debug for CertificateResolver {
     }
 }
 
-/// Whether `name` can be asked for by a client: a DNS name, or one with `*` for its first label.
+/// Whether `name` is a DNS name that a client can send, or one whose first label is `*`.
 pub(super) fn is_server_name(name: &str) -> bool {
     let rest = name.strip_prefix("*.").unwrap_or(name);
     DnsName::try_from(rest).is_ok()
 }
 
-/// The names that a certificate carries: the common name, if it is one of DNS, and the alternative names of DNS.
+/// The names in a certificate: the common name, if it is a DNS name, and the DNS names among the alternative names.
 fn names_of(certified: &CertifiedKey) -> Vec<String> {
     let Some(certificate) = certified.end_entity_cert().ok().and_then(|der| parsed(der)) else {
         return Vec::new();
@@ -160,7 +160,7 @@ mod tests {
             (Some("b.apps.example.com"), &first),
             (Some("c.b.apps.example.com"), &default),
             (Some("apps.example.com"), &default),
-            // Configured names count more than a wildcard, and replace those of the certificate.
+            // Exact names win over wildcards, and configured names replace those in the certificate.
             (Some("a.apps.example.com"), &third),
             (Some("any.example.org"), &third),
             (Some("ignored.example.com"), &default),

@@ -1,5 +1,5 @@
-//! What the handshake asks of client certificates: possession of the key, nothing else. Whether a certificate says who its
-//! holder is gets decided for each request, so that files that change and certificates that expire count at once.
+//! The check of client certificates in the TLS handshake: only that the client possesses the key. Whether a certificate identifies a user
+//! is decided for each request, so that changed files and expired certificates take effect immediately.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, UnixTime};
 
-/// A chain from root to leaf has three or four.
+/// An ordinary chain from root to leaf has three or four certificates.
 pub(super) const CHAIN_LEN_MAX: usize = 10;
-/// A certificate with hundreds of groups has 20 KiB. The chain is kept as long as its connection.
+/// A certificate with hundreds of groups has 20 KiB. The bound limits memory, because the chain is kept as long as the connection.
 pub(super) const CHAIN_BYTES_MAX: usize = 32 << 10;
-/// Every handshake carries the hints. Without any, clients offer the certificate they have.
+/// Longer hints are left out, because every handshake carries them. Without hints, clients present the certificate that they have.
 const HINTS_LEN_MAX: usize = 16 << 10;
 
-/// Asks clients for a certificate and accepts each whose key they hold, none included.
+/// Requests a client certificate, and accepts any certificate whose key the client possesses, and clients without a certificate.
 pub(super) struct PossessionVerifier {
     algorithms: WebPkiSupportedAlgorithms,
     hints: Vec<DistinguishedName>,
 }
 
 impl PossessionVerifier {
-    /// Hints at `authorities`: clients that have several certificates choose by them.
+    /// Sends the names of `authorities` as hints, by which clients with several certificates choose one.
     pub(super) fn of(authorities: &RootCertStore, provider: &CryptoProvider) -> Arc<Self> {
         let mut hints = authorities.subjects();
         hints.sort_by(|one, other| one.as_ref().cmp(other.as_ref()));

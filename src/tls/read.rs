@@ -1,4 +1,4 @@
-//! Certificates and keys as they stand in files.
+//! Reads certificates, keys and bundles of authorities from PEM files.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,49 +10,47 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-/// A certificate, its key or a bundle of authorities cannot be used. Names the file; never shows what it holds.
+/// A certificate, its key or a bundle of authorities cannot be used. The message names the file, and never contains its contents.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// A file holds nothing of the kind, or something broken.
-    #[error("{} holds no usable {what} in PEM", path.display())]
+    /// A file does not contain what it should, or contains invalid PEM.
+    #[error("{} contains no usable {what} in PEM format", path.display())]
     Content {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What was looked for.
+        /// What the file should contain.
         what: &'static str,
     },
-    /// They don't belong together, or the key is of an unknown kind.
+    /// Certificate and key do not belong together, or the key's algorithm is unknown.
     #[error("{} and {}: certificate and key cannot be used together", cert.display(), key.display())]
     Mismatch {
-        /// The file with the certificate.
+        /// Path of the certificate.
         cert: PathBuf,
-        /// The file with the key.
+        /// Path of the key.
         key: PathBuf,
-        /// What rustls says.
+        /// The error of rustls.
         source: rustls::Error,
     },
-    /// A name that no client can ask for.
-    #[error(
-        "{name:?} is no name of a server: write a DNS name, with * for its first label if need be"
-    )]
+    /// A server name that no client can send.
+    #[error("{name:?} is not a server name: write a DNS name, whose first label may be *")]
     Name {
-        /// The name.
+        /// The invalid name.
         name: String,
     },
-    /// The TLS settings as a whole.
-    #[error("TLS settings")]
+    /// rustls refuses the configuration as a whole.
+    #[error("invalid TLS settings")]
     Setup(#[from] rustls::Error),
 }
 
-/// A serving certificate in force.
+/// Reads a serving certificate and its key.
 pub(super) fn certified_key(
     cert: &Path,
     key: &Path,
@@ -74,7 +72,7 @@ pub(super) fn certified_key(
         })
 }
 
-/// All authorities of some bundles.
+/// Reads the authorities of all bundles.
 pub(super) fn authorities(bundles: &[PathBuf]) -> Result<RootCertStore, TlsError> {
     let mut store = RootCertStore::empty();
     for path in bundles {
@@ -88,7 +86,7 @@ pub(super) fn authorities(bundles: &[PathBuf]) -> Result<RootCertStore, TlsError
     Ok(store)
 }
 
-/// The certificates of a file, at least one.
+/// Reads the certificates of a file, at least one.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let pem = read(path)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();

@@ -1,4 +1,4 @@
-//! Handshakes over streams in memory, with files that change.
+//! Tests of handshakes over in-memory streams, and of files that change.
 
 pub(crate) mod samples;
 
@@ -14,7 +14,7 @@ use samples::{Authority, Folder, Pair, client, connector, named};
 
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
 
-/// Files of a server, with all that may be configured.
+/// The files of a server with a named certificate and client authorities.
 struct Stage {
     folder: Folder,
     authority: Authority,
@@ -55,20 +55,20 @@ fn write_pair(folder: &Folder, name: &str, pair: &Pair) -> PairFiles {
     }
 }
 
-/// What both ends know after a handshake.
-struct Shaken {
-    /// Certificates that the server has got.
-    of_client: Vec<CertificateDer<'static>>,
-    /// The server's own.
-    of_server: CertificateDer<'static>,
+/// What both sides learned in a handshake.
+struct HandshakeResult {
+    /// The chain that the client presented.
+    client_chain: Vec<CertificateDer<'static>>,
+    /// The certificate that the server presented.
+    server_certificate: CertificateDer<'static>,
     kind: HandshakeKind,
 }
 
-async fn shake(
+async fn perform_handshake(
     server: &ServerIdentity,
     connector: &TlsConnector,
     name: &str,
-) -> std::io::Result<Shaken> {
+) -> std::io::Result<HandshakeResult> {
     let (near, far) = tokio::io::duplex(1 << 16);
     let acceptor = TlsAcceptor::from(server.config().load_full());
     let serve = async {
@@ -80,18 +80,18 @@ async fn shake(
         stream.shutdown().await?;
         Ok::<_, std::io::Error>((shown, kind))
     };
-    let ask = async {
+    let connect = async {
         let mut stream = connector.connect(named(name), near).await?;
-        // With it come the tickets of TLS 1.3; a server's refusal of the client's certificate as well.
+        // Reads to the end, because TLS 1.3 session tickets and the refusal of a client certificate arrive after the handshake.
         stream.read_to_end(&mut Vec::new()).await?;
         let shown = stream.get_ref().1.peer_certificates().unwrap();
         Ok::<_, std::io::Error>(shown[0].clone())
     };
-    let (served, asked) = tokio::join!(serve, ask);
-    let (of_client, kind) = served?;
-    Ok(Shaken {
-        of_client,
-        of_server: asked?,
+    let (served, connected) = tokio::join!(serve, connect);
+    let (client_chain, kind) = served?;
+    Ok(HandshakeResult {
+        client_chain,
+        server_certificate: connected?,
         kind,
     })
 }
@@ -104,19 +104,25 @@ async fn a_certificate_is_known_after_the_handshake_and_none_is_needed() {
     let chain = vec![alice.der(), stage.authority.0.der().clone()];
     for version in VERSIONS {
         let with = connector(client(version, Some(alice.presenting(chain.clone()))));
-        let shaken = shake(&server, &with, "default.test").await.unwrap();
-        assert_eq!(shaken.of_client, chain, "{version:?}");
+        let handshake = perform_handshake(&server, &with, "default.test")
+            .await
+            .unwrap();
+        assert_eq!(handshake.client_chain, chain, "{version:?}");
         let without = connector(client(version, None));
-        let shaken = shake(&server, &without, "default.test").await.unwrap();
-        assert!(shaken.of_client.is_empty(), "{version:?}");
-        // Whose certificate nobody vouches for is told so by its request's answer, not by the handshake.
+        let handshake = perform_handshake(&server, &without, "default.test")
+            .await
+            .unwrap();
+        assert!(handshake.client_chain.is_empty(), "{version:?}");
+        // A certificate of an unknown authority is refused by the response to a request, not by the handshake.
         let foreign = Authority::new("others").sign("mallory");
         let foreign = connector(client(
             version,
             Some(foreign.presenting(vec![foreign.der()])),
         ));
-        let shaken = shake(&server, &foreign, "default.test").await.unwrap();
-        assert_eq!(shaken.of_client.len(), 1, "{version:?}");
+        let handshake = perform_handshake(&server, &foreign, "default.test")
+            .await
+            .unwrap();
+        assert_eq!(handshake.client_chain.len(), 1, "{version:?}");
     }
 }
 
@@ -131,7 +137,10 @@ async fn a_certificate_without_its_key_ends_the_handshake() {
     for version in VERSIONS {
         let stolen = mallory.presenting(vec![alice.der()]);
         let thief = connector(client(version, Some(stolen)));
-        let refused = shake(&server, &thief, "default.test").await.err().unwrap();
+        let refused = perform_handshake(&server, &thief, "default.test")
+            .await
+            .err()
+            .unwrap();
         assert!(
             refused.to_string().contains("BadSignature"),
             "{version:?}: {refused}"
@@ -148,24 +157,30 @@ async fn a_resumed_session_has_the_certificates_of_the_one_before() {
         let server = stage.server();
         let config = client(version, Some(alice.presenting(vec![alice.der()])));
         let alices = connector(config.clone());
-        let shaken = shake(&server, &alices, "default.test").await.unwrap();
-        assert_ne!(shaken.kind, HandshakeKind::Resumed);
-        let shaken = shake(&server, &alices, "default.test").await.unwrap();
-        assert_eq!(shaken.kind, HandshakeKind::Resumed, "{version:?}");
-        assert_eq!(shaken.of_client, [alice.der()], "{version:?}");
-        // Another client's session is its own, also for another name.
+        let handshake = perform_handshake(&server, &alices, "default.test")
+            .await
+            .unwrap();
+        assert_ne!(handshake.kind, HandshakeKind::Resumed);
+        let handshake = perform_handshake(&server, &alices, "default.test")
+            .await
+            .unwrap();
+        assert_eq!(handshake.kind, HandshakeKind::Resumed, "{version:?}");
+        assert_eq!(handshake.client_chain, [alice.der()], "{version:?}");
+        // Another client does not resume this client's session, even for another name.
         let bobs = connector(client(version, Some(bob.presenting(vec![bob.der()]))));
         for name in ["default.test", "other.test"] {
-            let shaken = shake(&server, &bobs, name).await.unwrap();
-            assert_eq!(shaken.of_client, [bob.der()], "{version:?}");
+            let handshake = perform_handshake(&server, &bobs, name).await.unwrap();
+            assert_eq!(handshake.client_chain, [bob.der()], "{version:?}");
         }
-        // Sessions end with the settings that they began under.
+        // Sessions are not resumed after the configuration was replaced.
         let bundle = [stage.authority.0.pem(), Authority::new("new").0.pem()].concat();
         stage.folder.write("ca.pem", bundle);
         server.reload_authorities().unwrap();
-        let shaken = shake(&server, &alices, "default.test").await.unwrap();
-        assert_ne!(shaken.kind, HandshakeKind::Resumed, "{version:?}");
-        assert_eq!(shaken.of_client, [alice.der()]);
+        let handshake = perform_handshake(&server, &alices, "default.test")
+            .await
+            .unwrap();
+        assert_ne!(handshake.kind, HandshakeKind::Resumed, "{version:?}");
+        assert_eq!(handshake.client_chain, [alice.der()]);
     }
 }
 
@@ -176,8 +191,10 @@ async fn a_session_without_certificate_is_resumed_without_one() {
     for version in VERSIONS {
         let nobody = connector(client(version, None));
         for _ in 0..2 {
-            let shaken = shake(&server, &nobody, "default.test").await.unwrap();
-            assert!(shaken.of_client.is_empty(), "{version:?}");
+            let handshake = perform_handshake(&server, &nobody, "default.test")
+                .await
+                .unwrap();
+            assert!(handshake.client_chain.is_empty(), "{version:?}");
         }
     }
 }
@@ -201,8 +218,8 @@ async fn a_chain_that_is_too_long_or_too_large_ends_the_handshake() {
         ] {
             let length = chain.len();
             let connector = connector(client(version, Some(alice.presenting(chain))));
-            let shaken = shake(&server, &connector, "default.test").await;
-            assert_eq!(shaken.is_ok(), is_taken, "{version:?} {length}");
+            let handshake = perform_handshake(&server, &connector, "default.test").await;
+            assert_eq!(handshake.is_ok(), is_taken, "{version:?} {length}");
         }
     }
 }
@@ -215,10 +232,10 @@ async fn nobody_is_asked_for_a_certificate_without_authorities() {
     let alice = stage.authority.sign("alice");
     for version in VERSIONS {
         let config = client(version, Some(alice.presenting(vec![alice.der()])));
-        let shaken = shake(&server, &connector(config), "default.test")
+        let handshake = perform_handshake(&server, &connector(config), "default.test")
             .await
             .unwrap();
-        assert!(shaken.of_client.is_empty());
+        assert!(handshake.client_chain.is_empty());
     }
 }
 
@@ -229,8 +246,8 @@ async fn the_name_that_a_client_asks_for_chooses_the_certificate() {
     for version in VERSIONS {
         let connector = connector(client(version, None));
         let shown = |name: &'static str| {
-            let shaken = shake(&server, &connector, name);
-            async move { shaken.await.unwrap().of_server }
+            let handshake = perform_handshake(&server, &connector, name);
+            async move { handshake.await.unwrap().server_certificate }
         };
         let (default, other) = (shown("default.test").await, shown("other.test").await);
         assert_ne!(default, other);
@@ -244,19 +261,25 @@ async fn files_that_change_are_in_force_from_the_next_connection_on() {
     let stage = Stage::new();
     let server = stage.server();
     let anyone = connector(client(&TLS13, None));
-    let before = shake(&server, &anyone, "default.test").await.unwrap();
+    let before = perform_handshake(&server, &anyone, "default.test")
+        .await
+        .unwrap();
     let next = Authority::new("servers").sign("default.test");
     stage.folder.write("default.test.crt", next.cert_pem());
-    // Half of it: the old pair stays.
+    // Only the certificate has changed, not its key: the old pair stays in force.
     let refused = server.reload_certificates().unwrap_err().to_string();
     assert!(refused.contains("default.test.crt"), "{refused}");
-    let shaken = shake(&server, &anyone, "default.test").await.unwrap();
-    assert_eq!(shaken.of_server, before.of_server);
+    let handshake = perform_handshake(&server, &anyone, "default.test")
+        .await
+        .unwrap();
+    assert_eq!(handshake.server_certificate, before.server_certificate);
     stage.folder.write("default.test.key", next.key_pem());
     server.reload_certificates().unwrap();
-    let shaken = shake(&server, &anyone, "default.test").await.unwrap();
-    assert_eq!(shaken.of_server, next.der());
-    assert_ne!(shaken.kind, HandshakeKind::Resumed);
+    let handshake = perform_handshake(&server, &anyone, "default.test")
+        .await
+        .unwrap();
+    assert_eq!(handshake.server_certificate, next.der());
+    assert_ne!(handshake.kind, HandshakeKind::Resumed);
 }
 
 #[tokio::test]
@@ -264,7 +287,9 @@ async fn a_broken_pair_does_not_hold_up_the_others() {
     let stage = Stage::new();
     let server = stage.server();
     let anyone = connector(client(&TLS13, None));
-    let before = shake(&server, &anyone, "default.test").await.unwrap();
+    let before = perform_handshake(&server, &anyone, "default.test")
+        .await
+        .unwrap();
     for broken in [
         "",
         "nothing",
@@ -275,14 +300,20 @@ async fn a_broken_pair_does_not_hold_up_the_others() {
         write_pair(&stage.folder, "other.test", &next);
         let refused = server.reload_certificates().unwrap_err().to_string();
         assert!(refused.contains("default.test.crt"), "{refused}");
-        let shaken = shake(&server, &anyone, "other.test").await.unwrap();
-        assert_eq!(shaken.of_server, next.der());
-        let shaken = shake(&server, &anyone, "default.test").await.unwrap();
-        assert_eq!(shaken.of_server, before.of_server);
+        let handshake = perform_handshake(&server, &anyone, "other.test")
+            .await
+            .unwrap();
+        assert_eq!(handshake.server_certificate, next.der());
+        let handshake = perform_handshake(&server, &anyone, "default.test")
+            .await
+            .unwrap();
+        assert_eq!(handshake.server_certificate, before.server_certificate);
     }
     std::fs::remove_file(stage.folder.0.join("default.test.crt")).unwrap();
     server.reload_certificates().unwrap_err();
-    shake(&server, &anyone, "default.test").await.unwrap();
+    perform_handshake(&server, &anyone, "default.test")
+        .await
+        .unwrap();
 }
 
 #[tokio::test]

@@ -5,9 +5,10 @@
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -49,7 +50,7 @@ impl<S> WriteCoalescer<S> {
     }
 
     fn state(&self) -> MutexGuard<'_, CoalescerState<S>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -1,6 +1,6 @@
 //! The views of one resource: watches with the same parameters share a view, and each batch reaches every view once.
 
-use std::sync::{Arc, PoisonError, RwLock, TryLockError};
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
@@ -13,11 +13,13 @@ use super::projection::Projection;
 use super::selector_index::{Hasher, TooManyViews};
 use super::shared::{View, ViewCore};
 use super::waiters::{WaiterList, WatchWaiter};
-use crate::cache::{DispatchOutcome, Event, Mutex, MutexGuard, Observer, Sequence, WatchCache};
+use crate::cache::{DispatchOutcome, Event, Observer, Sequence, WatchCache};
 use crate::fairness::Peer;
 use crate::resource::{ResourceKind, ResourceVersion};
 use crate::selector::Selector;
+use crate::sync::{Mutex, MutexGuard};
 use directory::{ViewDirectory, ViewKey, ViewRoom};
+use parking_lot::RwLock;
 use view_table::ViewTable;
 
 /// How far a resource's views have got. Both values change together.
@@ -93,9 +95,7 @@ impl Hub {
 
     fn directory(&self) -> MutexGuard<'_, ViewDirectory> {
         // Nothing that holds this lock panics in the middle of a change.
-        self.directory
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.directory.lock()
     }
 
     /// Joins the view of whole objects with this selector. The view is created if there is none, whatever it costs.
@@ -152,10 +152,8 @@ impl Hub {
     /// Takes new views into the view table, and removes unwatched ones, if no dispatch is running. Otherwise the next dispatch does so.
     /// This keeps views that come and go on a quiet resource from accumulating.
     fn apply_changes(&self) {
-        let mut dispatch_state = match self.dispatch_state.try_lock() {
-            Ok(dispatch_state) => dispatch_state,
-            Err(TryLockError::Poisoned(dispatch_state)) => dispatch_state.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
+        let Some(mut dispatch_state) = self.dispatch_state.try_lock() else {
+            return;
         };
         let changes = self.directory().take_changes();
         if !changes.is_empty() {
@@ -186,18 +184,12 @@ impl Hub {
     /// The template of the resource's bookmarks.
     #[must_use]
     pub fn bookmark(&self) -> BookmarkTemplate {
-        self.bookmark
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.bookmark.read().clone()
     }
 
     /// Replaces the template of bookmarks with one taken from a bookmark that upstream sent.
     pub fn learn_bookmark(&self, template: BookmarkTemplate) {
-        *self
-            .bookmark
-            .write()
-            .unwrap_or_else(PoisonError::into_inner) = template;
+        *self.bookmark.write() = template;
     }
 
     /// Ends all watches cleanly between events, and every watch that joins later.
@@ -266,10 +258,7 @@ impl Observer for Hub {
         version: ResourceVersion,
         now: Instant,
     ) -> DispatchOutcome {
-        let mut dispatch_state = self
-            .dispatch_state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut dispatch_state = self.dispatch_state.lock();
         let DispatchState {
             view_table,
             shown,

@@ -4,7 +4,7 @@ mod cuts;
 mod firsts;
 
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ use crate::resource::{Encoding, EventKind, ResourceVersion};
 use crate::selector::Selector;
 pub(super) use cuts::Projections;
 use firsts::BatchStarts;
+use parking_lot::{Mutex, MutexGuard};
 
 /// The events of one dispatch that a view shows, as one contiguous piece of its stream.
 #[derive(Clone, Debug)]
@@ -101,7 +102,7 @@ impl EmptyViews {
 
     fn locked(&self) -> MutexGuard<'_, Vec<Arc<ViewCore>>> {
         // Nothing that holds this lock panics.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -246,9 +247,7 @@ impl ViewCore {
 
     fn batch_starts(&self) -> MutexGuard<'_, BatchStarts> {
         // Neither a push nor a lookup panics in the middle of a change.
-        self.batch_starts
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.batch_starts.lock()
     }
 
     /// While the guard exists, the view's writer cannot finish a batch.

@@ -11,13 +11,13 @@
 //! So the order must stay: arm, then read. In the loom models the published value is accessed with relaxed ordering, so that only
 //! the locks can order it.
 
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
 use crossbeam_utils::CachePadded;
 use slab::Slab;
 
-use crate::cache::{Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard};
 
 /// Number of shards: enough that worker threads rarely contend.
 const SHARDS: usize = 4;
@@ -37,7 +37,7 @@ pub struct WaiterList {
 
 fn locked(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     // A panic in a waker leaves the list consistent.
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
+    shard.lock()
 }
 
 impl WaiterList {

@@ -17,9 +17,10 @@ mod stream;
 mod supervisor;
 mod worker;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
@@ -108,11 +109,7 @@ impl Delivery {
 
     fn inbox(&self) -> &Inbox {
         // A poisoned lock is harmless: the index is always valid.
-        let mut last_worker = self
-            .0
-            .last_worker
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut last_worker = self.0.last_worker.lock();
         *last_worker = (*last_worker + 1) % self.0.inboxes.len();
         &self.0.inboxes[*last_worker]
     }

@@ -104,7 +104,7 @@ async fn lists_beyond_the_bound_are_sent_away_and_the_others_are_whole() {
     let fixture = Fixture::with(|limits| {
         limits.lists_max = 3;
         limits.lists_waiting_max = 0;
-        // The test does not read the lists until it has been refused, so the gateway must not stop them as stalled.
+        // The test does not read the lists until it has been refused, so the gateway must not release their permits as stalled.
         limits.list_stall_max = std::time::Duration::from_secs(3_600);
     })
     .await;
@@ -120,7 +120,8 @@ async fn lists_beyond_the_bound_are_sent_away_and_the_others_are_whole() {
     fixture.get(short_list).await.check_code("200");
     fixture.get("/version").await.check_code("200");
     // A watch with initial events needs one.
-    fixture.get("/api/v1/configmaps?watch=1&resourceVersion=0")
+    fixture
+        .get("/api/v1/configmaps?watch=1&resourceVersion=0")
         .await
         .check_refused()
         .await;

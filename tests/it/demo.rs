@@ -48,7 +48,12 @@ fn a_short_demo_ends_verified() {
     ] {
         assert_eq!(value_of(&text, name), "0", "{name}");
     }
-    let number = |name| value_of(&text, name).replace(',', "").parse::<u64>().unwrap();
+    let number = |name| {
+        value_of(&text, name)
+            .replace(',', "")
+            .parse::<u64>()
+            .unwrap()
+    };
     let (written, delivered) = (number("events written"), number("events delivered "));
     // Each resource has half of the watchers.
     assert!(written > 0);

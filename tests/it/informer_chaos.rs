@@ -58,7 +58,7 @@ const FAULTS: [&str; 19] = [
     "repeated event",
     "restart",
     "restore",
-    "stale answer",
+    "stale response",
     "stream cut",
     "version ahead",
     "wrong content type",
@@ -82,9 +82,10 @@ async fn play_all(seeds: Range<u64>) {
             *sums.entry(name).or_default() += times;
         }
     }
-    let required = FAULTS
-        .into_iter()
-        .chain(["merged", "older lists", "recreated", "missed deletions"]);
+    let required =
+        FAULTS
+            .into_iter()
+            .chain(["merged", "older lists", "recreated", "missed deletions"]);
     for name in required {
         assert!(
             sums.get(name).is_some_and(|times| *times >= 10),

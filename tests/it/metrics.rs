@@ -146,21 +146,22 @@ async fn lists_are_counted_with_their_objects_and_by_who_answers() {
     let forwarded = whole(fixture.client.request(yaml).await.unwrap()).await;
     assert_eq!(forwarded.status(), StatusCode::NOT_ACCEPTABLE);
     let objects = OBJECTS.to_string();
-    fixture.expect(&[
-        (r#"request_total verb="LIST" code="200""#, "2"),
-        (r#"request_total verb="LIST" code="406""#, "1"),
-        ("list_objects_total", &(OBJECTS + 1).to_string()),
-        ("request_duration_seconds_count", "2"),
-        ("passthrough_requests_total", "1"),
-        ("passthrough_requests_active", "0"),
-        ("cache_objects", &objects),
-        ("cache_initializations_total", "1"),
-        ("upstream_connected", "1"),
-        ("upstream_watches_active", "1"),
-        ("upstream_lists_total", "1"),
-        (r#"upstream_relists_total reason="expired""#, "0"),
-    ])
-    .await;
+    fixture
+        .expect(&[
+            (r#"request_total verb="LIST" code="200""#, "2"),
+            (r#"request_total verb="LIST" code="406""#, "1"),
+            ("list_objects_total", &(OBJECTS + 1).to_string()),
+            ("request_duration_seconds_count", "2"),
+            ("passthrough_requests_total", "1"),
+            ("passthrough_requests_active", "0"),
+            ("cache_objects", &objects),
+            ("cache_initializations_total", "1"),
+            ("upstream_connected", "1"),
+            ("upstream_watches_active", "1"),
+            ("upstream_lists_total", "1"),
+            (r#"upstream_relists_total reason="expired""#, "0"),
+        ])
+        .await;
 }
 
 #[tokio::test]
@@ -173,13 +174,14 @@ async fn initial_events_have_the_length_of_the_snapshot_and_no_delay() {
         lines += &next_line(&mut body).await;
     }
     let len = lines.len().to_string();
-    fixture.expect(&[
-        ("watch_events_total", &OBJECTS.to_string()),
-        ("watch_bytes_total", &len),
-        ("cache_snapshot_bytes", &len),
-        ("watch_events_lag_seconds_count", "0"),
-    ])
-    .await;
+    fixture
+        .expect(&[
+            ("watch_events_total", &OBJECTS.to_string()),
+            ("watch_bytes_total", &len),
+            ("cache_snapshot_bytes", &len),
+            ("watch_events_lag_seconds_count", "0"),
+        ])
+        .await;
 }
 
 #[tokio::test]
@@ -195,7 +197,8 @@ async fn a_watch_is_counted_with_its_events_their_delay_and_its_end() {
     for _ in 0..2 {
         watches.push(fixture.send(Method::GET, &watch, "").await.into_body());
     }
-    fixture.expect(&[(r#"longrunning_requests verb="WATCH""#, "2")])
+    fixture
+        .expect(&[(r#"longrunning_requests verb="WATCH""#, "2")])
         .await;
     let target = "/api/v1/namespaces/default/configmaps";
     let written = whole(fixture.send(Method::POST, target, WRITTEN).await).await;
@@ -204,27 +207,29 @@ async fn a_watch_is_counted_with_its_events_their_delay_and_its_end() {
     for watch in &mut watches {
         len += next_line(watch).await.len();
     }
-    fixture.expect(&[
-        (r#"request_total verb="WATCH" code="200""#, "2"),
-        ("watch_events_total", "2"),
-        ("watch_bytes_total", &len.to_string()),
-        ("watch_events_lag_seconds_count", "2"),
-        (r#"watch_events_lag_seconds_bucket le="+Inf""#, "2"),
-        ("cache_frames_encoded_total", "1"),
-        ("cache_ring_events", "1"),
-        ("passthrough_sent_bytes_total", &WRITTEN.len().to_string()),
-        (
-            "passthrough_received_bytes_total",
-            &written.body().len().to_string(),
-        ),
-    ])
-    .await;
+    fixture
+        .expect(&[
+            (r#"request_total verb="WATCH" code="200""#, "2"),
+            ("watch_events_total", "2"),
+            ("watch_bytes_total", &len.to_string()),
+            ("watch_events_lag_seconds_count", "2"),
+            (r#"watch_events_lag_seconds_bucket le="+Inf""#, "2"),
+            ("cache_frames_encoded_total", "1"),
+            ("cache_ring_events", "1"),
+            ("passthrough_sent_bytes_total", &WRITTEN.len().to_string()),
+            (
+                "passthrough_received_bytes_total",
+                &written.body().len().to_string(),
+            ),
+        ])
+        .await;
     watches.pop();
-    fixture.expect(&[
-        (r#"longrunning_requests verb="WATCH""#, "1"),
-        (r#"stream_ends_total reason="client_gone""#, "1"),
-    ])
-    .await;
+    fixture
+        .expect(&[
+            (r#"longrunning_requests verb="WATCH""#, "1"),
+            (r#"stream_ends_total reason="client_gone""#, "1"),
+        ])
+        .await;
     fixture.gateway.begin_drain();
     let rest = watches.pop().unwrap().collect().await.unwrap();
     assert_eq!(rest.to_bytes(), "");
@@ -243,19 +248,20 @@ async fn mistakes_are_counted_by_what_is_wrong() {
         "continue=x",
         "resourceVersionMatch=Exact",
     ] {
-        let answer = fixture.get(&format!("{CONFIGMAPS}?{query}")).await;
-        assert!(answer.status().is_client_error(), "{query}: {answer:?}");
+        let response = fixture.get(&format!("{CONFIGMAPS}?{query}")).await;
+        assert!(response.status().is_client_error(), "{query}: {response:?}");
     }
-    fixture.expect(&[
-        (r#"bad_requests_total reason="parameter""#, "2"),
-        (r#"bad_requests_total reason="selector""#, "2"),
-        (r#"bad_requests_total reason="resource_version""#, "1"),
-        (r#"bad_requests_total reason="continue_token""#, "1"),
-        (r#"bad_requests_total reason="http""#, "0"),
-        ("connections_accepted_total", "1"),
-        ("connections", "1"),
-    ])
-    .await;
+    fixture
+        .expect(&[
+            (r#"bad_requests_total reason="parameter""#, "2"),
+            (r#"bad_requests_total reason="selector""#, "2"),
+            (r#"bad_requests_total reason="resource_version""#, "1"),
+            (r#"bad_requests_total reason="continue_token""#, "1"),
+            (r#"bad_requests_total reason="http""#, "0"),
+            ("connections_accepted_total", "1"),
+            ("connections", "1"),
+        ])
+        .await;
 }
 
 #[tokio::test]
@@ -276,13 +282,14 @@ async fn a_failed_handshake_is_counted_and_leaves_no_connection() {
         .write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
         .await
         .unwrap();
-    fixture.expect(&[
-        (r#"connections_failed_total reason="handshake""#, "1"),
-        (r#"connections_failed_total reason="accept""#, "0"),
-        ("connections_accepted_total", "1"),
-        ("connections", "0"),
-    ])
-    .await;
+    fixture
+        .expect(&[
+            (r#"connections_failed_total reason="handshake""#, "1"),
+            (r#"connections_failed_total reason="accept""#, "0"),
+            ("connections_accepted_total", "1"),
+            ("connections", "0"),
+        ])
+        .await;
 }
 
 /// The page grows with each resource in use, by at most `LINES_MAX` lines per resource.
@@ -303,7 +310,9 @@ async fn a_hundred_custom_resources_have_so_many_series_each() {
         let path = format!("/apis/example.com/v1/kinds{number}");
         assert_eq!(fixture.get(&path).await.status(), StatusCode::OK);
         // A resource that does not exist gets no series, whatever its name.
-        let missing = fixture.get(&format!("/apis/example.com/v1/none{number}")).await;
+        let missing = fixture
+            .get(&format!("/apis/example.com/v1/none{number}"))
+            .await;
         assert_eq!(missing.status(), StatusCode::NOT_FOUND);
     }
     let page = fixture.page().await;

@@ -14,7 +14,7 @@ mod reviews;
 use std::time::Duration;
 
 use bytes::Bytes;
-use front::{Http, Fixture, certificate, clear_text, empty};
+use front::{Fixture, Http, certificate, clear_text, empty};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body::Frame;
 use http_body_util::BodyExt;
@@ -128,13 +128,19 @@ async fn bodies_and_trailers_stream_both_ways() {
             .header("trailer", "x-sum")
             .body(peer::streamed(frames.into_iter()))
             .unwrap();
-        let answer = fixture.send(request).await.into_body().collect().await.unwrap();
+        let response = fixture
+            .send(request)
+            .await
+            .into_body()
+            .collect()
+            .await
+            .unwrap();
         assert_eq!(
-            answer.trailers().unwrap()["x-sum"],
+            response.trailers().unwrap()["x-sum"],
             "abc",
             "{down:?} {up:?}"
         );
-        assert_eq!(answer.to_bytes(), "one,two");
+        assert_eq!(response.to_bytes(), "one,two");
     }
 }
 
@@ -146,13 +152,13 @@ async fn nothing_waits_for_a_body_to_be_complete() {
         let (pieces, body) = peer::fed();
         let request = Request::post(fixture.uri("/body")).body(body).unwrap();
         pieces.send("first".into()).await.unwrap();
-        let mut answer = fixture.send(request).await.into_body();
-        assert_eq!(next_data(&mut answer).await, "first", "{down:?} {up:?}");
+        let mut response = fixture.send(request).await.into_body();
+        assert_eq!(next_data(&mut response).await, "first", "{down:?} {up:?}");
         pieces.send("second".into()).await.unwrap();
-        assert_eq!(next_data(&mut answer).await, "second", "{down:?} {up:?}");
+        assert_eq!(next_data(&mut response).await, "second", "{down:?} {up:?}");
         drop(pieces);
         // The end of the body may be an empty frame.
-        let rest = answer.collect().await.unwrap().to_bytes();
+        let rest = response.collect().await.unwrap().to_bytes();
         assert!(rest.is_empty(), "{down:?} {up:?}");
     }
 }
@@ -170,9 +176,15 @@ async fn a_big_upload_arrives_whole() {
         let request = Request::post(fixture.uri("/swallow"))
             .body(peer::streamed(frames))
             .unwrap();
-        let answer = fixture.send(request).await.into_body().collect().await.unwrap();
+        let response = fixture
+            .send(request)
+            .await
+            .into_body()
+            .collect()
+            .await
+            .unwrap();
         assert_eq!(
-            answer.to_bytes(),
+            response.to_bytes(),
             (512 * PIECE.len()).to_string(),
             "{down:?} {up:?}"
         );
@@ -244,7 +256,9 @@ async fn an_upload_that_breaks_off_breaks_off_upstream() {
 #[tokio::test]
 async fn an_expectation_is_met_before_the_body_is_sent() {
     let fixture = Fixture::new(Http::One, Http::Two, ForwardIdentity::Caller).await;
-    let mut stream = tokio::net::TcpStream::connect(fixture.address).await.unwrap();
+    let mut stream = tokio::net::TcpStream::connect(fixture.address)
+        .await
+        .unwrap();
     let head =
         "POST /swallow HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 4\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
@@ -252,9 +266,9 @@ async fn an_expectation_is_met_before_the_body_is_sent() {
     stream.read_exact(&mut interim).await.unwrap();
     assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
     stream.write_all(b"body").await.unwrap();
-    let mut answer = [0; 15];
-    stream.read_exact(&mut answer).await.unwrap();
-    assert_eq!(&answer, b"HTTP/1.1 200 OK");
+    let mut response = [0; 15];
+    stream.read_exact(&mut response).await.unwrap();
+    assert_eq!(&response, b"HTTP/1.1 200 OK");
 }
 
 fn upgrade_request(fixture: &Fixture) -> Request<peer::PeerBody> {
@@ -331,7 +345,9 @@ fn check_status(text: &str, code: u16, reason: &str) {
 #[tokio::test]
 async fn under_the_gateways_identity_callers_neither_authenticate_nor_impersonate() {
     let fixture = Fixture::new(Http::One, Http::One, ForwardIdentity::Gateway).await;
-    let (_, text) = fixture.get("/any", &[("authorization", "Bearer caller")]).await;
+    let (_, text) = fixture
+        .get("/any", &[("authorization", "Bearer caller")])
+        .await;
     assert!(!text.contains("authorization"), "{text}");
     let (response, text) = fixture
         .get("/any", &[("impersonate-group", "system:masters")])
@@ -349,7 +365,8 @@ async fn an_unreachable_upstream_is_503_with_a_time_to_come_back() {
     drop(listener);
     for (down, method) in [(Http::One, Method::GET), (Http::Two, Method::POST)] {
         let peer = peer::start(None).await;
-        let fixture = Fixture::before(peer, clear_text(nowhere), ForwardIdentity::Caller, down).await;
+        let fixture =
+            Fixture::with_source(peer, clear_text(nowhere), ForwardIdentity::Caller, down).await;
         let request = Request::builder()
             .method(method)
             .uri(fixture.uri("/api/v1/pods"))
@@ -381,7 +398,7 @@ async fn a_certificate_nobody_vouches_for_is_named_as_the_cause() {
             .unwrap(),
         ca_file: Some(other_ca),
     };
-    let fixture = Fixture::before(peer, source, ForwardIdentity::Caller, Http::One).await;
+    let fixture = Fixture::with_source(peer, source, ForwardIdentity::Caller, Http::One).await;
     let (response, text) = fixture.get("/any", &[]).await;
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(text.contains("certificate is not trusted"), "{text}");
@@ -405,33 +422,42 @@ async fn many_hanging_requests_do_not_block_the_next() {
     let (response, _) = fixture.get("/any", &[token]).await;
     assert_eq!(response.status(), StatusCode::OK);
     let (response, _) = fixture.get("/any", &[]).await;
-    assert_eq!(response.status(), StatusCode::OK, "a request without a token");
+    assert_eq!(
+        response.status(),
+        StatusCode::OK,
+        "a request without a token"
+    );
 }
 
 #[tokio::test]
 async fn an_upstream_that_accepts_and_never_answers_is_a_504_in_time() {
-    let mut fixture = Fixture::answered_within(Duration::from_millis(100), ForwardIdentity::Gateway).await;
-    let (answer, text) = fixture.get("/hang", &[("audit-id", "mine")]).await;
-    assert_eq!(answer.status(), StatusCode::GATEWAY_TIMEOUT);
-    assert_eq!(answer.headers()["audit-id"], "mine");
+    let mut fixture =
+        Fixture::answered_within(Duration::from_millis(100), ForwardIdentity::Gateway).await;
+    let (response, text) = fixture.get("/hang", &[("audit-id", "mine")]).await;
+    assert_eq!(response.status(), StatusCode::GATEWAY_TIMEOUT);
+    assert_eq!(response.headers()["audit-id"], "mine");
     let status: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(status["reason"], "Timeout", "{status}");
     assert_eq!(fixture.peer.seen.recv().await, Some("hanging"));
     assert_eq!(
         fixture.peer.seen.recv().await,
         Some("hang dropped"),
-        "nobody waits upstream either"
+        "the request upstream has ended, too"
     );
     assert_eq!(fixture.metrics.errors.count(PassthroughError::Timeout), 1);
 }
 
 #[tokio::test]
 async fn an_upstream_that_falls_silent_within_an_answer_is_given_up() {
-    let mut fixture = Fixture::answered_within(Duration::from_millis(100), ForwardIdentity::Gateway).await;
+    let mut fixture =
+        Fixture::answered_within(Duration::from_millis(100), ForwardIdentity::Gateway).await;
     let request = Request::get(fixture.uri("/silent")).body(empty()).unwrap();
     let mut body = fixture.send(request).await.into_body();
     assert_eq!(next_data(&mut body).await, "first");
-    assert!(body.frame().await.unwrap().is_err(), "an incomplete body must end with an error");
+    assert!(
+        body.frame().await.unwrap().is_err(),
+        "an incomplete body must end with an error"
+    );
     assert_eq!(fixture.peer.seen.recv().await, Some("silent dropped"));
     assert_eq!(fixture.metrics.errors.count(PassthroughError::Timeout), 1);
     assert_eq!(fixture.metrics.requests_active.get(), 0);
@@ -448,8 +474,8 @@ async fn an_upstream_may_be_silent_within_an_answer_that_lasts() {
         assert_eq!(next_data(&mut body).await, "first");
         // Two short requests time out one after the other; the long request outlasts both.
         for _ in 0..2 {
-            let (answer, _) = fixture.get("/hang", &[]).await;
-            assert_eq!(answer.status(), StatusCode::GATEWAY_TIMEOUT);
+            let (response, _) = fixture.get("/hang", &[]).await;
+            assert_eq!(response.status(), StatusCode::GATEWAY_TIMEOUT);
         }
         for event in ["hanging", "hang dropped"].repeat(2) {
             assert_eq!(fixture.peer.seen.recv().await, Some(event), "{target}");
@@ -462,7 +488,8 @@ async fn an_upstream_may_be_silent_within_an_answer_that_lasts() {
 
 #[tokio::test]
 async fn a_watch_whose_answer_does_not_begin_is_a_504_in_time() {
-    let fixture = Fixture::answered_within(Duration::from_millis(100), ForwardIdentity::Gateway).await;
-    let (answer, _) = fixture.get("/hang?watch", &[]).await;
-    assert_eq!(answer.status(), StatusCode::GATEWAY_TIMEOUT);
+    let fixture =
+        Fixture::answered_within(Duration::from_millis(100), ForwardIdentity::Gateway).await;
+    let (response, _) = fixture.get("/hang?watch", &[]).await;
+    assert_eq!(response.status(), StatusCode::GATEWAY_TIMEOUT);
 }

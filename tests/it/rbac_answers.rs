@@ -100,7 +100,10 @@ impl Question {
                 path: attributes.path.clone(),
             };
         }
-        let attributes = self.resource_attributes.as_ref().expect("a review has resource or non-resource attributes");
+        let attributes = self
+            .resource_attributes
+            .as_ref()
+            .expect("a review has resource or non-resource attributes");
         Access::Resource(ResourceAccess {
             verb: attributes.verb.clone(),
             group: attributes.group.clone(),
@@ -161,8 +164,8 @@ fn the_file_that_is_named_is_answered() {
     let file = ReviewFile::read(Path::new(&path));
     let policy = file.policy();
     for question in &file.questions {
-        let decide = question.decide(&policy);
-        let line = serde_json::to_string(&decide).expect("serialize a decision");
+        let decision = question.decide(&policy);
+        let line = serde_json::to_string(&decision).expect("serialize a decision");
         println!("answer {line}");
     }
 }

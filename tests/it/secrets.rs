@@ -17,27 +17,31 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use credentials::{Credentials, random_text};
-use forms::is_told;
+use forms::contains;
 use process::{Authority, Folder, Process, Serving, exchange, kubeconfig};
 
-/// A gateway in one mode, and those around it.
-struct Scene {
+/// A gateway in one `--auth` mode, its API server and the credentials of its clients.
+struct Fixture {
     mode: &'static str,
     folder: Folder,
     credentials: Credentials,
+    /// The certificate of the gateway.
     own: Serving,
     server: Apiserver,
     gateway: Process,
-    /// What is no secret stands where it is expected: the search works.
-    planted: String,
+    /// A text that is not secret. It must be found in the output, which shows that the search works.
+    marker: String,
 }
 
-/// All that a gateway has left.
-struct Traces {
+/// All output of a gateway.
+struct Output {
     log: Vec<u8>,
+    /// The pages of the administration port.
     pages: Vec<u8>,
+    /// The audit log.
     audit: Vec<u8>,
-    answers: Vec<Vec<u8>>,
+    responses: Vec<Vec<u8>>,
+    /// The responses with an error code, one after the other.
     refusals: Vec<u8>,
 }
 
@@ -45,14 +49,14 @@ fn text(path: impl AsRef<Path>) -> String {
     path.as_ref().to_str().unwrap().to_owned()
 }
 
-impl Scene {
+impl Fixture {
     async fn new(mode: &'static str) -> Self {
         let folder = Folder::new(mode);
         let (clients, proxies) = (Authority::new("clients"), Authority::new("proxies"));
         let credentials = Credentials::new(&clients, &proxies);
         let own = Serving::new(&folder, "own");
         let theirs = Serving::new(&folder, "theirs");
-        let server = upstream::upstream(&theirs, &credentials).await;
+        let server = upstream::start(&theirs, &credentials).await;
         let token = &credentials.gateway;
         let config = kubeconfig(&folder, server.address(), theirs.cert(), token);
         let mut flags = own.flags();
@@ -78,93 +82,98 @@ impl Scene {
             own,
             server,
             gateway,
-            planted: random_text(),
+            marker: random_text(),
         }
     }
 
-    fn is_checked(&self) -> bool {
+    /// Whether the gateway authenticates callers in this mode.
+    fn is_authenticating(&self) -> bool {
         self.mode != "none"
     }
 
-    /// Asks the gateway everything, lets reviews fail, and kills it in the end.
-    async fn played(mut self) -> (Traces, Self) {
+    /// Sends the gateway all requests, makes reviews fail, and kills it while a request is open.
+    async fn run(mut self) -> (Output, Self) {
         let address = self.gateway.address;
-        let mut answers = requests::all(&self.own, address, &self.credentials).await;
+        let mut responses = requests::send_all(&self.own, address, &self.credentials).await;
         let client = self.own.client(None);
-        let ask = async |token: &str, target: &str| {
+        let get = async |token: &str, target: &str| {
             let request = requests::get(target, &requests::bearer(token));
             exchange(&client, address, &request, b"").await
         };
-        let planted = &self.planted;
+        let marker = &self.marker;
         for target in [
-            format!("{}&labelSelector=a%3D{planted}%25", requests::PODS),
-            format!("/api/v1/nodes/{planted}"),
+            format!("{}&labelSelector=a%3D{marker}%25", requests::PODS),
+            format!("/api/v1/nodes/{marker}"),
         ] {
-            answers.push(ask(&self.credentials.good, &target).await);
+            responses.push(get(&self.credentials.good, &target).await);
         }
-        answers.extend(upstream::trouble(&self.server, &self.credentials, ask).await);
+        responses.extend(upstream::fail_reviews(&self.server, &self.credentials, get).await);
         let pages = ["/metrics", "/readyz?verbose", "/version"];
         let pages = pages.map(|target| page(self.gateway.admin, target));
         let pages = futures::future::join_all(pages).await.concat();
-        let stuck = upstream::stuck(&self.server, &self.credentials, &client, address);
-        let stuck = tokio::spawn(stuck.await);
-        let log = self.gateway.aborted().await;
-        stuck.abort();
+        let open_request =
+            upstream::open_request(&self.server, &self.credentials, &client, address);
+        let open_request = tokio::spawn(open_request.await);
+        let log = self.gateway.abort().await;
+        open_request.abort();
         let audit = std::fs::read(self.folder.0.join("audit.log")).unwrap_or_default();
-        let refusals = answers.iter().filter(|one| is_refusal(one));
+        let refusals = responses.iter().filter(|response| is_refusal(response));
         let refusals = refusals.flatten().copied().collect();
-        let traces = Traces {
+        let output = Output {
             log,
             pages,
             audit,
-            answers,
+            responses,
             refusals,
         };
-        (traces, self)
+        (output, self)
     }
 
-    /// Everything was tried, and is in what is searched.
-    fn check_whole(&self, traces: &Traces) {
+    /// Checks that the output is complete: all kinds of responses, and the marker where it is expected.
+    fn check_complete(&self, output: &Output) {
         let mode = self.mode;
-        let tells = |text: &[u8], part: &str| memchr::memmem::find(text, part.as_bytes()).is_some();
+        let has = |text: &[u8], part: &str| memchr::memmem::find(text, part.as_bytes()).is_some();
         for code in ["200", "400", "401", "403", "404", "500"] {
-            let said = format!("HTTP/1.1 {code}");
-            let answers = &traces.answers;
-            let is_there = answers.iter().any(|one| one.starts_with(said.as_bytes()));
-            let is_expected = self.is_checked() || matches!(code, "200" | "404");
-            assert!(is_there || !is_expected, "{mode}: no answer with {code}");
+            let status_line = format!("HTTP/1.1 {code}");
+            let mut responses = output.responses.iter();
+            let is_there = responses.any(|response| response.starts_with(status_line.as_bytes()));
+            let is_expected = self.is_authenticating() || matches!(code, "200" | "404");
+            assert!(is_there || !is_expected, "{mode}: no response with {code}");
         }
         for target in ["\"TRACE\"", "\"target\":\"h2::", "\"target\":\"hyper"] {
-            let is_there = tells(&traces.log, target);
+            let is_there = has(&output.log, target);
             assert!(is_there, "{mode}: nothing of {target} was logged");
         }
-        let served = format!("\"address\":\"{}\"", self.gateway.address);
-        assert!(tells(&traces.log, &served), "{mode}: no log");
-        assert!(tells(&traces.pages, "kube_fanout_"), "{mode}: no metrics");
-        assert!(is_told(&self.planted, &traces.refusals), "{mode}: refusals");
-        let is_audited = is_told(&self.planted, &traces.audit);
-        assert!(is_audited || !self.is_checked(), "{mode}: no audit");
+        let address = format!("\"address\":\"{}\"", self.gateway.address);
+        assert!(has(&output.log, &address), "{mode}: no log");
+        assert!(has(&output.pages, "kube_fanout_"), "{mode}: no metrics");
+        assert!(
+            contains(&output.refusals, &self.marker),
+            "{mode}: the marker is not in the refusals"
+        );
+        let is_audited = contains(&output.audit, &self.marker);
+        assert!(is_audited || !self.is_authenticating(), "{mode}: no audit");
     }
 
-    /// Secrets that anybody can read, and where.
-    fn found(&self, traces: &Traces) -> Vec<String> {
-        let left = std::fs::read_dir(&self.folder.0).unwrap().flatten();
+    /// The core files, and the secrets in the output, each with its source.
+    fn leaks(&self, output: &Output) -> Vec<String> {
+        let files = std::fs::read_dir(&self.folder.0).unwrap().flatten();
         let is_core = |name: &std::ffi::OsStr| name.to_string_lossy().contains("core");
-        let cores = left.filter(|file| is_core(&file.file_name()));
-        let mut found: Vec<String> = cores
-            .map(|file| format!("{:?} was left", file.path()))
+        let cores = files.filter(|file| is_core(&file.file_name()));
+        let mut leaks: Vec<String> = cores
+            .map(|file| format!("core file {:?}", file.path()))
             .collect();
         let search = self.credentials.search(&self.own);
-        for (place, text) in [
-            ("log", &traces.log),
-            ("pages", &traces.pages),
-            ("audit", &traces.audit),
-            ("refusals", &traces.refusals),
+        for (source, text) in [
+            ("log", &output.log),
+            ("pages", &output.pages),
+            ("audit", &output.audit),
+            ("refusals", &output.refusals),
         ] {
-            let told = search.found_in(text).into_iter();
-            found.extend(told.map(|told| format!("{place}: {told}")));
+            let found = search.found_in(text).into_iter();
+            leaks.extend(found.map(|secret| format!("{source}: {secret}")));
         }
-        found
+        leaks
     }
 }
 
@@ -177,17 +186,17 @@ async fn page(admin: SocketAddr, target: &str) -> Vec<u8> {
     page
 }
 
-fn is_refusal(answer: &[u8]) -> bool {
-    let code = answer.split(|byte| *byte == b' ').nth(1);
+fn is_refusal(response: &[u8]) -> bool {
+    let code = response.split(|byte| *byte == b' ').nth(1);
     code.is_some_and(|code| code.starts_with(b"4") || code.starts_with(b"5"))
 }
 
-/// Runs a gateway in this mode, asks it everything, and looks for secrets in all that it leaves.
+/// Runs a gateway in this mode, sends it all requests, and looks for secrets in its output.
 async fn check(mode: &'static str) {
-    let (traces, scene) = Scene::new(mode).await.played().await;
-    scene.check_whole(&traces);
-    let found = scene.found(&traces);
-    assert!(found.is_empty(), "{mode}:\n{}", found.join("\n"));
+    let (output, fixture) = Fixture::new(mode).await.run().await;
+    fixture.check_complete(&output);
+    let leaks = fixture.leaks(&output);
+    assert!(leaks.is_empty(), "{mode}:\n{}", leaks.join("\n"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -67,7 +67,7 @@ fi
 for tool in cargo timeout flock; do command -v "$tool" >/dev/null || unfit "$tool is missing"; done
 case $mode in all) limit=${PLANTED_LIMIT:-600} ;; together) limit=${PLANTED_LIMIT:-60} ;; *) limit=${PLANTED_LIMIT:-120} ;; esac
 exec 9>"$work/lock"
-flock -n 9 || unfit "another run is at work in $work"
+flock -n 9 || unfit "another run is using $work"
 
 # Writes only the files that differ from the last run's commit, so that only those are rebuilt.
 checkout() { git -C "$tree" fetch -q --no-tags "$top" HEAD && git -C "$tree" checkout -q --force --detach FETCH_HEAD && restore; }
@@ -75,7 +75,7 @@ if ! { [ -d "$tree/.git" ] && checkout; } 2>"$work/clone.log"; then
   rm -rf "$tree"
   { git clone -q --shared --no-checkout "$top" "$tree" && checkout; } 2>"$work/clone.log" || unfit "cannot copy the tree: $(tail -n 1 "$work/clone.log")"
 fi
-git -C "$top" diff --quiet HEAD -- . ':!tests/planted' 2>/dev/null || echo "run.sh: what is not committed is not in the copy" >&2
+git -C "$top" diff --quiet HEAD -- . ':!tests/planted' 2>/dev/null || echo "run.sh: uncommitted changes are not in the copy" >&2
 export CARGO_TARGET_DIR=${PLANTED_TARGET:-$work/build} CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-1}
 
 # A finder is written as in docs/INFORMER.md: a::b::test of the library, tests/NAME::test of another test binary. The library's modules
@@ -178,7 +178,7 @@ plant_together() {
     [ "$(binary_of "$finder")" = lib ] && [[ "$finders" != *" $finder "* ]] && applies "$tree" "$patch" || continue
     planted+=("$patch") finders+="$finder "
   done
-  [ "${#planted[@]}" -gt 0 ] || unfit "none of them can be planted with others"
+  [ "${#planted[@]}" -gt 0 ] || unfit "none of them can be planted together"
   program=$(build lib) || { tail -n 20 "$work/build.log" >&2; unfit "${#planted[@]} defects do not compile together"; }
   echo "${#planted[@]} of ${#patches[@]} planted together, built in $SECONDS s"
   for patch in "${planted[@]}"; do

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Suites against a real Kubernetes API server, with the gateway in front of it.
 #
-#   run.sh [SUITE...]     all suites, or some of: differential kubectl informers one-watch restart clients conformance random converge gates trust
+#   run.sh [SUITE...]     all, or some of: differential kubectl informers one-watch restart clients conformance random converge gates trust
 #   run.sh revocation     measures how long streams outlive their permission; it waits for intervals, so it runs only if it is named
 #
 # Installs missing packages (from Debian and PyPI; some minutes the first time). Each suite then starts its own etcd, API server and
@@ -53,7 +53,7 @@ case $gateway in
     if [ -n "$newer" ] && [ -n "${GATEWAY:-}" ]; then
       printf 'run.sh: warning: %s is older than %s\n' "$gateway" "$newer" >&2
     elif [ -n "$newer" ]; then
-      unfit "$gateway is older than $newer: cargo build --release (and touch it, where Cargo has nothing to do)"
+      unfit "$gateway is older than $newer: cargo build --release (touch the binary if Cargo finds nothing to do)"
     fi
     ;;
 esac

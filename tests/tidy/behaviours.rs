@@ -32,9 +32,9 @@ fn rows(page: &str) -> Vec<Row<'_>> {
     };
     page.lines()
         .enumerate()
-        .filter_map(|(place, line)| {
+        .filter_map(|(index, line)| {
             let cells = cells_of(line)?;
-            let line = place + 1;
+            let line = index + 1;
             is_id(cells[0]).then_some(Row { line, cells })
         })
         .collect()
@@ -47,7 +47,7 @@ fn quoted(cell: &str) -> Vec<&str> {
 
 /// The files that a path can refer to, with the modules that must be inside: `a::b::c` is the function `c` of `src/a/b.rs`, or of the
 /// module `b` in `src/a.rs`. Integration tests begin with `tests/`, examples with `docs/examples/`.
-fn places(path: &str) -> Vec<(String, Vec<&str>)> {
+fn candidate_files(path: &str) -> Vec<(String, Vec<&str>)> {
     let (folder, path) = match path.rsplit_once('/') {
         Some((folder, path)) => (folder, path),
         None => ("src", path),
@@ -89,7 +89,7 @@ fn has_test(text: &str, inside: &[&str]) -> bool {
 
 /// Whether the test exists; `path` is written as in the page.
 pub(crate) fn exists(path: &str) -> bool {
-    places(path).iter().any(|(file, inside)| {
+    candidate_files(path).iter().any(|(file, inside)| {
         fs::read_to_string(root().join(file)).is_ok_and(|text| has_test(&text, inside))
     })
 }

@@ -93,7 +93,7 @@ fn the_configuration_page_lists_every_flag_with_its_default() {
 /// Flags that a text passes to one of our commands but that the command does not have.
 fn unknown_flags(path: &str, text: &str) -> Vec<String> {
     let mut found = Vec::new();
-    for (place, line) in text.lines().enumerate() {
+    for (index, line) in text.lines().enumerate() {
         for command in ["serve", "apiserver", "demo"] {
             let Some((_, rest)) = line.split_once(&format!("kube-fanout {command} ")) else {
                 continue;
@@ -108,7 +108,7 @@ fn unknown_flags(path: &str, text: &str) -> Vec<String> {
                     .next()
                     .unwrap_or_default();
                 if !flags.contains_key(name) {
-                    found.push(format!("{path}:{}: {command} has no --{name}", place + 1));
+                    found.push(format!("{path}:{}: {command} has no --{name}", index + 1));
                 }
             }
         }
@@ -189,11 +189,11 @@ fn configuration_files_in_documents_and_manifests_are_read() {
         "docs/CONFIGURATION.md",
         "deploy/manifests/20-configuration.yaml",
     ];
-    for (place, page) in pages.into_iter().enumerate() {
+    for (index, page) in pages.into_iter().enumerate() {
         let files = embedded_files(&read(page));
         assert_eq!(files.len(), 1, "{page}");
         let path = std::env::temp_dir().join(format!(
-            "kube-fanout-tidy-{}-{place}.yaml",
+            "kube-fanout-tidy-{}-{index}.yaml",
             std::process::id()
         ));
         fs::write(&path, &files[0]).unwrap();

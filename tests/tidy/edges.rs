@@ -19,7 +19,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("config", &["cli", "resource"]),
     ("decode", &["resource"]),
     ("selector", &["resource"]),
-    ("cache", &["resource"]),
+    ("sync", &[]),
+    ("cache", &["resource", "sync"]),
     (
         "view",
         &["resource", "decode", "cache", "selector", "fairness"],
@@ -33,6 +34,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "auth",
         &[
+            "sync",
             "resource",
             "config",
             "fairness",
@@ -57,13 +59,14 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "admission",
         &[
-            "resource", "cache", "protocol", "config", "fairness", "metrics",
+            "sync", "resource", "cache", "protocol", "config", "fairness", "metrics",
         ],
     ),
     ("transport", &["protocol", "fairness", "metrics"]),
     (
         "watch",
         &[
+            "sync",
             "resource",
             "cache",
             "view",

@@ -139,7 +139,7 @@ fn commit_violations(
     let commit = report["commit"].as_str().unwrap_or_default();
     let is_commit = commit.len() >= 7 && commit.chars().all(|c| c.is_ascii_hexdigit());
     if !is_commit {
-        violations.push(format!("{REPORT}: of no clean commit: {commit:?}"));
+        violations.push(format!("{REPORT}: not of a clean commit: {commit:?}"));
     }
     let said = report["source"].as_str();
     if said.is_none() || said != of_commit {
@@ -155,7 +155,7 @@ fn commit_violations(
             "{README}: measured at commit {named}, the report is of commit {commit}"
         )),
         None if said != now => violations.push(format!(
-            "{README}: the report is of commit {commit}, whose src is not today's, and README does not say \"Measured at commit `{commit}`\""
+            "{README}: the report is of commit {commit}, whose src is not the current one, and README does not say \"Measured at commit `{commit}`\""
         )),
         Some(_) | None => {}
     }
@@ -273,12 +273,12 @@ fn a_report_of_another_commit_is_found() {
     );
     for commit in ["unknown", "4fb7e20-dirty"] {
         let found = violations_beside(&readme, &with("commit", commit), SAME);
-        assert_violation(&found, "of no clean commit");
+        assert_violation(&found, "not of a clean commit");
     }
     let silent = readme.replace("Measured at commit `4fb7e20` (now)", "Measured");
     assert_violation(
         &violations_beside(&silent, &report, OLDER),
-        "whose src is not today's",
+        "whose src is not the current one",
     );
     // Git has no such commit, or its sources differ from the report's.
     for of_commit in [None, Some("tree3")] {

@@ -56,7 +56,10 @@ fn name_violations(source: &Source) -> Vec<String> {
         .and_then(|name| name.strip_suffix(".rs"))
         .unwrap_or_default();
     if EMPTY_STEMS.contains(&stem) {
-        found.push(format!("{}: the file's name says nothing", source.path));
+        found.push(format!(
+            "{}: the file's name is not descriptive",
+            source.path
+        ));
     }
     for (number, line) in source.lines() {
         let words: Vec<&str> = line
@@ -70,7 +73,7 @@ fn name_violations(source: &Source) -> Vec<String> {
             let getter = pair[0] == "fn" && pair[1].starts_with("get_");
             if empty || getter {
                 found.push(format!(
-                    "{}:{number}: the name {} says nothing",
+                    "{}:{number}: the name {} is not descriptive",
                     source.path, pair[1]
                 ));
             }

@@ -28,10 +28,10 @@ fn header_violations(name: &str, patch: &str, exists: impl Fn(&str) -> bool) -> 
     let mut lines = patch.lines();
     let mut field = |label: &str| lines.next().and_then(|line| line.strip_prefix(label));
     if field("Defect: ").is_none_or(|text| text.len() < 20) {
-        report(1, "does not say what the defect is".to_owned());
+        report(1, "does not describe the defect".to_owned());
     }
     match field("Found by: ") {
-        None => report(2, "does not say which test finds it".to_owned()),
+        None => report(2, "does not name the test that finds it".to_owned()),
         Some(test) if !exists(test) => report(2, format!("there is no test {test}")),
         Some(_) => {}
     }
@@ -89,7 +89,7 @@ fn planted_headers_are_found() {
     assert_eq!(check(&patch(defect, "a::b", "src/a.rs")), [""; 0]);
     assert_violation(
         &check(&patch("twice", "a::b", "src/a.rs")),
-        "01-a.patch:1: does not say what",
+        "01-a.patch:1: does not describe",
     );
     assert_violation(
         &check(&patch(defect, "a::c", "src/a.rs")),
@@ -97,7 +97,7 @@ fn planted_headers_are_found() {
     );
     assert_violation(
         &check(&patch(defect, "a::b", "src/a.rs").replace("Found by", "By")),
-        "01-a.patch:2: does not say which test",
+        "01-a.patch:2: does not name the test",
     );
     assert_violation(
         &check(&patch(defect, "a::b", "tests/a.rs")),

@@ -158,8 +158,8 @@ fn dangling(path: &str, text: &str, sections_of_protocol: &BTreeSet<String>) -> 
     let records: BTreeSet<u32> = records
         .filter_map(|entry| entry.unwrap().file_name().to_str()?.get(..4)?.parse().ok())
         .collect();
-    for (place, line) in text.lines().enumerate() {
-        let mut say = |what: String| found.push(format!("{path}:{}: {what}", place + 1));
+    for (index, line) in text.lines().enumerate() {
+        let mut say = |what: String| found.push(format!("{path}:{}: {what}", index + 1));
         for name in documents(line) {
             let is_made = MADE_BY_PROGRAMS.iter().any(|made| name.ends_with(made));
             if !is_made && !exists(path, name) {

@@ -42,7 +42,7 @@ impl Source {
         self.code
             .lines()
             .enumerate()
-            .map(|(place, line)| (place + 1, line))
+            .map(|(index, line)| (index + 1, line))
     }
 }
 
@@ -116,7 +116,7 @@ fn without_comments_and_literals(text: &str) -> String {
 
 fn follows_word(bytes: &[u8], at: usize) -> bool {
     // `br"` begins a raw string too; `for"` does not.
-    let before = |back: usize| at.checked_sub(back).map(|place| bytes[place]);
+    let before = |back: usize| at.checked_sub(back).map(|index| bytes[index]);
     match before(1) {
         Some(b'b') => before(2).is_some_and(is_word),
         Some(byte) => is_word(byte),
@@ -137,19 +137,19 @@ fn line_end(bytes: &[u8], at: usize) -> usize {
 
 fn block_end(bytes: &[u8], at: usize) -> usize {
     let mut depth = 0;
-    let mut place = at;
-    while place < bytes.len() {
-        if bytes[place..].starts_with(b"/*") {
+    let mut index = at;
+    while index < bytes.len() {
+        if bytes[index..].starts_with(b"/*") {
             depth += 1;
-            place += 2;
-        } else if bytes[place..].starts_with(b"*/") {
+            index += 2;
+        } else if bytes[index..].starts_with(b"*/") {
             depth -= 1;
-            place += 2;
+            index += 2;
             if depth == 0 {
-                return place;
+                return index;
             }
         } else {
-            place += 1;
+            index += 1;
         }
     }
     bytes.len()
@@ -208,7 +208,7 @@ fn character_end(bytes: &[u8], at: usize) -> usize {
 fn without_tests(code: &str) -> String {
     let mut out = code.as_bytes().to_vec();
     let mut from = 0;
-    while let Some(start) = code[from..].find("#[cfg(").map(|place| from + place) {
+    while let Some(start) = code[from..].find("#[cfg(").map(|index| from + index) {
         let Some(length) = code[start..].find(']') else {
             break;
         };
@@ -232,14 +232,14 @@ fn without_tests(code: &str) -> String {
 /// The end of the item after an attribute: after its semicolon or its closing brace.
 fn item_end(bytes: &[u8], from: usize) -> usize {
     let mut depth = 0_usize;
-    for (place, byte) in bytes.iter().enumerate().skip(from) {
+    for (index, byte) in bytes.iter().enumerate().skip(from) {
         match byte {
-            b';' if depth == 0 => return place + 1,
+            b';' if depth == 0 => return index + 1,
             b'{' => depth += 1,
             b'}' => {
                 depth = depth.saturating_sub(1);
                 if depth == 0 {
-                    return place + 1;
+                    return index + 1;
                 }
             }
             _ => {}

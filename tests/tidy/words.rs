@@ -51,14 +51,14 @@ fn repeated(sources: &[Source]) -> Vec<String> {
     let mut by_name = BTreeMap::<String, Vec<String>>::new();
     for source in sources {
         for (number, name) in declared(source) {
-            let place = format!("{}:{number}", source.path);
-            by_name.entry(name).or_default().push(place);
+            let location = format!("{}:{number}", source.path);
+            by_name.entry(name).or_default().push(location);
         }
     }
-    by_name.retain(|_, places| places.len() > 1);
+    by_name.retain(|_, locations| locations.len() > 1);
     by_name
         .iter()
-        .map(|(name, places)| format!("{name}: {}", places.join(", ")))
+        .map(|(name, locations)| format!("{name}: {}", locations.join(", ")))
         .collect()
 }
 
@@ -66,7 +66,12 @@ fn vague(source: &Source) -> Vec<String> {
     declared(source)
         .into_iter()
         .filter(|(_, name)| VAGUE_ENDINGS.iter().any(|ending| name.ends_with(ending)))
-        .map(|(number, name)| format!("{}:{number}: {name} is no noun of the field", source.path))
+        .map(|(number, name)| {
+            format!(
+                "{}:{number}: {name} does not end with a descriptive noun",
+                source.path
+            )
+        })
         .collect()
 }
 

@@ -2,9 +2,9 @@
 //! the legacy mode. The gateway's parser of the headers is not used, so that tests compare two independent implementations.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, PoisonError};
 
 use http::HeaderMap;
+use parking_lot::Mutex;
 
 use super::Auth;
 use super::attributes::denied;
@@ -56,12 +56,12 @@ pub(super) struct LastModes(Mutex<HashMap<String, ImpersonationMode>>);
 
 impl LastModes {
     fn of(&self, user: &User) -> Option<ImpersonationMode> {
-        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.0.lock();
         last.get(&user.name).copied()
     }
 
     fn put(&self, user: &User, mode: ImpersonationMode) {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.0.lock();
         if last.len() >= REMEMBERED_MAX {
             last.clear();
         }

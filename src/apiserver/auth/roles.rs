@@ -1,9 +1,10 @@
 //! Keeps the RBAC policy up to date with the store's roles and bindings. Changes arrive under the store's lock, so that a write
 //! is in force before it is answered.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
 
 use crate::apiserver::kinds::Catalogue;
@@ -58,7 +59,7 @@ impl Publisher for Roles {
             let Some((_, kind)) = kinds.find(|(index, _)| *index == change.kind_index) else {
                 continue;
             };
-            let mut policy = self.policy.write().unwrap_or_else(PoisonError::into_inner);
+            let mut policy = self.policy.write();
             // A role or binding that cannot be parsed grants nothing.
             if change.event == EventKind::Deleted || !put(&mut policy, *kind, &change.object) {
                 remove(&mut policy, *kind, change);

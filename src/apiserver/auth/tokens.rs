@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
+
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::auth::user::User;
 
@@ -69,11 +71,11 @@ impl Tokens {
 
     // A poisoned lock is usable: no code that holds it panics halfway through a change.
     fn read(&self) -> RwLockReadGuard<'_, HashMap<String, TokenUser>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.0.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, HashMap<String, TokenUser>> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.0.write()
     }
 }
 

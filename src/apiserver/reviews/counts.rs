@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 
 use super::Review;
@@ -93,7 +93,7 @@ impl ReviewCounts {
 
     // A poisoned lock is usable: no code that holds it panics halfway through a change.
     fn locked(&self) -> MutexGuard<'_, ReviewTable> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -107,7 +107,7 @@ impl Script {
     }
 
     fn state(&self) -> MutexGuard<'_, ScriptState> {
-        self.state.lock().unwrap()
+        self.state.lock()
     }
 }
 

@@ -36,7 +36,7 @@ impl CredentialAuthority for Tokens {
         _token: &'a BearerToken,
     ) -> Pin<Box<dyn Future<Output = TokenVerdict> + Send + 'a>> {
         self.reviews.fetch_add(1, Ordering::SeqCst);
-        let answer = self.answer.lock().unwrap().clone();
+        let answer = self.answer.lock().clone();
         Box::pin(std::future::ready(answer))
     }
 
@@ -53,7 +53,7 @@ impl CredentialAuthority for Tokens {
         &'a self,
         _credential: &'a Credential,
     ) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
-        let answer = self.answer.lock().unwrap();
+        let answer = self.answer.lock();
         Box::pin(std::future::ready(matches!(*answer, Ok(Some(_)))))
     }
 }
@@ -114,7 +114,7 @@ impl Stage {
     }
 
     fn set_token(&self, answer: TokenVerdict) {
-        *self.tokens.answer.lock().unwrap() = answer;
+        *self.tokens.answer.lock() = answer;
     }
 }
 

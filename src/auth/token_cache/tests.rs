@@ -23,8 +23,8 @@ impl TokenAuthenticator for Script {
         _token: &'a BearerToken,
         purpose: ReviewPurpose,
     ) -> Pin<Box<dyn Future<Output = TokenVerdict> + Send + 'a>> {
-        self.purposes.lock().unwrap().push(purpose);
-        let answer = self.answers.lock().unwrap().pop_front().unwrap();
+        self.purposes.lock().push(purpose);
+        let answer = self.answers.lock().pop_front().unwrap();
         Box::pin(async move {
             if let Some(gate) = &self.gate {
                 gate.acquire().await.unwrap().forget();
@@ -38,7 +38,7 @@ impl TokenAuthenticator for Script {
 impl Script {
     /// The number of reviews so far.
     fn asked(&self) -> usize {
-        self.purposes.lock().unwrap().len()
+        self.purposes.lock().len()
     }
 }
 
@@ -274,7 +274,7 @@ async fn asking_afresh_passes_over_what_is_remembered_and_replaces_it() {
     advance(1).await;
     assert_eq!(cache.recheck(&token("t")).await, user("alice"));
     assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, user("alice"));
-    let purposes = script.purposes.lock().unwrap().clone();
+    let purposes = script.purposes.lock().clone();
     let expected = [
         ReviewPurpose::Authentication,
         ReviewPurpose::Recheck,
@@ -417,7 +417,7 @@ async fn a_flood_from_one_address_leaves_places_and_a_line_to_others() {
         .as_ref()
         .unwrap()
         .add_permits(REVIEWS_OF_ONE + 2);
-    script.answers.lock().unwrap().extend(vec![Ok(None); FLOOD]);
+    script.answers.lock().extend(vec![Ok(None); FLOOD]);
     assert_eq!(bob.await.unwrap(), user("bob"));
     assert_eq!(operator.await.unwrap(), user("operator"));
 }

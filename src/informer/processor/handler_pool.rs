@@ -3,9 +3,10 @@
 //! A stuck handler occupies a thread. As many can be stuck at the same time as the runtime has free blocking threads (tokio's
 //! `max_blocking_threads`, 512 by default); the next one stops delivery to all handlers.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
@@ -72,9 +73,7 @@ impl<S: PoolTask> HandlerPool<S> {
 impl<S: PoolTask> PoolState<S> {
     fn locked(&self) -> MutexGuard<'_, Scheduler<Arc<S>>> {
         // A poisoned lock is safe to use: no handler runs under it.
-        self.scheduler
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.scheduler.lock()
     }
 
     fn execute(self: &Arc<Self>, order: StartOrder) {

@@ -4,9 +4,10 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Waker};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 
 use super::deferred_work::{FollowUp, drop_each, ignore_panic};
@@ -202,7 +203,7 @@ impl<T: Send + Sync + 'static> Listener<T> {
 
     fn locked(&self) -> MutexGuard<'_, ListenerState<T>> {
         // A poisoned lock is safe to use: no callback runs under it, and the queue is consistent after each operation.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Queues the changes. If the queue overflows and its policy says so, the recipient ends.
@@ -480,11 +481,11 @@ impl ListenerContext {
     }
 
     fn count_panic(&self) {
-        *self.panics.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        *self.panics.lock() += 1;
     }
 
     pub(super) fn panics(&self) -> u64 {
-        *self.panics.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.panics.lock()
     }
 }
 

@@ -202,7 +202,7 @@ fn handlers_that_join_while_changes_are_told_miss_none_and_hear_none_twice() {
         scope.spawn(|| {
             for turn in 0..5_000_u64 {
                 let name = (turn * 7 % 50).to_string();
-                let mut store = store.lock().unwrap();
+                let mut store = store.lock();
                 let deletion = (turn % 3 == 0).then(|| store.delete(&name)).flatten();
                 let change = deletion.unwrap_or_else(|| store.put(&name));
                 scene.processor.distribute(change);
@@ -210,12 +210,12 @@ fn handlers_that_join_while_changes_are_told_miss_none_and_hear_none_twice() {
         });
         for turn in 0..50_usize {
             let options = plain().with_queue(1 + turn, Overflow::Merge);
-            let store = store.lock().unwrap();
+            let store = store.lock();
             handlers.push(scene.add(options, store.objects().into()));
         }
     });
     scene.shut_down();
-    let held = store.into_inner().unwrap().held;
+    let held = store.into_inner().held;
     for (_, received) in &handlers {
         assert_eq!(received.replay().held, held);
     }

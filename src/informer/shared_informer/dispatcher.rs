@@ -1,7 +1,8 @@
 //! Takes deltas out of the queue, stores them, and distributes notifications to handlers and streams, one batch after the other.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::changes::{Audience, apply};
@@ -177,7 +178,7 @@ impl<T: Send + Sync + 'static> Dispatcher<T> {
     /// The only user code that runs under this lock are key and index functions. They must not call the informer, and their panics
     /// are caught.
     fn order(&self) -> MutexGuard<'_, ()> {
-        self.order.lock().unwrap_or_else(PoisonError::into_inner)
+        self.order.lock()
     }
 }
 

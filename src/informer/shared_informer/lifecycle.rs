@@ -1,8 +1,9 @@
 //! The phases of an informer and its tasks: created, started, synced, ended.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use super::NotSynced;
@@ -46,9 +47,7 @@ impl Lifecycle {
     }
 
     fn read_task(&self) -> MutexGuard<'_, Option<ReadTask>> {
-        self.read_task
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.read_task.lock()
     }
 
     pub(super) fn start<T: Send + Sync + 'static>(

@@ -2,10 +2,11 @@
 //! lines are dropped and counted; no worker thread ever waits for the log.
 
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use parking_lot::Mutex;
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Lines that may wait to be written: a few hundred kilobytes.
@@ -56,7 +57,7 @@ fn write_all(lines: &Receiver<Vec<u8>>, lost: &Mutex<u64>, mut output: impl Writ
         }
         // There is nowhere to report that the log itself cannot be written.
         let _ = output.write_all(&line);
-        let lost = std::mem::take(&mut *lost.lock().unwrap_or_else(PoisonError::into_inner));
+        let lost = std::mem::take(&mut *lost.lock());
         if lost > 0 {
             let _ = writeln!(
                 output,
@@ -82,7 +83,7 @@ impl Drop for LogEnd {
 impl Write for LogQueue {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if let Err(TrySendError::Full(_)) = self.lines.try_send(line.to_vec()) {
-            *self.lost.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+            *self.lost.lock() += 1;
         }
         Ok(line.len())
     }
@@ -144,10 +145,7 @@ mod tests {
         drop(release);
         drop(end);
         let lines: String = lines.try_iter().collect();
-        assert!(
-            lines.starts_with("line 0\n"),
-            "the oldest lines are kept"
-        );
+        assert!(lines.starts_with("line 0\n"), "the oldest lines are kept");
         assert!(lines.contains("log lines were lost"));
     }
 }

@@ -6,9 +6,10 @@
 //! If the client that started it disconnects, running work is still finished; work that is still queued is started again by the
 //! next client that waits for it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use hashbrown::HashMap;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Semaphore, watch};
 
 use super::encoder::Encoder;
@@ -59,9 +60,7 @@ impl Drop for BlockClaim {
 impl CompressorState {
     fn in_progress(&self) -> MutexGuard<'_, BlocksInProgress> {
         // The map is consistent between its methods, so a poisoned lock is harmless.
-        self.in_progress
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.in_progress.lock()
     }
 
     /// Returns the block, or waits for it, or claims it. Checks under the lock: a block is kept before its claim ends, so it is not

@@ -1,4 +1,4 @@
-//! Authorities, certificates and clients of tests.
+//! Certificate authorities, certificates and TLS clients for tests.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::tls::{PairFiles, TlsFiles};
 
-/// A folder that is gone with its test.
+/// A temporary folder that is deleted at the end of its test.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
@@ -33,7 +33,7 @@ impl Folder {
     }
 }
 
-/// A server's files in the folder: a certificate for `localhost`, and authorities of clients.
+/// Writes a certificate for `localhost` to the folder, and returns a server's files with these authorities of client certificates.
 pub(crate) fn server_files(folder: &Folder, client_authorities: Vec<PathBuf>) -> TlsFiles {
     let pair = Authority::new("servers").sign("localhost");
     TlsFiles {
@@ -52,7 +52,7 @@ impl Drop for Folder {
     }
 }
 
-/// One that signs certificates.
+/// A certificate authority.
 pub(crate) struct Authority(pub(crate) CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -63,7 +63,7 @@ impl Authority {
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
-    /// A certificate for `name`, as common name and as name of DNS.
+    /// Signs a certificate with `name` as its common name and as a DNS name.
     pub(crate) fn sign(&self, name: &str) -> Pair {
         let mut params = CertificateParams::new([name.to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -96,7 +96,7 @@ impl Pair {
         self.key.serialize_pem()
     }
 
-    /// For rustls, with this chain, whether it belongs to the key or not.
+    /// The key with this chain, for rustls. The chain need not belong to the key.
     pub(crate) fn presenting(&self, chain: Vec<CertificateDer<'static>>) -> Arc<CertifiedKey> {
         let provider = rustls::crypto::aws_lc_rs::default_provider();
         let secret = PrivatePkcs8KeyDer::from(self.key.serialize_der()).into();
@@ -105,7 +105,7 @@ impl Pair {
     }
 }
 
-/// A client that believes every server, and shows `presented` whatever the server hints at.
+/// A client that accepts every server certificate, and presents `presented` whatever authorities the server hints at.
 pub(crate) fn client(
     version: &'static SupportedProtocolVersion,
     presented: Option<Arc<CertifiedKey>>,

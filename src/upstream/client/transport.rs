@@ -2,7 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use hyper_rustls::{FixedServerNameResolver, HttpsConnector, MaybeHttpsStream};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
@@ -146,7 +147,7 @@ impl ConnectionLane {
     /// Takes a permit of the first pool that has a free one, so that few connections are full rather than many half empty.
     /// `None` if all permits are taken.
     pub(super) fn acquire(&self) -> Option<(PooledClient, tokio::sync::OwnedSemaphorePermit)> {
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = self.pools.lock();
         let reserve = match pools.len() {
             0..POOLS_MAX => PERMITS_PER_POOL - self.purpose.requests_per_connection(),
             _ => 0,
@@ -328,12 +329,12 @@ mod tests {
         let mut permits = Vec::new();
         let few = LanePurpose::Watch.requests_per_connection();
         permits.extend((0..few).map(|_| lane.acquire().unwrap()));
-        assert_eq!(lane.pools.lock().unwrap().len(), 1, "few share one");
+        assert_eq!(lane.pools.lock().len(), 1, "few share one");
         while let Some(permit) = lane.acquire() {
             permits.push(permit);
         }
         assert_eq!(permits.len(), POOLS_MAX * PERMITS_PER_POOL);
-        assert_eq!(lane.pools.lock().unwrap().len(), POOLS_MAX);
+        assert_eq!(lane.pools.lock().len(), POOLS_MAX);
         permits.pop();
         assert!(lane.acquire().is_some());
     }

@@ -10,8 +10,8 @@ use super::HubPosition;
 use crate::fairness::Peer;
 use crate::resource::Encoding;
 use crate::selector::Selector;
-use crate::view::selector_index::{Hasher, Placement, TooManyViews, weight};
 use crate::view::projection::Projection;
+use crate::view::selector_index::{Hasher, Placement, TooManyViews, weight};
 use crate::view::shared::{EmptyViews, View, ViewCore, ViewParts, ViewWriter};
 
 /// The parameters of a view. Watches with equal ones share it.

@@ -2,11 +2,11 @@
 //! is noted once.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::task::{Wake, Waker};
 
 use super::worker::NewStream;
-use crate::cache::{Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard};
 
 /// A woken stream or group. Keys are reused, so the worker must ignore tokens of streams that are gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl<A> Default for Inbox<A> {
 impl<A> Inbox<A> {
     fn state(&self) -> MutexGuard<'_, InboxState<A>> {
         // No code under the lock can panic between two changes, so a poisoned lock is harmless.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Passes a new stream to the worker.

@@ -45,7 +45,7 @@ impl WatchRecorder for Tally {
     }
 
     fn ended(&self, totals: WatchTotals) {
-        self.ends.lock().unwrap().push(totals);
+        self.ends.lock().push(totals);
         self.ended.notify_one();
     }
 }
@@ -53,7 +53,7 @@ impl WatchRecorder for Tally {
 impl Tally {
     async fn end(&self) -> WatchTotals {
         loop {
-            if let Some(end) = self.ends.lock().unwrap().pop() {
+            if let Some(end) = self.ends.lock().pop() {
                 return end;
             }
             self.ended.notified().await;

@@ -88,24 +88,34 @@ impl Bench {
     }
 
     pub(crate) async fn code(&self, token: &str, target: &str) -> u16 {
-        self.send_as(token, "GET", target, "").await.status().as_u16()
+        self.send_as(token, "GET", target, "")
+            .await
+            .status()
+            .as_u16()
     }
 
     pub(crate) async fn create(&self, target: &str, object: Value) {
-        let answer = self.send_as(ADMIN, "POST", target, &object.to_string()).await;
-        assert_eq!(answer.status(), StatusCode::CREATED, "{:?}", answer.body());
+        let response = self
+            .send_as(ADMIN, "POST", target, &object.to_string())
+            .await;
+        assert_eq!(
+            response.status(),
+            StatusCode::CREATED,
+            "{:?}",
+            response.body()
+        );
     }
 
     async fn delete(&self, target: &str) {
-        let answer = self.send_as(ADMIN, "DELETE", target, "").await;
-        assert_eq!(answer.status(), StatusCode::OK, "{:?}", answer.body());
+        let response = self.send_as(ADMIN, "DELETE", target, "").await;
+        assert_eq!(response.status(), StatusCode::OK, "{:?}", response.body());
     }
 
     /// Creates a review; returns the response's code and body.
     pub(crate) async fn review(&self, token: &str, target: &str, spec: Value) -> (u16, Value) {
         let body = json!({"spec": spec}).to_string();
-        let answer = self.send_as(token, "POST", target, &body).await;
-        (answer.status().as_u16(), value(&answer))
+        let response = self.send_as(token, "POST", target, &body).await;
+        (response.status().as_u16(), value(&response))
     }
 }
 
@@ -125,11 +135,11 @@ async fn refusals_are_a_real_server_s() {
         ("", PODS, 403, anonymous.as_str(), true),
     ];
     for (token, target, code, body, nosniff) in rows {
-        let answer = bench.send_as(token, "GET", target, "").await;
+        let response = bench.send_as(token, "GET", target, "").await;
         let body = format!("{body}\n");
-        assert_eq!(answer.status().as_u16(), code, "{token} {target}");
-        assert_eq!(answer.body(), body.as_bytes(), "{token} {target}");
-        let headers = answer.headers();
+        assert_eq!(response.status().as_u16(), code, "{token} {target}");
+        assert_eq!(response.body(), body.as_bytes(), "{token} {target}");
+        let headers = response.headers();
         assert_eq!(headers["content-type"], "application/json");
         assert_eq!(headers["cache-control"], "no-cache, private");
         assert_eq!(headers["content-length"], body.len().to_string().as_str());
@@ -154,8 +164,8 @@ async fn requests_are_refused_in_the_api_server_s_order_and_words() {
         ("GET", "/api/v1/namespaces/%3Cb%3E/pods", r#"pods is forbidden: User "ann" cannot list resource "pods" in API group "" in the namespace "&lt;b&gt;""#.into()),
     ];
     for (method, target, message) in rows {
-        let answer = bench.send_as(ANN, method, target, "").await;
-        check_refused(&answer, 403, &message);
+        let response = bench.send_as(ANN, method, target, "").await;
+        check_refused(&response, 403, &message);
     }
     let bad_path = bench.send_as("nope", "GET", "/api/v1/watch", "").await;
     assert_eq!(bad_path.status(), StatusCode::INTERNAL_SERVER_ERROR);
@@ -209,13 +219,13 @@ async fn a_role_is_in_force_when_its_write_is_answered() {
             .await;
         assert_eq!(bench.code(ANN, PODS).await, 200, "{round}");
         assert_eq!(bench.code(ANN, "/api/v1/pods").await, 403, "{round}");
-        let nobody = r#"[{"op":"remove","path":"/subjects"}]"#;
+        let remove_subjects = r#"[{"op":"remove","path":"/subjects"}]"#;
         let request = Request::builder()
             .method("PATCH")
             .uri(format!("http://{}{own}/own", bench.server.address()))
             .header("Authorization", format!("Bearer {ADMIN}"))
             .header(CONTENT_TYPE, "application/json-patch+json")
-            .body(Full::new(nobody.into()))
+            .body(Full::new(remove_subjects.into()))
             .unwrap();
         let patched = bench.client.request(request).await.unwrap();
         assert_eq!(patched.status(), StatusCode::OK);
@@ -277,16 +287,18 @@ async fn roles_are_listed_and_watched_like_all_others() {
         .header("Authorization", format!("Bearer {ADMIN}"))
         .body(Full::default())
         .unwrap();
-    let answer = bench.client.request(request).await.unwrap();
-    assert_eq!(answer.status(), StatusCode::OK);
-    let mut watch = Stream::new(answer.into_body());
+    let response = bench.client.request(request).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    let mut watch = Stream::new(response.into_body());
     let own = format!("{RBAC}/namespaces/default/roles");
     bench.create(&own, role("own", &["get"], "", "pods")).await;
     let (kind, object) = watch.event().await;
     assert_eq!(kind, "ADDED");
     assert_eq!(object["metadata"]["name"], "own");
     let slashes = role("a/b", &["get"], "", "pods");
-    let refused = bench.send_as(ADMIN, "POST", &own, &slashes.to_string()).await;
+    let refused = bench
+        .send_as(ADMIN, "POST", &own, &slashes.to_string())
+        .await;
     assert_eq!(refused.status(), StatusCode::UNPROCESSABLE_ENTITY);
 }
 
@@ -327,28 +339,28 @@ async fn a_token_review_tells_whom_a_token_stands_for() {
         (json!({"token": "nope"}), bad),
     ];
     for (spec, status) in rows {
-        let (code, answer) = bench.review(REVIEWER, TOKEN_REVIEWS, spec.clone()).await;
-        assert_eq!(code, 201, "{spec}: {answer}");
+        let (code, response) = bench.review(REVIEWER, TOKEN_REVIEWS, spec.clone()).await;
+        assert_eq!(code, 201, "{spec}: {response}");
         let expected = json!({
             "kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1", "metadata": {},
             "spec": spec, "status": status,
         });
-        assert_eq!(answer, expected, "{spec}");
+        assert_eq!(response, expected, "{spec}");
     }
     // The API server does not accept a token for other audiences.
     assert_eq!(bench.code(BOB, "/api").await, 401);
-    let (code, answer) = bench.review(REVIEWER, TOKEN_REVIEWS, json!({})).await;
+    let (code, response) = bench.review(REVIEWER, TOKEN_REVIEWS, json!({})).await;
     let message = "token is required for TokenReview in authentication";
-    assert_eq!((code, &answer["message"]), (400, &message.into()));
+    assert_eq!((code, &response["message"]), (400, &message.into()));
 }
 
 #[tokio::test]
 async fn a_self_subject_review_tells_who_asks() {
     let bench = bench().await;
-    let answer = bench.send_as(ANN, "POST", SELF_REVIEWS, "{}").await;
-    assert_eq!(answer.status(), StatusCode::CREATED);
+    let response = bench.send_as(ANN, "POST", SELF_REVIEWS, "{}").await;
+    assert_eq!(response.status(), StatusCode::CREATED);
     let body = r#"{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1","metadata":{},"status":{"userInfo":{"username":"ann","groups":["dev","system:authenticated"]}}}"#;
-    assert_eq!(answer.body(), format!("{body}\n").as_bytes());
+    assert_eq!(response.body(), format!("{body}\n").as_bytes());
     let anonymous = bench.send_as("", "POST", SELF_REVIEWS, "{}").await;
     assert_eq!(anonymous.status(), StatusCode::FORBIDDEN);
 }
@@ -368,7 +380,7 @@ async fn an_access_review_tells_what_a_user_may_do() {
     let reason = r#"RBAC: allowed by RoleBinding "own/a" of ClusterRole "pods" to Group "dev""#;
     let allowed = json!({"allowed": true, "reason": reason});
     let denied = json!({"allowed": false});
-    let spec_of_zoe = |groups: &[&str], asked: Value| json!({"user": "zoe", "groups": groups, "resourceAttributes": asked});
+    let spec_of_zoe = |groups: &[&str], attributes: Value| json!({"user": "zoe", "groups": groups, "resourceAttributes": attributes});
     let rows = [
         (spec_of_zoe(&["dev"], pods("a")), allowed.clone()),
         (spec_of_zoe(&["dev"], pods("b")), denied.clone()),
@@ -388,30 +400,35 @@ async fn an_access_review_tells_what_a_user_may_do() {
         ),
     ];
     for (spec, status) in rows {
-        let (code, answer) = bench.review(REVIEWER, ACCESS_REVIEWS, spec.clone()).await;
-        assert_eq!((code, &answer["status"]), (201, &status), "{spec}");
+        let (code, response) = bench.review(REVIEWER, ACCESS_REVIEWS, spec.clone()).await;
+        assert_eq!((code, &response["status"]), (201, &status), "{spec}");
     }
     let itself = json!({"resourceAttributes": pods("a")});
-    let (_, answer) = bench.review(ANN, SELF_ACCESS_REVIEWS, itself.clone()).await;
-    assert_eq!(answer["status"], allowed);
-    let (_, answer) = bench.review(REVIEWER, SELF_ACCESS_REVIEWS, itself).await;
-    assert_eq!(answer["status"], denied);
+    let (_, response) = bench.review(ANN, SELF_ACCESS_REVIEWS, itself.clone()).await;
+    assert_eq!(response["status"], allowed);
+    let (_, response) = bench.review(REVIEWER, SELF_ACCESS_REVIEWS, itself).await;
+    assert_eq!(response["status"], denied);
     let local = "/apis/authorization.k8s.io/v1/namespaces/a/localsubjectaccessreviews";
-    let (code, answer) = bench.review(ADMIN, local, spec_of_zoe(&["dev"], pods("a"))).await;
-    assert_eq!((code, &answer["status"]), (201, &allowed));
-    let (code, _) = bench.review(ADMIN, local, spec_of_zoe(&["dev"], pods("b"))).await;
+    let (code, response) = bench
+        .review(ADMIN, local, spec_of_zoe(&["dev"], pods("a")))
+        .await;
+    assert_eq!((code, &response["status"]), (201, &allowed));
+    let (code, _) = bench
+        .review(ADMIN, local, spec_of_zoe(&["dev"], pods("b")))
+        .await;
     assert_eq!(code, 422);
 }
 
 #[tokio::test]
 async fn reviews_are_created_by_those_who_may_and_nothing_else() {
     let bench = bench().await;
-    let asked = json!({"user": "x", "resourceAttributes": {"verb": "list", "resource": "pods"}});
+    let attributes =
+        json!({"user": "x", "resourceAttributes": {"verb": "list", "resource": "pods"}});
     for (token, target, spec, code) in [
         (ANN, TOKEN_REVIEWS, json!({"token": ANN}), 403),
-        (ANN, ACCESS_REVIEWS, asked.clone(), 403),
+        (ANN, ACCESS_REVIEWS, attributes.clone(), 403),
         (REVIEWER, TOKEN_REVIEWS, json!({"token": ANN}), 201),
-        (REVIEWER, ACCESS_REVIEWS, asked.clone(), 201),
+        (REVIEWER, ACCESS_REVIEWS, attributes.clone(), 201),
         (REVIEWER, ACCESS_REVIEWS, json!({"user": "x"}), 422),
         (
             REVIEWER,
@@ -420,11 +437,11 @@ async fn reviews_are_created_by_those_who_may_and_nothing_else() {
             422,
         ),
         (REVIEWER, ACCESS_REVIEWS, json!({"user": 7}), 400),
-        ("nope", SELF_ACCESS_REVIEWS, asked.clone(), 401),
-        ("", SELF_ACCESS_REVIEWS, asked, 403),
+        ("nope", SELF_ACCESS_REVIEWS, attributes.clone(), 401),
+        ("", SELF_ACCESS_REVIEWS, attributes, 403),
     ] {
-        let (status, answer) = bench.review(token, target, spec.clone()).await;
-        assert_eq!(status, code, "{token} {target} {spec}: {answer}");
+        let (status, response) = bench.review(token, target, spec.clone()).await;
+        assert_eq!(status, code, "{token} {target} {spec}: {response}");
     }
     for (method, target, code) in [
         ("GET", TOKEN_REVIEWS, 405),
@@ -442,15 +459,15 @@ async fn reviews_are_created_by_those_who_may_and_nothing_else() {
         ),
         ("GET", "/apis/authentication.k8s.io/v1/nopes", 404),
     ] {
-        let answer = bench.send_as(ADMIN, method, target, "{}").await;
-        assert_eq!(answer.status().as_u16(), code, "{method} {target}");
+        let response = bench.send_as(ADMIN, method, target, "{}").await;
+        assert_eq!(response.status().as_u16(), code, "{method} {target}");
     }
-    let answer = value(
+    let response = value(
         &bench
             .send_as(ANN, "GET", "/apis/authorization.k8s.io/v1", "")
             .await,
     );
-    let resources: Vec<_> = answer["resources"]
+    let resources: Vec<_> = response["resources"]
         .as_array()
         .unwrap()
         .iter()
@@ -478,12 +495,12 @@ async fn reviews_are_created_by_those_who_may_and_nothing_else() {
 async fn without_options_everybody_is_admitted() {
     let bench = Bench::plain().await;
     assert_eq!(bench.code("anything", PODS).await, 200);
-    let (code, answer) = bench.review("anything", SELF_REVIEWS, json!(null)).await;
+    let (code, response) = bench.review("anything", SELF_REVIEWS, json!(null)).await;
     assert_eq!(
-        (code, &answer["status"]["userInfo"]["username"]),
+        (code, &response["status"]["userInfo"]["username"]),
         (201, &"system:anonymous".into())
     );
-    let asked = json!({"resourceAttributes": {"verb": "list", "resource": "pods"}});
-    let (_, answer) = bench.review("", SELF_ACCESS_REVIEWS, asked).await;
-    assert_eq!(answer["status"], json!({"allowed": true}));
+    let attributes = json!({"resourceAttributes": {"verb": "list", "resource": "pods"}});
+    let (_, response) = bench.review("", SELF_ACCESS_REVIEWS, attributes).await;
+    assert_eq!(response["status"], json!({"allowed": true}));
 }

@@ -102,7 +102,11 @@ impl TlsFixture {
     }
 
     /// Creates a SelfSubjectReview; returns the response's code, and the user or the error message.
-    async fn self_review(&self, certificate: Option<&ClientCertificate>, headers: &str) -> (u16, Value) {
+    async fn self_review(
+        &self,
+        certificate: Option<&ClientCertificate>,
+        headers: &str,
+    ) -> (u16, Value) {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -125,10 +129,10 @@ impl TlsFixture {
             "POST {SELF_REVIEWS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nConnection: close\r\n{headers}\r\n{{}}"
         );
         stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = Vec::new();
+        let mut response = Vec::new();
         // The server may close without a TLS close_notify; the response is complete anyway.
-        let _ = stream.read_to_end(&mut answer).await;
-        let text = String::from_utf8(answer).unwrap();
+        let _ = stream.read_to_end(&mut response).await;
+        let text = String::from_utf8(response).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         let body: Value = serde_json::from_str(body).unwrap();
         let code = head[9..12].parse().unwrap();
@@ -194,13 +198,16 @@ async fn a_certificate_that_says_nothing_is_no_credential_and_a_bad_one_is_refus
         let (code, user) = fixture.self_review(Some(&certificate), &ann).await;
         assert_eq!((code, &user["username"]), (201, &"ann".into()), "{why}");
     }
-    let nobody = r#"selfsubjectreviews.authentication.k8s.io is forbidden: User "system:anonymous" cannot create resource "selfsubjectreviews" in API group "authentication.k8s.io" at the cluster scope"#;
+    let denied_anonymous = r#"selfsubjectreviews.authentication.k8s.io is forbidden: User "system:anonymous" cannot create resource "selfsubjectreviews" in API group "authentication.k8s.io" at the cluster scope"#;
     let nameless = signed(&client("", &["system:masters"]), &fixture.clients);
     assert_eq!(
         fixture.self_review(Some(&nameless), "").await,
         (401, "Unauthorized".into())
     );
-    assert_eq!(fixture.self_review(None, "").await, (403, nobody.into()));
+    assert_eq!(
+        fixture.self_review(None, "").await,
+        (403, denied_anonymous.into())
+    );
 }
 
 #[tokio::test]
@@ -247,9 +254,9 @@ async fn unknown_senders_keep_no_http2_connection() {
             request = request.header("Authorization", format!("Bearer {token}"));
         }
         let request = request.body(Full::<Bytes>::default()).unwrap();
-        let answer = requests.send_request(request).await.unwrap();
-        assert_eq!(answer.status().as_u16(), code);
-        answer.into_body().collect().await.unwrap();
+        let response = requests.send_request(request).await.unwrap();
+        assert_eq!(response.status().as_u16(), code);
+        response.into_body().collect().await.unwrap();
         if is_closed {
             // The server closes the connection; the client sends no other request on it.
             let ended = tokio::time::timeout(std::time::Duration::from_secs(20), connection);

@@ -35,13 +35,13 @@ fn code(body: &[u8]) -> u64 {
 
 impl Bench {
     async fn send_ok(&self, method: &str, target: &str, content_type: &str, body: String) -> Bytes {
-        let answer = self.send(method, target, content_type, body).await;
+        let response = self.send(method, target, content_type, body).await;
         assert!(
-            answer.status().is_success(),
+            response.status().is_success(),
             "{method} {target}: {}",
-            String::from_utf8_lossy(&answer.body()[..answer.body().len().min(300)])
+            String::from_utf8_lossy(&response.body()[..response.body().len().min(300)])
         );
-        answer.into_body()
+        response.into_body()
     }
 
     async fn widget_count(&self) -> usize {
@@ -121,8 +121,8 @@ async fn what_is_nested_too_deep_is_refused_in_every_way_and_harms_nobody() {
         ("PATCH", &*one, JSON_PATCH, copies, 422),
         ("POST", WIDGETS, JSON, "[".repeat(2 << 20), 400),
     ] {
-        let answer = bench.send(method, target, content_type, body).await;
-        assert_eq!(code(answer.body()), expected, "{method} {content_type}");
+        let response = bench.send(method, target, content_type, body).await;
+        assert_eq!(code(response.body()), expected, "{method} {content_type}");
     }
     let unchanged = bench.send_ok("GET", &one, JSON, String::new()).await;
     assert_eq!(version(&unchanged), version(&stored));
@@ -140,11 +140,11 @@ async fn metadata_of_other_types_is_refused_and_lists_of_metadata_go_on() {
     ] {
         let body =
             format!(r#"{{"apiVersion":"example.com/v1","kind":"Widget","metadata":{metadata}}}"#);
-        let answer = bench.send("POST", WIDGETS, JSON, body).await;
-        assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{metadata}");
+        let response = bench.send("POST", WIDGETS, JSON, body).await;
+        assert_eq!(response.status(), StatusCode::BAD_REQUEST, "{metadata}");
     }
     let incomplete = r#"{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a","ownerReferences":[{"kind":"Pod"}]}}"#;
-    let answer = bench.send("POST", WIDGETS, JSON, incomplete).await;
-    assert_eq!(answer.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    let response = bench.send("POST", WIDGETS, JSON, incomplete).await;
+    assert_eq!(response.status(), StatusCode::UNPROCESSABLE_ENTITY);
     assert_eq!(bench.widget_count().await, 0);
 }

@@ -38,7 +38,7 @@ fn rule(verb: &str, group: &str, resources: &[&str]) -> Value {
     json!({"verbs": [verb], "apiGroups": [group], "resources": resources})
 }
 
-/// A server whose gateway user may impersonate every user, group, uid and extra.
+/// A server whose gateway user may impersonate every user, group, service account and uid, and the extras `team` and `a/b`.
 async fn bench_with_gateway() -> Bench {
     let bench = bench().await;
     let rules = json!([
@@ -111,17 +111,17 @@ async fn the_request_is_that_of_the_impersonated_user() {
         ),
     ];
     for (headers, expected) in rows {
-        let answer = bench
+        let response = bench
             .as_user(GATEWAY, ("POST", SELF_REVIEWS), headers)
             .await;
         assert_eq!(
-            answer.status(),
+            response.status(),
             StatusCode::CREATED,
             "{headers:?}: {:?}",
-            answer.body()
+            response.body()
         );
         assert_eq!(
-            value(&answer)["status"]["userInfo"],
+            value(&response)["status"]["userInfo"],
             expected,
             "{headers:?}"
         );
@@ -138,14 +138,14 @@ async fn the_request_is_that_of_the_impersonated_user() {
         ("Impersonate-User", "eve"),
         ("Impersonate-Group", "system:masters"),
     ];
-    let answer = bench.as_user(GATEWAY, ("GET", PODS), &masters).await;
-    assert_eq!(answer.status(), StatusCode::OK);
-    let nobody = denied.replace(r#""eve""#, r#""system:anonymous""#);
+    let response = bench.as_user(GATEWAY, ("GET", PODS), &masters).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    let denied_anonymous = denied.replace(r#""eve""#, r#""system:anonymous""#);
     let headers = [("Impersonate-User", "system:anonymous")];
     check_refused(
         &bench.as_user(GATEWAY, ("GET", PODS), &headers).await,
         403,
-        &nobody,
+        &denied_anonymous,
     );
 }
 
@@ -177,13 +177,13 @@ async fn each_part_is_authorized_and_refused_in_the_api_server_s_words() {
         (GATEWAY, &[("Impersonate-User", "eve"), ("Impersonate-Extra-Other", "v")], on_request("gateway", "user-info")),
     ];
     for (token, headers, message) in rows {
-        let answer = bench.as_user(token, ("GET", PODS), headers).await;
-        check_refused(&answer, 403, &message);
+        let response = bench.as_user(token, ("GET", PODS), headers).await;
+        check_refused(&response, 403, &message);
     }
     // The server first tries the mode that succeeded before, and returns that mode's refusal.
     let eve = [("Impersonate-User", "eve")];
-    let answer = bench.as_user(GATEWAY, ("POST", SELF_REVIEWS), &eve).await;
-    assert_eq!(answer.status(), StatusCode::CREATED);
+    let response = bench.as_user(GATEWAY, ("POST", SELF_REVIEWS), &eve).await;
+    assert_eq!(response.status(), StatusCode::CREATED);
     let rows: [(&[(&str, &str)], String); 1] = [(
         &[
             ("Impersonate-User", "eve"),
@@ -197,8 +197,8 @@ async fn each_part_is_authorized_and_refused_in_the_api_server_s_words() {
         ),
     )];
     for (headers, message) in rows {
-        let answer = bench.as_user(GATEWAY, ("GET", PODS), headers).await;
-        check_refused(&answer, 403, &message);
+        let response = bench.as_user(GATEWAY, ("GET", PODS), headers).await;
+        check_refused(&response, 403, &message);
     }
 }
 
@@ -220,8 +220,8 @@ async fn the_right_to_impersonate_may_hold_for_some_requests_only() {
     ]);
     bench.allow("limited", "ann", rules).await;
     let eve = [("Impersonate-User", "eve"), ("Impersonate-Group", "dev")];
-    let answer = bench.as_user(ANN, ("POST", SELF_REVIEWS), &eve).await;
-    assert_eq!(value(&answer)["status"]["userInfo"]["username"], "eve");
+    let response = bench.as_user(ANN, ("POST", SELF_REVIEWS), &eve).await;
+    assert_eq!(value(&response)["status"]["userInfo"]["username"], "eve");
     let refused = bench.as_user(ANN, ("GET", PODS), &eve).await;
     let message = r#"pods is forbidden: User "ann" cannot impersonate-on:user-info:list resource "pods" in API group "" in the namespace "default""#;
     check_refused(&refused, 403, message);
@@ -252,9 +252,9 @@ async fn parts_of_a_user_without_its_name_make_no_sense() {
         ),
     ];
     for (headers, message) in rows {
-        let answer = bench.as_user(GATEWAY, ("GET", PODS), headers).await;
-        check_refused(&answer, 400, message);
-        assert_eq!(answer.headers()["x-content-type-options"], "nosniff");
+        let response = bench.as_user(GATEWAY, ("GET", PODS), headers).await;
+        check_refused(&response, 400, message);
+        assert_eq!(response.headers()["x-content-type-options"], "nosniff");
     }
     let unknown = bench
         .as_user("nope", ("GET", PODS), &[("Impersonate-Group", "g")])

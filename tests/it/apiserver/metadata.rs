@@ -26,7 +26,13 @@ const fn partial(layout: Layout) -> Partial {
 }
 
 impl Bench {
-    async fn send_accepting(&self, method: &str, target: &str, accept: &str, body: &str) -> Response<Bytes> {
+    async fn send_accepting(
+        &self,
+        method: &str,
+        target: &str,
+        accept: &str,
+        body: &str,
+    ) -> Response<Bytes> {
         let merge_patch = method == "PATCH";
         let request = Request::builder()
             .method(method)
@@ -52,12 +58,15 @@ impl Bench {
             .header("Accept", accept)
             .body(Full::default())
             .unwrap();
-        let answer = self.client.request(request).await.unwrap();
+        let response = self.client.request(request).await.unwrap();
         assert_eq!(
-            (answer.status().as_u16(), &answer.headers()["content-type"]),
+            (
+                response.status().as_u16(),
+                &response.headers()["content-type"]
+            ),
             (200, &"application/json".parse().unwrap())
         );
-        Stream::new(answer.into_body())
+        Stream::new(response.into_body())
     }
 
     async fn widgets(&self, count: usize) {
@@ -75,7 +84,7 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 /// Projects the items of a whole list to metadata, one by one.
-fn cut_items(list: &[u8], layout: Layout) -> String {
+fn project_items(list: &[u8], layout: Layout) -> String {
     #[derive(serde::Deserialize)]
     struct Items<'a> {
         #[serde(borrow)]
@@ -103,16 +112,19 @@ async fn lists_and_pages_are_cut() {
     bench.widgets(3).await;
     for (path, layout) in [("/api/v1/pods", Layout::Typed), (WIDGETS, Layout::Dynamic)] {
         let whole = bench.get(path).await;
-        let cut = bench.send_accepting("GET", path, LIST, "").await;
+        let projected = bench.send_accepting("GET", path, LIST, "").await;
         assert_eq!(
-            (cut.status().as_u16(), &cut.headers()["content-type"]),
+            (
+                projected.status().as_u16(),
+                &projected.headers()["content-type"]
+            ),
             (200, &"application/json".parse().unwrap())
         );
-        let items = cut_items(whole.body(), layout);
-        let wanted = format!(
+        let items = project_items(whole.body(), layout);
+        let expected = format!(
             "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{{\"resourceVersion\":\"504\"}},\"items\":[{items}]}}\n"
         );
-        assert_eq!(text(cut.body()), wanted);
+        assert_eq!(text(projected.body()), expected);
 
         let whole = bench.get(&format!("{path}?limit=2")).await;
         let list: Value = serde_json::from_slice(whole.body()).unwrap();
@@ -120,28 +132,37 @@ async fn lists_and_pages_are_cut() {
             &list["metadata"]["continue"],
             &list["metadata"]["remainingItemCount"],
         );
-        let items = cut_items(whole.body(), layout);
-        let cut = bench
+        let items = project_items(whole.body(), layout);
+        let projected = bench
             .send_accepting("GET", &format!("{path}?limit=2"), LIST, "")
             .await;
-        let wanted = format!(
+        let expected = format!(
             "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{{\"resourceVersion\":\"504\",\"continue\":{token},\"remainingItemCount\":{remaining}}},\"items\":[{items}]}}\n"
         );
-        assert_eq!(text(cut.body()), wanted);
+        assert_eq!(text(projected.body()), expected);
         let rest = format!("{path}?limit=600&continue={}", token.as_str().unwrap());
-        let cut: Value =
-            serde_json::from_slice(bench.send_accepting("GET", &rest, LIST, "").await.body()).unwrap();
+        let projected: Value =
+            serde_json::from_slice(bench.send_accepting("GET", &rest, LIST, "").await.body())
+                .unwrap();
         let left = remaining.as_u64().unwrap();
-        assert_eq!(cut["items"].as_array().unwrap().len() as u64, left);
+        assert_eq!(projected["items"].as_array().unwrap().len() as u64, left);
     }
     // The fields keep the order of Go's struct; sorted keys would differ.
-    let cut = bench
+    let projected = bench
         .send_accepting("GET", &format!("{WIDGETS}/w0"), OBJECT, "")
         .await;
     let start = "{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{\"name\":\"w0\",\"namespace\":\"default\",\"uid\":";
-    assert!(text(cut.body()).starts_with(start), "{:?}", cut.body());
+    assert!(
+        text(projected.body()).starts_with(start),
+        "{:?}",
+        projected.body()
+    );
     let end = "\"labels\":{\"a\":\"2\",\"z\":\"1\"},\"annotations\":{\"x\":\"\\u003c\\u0026\\u003e\"},\"ownerReferences\":[{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"name\":\"n\",\"uid\":\"u\",\"controller\":true}]}}\n";
-    assert!(text(cut.body()).ends_with(end), "{:?}", cut.body());
+    assert!(
+        text(projected.body()).ends_with(end),
+        "{:?}",
+        projected.body()
+    );
 }
 
 #[tokio::test]
@@ -151,11 +172,11 @@ async fn a_cut_list_without_items_has_null() {
         let accept =
             format!("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v={version}");
         for path in ["/api/v1/pods?limit=5", WIDGETS] {
-            let cut = bench.send_accepting("GET", path, &accept, "").await;
-            let wanted = format!(
+            let projected = bench.send_accepting("GET", path, &accept, "").await;
+            let expected = format!(
                 "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":{{\"resourceVersion\":\"{number}\"}},\"items\":null}}\n"
             );
-            assert_eq!(text(cut.body()), wanted);
+            assert_eq!(text(projected.body()), expected);
         }
     }
 }
@@ -168,14 +189,14 @@ async fn one_object_is_cut_whether_it_is_read_or_written() {
     assert_eq!(created.status(), 201);
     let path = format!("{PODS}/p");
     let whole = bench.get(&path).await;
-    let cut = |whole: &[u8]| {
+    let projected = |whole: &[u8]| {
         [
             partial(Layout::Typed).object(whole).unwrap(),
             b"\n".to_vec(),
         ]
         .concat()
     };
-    assert_eq!(created.body(), &cut(whole.body()));
+    assert_eq!(created.body(), &projected(whole.body()));
     let read = bench.send_accepting("GET", &path, OBJECT, "").await;
     assert_eq!(read.body(), created.body());
     // The Accept header of client-go's metadata client.
@@ -192,9 +213,9 @@ async fn one_object_is_cut_whether_it_is_read_or_written() {
             r#"{"metadata":{"labels":{"a":"b"}}}"#,
         )
         .await;
-    assert_eq!(patched.body(), &cut(bench.get(&path).await.body()));
+    assert_eq!(patched.body(), &projected(bench.get(&path).await.body()));
     let marked = bench.send_accepting("DELETE", &path, OBJECT, "").await;
-    assert_eq!(marked.body(), &cut(bench.get(&path).await.body()));
+    assert_eq!(marked.body(), &projected(bench.get(&path).await.body()));
     bench
         .send_accepting(
             "PATCH",
@@ -220,16 +241,19 @@ async fn events_and_bookmarks_are_cut_and_errors_pass() {
     bench.widgets(2).await;
     for (path, layout) in [(PODS, Layout::Typed), (WIDGETS, Layout::Dynamic)] {
         let mut whole = bench.watch(&format!("{path}?{INITIAL}")).await;
-        let mut cut = bench.watch_accepting(&format!("{path}?{INITIAL}"), OBJECT).await;
+        let mut projected = bench
+            .watch_accepting(&format!("{path}?{INITIAL}"), OBJECT)
+            .await;
         let mut bookmark = Vec::new();
         while !text(&bookmark).starts_with("{\"type\":\"BOOKMARK\"") {
-            let (Next::Line(line), Next::Line(received)) = (whole.next().await, cut.next().await)
+            let (Next::Line(line), Next::Line(received)) =
+                (whole.next().await, projected.next().await)
             else {
                 panic!("a stream ended before its initial-events-end bookmark");
             };
-            let mut wanted = partial(layout).event_line(&line).unwrap();
-            wanted.pop();
-            assert_eq!(text(&received), text(&wanted));
+            let mut expected = partial(layout).event_line(&line).unwrap();
+            expected.pop();
+            assert_eq!(text(&received), text(&expected));
             bookmark = received;
         }
         assert_eq!(
@@ -237,14 +261,14 @@ async fn events_and_bookmarks_are_cut_and_errors_pass() {
             r#"{"type":"BOOKMARK","object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"4","annotations":{"k8s.io/initial-events-end":"true"}}}}"#
         );
     }
-    let mut cut = bench
+    let mut projected = bench
         .watch_accepting(&format!("{PODS}?watch=1&resourceVersion=4"), OBJECT)
         .await;
     bench.put_pod("a", "2").await;
     bench.put_pod("b", "2").await;
     bench.send("DELETE", &format!("{PODS}/b"), "", "").await;
-    for wanted in ["MODIFIED a 5", "ADDED b 6", "DELETED b 7"] {
-        assert_eq!(cut.event_text().await, wanted);
+    for expected in ["MODIFIED a 5", "ADDED b 6", "DELETED b 7"] {
+        assert_eq!(projected.event_text().await, expected);
     }
     bench
         .fault(json!({"fault": "compact", "resource": "pods"}))
@@ -322,7 +346,9 @@ async fn conversions_that_do_not_fit_are_refused_in_the_real_servers_words() {
             );
         }
     }
-    let mut events = bench.watch_accepting(&format!("{PODS}?{INITIAL}"), LIST).await;
+    let mut events = bench
+        .watch_accepting(&format!("{PODS}?{INITIAL}"), LIST)
+        .await;
     assert_eq!(events.next().await, Next::End(0));
     let missing = bench
         .send_accepting("GET", &format!("{PODS}/nope"), OBJECT, "")

@@ -24,8 +24,8 @@ async fn a_watch_goes_on_where_its_list_ended() {
     bench.put_pod("b", "1").await;
     bench.put_pod("a", "2").await;
     bench.send("DELETE", &format!("{PODS}/b"), "", "").await;
-    for wanted in ["ADDED b 3", "MODIFIED a 4", "DELETED b 5"] {
-        assert_eq!(watch.event_text().await, wanted);
+    for expected in ["ADDED b 3", "MODIFIED a 4", "DELETED b 5"] {
+        assert_eq!(watch.event_text().await, expected);
     }
 }
 
@@ -88,9 +88,9 @@ async fn plain_json_is_spoken_to_who_takes_it() {
             .header("Accept", accept)
             .body(http_body_util::Full::default())
             .unwrap();
-        let answer = bench.client.request(request).await.unwrap();
-        assert_eq!(answer.status(), code, "{accept}");
-        assert_eq!(answer.headers()["content-type"], "application/json");
+        let response = bench.client.request(request).await.unwrap();
+        assert_eq!(response.status(), code, "{accept}");
+        assert_eq!(response.headers()["content-type"], "application/json");
     }
 }
 
@@ -112,10 +112,10 @@ async fn unknown_fields_are_refused_in_the_words_of_their_kind() {
             r#"field label "spec.nope" not supported for batchv1.Job"#,
         ),
     ] {
-        let answer = bench
+        let response = bench
             .get(&format!("{path}?fieldSelector=spec.nope%3Dx"))
             .await;
-        check_refused(&answer, 400, message);
+        check_refused(&response, 400, message);
     }
 }
 

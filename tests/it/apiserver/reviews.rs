@@ -120,9 +120,9 @@ async fn reviews_are_answered_with_nonsense_as_ordered() {
             let body = json!({"spec": spec}).to_string();
             let valid = bench.send_as(token, "POST", target, &body).await;
             bench.fault(json!({"fault": {"nonsense": nonsense}})).await;
-            let answer = bench.send_as(token, "POST", target, &body).await;
-            assert_eq!(answer.status(), StatusCode::CREATED, "{nonsense}");
-            assert_ne!(answer.body(), valid.body(), "{nonsense} {target}");
+            let response = bench.send_as(token, "POST", target, &body).await;
+            assert_eq!(response.status(), StatusCode::CREATED, "{nonsense}");
+            assert_ne!(response.body(), valid.body(), "{nonsense} {target}");
         }
     }
     assert_eq!(

@@ -57,7 +57,9 @@ impl Stream {
                 let kind = event["type"].as_str().unwrap().to_owned();
                 (kind, event["object"].take())
             }
-            ended @ (Next::End(_) | Next::Broken(_)) => panic!("expected an event, but the stream ended: {ended:?}"),
+            ended @ (Next::End(_) | Next::Broken(_)) => {
+                panic!("expected an event, but the stream ended: {ended:?}")
+            }
         }
     }
 

@@ -65,7 +65,11 @@ impl Files {
     fn outline(&self) -> Vec<String> {
         let line = |event: &Value| {
             let code = &event["responseStatus"]["code"];
-            format!("{} {} {code}", str_or_dash(&event["stage"]), str_or_dash(&event["verb"]))
+            format!(
+                "{} {} {code}",
+                str_or_dash(&event["stage"]),
+                str_or_dash(&event["verb"])
+            )
         };
         self.events().iter().map(line).collect()
     }
@@ -98,9 +102,9 @@ async fn what_is_refused_is_recorded_under_the_id_on_the_wire_and_without_the_to
     for mode in [AuthMode::SelfCheck, AuthMode::Review, AuthMode::Rbac] {
         let files = Files::new(&format!("refused-{mode:?}"), POLICY);
         let stage = files.stage(mode).await;
-        let answer = stage.get("token-that-nobody-knows", PODS).await;
-        assert_eq!(answer.status(), 401);
-        assert_eq!(audit_id(answer.headers()), "mine");
+        let response = stage.get("token-that-nobody-knows", PODS).await;
+        assert_eq!(response.status(), 401);
+        assert_eq!(audit_id(response.headers()), "mine");
         stage.ended().await;
         assert_eq!(files.outline(), ["ResponseStarted list 401"]);
         let event = &files.events()[0];
@@ -153,7 +157,7 @@ async fn who_asks_and_what_authorization_says_is_recorded_and_no_secret_is() {
             events[1]["annotations"]["authorization.k8s.io/decision"],
             "allow"
         );
-        // The API server's reason, as it also stands in the API server's own audit log.
+        // The API server's reason, which the API server's own audit log has, too.
         let reason = "RBAC: allowed by ClusterRoleBinding \"ann-reads\" of ClusterRole \"ann-reads\" to User \"ann\"";
         let recorded = str_or_dash(&events[1]["annotations"]["authorization.k8s.io/reason"]);
         assert_eq!(recorded, reason);

@@ -75,7 +75,10 @@ impl Connection {
         while !enough(&received) {
             let read = tokio::time::timeout(PATIENCE, self.0.read_buf(&mut received)).await;
             let text = String::from_utf8_lossy(&received);
-            assert!(read.unwrap().unwrap() > 0, "the connection was closed after: {text}");
+            assert!(
+                read.unwrap().unwrap() > 0,
+                "the connection was closed after: {text}"
+            );
         }
         String::from_utf8(received).unwrap()
     }
@@ -137,21 +140,23 @@ async fn a_stream_ends_when_the_certificate_expires_and_the_connection_is_nobody
         stage.allow("carol-maps", "carol", rule, "default").await;
         // Certificates have a resolution of one second.
         let lifetime = Duration::from_secs(4);
-        let begun = tokio::time::Instant::now();
+        let started_at = tokio::time::Instant::now();
         let mut connection = authority.connect(&stage, "carol", lifetime).await;
         connection.send("GET", WATCH, "").await;
         let map = json!({"metadata": {"name": "before"}});
         stage
             .create("/api/v1/namespaces/default/configmaps", &map)
             .await;
-        let text = connection.read_until(|received| received.ends_with(END)).await;
+        let text = connection
+            .read_until(|received| received.ends_with(END))
+            .await;
         assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
         assert!(
             text.contains("\"before\"") && !text.contains("ERROR"),
             "{text}"
         );
-        let took = begun.elapsed();
-        assert!(took >= lifetime - Duration::from_secs(1), "{took:?}");
+        let elapsed = started_at.elapsed();
+        assert!(elapsed >= lifetime - Duration::from_secs(1), "{elapsed:?}");
         for target in ["/api/v1/namespaces/default/configmaps", WATCH] {
             let text = connection.get(target).await;
             assert!(text.starts_with("HTTP/1.1 401 "), "{mode:?} {text}");

@@ -60,7 +60,7 @@ fn configuration(folder: &Path) -> String {
         .unwrap()
         .to_owned();
     let folder = folder.to_str().unwrap();
-    for (what, instead) in [
+    for (original, replacement) in [
         (
             "inCluster: true",
             format!("kubeconfig: {folder}/kubeconfig"),
@@ -70,8 +70,8 @@ fn configuration(folder: &Path) -> String {
         ("0.0.0.0:8443", "127.0.0.1:0".to_owned()),
         ("0.0.0.0:9090", "127.0.0.1:0".to_owned()),
     ] {
-        assert_eq!(text.matches(what).count(), 1, "{what}");
-        text = text.replace(what, &instead);
+        assert_eq!(text.matches(original).count(), 1, "{original}");
+        text = text.replace(original, &replacement);
     }
     assert!(text.contains("auth: self-check"), "the default");
     text
@@ -235,8 +235,8 @@ async fn the_manifests_start_and_let_in_who_may_and_nobody_else() {
     assert_eq!(forwarded().await, before, "the list must come from memory");
 
     // By default the gateway refuses clients without credentials, even if the API server accepts anonymous requests.
-    let nobody = gateway.get("", PODS).await;
-    assert_eq!(nobody.status(), StatusCode::UNAUTHORIZED);
+    let anonymous = gateway.get("", PODS).await;
+    assert_eq!(anonymous.status(), StatusCode::UNAUTHORIZED);
     for token in [bob, "unknown"] {
         for target in [PODS, "/api/v1/pods", "/api/v1/namespaces/default/secrets"] {
             let direct = stage.ask_apiserver(token, "GET", target).await;
@@ -253,7 +253,10 @@ async fn the_manifests_start_and_let_in_who_may_and_nobody_else() {
     assert_eq!(everywhere.status(), StatusCode::FORBIDDEN);
 
     let log_text = gateway.end();
-    assert!(tokens.iter().all(|token| !log_text.contains(token)), "{log_text}");
+    assert!(
+        tokens.iter().all(|token| !log_text.contains(token)),
+        "{log_text}"
+    );
     stage.ended().await;
 }
 

@@ -61,7 +61,9 @@ async fn a_binding_that_is_deleted_ends_its_streams_at_once_and_others_go_on() {
         let pod = json!({"metadata": {"name": "late"}, "spec": {"containers": []}});
         stage.create(PODS, &pod).await;
         loop {
-            let piece = next_piece(joes.body_mut()).await.expect("the stream continues");
+            let piece = next_piece(joes.body_mut())
+                .await
+                .expect("the stream continues");
             if piece.contains("\"late\"") {
                 break;
             }
@@ -112,7 +114,9 @@ async fn a_token_that_is_deleted_ends_its_streams_and_no_others_of_its_user() {
         let pod = json!({"metadata": {"name": "late"}, "spec": {"containers": []}});
         stage.create(PODS, &pod).await;
         loop {
-            let piece = next_piece(other.body_mut()).await.expect("the stream continues");
+            let piece = next_piece(other.body_mut())
+                .await
+                .expect("the stream continues");
             if piece.contains("\"late\"") {
                 break;
             }

@@ -15,7 +15,7 @@ fn rule(verbs: &[&str], resource: &str) -> Value {
 }
 
 /// The status, the headers that clients may read, and the body.
-fn seen(answer: &Response<Bytes>) -> (StatusCode, Vec<String>, String) {
+fn seen(response: &Response<Bytes>) -> (StatusCode, Vec<String>, String) {
     let names = [
         "content-type",
         "cache-control",
@@ -23,14 +23,14 @@ fn seen(answer: &Response<Bytes>) -> (StatusCode, Vec<String>, String) {
         "x-content-type-options",
     ];
     let headers = names.map(|name| {
-        let value = answer.headers().get(name);
+        let value = response.headers().get(name);
         format!(
             "{name}: {}",
             value.map_or("-", |value| value.to_str().unwrap())
         )
     });
-    let body = String::from_utf8(answer.body().to_vec()).unwrap();
-    (answer.status(), headers.to_vec(), body)
+    let body = String::from_utf8(response.body().to_vec()).unwrap();
+    (response.status(), headers.to_vec(), body)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -107,11 +107,11 @@ async fn two_users_share_a_view_and_a_third_never_sees_it() {
         let target = "/api/v1/namespaces/default/configmaps?watch=1";
         let mut streams = Vec::new();
         for (name, is_http2) in [("ann", false), ("bob", true)] {
-            let answer = stage
+            let response = stage
                 .watch(&format!("{name}-token"), target, is_http2)
                 .await;
-            assert_eq!(answer.status(), StatusCode::OK);
-            streams.push(answer.into_body());
+            assert_eq!(response.status(), StatusCode::OK);
+            streams.push(response.into_body());
         }
         let refused = stage.get("eve-token", target).await;
         assert_eq!(refused.status(), StatusCode::FORBIDDEN);

@@ -72,14 +72,18 @@ async fn fails_closed(stage: &AuthStage, fault: Fault, review: &str, code: Statu
     stage.user(&token, "ann", &[&token]);
     order(stage, fault, review);
     for target in [MAPS, WATCH] {
-        let answer = stage.get(&token, target).await;
-        let body = std::str::from_utf8(answer.body()).unwrap();
-        assert_eq!(answer.status(), code, "{review} {fault:?} {target}: {body}");
+        let response = stage.get(&token, target).await;
+        let body = std::str::from_utf8(response.body()).unwrap();
+        assert_eq!(
+            response.status(),
+            code,
+            "{review} {fault:?} {target}: {body}"
+        );
         assert!(!body.contains("secretive"), "{body}");
         if code == StatusCode::INTERNAL_SERVER_ERROR {
             assert!(body.starts_with("Internal Server Error: \""), "{body}");
             assert_eq!(
-                answer.headers()["content-type"],
+                response.headers()["content-type"],
                 "text/plain; charset=utf-8"
             );
         } else {
@@ -87,8 +91,8 @@ async fn fails_closed(stage: &AuthStage, fault: Fault, review: &str, code: Statu
         }
     }
     order(stage, Fault::Clear, review);
-    let answer = stage.get(&token, MAPS).await;
-    assert_eq!(answer.status(), StatusCode::OK, "{review} {fault:?}");
+    let response = stage.get(&token, MAPS).await;
+    assert_eq!(response.status(), StatusCode::OK, "{review} {fault:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

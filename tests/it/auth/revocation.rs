@@ -37,7 +37,10 @@ async fn read_socket(mut stream: TcpStream) -> Vec<u8> {
     let mut received = Vec::new();
     while !received.ends_with(CLOSE) {
         let read = tokio::time::timeout(PATIENCE, stream.read_buf(&mut received)).await;
-        assert!(read.unwrap().unwrap() > 0, "the connection was closed after {received:?}");
+        assert!(
+            read.unwrap().unwrap() > 0,
+            "the connection was closed after {received:?}"
+        );
     }
     received
 }
@@ -78,7 +81,11 @@ async fn check(stage: AuthStage, revoke: impl AsyncFnOnce(&AuthStage), reconnect
     })
     .await;
     stage.create(MAPS, &map("before")).await;
-    while !next_piece(&mut bobs_watch).await.unwrap().contains("\"before\"") {}
+    while !next_piece(&mut bobs_watch)
+        .await
+        .unwrap()
+        .contains("\"before\"")
+    {}
     revoke(&stage).await;
     for body in [http1.into_body(), http2.into_body(), blocked] {
         let text = read_to_end(body).await;
@@ -92,7 +99,11 @@ async fn check(stage: AuthStage, revoke: impl AsyncFnOnce(&AuthStage), reconnect
     let received = read_socket(socket).await;
     assert!(received.starts_with(b"HTTP/1.1 101 "));
     stage.create(MAPS, &map("after")).await;
-    while !next_piece(&mut bobs_watch).await.unwrap().contains("\"after\"") {}
+    while !next_piece(&mut bobs_watch)
+        .await
+        .unwrap()
+        .contains("\"after\"")
+    {}
     for target in [WATCH, MAPS] {
         let refused = stage.get("ann-token", target).await;
         assert_eq!(refused.status(), reconnect, "{target}");

@@ -101,24 +101,24 @@ async fn watch(stream: TlsStream<TcpStream>, tasks: &mut JoinSet<()>) -> Incomin
     let request = request.body(Empty::<Bytes>::new()).unwrap();
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let io = TokioIo::new(stream);
-    let answer = if is_http2 {
+    let response = if is_http2 {
         let builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
         let (mut sender, connection) = builder.handshake(io).await.unwrap();
         tasks.spawn(async move { drop(connection.await) });
-        let answer = sender.send_request(request).await.unwrap();
+        let response = sender.send_request(request).await.unwrap();
         // The connection ends when its last sender is dropped, so the task keeps one.
         tasks.spawn(async move {
             let _sender = sender;
             std::future::pending().await
         });
-        answer
+        response
     } else {
         let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
         tasks.spawn(async move { drop(connection.await) });
         sender.send_request(request).await.unwrap()
     };
-    assert_eq!(answer.status(), StatusCode::OK);
-    answer.into_body()
+    assert_eq!(response.status(), StatusCode::OK);
+    response.into_body()
 }
 
 async fn read_to(body: &mut Incoming, name: &str) {
@@ -160,7 +160,10 @@ async fn a_rotated_certificate_is_for_new_connections_and_breaks_no_stream() {
         let connected = connect(address, certificate, version, b"http/1.1").await;
         connected.is_ok()
     };
-    until("the server uses the first certificate", async || serves(&first, tls13).await).await;
+    until("the server uses the first certificate", async || {
+        serves(&first, tls13).await
+    })
+    .await;
     let mut tasks = JoinSet::new();
     let mut watches = Vec::new();
     for version in [tls12, tls13] {
@@ -175,12 +178,15 @@ async fn a_rotated_certificate_is_for_new_connections_and_breaks_no_stream() {
     }
 
     let (second, cert, key) = made(2101);
-    let begun = std::time::Instant::now();
+    let started_at = std::time::Instant::now();
     mounted.put("..second", &cert, &key);
-    until("the server uses the second certificate", async || serves(&second, tls13).await).await;
+    until("the server uses the second certificate", async || {
+        serves(&second, tls13).await
+    })
+    .await;
     eprintln!(
         "a new connection saw the new certificate after {:?}",
-        begun.elapsed()
+        started_at.elapsed()
     );
     assert!(serves(&second, tls12).await);
     assert!(!serves(&first, tls13).await);
@@ -237,7 +243,10 @@ async fn a_rotated_token_of_the_gateway_is_used_and_breaks_no_stream() {
             .metric("kube_fanout_file_reloads_total", &labels)
             .await
     };
-    until("the files are read for the first time", async || applied().await >= 1.0).await;
+    until("the files are read for the first time", async || {
+        applied().await >= 1.0
+    })
+    .await;
     let before = applied().await;
     let tokens = stage.apiserver.tokens();
     tokens.put("rotated", TokenUser::new("gateway", &[]));

@@ -42,12 +42,12 @@ async fn take(
 ) -> Vec<Response<Incoming>> {
     let mut taken = Vec::new();
     for _ in 0..count {
-        let answer = stage.watch_as((token, as_user), target, true).await;
-        match answer.status() {
-            StatusCode::OK => taken.push(answer),
+        let response = stage.watch_as((token, as_user), target, true).await;
+        match response.status() {
+            StatusCode::OK => taken.push(response),
             code => {
                 assert_eq!(code, StatusCode::TOO_MANY_REQUESTS);
-                assert!(answer.headers().contains_key("retry-after"));
+                assert!(response.headers().contains_key("retry-after"));
             }
         }
     }

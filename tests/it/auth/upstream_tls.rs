@@ -42,7 +42,7 @@ use crate::support::wire::Wire;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 /// A single object, so that the request is forwarded.
-const NOBODY: &str = "/api/v1/namespaces/default/pods/nobody";
+const ABSENT_POD: &str = "/api/v1/namespaces/default/pods/nobody";
 
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
@@ -223,14 +223,14 @@ impl Stage {
             .header("content-type", "application/json")
             .body(Full::from(body.to_string()))
             .unwrap();
-        let answer = tokio::time::timeout(PATIENCE, self.client.request(request));
-        answer.await.unwrap().unwrap()
+        let response = tokio::time::timeout(PATIENCE, self.client.request(request));
+        response.await.unwrap().unwrap()
     }
 
     /// Sends a GET; returns the response's code and its Status message.
     async fn get(&self, target: &str) -> (StatusCode, String) {
-        let answer = self.ask(Method::GET, target, Value::Null).await;
-        let (head, body) = answer.into_parts();
+        let response = self.ask(Method::GET, target, Value::Null).await;
+        let (head, body) = response.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         let body: Value = serde_json::from_slice(&body).unwrap();
         let message = body["message"].as_str().unwrap_or_default().to_owned();
@@ -239,14 +239,14 @@ impl Stage {
 
     async fn is_ready(&self) -> bool {
         let uri = format!("http://{}/readyz", self.gateway.admin);
-        let answer = self.client.get(uri.parse().unwrap()).await.unwrap();
-        answer.status() == StatusCode::OK
+        let response = self.client.get(uri.parse().unwrap()).await.unwrap();
+        response.status() == StatusCode::OK
     }
 
     /// Waits until requests are forwarded.
     async fn until_forwarding(&self) {
         until("requests are forwarded", async || {
-            self.get(NOBODY).await.0 == StatusCode::NOT_FOUND
+            self.get(ABSENT_POD).await.0 == StatusCode::NOT_FOUND
         })
         .await;
     }
@@ -254,7 +254,7 @@ impl Stage {
     /// Waits until forwarded requests fail for this reason, and checks that memory still serves.
     async fn until_refused(&self, reason: &str) {
         until(reason, async || {
-            let (code, message) = self.get(NOBODY).await;
+            let (code, message) = self.get(ABSENT_POD).await;
             code == StatusCode::SERVICE_UNAVAILABLE && message.contains(reason)
         })
         .await;
@@ -266,9 +266,9 @@ impl Stage {
     async fn watch(&self) -> Incoming {
         assert_eq!(self.get(PODS).await.0, StatusCode::OK);
         let target = format!("{PODS}?watch=1&resourceVersion=0");
-        let answer = self.ask(Method::GET, &target, Value::Null).await;
-        assert_eq!(answer.status(), StatusCode::OK);
-        answer.into_body()
+        let response = self.ask(Method::GET, &target, Value::Null).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        response.into_body()
     }
 
     /// Creates a pod through the gateway, and reads the watch until its event arrives.
@@ -349,7 +349,7 @@ async fn an_upstream_certificate_that_has_expired_is_named_and_its_successor_is_
         (&clients, &user(&own)),
     )
     .await;
-    for target in [PODS, NOBODY, "/api/v1/namespaces/default/pods?watch=1"] {
+    for target in [PODS, ABSENT_POD, "/api/v1/namespaces/default/pods?watch=1"] {
         let (code, message) = stage.get(target).await;
         assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE, "{message}");
         assert!(message.contains("expired"), "{target}: {message}");
@@ -363,7 +363,10 @@ async fn an_upstream_certificate_that_has_expired_is_named_and_its_successor_is_
     stage.create_and_expect_event(&mut watch, "before").await;
     stage.replace_certificate(&expired);
     stage.until_refused("expired").await;
-    assert!(stage.is_ready().await, "the gateway still serves from its caches");
+    assert!(
+        stage.is_ready().await,
+        "the gateway still serves from its caches"
+    );
     stage.replace_certificate(&authority.sign(2101));
     stage.until_forwarding().await;
     stage.create_and_expect_event(&mut watch, "after").await;

@@ -127,10 +127,10 @@ impl CertificateStage {
             .write_all((request + "\r\n").as_bytes())
             .await
             .unwrap();
-        let mut answer = Vec::new();
-        let reading = async { while let Ok(1..) = stream.read_buf(&mut answer).await {} };
+        let mut response = Vec::new();
+        let reading = async { while let Ok(1..) = stream.read_buf(&mut response).await {} };
         tokio::time::timeout(PATIENCE, reading).await.unwrap();
-        String::from_utf8_lossy(&answer).into_owned()
+        String::from_utf8_lossy(&response).into_owned()
     }
 
     /// The status code of a list from memory, which must be that of a forwarded request, too.
@@ -239,10 +239,10 @@ async fn nothing_is_added_to_whom_the_gateway_impersonates() {
             );
         }
         let message = r#"requested \u0026user.DefaultInfo{Name:\"\", UID:\"\", Groups:[]string{\"system:masters\"}, Extra:map[string][]string(nil)} without impersonating a user name"#;
-        let answer = stage.get(Some(&bob), PODS, &[MASTERS]).await;
-        assert!(answer.contains(message), "{answer}");
+        let response = stage.get(Some(&bob), PODS, &[MASTERS]).await;
+        assert!(response.contains(message), "{response}");
         let header = "\r\nx-content-type-options: nosniff\r\n";
-        assert!(answer.to_lowercase().contains(header), "{answer}");
+        assert!(response.to_lowercase().contains(header), "{response}");
         assert!(stage.recorder.heads(POD).is_empty());
         assert_eq!(stage.code(Some(&eve), &[ALICE]).await, 200);
         let head = stage.forwarded();
@@ -318,7 +318,10 @@ async fn a_stream_ends_with_its_certificate() {
     let stream = stage.get(Some(&short), &watch, &[]).await;
     assert_eq!(code(&stream), 200, "{stream}");
     assert!(stream.contains("treasure"), "{stream}");
-    assert!(stream.ends_with("0\r\n\r\n"), "the stream does not end cleanly");
+    assert!(
+        stream.ends_with("0\r\n\r\n"),
+        "the stream does not end cleanly"
+    );
     assert_eq!(stage.code(Some(&short), &[]).await, 401);
     stage.stage.ended().await;
 }

@@ -41,11 +41,11 @@ async fn garbage_instead_of_http_is_refused() {
         (b"PRI * HTTP/1.1\r\n\r\n", &[0, 400]),
     ];
     for (sent, expected) in cases {
-        let answer = exchange(stage.address, sent).await;
+        let response = exchange(stage.address, sent).await;
         let shown = String::from_utf8_lossy(sent);
-        assert!(expected.contains(&code(&answer)), "{shown:?}: {answer}");
+        assert!(expected.contains(&code(&response)), "{shown:?}: {response}");
     }
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -53,16 +53,16 @@ async fn heads_that_are_too_large_are_refused_and_large_ones_are_not() {
     let stage = Stage::new().await;
     let witness = stage.witness().await;
     let line = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(1 << 20));
-    let answer = exchange(stage.address, line.as_bytes()).await;
-    assert!([0, 414, 431].contains(&code(&answer)), "{answer}");
+    let response = exchange(stage.address, line.as_bytes()).await;
+    assert!([0, 414, 431].contains(&code(&response)), "{response}");
 
     let header = format!("{LIST}X-Large: {}\r\n\r\n", "a".repeat(1 << 20));
-    let answer = exchange(stage.address, header.as_bytes()).await;
-    assert!([0, 431].contains(&code(&answer)), "{answer}");
+    let response = exchange(stage.address, header.as_bytes()).await;
+    assert!([0, 431].contains(&code(&response)), "{response}");
 
     let many = (0..600).fold(LIST.to_owned(), |head, n| format!("{head}X-{n}: {n}\r\n"));
-    let answer = exchange(stage.address, format!("{many}\r\n").as_bytes()).await;
-    assert!([0, 431].contains(&code(&answer)), "{answer}");
+    let response = exchange(stage.address, format!("{many}\r\n").as_bytes()).await;
+    assert!([0, 431].contains(&code(&response)), "{response}");
 
     // Long tokens are allowed.
     let token = format!("{LIST}Authorization: Bearer {}\r\n", "a".repeat(16 << 10));
@@ -72,9 +72,9 @@ async fn heads_that_are_too_large_are_refused_and_large_ones_are_not() {
         format!("{token}Connection: close\r\n\r\n").as_bytes(),
     )
     .await;
-    let answer = read_to_end(&mut stream).await;
-    assert_eq!(code(&answer), 200, "{answer}");
-    stage.end(witness).await;
+    let response = read_to_end(&mut stream).await;
+    assert_eq!(code(&response), 200, "{response}");
+    stage.check_and_shut_down(witness).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -90,16 +90,19 @@ async fn bodies_with_wrong_sizes_are_refused() {
         "5\r\n{}",
     ] {
         let sent = format!("{CREATE}{chunked}{body}");
-        let answer = exchange(stage.address, sent.as_bytes()).await;
-        let code = code(&answer);
-        assert!(code == 0 || (400..=503).contains(&code), "{body}: {answer}");
-        assert_ne!(code, 500, "{body}: {answer}");
+        let response = exchange(stage.address, sent.as_bytes()).await;
+        let code = code(&response);
+        assert!(
+            code == 0 || (400..=503).contains(&code),
+            "{body}: {response}"
+        );
+        assert_ne!(code, 500, "{body}: {response}");
     }
     let both = format!("{CREATE}Content-Length: 2\r\n{chunked}0\r\n\r\n");
-    let answer = exchange(stage.address, both.as_bytes()).await;
-    let code = code(&answer);
-    assert!(code == 0 || (400..500).contains(&code), "{answer}");
-    stage.end(witness).await;
+    let response = exchange(stage.address, both.as_bytes()).await;
+    let code = code(&response);
+    assert!(code == 0 || (400..500).contains(&code), "{response}");
+    stage.check_and_shut_down(witness).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -130,7 +133,7 @@ async fn a_hundred_bodies_that_never_end_hold_up_nobody() {
             .status(),
         400
     );
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -153,7 +156,7 @@ async fn silent_and_half_open_connections_hold_up_nobody() {
     }
     drop(silent);
     assert_eq!(stage.get("/api/v1/pods").await.status(), 200);
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -161,7 +164,7 @@ async fn half_handshakes_hold_up_nobody() {
     let tls = Serving::new("handshakes");
     let stage = Stage::with(|settings| settings.transport = tls.transport()).await;
     let bridge = Bridge::to(stage.address, tls.connector()).await;
-    let witness = Witness::begin(bridge.address, stage.apiserver.address()).await;
+    let witness = Witness::start(bridge.address, stage.apiserver.address()).await;
     let hello = tls.hello();
     let half = hello.len() / 2;
     let beginnings = [&[], &hello[..1], &hello[..half], &hello];
@@ -188,7 +191,7 @@ async fn half_handshakes_hold_up_nobody() {
         stage.metric("kube_fanout_connections", &[]).await < 10.0
     })
     .await;
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -216,5 +219,5 @@ async fn watchers_that_read_nothing_or_vanish_are_let_go() {
         stage.metric(WATCHES, NODES).await == 0.0
     })
     .await;
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }

@@ -10,7 +10,7 @@ use kube_fanout::apiserver::{self, Options};
 use tokio::net::TcpListener;
 
 use crate::hostile::relay::{Relay, Script};
-use crate::hostile::stage::{PATIENCE, Stage, until, upstream};
+use crate::hostile::stage::{STEP_TIMEOUT, Stage, until, upstream_uri};
 
 const WIDGETS: &str = "/apis/example.com/v1/widgets";
 /// Go's JSON decoder accepts 10,000 levels.
@@ -40,7 +40,7 @@ async fn get(stage: &Stage, target: &str, headers: &[(&str, &str)]) -> Response<
         let (head, body) = stage.client.request(request).await.unwrap().into_parts();
         Response::from_parts(head, body.collect().await.unwrap().to_bytes())
     };
-    tokio::time::timeout(PATIENCE, exchange).await.unwrap()
+    tokio::time::timeout(STEP_TIMEOUT, exchange).await.unwrap()
 }
 
 /// The number of levels of nesting in a response.
@@ -50,8 +50,8 @@ fn levels(body: &[u8]) -> usize {
 
 /// Checks that the response in this form succeeds and has the expected number of levels.
 async fn check_levels(stage: &Stage, target: &str, accept: &str, expected: usize) {
-    let answer = get(stage, target, &[("accept", accept)]).await;
-    let found = (answer.status().as_u16(), levels(answer.body()));
+    let response = get(stage, target, &[("accept", accept)]).await;
+    let found = (response.status().as_u16(), levels(response.body()));
     assert_eq!(found, (200, expected), "{target} as {accept}");
 }
 
@@ -62,9 +62,9 @@ async fn stage() -> (Stage, Relay) {
         ..Options::default()
     };
     let apiserver = apiserver::start(listener, options).unwrap();
-    let relay = Relay::before(apiserver.address()).await;
-    let way = upstream("http", &relay.address.to_string());
-    (Stage::behind(apiserver, way).await, relay)
+    let relay = Relay::start(apiserver.address()).await;
+    let upstream = upstream_uri("http", &relay.address.to_string());
+    (Stage::with_upstream(apiserver, upstream).await, relay)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -137,5 +137,5 @@ async fn a_deeply_nested_object_is_listed_and_watched_in_every_form() {
         list.status() == 200 && levels(list.body()) == 4 * DEPTH + 2 * LESS_DEEP
     })
     .await;
-    stage.ended().await;
+    stage.shut_down().await;
 }

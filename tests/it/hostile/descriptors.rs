@@ -1,4 +1,4 @@
-//! A gateway that may open few files, and clients that take all they can get of them.
+//! A gateway with a low limit of open files, and clients that open as many connections and forwarded watches as they can.
 
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -23,30 +23,36 @@ use crate::hostile::stage::{apiserver, until};
 use crate::hostile::wire::{code, read_to_end, read_until, send};
 use crate::hostile::witness::Witness;
 
-const FILES: usize = 256;
-/// More clients than files, each with an address of its own: no share keeps one of them out.
-const CLIENTS: u16 = 400;
-/// Clients that come again and again while there are too many.
-const KNOCKING: u16 = 40;
-const KNOCK_PERIOD: Duration = Duration::from_millis(100);
-/// From memory.
+/// The limit of open files of the gateway.
+const FILES_MAX: usize = 256;
+/// More clients than files, each with an address of its own, so that none is refused because of its share.
+const CLIENT_COUNT: u16 = 400;
+/// Clients that connect again and again while the gateway has too many connections.
+const RECONNECTING_COUNT: u16 = 40;
+const RECONNECT_PERIOD: Duration = Duration::from_millis(100);
+/// Answered from memory.
 const SHORT_LIST: &str = "/api/v1/configmaps?limit=1&resourceVersion=0";
 const FORWARDED_WATCH: &str = "/api/v1/nodes?watch=1";
 const FORWARDED: &str = "/api/v1/nodes/nobody";
 
-/// A gateway in a process of its own. Ends with this.
-struct Gateway {
+/// A gateway in a process of its own, which is killed when this is dropped.
+struct GatewayProcess {
     child: Child,
     address: SocketAddr,
     admin: SocketAddr,
     log: Arc<Mutex<Vec<String>>>,
 }
 
-impl Gateway {
-    /// Over HTTP/1.1, where each forwarded request needs a file of its own.
-    async fn before(upstream: SocketAddr) -> Self {
+impl GatewayProcess {
+    /// Starts a gateway in front of this API server. It uses HTTP/1.1 upstream, where each forwarded request needs a connection, and so
+    /// a file, of its own.
+    async fn start(upstream: SocketAddr) -> Self {
         let mut child = Command::new("sh")
-            .args(["-c", "ulimit -n \"$0\" && exec \"$@\"", &FILES.to_string()])
+            .args([
+                "-c",
+                "ulimit -n \"$0\" && exec \"$@\"",
+                &FILES_MAX.to_string(),
+            ])
             .args([env!("CARGO_BIN_EXE_kube-fanout"), "serve"])
             .args(["--upstream", &format!("http://{upstream}")])
             .args(["--plain-http", "--auth", "none", "--log-format", "json"])
@@ -64,7 +70,7 @@ impl Gateway {
                 lines.lock().unwrap().push(line.unwrap());
             }
         });
-        let serving = || {
+        let serving_fields = || {
             let log = log.lock().unwrap();
             let mut fields = log.iter().filter_map(|line| {
                 let line: Value = serde_json::from_str(line).ok()?;
@@ -72,8 +78,8 @@ impl Gateway {
             });
             fields.find(|fields| fields["message"] == "serving")
         };
-        until("the gateway serves", async || serving().is_some()).await;
-        let fields = serving().unwrap();
+        until("the gateway serves", async || serving_fields().is_some()).await;
+        let fields = serving_fields().unwrap();
         let address = |name: &str| fields[name].as_str().unwrap().parse().unwrap();
         Self {
             child,
@@ -88,7 +94,7 @@ impl Gateway {
         std::fs::read_dir(folder).unwrap().count()
     }
 
-    /// The code of an answer over a connection of its own; 0 if that was closed.
+    /// Sends a request on a connection of its own; returns the status code, or 0 if the connection was closed.
     async fn get(&self, server: SocketAddr, target: &str) -> u16 {
         let mut stream = TcpStream::connect(server).await.unwrap();
         let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
@@ -96,8 +102,8 @@ impl Gateway {
         code(&read_to_end(&mut stream).await)
     }
 
-    /// A connection from this client that has been answered, and the code; 0 if it was closed.
-    async fn ask(&self, client: u16, target: &str) -> (TcpStream, u16) {
+    /// Sends a request on a connection from this client; returns the connection and the status code, or 0 if it was closed.
+    async fn get_as(&self, client: u16, target: &str) -> (TcpStream, u16) {
         let mut stream = connect(address_of(client), self.address).await;
         let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
         send(&mut stream, request.as_bytes()).await;
@@ -106,7 +112,7 @@ impl Gateway {
     }
 }
 
-impl Drop for Gateway {
+impl Drop for GatewayProcess {
     fn drop(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -118,39 +124,39 @@ fn address_of(client: u16) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(127, 1, high, low))
 }
 
-/// A client that keeps its one connection. A pool of connections would sometimes open another, which is refused.
-struct Honest {
+/// A client that keeps its only connection. A pool of connections would sometimes open another one, which is refused.
+struct KeepAliveClient {
     sender: SendRequest<Empty<Bytes>>,
 }
 
-impl Honest {
-    async fn connect(gateway: &Gateway) -> Self {
+impl KeepAliveClient {
+    async fn connect(gateway: &GatewayProcess) -> Self {
         let stream = TcpStream::connect(gateway.address).await.unwrap();
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
         Self { sender }
     }
 
-    /// The code of an answer, which is read to its end.
+    /// Sends a request and reads the whole response; returns the status code.
     async fn get(&mut self, target: &str) -> u16 {
         self.sender.ready().await.unwrap();
         let request = Request::get(target).header(HOST, "a");
         let request = request.body(Empty::new()).unwrap();
-        let answer = self.sender.send_request(request).await.unwrap();
-        let code = answer.status().as_u16();
-        answer.into_body().collect().await.unwrap();
+        let response = self.sender.send_request(request).await.unwrap();
+        let code = response.status().as_u16();
+        response.into_body().collect().await.unwrap();
         code
     }
 }
 
-/// Everything that clients can get: forwarded watches, which take files at both ends, then connections.
-async fn take_all(gateway: &Gateway) -> Vec<TcpStream> {
-    let mut taken = Vec::new();
+/// Opens as many forwarded watches as possible, each of which uses two files of the gateway, then as many connections as possible.
+async fn open_all(gateway: &GatewayProcess) -> Vec<TcpStream> {
+    let mut streams = Vec::new();
     for target in [FORWARDED_WATCH, SHORT_LIST] {
         let mut refused = 0;
-        for client in 0..CLIENTS {
-            match gateway.ask(client, target).await {
-                (stream, 200) => taken.push(stream),
+        for client in 0..CLIENT_COUNT {
+            match gateway.get_as(client, target).await {
+                (stream, 200) => streams.push(stream),
                 (_, code) => {
                     assert!([0, 429].contains(&code), "{code}");
                     refused += 1;
@@ -160,25 +166,25 @@ async fn take_all(gateway: &Gateway) -> Vec<TcpStream> {
                 break;
             }
         }
-        assert_eq!(refused, 10, "{target}: nothing is bounded");
+        assert_eq!(refused, 10, "{target}: no limit was reached");
     }
-    taken
+    streams
 }
 
-/// Clients that come although there are too many, say nothing, and come again when they are closed.
-fn knock(gateway: &Gateway) -> JoinSet<()> {
-    let mut knocking = JoinSet::new();
-    for client in 0..KNOCKING {
+/// Starts clients that connect although there are too many, send nothing, and connect again when their connection is closed.
+fn start_reconnecting_clients(gateway: &GatewayProcess) -> JoinSet<()> {
+    let mut clients = JoinSet::new();
+    for client in 0..RECONNECTING_COUNT {
         let to = gateway.address;
-        knocking.spawn(async move {
+        clients.spawn(async move {
             loop {
-                let mut stream = connect(address_of(CLIENTS + client), to).await;
+                let mut stream = connect(address_of(CLIENT_COUNT + client), to).await;
                 read_to_end(&mut stream).await;
-                tokio::time::sleep(KNOCK_PERIOD).await;
+                tokio::time::sleep(RECONNECT_PERIOD).await;
             }
         });
     }
-    knocking
+    clients
 }
 
 fn end_watches(apiserver: &Apiserver) {
@@ -194,40 +200,40 @@ fn end_watches(apiserver: &Apiserver) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_take_all_files_leave_the_gateway_its_own_and_upstream_its_part() {
     let apiserver = apiserver().await;
-    let gateway = Gateway::before(apiserver.address()).await;
-    // The well-behaved: one watches, one asks, over a connection that it has.
-    let witness = Witness::begin(gateway.address, apiserver.address()).await;
-    let mut honest = Honest::connect(&gateway).await;
-    assert_eq!(honest.get(SHORT_LIST).await, 200);
+    let gateway = GatewayProcess::start(apiserver.address()).await;
+    // Two well-behaved clients: one watches, the other sends requests on a connection that is already open.
+    let witness = Witness::start(gateway.address, apiserver.address()).await;
+    let mut client = KeepAliveClient::connect(&gateway).await;
+    assert_eq!(client.get(SHORT_LIST).await, 200);
     let before = gateway.open_files();
 
-    let taken = take_all(&gateway).await;
-    let knocking = knock(&gateway);
+    let streams = open_all(&gateway).await;
+    let reconnecting = start_reconnecting_clients(&gateway);
     let kinds = ["pods", "services", "endpoints", "secrets"];
     for (round, kind) in kinds.into_iter().enumerate() {
         assert_eq!(gateway.get(gateway.admin, "/readyz").await, 200, "{round}");
         assert_eq!(gateway.get(gateway.admin, "/metrics").await, 200, "{round}");
-        assert_eq!(honest.get(FORWARDED).await, 404, "{round}");
-        // A cache that has to be filled, or a forwarded list.
+        assert_eq!(client.get(FORWARDED).await, 404, "{round}");
+        // Either fills a cache, or is forwarded.
         let target = format!("/api/v1/{kind}?limit=1");
-        let code = honest.get(&target).await;
+        let code = client.get(&target).await;
         assert!([200, 404].contains(&code), "{target}: {code}");
-        // The witness's events come over a watch that has to be opened anew.
+        // The gateway must open its watch of the witness's resource again.
         end_watches(&apiserver);
         let new = gateway.get(gateway.address, SHORT_LIST).await;
         assert!([0, 429].contains(&new), "{round}: {new}");
         let open = gateway.open_files();
-        assert!(open < FILES, "{round}: {open} files are open");
+        assert!(open < FILES_MAX, "{round}: {open} files are open");
     }
-    drop(knocking);
-    drop(taken);
+    drop(reconnecting);
+    drop(streams);
     until("new clients are served", async || {
-        gateway.ask(0, SHORT_LIST).await.1 == 200
+        gateway.get_as(0, SHORT_LIST).await.1 == 200
     })
     .await;
-    // Upstream's are kept for a while, for whoever asks next.
-    until("files are given back", async || {
-        gateway.open_files() < before + FILES / 4
+    // Idle connections to upstream are kept for a while, for later requests.
+    until("files are closed", async || {
+        gateway.open_files() < before + FILES_MAX / 4
     })
     .await;
     witness.check().await;

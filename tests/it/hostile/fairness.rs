@@ -52,8 +52,8 @@ pub(crate) async fn open_streams(stage: &Stage, target: &str, count: usize) -> V
 async fn connections_of_one_client_leave_others_theirs() {
     let stage = Stage::with(|settings| settings.admission.connections_max = LIMIT).await;
     let witness = stage.witness().await;
-    let taken = open_streams(&stage, "/version", LIMIT).await;
-    assert!(taken.len() <= SHARE, "{}", taken.len());
+    let streams = open_streams(&stage, "/version", LIMIT).await;
+    assert!(streams.len() <= SHARE, "{}", streams.len());
     assert_eq!(stage.get("/version").await.status(), StatusCode::OK);
     // A client without connections gets one.
     let new_client = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
@@ -61,8 +61,8 @@ async fn connections_of_one_client_leave_others_theirs() {
     send(&mut stream, b"GET /version HTTP/1.1\r\nHost: a\r\n\r\n").await;
     let head = read_until(&mut stream, |read| read.contains(&b'\n')).await;
     assert_eq!(code(&String::from_utf8_lossy(&head)), 200);
-    drop(taken);
-    stage.end(witness).await;
+    drop(streams);
+    stage.check_and_shut_down(witness).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -70,15 +70,15 @@ async fn watches_of_one_client_leave_others_theirs() {
     let stage = Stage::with(|settings| settings.admission.watches_max = LIMIT).await;
     let witness = stage.witness().await;
     let watch = "/api/v1/pods?watch=1";
-    let taken = open_streams(&stage, watch, LIMIT).await;
-    assert!(taken.len() <= SHARE, "{}", taken.len());
+    let streams = open_streams(&stage, watch, LIMIT).await;
+    assert!(streams.len() <= SHARE, "{}", streams.len());
     let mut other = TcpStream::connect(stage.address).await.unwrap();
     let request = format!("GET {watch} HTTP/1.1\r\nHost: a\r\n\r\n");
     send(&mut other, request.as_bytes()).await;
     let head = read_until(&mut other, |read| read.contains(&b'\n')).await;
     assert_eq!(code(&String::from_utf8_lossy(&head)), 200);
-    drop(taken);
-    stage.end(witness).await;
+    drop(streams);
+    stage.check_and_shut_down(witness).await;
 }
 
 /// Watches of Tables, which share one upstream watch, count like other watches. The embedded API server does not support them: its 406
@@ -93,15 +93,15 @@ async fn watches_of_tables_share_the_places_of_watches() {
     let from = list["metadata"]["resourceVersion"].as_str().unwrap();
     let watch = format!("/api/v1/nodes?watch=true&resourceVersion={from}");
     assert_eq!(send_greedy_with(&stage, &watch, TABLE).await.1, 406);
-    let taken = open_streams(&stage, &watch, LIMIT).await;
-    assert!(taken.len() <= SHARE, "{}", taken.len());
+    let streams = open_streams(&stage, &watch, LIMIT).await;
+    assert!(streams.len() <= SHARE, "{}", streams.len());
     assert_eq!(send_greedy_with(&stage, &watch, TABLE).await.1, 429);
-    drop(taken);
+    drop(streams);
     until("permits are released", async || {
         send_greedy_with(&stage, &watch, TABLE).await.1 == 406
     })
     .await;
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 /// A stage that forwards requests for nodes, with low limits for forwarded requests.
@@ -118,8 +118,8 @@ async fn forwarding_stage() -> Stage {
 async fn forwarded_watches_of_one_client_leave_others_theirs_and_short_requests_all() {
     let stage = forwarding_stage().await;
     let witness = stage.witness().await;
-    let taken = open_streams(&stage, FORWARDED_WATCH, 2 * LIMIT).await;
-    assert_eq!(taken.len(), SHARE);
+    let streams = open_streams(&stage, FORWARDED_WATCH, 2 * LIMIT).await;
+    assert_eq!(streams.len(), SHARE);
     // Short requests have a limit of their own, so the greedy client can still send them.
     let (_, code_of_read) = send_greedy(&stage, ONE_NODE).await;
     assert_eq!(code_of_read, 404);
@@ -129,19 +129,19 @@ async fn forwarded_watches_of_one_client_leave_others_theirs_and_short_requests_
     let request = format!("GET {FORWARDED_WATCH} HTTP/1.1\r\nHost: a\r\n\r\n");
     send(&mut other, request.as_bytes()).await;
     let events = read_until(&mut other, |read| {
-        read.windows(7).any(|word| word == b"written")
+        read.windows(7).any(|part| part == b"written")
     })
     .await;
     assert_eq!(code(&String::from_utf8_lossy(&events)), 200);
     let errors = "kube_fanout_passthrough_errors_total";
     let refused = stage.metric(errors, &["saturated"]).await;
     assert!(refused >= (2 * LIMIT - SHARE) as f64, "{refused}");
-    drop(taken);
+    drop(streams);
     until("permits are released", async || {
         send_greedy(&stage, FORWARDED_WATCH).await.1 == 200
     })
     .await;
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -163,5 +163,5 @@ async fn forwarded_bodies_that_never_end_leave_others_their_places() {
         send_greedy(&stage, ONE_NODE).await.1 == 404
     })
     .await;
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }

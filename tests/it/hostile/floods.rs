@@ -2,8 +2,8 @@
 
 use crate::hostile::frames::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, FLOW_CONTROL_ERROR,
-    GOAWAY, HEADERS, INDEXED, NO_ERROR, PING, PRIORITY, Raw, SETTINGS, frame, get, head, header,
-    indexed_header, reset, settings, window_update,
+    GOAWAY, HEADERS, INDEXED, NO_ERROR, PING, PRIORITY, RawConnection, SETTINGS, frame, get, head,
+    header, indexed_header, reset, settings, window_update,
 };
 use crate::hostile::stage::Stage;
 
@@ -28,7 +28,7 @@ const BURSTS_MAX: u32 = 10_000;
 async fn whoever_gives_up_request_after_request_is_sent_away_and_then_cut() {
     let stage = Stage::new().await;
     let witness = stage.witness().await;
-    let mut raw = Raw::connect(stage.address, &[]).await;
+    let mut raw = RawConnection::connect(stage.address, &[]).await;
     let mut received_goaway = false;
     let mut is_closed = false;
     for burst in 0..BURSTS_MAX {
@@ -45,7 +45,7 @@ async fn whoever_gives_up_request_after_request_is_sent_away_and_then_cut() {
         loop {
             match raw.next().await {
                 Some(frame) if frame.kind == GOAWAY => {
-                    assert_eq!(frame.word(4), NO_ERROR);
+                    assert_eq!(frame.u32_at(4), NO_ERROR);
                     received_goaway = true;
                 }
                 Some(frame) if frame.kind == PING && frame.payload == payload => break,
@@ -60,11 +60,14 @@ async fn whoever_gives_up_request_after_request_is_sent_away_and_then_cut() {
             break;
         }
     }
-    assert!(received_goaway && is_closed, "{received_goaway} {is_closed}");
+    assert!(
+        received_goaway && is_closed,
+        "GOAWAY received: {received_goaway}, connection closed: {is_closed}"
+    );
     let aborts = "kube_fanout_request_aborts_total";
     stage.metric_reaches(aborts, &[], 2.0 * ABORTS_MAX).await;
     stage.metric_reaches(FAILED, FLOOD, 1.0).await;
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -100,7 +103,7 @@ async fn floods_within_a_frame_or_a_stream_end_their_connection() {
         ("a body of empty frames", [create, empty].concat()),
     ];
     for (number, (name, flood)) in (1_u32..).zip(floods) {
-        let mut raw = Raw::connect(stage.address, &[]).await;
+        let mut raw = RawConnection::connect(stage.address, &[]).await;
         raw.send(&flood).await;
         let code = raw.goaway().await;
         // If the gateway closes the connection while the client still sends, its GOAWAY may be lost.
@@ -110,7 +113,7 @@ async fn floods_within_a_frame_or_a_stream_end_their_connection() {
         );
         stage.metric_reaches(FAILED, FLOOD, number.into()).await;
     }
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -138,7 +141,7 @@ async fn broken_rules_of_flow_and_of_compression_are_counted() {
         ("an invalid maximum frame size", settings(&[(5, 1)])),
     ];
     for (number, (name, sent)) in (1_u32..).zip(broken) {
-        let mut raw = Raw::connect(stage.address, &[]).await;
+        let mut raw = RawConnection::connect(stage.address, &[]).await;
         raw.send(&sent).await;
         let code = raw.goaway().await;
         assert!(
@@ -148,7 +151,7 @@ async fn broken_rules_of_flow_and_of_compression_are_counted() {
         stage.metric_reaches(FAILED, PROTOCOL, number.into()).await;
     }
     // A flow control error of one stream ends that stream only.
-    let mut raw = Raw::connect(stage.address, &[]).await;
+    let mut raw = RawConnection::connect(stage.address, &[]).await;
     let sent = [
         get(STREAM, "/api/v1/pods?watch=1"),
         window_update(STREAM, window_max),
@@ -158,9 +161,9 @@ async fn broken_rules_of_flow_and_of_compression_are_counted() {
     let ended = raw
         .until(|frame| frame.is(crate::hostile::frames::RESET, STREAM))
         .await;
-    assert_eq!(ended.last().unwrap().word(0), FLOW_CONTROL_ERROR);
-    raw.settled().await;
-    stage.end(witness).await;
+    assert_eq!(ended.last().unwrap().u32_at(0), FLOW_CONTROL_ERROR);
+    raw.sync().await;
+    stage.check_and_shut_down(witness).await;
 }
 
 /// Frames without content are a flood, whatever their type, if there are more than a client needs.
@@ -174,7 +177,10 @@ async fn control_frames_without_end_are_sent_away_and_then_cut() {
     let witness = stage.witness().await;
     let floods = [
         ("ping", frame(PING, 0, 0, b"the ping")),
-        ("acknowledgement of no ping", frame(PING, ACK, 0, b"the ping")),
+        (
+            "acknowledgement of no ping",
+            frame(PING, ACK, 0, b"the ping"),
+        ),
         ("settings", settings(&[])),
         ("window", window_update(0, 1)),
         ("window of a stream", window_update(STREAM, 1)),
@@ -184,7 +190,7 @@ async fn control_frames_without_end_are_sent_away_and_then_cut() {
     // RST_STREAM is not among them: it has a limit of its own.
     assert_eq!(reset(STREAM)[3], RESET);
     for (number, (name, frame)) in (1_u32..).zip(floods) {
-        let mut raw = Raw::connect(stage.address, &[]).await;
+        let mut raw = RawConnection::connect(stage.address, &[]).await;
         raw.send(&get(STREAM, "/api/v1/pods?watch=1")).await;
         let (mut reader, mut writer) = raw.split();
         let writing = tokio::spawn(async move {
@@ -200,23 +206,23 @@ async fn control_frames_without_end_are_sent_away_and_then_cut() {
         });
         while let Some(frame) = reader.next().await {
             if frame.kind == GOAWAY {
-                assert_eq!(frame.word(4), NO_ERROR, "{name}");
+                assert_eq!(frame.u32_at(4), NO_ERROR, "{name}");
             }
         }
         writing.await.unwrap();
         stage.metric_reaches(FAILED, FLOOD, number.into()).await;
     }
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 /// Within the limits, each PING and each SETTINGS is acknowledged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pings_settings_and_the_like_are_answered_one_by_one() {
-    /// The number of frames of each of four kinds: together within what a connection may send without requests.
+    /// The number of frames of each of four kinds: together within the burst of control frames that a connection may send.
     const COUNT: usize = 200;
     let stage = Stage::new().await;
     let witness = stage.witness().await;
-    let raw = Raw::connect(stage.address, &[]).await;
+    let raw = RawConnection::connect(stage.address, &[]).await;
     let (mut reader, mut writer) = raw.split();
     let writing = tokio::spawn(async move {
         let ping = frame(PING, 0, 0, b"the ping");
@@ -240,14 +246,14 @@ async fn pings_settings_and_the_like_are_answered_one_by_one() {
     raw.send(&get(STREAM, PODS)).await;
     raw.until(|frame| frame.stream == STREAM && frame.ends_stream())
         .await;
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_head_that_is_too_large_is_refused_and_its_connection_lives() {
     let stage = Stage::new().await;
     let witness = stage.witness().await;
-    let mut raw = Raw::connect(stage.address, &[]).await;
+    let mut raw = RawConnection::connect(stage.address, &[]).await;
     let token = header(
         "authorization",
         &format!("Bearer {}", "a".repeat(FRAME_LEN_MAX - 200)),
@@ -261,15 +267,19 @@ async fn a_head_that_is_too_large_is_refused_and_its_connection_lives() {
         let frames = raw
             .until(|frame| frame.stream == stream && frame.ends_stream())
             .await;
-        let answer = frames
+        let response = frames
             .iter()
             .find(|frame| frame.is(HEADERS, stream))
             .unwrap();
         // Status 200 is an entry of the static table (0x88); 431 is not.
-        assert_eq!(answer.payload[0] != 0x88, is_refused, "{count}: {answer:?}");
+        assert_eq!(
+            response.payload[0] != 0x88,
+            is_refused,
+            "{count}: {response:?}"
+        );
     }
-    raw.settled().await;
-    stage.end(witness).await;
+    raw.sync().await;
+    stage.check_and_shut_down(witness).await;
 }
 
 /// Heads and bodies that arrive one byte at a time, on many connections: they are served, and other clients do not wait for them.
@@ -287,7 +297,7 @@ async fn slow_senders_are_served_at_their_pace() {
     whole.extend_from_slice(&frame(CONTINUATION, END_HEADERS, STREAM, &rest[4..]));
     let mut slow = Vec::new();
     for _ in 0..SLOW_COUNT {
-        slow.push(Raw::connect(stage.address, &[]).await);
+        slow.push(RawConnection::connect(stage.address, &[]).await);
     }
     for (number, byte) in whole.iter().enumerate() {
         for raw in &mut slow {
@@ -305,9 +315,9 @@ async fn slow_senders_are_served_at_their_pace() {
     for raw in &mut slow {
         let create = frame(HEADERS, END_HEADERS, 3, &head("POST", PODS));
         raw.send(&[create, frame(DATA, 0, 3, b"{")].concat()).await;
-        raw.settled().await;
+        raw.sync().await;
     }
     assert_eq!(stage.get(NOBODY).await.status(), 404);
     drop(slow);
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }

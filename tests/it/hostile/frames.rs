@@ -6,7 +6,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-use crate::hostile::stage::PATIENCE;
+use crate::hostile::stage::STEP_TIMEOUT;
 use crate::hostile::wire::send;
 
 pub(crate) const DATA: u8 = 0;
@@ -35,7 +35,7 @@ pub(crate) const ENHANCE_YOUR_CALM: u32 = 11;
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const PING_LEN: usize = 8;
 
-/// One frame.
+/// A frame that was received (RFC 9113 §4.1).
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     pub(crate) kind: u8,
@@ -141,13 +141,13 @@ fn put_text(text: &str, block: &mut Vec<u8>) {
 }
 
 /// A connection that sends only what the test sends: it acknowledges nothing by itself. `S` is the socket or its reading half.
-pub(crate) struct Raw<S = TcpStream> {
+pub(crate) struct RawConnection<S = TcpStream> {
     stream: S,
     buffer: Vec<u8>,
     pings: u64,
 }
 
-impl Raw {
+impl RawConnection {
     /// Connects and sends the preface with these settings.
     pub(crate) async fn connect(server: SocketAddr, values: &[(u16, u32)]) -> Self {
         let mut raw = Self {
@@ -164,9 +164,9 @@ impl Raw {
     }
 
     /// Splits the connection, so that a test can write and read concurrently.
-    pub(crate) fn split(self) -> (Raw<OwnedReadHalf>, OwnedWriteHalf) {
+    pub(crate) fn split(self) -> (RawConnection<OwnedReadHalf>, OwnedWriteHalf) {
         let (reader, writer) = self.stream.into_split();
-        let reader = Raw {
+        let reader = RawConnection {
             stream: reader,
             buffer: self.buffer,
             pings: self.pings,
@@ -199,10 +199,10 @@ impl Raw {
     }
 }
 
-impl Raw<OwnedReadHalf> {
+impl RawConnection<OwnedReadHalf> {
     /// Joins both halves again.
-    pub(crate) fn reunite(self, writer: OwnedWriteHalf) -> Raw {
-        Raw {
+    pub(crate) fn reunite(self, writer: OwnedWriteHalf) -> RawConnection {
+        RawConnection {
             stream: self.stream.reunite(writer).unwrap(),
             buffer: self.buffer,
             pings: self.pings,
@@ -210,7 +210,7 @@ impl Raw<OwnedReadHalf> {
     }
 }
 
-impl<S: AsyncRead + Unpin> Raw<S> {
+impl<S: AsyncRead + Unpin> RawConnection<S> {
     /// The next frame; `None` once the connection is closed or reset.
     pub(crate) async fn next(&mut self) -> Option<Frame> {
         loop {
@@ -218,7 +218,7 @@ impl<S: AsyncRead + Unpin> Raw<S> {
                 return Some(frame);
             }
             let mut chunk = [0; 4 << 10];
-            let read = tokio::time::timeout(PATIENCE, self.stream.read(&mut chunk)).await;
+            let read = tokio::time::timeout(STEP_TIMEOUT, self.stream.read(&mut chunk)).await;
             match read.unwrap() {
                 Ok(0) | Err(_) => return None,
                 Ok(len) => self.buffer.extend_from_slice(&chunk[..len]),

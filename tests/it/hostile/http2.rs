@@ -11,8 +11,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use crate::hostile::frames::{ACK, GOAWAY, PING, PREFACE, Raw, frame, get, reset};
-use crate::hostile::stage::{PATIENCE, Stage};
+use crate::hostile::frames::{ACK, GOAWAY, PING, PREFACE, RawConnection, frame, get, reset};
+use crate::hostile::stage::{STEP_TIMEOUT, Stage};
 use crate::hostile::wire::exchange;
 
 const NO_SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
@@ -39,14 +39,14 @@ async fn a_wrong_preface_or_frame_ends_its_connection_only() {
         // Returns once the gateway has closed the connection.
         exchange(stage.address, sent).await;
     }
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_hundred_streams_opened_and_reset_touch_nobody() {
     let stage = Stage::new().await;
     let witness = stage.witness().await;
-    let mut raw = Raw::connect(stage.address, &[]).await;
+    let mut raw = RawConnection::connect(stage.address, &[]).await;
     let mut sent = Vec::new();
     for number in 0..RESET_COUNT {
         sent.extend_from_slice(&get(2 * number + 1, PODS));
@@ -58,7 +58,7 @@ async fn five_hundred_streams_opened_and_reset_touch_nobody() {
     raw.until(|frame| frame.kind == GOAWAY || frame.kind == PING && frame.flags == ACK)
         .await;
     assert_eq!(stage.get(PODS).await.status(), 200);
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 type Sender = SendRequest<Empty<Bytes>>;
@@ -83,8 +83,8 @@ async fn send_get(sender: &mut Sender, target: &str) -> Response<Incoming> {
     let request = Request::get(format!("http://a{target}"))
         .body(Empty::new())
         .unwrap();
-    let answer = tokio::time::timeout(PATIENCE, sender.send_request(request)).await;
-    answer.unwrap().unwrap()
+    let response = tokio::time::timeout(STEP_TIMEOUT, sender.send_request(request)).await;
+    response.unwrap().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -96,20 +96,20 @@ async fn streams_that_are_never_read_stall_no_others_on_their_connection() {
     let mut stalled = Vec::new();
     for number in 0..50 {
         let kind = if number % 2 == 0 { "?watch=1" } else { "" };
-        let answer = send_get(&mut sender, &format!("{PODS}{kind}")).await;
-        assert_eq!(answer.status(), 200);
+        let response = send_get(&mut sender, &format!("{PODS}{kind}")).await;
+        assert_eq!(response.status(), 200);
         // Kept and never read: its window stays closed.
-        stalled.push(answer);
+        stalled.push(response);
     }
     for _ in 0..5 {
-        let answer = send_get(&mut sender, PODS).await;
-        let whole = tokio::time::timeout(PATIENCE, answer.into_body().collect());
+        let response = send_get(&mut sender, PODS).await;
+        let whole = tokio::time::timeout(STEP_TIMEOUT, response.into_body().collect());
         let whole = whole.await.unwrap().unwrap().to_bytes();
         assert!(whole.ends_with(b"]}\n"), "{} bytes", whole.len());
     }
     drop(stalled);
     assert_eq!(send_get(&mut sender, PODS).await.status(), 200);
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -120,7 +120,7 @@ async fn a_watcher_that_falls_out_of_history_is_told_and_counted() {
     let witness = stage.witness().await;
     let mut tasks = JoinSet::new();
     let mut sender = connect(stage.address, &mut tasks).await;
-    let answer = send_get(&mut sender, "/api/v1/pods?watch=1").await;
+    let response = send_get(&mut sender, "/api/v1/pods?watch=1").await;
     // The watcher may receive events that arrive together as one frame, however many they are. So they are written in several rounds.
     for _ in 0..5 {
         let before = stage.metric(RECEIVED, PODS_ONLY).await;
@@ -130,7 +130,7 @@ async fn a_watcher_that_falls_out_of_history_is_told_and_counted() {
             .await;
         stage.apiserver.set_churn(0);
     }
-    let whole = tokio::time::timeout(PATIENCE, answer.into_body().collect());
+    let whole = tokio::time::timeout(STEP_TIMEOUT, response.into_body().collect());
     let whole = whole.await.unwrap().unwrap().to_bytes();
     let last = whole.trim_ascii_end().rsplit(|&byte| byte == b'\n').next();
     let last: serde_json::Value = serde_json::from_slice(last.unwrap()).unwrap();
@@ -140,5 +140,5 @@ async fn a_watcher_that_falls_out_of_history_is_told_and_counted() {
     stage
         .metric_reaches("kube_fanout_lagged_total", PODS_ONLY, 1.0)
         .await;
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }

@@ -143,12 +143,12 @@ async fn raw(server: std::net::SocketAddr, request: &str) -> String {
 
 /// The Status of a refusal; `None` for other responses. All denied impersonations are considered equal, because the API server names a
 /// right of constrained impersonation or one of the original kind, depending on what it allowed before.
-fn refusal(answer: &str) -> Option<String> {
-    let (_, body) = answer.split_once("\r\n\r\n")?;
+fn refusal(response: &str) -> Option<String> {
+    let (_, body) = response.split_once("\r\n\r\n")?;
     if body.contains("cannot impersonate") {
         return Some("impersonation is denied".to_owned());
     }
-    (code(answer) >= 400).then(|| {
+    (code(response) >= 400).then(|| {
         let status = body.find('{').zip(body.rfind('}'));
         status
             .map_or(body, |(first, last)| &body[first..=last])
@@ -309,7 +309,9 @@ async fn each_part_of_an_impersonated_user_must_be_allowed() {
         for target in [PODS, POD] {
             assert_eq!(stage.compare(target, &[EVE, ALICE]).await, 200);
             assert_eq!(
-                stage.compare(target, &[EVE, "IMPERSONATE-USER: alice"]).await,
+                stage
+                    .compare(target, &[EVE, "IMPERSONATE-USER: alice"])
+                    .await,
                 200
             );
             let rows: [&[&str]; 9] = [
@@ -335,11 +337,14 @@ async fn each_part_of_an_impersonated_user_must_be_allowed() {
                 );
             }
             // With an empty name there is no impersonation.
-            assert_eq!(stage.compare(target, &[BOB, "Impersonate-User:"]).await, 200);
-            let nobody = stage
+            assert_eq!(
+                stage.compare(target, &[BOB, "Impersonate-User:"]).await,
+                200
+            );
+            let code = stage
                 .compare(target, &[BOB, "Impersonate-Group: system:masters"])
                 .await;
-            assert!(nobody == 400 || nobody == 500, "{nobody}");
+            assert!(code == 400 || code == 500, "{code}");
         }
         assert_eq!(stage.compare("/api/v1/nodes", &[EVE, ALICE]).await, 403);
         stage.ended().await;
@@ -371,10 +376,14 @@ async fn odd_paths_reach_no_other_resource() {
             "/api/v1/pods%3Fwatch=1",
         ] {
             stage.recorder.clear();
-            let answer = raw(stage.stage.address, &request(target, &[BOB])).await;
+            let response = raw(stage.stage.address, &request(target, &[BOB])).await;
             let direct = raw(stage.stage.apiserver.address(), &request(target, &[BOB])).await;
-            assert_eq!(code(&answer), code(&direct), "{mode:?} {target}: {answer}");
-            // A request that carries the caller's token has the caller's target, and the other way round.
+            assert_eq!(
+                code(&response),
+                code(&direct),
+                "{mode:?} {target}: {response}"
+            );
+            // Exactly the requests with the caller's token have the caller's target. The others are the gateway's own.
             for head in stage.recorder.heads("GET ") {
                 let line = head.lines().next().unwrap();
                 let is_callers = head.to_lowercase().contains("bearer bob-token");
@@ -459,16 +468,16 @@ async fn a_refused_upgrade_opens_no_way_to_upstream() {
         "200 OK",
     ] {
         let stage = IdentityStage::new(AuthMode::SelfCheck).await;
-        let answer = format!("HTTP/1.1 {refused}\r\nContent-Length: 2\r\n\r\nno");
-        stage.recorder.respond("/exec", &answer);
+        let response = format!("HTTP/1.1 {refused}\r\nContent-Length: 2\r\n\r\nno");
+        stage.recorder.respond("/exec", &response);
         let upgrade = ["Connection: Upgrade", "Upgrade: SPDY/3.1", BOB];
         let second = "/api/v1/namespaces/kube-system/secrets";
         let sent = request(&format!("{POD}/exec?command=id"), &upgrade) + &request(second, &[]);
-        let answers = raw(stage.stage.address, &sent).await;
-        assert_eq!(code(&answers).to_string(), refused[..3], "{answers}");
+        let responses = raw(stage.stage.address, &sent).await;
+        assert_eq!(code(&responses).to_string(), refused[..3], "{responses}");
         // The second request is handled on its own, as an anonymous one.
-        let (_, rest) = answers.split_once("\r\n\r\nno").unwrap();
-        assert!(rest.is_empty() || code(rest) == 403, "{answers}");
+        let (_, rest) = responses.split_once("\r\n\r\nno").unwrap();
+        assert!(rest.is_empty() || code(rest) == 403, "{responses}");
         for head in stage.recorder.heads(second) {
             assert!(
                 !head.to_lowercase().contains("\r\nauthorization:"),
@@ -495,11 +504,11 @@ async fn redirections_are_passed_on_and_not_followed() {
         "307 Temporary Redirect",
     ] {
         for (part, headers) in rows {
-            let answer = format!(
+            let response = format!(
                 "HTTP/1.1 {status_line}\r\nLocation: http://{}/api/v1/secrets\r\nContent-Length: 0\r\n\r\n",
                 elsewhere.address
             );
-            stage.recorder.respond(part, &answer);
+            stage.recorder.respond(part, &response);
             stage.recorder.clear();
             let target = match part {
                 "/metrics.k8s.io/" => "/apis/metrics.k8s.io/v1beta1/pods/a".to_owned(),
@@ -508,13 +517,13 @@ async fn redirections_are_passed_on_and_not_followed() {
             let mut stream = TcpStream::connect(stage.stage.address).await.unwrap();
             send(&mut stream, request(&target, headers).as_bytes()).await;
             let is_whole = |bytes: &[u8]| bytes.windows(4).any(|end| end == b"\r\n\r\n");
-            let answer = read_until(&mut stream, is_whole).await;
-            let answer = String::from_utf8_lossy(&answer).to_lowercase();
+            let response = read_until(&mut stream, is_whole).await;
+            let response = String::from_utf8_lossy(&response).to_lowercase();
             assert!(
-                (301..308).contains(&code(&answer.replace("http/1.1", "HTTP/1.1"))),
-                "{answer}"
+                (301..308).contains(&code(&response.replace("http/1.1", "HTTP/1.1"))),
+                "{response}"
             );
-            assert!(!answer.contains("-token"), "{answer}");
+            assert!(!response.contains("-token"), "{response}");
             assert_eq!(stage.recorder.heads(part).len(), 1, "{part}");
         }
     }
@@ -539,8 +548,8 @@ async fn a_token_for_another_audience_is_refused() {
     }
     for (token, expected) in [("for-us", 200), ("for-others", 401), ("bob-token", 401)] {
         let header = format!("Authorization: Bearer {token}");
-        let answer = raw(stage.stage.address, &request(PODS, &[&header])).await;
-        assert_eq!(code(&answer), expected, "{token}: {answer}");
+        let response = raw(stage.stage.address, &request(PODS, &[&header])).await;
+        assert_eq!(code(&response), expected, "{token}: {response}");
     }
     stage.ended().await;
 }
@@ -552,9 +561,9 @@ async fn a_view_that_others_share_is_for_those_who_may_see_it() {
         let watch = format!("{PODS}?watch=1&resourceVersion=0");
         let mut open = Vec::new();
         for token in ["bob-token", "alice-token"] {
-            let answer = stage.stage.watch(token, &watch, false).await;
-            assert_eq!(answer.status(), 200);
-            open.push(answer);
+            let response = stage.stage.watch(token, &watch, false).await;
+            assert_eq!(response.status(), 200);
+            open.push(response);
         }
         for headers in [&["Authorization: Bearer carol-token"][..], &[EVE], &[]] {
             assert_eq!(
@@ -598,10 +607,14 @@ async fn a_websocket_token_counts_as_a_header_does() {
             )
             .await;
             let is_whole = |bytes: &[u8]| bytes.windows(4).any(|end| end == b"\r\n\r\n");
-            let answer = read_until(&mut stream, is_whole).await;
-            let answer = String::from_utf8_lossy(&answer);
-            assert_eq!(code(&answer), expected, "{mode:?} {protocols}: {answer}");
-            assert!(!answer.contains("base64url.bearer"), "{answer}");
+            let response = read_until(&mut stream, is_whole).await;
+            let response = String::from_utf8_lossy(&response);
+            assert_eq!(
+                code(&response),
+                expected,
+                "{mode:?} {protocols}: {response}"
+            );
+            assert!(!response.contains("base64url.bearer"), "{response}");
         }
         stage.ended().await;
     }

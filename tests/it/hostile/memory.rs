@@ -5,7 +5,7 @@ use kube_fanout::admission::resident;
 use kube_fanout::apiserver::{self, Options};
 use tokio::net::TcpListener;
 
-use crate::hostile::stage::{PATIENCE, Stage, until, upstream};
+use crate::hostile::stage::{STEP_TIMEOUT, Stage, until, upstream_uri};
 
 const STATE: &str = "kube_fanout_cache_state";
 const PODS: &str = "/api/v1/pods";
@@ -37,9 +37,9 @@ async fn caches_are_given_up_for_memory_those_without_watches_first() {
         ..Options::default()
     };
     let apiserver = apiserver::start(listener, options).unwrap();
-    let way = upstream("http", &apiserver.address().to_string());
+    let upstream = upstream_uri("http", &apiserver.address().to_string());
     let max = resident().unwrap() + ROOM;
-    let stage = Stage::behind_with(apiserver, way, |settings| {
+    let stage = Stage::with_upstream_and(apiserver, upstream, |settings| {
         settings.admission.memory_max = max;
     })
     .await;
@@ -65,7 +65,7 @@ async fn caches_are_given_up_for_memory_those_without_watches_first() {
     assert_eq!(stage.get(PODS).await.status(), 200, "not forwarded");
 
     let far_above = ballast(max + max / 4);
-    let events = tokio::time::timeout(PATIENCE, watch.into_body().collect());
+    let events = tokio::time::timeout(STEP_TIMEOUT, watch.into_body().collect());
     let events = events.await.unwrap().unwrap().to_bytes();
     assert!(events.ends_with(b"\n"), "the stream ends within an event");
     assert!(has_state(&stage, "nodes", "memory").await);
@@ -75,5 +75,5 @@ async fn caches_are_given_up_for_memory_those_without_watches_first() {
         has_state(&stage, "pods", "ready").await && has_state(&stage, "nodes", "ready").await
     })
     .await;
-    stage.ended().await;
+    stage.shut_down().await;
 }

@@ -11,10 +11,10 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use crate::hostile::frames::{
-    DATA, GOAWAY, HEADERS, MAX_CONCURRENT_STREAMS, NO_ERROR, PING, REFUSED_STREAM, RESET, Raw,
-    SETTINGS, frame, get, reset,
+    DATA, GOAWAY, HEADERS, MAX_CONCURRENT_STREAMS, NO_ERROR, PING, REFUSED_STREAM, RESET,
+    RawConnection, SETTINGS, frame, get, reset,
 };
-use crate::hostile::stage::{PATIENCE, Stage};
+use crate::hostile::stage::{STEP_TIMEOUT, Stage};
 
 const CONFIGMAPS: &str = "/api/v1/namespaces/shared/configmaps";
 const WATCH: &str = "/api/v1/nodes?watch=1&resourceVersion=0";
@@ -40,15 +40,17 @@ async fn send_get(mut sender: Sender, target: &str) -> Response<Incoming> {
     let request = Request::get(format!("http://a{target}"))
         .body(Empty::new())
         .unwrap();
-    let answer = tokio::time::timeout(PATIENCE, sender.send_request(request)).await;
-    answer.unwrap().unwrap()
+    let response = tokio::time::timeout(STEP_TIMEOUT, sender.send_request(request)).await;
+    response.unwrap().unwrap()
 }
 
 /// The types and names of the next `count` events, in order.
 async fn names(mut watch: Incoming, count: usize) -> Vec<String> {
     let mut buffer = Vec::new();
     while buffer.iter().filter(|byte| **byte == b'\n').count() < count {
-        let frame = tokio::time::timeout(PATIENCE, watch.frame()).await.unwrap();
+        let frame = tokio::time::timeout(STEP_TIMEOUT, watch.frame())
+            .await
+            .unwrap();
         buffer.extend_from_slice(frame.unwrap().unwrap().data_ref().unwrap());
     }
     let lines = std::str::from_utf8(&buffer).unwrap().lines();
@@ -85,7 +87,7 @@ async fn all_watches_of_one_connection_get_all_events(count: usize) {
     for seen in join_all(seen).await {
         assert_eq!(seen, expected);
     }
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -102,7 +104,7 @@ async fn a_thousand_watches_of_one_connection_get_all_events() {
 async fn the_limit_of_streams_is_told_and_one_more_is_refused_alone() {
     let stage = Stage::new().await;
     let witness = stage.witness().await;
-    let mut raw = Raw::connect(stage.address, &[]).await;
+    let mut raw = RawConnection::connect(stage.address, &[]).await;
     let first = raw.next().await.unwrap();
     assert_eq!(first.kind, SETTINGS);
     let limit = first.payload.chunks(6).find_map(|setting| {
@@ -114,16 +116,16 @@ async fn the_limit_of_streams_is_told_and_one_more_is_refused_alone() {
     for number in 0..STREAMS_MAX {
         raw.send(&get(2 * number + 1, WATCH)).await;
     }
-    raw.settled().await;
+    raw.sync().await;
     let more = 2 * STREAMS_MAX + 1;
     raw.send(&get(more, WATCH)).await;
     let refused = raw.until(|frame| frame.is(RESET, more)).await;
-    assert_eq!(refused.last().unwrap().word(0), REFUSED_STREAM);
+    assert_eq!(refused.last().unwrap().u32_at(0), REFUSED_STREAM);
     assert!(refused.iter().all(|frame| frame.kind != GOAWAY));
     // After one stream is reset, another can be opened.
     raw.send(&[reset(1), get(more + 2, WATCH)].concat()).await;
     raw.until(|frame| frame.is(HEADERS, more + 2)).await;
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -131,7 +133,7 @@ async fn a_drain_ends_watches_cleanly_and_refuses_what_comes_after_its_goaway() 
     let stage = Stage::new().await;
     let witness = stage.witness().await;
     witness.check().await;
-    let mut raw = Raw::connect(stage.address, &[]).await;
+    let mut raw = RawConnection::connect(stage.address, &[]).await;
     raw.send(&get(1, WATCH)).await;
     raw.until(|frame| frame.is(DATA, 1)).await;
     stage.begin_drain();
@@ -140,12 +142,15 @@ async fn a_drain_ends_watches_cleanly_and_refuses_what_comes_after_its_goaway() 
         .await;
     let first = frames.iter().find(|frame| frame.kind == GOAWAY).unwrap();
     // The first GOAWAY refuses no stream, because requests may be on their way; the last one, after the ping, refuses all new streams.
-    assert_eq!((first.word(0), first.word(4)), ((1 << 31) - 1, NO_ERROR));
+    assert_eq!(
+        (first.u32_at(0), first.u32_at(4)),
+        ((1 << 31) - 1, NO_ERROR)
+    );
     let ping = frames.pop().unwrap();
     raw.send(&frame(PING, 1, 0, &ping.payload)).await;
     frames.extend(raw.until(|frame| frame.kind == GOAWAY).await);
     let last = frames.last().unwrap();
-    assert_eq!((last.word(0), last.word(4)), (1, NO_ERROR));
+    assert_eq!((last.u32_at(0), last.u32_at(4)), (1, NO_ERROR));
     raw.send(&get(3, WATCH)).await;
     while let Some(frame) = raw.next().await {
         frames.push(frame);
@@ -157,5 +162,5 @@ async fn a_drain_ends_watches_cleanly_and_refuses_what_comes_after_its_goaway() 
     );
     assert!(frames.iter().all(|frame| frame.kind != RESET));
     assert!(frames.iter().all(|frame| frame.stream != 3));
-    stage.ended().await;
+    stage.shut_down().await;
 }

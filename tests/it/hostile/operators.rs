@@ -80,7 +80,7 @@ async fn operators_have_places_when_clients_have_taken_all_of_theirs() {
         assert_eq!(code, 200, "{target}");
     }
     drop((streams, slow));
-    stage.ended().await;
+    stage.shut_down().await;
 }
 
 /// Sends a request from an address that has no connections yet; returns the whole response.
@@ -112,9 +112,9 @@ async fn memory_serves_when_clients_have_taken_all_that_is_forwarded() {
         .metric_reaches("kube_fanout_shortages_total", &total, 1.0)
         .await;
     for target in [FORWARDED_WATCH, "/api/v1/nodes/nobody", POD] {
-        let answer = get_as_new_client(&stage, target).await;
-        assert_eq!(code(&answer), 429, "{target}: {answer}");
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let response = get_as_new_client(&stage, target).await;
+        assert_eq!(code(&response), 429, "{target}: {response}");
+        let (head, body) = response.split_once("\r\n\r\n").unwrap();
         assert!(head.to_lowercase().contains("\r\nretry-after: "), "{head}");
         let status: Value = serde_json::from_str(body).unwrap();
         assert_eq!(status["kind"], "Status", "{status}");
@@ -127,7 +127,7 @@ async fn memory_serves_when_clients_have_taken_all_that_is_forwarded() {
     assert!(code(&watch) == 200 && watch.contains("ADDED"), "{watch}");
     assert_eq!(send_as_operator(&stage, POD).await.1, 404);
     drop(streams);
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -140,5 +140,5 @@ async fn operators_connect_when_clients_hold_all_connections() {
     let streams = exhaust(&stage, "/version").await;
     assert_eq!(send_as_operator(&stage, "/version").await.1, 200);
     drop(streams);
-    stage.ended().await;
+    stage.shut_down().await;
 }

@@ -87,21 +87,19 @@ async fn check_all_receive_everything(stage: &Stage, watches: Vec<Response<Incom
     for watch in watches {
         let received = Arc::<Mutex<ReceivedEvents>>::default();
         all.push(Arc::clone(&received));
-        reading.spawn(receive(
-            watch.into_body(),
-            received,
-            Arc::clone(&arrivals),
-        ));
+        reading.spawn(receive(watch.into_body(), received, Arc::clone(&arrivals)));
     }
     for (count, data_len) in BURSTS {
         for number in 0..count {
             put(stage, number, data_len).await;
         }
         let missing = async || {
-            let is_behind = |received: &Arc<Mutex<ReceivedEvents>>| {
-                received.lock().unwrap().lines < count
-            };
-            let behind = all.iter().enumerate().filter(|(_, received)| is_behind(received));
+            let is_behind =
+                |received: &Arc<Mutex<ReceivedEvents>>| received.lock().unwrap().lines < count;
+            let behind = all
+                .iter()
+                .enumerate()
+                .filter(|(_, received)| is_behind(received));
             behind
                 .map(|(number, _)| format!("watch {number}"))
                 .collect()
@@ -111,9 +109,8 @@ async fn check_all_receive_everything(stage: &Stage, watches: Vec<Response<Incom
             missing.is_empty(),
             "behind after {count} writes of {data_len} bytes: {missing:?}"
         );
-        let take = |received: &Arc<Mutex<ReceivedEvents>>| {
-            std::mem::take(&mut *received.lock().unwrap())
-        };
+        let take =
+            |received: &Arc<Mutex<ReceivedEvents>>| std::mem::take(&mut *received.lock().unwrap());
         let all: Vec<_> = all.iter().map(take).collect();
         let first = &all[0].bytes;
         assert!(first.ends_with(b"\n"), "the last event is incomplete");
@@ -131,7 +128,7 @@ async fn check_all_receive_everything(stage: &Stage, watches: Vec<Response<Incom
 /// Creates the object, and returns the target of a watch of its later changes.
 async fn target(stage: &Stage) -> String {
     stage.create(CONFIGMAPS, NAME).await;
-    let created = stage.ask_apiserver("GET", CONFIGMAPS).await;
+    let created = stage.send_to_apiserver("GET", CONFIGMAPS).await;
     let list: serde_json::Value = serde_json::from_slice(created.body()).unwrap();
     let from = list["metadata"]["resourceVersion"].as_str().unwrap();
     format!("{CONFIGMAPS}?watch=1&resourceVersion={from}")
@@ -148,7 +145,7 @@ async fn watchers_of_large_objects_have_all_of_them_over_http1() {
     }
     check_all_receive_everything(&stage, watches).await;
     tasks.shutdown().await;
-    stage.ended().await;
+    stage.shut_down().await;
 }
 
 #[tokio::test]
@@ -165,7 +162,7 @@ async fn watchers_of_large_objects_have_all_of_them_over_tls() {
     }
     check_all_receive_everything(&stage, watches).await;
     tasks.shutdown().await;
-    stage.ended().await;
+    stage.shut_down().await;
 }
 
 #[tokio::test]
@@ -188,5 +185,5 @@ async fn watchers_of_large_objects_have_all_of_them_over_http2() {
     }
     check_all_receive_everything(&stage, watches).await;
     tasks.shutdown().await;
-    stage.ended().await;
+    stage.shut_down().await;
 }

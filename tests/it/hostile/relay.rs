@@ -107,13 +107,13 @@ impl RelayService {
         let target = request.uri().path_and_query().unwrap();
         let uri = format!("http://{}{target}", self.upstream);
         *request.uri_mut() = uri.parse::<Uri>().unwrap();
-        let answer = self.client.request(request).await.unwrap();
+        let response = self.client.request(request).await.unwrap();
         match script {
-            Some(Script::BeforeWatch(text)) => answer.map(|rest| {
+            Some(Script::BeforeWatch(text)) => response.map(|rest| {
                 let first = Some(Bytes::from(text));
                 Prefixed { first, rest }.boxed()
             }),
-            _ => answer.map(BodyExt::boxed),
+            _ => response.map(BodyExt::boxed),
         }
     }
 

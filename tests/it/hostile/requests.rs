@@ -73,12 +73,12 @@ async fn wrong_options_get_the_status_of_a_real_server() {
     let stage = Stage::new().await;
     let witness = stage.witness().await;
     for &(query, code, reason, message) in CASES {
-        let answer = stage.get(&format!("{PODS}{query}")).await;
-        let status = status(&answer);
+        let response = stage.get(&format!("{PODS}{query}")).await;
+        let status = status(&response);
         assert_eq!(status["code"], code, "{query}: {status}");
         assert_eq!(status["reason"], reason, "{query}: {status}");
         assert_eq!(status["message"], message, "{query}");
-        assert_eq!(answer.headers()["content-type"], "application/json");
+        assert_eq!(response.headers()["content-type"], "application/json");
     }
     stage
         .metric_reaches(
@@ -87,7 +87,7 @@ async fn wrong_options_get_the_status_of_a_real_server() {
             1.0,
         )
         .await;
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 /// Queries that Go's lenient parser accepts in its own way: each gets a response, and none that reports a failure of the server.
@@ -112,14 +112,14 @@ async fn garbage_in_a_query_is_answered() {
         "?allowWatchBookmarks=maybe",
         &long,
     ] {
-        let answer = stage.get(&format!("{PODS}{query}")).await;
-        let code = answer.status().as_u16();
+        let response = stage.get(&format!("{PODS}{query}")).await;
+        let code = response.status().as_u16();
         assert!(code != 500 && code != 502 && code != 503, "{query}: {code}");
         if code != 200 {
-            status(&answer);
+            status(&response);
         }
     }
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -141,18 +141,18 @@ async fn wrong_methods_and_paths_get_the_answer_of_upstream() {
         ("GET", "//api//v1/pods", 404),
     ];
     for (method, target, code) in cases {
-        let answer = stage.send(method, target).await;
-        let direct = stage.ask_apiserver(method, target).await;
+        let response = stage.send(method, target).await;
+        let direct = stage.send_to_apiserver(method, target).await;
         assert_eq!(
-            (answer.status(), answer.body()),
+            (response.status(), response.body()),
             (direct.status(), direct.body()),
             "{method} {target}"
         );
-        assert_eq!(answer.status().as_u16(), code, "{method} {target}");
+        assert_eq!(response.status().as_u16(), code, "{method} {target}");
     }
     let head = stage.send("HEAD", PODS).await;
     assert!(head.status() != StatusCode::INTERNAL_SERVER_ERROR);
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 /// With `--auth none` the gateway cannot decide whether a caller may impersonate another user, so these requests are never answered
@@ -186,12 +186,12 @@ async fn whoever_acts_as_somebody_else_gets_nothing_from_memory() {
             );
             let mut stream = TcpStream::connect(stage.address).await.unwrap();
             send(&mut stream, sent.as_bytes()).await;
-            let answer = read_to_end(&mut stream).await;
-            assert_eq!(code(&answer), 403, "{target} {header}: {answer}");
-            assert!(answer.contains("\"reason\":\"Forbidden\""), "{answer}");
+            let response = read_to_end(&mut stream).await;
+            assert_eq!(code(&response), 403, "{target} {header}: {response}");
+            assert!(response.contains("\"reason\":\"Forbidden\""), "{response}");
         }
     }
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -220,11 +220,11 @@ async fn a_request_must_name_its_host_once() {
         let mut stream = TcpStream::connect(stage.address).await.unwrap();
         let sent = format!("{request}Connection: close\r\n\r\n");
         send(&mut stream, sent.as_bytes()).await;
-        let answer = read_to_end(&mut stream).await;
-        assert_eq!(code(&answer), expected, "{request}: {answer}");
-        assert!(answer.contains(message), "{request}: {answer}");
+        let response = read_to_end(&mut stream).await;
+        assert_eq!(code(&response), expected, "{request}: {response}");
+        assert!(response.contains(message), "{request}: {response}");
     }
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 /// Unusual requests that kube-apiserver accepts, or refuses with another code than HTTP libraries do.
@@ -245,11 +245,11 @@ async fn odd_requests_get_the_code_of_a_kube_apiserver() {
         let mut stream = TcpStream::connect(stage.address).await.unwrap();
         let sent = format!("{request}Connection: close\r\n\r\n");
         send(&mut stream, sent.as_bytes()).await;
-        let answer = read_to_end(&mut stream).await;
+        let response = read_to_end(&mut stream).await;
         let first = &request[..request.len().min(40)];
-        assert_eq!(code(&answer), expected, "{first}: {answer}");
+        assert_eq!(code(&response), expected, "{first}: {response}");
     }
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 /// Status codes that docs/CONFIGURATION.md documents because kube-apiserver gives others.
@@ -283,14 +283,14 @@ async fn odd_requests_that_are_refused_get_the_documented_code() {
         let mut stream = TcpStream::connect(stage.address).await.unwrap();
         send(&mut stream, request.as_bytes()).await;
         send(&mut stream, b"\r\n").await;
-        let answer = read_to_end(&mut stream).await;
+        let response = read_to_end(&mut stream).await;
         let first = &request[..request.len().min(60)];
         // If the connection is reset, the response may be lost on its way.
         let is_long = request.len() > 64 << 10;
         assert!(
-            expected.contains(&code(&answer)) || (is_long && answer.is_empty()),
-            "{first}: {answer}"
+            expected.contains(&code(&response)) || (is_long && response.is_empty()),
+            "{first}: {response}"
         );
     }
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }

@@ -8,7 +8,7 @@ use kube_fanout::resource::Gvr;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::hostile::stage::{Stage, status, until, upstream};
+use crate::hostile::stage::{Stage, status, until, upstream_uri};
 
 const REFUSED: Fault = Fault::Refuse {
     code: 403,
@@ -28,11 +28,11 @@ async fn readiness_checks(stage: &Stage) -> String {
 async fn a_resource_that_may_not_be_read_is_forwarded_until_it_may() {
     let stage = Stage::new().await;
     stage.order(REFUSED, "nodes", u32::MAX);
-    let answer = stage.get(NODES).await;
-    assert_eq!(status(&answer)["code"], 403);
+    let response = stage.get(NODES).await;
+    assert_eq!(status(&response)["code"], 403);
     assert_eq!(
-        answer.body(),
-        stage.ask_apiserver("GET", NODES).await.body(),
+        response.body(),
+        stage.send_to_apiserver("GET", NODES).await.body(),
         "the gateway changed the API server's response"
     );
     let forbidden = [r#"resource="nodes""#, r#"state="forbidden""#];
@@ -44,12 +44,16 @@ async fn a_resource_that_may_not_be_read_is_forwarded_until_it_may() {
     stage.order(Fault::Clear, "nodes", 1);
     let ready = [r#"resource="nodes""#, r#"state="ready""#];
     until("the gateway notices that it may read nodes", async || {
-        assert_eq!(stage.get(NODES).await.status(), 200, "not forwarded meanwhile");
+        assert_eq!(
+            stage.get(NODES).await.status(),
+            200,
+            "not forwarded meanwhile"
+        );
         stage.metric(STATE, &ready).await == 1.0
     })
     .await;
     assert_eq!(stage.metric(STATE, &forbidden).await, 0.0);
-    stage.ended().await;
+    stage.shut_down().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -61,14 +65,18 @@ async fn rights_that_are_lost_end_open_watches_and_forward_what_follows() {
     stage.order(REFUSED, "nodes", u32::MAX);
     stage.order(Fault::EndWatches, "nodes", 1);
     let body = http_body_util::BodyExt::collect(watch.into_body());
-    let body = tokio::time::timeout(crate::hostile::stage::PATIENCE, body).await;
+    let body = tokio::time::timeout(crate::hostile::stage::STEP_TIMEOUT, body).await;
     let text = body.unwrap().unwrap().to_bytes();
     assert!(text.ends_with(b"\n"), "the stream ends within an event");
     for target in [NODES, "/api/v1/nodes?watch=1&resourceVersion=1"] {
         assert_eq!(status(&stage.get(target).await)["code"], 403, "{target}");
     }
-    assert!(readiness_checks(&stage).await.contains("forwarded: forbidden"));
-    stage.ended().await;
+    assert!(
+        readiness_checks(&stage)
+            .await
+            .contains("forwarded: forbidden")
+    );
+    stage.shut_down().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -81,8 +89,8 @@ async fn a_pinned_resource_that_may_not_be_read_holds_up_readiness_until_it_may(
         count: u32::MAX,
     };
     apiserver.order(order(REFUSED)).unwrap();
-    let way = upstream("http", &apiserver.address().to_string());
-    let stage = Stage::behind_with(apiserver, way, |settings| {
+    let upstream = upstream_uri("http", &apiserver.address().to_string());
+    let stage = Stage::with_upstream_and(apiserver, upstream, |settings| {
         settings.pin_resources = vec![Gvr::new("", "v1", "nodes")];
     })
     .await;
@@ -103,10 +111,12 @@ async fn a_pinned_resource_that_may_not_be_read_holds_up_readiness_until_it_may(
     stage.order(REFUSED, "nodes", u32::MAX);
     stage.order(Fault::EndWatches, "nodes", 1);
     until("the cache is given up", async || {
-        readiness_checks(&stage).await.contains("forwarded: forbidden")
+        readiness_checks(&stage)
+            .await
+            .contains("forwarded: forbidden")
     })
     .await;
-    stage.ended().await;
+    stage.shut_down().await;
 }
 
 const CLIENT_COUNT: usize = 100;
@@ -131,8 +141,8 @@ async fn a_gateway_with_rights_for_two_resources_forwards_twenty_and_serves_two(
         ..Options::default()
     };
     let apiserver = apiserver::start(listener, options).unwrap();
-    let way = upstream("http", &apiserver.address().to_string());
-    let stage = Stage::behind(apiserver, way).await;
+    let upstream = upstream_uri("http", &apiserver.address().to_string());
+    let stage = Stage::with_upstream(apiserver, upstream).await;
     for number in 0..FORBIDDEN_COUNT {
         stage.order(REFUSED, &format!("widgets{number}"), u32::MAX);
     }
@@ -148,7 +158,7 @@ async fn a_gateway_with_rights_for_two_resources_forwards_twenty_and_serves_two(
             for suffix in ["", "?limit=500", "?watch=1", "?resourceVersion=0"] {
                 let target = format!("{}{suffix}", widgets(number));
                 let ours = stage.get(&target).await;
-                let theirs = stage.ask_apiserver("GET", &target).await;
+                let theirs = stage.send_to_apiserver("GET", &target).await;
                 assert_eq!(ours.status(), 403, "{target}");
                 assert_eq!(ours.body(), theirs.body(), "{target}");
                 let pods = stage.get("/api/v1/pods?resourceVersion=0").await;
@@ -172,5 +182,5 @@ async fn a_gateway_with_rights_for_two_resources_forwards_twenty_and_serves_two(
         let resource = format!("resource=\"{resource}\"");
         assert_eq!(stage.metric(STATE, &[&resource, ready]).await, 1.0);
     }
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }

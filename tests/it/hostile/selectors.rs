@@ -59,8 +59,8 @@ async fn selectors_of_thousands_of_terms_are_answered_or_refused_beside_a_witnes
         ] {
             let name = &target[..100];
             let requests = (0..CLIENT_COUNT).map(|_| send_get(&stage, &target));
-            let answers = join_all(requests).await;
-            let codes = answers
+            let responses = join_all(requests).await;
+            let codes = responses
                 .iter()
                 .map(|(_, code)| *code)
                 .collect::<BTreeSet<_>>();
@@ -71,7 +71,7 @@ async fn selectors_of_thousands_of_terms_are_answered_or_refused_beside_a_witnes
                 );
                 continue;
             }
-            let direct = stage.ask_apiserver("GET", &target).await;
+            let direct = stage.send_to_apiserver("GET", &target).await;
             assert!(
                 codes.iter().eq([&direct.status().as_u16()]),
                 "{name}: {codes:?}"
@@ -81,7 +81,7 @@ async fn selectors_of_thousands_of_terms_are_answered_or_refused_beside_a_witnes
         }
         assert_eq!(stage.get(PODS).await.status(), 200);
     }
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 /// Each watch has its own set of values and selects everything that the witness writes.
@@ -100,10 +100,13 @@ async fn sets_of_thousands_of_values_hold_up_no_events_of_their_resource() {
         stream
     }))
     .await;
-    let views = stage
+    let open_watches = stage
         .metric("kube_fanout_longrunning_requests", &["configmaps"])
         .await;
-    assert!(views > SET_COUNT as f64, "from memory: {views}");
+    assert!(
+        open_watches > SET_COUNT as f64,
+        "only {open_watches} watches are served from memory"
+    );
     // In a namespace that the witness does not watch.
     let elsewhere = "/api/v1/namespaces/other/configmaps";
     stage.create(elsewhere, "the-last-one").await;
@@ -112,5 +115,5 @@ async fn sets_of_thousands_of_values_hold_up_no_events_of_their_resource() {
         assert!(has_it(&read_until(&mut stream, has_it).await));
     }))
     .await;
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }

@@ -21,8 +21,8 @@ use crate::hostile::witness::Witness;
 use crate::support::gateway::Running;
 
 /// The limit of a single wait, generous because the machine may be busy.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-const LOOK_PERIOD: Duration = Duration::from_millis(10);
+pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(30);
+const POLL_PERIOD: Duration = Duration::from_millis(10);
 /// Short, so that clients that never disconnect do not delay the end of a test.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
 
@@ -65,7 +65,8 @@ impl Stage {
     /// A stage whose gateway settings are adjusted by the test.
     pub(crate) async fn with(adjust: impl FnOnce(&mut ServeSettings)) -> Self {
         let apiserver = apiserver().await;
-        let settings = ServeSettings::embedded(upstream_uri("http", &apiserver.address().to_string()));
+        let settings =
+            ServeSettings::embedded(upstream_uri("http", &apiserver.address().to_string()));
         Self::start(apiserver, settings, adjust).await
     }
 
@@ -146,9 +147,9 @@ impl Stage {
             .uri(format!("http://{server}{target}"))
             .body(Full::default())
             .unwrap();
-        let answer = tokio::time::timeout(PATIENCE, self.client.request(request));
-        let (head, body) = answer.await.unwrap().unwrap().into_parts();
-        let body = tokio::time::timeout(PATIENCE, body.collect()).await;
+        let response = tokio::time::timeout(STEP_TIMEOUT, self.client.request(request));
+        let (head, body) = response.await.unwrap().unwrap().into_parts();
+        let body = tokio::time::timeout(STEP_TIMEOUT, body.collect()).await;
         Response::from_parts(head, body.unwrap().unwrap().to_bytes())
     }
 
@@ -202,22 +203,22 @@ pub(crate) fn until<F: AsyncFn() -> bool>(
 ) -> impl Future<Output = ()> + use<'_, F> {
     let caller = std::panic::Location::caller();
     async move {
-        let give_up_at = Instant::now() + PATIENCE;
+        let give_up_at = Instant::now() + STEP_TIMEOUT;
         while !holds().await {
             assert!(
                 Instant::now() < give_up_at,
                 "timed out waiting until {what}, at {caller}"
             );
-            tokio::time::sleep(LOOK_PERIOD).await;
+            tokio::time::sleep(POLL_PERIOD).await;
         }
     }
 }
 
 /// The Status in a response, whose code must be that of the response.
 #[track_caller]
-pub(crate) fn status(answer: &Response<Bytes>) -> Value {
-    let status: Value = serde_json::from_slice(answer.body()).unwrap();
+pub(crate) fn status(response: &Response<Bytes>) -> Value {
+    let status: Value = serde_json::from_slice(response.body()).unwrap();
     assert_eq!(status["kind"], "Status", "{status}");
-    assert_eq!(status["code"], answer.status().as_u16(), "{status}");
+    assert_eq!(status["code"], response.status().as_u16(), "{status}");
     status
 }

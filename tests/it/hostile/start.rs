@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use tokio::time::Instant;
 
-use crate::hostile::stage::PATIENCE;
+use crate::hostile::stage::STEP_TIMEOUT;
 
 /// A URL where no server listens.
 const UNREACHABLE: &str = "http://127.0.0.1:9";
@@ -58,7 +58,7 @@ async fn check(arguments: &[&[&str]], parts: &[&str]) {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let give_up_at = Instant::now() + PATIENCE;
+    let give_up_at = Instant::now() + STEP_TIMEOUT;
     let status = loop {
         match child.try_wait().unwrap() {
             Some(status) => break Some(status),
@@ -78,7 +78,10 @@ async fn check(arguments: &[&[&str]], parts: &[&str]) {
     assert!(stderr.starts_with("kube-fanout: "), "{stderr}");
     assert!(!stderr.contains("panicked"), "{stderr}");
     for part in parts {
-        assert!(stderr.contains(part), "{arguments:?}: no {part} in {stderr}");
+        assert!(
+            stderr.contains(part),
+            "{arguments:?}: no {part} in {stderr}"
+        );
     }
 }
 
@@ -193,9 +196,9 @@ async fn a_serving_certificate_that_cannot_be_used_is_named() {
         (&key, &cert, "tls."),
         (&cert, &other_key, "cannot be used together"),
     ];
-    for (cert, key, word) in cases {
+    for (cert, key, part) in cases {
         let tls = ["--tls-cert", cert, "--tls-key", key, "--auth", "none"];
-        check(&[&["--upstream", UNREACHABLE], &tls, PORTS], &[word]).await;
+        check(&[&["--upstream", UNREACHABLE], &tls, PORTS], &[part]).await;
         // The same for a certificate that is selected by SNI.
         let named = format!("{cert},{key}");
         let tls = [
@@ -208,17 +211,17 @@ async fn a_serving_certificate_that_cannot_be_used_is_named() {
             "--auth",
             "none",
         ];
-        check(&[&["--upstream", UNREACHABLE], &tls, PORTS], &[word]).await;
+        check(&[&["--upstream", UNREACHABLE], &tls, PORTS], &[part]).await;
     }
     for flag in ["--client-ca-file", "--requestheader-client-ca-file"] {
-        for (path, word) in [
+        for (path, part) in [
             (&none, "none.pem"),
             (&empty, "empty.pem"),
             (&garbage, "garbage.pem"),
             (&pair.1, "tls.key"),
         ] {
             let tls = ["--tls-cert", &pair.0, "--tls-key", &pair.1, flag, path];
-            check(&[&["--upstream", UNREACHABLE], &tls, PORTS], &[word]).await;
+            check(&[&["--upstream", UNREACHABLE], &tls, PORTS], &[part]).await;
         }
     }
 }
@@ -236,13 +239,13 @@ async fn authorities_that_cannot_be_used_are_named() {
     );
     let none = folder.missing("none.pem");
     for flag in ["--client-ca-file", "--requestheader-client-ca-file"] {
-        for (file, word) in [
+        for (file, part) in [
             (&none, "none.pem"),
             (&empty, "empty.pem"),
             (&garbage, "garbage.pem"),
         ] {
             let tls = ["--tls-cert", &cert, "--tls-key", &key, flag, file];
-            check(&[&["--upstream", UNREACHABLE], &tls, PORTS], &[word]).await;
+            check(&[&["--upstream", UNREACHABLE], &tls, PORTS], &[part]).await;
         }
     }
 }
@@ -284,8 +287,8 @@ async fn settings_that_cannot_be_true_name_their_flag() {
             "--pin-resources",
         ),
     ];
-    for (flags, word) in cases {
-        check(&[upstream, flags], &[word]).await;
+    for (flags, part) in cases {
+        check(&[upstream, flags], &[part]).await;
     }
     check(&[PLAIN_HTTP], &["--upstream"]).await;
     for url in [

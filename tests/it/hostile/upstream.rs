@@ -1,4 +1,4 @@
-//! An API server that talks nonsense, breaks off, refuses, hesitates or is not there.
+//! An API server that sends garbage, breaks connections, refuses requests, is slow or is not there.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 
 use crate::hostile::relay::{Relay, Script};
-use crate::hostile::stage::{PATIENCE, Stage, apiserver, status, until, upstream};
+use crate::hostile::stage::{STEP_TIMEOUT, Stage, apiserver, status, until, upstream_uri};
 use crate::hostile::witness::Witness;
 
 const PODS: &str = "/api/v1/pods";
-/// The one that the witness watches, and one that nobody else needs.
-const BOTH: [&str; 2] = ["configmaps", "pods"];
+/// The resource that the witness watches, and one that only these tests use.
+const RESOURCES: [&str; 2] = ["configmaps", "pods"];
 const REJECTED: &str = "kube_fanout_upstream_frames_rejected_total";
 const RELISTS: &str = "kube_fanout_upstream_relists_total";
 const OBJECTS: &str = "kube_fanout_cache_objects";
@@ -27,32 +27,33 @@ const INITIALIZED: &str = "kube_fanout_cache_initializations_total";
 const NODES: &str = "/api/v1/nodes";
 const WATCH_ENDS: &str = "kube_fanout_upstream_watch_ends_total";
 
-fn of(resource: &str) -> String {
+fn resource_label(resource: &str) -> String {
     format!("resource=\"{resource}\"")
 }
 
-/// Lists through the gateway and straight from the API server until both say the same.
-async fn catches_up(stage: &Stage) {
-    catches_up_on(stage, PODS).await;
+/// Waits until lists of pods from the gateway and from the API server are equal.
+async fn wait_until_current(stage: &Stage) {
+    wait_until_current_on(stage, PODS).await;
 }
 
-async fn catches_up_on(stage: &Stage, path: &str) {
-    until("the gateway has what the API server has", async || {
-        let (ours, theirs) = (
+/// Waits until lists of this path from the gateway and from the API server are equal.
+async fn wait_until_current_on(stage: &Stage, path: &str) {
+    until("the gateway has the API server's objects", async || {
+        let (proxied, direct) = (
             stage.get(path).await,
-            stage.ask_apiserver("GET", path).await,
+            stage.send_to_apiserver("GET", path).await,
         );
-        // What upstream says while the resource is given up is forwarded, and need not be a list.
+        // While the cache is given up, requests are forwarded, and a relay may respond with something else than a list.
         let items =
             |body: &[u8]| Some(serde_json::from_slice::<Value>(body).ok()?["items"].clone());
-        let theirs = items(theirs.body()).unwrap();
-        ours.status() == 200 && items(ours.body()) == Some(theirs)
+        let expected = items(direct.body()).unwrap();
+        proxied.status() == 200 && items(proxied.body()) == Some(expected)
     })
     .await;
 }
 
-/// A stage whose caches are filled: faults strike what comes after.
-async fn filled(adjust: impl FnOnce(&mut ServeSettings)) -> Stage {
+/// A stage whose cache of pods is filled, so that faults affect only later requests.
+async fn stage_with_pods(adjust: impl FnOnce(&mut ServeSettings)) -> Stage {
     let stage = Stage::with(adjust).await;
     assert_eq!(stage.get(PODS).await.status(), 200);
     stage
@@ -60,7 +61,7 @@ async fn filled(adjust: impl FnOnce(&mut ServeSettings)) -> Stage {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn frames_that_cannot_be_used_are_counted_and_lose_nothing() {
-    let stage = filled(|settings| settings.frame_len_max = 64 << 10).await;
+    let stage = stage_with_pods(|settings| settings.frame_len_max = 64 << 10).await;
     let witness = stage.witness().await;
     let cases = [
         (Fault::GarbageFrame, "reason=\"malformed\""),
@@ -72,8 +73,8 @@ async fn frames_that_cannot_be_used_are_counted_and_lose_nothing() {
     ];
     stage.apiserver.set_churn(50);
     for (fault, reason) in cases {
-        for resource in BOTH {
-            let labels = [of(resource), reason.to_owned()];
+        for resource in RESOURCES {
+            let labels = [resource_label(resource), reason.to_owned()];
             let labels = labels.each_ref().map(String::as_str);
             let before = stage.metric(REJECTED, &labels).await;
             stage.order(fault, resource, 1);
@@ -82,8 +83,8 @@ async fn frames_that_cannot_be_used_are_counted_and_lose_nothing() {
         }
     }
     stage.apiserver.set_churn(0);
-    catches_up(&stage).await;
-    stage.end(witness).await;
+    wait_until_current(&stage).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 fn end_watches(stage: &Stage, resource: &str) {
@@ -92,29 +93,32 @@ fn end_watches(stage: &Stage, resource: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_cut_in_a_frame_is_counted_and_loses_nothing() {
-    let stage = filled(|_| {}).await;
+    let stage = stage_with_pods(|_| {}).await;
     let witness = stage.witness().await;
     stage.apiserver.set_churn(50);
-    for resource in BOTH {
-        let labels = [of(resource), "reason=\"disconnected\"".to_owned()];
+    for resource in RESOURCES {
+        let labels = [
+            resource_label(resource),
+            "reason=\"disconnected\"".to_owned(),
+        ];
         let labels = labels.each_ref().map(String::as_str);
         stage.order(Fault::CutWatch { after_bytes: 700 }, resource, 3);
         end_watches(&stage, resource);
         stage.metric_reaches(WATCH_ENDS, &labels, 3.0).await;
     }
     stage.apiserver.set_churn(0);
-    catches_up(&stage).await;
-    stage.end(witness).await;
+    wait_until_current(&stage).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refusals_are_lived_through() {
-    let stage = filled(|_| {}).await;
+    let stage = stage_with_pods(|_| {}).await;
     let witness = stage.witness().await;
     stage.apiserver.set_churn(50);
     for code in [429, 500, 503, 410] {
-        for resource in BOTH {
-            let struck = stage.apiserver.fault_counts().refused;
+        for resource in RESOURCES {
+            let before = stage.apiserver.fault_counts().refused;
             let order = FaultOrder {
                 fault: Fault::Refuse {
                     code,
@@ -126,33 +130,37 @@ async fn refusals_are_lived_through() {
             };
             stage.apiserver.order(order).unwrap();
             end_watches(&stage, resource);
-            until("the refusal strikes", async || {
-                stage.apiserver.fault_counts().refused > struck
+            until("a watch is refused", async || {
+                stage.apiserver.fault_counts().refused > before
             })
             .await;
         }
-        assert_eq!(stage.get(PODS).await.status(), 200, "{code}: still served");
+        assert_eq!(
+            stage.get(PODS).await.status(),
+            200,
+            "{code}: lists are no longer served"
+        );
     }
     stage.apiserver.set_churn(0);
-    catches_up(&stage).await;
-    stage.end(witness).await;
+    wait_until_current(&stage).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forgotten_history_and_closed_connections_are_lived_through() {
-    let stage = filled(|_| {}).await;
+    let stage = stage_with_pods(|_| {}).await;
     let witness = stage.witness().await;
     stage.apiserver.set_churn(50);
-    for resource in BOTH {
+    for resource in RESOURCES {
         stage.order(Fault::CloseConnection, resource, 2);
         stage.order(Fault::Compact, resource, 1);
         end_watches(&stage, resource);
-        let labels = of(resource);
+        let labels = resource_label(resource);
         stage.metric_reaches(WATCH_ENDS, &[&labels], 1.0).await;
     }
     stage.apiserver.set_churn(0);
-    catches_up(&stage).await;
-    stage.end(witness).await;
+    wait_until_current(&stage).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -161,30 +169,31 @@ async fn an_upstream_that_hesitates_delays_its_resource_alone() {
     let witness = stage.witness().await;
     stage.order(Fault::Delay { delay_ms: 60_000 }, "pods", 100);
     let slow = format!("http://{}{PODS}", stage.address);
-    let mut asking = tokio::task::JoinSet::new();
+    let mut requests = tokio::task::JoinSet::new();
     for _ in 0..20 {
-        asking.spawn(stage.client.get(slow.parse().unwrap()));
+        requests.spawn(stage.client.get(slow.parse().unwrap()));
     }
-    until("the delay strikes", async || {
+    until("a request is delayed", async || {
         stage.apiserver.fault_counts().delayed > 0
     })
     .await;
     assert_eq!(stage.get("/api/v1/nodes").await.status(), 200);
     assert_eq!(stage.get("/api/v1/nodes/nobody").await.status(), 404);
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }
 
-/// Its list was forwarded, and is older than the cache that is then ready: such a herd would list again at once.
+/// A forwarded list may be older than the cache that becomes ready afterwards. If watches from its version failed, all such clients would
+/// list again at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_whose_list_was_forwarded_while_the_cache_was_filled_goes_on_watching() {
     let stage = Stage::new().await;
     let witness = stage.witness().await;
-    // The gateway's own list; a page is forwarded after one second.
+    // This delays the gateway's own list. The client's page is forwarded after one second.
     stage.order(Fault::Delay { delay_ms: 3_000 }, "pods", 1);
     let list = stage.get(&format!("{PODS}?limit=500")).await;
     assert_eq!(list.status(), 200);
-    let filled = stage.metric(INITIALIZED, &[&of("pods")]).await;
-    assert!(filled < 1.0, "the list was forwarded");
+    let initializations = stage.metric(INITIALIZED, &[&resource_label("pods")]).await;
+    assert!(initializations < 1.0, "the list was not forwarded");
     let list: Value = serde_json::from_slice(list.body()).unwrap();
     let version = list["metadata"]["resourceVersion"].as_str().unwrap();
     stage
@@ -196,22 +205,23 @@ async fn a_client_whose_list_was_forwarded_while_the_cache_was_filled_goes_on_wa
     );
     let watch = stage.client.get(watch.parse().unwrap()).await.unwrap();
     let mut body = watch.into_body();
-    let frame = tokio::time::timeout(PATIENCE, body.frame()).await;
+    let frame = tokio::time::timeout(STEP_TIMEOUT, body.frame()).await;
     let line = frame.unwrap().unwrap().unwrap().into_data().unwrap();
     let event: Value = serde_json::from_slice(&line).unwrap();
     assert_eq!(event["type"], "ADDED", "{event}");
     assert_eq!(event["object"]["metadata"]["name"], "later");
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }
 
+/// The start of an object, without its closing brace.
 const ITEM: &str = r#"{"apiVersion":"v1","kind":"Pod""#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_without_what_makes_an_object_are_rejected() {
     let apiserver = apiserver().await;
-    let relay = Relay::before(apiserver.address()).await;
-    let way = upstream("http", &relay.address.to_string());
-    let stage = Stage::behind(apiserver, way).await;
+    let relay = Relay::start(apiserver.address()).await;
+    let upstream = upstream_uri("http", &relay.address.to_string());
+    let stage = Stage::with_upstream(apiserver, upstream).await;
     assert_eq!(stage.get(PODS).await.status(), 200);
     let witness = stage.witness().await;
     let cases = [
@@ -231,7 +241,7 @@ async fn events_without_what_makes_an_object_are_rejected() {
         "null".to_owned(),
         "[".repeat(10_000),
     ];
-    let labels = of("pods");
+    let labels = resource_label("pods");
     for case in cases {
         let before = stage.metric(REJECTED, &[&labels]).await;
         relay.order("pods", Script::BeforeWatch(format!("{case}\n")));
@@ -241,16 +251,16 @@ async fn events_without_what_makes_an_object_are_rejected() {
         })
         .await;
     }
-    catches_up(&stage).await;
-    stage.end(witness).await;
+    wait_until_current(&stage).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lists_that_are_no_lists_do_not_become_caches() {
     let apiserver = apiserver().await;
-    let relay = Relay::before(apiserver.address()).await;
-    let way = upstream("http", &relay.address.to_string());
-    let stage = Stage::behind(apiserver, way).await;
+    let relay = Relay::start(apiserver.address()).await;
+    let upstream = upstream_uri("http", &relay.address.to_string());
+    let stage = Stage::with_upstream(apiserver, upstream).await;
     let witness = stage.witness().await;
     for body in [
         "",
@@ -262,14 +272,14 @@ async fn lists_that_are_no_lists_do_not_become_caches() {
     ] {
         relay.order("pods", Script::Instead(body.to_owned()));
     }
-    catches_up(&stage).await;
+    wait_until_current(&stage).await;
     assert!(relay.is_done());
-    let given_up = [&*of("pods"), r#"reason="undecodable""#];
+    let given_up = [&*resource_label("pods"), r#"reason="undecodable""#];
     assert_eq!(stage.metric(GIVEN_UP, &given_up).await, 1.0);
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }
 
-/// A node of which no watch event fits into the limit.
+/// Creates a node whose watch events exceed the limit of a frame.
 async fn create_large_node(stage: &Stage, name: &str) {
     let annotations = serde_json::json!({ "large": "x".repeat(100_000) });
     let node = serde_json::json!({"metadata": {"name": name, "annotations": annotations}});
@@ -283,44 +293,44 @@ async fn create_large_node(stage: &Stage, name: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_that_keep_outgrowing_the_limit_cost_the_cache_and_not_the_answer() {
-    let stage = filled(|settings| settings.frame_len_max = 64 << 10).await;
+    let stage = stage_with_pods(|settings| settings.frame_len_max = 64 << 10).await;
     assert_eq!(stage.get(NODES).await.status(), 200);
     let witness = stage.witness().await;
-    let nodes = of("nodes");
+    let nodes = resource_label("nodes");
     for count in [1.0, 2.0] {
         create_large_node(&stage, &format!("large-{count}")).await;
-        let listed_around = [&*nodes, r#"reason="unparsable""#];
-        stage.metric_reaches(RELISTS, &listed_around, count).await;
-        // In the cache, not only in what is forwarded meanwhile: the list must not bring the next one, too.
+        let relists = [&*nodes, r#"reason="unparsable""#];
+        stage.metric_reaches(RELISTS, &relists, count).await;
+        // Waits for the cache, not only for the forwarded list, so that this relist does not also return the next node.
         stage.metric_reaches(OBJECTS, &[&nodes], 2.0 + count).await;
-        catches_up_on(&stage, NODES).await;
+        wait_until_current_on(&stage, NODES).await;
     }
     create_large_node(&stage, "large-3").await;
     let given_up = [&*nodes, r#"reason="too_long""#];
     stage.metric_reaches(GIVEN_UP, &given_up, 1.0).await;
-    catches_up_on(&stage, NODES).await;
+    wait_until_current_on(&stage, NODES).await;
     assert_eq!(stage.admin("/readyz").await.status(), 200);
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upstream_that_comes_up_later_is_found() {
-    let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = free.local_addr().unwrap();
-    drop(free);
+    let unused = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = unused.local_addr().unwrap();
+    drop(unused);
     let pods = Gvr::new("", "v1", "pods");
     let stage = Stage::with(|settings| {
-        settings.upstream = UpstreamSource::Url(upstream("http", &address.to_string()));
+        settings.upstream = UpstreamSource::Url(upstream_uri("http", &address.to_string()));
         settings.pin_resources = vec![pods];
     })
     .await;
-    let answer = stage.get(PODS).await;
-    let refused = status(&answer);
+    let response = stage.get(PODS).await;
+    let refused = status(&response);
     assert_eq!(refused["code"], 503, "{refused}");
     assert_eq!(refused["reason"], "ServiceUnavailable", "{refused}");
-    assert_eq!(answer.headers()["retry-after"], "1");
+    assert_eq!(response.headers()["retry-after"], "1");
     let ready = stage.admin("/readyz").await;
-    assert_eq!(ready.status(), 503, "what is pinned is missing");
+    assert_eq!(ready.status(), 503, "ready without the pinned cache");
 
     let listener = TcpListener::bind(address).await.unwrap();
     let late = apiserver::start(listener, Options::default()).unwrap();
@@ -336,21 +346,21 @@ async fn an_upstream_that_comes_up_later_is_found() {
             .any(|text| text == b"[+]pods.v1 ok")
     })
     .await;
-    let witness = Witness::begin(stage.address, late.address()).await;
-    stage.end(witness).await;
+    let witness = Witness::start(stage.address, late.address()).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upstream_that_accepts_and_says_nothing_holds_up_no_start() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = silent.local_addr().unwrap();
-    let starting = Stage::with(|settings| {
-        settings.upstream = UpstreamSource::Url(upstream("http", &address.to_string()));
+    let start = Stage::with(|settings| {
+        settings.upstream = UpstreamSource::Url(upstream_uri("http", &address.to_string()));
     });
-    let stage = tokio::time::timeout(PATIENCE, starting).await.unwrap();
+    let stage = tokio::time::timeout(STEP_TIMEOUT, start).await.unwrap();
     assert_eq!(stage.admin("/livez").await.status(), 200);
     assert_eq!(stage.admin("/readyz").await.status(), 503);
-    stage.ended().await;
+    stage.shut_down().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -372,8 +382,8 @@ async fn an_upstream_certificate_that_does_not_verify_is_named() {
     };
     let _untrusted = apiserver::start(listener, options).unwrap();
     let stage = Stage::with(|settings| {
-        let way = upstream("https", &format!("localhost:{port}"));
-        settings.upstream = UpstreamSource::Url(way);
+        let uri = upstream_uri("https", &format!("localhost:{port}"));
+        settings.upstream = UpstreamSource::Url(uri);
     })
     .await;
     for target in [PODS, "/api/v1/namespaces/default/pods?watch=1", "/version"] {

@@ -69,7 +69,7 @@ async fn a_slow_reader_falls_out_of_history_and_is_told() {
         .metric_reaches("kube_fanout_lagged_total", PODS, 1.0)
         .await;
     wait_for_watches(&stage, 0).await;
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -102,7 +102,7 @@ async fn half_open_connections_are_kept_while_they_may_live_and_let_go_when_they
         }
     }
     wait_for_watches(&stage, 0).await;
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -117,5 +117,5 @@ async fn pings_without_end_whose_answers_are_not_read_hold_up_nobody() {
     send(&mut stream, &[0x88, 0x80, 0, 0, 0, 0]).await;
     let rest = read_until(&mut stream, |received| received.ends_with(CLOSE)).await;
     assert!(rest.ends_with(CLOSE), "{} bytes", rest.len());
-    stage.end(witness).await;
+    stage.check_and_shut_down(witness).await;
 }

@@ -54,9 +54,7 @@ impl Witness {
         let seen = Arc::clone(&witness.seen);
         witness.tasks.spawn(read(body, seen));
         let (written, stop) = (Arc::clone(&witness.written), Arc::clone(&witness.stop));
-        witness
-            .tasks
-            .spawn(write(client, apiserver, written, stop));
+        witness.tasks.spawn(write(client, apiserver, written, stop));
         let seen = Arc::clone(&witness.seen);
         until("the witness receives a first event", async || {
             !seen.lock().unwrap().is_empty()
@@ -69,9 +67,10 @@ impl Witness {
     pub(crate) async fn check(mut self) {
         let written = self.written.load(Ordering::Relaxed);
         // The gateway may still be recovering, and backing off before it watches upstream again.
-        until("the witness has received what was written so far", async || {
-            self.seen.lock().unwrap().len() >= written
-        })
+        until(
+            "the witness has received what was written so far",
+            async || self.seen.lock().unwrap().len() >= written,
+        )
         .await;
         self.stop.store(true, Ordering::Relaxed);
         // The first task to end is the writer, because the watcher's stream stays open.
@@ -80,7 +79,10 @@ impl Witness {
         let seen = || self.seen.lock().unwrap().len();
         let missing = async || (seen()..written).map(name).collect();
         let missing = missing_in_quiet(missing, || seen() as u64).await;
-        assert!(missing.is_empty(), "the witness did not receive {missing:?}");
+        assert!(
+            missing.is_empty(),
+            "the witness did not receive {missing:?}"
+        );
         let expected: Vec<_> = (0..written)
             .map(|number| format!("ADDED {}", name(number)))
             .collect();
@@ -106,9 +108,9 @@ async fn send(client: &HttpClient, uri: String, object: Option<Value>) -> Incomi
         .header("content-type", "application/json")
         .body(Full::new(body))
         .unwrap();
-    let answer = client.request(request).await.unwrap();
-    assert_eq!(answer.status(), expected);
-    answer.into_body()
+    let response = client.request(request).await.unwrap();
+    assert_eq!(response.status(), expected);
+    response.into_body()
 }
 
 async fn read(mut body: Incoming, seen: Arc<Mutex<Vec<String>>>) {

@@ -41,31 +41,32 @@ async fn store_and_indices_are_as_new_as_what_is_told() {
     informer
         .add_index("state", index_by_label("state"))
         .unwrap();
-    let (store, behind) = (
+    let (store, older_keys) = (
         Arc::clone(informer.store()),
         Arc::new(Mutex::new(Vec::new())),
     );
     let journal = Journal::new();
     let handler = {
-        let (journal, behind) = (journal.clone(), Arc::clone(&behind));
+        let (journal, older_keys) = (journal.clone(), Arc::clone(&older_keys));
         move |change: &Notification<ConfigMap>| {
             let key = change.key();
-            let held = store.object(key.as_str());
-            let told = match change {
+            let stored = store.object(key.as_str());
+            let notified = match change {
                 Notification::Added { object, .. } => Some(object),
                 Notification::Updated { new, .. } => Some(new),
                 Notification::Deleted { .. } => None,
             };
-            let is_behind = match (told, &held) {
-                (Some(told), Some(held)) => {
-                    let indexed = store.index_keys("state", state_of(held)).unwrap();
-                    held.resource_version() < told.resource_version() || !indexed.contains(key)
+            let is_older = match (notified, &stored) {
+                (Some(notified), Some(stored)) => {
+                    let indexed = store.index_keys("state", state_of(stored)).unwrap();
+                    stored.resource_version() < notified.resource_version()
+                        || !indexed.contains(key)
                 }
                 // The object may have been created or deleted since the notification.
                 (Some(_), None) | (None, Some(_) | None) => false,
             };
-            if is_behind {
-                behind.lock().unwrap().push(key.clone());
+            if is_older {
+                older_keys.lock().unwrap().push(key.clone());
             }
             journal.note(key.to_string());
         }
@@ -83,7 +84,7 @@ async fn store_and_indices_are_as_new_as_what_is_told() {
     })
     .await;
     informer.shutdown().await;
-    assert_eq!(*behind.lock().unwrap(), []);
+    assert_eq!(*older_keys.lock().unwrap(), []);
     assert!(journal.lines().len() >= 3);
 }
 

@@ -110,7 +110,7 @@ async fn an_object_of_another_form_keeps_its_last_state_and_others_go_on() {
     let informer = SharedInformer::new(Arc::clone(&stage.client), list_watch);
     informer.start();
     soon("the first list", informer.synced()).await.unwrap();
-    let state = |key: &str| informer.store().object(key).map(|held| held.data.state);
+    let state = |key: &str| informer.store().object(key).map(|object| object.data.state);
     stage.put("a0", "seven").await;
     stage.put("a1", "7").await;
     until("the other object", || state("n/a1") == Some(7)).await;

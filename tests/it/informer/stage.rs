@@ -59,15 +59,15 @@ impl Stage {
         let (status, _) = self.send(Method::PATCH, &there, Some(&object)).await;
         if status == StatusCode::NOT_FOUND {
             let path = "/api/v1/namespaces/n/configmaps";
-            let (status, answer) = self.send(Method::POST, path, Some(&object)).await;
-            assert_eq!(status, StatusCode::CREATED, "{answer}");
+            let (status, response) = self.send(Method::POST, path, Some(&object)).await;
+            assert_eq!(status, StatusCode::CREATED, "{response}");
         }
     }
 
     pub(crate) async fn delete(&self, name: &str) {
         let there = format!("/api/v1/namespaces/n/configmaps/{name}");
-        let (status, answer) = self.send(Method::DELETE, &there, None).await;
-        assert_eq!(status, StatusCode::OK, "{answer}");
+        let (status, response) = self.send(Method::DELETE, &there, None).await;
+        assert_eq!(status, StatusCode::OK, "{response}");
     }
 
     pub(crate) async fn send(
@@ -83,9 +83,9 @@ impl Stage {
         let bytes = body.map_or_else(Bytes::new, |value| value.to_string().into());
         let request = Request::builder().method(method).uri(path);
         let request = request.header(CONTENT_TYPE, sort).body(bytes).unwrap();
-        let answer = self.client.send(request).await.unwrap();
-        let status = answer.status();
-        let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+        let response = self.client.send(request).await.unwrap();
+        let status = response.status();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
         (status, serde_json::from_slice(&bytes).unwrap())
     }
 }

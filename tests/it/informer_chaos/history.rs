@@ -181,7 +181,8 @@ impl HistoryRules {
         // Later writes were rolled back, and this handler may not have seen them.
         let is_same_again = |&(from, _): &(u64, u64)| after == before && before < from;
         let mut rollbacks = self.rollbacks.iter();
-        after > before || rollbacks.any(|rollback| is_rolled_back(rollback) || is_same_again(rollback))
+        after > before
+            || rollbacks.any(|rollback| is_rolled_back(rollback) || is_same_again(rollback))
     }
 }
 
@@ -197,7 +198,10 @@ impl History {
 
     pub(crate) fn recreated(&self) -> u64 {
         let is_recreation = |notification: &RecordedNotification| matches!(notification, RecordedNotification::Updated { old, new } if old.uid != new.uid);
-        self.notifications.iter().filter(|(_, notification)| is_recreation(notification)).count() as u64
+        self.notifications
+            .iter()
+            .filter(|(_, notification)| is_recreation(notification))
+            .count() as u64
     }
 
     pub(crate) fn missed_deletions(&self) -> u64 {
@@ -210,7 +214,10 @@ impl History {
                 }
             )
         };
-        self.notifications.iter().filter(|(_, notification)| is_missed_deletion(notification)).count() as u64
+        self.notifications
+            .iter()
+            .filter(|(_, notification)| is_missed_deletion(notification))
+            .count() as u64
     }
 
     /// Checks the history against the rules; returns the objects at its end.
@@ -218,13 +225,17 @@ impl History {
         let mut replay = Replay::default();
         for (at, (key, notification)) in self.notifications.iter().enumerate() {
             replay.is_synced = self.synced_at.is_some_and(|synced| at >= synced);
-            replay.check(key, notification, rules).map_err(|violation| {
-                let before = self.notifications[..=at].iter().filter(|(k, _)| k == key);
-                let before: Vec<_> = before.map(|(_, notification)| notification).collect();
-                let last = &before[before.len().saturating_sub(5)..];
-                let rollbacks = &rules.rollbacks;
-                format!("{violation}: {key} at notification {at}: {last:?}, rollbacks {rollbacks:?}")
-            })?;
+            replay
+                .check(key, notification, rules)
+                .map_err(|violation| {
+                    let before = self.notifications[..=at].iter().filter(|(k, _)| k == key);
+                    let before: Vec<_> = before.map(|(_, notification)| notification).collect();
+                    let last = &before[before.len().saturating_sub(5)..];
+                    let rollbacks = &rules.rollbacks;
+                    format!(
+                        "{violation}: {key} at notification {at}: {last:?}, rollbacks {rollbacks:?}"
+                    )
+                })?;
         }
         Ok(replay.objects)
     }
@@ -243,10 +254,17 @@ struct Replay {
 }
 
 impl Replay {
-    fn check(&mut self, key: &str, notification: &RecordedNotification, rules: &HistoryRules) -> Result<(), &'static str> {
+    fn check(
+        &mut self,
+        key: &str,
+        notification: &RecordedNotification,
+        rules: &HistoryRules,
+    ) -> Result<(), &'static str> {
         let before = self.objects.get(key);
         let (new, is_repetition) = match notification {
-            RecordedNotification::Added { .. } if before.is_some() => return Err("an add of a present object"),
+            RecordedNotification::Added { .. } if before.is_some() => {
+                return Err("an add of a present object");
+            }
             RecordedNotification::Added {
                 in_initial_list: true,
                 ..

@@ -55,7 +55,9 @@ impl Item {
     pub(crate) fn object(&self, key: &str, projection: Projection) -> String {
         let head = match projection {
             Projection::Whole => "\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\"",
-            Projection::Metadata => "\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\"",
+            Projection::Metadata => {
+                "\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\""
+            }
         };
         format!("{{{head},{}", self.rest(key, projection))
     }
@@ -146,7 +148,9 @@ impl Model {
     }
 
     pub(crate) fn state_at(&self, version: u64) -> Items {
-        let after = self.history.partition_point(|write| write.version <= version);
+        let after = self
+            .history
+            .partition_point(|write| write.version <= version);
         let last = after.checked_sub(1).map(|at| &self.history[at]);
         last.map_or_else(Items::new, |write| write.state.clone())
     }
@@ -157,7 +161,9 @@ impl Model {
 
     /// The event lines after a version, and the last event's version.
     pub(crate) fn events_after(&mut self, version: u64, projection: Projection) -> (String, u64) {
-        let from = self.history.partition_point(|write| write.version <= version);
+        let from = self
+            .history
+            .partition_point(|write| write.version <= version);
         let mut lines = String::new();
         let mut reached = version;
         for write in &self.history[from..] {
@@ -168,14 +174,23 @@ impl Model {
                 lines.push_str(&bookmark(reached, ""));
                 continue;
             }
-            lines.push_str(&event(write.event_type, &write.item.object(&write.key, projection)));
+            lines.push_str(&event(
+                write.event_type,
+                &write.item.object(&write.key, projection),
+            ));
         }
         (lines, reached)
     }
 
     /// The last event that a stream has delivered, again.
-    pub(crate) fn repetition(&self, delivered: Range<u64>, projection: Projection) -> Option<String> {
-        let after = self.history.partition_point(|write| write.version <= delivered.end);
+    pub(crate) fn repetition(
+        &self,
+        delivered: Range<u64>,
+        projection: Projection,
+    ) -> Option<String> {
+        let after = self
+            .history
+            .partition_point(|write| write.version <= delivered.end);
         let write = &self.history[after.checked_sub(1)?];
         let line = event(write.event_type, &write.item.object(&write.key, projection));
         (write.version > delivered.start).then_some(line)
@@ -224,7 +239,11 @@ impl Model {
                 0
             },
         };
-        let event_type = if present.is_some() { "MODIFIED" } else { "ADDED" };
+        let event_type = if present.is_some() {
+            "MODIFIED"
+        } else {
+            "ADDED"
+        };
         state.insert(key.to_owned(), item.clone());
         self.end(event_type, key, item, state);
     }
@@ -260,7 +279,9 @@ impl Model {
     pub(crate) fn compact(&mut self) {
         self.count_fault("compaction");
         let kept_count = self.random.below(8);
-        self.compacted_version = self.compacted_version.max(self.revision.saturating_sub(kept_count));
+        self.compacted_version = self
+            .compacted_version
+            .max(self.revision.saturating_sub(kept_count));
     }
 
     /// The server restarts: all streams are cut, and half of the time the history is lost.

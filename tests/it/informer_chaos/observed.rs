@@ -14,7 +14,8 @@ use kube_fanout::informer::{
 use kube_fanout::upstream::driver::Fetch;
 
 use crate::informer_chaos::history::{
-    SharedHistory, Content, Gate, ObjectState, ObjectStates, HistoryRules, RecordingHandler, note_synced, record,
+    Content, Gate, HistoryRules, ObjectState, ObjectStates, RecordingHandler, SharedHistory,
+    note_synced, record,
 };
 
 /// A registered handler and its recorded history.
@@ -199,7 +200,10 @@ impl<T: Content> ObservedInformer<T> {
             if matches!(handler.name, SLOW | FILTERED) {
                 totals.merged += merged;
             } else if merged > 0 {
-                return Err(format!("{merged} notifications of {} were merged", handler.name));
+                return Err(format!(
+                    "{merged} notifications of {} were merged",
+                    handler.name
+                ));
             }
             let rules = rules_of(handler.name, merged, rollbacks);
             totals.add(handler.name, &handler.history, &rules, expected)?;
@@ -243,7 +247,9 @@ impl Totals {
         let objects = objects.map_err(|violation| format!("{name}: {violation}"))?;
         let expected = expected_for(name, expected);
         if name != REMOVABLE && objects != expected {
-            return Err(format!("{name} received {objects:?}, expected {expected:?}"));
+            return Err(format!(
+                "{name} received {objects:?}, expected {expected:?}"
+            ));
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use http_body::{Body, Frame};
 use kube_fanout::resource::Encoding;
 use kube_fanout::upstream::driver::{Fetch, FetchError, RequestPurpose};
 
-use crate::informer_chaos::model::{Projection, Model, ServerMode, bookmark, event};
+use crate::informer_chaos::model::{Model, Projection, ServerMode, bookmark, event};
 
 const JSON: &str = "application/json";
 const PAGE_LEN: usize = 3;
@@ -101,24 +101,26 @@ fn failure(model: &mut Model) -> Option<Result<Response<ResponseBody>, FetchErro
         1 => Err(FetchError("no route".into())),
         2 => {
             model.count_fault("wrong content type");
-            let mut answer = Response::new(ResponseBody::whole("<html>sign in</html>".into()));
+            let mut response = Response::new(ResponseBody::whole("<html>sign in</html>".into()));
             let html = "text/html".parse().unwrap();
-            answer.headers_mut().insert("content-type", html);
-            Ok(answer)
+            response.headers_mut().insert("content-type", html);
+            Ok(response)
         }
         code => {
             model.count_fault(if code == 429 { "429" } else { "5xx" });
-            let mut answer = refused(code, "Sorry");
+            let mut response = refused(code, "Sorry");
             if code == 429 || !omit_retry_after {
-                answer.headers_mut().insert("retry-after", retry_after_seconds.into());
+                response
+                    .headers_mut()
+                    .insert("retry-after", retry_after_seconds.into());
             }
-            Ok(answer)
+            Ok(response)
         }
     })
 }
 
-fn json(answer: ResponseBody) -> Response<ResponseBody> {
-    let mut response = Response::new(answer);
+fn json(body: ResponseBody) -> Response<ResponseBody> {
+    let mut response = Response::new(body);
     response
         .headers_mut()
         .insert("content-type", JSON.parse().unwrap());
@@ -162,18 +164,23 @@ fn version_for(model: &mut Model, version: Option<&str>) -> Option<u64> {
     };
     let version = least + model.random.below(model.revision - least + 1);
     if version < model.revision {
-        model.count_fault("stale answer");
+        model.count_fault("stale response");
     }
     Some(version)
 }
 
-fn list(shared: &SharedModel, model: &mut Model, parameters: &RequestParameters<'_>) -> Response<ResponseBody> {
+fn list(
+    shared: &SharedModel,
+    model: &mut Model,
+    parameters: &RequestParameters<'_>,
+) -> Response<ResponseBody> {
     let (version, start) = match parameters.token {
         Some(token) => {
             let mut parts = token.split('.');
             let mut number = || parts.next().unwrap().parse::<u64>().unwrap();
             let (timeline, version, start) = (number(), number(), number());
-            let is_valid = timeline == u64::from(model.timeline) && version >= model.compacted_version;
+            let is_valid =
+                timeline == u64::from(model.timeline) && version >= model.compacted_version;
             if !is_valid || model.should_inject(5, "expired page") {
                 return refused(410, "Expired");
             }
@@ -190,7 +197,9 @@ fn list(shared: &SharedModel, model: &mut Model, parameters: &RequestParameters<
         },
     };
     let state = model.state_at(version);
-    let limit = parameters.limit.map_or(state.len(), |limit| limit.min(PAGE_LEN));
+    let limit = parameters
+        .limit
+        .map_or(state.len(), |limit| limit.min(PAGE_LEN));
     let items: Vec<String> = state
         .iter()
         .skip(start)
@@ -215,19 +224,23 @@ fn list(shared: &SharedModel, model: &mut Model, parameters: &RequestParameters<
         "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{{{metadata}}},\"items\":[{}]}}\n",
         items.join(",")
     );
-    let mut answer = ResponseBody::whole(String::new());
-    answer.list_of = Some(Arc::clone(shared));
+    let mut body = ResponseBody::whole(String::new());
+    body.list_of = Some(Arc::clone(shared));
     if model.should_inject(10, "list cut short") {
         let len = model.random.below(text.len() as u64 - 2);
         text.truncate(usize::try_from(len).unwrap());
-        answer.final_error = model.random.one_in(2).then_some("reset in a list");
+        body.final_error = model.random.one_in(2).then_some("reset in a list");
     }
-    answer.text = text.into();
-    json(answer)
+    body.text = text.into();
+    json(body)
 }
 
 impl Server {
-    fn initial_stream(&self, model: &mut Model, parameters: &RequestParameters<'_>) -> Response<ResponseBody> {
+    fn initial_stream(
+        &self,
+        model: &mut Model,
+        parameters: &RequestParameters<'_>,
+    ) -> Response<ResponseBody> {
         let Some(version) = version_for(model, parameters.version) else {
             model.count_fault("version ahead");
             return json(ResponseBody::whole(event("ERROR", &too_large())));
@@ -244,13 +257,17 @@ impl Server {
             let kept = model.random.below(lines.len() as u64);
             lines.truncate(usize::try_from(kept).unwrap());
         }
-        let mut answer = ResponseBody::watch(&self.0, model, lines, version, parameters.projection);
-        answer.is_complete = is_cut;
-        answer.final_error = (is_cut && model.random.one_in(2)).then_some("reset in a stream");
-        json(answer)
+        let mut body = ResponseBody::watch(&self.0, model, lines, version, parameters.projection);
+        body.is_complete = is_cut;
+        body.final_error = (is_cut && model.random.one_in(2)).then_some("reset in a stream");
+        json(body)
     }
 
-    fn stream(&self, model: &mut Model, parameters: &RequestParameters<'_>) -> Response<ResponseBody> {
+    fn stream(
+        &self,
+        model: &mut Model,
+        parameters: &RequestParameters<'_>,
+    ) -> Response<ResponseBody> {
         let after: u64 = parameters.version.unwrap().parse().unwrap();
         if after > model.revision && model.random.one_in(2) {
             model.count_fault("version ahead");
@@ -261,7 +278,10 @@ impl Server {
             return if model.random.one_in(2) {
                 refused(410, "Expired")
             } else {
-                json(ResponseBody::whole(event("ERROR", &status(410, "Expired", ""))))
+                json(ResponseBody::whole(event(
+                    "ERROR",
+                    &status(410, "Expired", ""),
+                )))
             };
         }
         json(ResponseBody::watch(
@@ -306,7 +326,13 @@ impl ResponseBody {
         }
     }
 
-    fn watch(shared: &SharedModel, model: &Model, text: String, after: u64, projection: Projection) -> Self {
+    fn watch(
+        shared: &SharedModel,
+        model: &Model,
+        text: String,
+        after: u64,
+        projection: Projection,
+    ) -> Self {
         Self {
             watch_state: Some(WatchState {
                 model: Arc::clone(shared),
@@ -329,7 +355,8 @@ impl ResponseBody {
             text.extend_from_slice(bookmark(watch_state.after, "").as_bytes());
         }
         if model.should_inject(40, "repeated event")
-            && let Some(line) = model.repetition(watch_state.since..watch_state.after, watch_state.projection)
+            && let Some(line) =
+                model.repetition(watch_state.since..watch_state.after, watch_state.projection)
         {
             text.extend_from_slice(line.as_bytes());
         }

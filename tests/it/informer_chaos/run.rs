@@ -8,7 +8,7 @@ use kube_fanout::informer::{ListWatch, OnFailure};
 use kube_fanout::resource::replay_random;
 
 use crate::informer_chaos::history::{Content, ObjectState, ObjectStates};
-use crate::informer_chaos::model::{Item, Model, ServerMode, PlantedDefect};
+use crate::informer_chaos::model::{Item, Model, PlantedDefect, ServerMode};
 use crate::informer_chaos::observed::{ObservedInformer, Totals, hash};
 use crate::informer_chaos::responses::{Server, SharedModel};
 use crate::support::random::Random;
@@ -23,8 +23,8 @@ const QUIET_SECONDS: u64 = 100;
 const CONVERGENCE_SECONDS_MAX: u64 = 600;
 /// The time, by the run's clock, within which the store and all handlers must have the last write.
 const DELIVERY_TIME_MAX: Duration = Duration::from_secs(1);
-/// The limit, in real time, for handlers and for decoding long lists, which run on their own threads. It is generous for loaded machines, and
-/// cannot hide a stuck event: the run's clock stands still meanwhile, so no timer delivers it.
+/// The limit, in real time, for handlers and for decoding long lists, which run on their own threads. It is generous for loaded machines,
+/// and cannot hide a stuck event: the run's clock stands still meanwhile, so no timer delivers it.
 const REAL_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// What happened in a run.
@@ -59,7 +59,8 @@ pub(crate) async fn run<T: Content>(
     replay_random(seed);
     let model = Arc::new(Mutex::new(Model::new(seed)));
     let failing_model = Arc::clone(&model);
-    let on_failure: OnFailure = Arc::new(move |_| failing_model.lock().unwrap().list_in_progress = false);
+    let on_failure: OnFailure =
+        Arc::new(move |_| failing_model.lock().unwrap().list_in_progress = false);
     let mut run = Run {
         observed: ObservedInformer::new(Server(Arc::clone(&model)), list_watch, on_failure),
         model,
@@ -93,7 +94,8 @@ impl<T: Content> Run<T> {
                 self.random.below(5)
             };
             self.model(|model| {
-                model.writes_paused &= last_version.is_some_and(|last_version| last_version.0 > model.revision);
+                model.writes_paused &=
+                    last_version.is_some_and(|last_version| last_version.0 > model.revision);
             });
             self.model(|model| (0..writes).for_each(|_| model.write()));
             let time = self.random.one_of(&[50, 300, 300, 1_000, 4_000, 15_000]);
@@ -203,13 +205,15 @@ impl<T: Content> Run<T> {
         for second in 0..CONVERGENCE_SECONDS_MAX {
             self.pass(Duration::from_secs(1)).await?;
             self.observed.read();
-            let agree = || hash(&self.observed.objects()) == hash(&self.expected());
-            if second >= quiet_seconds && agree() {
+            let is_equal = || hash(&self.observed.objects()) == hash(&self.expected());
+            if second >= quiet_seconds && is_equal() {
                 return Ok(());
             }
         }
         let (objects, expected) = (self.observed.objects(), self.expected());
-        Err(format!("the store holds {objects:?}, expected {expected:?}"))
+        Err(format!(
+            "the store holds {objects:?}, expected {expected:?}"
+        ))
     }
 
     /// Advances the clock and lets tasks run. The clock is advanced explicitly, because tokio does not advance it while a handler thread is

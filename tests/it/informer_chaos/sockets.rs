@@ -41,7 +41,7 @@ const STEP: Duration = Duration::from_millis(40);
 const CONVERGENCE_TIME_MAX: Duration = Duration::from_secs(120);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The time within which all informers must have the last write. An idle machine needs well under a second, as the printed times show. The
-/// limit allows for a loaded machine, and is shorter than the minute between bookmarks, which could deliver a stuck event and hide the fault.
+/// limit allows for a loaded machine, and is shorter than the minute between bookmarks, which could release a stuck event and hide it.
 const DELIVERY_TIME_MAX: Duration = Duration::from_secs(20);
 const METADATA: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
@@ -76,8 +76,8 @@ impl HttpFetcher {
             .header("accept", accept)
             .body(Full::default())
             .unwrap();
-        let answer = self.client.request(request).await;
-        answer.map_err(|error| FetchError(error.into()))
+        let response = self.client.request(request).await;
+        response.map_err(|error| FetchError(error.into()))
     }
 }
 
@@ -103,7 +103,10 @@ impl Fetch for HttpFetcher {
 trait ChaosInformer {
     fn disturb(&mut self, random: &mut Random, at: u64) -> LocalBoxFuture<'_, ()>;
     fn incomplete(&mut self, expected: &ObjectStates) -> Vec<&'static str>;
-    fn end(self: Box<Self>, expected: ObjectStates) -> LocalBoxFuture<'static, Result<Totals, String>>;
+    fn end(
+        self: Box<Self>,
+        expected: ObjectStates,
+    ) -> LocalBoxFuture<'static, Result<Totals, String>>;
 }
 
 struct TypedInformer<T: Content> {
@@ -112,9 +115,9 @@ struct TypedInformer<T: Content> {
 }
 
 impl<T: Content> TypedInformer<T> {
-    fn start(variant: HttpFetcher, list_watch: ListWatch<T>) -> Box<dyn ChaosInformer> {
+    fn start(fetcher: HttpFetcher, list_watch: ListWatch<T>) -> Box<dyn ChaosInformer> {
         // Failures are expected here, so they are not logged.
-        let observed = ObservedInformer::new(variant, list_watch, Arc::new(|_| {}));
+        let observed = ObservedInformer::new(fetcher, list_watch, Arc::new(|_| {}));
         observed.informer.start();
         Box::new(Self {
             observed,
@@ -148,7 +151,10 @@ impl<T: Content> ChaosInformer for TypedInformer<T> {
         self.observed.incomplete(expected)
     }
 
-    fn end(self: Box<Self>, expected: ObjectStates) -> LocalBoxFuture<'static, Result<Totals, String>> {
+    fn end(
+        self: Box<Self>,
+        expected: ObjectStates,
+    ) -> LocalBoxFuture<'static, Result<Totals, String>> {
         let Self {
             observed,
             removed_len,
@@ -346,11 +352,11 @@ impl Stage {
 
     /// The server's objects.
     async fn server_objects(&self) -> ObjectStates {
-        let answer = self
+        let response = self
             .direct
             .send("/api/v1/configmaps", "application/json")
             .await;
-        let body = answer.unwrap().into_body().collect().await.unwrap();
+        let body = response.unwrap().into_body().collect().await.unwrap();
         let list: Value = serde_json::from_slice(&body.to_bytes()).unwrap();
         let state = |item: &Value| {
             let metadata = |name: &str| item["metadata"][name].as_str().unwrap().to_owned();
@@ -364,13 +370,21 @@ impl Stage {
                 state,
             )
         };
-        list["items"].as_array().unwrap().iter().map(state).collect()
+        list["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(state)
+            .collect()
     }
 
     async fn end(mut self) -> Vec<Totals> {
-        self.wait_until_complete("after the faults", CONVERGENCE_TIME_MAX).await;
+        self.wait_until_complete("after the faults", CONVERGENCE_TIME_MAX)
+            .await;
         let last = self.burst();
-        let elapsed = self.wait_until_complete("at the end", DELIVERY_TIME_MAX).await;
+        let elapsed = self
+            .wait_until_complete("at the end", DELIVERY_TIME_MAX)
+            .await;
         eprintln!(
             "seed {}: {last}; all informers had them after {elapsed:?}",
             self.seed
@@ -379,21 +393,23 @@ impl Stage {
         let mut totals = Vec::new();
         for (name, informer) in self.informers {
             let ended = informer.end(expected.clone()).await;
-            totals.push(ended.unwrap_or_else(|violation| panic!("seed {}, {name}: {violation}", self.seed)));
+            totals.push(
+                ended.unwrap_or_else(|violation| panic!("seed {}, {name}: {violation}", self.seed)),
+            );
         }
         self.gateway.ended().await;
         totals
     }
 }
 
-fn start_informer(variant: u64, fetch: HttpFetcher) -> Box<dyn ChaosInformer> {
+fn start_informer(variant: u64, fetcher: HttpFetcher) -> Box<dyn ChaosInformer> {
     let gvr = Gvr::new("", "v1", "configmaps");
     match variant % 5 {
-        0 => TypedInformer::start(fetch, ListWatch::raw(&gvr)),
-        1 => TypedInformer::start(fetch, ListWatch::<ConfigMap>::of_kind().in_pages(5)),
-        2 => TypedInformer::start(fetch, ListWatch::metadata(&gvr)),
-        3 => TypedInformer::start(fetch, ListWatch::<ConfigMap>::of_kind().consistent()),
-        _ => TypedInformer::start(fetch, ListWatch::metadata(&gvr).in_pages(5)),
+        0 => TypedInformer::start(fetcher, ListWatch::raw(&gvr)),
+        1 => TypedInformer::start(fetcher, ListWatch::<ConfigMap>::of_kind().in_pages(5)),
+        2 => TypedInformer::start(fetcher, ListWatch::metadata(&gvr)),
+        3 => TypedInformer::start(fetcher, ListWatch::<ConfigMap>::of_kind().consistent()),
+        _ => TypedInformer::start(fetcher, ListWatch::metadata(&gvr).in_pages(5)),
     }
 }
 
@@ -406,9 +422,17 @@ pub(crate) async fn play_all(seeds: impl IntoIterator<Item = u64> + Debug) {
     });
     let totals: Vec<_> = join_all(runs).await.into_iter().flatten().collect();
     let sum = |of: fn(&Totals) -> u64| totals.iter().map(of).sum::<u64>();
-    let (recreated, missed_deletions) = (sum(|totals| totals.recreated), sum(|totals| totals.missed_deletions));
-    let (notifications, merged) = (sum(|totals| totals.notifications), sum(|totals| totals.merged));
-    let all = format!("{recreated} recreated, {missed_deletions} missed deletions, {notifications} notifications, {merged} merged");
+    let (recreated, missed_deletions) = (
+        sum(|totals| totals.recreated),
+        sum(|totals| totals.missed_deletions),
+    );
+    let (notifications, merged) = (
+        sum(|totals| totals.notifications),
+        sum(|totals| totals.merged),
+    );
+    let all = format!(
+        "{recreated} recreated, {missed_deletions} missed deletions, {notifications} notifications, {merged} merged"
+    );
     assert!(
         recreated > 10 && missed_deletions > 10 && notifications > 5_000 && merged > 10,
         "{all}"

@@ -1,6 +1,7 @@
-//! kube-rs against a gateway that may be restarted meanwhile: tells what its stores hold whenever it is asked.
+//! kube-rs as a client of a gateway that may be restarted meanwhile; prints the contents of its stores on request.
 //!
-//! Variables as in `named.rs`. A line on standard input is a question: `ids` or `whole`; the answer is one line of JSON. Ends with its input.
+//! The environment variables are those of `named.rs`. Each line on standard input is a request, `ids` or `whole`; the response is one line
+//! of JSON. The test ends with its input.
 
 use std::io::stdin;
 use std::thread;
@@ -12,73 +13,78 @@ use kube::{Api, Client};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
-use crate::kube_rs::follower::{Collection, Followed, Follower};
 use crate::kube_rs::named::{client, variable};
 use crate::kube_rs::stage::resource;
+use crate::kube_rs::store_watcher::{Collection, StoreWatcher, WatchableKind};
 
-/// Followers of one gateway.
-struct Crowd {
-    through: Client,
-    followers: Vec<Follower>,
+/// All watchers of one gateway.
+struct WatcherSet {
+    client: Client,
+    watchers: Vec<StoreWatcher>,
 }
 
-impl Crowd {
-    fn follow<K: Followed>(&mut self, name: String, dynamic_type: K::DynamicType, config: Config) {
-        // The truth is the asker's to know.
+impl WatcherSet {
+    fn watch<K: WatchableKind>(
+        &mut self,
+        name: String,
+        dynamic_type: K::DynamicType,
+        config: Config,
+    ) {
+        // The requesting program compares the stores itself, so the watchers need no direct connection to the API server.
         let collection = Collection::<K> {
-            watched: Api::all_with(self.through.clone(), &dynamic_type),
-            truth: Api::all_with(self.through.clone(), &dynamic_type),
+            watched: Api::all_with(self.client.clone(), &dynamic_type),
+            reference: Api::all_with(self.client.clone(), &dynamic_type),
             dynamic_type,
         };
-        self.followers
-            .push(Follower::start(name, collection, config));
+        self.watchers
+            .push(StoreWatcher::start(name, collection, config));
     }
 
-    /// All kinds and forms, in one way of getting the first state.
-    fn follow_all(&mut self, way: &str, config: &Config) {
-        let name = |what: &str, selectors: &str| format!("{what}|{way}|{selectors}");
+    /// Starts watchers of all kinds and representations, with one way of listing.
+    fn watch_all(&mut self, method: &str, config: &Config) {
+        let name = |what: &str, selectors: &str| format!("{what}|{method}|{selectors}");
         for labels in ["", "app=demo"] {
             let selected = match labels {
                 "" => config.clone(),
                 labels => config.clone().labels(labels),
             };
             let name = |what: &str| name(what, &format!("{labels}|"));
-            self.follow::<Pod>(name("typed pods"), (), selected.clone());
-            self.follow::<PartialObjectMeta<Pod>>(name("metadata pods"), (), selected.clone());
-            self.follow::<DynamicObject>(name("dynamic pods"), resource("", "Pod"), selected);
+            self.watch::<Pod>(name("typed pods"), (), selected.clone());
+            self.watch::<PartialObjectMeta<Pod>>(name("metadata pods"), (), selected.clone());
+            self.watch::<DynamicObject>(name("dynamic pods"), resource("", "Pod"), selected);
         }
         let on_node = config.clone().fields("spec.nodeName=node-1");
-        self.follow::<Pod>(name("typed pods", "|spec.nodeName=node-1"), (), on_node);
-        self.follow::<ConfigMap>(name("typed configmaps", "|"), (), config.clone());
+        self.watch::<Pod>(name("typed pods", "|spec.nodeName=node-1"), (), on_node);
+        self.watch::<ConfigMap>(name("typed configmaps", "|"), (), config.clone());
         let widget = resource("example.com", "Widget");
-        self.follow::<DynamicObject>(name("dynamic widgets", "|"), widget, config.clone());
+        self.watch::<DynamicObject>(name("dynamic widgets", "|"), widget, config.clone());
     }
 
     fn contents(&self, whole: bool) -> Value {
-        let told = self.followers.iter().map(|follower| {
-            let held = follower.held();
-            let ids: Map<_, _> = held
+        let contents_by_name = self.watchers.iter().map(|watcher| {
+            let objects = watcher.objects_in_store();
+            let ids: Map<_, _> = objects
                 .iter()
                 .map(|(key, object)| {
                     let meta = &object["metadata"];
                     (key.clone(), json!([meta["uid"], meta["resourceVersion"]]))
                 })
                 .collect();
-            let course = follower.course();
-            let mut answer = json!({
-                "synced": course.lists_done > 0,
+            let stats = watcher.stats();
+            let mut response = json!({
+                "synced": stats.lists_done > 0,
                 "objects": ids,
-                "back": course.went_back,
-                "lists": course.lists_begun,
-                "errors": course.errors.len(),
-                "last_error": course.errors.last(),
+                "back": stats.went_back,
+                "lists": stats.lists_started,
+                "errors": stats.errors.len(),
+                "last_error": stats.errors.last(),
             });
             if whole {
-                answer["whole"] = json!(held);
+                response["whole"] = json!(objects);
             }
-            (follower.name().to_owned(), answer)
+            (watcher.name().to_owned(), response)
         });
-        json!({"event": "contents", "clients": told.collect::<Map<_, _>>()})
+        json!({"event": "contents", "clients": contents_by_name.collect::<Map<_, _>>()})
     }
 }
 
@@ -88,27 +94,27 @@ async fn tells_what_its_stores_hold() {
     let Some(url) = variable("URL") else {
         panic!("KUBE_FANOUT_TEST_URL must name a gateway");
     };
-    let mut crowd = Crowd {
-        through: client(&url),
-        followers: Vec::new(),
+    let mut watcher_set = WatcherSet {
+        client: client(&url),
+        watchers: Vec::new(),
     };
-    crowd.follow_all("list-watch", &Config::default().page_size(5));
+    watcher_set.watch_all("list-watch", &Config::default().page_size(5));
     let any = Config::default().any_semantic();
-    crowd.follow::<Pod>(
+    watcher_set.watch::<Pod>(
         "typed pods|list-watch from any version||".to_owned(),
         (),
         any,
     );
-    crowd.follow_all("streaming list", &Config::default().streaming_lists());
-    let (ask, mut questions) = mpsc::channel(1);
+    watcher_set.watch_all("streaming list", &Config::default().streaming_lists());
+    let (request_sender, mut requests) = mpsc::channel(1);
     thread::spawn(move || {
-        for question in stdin().lines() {
-            if ask.blocking_send(question.unwrap()).is_err() {
+        for request in stdin().lines() {
+            if request_sender.blocking_send(request.unwrap()).is_err() {
                 break;
             }
         }
     });
-    while let Some(question) = questions.recv().await {
-        println!("{}", crowd.contents(question == "whole"));
+    while let Some(request) = requests.recv().await {
+        println!("{}", watcher_set.contents(request == "whole"));
     }
 }

@@ -1,4 +1,4 @@
-//! API server and gateway in this process, clients of both, and writes through the gateway.
+//! An API server and gateways in this process, clients of them, and writes through the gateway.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
@@ -17,30 +17,30 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::kube_rs::follower::{Collection, Followed};
+use crate::kube_rs::store_watcher::{Collection, WatchableKind};
 use crate::support::gateway::Running;
 use crate::support::history::unseen;
 use crate::support::wire::Wire;
 
-/// Names that are written in turn.
+/// The number of object names, which are written in turn.
 const NAME_COUNT: usize = 12;
 const NAMESPACES: [&str; 2] = ["default", "other"];
-/// The gateway's end; its clients end with the test.
+/// The gateway's drain timeout. Short, because the clients do not stop before the test ends.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// API server, gateway and clients.
+/// An API server, one or two gateways, and clients.
 pub(crate) struct Stage {
     pub(crate) server: Apiserver,
-    pub(crate) through: Client,
+    pub(crate) gateway_client: Client,
     direct: Client,
     admin: Client,
     gateway: Running,
-    lower: Option<Lower>,
-    written: usize,
+    first_gateway: Option<FirstGateway>,
+    write_count: usize,
 }
 
-/// Another gateway, between the API server and the one that clients ask, and the network between the two.
-struct Lower {
+/// The gateway next to the API server, if clients use a second gateway behind it, and the network between the two.
+struct FirstGateway {
     gateway: Option<Running>,
     address: SocketAddr,
     wire: Wire,
@@ -55,62 +55,67 @@ pub(crate) fn resource(group: &str, kind: &str) -> ApiResource {
 }
 
 impl Stage {
-    pub(crate) async fn set() -> Self {
+    pub(crate) async fn start() -> Self {
         let server = apiserver().await;
         let upstream = server.address();
-        Self::before(server, None, upstream).await
+        Self::with_upstream(server, None, upstream).await
     }
 
-    /// A stage whose gateway is behind another one.
+    /// A stage with two gateways: clients use the second, which reads from the first.
     pub(crate) async fn behind_gateway() -> Self {
         let server = apiserver().await;
         let gateway = start(server.address(), Some(own_address())).await;
         let address = gateway.address;
         let wire = Wire::to(address).await;
         let upstream = wire.address;
-        let lower = Lower {
+        let first_gateway = FirstGateway {
             gateway: Some(gateway),
             address,
             wire,
         };
-        Self::before(server, Some(lower), upstream).await
+        Self::with_upstream(server, Some(first_gateway), upstream).await
     }
 
-    async fn before(server: Apiserver, lower: Option<Lower>, upstream: SocketAddr) -> Self {
+    async fn with_upstream(
+        server: Apiserver,
+        first_gateway: Option<FirstGateway>,
+        upstream: SocketAddr,
+    ) -> Self {
         let gateway = start(upstream, None).await;
         Self {
-            through: client(gateway.address),
+            gateway_client: client(gateway.address),
             direct: client(server.address()),
             admin: client(gateway.admin),
             server,
             gateway,
-            lower,
-            written: 0,
+            first_gateway,
+            write_count: 0,
         }
     }
 
-    /// The network to the other gateway.
+    /// The network between the two gateways.
     pub(crate) fn wire(&self) -> &Wire {
-        &self.lower.as_ref().unwrap().wire
+        &self.first_gateway.as_ref().unwrap().wire
     }
 
-    /// Ends the other gateway.
-    pub(crate) async fn stop_lower(&mut self) {
-        let lower = self.lower.as_mut().unwrap();
-        lower.gateway.take().unwrap().ended().await;
+    /// Stops the first gateway.
+    pub(crate) async fn stop_first_gateway(&mut self) {
+        let first_gateway = self.first_gateway.as_mut().unwrap();
+        first_gateway.gateway.take().unwrap().ended().await;
     }
 
-    /// Starts it again, on the same port.
-    pub(crate) async fn start_lower(&mut self) {
-        let lower = self.lower.as_mut().unwrap();
-        lower.gateway = Some(start(self.server.address(), Some(lower.address)).await);
+    /// Starts the first gateway again, on the same port.
+    pub(crate) async fn start_first_gateway(&mut self) {
+        let first_gateway = self.first_gateway.as_mut().unwrap();
+        first_gateway.gateway =
+            Some(start(self.server.address(), Some(first_gateway.address)).await);
     }
 
     /// All objects of a compiled-in kind.
-    pub(crate) fn typed<K: Followed + Resource<DynamicType = ()>>(&self) -> Collection<K> {
+    pub(crate) fn typed<K: WatchableKind + Resource<DynamicType = ()>>(&self) -> Collection<K> {
         Collection {
-            watched: Api::all(self.through.clone()),
-            truth: Api::all(self.direct.clone()),
+            watched: Api::all(self.gateway_client.clone()),
+            reference: Api::all(self.direct.clone()),
             dynamic_type: (),
         }
     }
@@ -118,43 +123,51 @@ impl Stage {
     /// The pods of one namespace.
     pub(crate) fn namespaced_pods(&self) -> Collection<Pod> {
         Collection {
-            watched: Api::namespaced(self.through.clone(), NAMESPACES[1]),
-            truth: Api::namespaced(self.direct.clone(), NAMESPACES[1]),
+            watched: Api::namespaced(self.gateway_client.clone(), NAMESPACES[1]),
+            reference: Api::namespaced(self.direct.clone(), NAMESPACES[1]),
             dynamic_type: (),
         }
     }
 
-    /// All objects of a kind by its name.
+    /// All objects of a kind, as dynamic objects.
     pub(crate) fn dynamic(&self, group: &str, kind: &str) -> Collection<DynamicObject> {
         let resource = resource(group, kind);
         Collection {
-            watched: Api::all_with(self.through.clone(), &resource),
-            truth: Api::all_with(self.direct.clone(), &resource),
+            watched: Api::all_with(self.gateway_client.clone(), &resource),
+            reference: Api::all_with(self.direct.clone(), &resource),
             dynamic_type: resource,
         }
     }
 
     /// Writes pods, config maps and widgets through the gateway: `count` of each.
     pub(crate) async fn churn(&mut self, count: usize) {
-        churned(self.through.clone(), self.written..self.written + count).await;
-        self.written += count;
+        write_numbered(
+            self.gateway_client.clone(),
+            self.write_count..self.write_count + count,
+        )
+        .await;
+        self.write_count += count;
     }
 
-    /// The same without a gateway.
+    /// Writes the same directly to the API server.
     pub(crate) async fn churn_directly(&mut self, count: usize) {
-        churned(self.direct.clone(), self.written..self.written + count).await;
-        self.written += count;
+        write_numbered(
+            self.direct.clone(),
+            self.write_count..self.write_count + count,
+        )
+        .await;
+        self.write_count += count;
     }
 
-    /// Writes one red object of each kind so many times, this long.
+    /// Writes one red object of each kind `count` times, with `len` bytes of padding.
     pub(crate) async fn burst(&self, count: usize, len: usize) {
         let spec = json!({"containers": [{"name": "c"}]});
         let namespace = NAMESPACES[1];
         let widget = resource("example.com", "Widget");
-        let pods = Api::<Pod>::namespaced(self.through.clone(), namespace);
-        let maps = Api::<ConfigMap>::namespaced(self.through.clone(), namespace);
+        let pods = Api::<Pod>::namespaced(self.gateway_client.clone(), namespace);
+        let maps = Api::<ConfigMap>::namespaced(self.gateway_client.clone(), namespace);
         let widgets =
-            Api::<DynamicObject>::namespaced_with(self.through.clone(), namespace, &widget);
+            Api::<DynamicObject>::namespaced_with(self.gateway_client.clone(), namespace, &widget);
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": spec});
         burst(&pods, pod, count, len).await;
         burst(
@@ -168,14 +181,18 @@ impl Stage {
         burst(&widgets, widget, count, len).await;
     }
 
-    /// Breaks all upstream watches and keeps them away while objects are written whose history is then forgotten.
-    pub(crate) async fn tear_history(&mut self, count: usize) {
-        let (server, through) = (&self.server, self.through.clone());
-        unseen(server, churned(through, self.written..self.written + count)).await;
-        self.written += count;
+    /// Ends and refuses all upstream watches while objects are written, and then compacts the history of these writes.
+    pub(crate) async fn lose_history(&mut self, count: usize) {
+        let (server, gateway_client) = (&self.server, self.gateway_client.clone());
+        unseen(
+            server,
+            write_numbered(gateway_client, self.write_count..self.write_count + count),
+        )
+        .await;
+        self.write_count += count;
     }
 
-    /// Lists pods, config maps and widgets until the gateway has them.
+    /// Lists pods, config maps and widgets until the gateway has caches of them.
     pub(crate) async fn fill_caches(&self) {
         let list = ListParams::default();
         while self.metric("kube_fanout_cache_initializations_total").await < 3.0 {
@@ -189,7 +206,7 @@ impl Stage {
         }
     }
 
-    /// Sum of one of the gateway's metrics over all its series.
+    /// The sum of a gateway metric over all its series.
     pub(crate) async fn metric(&self, name: &str) -> f64 {
         let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
         let text = self.admin.request_text(request).await.unwrap();
@@ -200,10 +217,13 @@ impl Stage {
         series.map(value).sum()
     }
 
-    /// Ends the gateways.
-    pub(crate) async fn strike(self) {
+    /// Shuts the gateways down.
+    pub(crate) async fn shut_down(self) {
         self.gateway.ended().await;
-        if let Some(gateway) = self.lower.and_then(|lower| lower.gateway) {
+        if let Some(gateway) = self
+            .first_gateway
+            .and_then(|first_gateway| first_gateway.gateway)
+        {
             gateway.ended().await;
         }
     }
@@ -218,13 +238,13 @@ async fn apiserver() -> Apiserver {
     apiserver::start(listener, options).unwrap()
 }
 
-/// An address that nobody else of this machine binds or connects from, so that a port on it is still free a second time.
+/// A loopback address that no other process uses, so that a port on it is still free when the gateway restarts.
 fn own_address() -> SocketAddr {
     let [_, high, middle, low] = std::process::id().to_be_bytes();
     (Ipv4Addr::new(127, high | 0x80, middle, low), 0).into()
 }
 
-/// A gateway, on any port if no address is given.
+/// Starts a gateway, on a free port if there is no listen address.
 async fn start(upstream: SocketAddr, listen: Option<SocketAddr>) -> Running {
     let upstream = format!("http://{upstream}/").parse().unwrap();
     let mut settings = ServeSettings::embedded(upstream);
@@ -232,7 +252,7 @@ async fn start(upstream: SocketAddr, listen: Option<SocketAddr>) -> Running {
     Running::start(settings, Drain::with_timeout(DRAIN_TIMEOUT)).await
 }
 
-async fn burst<K: Followed + DeserializeOwned>(
+async fn burst<K: WatchableKind + DeserializeOwned>(
     api: &Api<K>,
     mut object: Value,
     count: usize,
@@ -243,7 +263,7 @@ async fn burst<K: Followed + DeserializeOwned>(
     match api.create(&PostParams::default(), &object).await {
         Ok(_) => {}
         Err(kube::Error::Api(status)) if status.code == 409 => {}
-        Err(error) => panic!("quiet: {error:?}"),
+        Err(error) => panic!("create the object of a burst: {error:?}"),
     }
     for number in 0..count {
         let padding = format!("{number}{}", "x".repeat(len));
@@ -255,33 +275,35 @@ async fn burst<K: Followed + DeserializeOwned>(
     }
 }
 
-async fn churned(client: Client, numbers: Range<usize>) {
+async fn write_numbered(client: Client, numbers: Range<usize>) {
     for number in numbers {
         let namespace = NAMESPACES[number % NAMESPACES.len()];
-        let turn = Turn::of(number);
-        turn.play(&Api::<Pod>::namespaced(client.clone(), namespace), json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "c"}], "nodeName": "n"}})).await;
-        turn.play(&Api::<ConfigMap>::namespaced(client.clone(), namespace), json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"key": "a \"quoted\" \u{1F600} value"}})).await;
+        let write = NumberedWrite::of(number);
+        write.apply(&Api::<Pod>::namespaced(client.clone(), namespace), json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "c"}], "nodeName": "n"}})).await;
+        write.apply(&Api::<ConfigMap>::namespaced(client.clone(), namespace), json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"key": "a \"quoted\" \u{1F600} value"}})).await;
         let widgets: Api<DynamicObject> = Api::namespaced_with(
             client.clone(),
             namespace,
             &resource("example.com", "Widget"),
         );
-        turn.play(
-            &widgets,
-            json!({"apiVersion": "example.com/v1", "kind": "Widget", "spec": {"size": number}}),
-        )
-        .await;
+        write
+            .apply(
+                &widgets,
+                json!({"apiVersion": "example.com/v1", "kind": "Widget", "spec": {"size": number}}),
+            )
+            .await;
     }
 }
 
-/// One write. Each name is created, leaves the selector, comes back and is deleted, each at another time.
-struct Turn {
+/// One write. Each object is created, changed so that the selector no longer matches, changed back and deleted; the names are in different
+/// phases.
+struct NumberedWrite {
     name: String,
     number: usize,
     phase: usize,
 }
 
-impl Turn {
+impl NumberedWrite {
     fn of(number: usize) -> Self {
         let name_index = number % NAME_COUNT;
         Self {
@@ -291,18 +313,18 @@ impl Turn {
         }
     }
 
-    async fn play<K>(&self, api: &Api<K>, object: Value)
+    async fn apply<K>(&self, api: &Api<K>, object: Value)
     where
-        K: Followed + DeserializeOwned,
+        K: WatchableKind + DeserializeOwned,
     {
         let name = &self.name;
-        let repaint = |colour: &str| {
+        let colour_patch = |colour: &str| {
             json!({"metadata": {
                 "labels": {"colour": colour},
                 "annotations": {"number": self.number.to_string()},
             }})
         };
-        let answer = match self.phase {
+        let error = match self.phase {
             0 => {
                 let mut object = object;
                 object["metadata"] = json!({"name": name, "labels": {"colour": "red"}});
@@ -311,7 +333,7 @@ impl Turn {
             }
             phase @ (1 | 2) => {
                 let colour = if phase == 1 { "blue" } else { "red" };
-                let patch = Patch::Merge(repaint(colour));
+                let patch = Patch::Merge(colour_patch(colour));
                 let patched = api.patch(name, &PatchParams::default(), &patch).await;
                 patched.err()
             }
@@ -320,9 +342,9 @@ impl Turn {
                 deleted.err()
             }
         };
-        match answer {
+        match error {
             None => {}
-            // Names that begin in another phase are not there yet.
+            // A name whose first phase is not the creation does not exist yet.
             Some(kube::Error::Api(status))
                 if status.code == 404 && self.number < 4 * NAME_COUNT => {}
             Some(error) => panic!("write {} of {name}: {error:?}", self.number),

@@ -12,7 +12,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls_pki_types::PrivatePkcs8KeyDer;
 use tokio_rustls::TlsAcceptor;
 
-use crate::passthrough::front::{Http, Fixture};
+use crate::passthrough::front::{Fixture, Http};
 use crate::passthrough::peer;
 
 struct Files(PathBuf);
@@ -90,12 +90,12 @@ async fn callers_never_travel_under_the_gateways_certificate() {
     for round in 0..3 {
         for identity in [ForwardIdentity::Gateway, ForwardIdentity::Caller] {
             let request = own_request;
-            for (method, answer) in [
+            for (method, response) in [
                 ("forward", client.forward(identity, request()).await),
                 ("watch", client.forward_watch(identity, request()).await),
                 ("upgrade", client.send_upgrade(identity, request()).await),
             ] {
-                let body = answer.unwrap().into_body().collect().await.unwrap();
+                let body = response.unwrap().into_body().collect().await.unwrap();
                 let text = String::from_utf8(body.to_bytes().to_vec()).unwrap();
                 assert!(text.starts_with(Method::GET.as_str()), "{text}");
                 let is_shown = text.contains(SHOWN);
@@ -107,11 +107,11 @@ async fn callers_never_travel_under_the_gateways_certificate() {
             }
         }
         // Only callers' requests use separate connections.
-        for answer in [
+        for response in [
             client.forward_apart(own_request()).await,
             client.forward_watch_apart(own_request()).await,
         ] {
-            let body = answer.unwrap().into_body().collect().await.unwrap();
+            let body = response.unwrap().into_body().collect().await.unwrap();
             let text = String::from_utf8(body.to_bytes().to_vec()).unwrap();
             assert!(text.contains("HTTP/1.1") && !text.contains(SHOWN), "{text}");
         }
@@ -129,7 +129,7 @@ async fn what_passes_through_for_callers_shows_no_certificate() {
         (Http::One, ForwardIdentity::Gateway),
     ] {
         let (peer, _files, source) = stage(&format!("{down:?}-{identity:?}")).await;
-        let fixture = Fixture::before(peer, source, identity, down).await;
+        let fixture = Fixture::with_source(peer, source, identity, down).await;
         for target in ["/any", "/any?long", "/any?watch"] {
             let (_, text) = fixture.get(target, &[]).await;
             let is_shown = text.contains(SHOWN);

@@ -8,7 +8,7 @@ use kube_fanout::metrics::PassthroughError;
 use kube_fanout::upstream::client::ForwardIdentity;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::passthrough::front::{Http, Fixture, empty};
+use crate::passthrough::front::{Fixture, Http, empty};
 use crate::passthrough::{ALL, next_data, peer};
 
 fn cuts(fixture: &Fixture) -> u64 {
@@ -59,10 +59,10 @@ async fn a_request_that_is_not_answered_yet_is_answered_401() {
     for (down, up) in ALL {
         let mut fixture = Fixture::new(down, up, ForwardIdentity::Caller).await;
         let request = Request::get(fixture.uri("/hang?limited&long"));
-        let answer = tokio::spawn(fixture.client.request(request.body(empty()).unwrap()));
+        let response = tokio::spawn(fixture.client.request(request.body(empty()).unwrap()));
         assert_eq!(fixture.peer.seen.recv().await, Some("hanging"));
         fixture.limit = None;
-        let status = answer.await.unwrap().unwrap().status();
+        let status = response.await.unwrap().unwrap().status();
         assert_eq!(status, StatusCode::UNAUTHORIZED, "{down:?} {up:?}");
         assert_eq!(fixture.peer.seen.recv().await, Some("hang dropped"));
     }
@@ -75,13 +75,13 @@ async fn an_upload_goes_on_no_longer_than_its_request() {
         let (pieces, body) = peer::fed();
         pieces.send(Bytes::from_static(b"first")).await.unwrap();
         let request = Request::post(fixture.uri("/swallow?limited&long"));
-        let answer = tokio::spawn(fixture.client.request(request.body(body).unwrap()));
+        let response = tokio::spawn(fixture.client.request(request.body(body).unwrap()));
         assert_eq!(fixture.peer.seen.recv().await, Some("upload began"));
         fixture.limit = None;
         let event = fixture.peer.seen.recv().await;
         assert_eq!(event, Some("upload broke off"), "{down:?} {up:?}");
         drop(pieces);
-        answer.abort();
+        response.abort();
     }
 }
 

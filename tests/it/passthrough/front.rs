@@ -239,8 +239,8 @@ async fn listen(passthrough: Arc<Passthrough>, limited: watch::Receiver<()>) -> 
             let service = service_fn(move |request| {
                 let (passthrough, limited) = (passthrough.clone(), limited.clone());
                 async move {
-                    let answer = forward(&passthrough, request, limited).await;
-                    Ok::<_, std::convert::Infallible>(answer)
+                    let response = forward(&passthrough, request, limited).await;
+                    Ok::<_, std::convert::Infallible>(response)
                 }
             });
             tokio::spawn(async move {

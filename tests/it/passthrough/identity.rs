@@ -11,7 +11,7 @@ use kube_fanout::metrics::PermitKind;
 use kube_fanout::upstream::client::ForwardIdentity;
 
 use crate::passthrough::ALL;
-use crate::passthrough::front::{AS_JANE, Http, Fixture, empty};
+use crate::passthrough::front::{AS_JANE, Fixture, Http, empty};
 
 /// A timeout for steps that should complete at once.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -231,7 +231,10 @@ async fn what_lasts_and_is_not_proven_has_places_for_as_many_files_as_there_are(
         };
         let status = async |token: &str| send(format!("Bearer {token}")).await.unwrap();
         let open = [status("a").await, status("b").await];
-        assert!(open.iter().all(|answer| answer.status() == StatusCode::OK));
+        assert!(
+            open.iter()
+                .all(|response| response.status() == StatusCode::OK)
+        );
         assert_eq!(status("c").await.status(), StatusCode::TOO_MANY_REQUESTS);
         let shortage = (PermitKind::ForwardedWatches, Shortage::Total);
         assert_eq!(fixture.metrics.shortages.count(shortage.0, shortage.1), 1);
@@ -249,7 +252,8 @@ async fn what_lasts_and_is_not_proven_has_places_for_as_many_files_as_there_are(
 /// Go's server may read the rest of a request body before it sends its refusal.
 #[tokio::test]
 async fn a_body_that_does_not_come_holds_the_place_of_an_unproven_request_only_for_a_while() {
-    let mut fixture = Fixture::answered_within(Duration::from_millis(100), ForwardIdentity::Caller).await;
+    let mut fixture =
+        Fixture::answered_within(Duration::from_millis(100), ForwardIdentity::Caller).await;
     for headers in [&[][..], &[("authorization", "Bearer bad")]] {
         let mut request = Request::post(fixture.uri("/hang?long"));
         for (name, value) in headers {
@@ -257,8 +261,8 @@ async fn a_body_that_does_not_come_holds_the_place_of_an_unproven_request_only_f
         }
         let body = StreamBody::new(futures::stream::pending());
         let request = request.body(body.boxed_unsync()).unwrap();
-        let answer = tokio::time::timeout(PATIENCE, fixture.send(request)).await;
-        assert_eq!(answer.unwrap().status(), StatusCode::GATEWAY_TIMEOUT);
+        let response = tokio::time::timeout(PATIENCE, fixture.send(request)).await;
+        assert_eq!(response.unwrap().status(), StatusCode::GATEWAY_TIMEOUT);
         assert_eq!(fixture.peer.seen.recv().await, Some("hanging"));
     }
 }
@@ -277,8 +281,8 @@ async fn clients_that_do_not_read_hold_no_place_of_unproven_requests() {
             .header("authorization", format!("Bearer {number}"))
             .body(empty())
             .unwrap();
-        let answer = client.request(request).await.unwrap();
-        assert_eq!(answer.status(), StatusCode::UNAUTHORIZED, "{number}");
-        unread.push(answer);
+        let response = client.request(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::UNAUTHORIZED, "{number}");
+        unread.push(response);
     }
 }

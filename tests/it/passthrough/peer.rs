@@ -66,14 +66,14 @@ where
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(ShownCertificates(shown));
         let seen = seen.clone();
-        async move { Ok::<_, Infallible>(answer(request, &seen).await) }
+        async move { Ok::<_, Infallible>(respond(request, &seen).await) }
     });
     let _ = auto::Builder::new(TokioExecutor::new())
         .serve_connection_with_upgrades(TokioIo::new(stream), service)
         .await;
 }
 
-async fn answer(
+async fn respond(
     request: Request<Incoming>,
     seen: &Arc<mpsc::Sender<&'static str>>,
 ) -> Response<PeerBody> {
@@ -257,9 +257,9 @@ async fn hang(seen: Arc<mpsc::Sender<&'static str>>) -> Response<PeerBody> {
 /// Accepts an upgrade, sends a greeting, and then echoes all bytes in upper case.
 fn upgrade(mut request: Request<Incoming>) -> Response<PeerBody> {
     let protocol = request.headers().get(UPGRADE).cloned();
-    let wanted = request.headers().get(CONNECTION).is_some();
-    let Some(protocol) = protocol.filter(|_| wanted) else {
-        return plain(StatusCode::BAD_REQUEST, "no upgrade asked");
+    let is_requested = request.headers().get(CONNECTION).is_some();
+    let Some(protocol) = protocol.filter(|_| is_requested) else {
+        return plain(StatusCode::BAD_REQUEST, "no upgrade requested");
     };
     let seen = describe_identity(request.headers());
     let upgraded = hyper::upgrade::on(&mut request);
@@ -282,13 +282,15 @@ fn upgrade(mut request: Request<Incoming>) -> Response<PeerBody> {
     response
 }
 
-/// The request's identity headers, as one header value.
+/// The request's headers that identify its caller, as one header value.
 fn describe_identity(headers: &HeaderMap) -> HeaderValue {
     let is_identity = |name: &str| {
         name.starts_with("impersonate-")
             || ["authorization", "sec-websocket-protocol", "x-remote-user"].contains(&name)
     };
-    let identity = headers.iter().filter(|(name, _)| is_identity(name.as_str()));
+    let identity = headers
+        .iter()
+        .filter(|(name, _)| is_identity(name.as_str()));
     let mut lines: Vec<_> = identity
         .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
         .collect();

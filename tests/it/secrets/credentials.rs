@@ -1,4 +1,4 @@
-//! All credentials that a test uses.
+//! All credentials that a test uses. Each is random, so that any occurrence in the output is a leak.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -8,26 +8,30 @@ use crate::secrets::forms::{Search, Secret};
 use crate::secrets::process::{Authority, Pair, Serving};
 use crate::secrets::upstream::failures;
 
+/// Tokens, a password and certificates.
 pub(crate) struct Credentials {
-    /// The gateway's own.
+    /// The gateway's own token.
     pub(crate) gateway: String,
-    /// Of a user who may read everything.
+    /// The token of a user who may do everything.
     pub(crate) good: String,
-    /// Of the same user, but one that tells when it expires.
+    /// A token of the same user in the form of a JWT that states when it expires.
     pub(crate) expiring: String,
-    /// Of nobody.
+    /// A token that the API server does not accept.
     pub(crate) bad: String,
-    /// Of the same user, one for each way in which reviews fail.
-    pub(crate) unlucky: Vec<String>,
+    /// Tokens of the same user, one for each way in which reviews fail.
+    pub(crate) for_failures: Vec<String>,
     password: String,
-    /// The password behind `Basic`.
+    /// The user and the password as encoded for `Authorization: Basic`.
     pub(crate) basic: String,
+    /// A client certificate of a trusted authority.
     pub(crate) client: Pair,
+    /// The client certificate of a trusted front proxy.
     pub(crate) proxy: Pair,
+    /// A client certificate of an unknown authority.
     pub(crate) stranger: Pair,
 }
 
-/// Letters and digits that stand nowhere else.
+/// 48 random letters and digits.
 pub(crate) fn random_text() -> String {
     let mut bytes = [0; 48];
     aws_lc_rs::rand::fill(&mut bytes).unwrap();
@@ -49,7 +53,7 @@ impl Credentials {
             good: random_text(),
             expiring: format!("{head}.{claims}.{}", random_text()),
             bad: random_text(),
-            unlucky: failures().iter().map(|_| random_text()).collect(),
+            for_failures: failures().iter().map(|_| random_text()).collect(),
             basic: STANDARD.encode(format!("user:{password}")),
             password,
             client: clients.sign("carl"),
@@ -58,9 +62,9 @@ impl Credentials {
         }
     }
 
-    /// Looks for all of them, and for the key of a server.
+    /// A search for all credentials, and for the private key of a server.
     pub(crate) fn search(&self, serving: &Serving) -> Search {
-        // What begins like every token of its kind is no secret.
+        // The header of a JWT, the start of its claims and the start of the encoded user name are not secret.
         let (_, expiring) = self.expiring.split_once('.').unwrap();
         let (claims, signature) = expiring.split_once('.').unwrap();
         let mut secrets: Vec<Secret> = [
@@ -74,7 +78,7 @@ impl Credentials {
         ]
         .map(|(name, text)| Secret::new(name, text.as_bytes()))
         .into();
-        for (failure, token) in failures().iter().zip(&self.unlucky) {
+        for (failure, token) in failures().iter().zip(&self.for_failures) {
             let name = format!("the token of {failure:?}");
             secrets.push(Secret::new(name, token.as_bytes()));
         }

@@ -1,4 +1,4 @@
-//! Files with secrets that the gateway cannot use: it says what is wrong with them, never what stands in them.
+//! Files with secrets that the gateway cannot use: its error messages describe the problem, and never quote the secrets.
 
 use std::process::{Command, Stdio};
 
@@ -6,8 +6,8 @@ use crate::secrets::credentials::random_text;
 use crate::secrets::forms::{Search, Secret};
 use crate::secrets::process::{Folder, Serving};
 
-/// What the gateway says when it does not start with these flags.
-fn told(folder: &Folder, flags: &[&str]) -> Vec<u8> {
+/// Runs the gateway with these flags, with which it must fail to start; returns its output.
+fn startup_output(folder: &Folder, flags: &[&str]) -> Vec<u8> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
     let output = command
         .arg("serve")
@@ -19,10 +19,10 @@ fn told(folder: &Folder, flags: &[&str]) -> Vec<u8> {
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    let told = [output.stdout, output.stderr].concat();
-    let text = String::from_utf8_lossy(&told);
+    let bytes = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&bytes);
     assert_eq!(output.status.code(), Some(2), "{flags:?}: {text}");
-    told
+    bytes
 }
 
 #[test]
@@ -55,8 +55,8 @@ fn nothing_is_told_of_a_kubeconfig_that_cannot_be_used() {
         user(format!("{{token: {token}, token: {token}}}")),
     ] {
         folder.write("kubeconfig", &text);
-        let told = told(&folder, &["--plain-http", "--kubeconfig", "kubeconfig"]);
-        assert_eq!(search.found_in(&told), Vec::<String>::new(), "{text}");
+        let output = startup_output(&folder, &["--plain-http", "--kubeconfig", "kubeconfig"]);
+        assert_eq!(search.found_in(&output), Vec::<String>::new(), "{text}");
     }
 }
 
@@ -83,7 +83,11 @@ fn nothing_is_told_of_keys_that_cannot_be_used() {
         ("own.key", "own.key"),
         ("own.key", "own.crt"),
     ] {
-        let told = told(&folder, &["--tls-cert", cert, "--tls-key", key]);
-        assert_eq!(search.found_in(&told), Vec::<String>::new(), "{cert} {key}");
+        let output = startup_output(&folder, &["--tls-cert", cert, "--tls-key", key]);
+        assert_eq!(
+            search.found_in(&output),
+            Vec::<String>::new(),
+            "{cert} {key}"
+        );
     }
 }

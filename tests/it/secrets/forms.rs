@@ -1,16 +1,17 @@
-//! The forms in which a secret may stand in what somebody else reads, and where it does.
+//! A search for secrets in a text, in all forms in which they may appear: encoded, escaped, reversed or cut.
 
 use aho_corasick::AhoCorasick;
 use base64::Engine;
 use base64::alphabet::{STANDARD, URL_SAFE};
 use base64::engine::{GeneralPurpose, general_purpose::NO_PAD};
 
-/// Of a secret that was cut, so many bytes are still found: its first ones, its last ones, and some in between.
+/// The length of the pieces that are searched for, so that parts of a secret are found, too: its first 8 bytes, its last 8, and any 11
+/// in between.
 const PIECE_LEN: usize = 8;
-/// From one piece to the next.
+/// The distance between two pieces.
 const STEP: usize = 4;
 
-/// What nobody may read.
+/// A secret and its name, which is reported instead of it.
 pub(crate) struct Secret {
     name: String,
     bytes: Vec<u8>,
@@ -19,7 +20,10 @@ pub(crate) struct Secret {
 impl Secret {
     pub(crate) fn new(name: impl Into<String>, bytes: &[u8]) -> Self {
         let name = name.into();
-        assert!(bytes.len() >= 2 * PIECE_LEN, "{name} is found by chance");
+        assert!(
+            bytes.len() >= 2 * PIECE_LEN,
+            "{name} is so short that it may be found by chance"
+        );
         Self {
             name,
             bytes: bytes.to_vec(),
@@ -33,48 +37,48 @@ impl Secret {
     }
 }
 
-/// Looks for all forms of all secrets at once: texts are long, and each form by itself takes as long as all of them.
+/// Searches for all forms of all secrets in one pass, because texts are long.
 pub(crate) struct Search {
     names: Vec<String>,
-    /// The secret and the form of each pattern.
+    /// The index of the secret and the name of the form, for each pattern.
     forms: Vec<(usize, &'static str)>,
     patterns: AhoCorasick,
 }
 
 impl Search {
     pub(crate) fn new(secrets: &[Secret]) -> Self {
-        let (mut kinds, mut patterns) = (Vec::new(), Vec::new());
+        let (mut pattern_forms, mut patterns) = (Vec::new(), Vec::new());
         for (index, secret) in secrets.iter().enumerate() {
             for (form, pattern) in secret.pieces().flat_map(forms) {
-                kinds.push((index, form));
+                pattern_forms.push((index, form));
                 patterns.push(pattern);
             }
         }
         Self {
             names: secrets.iter().map(|secret| secret.name.clone()).collect(),
-            forms: kinds,
+            forms: pattern_forms,
             patterns: AhoCorasick::new(patterns).unwrap(),
         }
     }
 
-    /// For each secret that stands in `text`: its name, the first form in which it does, and what is before it.
+    /// For each secret that is in `text`: its name, the form in which it appears first, and the text before it.
     pub(crate) fn found_in(&self, text: &[u8]) -> Vec<String> {
         let mut found = vec![None; self.names.len()];
-        for place in self.patterns.find_overlapping_iter(text) {
-            let (secret, form) = self.forms[place.pattern()];
+        for matched in self.patterns.find_overlapping_iter(text) {
+            let (secret, form) = self.forms[matched.pattern()];
             found[secret].get_or_insert_with(|| {
-                let before = &text[place.start().saturating_sub(160)..place.start()];
+                let before = &text[matched.start().saturating_sub(160)..matched.start()];
                 let before = String::from_utf8_lossy(before).into_owned();
-                format!("{}: {form}, behind {before:?}", self.names[secret])
+                format!("{}: {form}, after {before:?}", self.names[secret])
             });
         }
         found.into_iter().flatten().collect()
     }
 }
 
-/// Whether something stands in `text` in any form.
-pub(crate) fn is_told(something: &str, text: &[u8]) -> bool {
-    let secret = Secret::new("planted", something.as_bytes());
+/// Whether `marker` is in `text` in any form.
+pub(crate) fn contains(text: &[u8], marker: &str) -> bool {
+    let secret = Secret::new("marker", marker.as_bytes());
     !Search::new(&[secret]).found_in(text).is_empty()
 }
 
@@ -84,7 +88,7 @@ fn forms(piece: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
         bytes.join(between).into_bytes()
     };
     let mut forms = vec![
-        ("as it is", piece.to_vec()),
+        ("plain", piece.to_vec()),
         ("reversed", piece.iter().rev().copied().collect()),
         ("percent-encoded", joined(|byte| format!("%{byte:02X}"), "")),
         ("percent-encoded", joined(|byte| format!("%{byte:02x}"), "")),
@@ -105,7 +109,7 @@ fn forms(piece: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     forms
 }
 
-/// The characters that `piece` alone decides, if it stands `shift` bytes behind a multiple of three.
+/// The characters of an encoding that depend on `piece` alone, if it starts `shift` bytes after a multiple of three.
 fn base64(piece: &[u8], alphabet: &base64::alphabet::Alphabet, shift: usize) -> Vec<u8> {
     let shifted = [&[0_u8; 2][..shift], piece].concat();
     let text = GeneralPurpose::new(alphabet, NO_PAD).encode(&shifted);
@@ -113,7 +117,7 @@ fn base64(piece: &[u8], alphabet: &base64::alphabet::Alphabet, shift: usize) -> 
     text.into_bytes()[first..end].to_vec()
 }
 
-/// Each secret is found in each form, whatever stands around it, also if it was cut.
+/// A secret is found in each form, whatever surrounds it, and also if it was cut.
 #[test]
 fn secrets_are_found_in_every_form() {
     let token = b"a-token-that-nobody-may-read-0123456789";
@@ -142,9 +146,9 @@ fn secrets_are_found_in_every_form() {
     for text in texts {
         let around = [b"noise \xff", text.as_slice(), b" noise"].concat();
         let found = search.found_in(&around);
-        let told = String::from_utf8_lossy(&text);
-        assert_eq!(found.len(), 1, "{told}: {found:?}");
-        assert!(found[0].starts_with("token: "), "{told}: {found:?}");
+        let shown = String::from_utf8_lossy(&text);
+        assert_eq!(found.len(), 1, "{shown}: {found:?}");
+        assert!(found[0].starts_with("token: "), "{shown}: {found:?}");
     }
     let other = b"words that everybody may know, and 13579";
     assert_eq!(search.found_in(other), Vec::<String>::new());

@@ -1,4 +1,4 @@
-//! A gateway in a process of its own that logs everything it can, before an API server that checks callers.
+//! A gateway in a process of its own that logs at `trace`, with its certificates, and TLS clients for it.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -19,11 +19,11 @@ use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// So long anything may take on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-const LOOK_PERIOD: Duration = Duration::from_millis(10);
+/// The limit of a single wait, generous because the machine may be busy.
+pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_PERIOD: Duration = Duration::from_millis(10);
 
-/// A folder of files of this test, gone with it.
+/// A folder for the files of a test, removed when dropped.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
@@ -42,7 +42,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What stays behind lies in the build's own temporary folder.
+        // If this fails, the folder remains in the build's temporary folder.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -54,13 +54,13 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// What nobody may read of the key: of the PKCS#8 of a P-256 key the secret number, without the public one.
+    /// The secret part of the key: the private number in the PKCS#8 encoding of a P-256 key, without the public key.
     pub(crate) fn secret(&self) -> Vec<u8> {
         self.key.serialize_der()[36..68].to_vec()
     }
 }
 
-/// Who signs certificates of clients.
+/// A certificate authority for client certificates.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -85,7 +85,7 @@ impl Authority {
     }
 }
 
-/// A server's certificate, for this machine.
+/// A server's certificate for `localhost`, and its files.
 pub(crate) struct Serving {
     pub(crate) pair: Pair,
     cert: PathBuf,
@@ -107,7 +107,7 @@ impl Serving {
         }
     }
 
-    /// Settings of a server in this process.
+    /// The TLS configuration of a server in this process.
     pub(crate) fn settings(&self) -> Arc<rustls::ServerConfig> {
         let files = TlsFiles {
             default: PairFiles {
@@ -134,19 +134,19 @@ impl Serving {
         ]
     }
 
-    /// A client that trusts this server alone.
-    pub(crate) fn client(&self, shown: Option<&Pair>) -> TlsConnector {
-        TlsConnector::from(Arc::new(self.client_config(shown)))
+    /// A client that trusts only this server, and presents a certificate if there is one.
+    pub(crate) fn client(&self, identity: Option<&Pair>) -> TlsConnector {
+        TlsConnector::from(Arc::new(self.client_config(identity)))
     }
 
-    /// The same for HTTP/2.
+    /// A client over HTTP/2 that trusts only this server.
     pub(crate) fn http2_client(&self) -> TlsConnector {
         let mut config = self.client_config(None);
         config.alpn_protocols = vec![b"h2".to_vec()];
         TlsConnector::from(Arc::new(config))
     }
 
-    fn client_config(&self, shown: Option<&Pair>) -> ClientConfig {
+    fn client_config(&self, identity: Option<&Pair>) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         roots.add(self.pair.der.clone()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -154,7 +154,7 @@ impl Serving {
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_root_certificates(roots);
-        match shown {
+        match identity {
             None => config.with_no_client_auth(),
             Some(pair) => {
                 let key = PrivatePkcs8KeyDer::from(pair.key.serialize_der()).into();
@@ -165,7 +165,7 @@ impl Serving {
     }
 }
 
-/// A kubeconfig for an API server, with the token of the gateway.
+/// Writes a kubeconfig with the gateway's token for an API server.
 pub(crate) fn kubeconfig(folder: &Folder, server: SocketAddr, cert: &Path, token: &str) -> PathBuf {
     let text = json!({
         "apiVersion": "v1",
@@ -190,7 +190,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts it in `folder`, where it may leave as large a core as it likes.
+    /// Starts the gateway in `folder`, with no limit for the size of a core file.
     pub(crate) async fn start(folder: &Folder, flags: &[String]) -> Self {
         let mut child = Command::new("sh")
             .args(["-c", "ulimit -c unlimited && exec \"$0\" \"$@\""])
@@ -206,12 +206,12 @@ impl Process {
             .spawn()
             .unwrap();
         let log = Arc::<Mutex<Vec<u8>>>::default();
-        let (kept, stderr) = (Arc::clone(&log), child.stderr.take().unwrap());
+        let (lines_read, stderr) = (Arc::clone(&log), child.stderr.take().unwrap());
         let reader = std::thread::spawn(move || {
             let mut lines = BufReader::new(stderr);
             let mut line = Vec::new();
             while lines.read_until(b'\n', &mut line).unwrap() > 0 {
-                kept.lock().unwrap().append(&mut line);
+                lines_read.lock().unwrap().append(&mut line);
             }
         });
         let mut process = Self {
@@ -221,21 +221,26 @@ impl Process {
             log,
             reader: Some(reader),
         };
-        let give_up_at = Instant::now() + PATIENCE;
+        let give_up_at = Instant::now() + STEP_TIMEOUT;
         let fields = loop {
-            if let Some(fields) = process.serving() {
+            if let Some(fields) = process.serving_fields() {
                 break fields;
             }
-            let said = || String::from_utf8_lossy(&process.log.lock().unwrap()).into_owned();
-            assert!(Instant::now() < give_up_at, "it does not serve: {}", said());
-            tokio::time::sleep(LOOK_PERIOD).await;
+            let log = || String::from_utf8_lossy(&process.log.lock().unwrap()).into_owned();
+            assert!(
+                Instant::now() < give_up_at,
+                "the gateway does not serve: {}",
+                log()
+            );
+            tokio::time::sleep(POLL_PERIOD).await;
         };
         let address = |name: &str| fields[name].as_str().unwrap().parse().unwrap();
         (process.address, process.admin) = (address("address"), address("admin"));
         process
     }
 
-    fn serving(&self) -> Option<Value> {
+    /// The fields of the log line that reports that the gateway serves.
+    fn serving_fields(&self) -> Option<Value> {
         let log = self.log.lock().unwrap();
         let lines = log.split(|byte| *byte == b'\n');
         let mut fields = lines.filter_map(|line| {
@@ -245,16 +250,16 @@ impl Process {
         fields.find(|fields| fields["message"] == "serving")
     }
 
-    /// Kills it so that it would leave a core, and gives back all that it logged. A request must be under way, so that its drain
-    /// lasts until then.
-    pub(crate) async fn aborted(&mut self) -> Vec<u8> {
+    /// Starts the drain, then kills the gateway with the signal that would leave a core file; returns its log. A request must be open,
+    /// so that the drain does not end before.
+    pub(crate) async fn abort(&mut self) -> Vec<u8> {
         let id = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
-        // Lines are written in their order: all before this one are there.
-        let give_up_at = Instant::now() + PATIENCE;
+        // Lines are written in order, so all earlier lines have arrived with this one.
+        let give_up_at = Instant::now() + STEP_TIMEOUT;
         while memchr::memmem::find(&self.log.lock().unwrap(), b"\"draining\"").is_none() {
-            assert!(Instant::now() < give_up_at, "it does not drain");
-            tokio::time::sleep(LOOK_PERIOD).await;
+            assert!(Instant::now() < give_up_at, "the gateway does not drain");
+            tokio::time::sleep(POLL_PERIOD).await;
         }
         rustix::process::kill_process(id, rustix::process::Signal::ABORT).unwrap();
         self.child.wait().unwrap();
@@ -265,41 +270,41 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended before.
+        // The process may have ended before.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A connection over TLS.
+/// Opens a TLS connection.
 pub(crate) async fn connect(connector: &TlsConnector, server: SocketAddr) -> TlsStream<TcpStream> {
     let socket = TcpStream::connect(server).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
     connector.connect(name, socket).await.unwrap()
 }
 
-/// Sends bytes and reads what comes until the other side closes, or until `enough`.
+/// Sends bytes on a connection of its own; reads until the server closes it, or until `end` has been received if it is not empty.
 pub(crate) async fn exchange(
     connector: &TlsConnector,
     server: SocketAddr,
     sent: &[u8],
-    enough: &[u8],
+    end: &[u8],
 ) -> Vec<u8> {
     let mut stream = connect(connector, server).await;
-    // A server that refuses early need not read to the end.
+    // A server that refuses a request may close the connection before it has read everything.
     let _ = stream.write_all(sent).await;
-    let mut answer = Vec::new();
-    let mut piece = vec![0; 16 << 10];
-    let read = timeout(PATIENCE, async {
-        while enough.is_empty() || memchr::memmem::find(&answer, enough).is_none() {
-            match stream.read(&mut piece).await {
+    let mut response = Vec::new();
+    let mut chunk = vec![0; 16 << 10];
+    let read = timeout(STEP_TIMEOUT, async {
+        while end.is_empty() || memchr::memmem::find(&response, end).is_none() {
+            match stream.read(&mut chunk).await {
                 Ok(0) | Err(_) => break,
-                Ok(len) => answer.extend_from_slice(&piece[..len]),
+                Ok(len) => response.extend_from_slice(&chunk[..len]),
             }
         }
     });
-    let said = String::from_utf8_lossy(sent).into_owned();
+    let request = String::from_utf8_lossy(sent).into_owned();
     read.await
-        .unwrap_or_else(|_| panic!("no end of the answer to {said}"));
-    answer
+        .unwrap_or_else(|_| panic!("the response does not end: {request}"));
+    response
 }

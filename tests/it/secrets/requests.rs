@@ -1,4 +1,4 @@
-//! Requests of all kinds, each with a credential.
+//! Requests of all kinds that carry credentials, valid, invalid and malformed.
 
 use std::net::SocketAddr;
 
@@ -16,8 +16,8 @@ use crate::secrets::process::{Serving, connect, exchange};
 pub(crate) const PODS: &str = "/api/v1/namespaces/ns-01/pods?resourceVersion=0";
 const WATCH: &str = "/api/v1/pods?watch=1&resourceVersion=0";
 const WEBSOCKET: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
-/// Where the answer's head ends.
-const HEAD: &[u8] = b"\r\n\r\n";
+/// The end of a response's head.
+const HEAD_END: &[u8] = b"\r\n\r\n";
 
 pub(crate) fn bearer(token: &str) -> String {
     format!("Authorization: Bearer {token}\r\n")
@@ -42,16 +42,19 @@ fn request(method: &str, target: &str, headers: &str, body: &str) -> Vec<u8> {
         .into_bytes()
 }
 
-/// Sends them all; gives back what was answered.
-pub(crate) async fn all(
+/// Sends all requests; returns the responses.
+pub(crate) async fn send_all(
     serving: &Serving,
     server: SocketAddr,
     credentials: &Credentials,
 ) -> Vec<Vec<u8>> {
     let plain = serving.client(None);
-    let mut answers = Vec::new();
-    for (sent, enough) in ordinary(credentials).into_iter().chain(odd(credentials)) {
-        answers.push(exchange(&plain, server, &sent, enough).await);
+    let mut responses = Vec::new();
+    let requests = ordinary(credentials)
+        .into_iter()
+        .chain(malformed(credentials));
+    for (sent, end) in requests {
+        responses.push(exchange(&plain, server, &sent, end).await);
     }
     let remote = "X-Remote-User: ann\r\nX-Remote-Group: system:masters\r\n";
     let bad = bearer(&credentials.bad);
@@ -67,17 +70,18 @@ pub(crate) async fn all(
         let client = serving.client(Some(pair));
         for target in [PODS, "/api/v1/nodes/nobody"] {
             let sent = get(target, headers);
-            answers.push(exchange(&client, server, &sent, b"").await);
+            responses.push(exchange(&client, server, &sent, b"").await);
         }
     }
     without_tls(server, &good).await;
     for token in [&credentials.good, &credentials.bad, &credentials.expiring] {
-        answers.extend(over_http2(serving, server, token).await);
+        responses.extend(over_http2(serving, server, token).await);
     }
-    answers
+    responses
 }
 
-/// Requests that clients make, with good credentials and bad ones.
+/// Requests that clients send, with valid and invalid credentials. Each comes with the bytes that end the wait for its response; the
+/// whole response is read if they are empty.
 fn ordinary(credentials: &Credentials) -> Vec<(Vec<u8>, &'static [u8])> {
     let mut requests: Vec<(Vec<u8>, &'static [u8])> = Vec::new();
     for token in [&credentials.good, &credentials.expiring, &credentials.bad] {
@@ -102,8 +106,8 @@ fn ordinary(credentials: &Credentials) -> Vec<(Vec<u8>, &'static [u8])> {
             (get(PODS, &impersonating), b""),
             (get("/api/v1/nodes/nobody", &impersonating), b""),
             (get(PODS, &group_only), b""),
-            (get(WATCH, &websocket), HEAD),
-            (get(WATCH, &alone), HEAD),
+            (get(WATCH, &websocket), HEAD_END),
+            (get(WATCH, &alone), HEAD_END),
             (
                 request(
                     "POST",
@@ -124,15 +128,15 @@ fn ordinary(credentials: &Credentials) -> Vec<(Vec<u8>, &'static [u8])> {
             ),
             (
                 request("POST", "/api/v1/namespaces/ns-01/pods/p/exec", &exec, ""),
-                HEAD,
+                HEAD_END,
             ),
         ]);
     }
     requests
 }
 
-/// Requests that only attackers make.
-fn odd(credentials: &Credentials) -> Vec<(Vec<u8>, &'static [u8])> {
+/// Requests that only attackers send, in the same form.
+fn malformed(credentials: &Credentials) -> Vec<(Vec<u8>, &'static [u8])> {
     let (good, bad) = (&credentials.good, &credentials.bad);
     let both = format!("{}{}", bearer(good), bearer(bad));
     let long = format!("Authorization: Bearer {bad}{}\r\n", "a".repeat(300_000));
@@ -186,17 +190,17 @@ fn odd(credentials: &Credentials) -> Vec<(Vec<u8>, &'static [u8])> {
     requests
 }
 
-/// HTTP in clear where TLS is spoken.
+/// Sends a request without TLS to a server that expects TLS.
 async fn without_tls(server: SocketAddr, header: &str) {
     let mut stream = TcpStream::connect(server).await.unwrap();
-    // It may be refused before it is read.
+    // The server may close the connection before it has read the request.
     let _ = stream.write_all(&get(PODS, header)).await;
     let _ = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut Vec::new()).await;
 }
 
-/// Answers are written down as HTTP/1.1 has them; of what goes on, the first piece.
+/// Sends requests over HTTP/2. Returns the responses in the form of HTTP/1.1, each with the first frame of its body.
 async fn over_http2(serving: &Serving, server: SocketAddr, token: &str) -> Vec<Vec<u8>> {
-    let mut answers = Vec::new();
+    let mut responses = Vec::new();
     let stream = connect(&serving.http2_client(), server).await;
     let (mut requests, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
@@ -208,19 +212,19 @@ async fn over_http2(serving: &Serving, server: SocketAddr, token: &str) -> Vec<V
             .header("authorization", format!("Bearer {token}"))
             .body(Full::<Bytes>::default())
             .unwrap();
-        // Who is refused may find the connection closed.
-        let Ok(answer) = requests.send_request(request).await else {
+        // The server may have closed the connection after a refusal.
+        let Ok(response) = requests.send_request(request).await else {
             break;
         };
-        let mut written = format!("HTTP/2 {}\r\n", answer.status().as_str()).into_bytes();
-        for (name, value) in answer.headers() {
-            written.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+        let mut text = format!("HTTP/2 {}\r\n", response.status().as_str()).into_bytes();
+        for (name, value) in response.headers() {
+            text.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
         }
-        if let Some(Ok(frame)) = answer.into_body().frame().await {
-            written.extend(frame.into_data().unwrap_or_default());
+        if let Some(Ok(frame)) = response.into_body().frame().await {
+            text.extend(frame.into_data().unwrap_or_default());
         }
-        answers.push(written);
+        responses.push(text);
     }
     connection.abort();
-    answers
+    responses
 }

@@ -1,4 +1,4 @@
-//! The API server behind the gateway, and what goes wrong there.
+//! The API server behind the gateway, and its faults.
 
 use std::net::SocketAddr;
 
@@ -13,10 +13,10 @@ use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
 use crate::secrets::credentials::{Credentials, random_text};
-use crate::secrets::process::{PATIENCE, Serving, connect};
+use crate::secrets::process::{STEP_TIMEOUT, Serving, connect};
 use crate::secrets::requests::{PODS, bearer, get};
 
-/// Ways in which reviews fail.
+/// The ways in which reviews fail.
 pub(crate) fn failures() -> Vec<Fault> {
     let refuse = |code| Fault::Refuse {
         code,
@@ -38,12 +38,12 @@ pub(crate) fn failures() -> Vec<Fault> {
     failures
 }
 
-/// Starts it.
-pub(crate) async fn upstream(serving: &Serving, credentials: &Credentials) -> Apiserver {
+/// Starts an API server that accepts the valid credentials.
+pub(crate) async fn start(serving: &Serving, credentials: &Credentials) -> Apiserver {
     let user = || TokenUser::new("ann", &["system:masters"]);
     let tokens = [&credentials.good, &credentials.expiring]
         .into_iter()
-        .chain(&credentials.unlucky)
+        .chain(&credentials.for_failures)
         .map(|token| (token.as_str(), user()));
     let gateway = TokenUser::new("gateway", &["system:masters"]);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -73,35 +73,40 @@ fn order(server: &Apiserver, fault: Fault, resource: Option<&str>, count: u32) {
     server.order(order).unwrap();
 }
 
-/// Reviews of tokens and of accesses fail in every way, and then the gateway's own token is not good any more. `ask` sends a token
-/// and a target.
-pub(crate) async fn trouble(
+/// Makes token reviews and access reviews fail in every way, and finally revokes the gateway's own token. `get` sends a request with
+/// a token and a target to the gateway. Returns the responses.
+pub(crate) async fn fail_reviews(
     server: &Apiserver,
     credentials: &Credentials,
-    ask: impl AsyncFn(&str, &str) -> Vec<u8>,
+    get: impl AsyncFn(&str, &str) -> Vec<u8>,
 ) -> Vec<Vec<u8>> {
-    let mut answers = Vec::new();
+    let mut responses = Vec::new();
     let reviews = Some("reviews");
-    for (index, (fault, token)) in failures().into_iter().zip(&credentials.unlucky).enumerate() {
+    for (index, (fault, token)) in failures()
+        .into_iter()
+        .zip(&credentials.for_failures)
+        .enumerate()
+    {
         order(server, fault, reviews, 8);
-        answers.push(ask(token, PODS).await);
+        responses.push(get(token, PODS).await);
         order(server, Fault::Clear, reviews, 1);
-        answers.push(ask(token, PODS).await);
-        // The token is known now; whether it may do this is not.
+        responses.push(get(token, PODS).await);
+        // The gateway remembers the token now, but has to review this access.
         let other = format!("/api/v1/namespaces/other-{index}/pods?resourceVersion=0");
         order(server, fault, reviews, 8);
-        answers.push(ask(token, &other).await);
+        responses.push(get(token, &other).await);
         order(server, Fault::Clear, reviews, 1);
     }
     server.tokens().remove(&credentials.gateway);
     order(server, Fault::EndWatches, None, 1);
-    answers.push(ask(&random_text(), PODS).await);
-    answers.push(ask(&credentials.good, PODS).await);
-    answers
+    responses.push(get(&random_text(), PODS).await);
+    responses.push(get(&credentials.good, PODS).await);
+    responses
 }
 
-/// A request that is under way for as long as a test lasts.
-pub(crate) async fn stuck(
+/// Opens a request that upstream delays beyond the end of the test, and waits until it has been forwarded. The returned future ends
+/// with its connection.
+pub(crate) async fn open_request(
     server: &Apiserver,
     credentials: &Credentials,
     client: &TlsConnector,
@@ -120,13 +125,13 @@ pub(crate) async fn stuck(
     let request = get("/api/v1/nodes/stuck", &bearer(&credentials.good));
     let mut stream = connect(client, address).await;
     stream.write_all(&request).await.unwrap();
-    let give_up_at = Instant::now() + PATIENCE;
+    let give_up_at = Instant::now() + STEP_TIMEOUT;
     while server.fault_counts().delayed == before {
-        assert!(Instant::now() < give_up_at, "the request is not forwarded");
+        assert!(Instant::now() < give_up_at, "the request was not forwarded");
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     async move {
-        // It ends with the gateway.
+        // The connection ends when the gateway is killed.
         let _ = stream.read_to_end(&mut Vec::new()).await;
     }
 }

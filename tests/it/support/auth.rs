@@ -23,7 +23,7 @@ use crate::support::gateway::Running;
 
 /// The limit of a single wait, generous because the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-const LOOK_PERIOD: Duration = Duration::from_millis(10);
+const POLL_PERIOD: Duration = Duration::from_millis(10);
 /// How often the gateway checks the permission of open streams again.
 const REAUTHORIZE_INTERVAL: Duration = Duration::from_millis(200);
 /// The token of a user who may do everything.
@@ -112,8 +112,8 @@ impl AuthStage {
     /// Deletes the binding that [`Self::allow`] created.
     pub(crate) async fn forbid(&self, name: &str, namespace: &str) {
         let target = format!("{}/{name}", bindings(namespace));
-        let answer = self.ask_apiserver(ROOT, "DELETE", &target).await;
-        assert_eq!(answer.status(), StatusCode::OK);
+        let response = self.ask_apiserver(ROOT, "DELETE", &target).await;
+        assert_eq!(response.status(), StatusCode::OK);
     }
 
     /// Creates an object at the API server, as a user who may do everything.
@@ -157,8 +157,8 @@ impl AuthStage {
         headers: &[(&str, &str)],
     ) -> Response<Bytes> {
         let request = request(server, (method, target), headers);
-        let answer = tokio::time::timeout(PATIENCE, self.http1.request(request));
-        whole(answer.await.unwrap().unwrap()).await
+        let response = tokio::time::timeout(PATIENCE, self.http1.request(request));
+        whole(response.await.unwrap().unwrap()).await
     }
 
     /// Starts a watch through the gateway, over HTTP/2 if `is_http2`.
@@ -184,8 +184,8 @@ impl AuthStage {
             ("impersonate-user", as_user),
         ];
         let request = request(self.address, ("GET", target), &headers);
-        let answer = tokio::time::timeout(PATIENCE, client.request(request));
-        answer.await.unwrap().unwrap()
+        let response = tokio::time::timeout(PATIENCE, client.request(request));
+        response.await.unwrap().unwrap()
     }
 
     /// The sum of a metric's samples whose labels contain all of `labels`.
@@ -242,7 +242,7 @@ pub(crate) fn until<F: AsyncFn() -> bool>(
                 Instant::now() < give_up_at,
                 "timed out waiting until {what}, at {caller}"
             );
-            tokio::time::sleep(LOOK_PERIOD).await;
+            tokio::time::sleep(POLL_PERIOD).await;
         }
     }
 }
@@ -342,8 +342,13 @@ async fn create_at(
         .header("content-type", "application/json")
         .body(Full::from(object.to_string()))
         .unwrap();
-    let answer = whole(client.request(request).await.unwrap()).await;
-    assert_eq!(answer.status(), StatusCode::CREATED, "{:?}", answer.body());
+    let response = whole(client.request(request).await.unwrap()).await;
+    assert_eq!(
+        response.status(),
+        StatusCode::CREATED,
+        "{:?}",
+        response.body()
+    );
 }
 
 fn request(
@@ -361,8 +366,8 @@ fn request(
     request.body(Full::default()).unwrap()
 }
 
-async fn whole(answer: Response<Incoming>) -> Response<Bytes> {
-    let (head, body) = answer.into_parts();
+async fn whole(response: Response<Incoming>) -> Response<Bytes> {
+    let (head, body) = response.into_parts();
     let body = tokio::time::timeout(PATIENCE, body.collect()).await;
     Response::from_parts(head, body.unwrap().unwrap().to_bytes())
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 /// The limit of a single wait.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-const LOOK_PERIOD: Duration = Duration::from_millis(5);
+const POLL_PERIOD: Duration = Duration::from_millis(5);
 
 /// Makes the next `count` requests with this verb (any verb if `None`) fail in this way.
 pub(crate) fn order(server: &Apiserver, fault: Fault, verb: Option<ResourceVerb>, count: u32) {
@@ -45,7 +45,10 @@ pub(crate) async fn unseen(server: &Apiserver, writes: impl Future<Output = ()>)
 pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) {
     let give_up_at = Instant::now() + PATIENCE;
     while !holds() {
-        assert!(Instant::now() < give_up_at, "timed out waiting until {what}");
-        tokio::time::sleep(LOOK_PERIOD).await;
+        assert!(
+            Instant::now() < give_up_at,
+            "timed out waiting until {what}"
+        );
+        tokio::time::sleep(POLL_PERIOD).await;
     }
 }

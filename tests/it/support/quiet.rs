@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use kube_fanout::quiet::{BOUND, Silence};
 
 /// The period between two checks.
-const LOOK_PERIOD: Duration = Duration::from_millis(20);
+const POLL_PERIOD: Duration = Duration::from_millis(20);
 
 /// Waits until `missing` is empty, or until nothing has arrived for [`BOUND`]; returns what is still missing. `received` is the number
 /// of arrivals at all readers so far.
@@ -20,6 +20,6 @@ pub(crate) async fn missing_in_quiet(
         if still_missing.is_empty() || silence.look(received(), start.elapsed()) >= BOUND {
             return still_missing;
         }
-        tokio::time::sleep(LOOK_PERIOD).await;
+        tokio::time::sleep(POLL_PERIOD).await;
     }
 }

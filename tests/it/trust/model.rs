@@ -169,7 +169,8 @@ impl Model {
                         && (request.is_named || !name_only)
                 }
             };
-            let covers_namespace = binding.namespace.is_none() || binding.namespace == request.namespace;
+            let covers_namespace =
+                binding.namespace.is_none() || binding.namespace == request.namespace;
             covers_request && covers_namespace && applies_to(binding, user, groups)
         })
     }

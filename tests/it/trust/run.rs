@@ -17,8 +17,8 @@ use tokio::time::Instant;
 use crate::support::auth::{AuthStage, PATIENCE, ROOT};
 use crate::support::random::Random;
 use crate::trust::model::{
-    Binding, GROUPS, Model, NAME, NAMESPACES, TestRequest, RESOURCES, Right, Subject,
-    TOKEN_MEMORY, USERS,
+    Binding, GROUPS, Model, NAME, NAMESPACES, RESOURCES, Right, Subject, TOKEN_MEMORY, TestRequest,
+    USERS,
 };
 use crate::trust::streams::Stream;
 use crate::trust::transport::{Clients, TRANSPORTS, Transport, read};
@@ -53,7 +53,7 @@ pub(crate) struct Totals {
 /// A response, with the transport it came on.
 struct RoutedResponse {
     transport: Transport,
-    answer: Response<Incoming>,
+    response: Response<Incoming>,
     /// Whether the gateway forwarded the request.
     is_forwarded: bool,
 }
@@ -187,11 +187,12 @@ impl<'a> Run<'a> {
     }
 
     async fn list(&mut self, test_request: TestRequest) {
-        let response = self.send(&test_request).await;
-        let status = response.answer.status().as_u16();
-        let (body, is_compressed) = read(response.answer).await;
+        let routed = self.send(&test_request).await;
+        let status = routed.response.status().as_u16();
+        let (body, is_compressed) = read(routed.response).await;
         self.totals.compressed += usize::from(is_compressed);
-        self.check_status(test_request, status, response.is_forwarded).await;
+        self.check_status(test_request, status, routed.is_forwarded)
+            .await;
         if status == 200 {
             let list: Value = serde_json::from_slice(&body).unwrap();
             for item in list["items"].as_array().unwrap() {
@@ -205,15 +206,15 @@ impl<'a> Run<'a> {
     async fn watch(&mut self, test_request: TestRequest) {
         let RoutedResponse {
             transport,
-            answer,
+            response,
             is_forwarded,
         } = self.send(&test_request).await;
-        let status = match (transport, answer.status()) {
+        let status = match (transport, response.status()) {
             (Transport::WebSocket, StatusCode::SWITCHING_PROTOCOLS) => 200,
             (_, status) => status.as_u16(),
         };
         if status != 200 {
-            let (body, _) = read(answer).await;
+            let (body, _) = read(response).await;
             if is_forwarded && transport == Transport::WebSocket && status == 400 {
                 // The embedded API server does not support watches over WebSocket.
                 return;
@@ -222,7 +223,7 @@ impl<'a> Run<'a> {
             self.check_refusal(&test_request, &body);
             return;
         }
-        let mut stream = Stream::new(test_request, answer);
+        let mut stream = Stream::new(test_request, response);
         self.check_status(test_request, status, is_forwarded).await;
         if is_forwarded {
             // The API server decides when a forwarded watch ends.
@@ -278,13 +279,13 @@ impl<'a> Run<'a> {
             request = request.header("impersonate-user", user_name(user));
         }
         let clients = &self.clients;
-        let answer = clients.send(transport, self.stage.address, (target, request));
-        let answer = tokio::time::timeout(PATIENCE, answer).await;
+        let response = clients.send(transport, self.stage.address, (target, request));
+        let response = tokio::time::timeout(PATIENCE, response).await;
         let before = self.forwarded;
         self.forwarded = self.stage.metric(FORWARDED, &[]).await;
         RoutedResponse {
             transport,
-            answer: answer.unwrap(),
+            response: response.unwrap(),
             is_forwarded: self.forwarded > before,
         }
     }
@@ -347,10 +348,14 @@ impl<'a> Run<'a> {
             .header("content-type", "application/json")
             .body(Full::from(review.to_string()))
             .unwrap();
-        let answer = self.clients.post(request).await;
-        let answer: Value = serde_json::from_slice(&answer).unwrap();
-        let allowed = answer["status"]["allowed"].as_bool().unwrap();
-        assert_eq!(allowed, expected == 200, "the model is wrong: {test_request:?}");
+        let response = self.clients.post(request).await;
+        let response: Value = serde_json::from_slice(&response).unwrap();
+        let allowed = response["status"]["allowed"].as_bool().unwrap();
+        assert_eq!(
+            allowed,
+            expected == 200,
+            "the model is wrong: {test_request:?}"
+        );
         self.totals.reviews += 1;
     }
 
@@ -420,7 +425,10 @@ impl<'a> Run<'a> {
         );
         if has_ended {
             let may_end = denied_at.is_some() || stream.may_end_until.is_some_and(|end| now < end);
-            assert!(may_end, "seed {seed} step {step}: {test_request:?} ended although it is allowed");
+            assert!(
+                may_end,
+                "seed {seed} step {step}: {test_request:?} ended although it is allowed"
+            );
             self.totals.revoked += 1;
         }
         !has_ended
@@ -535,8 +543,8 @@ impl<'a> Run<'a> {
             true => format!("{RBAC}/clusterroles/b{id}"),
             false => format!("{}/b{id}", bindings(binding.namespace)),
         };
-        let answer = self.stage.ask_apiserver(ROOT, "DELETE", &target).await;
-        assert_eq!(answer.status(), 200);
+        let response = self.stage.ask_apiserver(ROOT, "DELETE", &target).await;
+        assert_eq!(response.status(), 200);
     }
 
     fn change_token(&mut self) {
@@ -576,8 +584,8 @@ impl<'a> Run<'a> {
         if objects.len() >= OBJECTS_MAX {
             let name = objects.remove(0);
             let target = format!("{}/{name}", collection(resource, namespace));
-            let answer = self.stage.ask_apiserver(ROOT, "DELETE", &target).await;
-            assert_eq!(answer.status(), 200);
+            let response = self.stage.ask_apiserver(ROOT, "DELETE", &target).await;
+            assert_eq!(response.status(), 200);
             return;
         }
         self.next_id += 1;

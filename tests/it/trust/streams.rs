@@ -32,13 +32,13 @@ struct Received {
 
 impl Stream {
     /// Reads the body of this response in a task, until the stream is dropped.
-    pub(crate) fn new(request: TestRequest, answer: Response<Incoming>) -> Self {
+    pub(crate) fn new(request: TestRequest, response: Response<Incoming>) -> Self {
         let received = Arc::<Mutex<Received>>::default();
         let writer = Arc::clone(&received);
         let reader_task = tokio::spawn(async move {
-            match answer.status() {
-                StatusCode::SWITCHING_PROTOCOLS => read_messages(answer, &writer).await,
-                _ => read_body(answer.into_body(), &writer).await,
+            match response.status() {
+                StatusCode::SWITCHING_PROTOCOLS => read_messages(response, &writer).await,
+                _ => read_body(response.into_body(), &writer).await,
             }
             writer.lock().unwrap().has_ended = true;
         });
@@ -73,8 +73,8 @@ async fn read_body(mut body: Incoming, received: &Mutex<Received>) {
 }
 
 /// Appends each WebSocket message as a line.
-async fn read_messages(answer: Response<Incoming>, received: &Mutex<Received>) {
-    let mut socket = TokioIo::new(hyper::upgrade::on(answer).await.unwrap());
+async fn read_messages(response: Response<Incoming>, received: &Mutex<Received>) {
+    let mut socket = TokioIo::new(hyper::upgrade::on(response).await.unwrap());
     let mut buffer = Vec::new();
     while let Some(messages) = transport::messages(&mut buffer) {
         for message in messages {

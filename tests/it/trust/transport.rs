@@ -69,8 +69,8 @@ impl Clients {
 
     /// Sends a request with a body; returns the response's body.
     pub(crate) async fn post(&self, request: http::Request<Full<Bytes>>) -> Bytes {
-        let answer = self.http1.request(request).await.unwrap();
-        answer.into_body().collect().await.unwrap().to_bytes()
+        let response = self.http1.request(request).await.unwrap();
+        response.into_body().collect().await.unwrap().to_bytes()
     }
 }
 
@@ -93,15 +93,17 @@ async fn send_handshake(server: SocketAddr, request: Builder) -> Response<Incomi
 }
 
 /// The uncompressed body, and whether the response was compressed.
-pub(crate) async fn read(answer: Response<Incoming>) -> (Bytes, bool) {
+pub(crate) async fn read(response: Response<Incoming>) -> (Bytes, bool) {
     let is_compressed =
-        answer.headers().get(CONTENT_ENCODING) == Some(&HeaderValue::from_static("gzip"));
-    let body = answer.into_body().collect().await.unwrap().to_bytes();
+        response.headers().get(CONTENT_ENCODING) == Some(&HeaderValue::from_static("gzip"));
+    let body = response.into_body().collect().await.unwrap().to_bytes();
     if !is_compressed {
         return (body, false);
     }
     let mut uncompressed = Vec::new();
-    GzDecoder::new(&body[..]).read_to_end(&mut uncompressed).unwrap();
+    GzDecoder::new(&body[..])
+        .read_to_end(&mut uncompressed)
+        .unwrap();
     (uncompressed.into(), true)
 }
 

@@ -47,20 +47,20 @@ own=$home/own      # GOPATH with our mains and the generated OpenAPI
 pki=$state/pki     # certificates, tokens, kubeconfig
 run=$state/run     # pid files, logs, etcd's data
 
-# The packages that are asked for by name; apt says what these depend on.
+# The packages that are requested by name; apt adds their dependencies.
 go_packages="golang-k8s-apiextensions-apiserver-dev golang-k8s-apiserver-dev golang-k8s-client-go-dev golang-k8s-api-dev golang-k8s-kube-openapi-dev"
-# The API packages that OpenAPI models are generated for (main.go's kinds).
+# The API packages for which OpenAPI models are generated (main.go's kinds).
 models="k8s.io/apimachinery/pkg/apis/meta/v1 k8s.io/apimachinery/pkg/runtime k8s.io/apimachinery/pkg/version
   k8s.io/apimachinery/pkg/api/resource k8s.io/apimachinery/pkg/util/intstr k8s.io/api/core/v1 k8s.io/api/apps/v1
   k8s.io/api/batch/v1 k8s.io/api/coordination/v1 k8s.io/api/discovery/v1 k8s.io/api/autoscaling/v1
   k8s.io/api/rbac/v1 k8s.io/api/authentication/v1 k8s.io/api/authorization/v1"
-# What is taken out of Kubernetes itself, which no library has: the RBAC authorizer, and the default roles and bindings.
+# Parts of Kubernetes itself that no library contains: the RBAC authorizer, and the default roles and bindings.
 rbac=plugin/pkg/auth/authorizer/rbac
 rbac_files="$rbac/rbac.go pkg/registry/rbac/validation/rule.go pkg/registry/rbac/validation/policy_compact.go
   pkg/apis/rbac/v1/helpers.go pkg/apis/rbac/v1/evaluation_helpers.go"
 rbac_defaults="$rbac/bootstrappolicy/testdata/cluster-roles.yaml $rbac/bootstrappolicy/testdata/cluster-role-bindings.yaml"
 
-# locked COMMAND...: one install or build at a time in a home.
+# locked COMMAND...: runs one install or build at a time per home.
 locked() {
   mkdir -p "$home"
   exec 9>"$home/lock"
@@ -74,7 +74,7 @@ die() { printf 'real-apiserver: %s\n' "$*" >&2; exit 1; }
 
 # --- install -----------------------------------------------------------------
 
-# The Debian mirror that this machine's own apt sources name (both formats).
+# The Debian mirror in this machine's own apt sources (both formats).
 mirror() {
   if [ -n "${REAL_APISERVER_MIRROR:-}" ]; then echo "$REAL_APISERVER_MIRROR"; return; fi
   local codename f
@@ -95,7 +95,7 @@ mirror() {
     END { flush(); print found }'
 }
 
-# apt with a configuration, lists and cache of its own, blind to what is installed, and bounded in time.
+# apt with its own configuration, lists and cache, which ignores installed packages and has a time limit.
 private_apt() {
   local tool=$1; shift
   timeout 900 "$tool" -qq -oDir::Etc::SourceList="$home/apt/sources.list" -oDir::Etc::SourceParts=/dev/null \
@@ -125,13 +125,13 @@ fetch_packages() {
   echo etcd-server >>"$work/closure"
   say "downloading $(wc -l <"$work/closure") packages"
   # shellcheck disable=SC2046
-  (cd "$work/debs" && private_apt apt-get download $(cat "$work/closure")) || die "cannot download Debian's packages (a moving suite: try again)"
+  (cd "$work/debs" && private_apt apt-get download $(cat "$work/closure")) || die "cannot download Debian's packages (the suite may have changed meanwhile: try again)"
   say "unpacking"
   for deb in "$work"/debs/*.deb; do dpkg -x "$deb" "$work/root"; done
   (cd "$work/debs" && for deb in *.deb; do echo "$deb"; done) >"$work/packages"
 }
 
-# Debian's later sources of Kubernetes are cut down to kubectl. This part has not changed in what it decides and says.
+# Debian's later Kubernetes source packages contain only kubectl. The decisions and texts of this part have not changed since.
 fetch_rbac() {
   local work=$home/work-rbac to=$own/src/k8s.io/kubernetes defaults=$own/src/realapi/defaults
   rm -rf "$work" "$to" "$defaults"; mkdir -p "$work/source" "$to" "$defaults"
@@ -149,7 +149,7 @@ fetch_rbac() {
   rm -rf "$work"
 }
 
-# The suite's kubectl needs nothing but the C library.
+# This kubectl depends only on the C library.
 kubectl() {
   if [ ! -x "$bin/kubectl" ]; then
     local work=$home/work-kubectl
@@ -164,7 +164,7 @@ kubectl() {
   echo "$bin/kubectl"
 }
 
-# What the lock file names, nothing else, and no script of any package is run.
+# Installs exactly the packages of the lock file, and runs none of their scripts.
 javascript() {
   local from=$here/../javascript to tool
   for tool in node npm; do
@@ -193,13 +193,13 @@ fetch_go() {
   chmod -R u+x "$home/go/bin" "$home/go/pkg/tool"
 }
 
-# go in GOPATH mode, offline, on the unpacked sources.
+# Runs go in GOPATH mode, offline, on the unpacked sources.
 gocmd() {
   env -u GOFLAGS -u GOROOT GO111MODULE=off GOTOOLCHAIN=local GOPROXY=off CGO_ENABLED=0 GOCACHE="$home/gocache" \
     GOPATH="$own:${GOSRC:-$src}" PATH="$home/go/bin:$PATH" "$@"
 }
 
-# Our own sources, copied only when changed.
+# The project's own sources, copied only if they changed.
 sync_own() {
   local part
   mkdir -p "$own/src/realapi/openapi"
@@ -211,7 +211,7 @@ sync_own() {
   done
 }
 
-# What the sources were fetched and pruned for: they are fetched again if that changes.
+# Identifies the packages and imports for which the sources were fetched and pruned: they are fetched again if it changes.
 recipe() { echo "$go_packages $models $rbac_files $rbac_defaults" | cat - <(cat "$here"/{server,informer}/*.go | grep -E '^\s+([a-z0-9]+ )?"[a-z0-9.]+/[^"]*"' | sed 's/^.*"\(.*\)"$/\1/' | sort -u) | sha256sum; }
 
 fetch_sources() {
@@ -247,7 +247,7 @@ fetch_sources() {
 
 version_of() { sed -n "s/^$1_\(.*\)_[a-z0-9]*\.deb$/\1/p" "$home/packages"; }
 
-# build BINARY PACKAGE: always asks go, which does nothing if nothing changed.
+# build BINARY PACKAGE: always runs go, which does nothing if nothing changed.
 build() {
   local v; v=$(version_of golang-k8s-apiserver-dev)
   local p=k8s.io/component-base/version kube=1.${v#*.} # library 0.X.Y is Kubernetes 1.X.Y
@@ -315,7 +315,7 @@ kubeconfig_file() {
 
 # --- processes -----------------------------------------------------------------
 
-# pid NAME: the pid of our running NAME, if it runs (and the pid is not reused).
+# pid NAME: prints the pid of our process NAME, if it runs (and the pid is not reused).
 pid() {
   local p
   p=$(cat "$run/$1.pid" 2>/dev/null) || return 1
@@ -324,7 +324,7 @@ pid() {
 
 launch() { # NAME PORT ARGS...
   local name=$1 listen=$2; shift 2
-  if pid "$name" >/dev/null; then say "$name runs already (pid $(pid "$name"))"; return; fi
+  if pid "$name" >/dev/null; then say "$name is already running (pid $(pid "$name"))"; return; fi
   if (exec 3<>"/dev/tcp/127.0.0.1/$listen") 2>/dev/null; then die "port $listen, for $name, is in use by another program"; fi
   if [ -f "$run/$name.log" ]; then mv "$run/$name.log" "$run/$name.log.1"; fi
   setsid nohup "$bin/$name" "$@" >"$run/$name.log" 2>&1 </dev/null &
@@ -350,7 +350,7 @@ start_all() {
   credentials
   mkdir -p "$run"
   if pid etcd >/dev/null && [ "$(cat "$run/ports" 2>/dev/null)" != "$port $etcd_port" ]; then
-    die "runs already, with other ports ($(cat "$run/ports"): HTTPS, etcd): stop it first, or set REAL_APISERVER_HOME"
+    die "already running with other ports ($(cat "$run/ports"): HTTPS, etcd): stop it first, or set REAL_APISERVER_HOME"
   fi
   echo "$port $etcd_port" >"$run/ports"
   local client=http://127.0.0.1:$etcd_port peer=http://127.0.0.1:$peer_port

@@ -1,8 +1,8 @@
-// Informers of the official JavaScript client, told of on request.
+// Informers of the official JavaScript client, whose contents are printed on request.
 //
 //   node informers.js NODE_MODULES URL CA TOKEN_FILE
 //
-// A line on standard input is a question: "ids" or "whole"; the answer is one line of JSON. Ends with its input.
+// A line on standard input is a request: "ids" or "whole"; the response is one line of JSON. Exits at the end of its input.
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { createInterface } from 'node:readline';
@@ -13,10 +13,10 @@ const found = createRequire(`${modules}/`).resolve('@kubernetes/client-node');
 const k8s = await import(pathToFileURL(found));
 
 const BACK_MAX = 5;
-const PAUSE_MS = 200; // between attempts while nobody answers
+const PAUSE_MS = 200; // between attempts while the server is unreachable
 
 const config = new k8s.KubeConfig();
-// The library speaks plain HTTP only to those who do not ask for TLS to be verified.
+// The library uses plain HTTP only if TLS verification is disabled.
 const cluster = server.startsWith('https') ? { caFile: ca } : { skipTLSVerify: true };
 config.loadFromOptions({
   clusters: [{ name: 'one', server, ...cluster }],
@@ -29,7 +29,7 @@ const custom = config.makeApiClient(k8s.CustomObjectsApi);
 
 const keyOf = (object) => `${object.metadata.namespace ?? ''}/${object.metadata.name}`;
 
-// One informer, what its handlers were told, and each time an object's version went back.
+// One informer, the contents that its handlers were given, and each time an object's version went back.
 class Watched {
   constructor(path, list, labelSelector, fieldSelector) {
     this.told = new Map();
@@ -45,14 +45,14 @@ class Watched {
       this.synced = true;
       return items;
     };
-    // What makeInformer makes, which takes no field selector.
+    // The same as makeInformer, which takes no field selector.
     this.informer = fieldSelector
       ? new k8s.ListWatch(path, new k8s.Watch(config), listed, false, labelSelector, fieldSelector)
       : k8s.makeInformer(config, path, listed, labelSelector);
     this.informer.on('add', (object) => this.tell('add', object));
     this.informer.on('update', (object) => this.tell('update', object));
     this.informer.on('delete', (object) => this.tell('delete', object));
-    // As the library's examples do: an error stops an informer, which is then started again.
+    // As in the library's examples: an error stops an informer, which is then started again.
     this.informer.on('error', (error) => {
       this.errors += 1;
       this.lastError = String(error);

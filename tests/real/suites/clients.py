@@ -13,7 +13,7 @@ from .stack import Stack
 PYTHON_CLIENT = "kubernetes>=31"
 WRITES = 300
 PROGRAM = Path(__file__).with_name("python_client.py")
-RUST_TESTS = {"list-watch": "named::list_watch_converges", "streaming": "named::streaming_list_converges"}
+RUST_TESTS = {"list-watch": "kube_rs::named::list_watch_converges", "streaming": "kube_rs::named::streaming_list_converges"}
 RUST_SECONDS = 10  # of watching; writes may take longer, because the stores are compared until they agree
 
 
@@ -37,12 +37,12 @@ def kube_rs_program():
     if not shutil.which("cargo"):
         return None, "cargo is not installed"
     try:
-        built = subprocess.run(["cargo", "test", "--locked", "--quiet", "--test", "kube_rs", "--no-run", "--message-format=json"],
+        built = subprocess.run(["cargo", "test", "--locked", "--quiet", "--test", "it", "--no-run", "--message-format=json"],
                                cwd=stacks.ROOT, capture_output=True, text=True, timeout=900)
     except subprocess.TimeoutExpired:
         return None, "cargo did not build tests/it/kube_rs.rs in time"
     messages = [json.loads(line) for line in built.stdout.splitlines() if line.startswith("{")]
-    programs = [m["executable"] for m in messages if m.get("executable") and m["target"]["name"] == "kube_rs"]
+    programs = [m["executable"] for m in messages if m.get("executable") and m["target"]["name"] == "it"]
     if built.returncode or not programs:
         raise RuntimeError(f"tests/it/kube_rs.rs cannot be built:\n{built.stderr[-3000:]}")
     return programs[-1], None

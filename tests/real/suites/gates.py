@@ -73,8 +73,8 @@ def ask(report, stack):
         compare(report, stack, f"{kind}, a page of a shard", target(collection, resourceVersion=version, resourceVersionMatch="Exact", limit=3, shardSelector=LOWER), JSON)
         path = target(collection, resourceVersion=version, resourceVersionMatch="Exact")
         answers = [wire.request(endpoint, "GET", path, CBOR) for endpoint in (stack.server, stack.plain)]
-        told = [(a.status, a.headers.get("content-type"), sorted(a.body)) for a in answers]  # the order of maps is not stable
-        report.check(f"{kind} in CBOR", told[0] == told[1] and told[0][:2] == (200, "application/cbor"), f"{[t[:2] for t in told]}")
+        responses = [(a.status, a.headers.get("content-type"), sorted(a.body)) for a in answers]  # the order of maps is not stable
+        report.check(f"{kind} in CBOR", responses[0] == responses[1] and responses[0][:2] == (200, "application/cbor"), f"{[t[:2] for t in responses]}")
         halves = [len(json.loads(wire.request(stack.plain, "GET", target(collection, resourceVersion=0, shardSelector=half), JSON).body)["items"]) for half in (LOWER, UPPER)]
         report.check(f"both halves of {kind} are all of them", sum(halves) == OBJECTS, f"{halves}")
         path = target(collection, watch="true", timeoutSeconds=2, resourceVersion=0, allowWatchBookmarks="true", shardSelector=UPPER)

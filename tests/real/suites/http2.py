@@ -152,10 +152,10 @@ class Connection:
             if not data:
                 return False
             with self.lock:
-                told = [(self.streams.get(getattr(e, "stream_id", 0)), e) for e in self.state.receive_data(data)]
-                for _, event in told:
+                events = [(self.streams.get(getattr(e, "stream_id", 0)), e) for e in self.state.receive_data(data)]
+                for _, event in events:
                     self._note(event)
-            for exchange, event in told:
+            for exchange, event in events:
                 if exchange:
                     exchange.take(event)
 

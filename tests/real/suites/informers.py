@@ -31,7 +31,7 @@ READERS = ["typed", "typed-bare", "packed", "raw", "metadata"]  # forms of this 
 TOP = pathlib.Path(__file__).resolve().parents[3]
 
 
-def follower():
+def own_program():
     """The program that runs one of this project's own informers, or None."""
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", TOP / "target"))
     found = [path for path in (target / profile / "kube-fanout-loadtest" for profile in ("release", "debug")) if path.exists()]
@@ -98,7 +98,7 @@ class Informers:
         self.log.close()
 
 
-class Follower(Informers):
+class OwnInformer(Informers):
     """One of this project's own informers, in a process with the same protocol."""
 
     def __init__(self, program, config, reader, log):
@@ -152,24 +152,24 @@ def end_in_quiet(report, api, sorts, own):
         for target in targets:
             quiet.annotate(api, target, count, length)
         return {"pods": digest(api, fixtures.pods()), "widgets.v1.example.com": digest(api, fixtures.widgets())}
-    told = {}
+    newest = {}
 
     def behind(wanted):
         for name, one in stores:
-            told[name, one] = one.state()["hashes"]
+            newest[name, one] = one.state()["hashes"]
         resource = lambda name: "widgets.v1.example.com" if name.startswith("widgets") else "pods"
-        return [f"{name}: {hashes}, server {wanted[resource(name)]}" for (name, _), hashes in told.items() if set(hashes) != {wanted[resource(name)]}]
-    quiet.bursts(report, f"{len(stores)} processes of informers", write, behind, lambda: str(told))
+        return [f"{name}: {hashes}, server {wanted[resource(name)]}" for (name, _), hashes in newest.items() if set(hashes) != {wanted[resource(name)]}]
+    quiet.bursts(report, f"{len(stores)} processes of informers", write, behind, lambda: str(newest))
 
 
 def complaints(logs, lines=8):
     """The last lines in the logs of client-go and of the gateway that report a problem."""
-    told = []
+    complaints_found = []
     for log in logs:
         if log.exists():
             found = [line[:400] for line in log.read_text(errors="replace").splitlines() if line[:1] in "WEF" or " WARN " in line or " ERROR " in line]
-            told += [f"{log.name}: {line}" for line in found[-lines:]]
-    return "\n".join(told)
+            complaints_found += [f"{log.name}: {line}" for line in found[-lines:]]
+    return "\n".join(complaints_found)
 
 
 def agreed(one, hashes, seconds=20):
@@ -201,11 +201,11 @@ def run(report):
                 through = stack.plain if "HTTP/1.1" in name else stack.tls
                 log = stack.state / f"informers-{i}.log"
                 sorts[name] = (Informers(stack, through, resource, flags, EACH, log), Informers(stack, stack.server, resource, flags, 1, log))
-            if follower():
+            if own_program():
                 for where, endpoint in (("the server", stack.server), ("the gateway, HTTP/1.1", stack.plain), ("the gateway, TLS", stack.tls)):
                     config = kubeconfig(stack, endpoint, stack.state / f"own-{len(own)}.kubeconfig")
                     for reader in READERS:
-                        own[f"{reader}, {where}"] = Follower(follower(), config, reader, stack.state / "own-informers.log")
+                        own[f"{reader}, {where}"] = OwnInformer(own_program(), config, reader, stack.state / "own-informers.log")
             else:
                 report.missing("our own informers", "cargo build -p kube-fanout-loadtest")
             writer.join(180)

@@ -106,8 +106,8 @@ def find():
     for path in (os.environ.get("KUBECTL"), shutil.which("kubectl"), str(stacks.home() / "bin" / "kubectl")):
         if path and os.access(path, os.X_OK):
             try:
-                told = subprocess.run([path, "version", "--client", "-o", "json"], capture_output=True, text=True, timeout=30).stdout
-                major, minor = (int(re.match(r"\d+", json.loads(told)["clientVersion"][k]).group()) for k in ("major", "minor"))
+                output = subprocess.run([path, "version", "--client", "-o", "json"], capture_output=True, text=True, timeout=30).stdout
+                major, minor = (int(re.match(r"\d+", json.loads(output)["clientVersion"][k]).group()) for k in ("major", "minor"))
             except (ValueError, KeyError, AttributeError, subprocess.TimeoutExpired):
                 continue
             if (major, minor) >= OLDEST:

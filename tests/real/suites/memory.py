@@ -12,5 +12,5 @@ def floors():
 
 def judge(report, from_memory, asked):
     floor = floors()[report.suite]
-    told = f"{from_memory} of {asked} requests were answered from memory, at least {floor} must be"
-    report.check("requests are answered from memory", from_memory >= floor, told, told)
+    text = f"{from_memory} of {asked} requests were answered from memory, at least {floor} must be"
+    report.check("requests are answered from memory", from_memory >= floor, text, text)

@@ -186,6 +186,6 @@ def as_direct(stream, rows, columns):
     after = int(stream.target.split("resourceVersion=")[1])
     got = [json.loads(f) for f in stream.frames]
     want = [row for row in rows if int(row["object"]["metadata"]["resourceVersion"]) > after]
-    told = [row["object"]["columnDefinitions"] for row in got]
+    definitions = [row["object"]["columnDefinitions"] for row in got]
     bare = lambda some: [{**row, "object": {**row["object"], "columnDefinitions": None}} for row in some]
-    return bare(got) == bare(want) and told[0] == columns and set(map(str, told[1:])) <= {"None"}
+    return bare(got) == bare(want) and definitions[0] == columns and set(map(str, definitions[1:])) <= {"None"}

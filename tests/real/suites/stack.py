@@ -127,7 +127,7 @@ class Stack:
         if not broken and not os.environ.get("REAL_KEEP"):
             shutil.rmtree(self.state, ignore_errors=True)
         if died and not kind:
-            raise RuntimeError(f"gateways that ended by themselves: {died}")
+            raise RuntimeError(f"gateways exited unexpectedly: {died}")
 
     def script(self, verb):
         done = subprocess.run([str(SCRIPT), verb], env=self.env, capture_output=True, text=True, timeout=180)

@@ -132,9 +132,7 @@ fn with_readers(write: impl FnOnce(), read: impl Fn() + Sync) {
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                while written.lock().unwrap().try_recv()
-                    == Err(std::sync::mpsc::TryRecvError::Empty)
-                {
+                while written.lock().try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
                     read();
                 }
                 read();

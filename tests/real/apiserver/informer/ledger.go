@@ -10,12 +10,12 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// ledger is what one informer's handlers were told: the objects they would hold
-// if that were all they know, and each time an object's version went back.
+// ledger is the state that one informer's handlers were given: the objects that a
+// program would hold from the calls alone, and each time an object's version went back.
 type ledger struct {
 	mu     sync.Mutex
 	held   map[string]identity
-	newest map[string]uint64 // also of objects that are gone
+	newest map[string]uint64 // also of deleted objects
 	back   []string          // the first few
 }
 
@@ -30,8 +30,8 @@ func identify(o any) (string, identity) {
 	return m.GetNamespace() + "/" + m.GetName(), identity{string(m.GetUID()), m.GetResourceVersion()}
 }
 
-// told takes one call of a handler. What comes as a tombstone was not seen to
-// go, so it is the last known state.
+// told records one call of a handler. The deletion of a tombstone was not observed,
+// so its object is the last known state.
 func (l *ledger) told(what string, o any) {
 	if !*keepLedger {
 		return
@@ -58,8 +58,8 @@ func (l *ledger) told(what string, o any) {
 	}
 }
 
-// tell is the store by identities, what the handlers were told, and the whole
-// objects if asked for.
+// tell prints the store by identities, the state from the handlers, and the whole
+// objects on request.
 func (c *client) tell(whole bool) map[string]any {
 	held, bodies := map[string]identity{}, map[string]any{}
 	for _, o := range c.informer.GetStore().List() {
@@ -70,7 +70,7 @@ func (c *client) tell(whole bool) map[string]any {
 		}
 	}
 	c.ledger.mu.Lock()
-	told, err := json.Marshal(c.ledger.held) // before the lock is given back
+	told, err := json.Marshal(c.ledger.held) // before the lock is released
 	fatal(err)
 	back := append([]string{}, c.ledger.back...)
 	c.ledger.mu.Unlock()
@@ -82,7 +82,7 @@ func (c *client) tell(whole bool) map[string]any {
 	return answer
 }
 
-// contents is the answer to "ids" and "whole".
+// contents is the response to "ids" and "whole".
 func contents(clients []*client, whole bool) map[string]any {
 	told := map[string]any{}
 	for _, c := range clients {

@@ -1,4 +1,4 @@
-// Who is calling: the authenticators of a kube-apiserver, in its order.
+// Authentication: the authenticators of a kube-apiserver, in its order.
 package main
 
 import (
@@ -25,7 +25,7 @@ import (
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 )
 
-// authnOptions are the flags that kube-apiserver has for this, by its names.
+// authnOptions are kube-apiserver's authentication flags, with the same names.
 type authnOptions struct {
 	clientCA, tokens string
 	anonymous        bool
@@ -83,10 +83,10 @@ func (o *authnOptions) applyTo(c *genericapiserver.Config) error {
 	return nil
 }
 
-// tokenFile knows the tokens that are in its file at the moment of the request, so that a test can delete one.
+// tokenFile reads its file on every request, so that a test can delete a token.
 type tokenFile struct {
 	path      string
-	audiences authenticator.Audiences // of tokens that name none
+	audiences authenticator.Audiences // of tokens without audiences
 }
 
 // find returns the row of a token, or nil.

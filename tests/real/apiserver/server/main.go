@@ -200,8 +200,8 @@ func run() error {
 	return server.PrepareRun().RunWithContext(genericapiserver.SetupSignalContext())
 }
 
-// discoverCRDGroups lists the groups of CRDs under /apis, the aggregator's work
-// in a kube-apiserver.
+// discoverCRDGroups lists the groups of CRDs under /apis, which is the
+// aggregator's task in a kube-apiserver.
 func discoverCRDGroups(server *genericapiserver.GenericAPIServer, crds *crdserver.CustomResourceDefinitions) error {
 	add := func(name string, versions ...string) {
 		slices.SortFunc(versions, func(a, b string) int { return utilversion.CompareKubeAwareVersionStrings(b, a) })

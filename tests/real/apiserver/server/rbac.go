@@ -1,4 +1,4 @@
-// What callers may: Kubernetes' own RBAC authorizer (fetched by real-apiserver.sh) over the stored roles and bindings,
+// Authorization: Kubernetes' own RBAC authorizer (fetched by real-apiserver.sh) over the stored roles and bindings,
 // or, without RBAC, three fixed users.
 package main
 
@@ -28,8 +28,8 @@ import (
 	"realapi/defaults" // Kubernetes' default roles and bindings, made at install time
 )
 
-// fixedUsers allows everything, but for two user names kept for 403 tests: "denied"
-// reaches no resource and "readonly" only reads.
+// fixedUsers allows everything, except to two user names for 403 tests: "denied" has no access
+// to resources and "readonly" only reads.
 func fixedUsers(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	if u := a.GetUser().GetName(); a.IsResourceRequest() && (u == "denied" || u == "readonly" && !a.IsReadOnly()) {
 		return authorizer.DecisionNoOpinion, "", nil
@@ -37,8 +37,8 @@ func fixedUsers(_ context.Context, a authorizer.Attributes) (authorizer.Decision
 	return authorizer.DecisionAllow, "", nil
 }
 
-// authorization installs an authorizer by the name that kube-apiserver's flag has for it, and returns who tells rules
-// and what is to run once the server answers.
+// authorization installs an authorizer, selected by kube-apiserver's flag value, and returns the rule resolver
+// and the function to run once the server answers.
 func authorization(c *genericapiserver.Config, mode string) (authorizer.RuleResolver, genericapiserver.PostStartHookFunc, error) {
 	switch mode {
 	case "Users":
@@ -72,15 +72,15 @@ func authorization(c *genericapiserver.Config, mode string) (authorizer.RuleReso
 	return ruleResolver{byRoles}, synced, nil
 }
 
-// ruleResolver hides that the authorizer's RulesFor asks for no context.
+// ruleResolver adapts the authorizer, whose RulesFor takes no context.
 type ruleResolver struct{ *rbac.RBACAuthorizer }
 
 func (r ruleResolver) RulesFor(_ context.Context, who user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
 	return r.RBACAuthorizer.RulesFor(who, namespace)
 }
 
-// writeDefaults stores the default roles and bindings that are not there yet. No controller aggregates roles, so that
-// is done here, once.
+// writeDefaults stores the missing default roles and bindings. No controller aggregates roles, so this does it
+// once.
 func writeDefaults(ctx context.Context, client rbacclient.RbacV1Interface) error {
 	roles, bindings, err := readDefaults()
 	if err != nil {
@@ -115,7 +115,7 @@ func readDefaults() (roles []*rbacv1.ClusterRole, bindings []*rbacv1.ClusterRole
 		return eachItem(list, func(o runtime.Object) {
 			switch o := o.(type) {
 			case *rbacv1.ClusterRole:
-				// what newer servers than the one of these files allow everybody
+				// rights that newer servers than the one of these files grant to everyone
 				if o.Name == "system:basic-user" {
 					o.Rules = append(o.Rules, rbacv1.PolicyRule{Verbs: []string{"create"}, APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"selfsubjectreviews"}})
 				}
@@ -131,7 +131,7 @@ func readDefaults() (roles []*rbacv1.ClusterRole, bindings []*rbacv1.ClusterRole
 	return roles, bindings, err
 }
 
-// aggregate fills the roles that are made of others: three rounds are as deep as the default ones get.
+// aggregate fills the aggregated roles; the default ones are nested at most three rounds deep.
 func aggregate(roles []*rbacv1.ClusterRole) {
 	for range 3 {
 		for _, whole := range roles {
@@ -152,7 +152,7 @@ func aggregate(roles []*rbacv1.ClusterRole) {
 	}
 }
 
-// eachItem visits the objects of a v1 List, which is read with its items still encoded.
+// eachItem visits the objects of a v1 List, whose items are still encoded when it is read.
 func eachItem(list runtime.Object, visit func(runtime.Object)) error {
 	whole, ok := list.(*corev1.List)
 	if !ok {

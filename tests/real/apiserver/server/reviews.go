@@ -1,5 +1,5 @@
-// The kinds by which clients ask who somebody is and what somebody may: authentication.k8s.io and
-// authorization.k8s.io. They are created and answered, never stored. Written after what kube-apiserver does and says.
+// The kinds for reviews of tokens and of access: authentication.k8s.io and authorization.k8s.io. They are
+// created and answered, never stored. Behaviour and texts follow kube-apiserver.
 package main
 
 import (
@@ -29,7 +29,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// review is the REST storage of one kind that is only created.
+// review is the REST storage of a kind that can only be created.
 type review struct {
 	singular   string
 	namespaced bool
@@ -57,7 +57,7 @@ func fresh[T any, P interface {
 	return P(new(T))
 }
 
-// reviewGroup holds the storages of a group by their resources.
+// reviewGroup holds the storages of a group by resource.
 type reviewGroup struct {
 	gv       schema.GroupVersion
 	storages map[string]rest.Storage
@@ -103,7 +103,7 @@ func reviews(who authenticator.Request, audiences authenticator.Audiences, may a
 	}
 }
 
-// --- who -------------------------------------------------------------------------
+// --- authentication ----------------------------------------------------------------
 
 func reviewToken(ctx context.Context, r *authenticationv1.TokenReview, who authenticator.Request, own authenticator.Audiences) (runtime.Object, error) {
 	if namespace := request.NamespaceValue(ctx); namespace != "" {
@@ -157,7 +157,7 @@ func userInfo(u user.Info) authenticationv1.UserInfo {
 	return info
 }
 
-// --- may -------------------------------------------------------------------------
+// --- authorization -----------------------------------------------------------------
 
 func subject(spec authorizationv1.SubjectAccessReviewSpec) user.Info {
 	info := &user.DefaultInfo{Name: spec.User, UID: spec.UID, Groups: spec.Groups}
@@ -249,7 +249,7 @@ func attributes(who user.Info, on *authorizationv1.ResourceAttributes, path *aut
 	return out
 }
 
-// labelRequirements drops what it does not understand, which makes the question broader, and tells so.
+// labelRequirements drops requirements that it does not understand, which makes the request broader, and reports them.
 func labelRequirements(given []metav1.LabelSelectorRequirement) (labels.Requirements, error) {
 	operators := map[metav1.LabelSelectorOperator]selection.Operator{metav1.LabelSelectorOpIn: selection.In, metav1.LabelSelectorOpNotIn: selection.NotIn,
 		metav1.LabelSelectorOpExists: selection.Exists, metav1.LabelSelectorOpDoesNotExist: selection.DoesNotExist}

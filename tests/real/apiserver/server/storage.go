@@ -1,4 +1,4 @@
-// The registry store of a built-in kind: a strategy with the least rules, and
+// The registry store of a built-in kind: a strategy with minimal rules, and
 // the real cached storage behind it.
 package main
 
@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// strategy is the least that the generic registry asks for: no validation, and
-// spec and status are kept apart as in the real kinds.
+// strategy is the minimum that the generic registry requires: no validation, and
+// spec and status are separate as in the real kinds.
 type strategy struct {
 	runtime.ObjectTyper
 	names.NameGenerator
@@ -46,8 +46,8 @@ func part(o runtime.Object, name string) reflect.Value {
 	return reflect.ValueOf(o).Elem().FieldByName(name)
 }
 
-// PrepareForCreate keeps a status given by the client (the real kinds drop it):
-// that spares test fixtures a second request.
+// PrepareForCreate keeps a status given by the client (the real kinds drop it),
+// which saves test fixtures a second request.
 func (strategy) PrepareForCreate(_ context.Context, o runtime.Object) {
 	if part(o, "Spec").IsValid() {
 		o.(metav1.Object).SetGeneration(1)

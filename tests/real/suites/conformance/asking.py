@@ -1,4 +1,4 @@
-"""One side of a test: its requests, its answers, its watches."""
+"""One side of a test: its requests, responses and watches."""
 import base64
 import gzip
 import json
@@ -8,7 +8,7 @@ from .. import http2, wire
 from ..differential.case import is_consistent, shown
 
 query = wire.query
-WAIT = 30  # seconds that a test waits for what must come
+WAIT = 30  # seconds that a test waits for something that must arrive
 
 
 class Failed(Exception):
@@ -20,7 +20,8 @@ class GaveUp(Failed):
 
 
 class Response:
-    """One answer. `cached`: a cache may have answered, so the list's own version is bounded, not compared. FLOOR: by what was there before."""
+    """One response. `cached`: a cache may have answered, so the list's own version is bounded, not compared. FLOOR: by the versions
+    before the request."""
 
     def __init__(self, target, answer, floor=0):
         self.target, self.status, self.headers, self.body = target, answer.status, answer.headers, answer.body
@@ -56,7 +57,7 @@ class Response:
 
     @property
     def version(self):
-        """The list's, or the object's."""
+        """The version of the list or of the object."""
         return int(self.json()["metadata"]["resourceVersion"])
 
     @property
@@ -85,7 +86,7 @@ def token_parts(token):
 
 
 def cached_read(target):
-    """(whether the version of this list is the server's choice, the version that it must have reached)."""
+    """(whether the server may choose the list's version, the version that it must have reached)."""
     params = {k: v[0] for k, v in parse_qs(urlsplit(target).query, keep_blank_values=True).items()}
     version, match = params.get("resourceVersion", ""), params.get("resourceVersionMatch", "")
     number = int(version) if version.isdecimal() else 0
@@ -126,8 +127,8 @@ class Events(list):
 
 
 class Watch:
-    """An open watch. `next` and `until` take events one after the other; close() forgets what was not taken. One that a test
-    is done with stays open until it is compared: it is seen whether the sides end it."""
+    """An open watch. `next` and `until` return events in order; close() discards the events that were not taken. A watch that a test
+    has finished with stays open until it is compared, to detect whether the sides end it."""
 
     left_open = False
 
@@ -149,7 +150,7 @@ class Watch:
 
     @property
     def body(self):
-        """What is no event: the body of a refusal."""
+        """The body of a refusal, which is not an event."""
         return self.stream.body
 
     def json(self):
@@ -164,7 +165,7 @@ class Watch:
         return self.stream.end
 
     def seen(self):
-        """The frames, without those that came after the test was done with it."""
+        """The frames, without those that arrived after the test had finished with the watch."""
         return list(self.stream.frames[:self.taken] if self.left_open else self.stream.frames)
 
     def events(self):
@@ -174,7 +175,7 @@ class Watch:
         self.left_open = self.end is None
 
     def next(self, seconds=WAIT):
-        """The next event, None at the end of the stream; Failed when neither comes."""
+        """The next event, None at the end of the stream; Failed if neither arrives."""
         frame = self.next_frame(seconds)
         return None if frame is None else Event(frame)
 
@@ -189,13 +190,13 @@ class Watch:
         return self.stream.frames[self.taken - 1]
 
     def until(self, condition, seconds=WAIT):
-        """The events up to the first that satisfies the condition, that one included."""
+        """The events up to and including the first that satisfies the condition."""
         got = []
         while (event := self.next(seconds)) is not None:
             got.append(event)
             if condition(event):
                 return got
-        raise Failed(f"{self.target}: ended ({self.end}) before what was waited for; got {got}")
+        raise Failed(f"{self.target}: ended ({self.end}) before the awaited event; got {got}")
 
     def until_marker(self, seconds=WAIT):
         return self.until(lambda e: e.marker, seconds)
@@ -235,11 +236,12 @@ class Side:
 
     @property
     def endpoint(self):
-        """As admin; its address may change when a test restarts things."""
+        """The endpoint as admin; its address may change when a test restarts servers."""
         return self.world.gateway if self.is_gateway else self.world.stack.server
 
     def as_user(self, user, target="", headers=None):
-        """The endpoint for another of the server's users, over HTTP/2 if that is drawn; "anonymous" has no token, "nobody" a wrong one."""
+        """The endpoint as another of the server's users, over HTTP/2 if that is drawn; "anonymous" has no token, "nobody" an invalid
+        one."""
         endpoint = self.endpoint
         if self.world.test.transport() == "http2" and http2.expressible(target, headers):
             endpoint = self.world.stack.over_http2("tls" if self.is_gateway else "server")
@@ -248,7 +250,7 @@ class Side:
         return endpoint.with_token({"anonymous": None, "nobody": "nope"}.get(user) if user in ("anonymous", "nobody") else self.world.stack.read_token(user))
 
     def marked(self, headers):
-        """By these the server's audit log tells which requests were forwarded."""
+        """With these headers the server's audit log shows which requests were forwarded."""
         self._count += 1
         if self.is_gateway:
             self.world.stack.marked[str(self.world.test)] += 1
@@ -264,22 +266,22 @@ class Side:
         return Response(target, wire.request(self.as_user(user, target, headers), method, target, self.marked(headers), body, timeout), floor)
 
     def ask(self, case):
-        """One case of the differential suite."""
+        """Runs one case of the differential suite."""
         return self.request(case.method, case.target, case.headers, case.body, case.user)
 
     def open(self, target, headers=None, seconds=None, user="admin", random_retry=False):
-        """A watch whose headers have come. SECONDS is its own timeoutSeconds; None: as the target says."""
+        """A watch whose headers have arrived. SECONDS is its timeoutSeconds; None: as in the target."""
         if seconds is not None:
             target += f"{'&' if '?' in target else '?'}timeoutSeconds={seconds}"
         self._open.append(watch := Watch(self.as_user(user, target, headers), target, self.marked(headers), random_retry))
         return watch.opened()
 
     def watch(self, target, headers=None, seconds=2, user="admin", random_retry=False):
-        """The events of a watch that is left to end by its own timeout (a refused one, or one that is not JSON: the Watch)."""
+        """The events of a watch that ends by its own timeout (for a refused one, or one that is not JSON: the Watch)."""
         return self.open(target, headers, seconds, user, random_retry).wait_end((seconds or 0) + WAIT)
 
     def watches(self, watch):
-        """This one too is closed when the test has ended."""
+        """Registers another watch to be closed when the test has ended."""
         self._open.append(watch)
         return watch
 

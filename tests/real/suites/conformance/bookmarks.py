@@ -4,7 +4,7 @@ import threading
 from .framework import Watch, entry, pinned, query
 from .streams import BOOKMARKS, FUTURE, INITIAL, NONE_INITIAL, FormWatch, closed, expect, kinds, only_error, real, seeded, shape, watch
 
-SHORT = 6  # seconds of a stream: its last bookmark comes about two seconds before the end
+SHORT = 6  # seconds of a stream: its last bookmark is sent about two seconds before the end
 
 
 def plain(events):
@@ -12,7 +12,7 @@ def plain(events):
 
 
 def in_order(t, events):
-    """Versions of events rise; a bookmark is not older than what came before it, and older than what comes after."""
+    """Versions of events increase; a bookmark is not older than the events before it, and older than those after it."""
     at = 0
     for e in events:
         t.check(e.version >= at if e.type == "BOOKMARK" else e.version > at, f"{e} after {at}: {events}")
@@ -39,7 +39,7 @@ def dispatched(side, t):
 
 @entry(105, "a_bookmark_is_not_older_than_what_was_sent_nor_newer_than_what_follows", setup=seeded, live=True)
 def right_version(side, t):
-    """Streams with selectors that see few or none of many writes: bookmarks in between keep the order."""
+    """Streams with selectors that match few or none of many writes: bookmarks in between keep the order."""
     selectors = (None, "n=3", "none=none", "app=seed,n in (1,2)")
     opened = {(c, s): side.open(watch(c, resourceVersion=t.state[c], labelSelector=s, **BOOKMARKS), seconds=SHORT) for c, _, _ in kinds(t) for s in selectors}
 
@@ -62,7 +62,7 @@ def right_version(side, t):
 
 @entry(106, "a_bookmark_is_an_object_of_the_kind_with_nothing_but_a_version", setup=seeded, live=True)
 def empty_object(side, t):
-    """In every representation; fields that a type always writes are there, empty."""
+    """In every representation; fields that a type always writes are present and empty."""
     opened = {(c, f): FormWatch(side, f, watch(c, resourceVersion=t.state[c], timeoutSeconds=SHORT, **BOOKMARKS)).opened()
               for c, _, _ in kinds(t) for f in ("json", "metadata", "table", "protobuf", "metadata protobuf") if c == t.pods or f != "protobuf"}
     t.once(lambda: [t.create(c, make("new")) for c, make, _ in kinds(t)])
@@ -93,7 +93,7 @@ def backward_compatible(side, t):
 
 
 def semantics(t):
-    """{case: (parameters, whether the state comes, whether the marker does)} of one resource; N is the setup's version."""
+    """{case: (parameters, whether the state is sent, whether the marker is)} of one resource; N is the setup's version."""
     out = {}
     for version in (None, "0", "N"):
         for bookmarks in ({}, BOOKMARKS):
@@ -107,7 +107,7 @@ def semantics(t):
 
 @entry(108, "what_a_watch_begins_with_follows_from_version_initial_events_and_bookmarks", setup=seeded, live=True)
 def watch_semantics(side, t):
-    """Every combination: whether the state comes as ADDED, whether the marker does, then the same live event for all."""
+    """Every combination: whether the state is sent as ADDED, whether the marker is, then the same live event for all."""
     table = semantics(t)
     opened = {(c, case): side.open(watch(c, **{k: t.state[c] if v == "N" else v for k, v in params.items()})) for c, _, _ in kinds(t) for case, (params, _, _) in table.items()}
     for (c, case), stream in opened.items():
@@ -129,7 +129,7 @@ def old_and_new(t):
 
 @entry(108, "from_the_first_version_only_initial_events_are_possible_after_a_compaction", needs="compaction", setup=old_and_new)
 def semantics_of_version_one(side, t):
-    """Version 1: with initial events the present state, without them 410."""
+    """Version 1: with initial events the current state, without them 410."""
     out = []
     for c, _, _ in kinds(t):
         for bookmarks in ({}, BOOKMARKS):
@@ -144,7 +144,7 @@ def semantics_of_version_one(side, t):
 
 
 def written_elsewhere(t):
-    """An object here, then a newer write in another namespace: the version of that."""
+    """An object here, then a newer write in another namespace; returns that write's version."""
     seeded(t)
     return {c: t.create(c.replace(t.namespace, f"{t.namespace}-b"), make("far")) for c, make, _ in kinds(t)}
 
@@ -164,7 +164,7 @@ def extended(side, t):
 
 @entry(110, "a_watch_list_of_one_name_has_that_object_and_a_marker_of_all", setup=written_elsewhere)
 def match_single(side, t):
-    """By metadata.name, of an object that is there and one that is not."""
+    """By metadata.name, of an object that exists and one that does not."""
     out = []
     for c, _, _ in kinds(t):
         for name, wanted in (("seed", ["seed", None]), ("nope", [None])):
@@ -193,11 +193,11 @@ def marker_once(side, t):
 
 @entry(112, "bookmarks_come_again_and_again", setup=seeded, live=True)
 def cadence(side, t):
-    """A stream of 66 seconds has a bookmark after about a minute and another before its end; what each speaks of was written."""
+    """A stream of 66 seconds has a bookmark after about a minute and another before its end; each names a version that was written."""
     opened = [side.open(watch(c, resourceVersion=t.state[c], labelSelector="none=none", **BOOKMARKS), seconds=66) for c, _, _ in kinds(t)]
 
     def write():
-        """Until the streams are over, so that every bookmark has something new to tell."""
+        """Writes until the streams have ended, so that every bookmark has a new version."""
         versions, over = [], threading.Event()
         for n in range(64):
             versions += [t.label(f"{c}/seed", n=str(n)) for c, _, _ in kinds(t)]
@@ -213,7 +213,7 @@ def cadence(side, t):
 
 @entry(113, "bookmarks_tell_of_progress_without_events", setup=seeded, live=True)
 def progress(side, t):
-    """Nothing happens in the namespace that is watched; writes elsewhere move the version on."""
+    """Nothing happens in the watched namespace; writes elsewhere advance the version."""
     opened = {c: side.open(watch(c, resourceVersion=t.state[c], **BOOKMARKS), seconds=SHORT) for c, _, _ in kinds(t)}
     made = t.once(lambda: {c: t.create(c.replace(t.namespace, f"{t.namespace}-b"), make("far")) for c, make, _ in kinds(t)})
     for c, stream in opened.items():
@@ -224,7 +224,7 @@ def progress(side, t):
 
 @entry(114, "streams_that_stop_while_bookmarks_are_sent_harm_nothing", setup=seeded, live=True)
 def concurrent_stop(side, t):
-    """Sixty streams end by their time or by their client just when bookmarks are due; a new one works."""
+    """Sixty streams end by timeout or by their client just when bookmarks are due; a new one works."""
     opened = [side.open(watch(c, resourceVersion=t.state[c], **BOOKMARKS), seconds=2 + n % 3) for n in range(30) for c, _, _ in kinds(t)]
     versions = t.once(lambda: [t.label(f"{c}/seed", n=str(n)) for n in range(20) for c, _, _ in kinds(t)])
     for n, stream in enumerate(opened):
@@ -239,7 +239,7 @@ def concurrent_stop(side, t):
 
 @entry(115, "a_watch_list_waits_for_its_version", setup=seeded, live=True)
 def waits(side, t):
-    """Of a version that is written while it waits: the state at it or later."""
+    """For a version that is written while the request waits: the state at that version or later."""
     start = t.once(lambda: t.revision() + 10)
     waiting = {c: side.watches(Watch(side.endpoint, watch(c, resourceVersion=start, **INITIAL, **BOOKMARKS), side.marked({}))) for c, _, _ in kinds(t)}
 
@@ -261,7 +261,7 @@ def waits(side, t):
 
 @entry(115, "a_watch_list_of_a_version_that_does_not_come_is_told_504", setup=seeded)
 def waits_in_vain(side, t):
-    """After three seconds one ERROR: 504 Timeout with the cause ResourceVersionTooLarge, and advice to come again."""
+    """After three seconds one ERROR: 504 Timeout with the cause ResourceVersionTooLarge, and a retry delay."""
     out = []
     for c, _, _ in kinds(t):
         got = side.watch(watch(c, resourceVersion=FUTURE, **INITIAL, **BOOKMARKS), seconds=None)
@@ -273,7 +273,7 @@ def waits_in_vain(side, t):
 
 @entry(116, "an_empty_resource_gets_its_marker_too")
 def empty(side, t):
-    """Of a namespace without objects, and of a resource that has none at all."""
+    """For a namespace without objects, and for a resource that has none at all."""
     out = []
     sets = "/apis/apps/v1/statefulsets"
     for c in (t.pods, t.widgets, sets):
@@ -287,7 +287,8 @@ def empty(side, t):
 
 @entry(117, "a_marker_is_not_older_than_what_was_asked_for", setup=seeded, live=True)
 def marker_floor(side, t):
-    """No version: the store's at the time of the request, whatever resource moved it. A version: that one. Zero: the cache's."""
+    """Without a version: at least the store's at the time of the request, whichever resource changed it. With a version: that one. Zero:
+    the cache's."""
     out = []
     for n in range(3):
         far = t.once(lambda: t.create(f"/api/v1/namespaces/{t.namespace}/configmaps", {"metadata": {"name": f"far{n}"}}))
@@ -306,7 +307,7 @@ pinned(118, unit="watch::tests::a_bookmark_that_tells_nothing_new_is_left_out",
 
 @entry(118, "markers_come_at_last_however_much_is_written", setup=seeded, live=True)
 def marker_under_load(side, t):
-    """Twenty watch-lists, opened one after the other while objects are written without a pause."""
+    """Twenty watch-lists, opened one after the other while objects are written continuously."""
     busy = t.once(lambda: Churn(t))
     streams = []
     try:
@@ -320,7 +321,7 @@ def marker_under_load(side, t):
 
 
 class Churn(threading.Thread):
-    """Writes until it is told to stop."""
+    """Writes until it is stopped."""
 
     def __init__(self, t):
         super().__init__(daemon=True)
@@ -340,7 +341,7 @@ class Churn(threading.Thread):
 
 @entry(119, "a_watch_list_of_the_future_of_an_uncached_resource_is_refused_at_once")
 def uncached_future(side, t):
-    """Events: one ERROR 504 in the stream, with a positive advice when to come again."""
+    """Events: one ERROR 504 in the stream, with a positive retry delay."""
     got = side.watch(watch(f"/api/v1/namespaces/{t.namespace}/events", resourceVersion=FUTURE, **INITIAL, **BOOKMARKS), random_retry=True)
     details = only_error(t, got, 504, "Timeout")["details"]
     t.check(details["retryAfterSeconds"] > 0 and details["causes"][0]["reason"] == "ResourceVersionTooLarge", f"{details}")
@@ -349,7 +350,7 @@ def uncached_future(side, t):
 
 @entry(120, "who_waits_for_a_quiet_resource_learns_of_its_progress", setup=seeded, live=True)
 def progress_on_demand(side, t):
-    """Nobody writes a resource, others move the version on: a consistent watch-list and list of it still come, as new as asked."""
+    """The resource is not written, others advance the version: a consistent watch-list and list still arrive, as new as requested."""
     sets, out = f"/apis/apps/v1/namespaces/{t.namespace}/statefulsets", []
     for n in range(3):
         far = t.once(lambda: t.label(f"{t.pods}/seed", n=str(n)))

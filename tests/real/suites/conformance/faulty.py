@@ -1,5 +1,5 @@
-"""A relay between a client and one endpoint, which writes down what the client asks and answers some of it itself: for
-answers that no server gives on demand. It is the same for both sides."""
+"""A relay between a client and one endpoint, which records the client's requests and answers some of them itself, with
+responses that no server produces on demand. It is the same for both sides."""
 import json
 import re
 import threading
@@ -18,31 +18,31 @@ def status(code, reason, causes=()):
 
 
 def refused(code, reason, causes=()):
-    """An HTTP status instead of an answer."""
+    """An HTTP error status instead of the response."""
     return "refused", code, json.dumps(status(code, reason, causes)).encode()
 
 
-def told(code, reason):
+def error_stream(code, reason):
     """A stream with one ERROR."""
     return "told", code, json.dumps({"type": "ERROR", "object": status(code, reason)}).encode() + b"\n"
 
 
-EMPTY = ("empty", 200, b"")  # a stream that ends at once
-UNMARKED = ("unmarked", 200, b"")  # the stream, which ends where its marker would have come
+EMPTY = ("empty", 200, b"")  # a stream that ends immediately
+UNMARKED = ("unmarked", 200, b"")  # the stream, which ends where its marker would have been
 
 
 def cut(events):
-    """The stream, which ends after so many of its lines."""
+    """The stream, which ends after EVENTS of its lines."""
     return "cut", events, b""
 
 
 def paged(limit):
-    """The list, with another limit than was asked for."""
+    """The list, with another limit than requested."""
     return "paged", limit, b""
 
 
 class Relay:
-    """PLAN: {("watch", 2): action}, what to do at the second watch. `log`: "what:version limit=…" and what came of it."""
+    """PLAN: {("watch", 2): action}, the action at the second watch. `log`: "what:version limit=…" and the outcome."""
 
     def __init__(self, endpoint, plan=None):
         self.upstream, self.plan = endpoint, plan or {}
@@ -75,13 +75,13 @@ class Relay:
             sock.close()
 
     def wait(self, count, seconds=60):
-        """Until so many requests are written down."""
+        """Waits until COUNT requests are recorded."""
         with self.changed:
             self.changed.wait_for(lambda: len(self.log) >= count, seconds)
             return list(self.log)
 
     def _asked(self, params):
-        """(what, its action); the note of it is written when the answer is known."""
+        """(what, its action); the log entry is written when the response is known."""
         initial = params.get("sendInitialEvents") == "true"
         what = ("watchlist" if initial else "watch") if "watch" in params else "page" if "continue" in params else "list"
         with self.changed:
@@ -111,7 +111,7 @@ class Relay:
             else:
                 self._forward(client, what, params, kind, code)
         except (OSError, ValueError, wire.WireError):
-            client.close_connection = True  # one of the two went away
+            client.close_connection = True  # one of the two disconnected
 
     def _forward(self, client, what, params, kind, count):
         headers = {k: v for k, v in client.headers.items() if k.lower() in PASSED_ON}
@@ -135,7 +135,7 @@ class Relay:
 
 
 def _until(pieces, kind, count):
-    """Whole lines, up to the marker or so many."""
+    """Whole lines, up to the marker or COUNT of them."""
     rest, done = b"", 0
     for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")

@@ -1,6 +1,6 @@
 """What a conformance test is written with.
 
-    def three_pods(t):                    # once, before the sides are asked; then both sides are waited for
+    def three_pods(t):                    # once, before the sides run; then both sides are waited for
         for name in "abc":
             t.create(t.pods, fixtures.pod(name))
 
@@ -11,10 +11,10 @@
         t.check(got.names == ["a", "b"], f"a page of two: {got.names}")
         return got                        # compared with the other side's
 
-`side` is one endpoint, `t` the world that the test has for itself: a namespace and the writes in it, which always go to
-the server. Both sides run at the same time, each in a thread. A test returns anything made of JSON, Responses, Watches
-and lists of Events; outcome.py says what is masked. A test with live=True may write while its streams are open:
-t.once(write) waits for both sides, writes once, and lets both go on.
+`side` is one endpoint, `t` the test's own world: a namespace and the writes in it, which always go to the server. Both sides
+run at the same time, each in a thread. A test returns any combination of JSON values, Responses, Watches and lists of Events;
+outcome.py documents what is masked. A test with live=True may write while its streams are open: t.once(write) waits for both
+sides, writes once, and lets both continue.
 """
 import functools
 import importlib
@@ -40,7 +40,7 @@ class Test:
     plain: bool = False
 
     def transport(self):
-        """What it is asked over. Tests that stop servers warm the plain gateway only."""
+        """The transport of its requests. Tests that stop servers warm the plain gateway only."""
         return "plain" if self.plain or self.needs else stacks.drawn(self.name)
 
     def __str__(self):
@@ -49,19 +49,19 @@ class Test:
 
 @dataclass
 class Pin:
-    """What pins an entry inside the gateway, when the outside shows little or nothing of it."""
+    """The test that proves an entry inside the gateway, when little or nothing of it is visible from outside."""
     unit: str  # path of a unit test, as `cargo test` prints it, or empty
     why: str
     observable: bool
 
 
 def entry(number, name, needs=(), setup=None, live=False, lasts=0, plain=False):
-    """Registers a test of one entry, named by a snake_case sentence; one that LASTS many seconds begins among the first. One that is
-    about HTTP/1.1 or about the plain gateway's own account is PLAIN; of the others a tenth each is asked over TLS and over HTTP/2.
-    NEEDS, each another time to run at:
+    """Registers a test of one entry, named by a snake_case sentence. A test that LASTS many seconds is among the first to start. A
+    test about HTTP/1.1 or about the plain gateway's own counts is PLAIN; of the others, a tenth runs over TLS and a tenth over
+    HTTP/2. NEEDS selects another time to run at:
 
-    "alone"       no other test writes or asks meanwhile; also for floods, over which the server ends other tests' watches
-    "compaction"  after the setups everything is compacted (t.compacted), and server and gateway start anew
+    "alone"       no other test writes or sends requests meanwhile; also for floods, which make the server end other tests' watches
+    "compaction"  after the setups everything is compacted (t.compacted), and server and gateway restart
     "restart"     a server of its own, one test at a time, that may be killed (t.stack)"""
     def register(run):
         TESTS.append(Test(number, name, (needs,) if isinstance(needs, str) else tuple(needs), live, setup, run, lasts, plain))
@@ -70,12 +70,12 @@ def entry(number, name, needs=(), setup=None, live=False, lasts=0, plain=False):
 
 
 def pinned(number, unit="", why="", observable=True):
-    """Names what the table tells beside the tests: a unit test in src/, or why nothing can be seen from outside."""
+    """Adds to an entry's row in the table: a unit test in src/, or the reason why nothing is visible from outside."""
     PINS[number] = Pin(unit, why, observable)
 
 
 class World:
-    """What a test has for itself: `pods` and `widgets` of its own namespace, what it wrote, `versions` of these writes."""
+    """A test's own state: `pods` and `widgets` of its namespace, its writes, and the `versions` of these writes."""
 
     def __init__(self, test, stack, namespace, shared=None):
         self.test, self.stack, self.namespace, self.shared = test, stack, namespace, shared
@@ -87,7 +87,7 @@ class World:
 
     @property
     def gateway(self):
-        """The one that is asked."""
+        """The gateway under test."""
         return self.stack.plain if self.test.transport() == "plain" else self.stack.tls
 
     # --- writes, always to the server ---
@@ -106,12 +106,12 @@ class World:
             raise RuntimeError("writes belong into setup or, with live=True, into t.once()")
 
     def create(self, collection, thing):
-        """The object's resource version."""
+        """Creates an object; returns its resource version."""
         self._writable()
         return self._wrote(collection, thing["metadata"]["name"], self.api.create(collection, thing))
 
     def update(self, target, change):
-        """A merge patch; the object's new resource version."""
+        """Applies a merge patch; returns the object's new resource version."""
         self._writable()
         collection, _, name = target.rpartition("/")
         return self._wrote(collection, name, self.api.patch(target, change))
@@ -120,12 +120,12 @@ class World:
         return self.update(target, {"metadata": {"labels": labels}})
 
     def delete(self, target):
-        """The store's revision after the deletion, so at least the deletion's own."""
+        """Deletes an object; returns the store's revision after the deletion, which is at least the deletion's own."""
         self._writable()
         self.api.delete(target)
         collection, _, name = target.rpartition("/")
         mark = {"apiVersion": "v1", "metadata": {"name": f"after-{self.namespace}-{name}"}}
-        if collection.endswith(("/pods", "/widgets")):  # a write that a cache can be waited for to have seen
+        if collection.endswith(("/pods", "/widgets")):  # only for these can a cache be waited for
             plural = collection.rpartition("/")[2]
             make = fixtures.pod if plural == "pods" else fixtures.widget
             where = (fixtures.pods if plural == "pods" else fixtures.widgets)("after-deletions")
@@ -133,13 +133,13 @@ class World:
         return self.revision()
 
     def revision(self):
-        """etcd's."""
+        """etcd's revision."""
         return self.stack.revision()
 
     # --- both sides ---
 
     def wait_gateway(self, version=None):
-        """Until both sides' caches hold VERSION of every resource written to (default: the newest write of each)."""
+        """Waits until both sides' caches hold VERSION of every resource written to (default: the newest write of each)."""
         for collection, newest in self._touched.items():
             for side in (self.stack.server, self.gateway):
                 fixtures.wait_served(side, collection, version or newest)
@@ -147,7 +147,7 @@ class World:
                     fixtures.wait_served(side, collection, version or newest, accept=wire.PROTOBUF)
 
     def once(self, write):
-        """Both sides wait for each other, WRITE() runs once; its result, for both."""
+        """Both sides wait for each other, WRITE() runs once; returns its result to both."""
         if not self.test.live:
             raise RuntimeError("t.once() needs live=True")
         with self._meeting:
@@ -171,33 +171,33 @@ class World:
         self._may_write = True
         try:
             return write(), None
-        except Exception as e:  # told to both sides
+        except Exception as e:  # reported to both sides
             return None, e
         finally:
             self._may_write = False
 
     def check(self, condition, text):
-        """The property of the entry; TEXT says what was seen instead."""
+        """Checks the property of the entry; TEXT describes what was found instead."""
         if not condition:
             raise Failed(text)
 
     def cases(self, number, **parts):
-        """The differential suite's cases of an entry whose state is the shared one; PARTS={"name": "…"} narrows."""
+        """The differential suite's cases of an entry on the shared state; PARTS={"name": "…"} narrows them."""
         if not self.shared:
             raise RuntimeError("the shared state is not in this phase")
         return [c for c in self.shared.of(number) if all(p in getattr(c, k) for k, p in parts.items())]
 
     def compact(self, version):
-        """In etcd; server and gateway live through it."""
+        """Compacts etcd; server and gateway keep running."""
         self.stack.etcd("/v3/kv/compaction", {"revision": str(version), "physical": True})
 
     def writing(self, write):
-        """For threads that a write of t.once() started."""
+        """For threads started by a write of t.once()."""
         self._writer.allowed = True
         write()
 
     def cleanup(self, undo):
-        """What has to happen even when the test fails."""
+        """Registers an action that runs even if the test fails."""
         self._undo.append(undo)
 
     # --- the runner's ---

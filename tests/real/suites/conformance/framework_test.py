@@ -1,4 +1,4 @@
-"""What must fail does: python3 -m unittest suites.conformance.framework_test, from tests/real."""
+"""Tests that must fail do fail: python3 -m unittest suites.conformance.framework_test, from tests/real."""
 import json
 import unittest
 from types import SimpleNamespace
@@ -12,14 +12,14 @@ HEADERS = {"content-type": "application/json", "cache-control": "no-cache, priva
 
 
 class Known(World):
-    """A world without servers, whose store is at 50."""
+    """A world without servers, whose store is at version 50."""
 
     def revision(self):
         return 50
 
 
 def outcome(run, live=False):
-    """(what the server did wrong, what the other did)"""
+    """(failures of the server, failures of the other side)"""
     test = Test(1, "a_test", (), live, None, run)
     world = Known(test, SimpleNamespace(server=None, plain=None), "n")
     world.prepare()
@@ -125,7 +125,7 @@ class CachedReads(unittest.TestCase):
 
 
 class Ends(unittest.TestCase):
-    """A test is done with a watch that is open; then one side ends it, or both do, or none."""
+    """A test has finished with an open watch; then one side ends it, or both do, or neither."""
 
     def watch(self, end=None, later=None):
         made = Watch.__new__(Watch)

@@ -13,7 +13,7 @@ ONE = {"timeoutSeconds": 1}
 
 @entry(122, "an_error_in_the_midst_of_a_stream_is_a_status_in_every_representation", setup=first_event, live=True)
 def errors_in_stream(side, t):
-    """An object that the server cannot read: the last frame is an ERROR with a plain v1 Status, whatever was asked for."""
+    """An object that the server cannot read: the last frame is an ERROR with a plain v1 Status, in every representation."""
     collection = f"/api/v1/namespaces/{t.namespace}/events"
     opened = [FormWatch(side, form, watch(collection, resourceVersion=t.state)).opened() for form in FORMS]
 
@@ -43,7 +43,7 @@ REFUSED = {  # parameters of a watch: the status it is refused with
 
 @entry(123, "an_error_before_the_stream_is_an_http_status", setup=seeded)
 def errors_before(side, t):
-    """Nothing of a stream has begun: a Status with its code as the answer's, as a list would have it; then a good watch works."""
+    """Before a stream begins: a Status whose code is the response's status, as for a list; then a valid watch works."""
     out = []
     for c, _, _ in kinds(t):
         for code, refused in REFUSED.items():
@@ -62,7 +62,7 @@ TYPES = {"json": "application/json", "json stream": "application/json", "protobu
 
 @entry(124, "a_streams_content_type_is_one_that_clients_know", setup=seeded)
 def content_types(side, t):
-    """A client refuses what it cannot name: the exact types of all forms, on watches and on refusals of watches."""
+    """A client rejects types that it does not know: the exact types of all forms, on watches and on refusals of watches."""
     out = []
     for form, wanted in TYPES.items():
         stream = FormWatch(side, form, watch(t.pods, resourceVersion=t.state[t.pods], **ONE)).opened()
@@ -77,7 +77,7 @@ pinned(124, why="how a client fails on an unknown type depends on the client; th
 
 
 class Line:
-    """Requests one after the other on one connection."""
+    """Sequential requests on one connection."""
 
     def __init__(self, side):
         self.side, self.sock = side, side.endpoint.connect(30)
@@ -98,7 +98,8 @@ class Line:
 
 @entry(125, "a_streams_timeout_ends_it_cleanly_and_the_connection_stays", setup=seeded, live=True)
 def timeouts(side, t):
-    """timeoutSeconds: a whole body, no last event, and the same connection takes the next request; negative: at once, empty."""
+    """timeoutSeconds: a complete body, no extra last event, and the same connection takes the next request; negative: immediately,
+    empty."""
     line, out = Line(side), []
     try:
         for seconds in (1, -1, 2):
@@ -117,7 +118,7 @@ def timeouts(side, t):
 
 @entry(125, "a_stream_is_chunked_even_if_it_ends_at_once", setup=seeded, plain=True)
 def chunked(side, t):
-    """No length is told of a body whose length nobody knows when it begins."""
+    """A body whose length is unknown when it begins has no Content-Length."""
     got = {seconds: side.get(watch(t.pods, resourceVersion=t.state[t.pods], timeoutSeconds=seconds)).headers for seconds in (-1, 1)}
     for seconds, headers in got.items():
         t.check(headers.get("transfer-encoding") == "chunked" and "content-length" not in headers, f"{seconds}: {headers}")
@@ -130,7 +131,7 @@ UNKNOWN = ["text/csv", "application/yaml", "application/cbor", "application/cbor
 
 @entry(126, "a_watch_in_an_unknown_representation_is_406", setup=seeded)
 def unknown_accept(side, t):
-    """What cannot be streamed is refused before the stream; a fallback in the same header is taken."""
+    """A type that cannot be streamed is refused before the stream; a fallback in the same header is used."""
     out = []
     for c, _, _ in kinds(t):
         for accept in UNKNOWN:
@@ -173,7 +174,7 @@ def parameters(side, t):
 
 @entry(127, "the_deprecated_style_judges_options_as_a_list", setup=seeded)
 def prefix_options(side, t):
-    """/watch/ forces a watch without setting the option: no initial-events rules, names that contradict are refused."""
+    """/watch/ forces a watch without setting the option: no initial-events rules; contradicting names are refused."""
     out = []
     for c, _, _ in kinds(t):
         old = c.replace("/v1/", "/v1/watch/", 1)
@@ -189,7 +190,7 @@ def prefix_options(side, t):
 # --- representations ---------------------------------------------------------------------
 
 def life(t, c, make, field):
-    """What every representation must tell, for a selector app=demo."""
+    """The events that every representation must show, for a selector app=demo."""
     path = f"{c}/o"
     out = [("ADDED", t.create(c, make("o", {"app": "demo"}))), ("MODIFIED", t.update(path, field("x"))), ("DELETED", t.label(path, app="other")), ("ADDED", t.label(path, app="demo"))]
     t.delete(path)
@@ -198,8 +199,8 @@ def life(t, c, make, field):
 
 @entry(130, "every_representation_tells_the_same_events", setup=seeded, live=True)
 def read_all(side, t):
-    """JSON, protobuf, Table, metadata, each by HTTP and what of it by websocket, with and without the stream parameter:
-    the same types, names and versions, leaving and entering the selector included."""
+    """JSON, protobuf, Table, metadata, each over HTTP and, where supported, over WebSocket, with and without the stream
+    parameter: the same types, names and versions, including entering and leaving the selector."""
     opened = {(c, form): FormWatch(side, form, watch(c, resourceVersion=t.state[c], labelSelector="app=demo")).opened()
               for c, _, _ in kinds(t) for form in FORMS if c == t.pods or form not in ("protobuf", "protobuf stream", "websocket binary")}
     made = t.once(lambda: {c: life(t, c, make, field) for c, make, field in kinds(t)})
@@ -228,7 +229,7 @@ def read_initial(side, t):
 
 @entry(130, "a_watch_of_a_deprecated_version_warns", setup=seeded)
 def warnings(side, t):
-    """The header of lists is on watches too, in every form."""
+    """The Warning header of lists is on watches too, in every form."""
     deprecated, out = f"/api/v1/namespaces/{t.namespace}/endpoints", []
     for form in ("json", "table", "metadata", "protobuf"):
         for target in (watch(deprecated, resourceVersion=0, **ONE), query(deprecated, resourceVersion=0)):
@@ -257,7 +258,7 @@ def tables(side, t):
 
 @entry(131, "a_table_that_cannot_be_made_is_refused", setup=seeded)
 def bad_tables(side, t):
-    """Another version or an unknown includeObject, on lists, objects and watches; a fallback is taken."""
+    """Another version or an unknown includeObject, on lists, objects and watches; a fallback is used."""
     out = []
     for c, _, _ in kinds(t):
         for target in (query(c, resourceVersion=0), f"{c}/seed", watch(c, resourceVersion=0, **ONE)):
@@ -301,7 +302,7 @@ def five(t):
 
 @entry(132, "pages_of_metadata_copy_token_and_count", setup=five)
 def metadata_pages(side, t):
-    """The list's own metadata of a page is that of the whole objects' page."""
+    """A page's list metadata is the same as that of the page of whole objects."""
     out = []
     for c, _, _ in kinds(t):
         for accept in ("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", AS_TABLE):
@@ -320,14 +321,14 @@ BIG = 700_000
 
 @entry(133, "all_clients_of_one_form_get_the_same_bytes_whatever_their_size", setup=seeded, live=True)
 def same_bytes(side, t):
-    """Three clients each of four forms; events from hundreds of bytes to most of a megabyte."""
+    """Three clients of each of four forms; events from hundreds of bytes to almost a megabyte."""
     forms = ("json", "protobuf", "table", "metadata")
     opened = {(form, n): FormWatch(side, form, watch(t.pods, resourceVersion=t.state[t.pods], **({"labelSelector": "app=seed"} if n == 2 else {}))).opened() for form in forms for n in range(3)}
     versions = t.once(lambda: [t.update(f"{t.pods}/seed", {"metadata": {"annotations": {"pad": "é" * (size // 2)}}}) for size in (0, 100, 5_000, 100_000, 240_000)])
     for (form, n), stream in opened.items():
         got = [stream.next() for _ in versions]
         t.check([e.version for e in got] == versions, f"{form}: {got}")
-        if form != "table":  # whose later columns come or not
+        if form != "table":  # its later columns may be repeated or not
             t.check(stream.frames[:5] == opened[form, 0].frames[:5], f"{form}: client {n} sees other bytes than client 0")
     return closed(*opened.values())
 
@@ -340,7 +341,7 @@ def big(t):
 
 @entry(142, "frames_are_whole_however_they_are_cut", setup=big)
 def short_reads(side, t):
-    """Events of most of a megabyte through a small receive buffer, in every framing: each is one whole frame, nothing between."""
+    """Events of almost a megabyte through a small receive buffer, in every framing: each is one whole frame, with nothing in between."""
     collection, out = f"/api/v1/namespaces/{t.namespace}/configmaps", []
     for form in ("json", "protobuf", "websocket text", "websocket binary"):
         stream = FormWatch(side, form, watch(collection, resourceVersion=t.state[0] - 1, timeoutSeconds=4), narrow=True).opened()

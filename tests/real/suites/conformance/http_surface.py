@@ -14,7 +14,7 @@ ACCEPTS = [
 
 
 def spelled(got, *more):
-    """An answer that is no list with a version of its own."""
+    """A response without a list version of its own."""
     return [*more, got.target, got.status, got.headers.get("content-type"), got.headers.get("warning"), got.body]
 
 
@@ -37,9 +37,9 @@ def negotiate(side, t):
 ERROR_ACCEPTS = ["application/json", "application/yaml", PB, "text/csv", "application/json;as=Table;v=v1;g=meta.k8s.io", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "application/json;pretty=1"]
 
 
-@entry(135, "errors_are_a_status_in_the_representation_that_was_asked_for", setup=seeded, plain=True)  # the server closes connections of HTTP/2 of whom it does not know
+@entry(135, "errors_are_a_status_in_the_representation_that_was_asked_for", setup=seeded, plain=True)  # the server closes HTTP/2 connections of unauthenticated clients
 def error_encoding(side, t):
-    """400, 404, 405, 406, 422, 504 in JSON, YAML, protobuf; where only conversions are accepted, indented JSON."""
+    """400, 404, 405, 406, 422, 504 in JSON, YAML, protobuf; indented JSON if only conversions are accepted."""
     out = []
     for c, _, _ in kinds(t):
         targets = [query(c, limit="abc"), query(c, labelSelector="==="), f"{c}/nope", query(c, resourceVersionMatch="Exact"), watch(c, sendInitialEvents="true"), c.replace("pods", "nopes").replace("widgets", "nopes"), query(c, resourceVersion="abc")]
@@ -54,7 +54,7 @@ def error_encoding(side, t):
 
 @entry(135, "callers_who_may_not_are_told_so", setup=seeded, plain=True)
 def forbidden(side, t):
-    """403 for who is not allowed, 401 for who is not known, on lists and watches."""
+    """403 for callers without permission, 401 for unauthenticated ones, on lists and watches."""
     out = []
     for user, status in (("denied", 403), ("nobody", 401), ("anonymous", 401)):
         for target in (query(t.pods, resourceVersion=0), watch(t.pods, resourceVersion=0, timeoutSeconds=1), f"{t.pods}/seed"):
@@ -93,7 +93,7 @@ def urls(side, t):
 
 @entry(136, "the_name_in_a_field_selector_is_the_name_of_the_request", setup=seeded)
 def selector_names(side, t):
-    """A pinned name selects that object, also one that is no legal name or contradicts; selectors that differ in spelling agree."""
+    """A selected name finds that object, also a name that is not legal or contradicts another; differently spelled selectors agree."""
     out = []
     for c, _, _ in kinds(t):
         for selector in ("metadata.name=seed", "metadata.name==seed", "metadata.name=seed,metadata.namespace=" + t.namespace, "metadata.name=.", "metadata.name=..", "metadata.name=a/b", "metadata.name=a%b", "metadata.name=", "metadata.name!=seed",
@@ -123,7 +123,7 @@ def watch_options(side, t):
                     for token in (None, "x"):
                         params = {"resourceVersion": t.state[c] if version == "N" else version, "resourceVersionMatch": match, "sendInitialEvents": initial, "continue": token}
                         got = side.get(watch(c, **params, timeoutSeconds=-1))
-                        given = initial is None and match is None and version in (None, "0")  # then the server asks for initial events itself
+                        given = initial is None and match is None and version in (None, "0")  # the server then sends initial events
                         legal = initial is None and match is None and not (given and token) or initial is not None and match == "NotOlderThan" and token is None
                         t.check(got.status == (422 if not legal else 500 if version == "abc" else 200), f"{params}: {got}")
                         out.append([params, got.status, got.body if got.status == 422 else b""])
@@ -163,8 +163,8 @@ def revive(t):
 
 @entry(138, "a_shutdown_ends_watches_cleanly", needs="restart", setup=to_be_stopped, live=True)
 def shutdown(side, t):
-    """SIGTERM to the gateway, then to the server: each one's watches, idle or not, end at once, without an ERROR and between
-    events; the gateway's with a whole body, which the server does not always manage."""
+    """SIGTERM to the gateway, then to the server: the watches of each, idle or not, end immediately, without an ERROR and between
+    events; the gateway's with a complete body, which the server does not always achieve."""
     opened = {c: [side.open(watch(c, resourceVersion=t.state[c])), side.open(watch(c, **INITIAL, **BOOKMARKS))] for c, _, _ in kinds(t)}
     made = t.once(lambda: {c: t.create(c, make("last")) for c, make, _ in kinds(t)})
     streams = [s for both in opened.values() for s in both]
@@ -196,7 +196,7 @@ pinned(138, unit="shutdown::tests::everybody_sees_that_it_has_begun", why="the s
 
 
 def with_flags(t, flags):
-    """The server starts anew with these flags, until the test is over; the gateways live through it."""
+    """The server restarts with these flags until the test is over; the gateways keep running."""
     plain = t.stack.env["REAL_APISERVER_ARGS"]
 
     def start(args):
@@ -207,7 +207,7 @@ def with_flags(t, flags):
     start(f"{plain} {flags}")
     for endpoint in (t.stack.server, t.stack.plain):
         t.stack.warm(endpoint)
-    # A gateway whose watch began again after the first objects cannot begin another one between them.
+    # A gateway that has just reopened its watch after the first objects cannot reopen another one between them.
     collections = seeded(t)
     t.wait_gateway()
     return {c: t.label(f"{c}/seed", fresh="yes") for c in collections}
@@ -215,8 +215,8 @@ def with_flags(t, flags):
 
 @entry(139, "connections_sent_away_do_not_break_streams", needs="restart", setup=lambda t: with_flags(t, "--goaway-chance=0.02"), live=True)
 def goaway(side, t):
-    """The server sends two in a hundred requests' HTTP/2 connections away, among them the gateway's: all are answered, and
-    streams that were open before go on. (Our clients speak HTTP/1.1, which the server leaves alone.)"""
+    """The server sends GOAWAY on the HTTP/2 connections of two in a hundred requests, the gateway's among them: every request is
+    answered, and streams that were open before continue. (The test's clients use HTTP/1.1, to which the server sends none.)"""
     opened = {c: side.open(watch(c, resourceVersion=t.state[c])) for c in t.state}
     for n in range(200):
         got = side.get(f"{t.pods}/seed" if n % 2 else query(t.pods, limit=1))
@@ -230,7 +230,7 @@ def goaway(side, t):
 
 @entry(140, "watches_take_no_place_in_the_limit_of_requests", needs="restart", setup=lambda t: with_flags(t, "--max-requests-inflight=4 --max-mutating-requests-inflight=4"), live=True)
 def long_running(side, t):
-    """A server that serves four requests at a time: watches do not count, thirty are open and requests are answered."""
+    """A server that serves four requests at a time: watches do not count, so with thirty open, requests are still answered."""
     opened = [side.open(watch(t.pods, resourceVersion=t.state[t.pods])) for _ in range(30)]
     t.check(all(s.status == 200 for s in opened), f"{[s.status for s in opened]}")
     for _ in range(10):
@@ -247,7 +247,7 @@ pinned(140, why="it tests the seats and queues of priority and fairness; the ser
 
 @entry(141, "a_request_that_is_out_of_time_is_answered_so", setup=seeded)
 def deadline(side, t):
-    """timeout=1s on a list that waits longer for its version: 504 with the deadline's own body; on a watch it means nothing."""
+    """timeout=1s on a list that waits longer for its version: 504 with the deadline's own body; on a watch it has no effect."""
     out = []
     for c, _, _ in kinds(t):
         late = side.get(query(c, resourceVersion=FUTURE, resourceVersionMatch="NotOlderThan", timeout="1s"))

@@ -1,11 +1,11 @@
-"""Entries 128 and 129: watches through websockets."""
+"""Entries 128 and 129: watches over WebSocket."""
 from .. import fixtures
 from .framework import entry, query
 from .http import ONE
 from .streams import FormWatch, seeded, watch
 from .websocket import ACCEPTED, BINARY, HANDSHAKE, TEXT
 
-CONNECTIONS = [  # headers of a request: whether it becomes a websocket
+CONNECTIONS = [  # headers of a request: whether it becomes a WebSocket
     ({}, True), ({"Connection": "upgrade"}, True), ({"Connection": "keep-alive, Upgrade"}, True), ({"Connection": "UPGRADE"}, True), ({"Upgrade": "WebSocket"}, True), ({"Upgrade": "WEBSOCKET"}, True),
     ({"Connection": "keep-alive"}, False), ({"Connection": None}, False), ({"Upgrade": None}, False), ({"Upgrade": "h2c"}, False), ({"Upgrade": "websockets"}, False), ({"Connection": "Upgrades"}, None), ({"Sec-WebSocket-Protocol": "a"}, True), ({"Sec-WebSocket-Protocol": "a, b"}, None),
 ]
@@ -13,7 +13,7 @@ CONNECTIONS = [  # headers of a request: whether it becomes a websocket
 
 @entry(128, "headers_decide_between_websocket_and_http", setup=seeded)
 def protocol_selection(side, t):
-    """Connection and Upgrade in every spelling; lists ignore them; what is recognised but incomplete is refused."""
+    """Connection and Upgrade in every spelling; lists ignore them; an incomplete request for WebSocket is refused."""
     out = []
     for change, upgraded in CONNECTIONS:
         headers = {k: v for k, v in {**HANDSHAKE, **change}.items() if v is not None}
@@ -33,7 +33,7 @@ def protocol_selection(side, t):
 
 @entry(129, "a_websocket_carries_one_event_a_message_and_ends_with_a_close", setup=seeded, live=True)
 def websockets(side, t):
-    """Text for JSON, binary for protobuf; what the client says is ignored; at the timeout the server closes with 1000."""
+    """Text for JSON, binary for protobuf; data from the client is ignored; at the timeout the server closes with 1000."""
     opened = [FormWatch(side, form, watch(t.pods, resourceVersion=t.state[t.pods], timeoutSeconds=8)).opened() for form in ("websocket text", "websocket binary", "websocket metadata")]
     for stream in opened:
         t.check(stream.status == 101, f"{stream.form}: {stream.status} {stream.body}")
@@ -52,7 +52,7 @@ def websockets(side, t):
 
 @entry(129, "a_client_that_closes_its_websocket_ends_the_watch", setup=seeded, live=True)
 def client_closes(side, t):
-    """By a close frame or by going away: the stream ends at its side too, others go on."""
+    """With a close frame or by disconnecting: the side ends the stream too, others continue."""
     closes, goes, stays = [FormWatch(side, "websocket text", watch(t.pods, resourceVersion=t.state[t.pods])).opened() for _ in range(3)]
     closes.stream.send_close()
     goes.close()

@@ -1,4 +1,4 @@
-"""Tests of the two kinds of resources that the server treats differently: built-in (pods) and custom (widgets)."""
+"""Tests of the two kinds of resources that the server handles differently: built-in (pods) and custom (widgets)."""
 import functools
 from dataclasses import dataclass
 
@@ -7,14 +7,14 @@ from .. import fixtures
 
 @dataclass
 class Kind:
-    """One of them in a test's namespace; `state` is what its setup returned."""
+    """One kind in a test's namespace; `state` is its setup's result."""
     name: str
     collection: str
     inside: object  # namespace → collection
     everywhere: str
     make: object  # (name, labels, …) → object
     field: str  # a field selector's label
-    paint: object  # value → what sets that field
+    paint: object  # value → a change that sets that field
     state: object = None
 
     def at(self, name):
@@ -29,12 +29,12 @@ def kinds(t):
 
 
 def each(setup):
-    """A setup of one kind, for both; its results by kind."""
+    """Runs a setup for each kind; returns the results by kind."""
     return lambda t: {k.name: setup(t, k) for k in kinds(t)}
 
 
 def both(check):
-    """A test of one kind, of both; its outcomes by kind."""
+    """Runs a test for each kind; returns the outcomes by kind."""
     @functools.wraps(check)
     def run(side, t):
         out = {}

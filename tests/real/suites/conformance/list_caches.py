@@ -1,4 +1,4 @@
-"""Entries 42-55: which store answers, how fresh, from which snapshot, in what order."""
+"""Entries 42-55: which store answers, how fresh, from which snapshot, in which order."""
 import base64
 import json
 import os
@@ -28,7 +28,7 @@ def compacted(side, t, k):
 
 
 def decided(state, newest, then, version, match, limit, continued):
-    """What the rules say: a status, or (names, the version that the list must have or None)."""
+    """The expected response: a status, or (names, the version that the list must have or None)."""
     if match and (not version or continued or (match == "Exact" and version == "0")):
         return 422
     if continued and version not in ("", "0"):
@@ -41,7 +41,7 @@ def decided(state, newest, then, version, match, limit, continued):
 @entry(43, "every_mix_of_version_match_limit_and_token", setup=each(story))
 @both
 def every_mix(side, t, k):
-    """Whoever answers, the rules of the table decide what is shown and under which version."""
+    """Whichever store answers, the rules of the table determine the objects and the version."""
     then, state = k.state[3]
     now, newest = k.state[-1]
     out = []
@@ -68,7 +68,8 @@ def stall(t, pid):
 
 @entry(44, "without_the_store_a_consistent_list_fails_and_a_cached_one_works", needs="restart", live=True, setup=named("p1"))
 def fallback(side, t):
-    """While etcd does not answer, version 0 does and no version gets no answer rather than an old one; then all is well again."""
+    """While etcd is unreachable, version 0 is answered, and a request without a version fails rather than returning old data; then all
+    recovers."""
     pid = int((t.stack.state / "run" / "etcd.pid").read_text())
     t.once(lambda: stall(t, pid))
     out = {}
@@ -81,7 +82,7 @@ def fallback(side, t):
     except TimeoutError:
         raise Failed("a list with timeout=4s has no answer after 20 s") from None
     except wire.WireError:
-        pass  # the server cuts the connection when its deadline and its answer meet
+        pass  # the server cuts the connection when its deadline passes while it answers
     t.once(lambda: os.kill(pid, signal.SIGCONT))
     for k in kinds(t):
         out[f"{k.name} again"] = wire.poll("a consistent list", lambda: (g := side.get(k.collection)).status == 200 and g, WAIT)
@@ -139,7 +140,7 @@ def painted(t, k):
 @entry(48, "an_indexed_selector_finds_what_a_scan_finds", setup=each(painted))
 @both
 def index(side, t, k):
-    """A field with an index selects what filtering the whole list selects, also with labels, limits and in the past."""
+    """A field with an index selects the same as filtering the whole list, also with labels, limits and in the past."""
     whole = side.get(query(k.collection, resourceVersion=k.state, **EXACT)).items
     value = lambda i: i["spec"][k.field.partition(".")[2]]
     out = []
@@ -156,7 +157,7 @@ def index(side, t, k):
 
 
 def gadgets(t):
-    """A custom resource whose cache cannot be filled: the store holds what is no object."""
+    """A custom resource whose cache cannot be filled: the store contains a value that is not an object."""
     group = f"{t.namespace}.example.com"
     crd = json.loads(json.dumps(fixtures.CRD).replace("example.com", group))
     text = lambda s: base64.b64encode(s.encode()).decode()
@@ -170,13 +171,13 @@ def gadgets(t):
 
 @entry(49, "a_cache_that_is_not_ready_asks_to_come_again_ever_later", live=True, setup=gadgets, lasts=15)
 def not_ready(side, t):
-    """429 with the delay in header and body, between 1 and 30 seconds, which grows while the cache stays away."""
+    """429 with the delay in header and body, between 1 and 30 seconds, which grows while the cache is unavailable."""
     target, delays = t.state["collection"] + "?resourceVersion=0", []
 
     def grown():
         got = side.get(target)
         if got.status == 404:
-            return False  # a resource that is this new may not be known yet
+            return False  # such a new resource may not be known yet
         refused(t, got, 429, "TooManyRequests", "storage is (re)initializing")
         delays.append(int(got.headers.get("retry-after", 0)))
         t.check(got.json()["details"]["retryAfterSeconds"] == delays[-1] and 1 <= delays[-1] <= 30, f"{delays[-1]}: {got}")
@@ -194,7 +195,7 @@ pinned(49, "serve::tests::while_the_cache_is_being_filled_clients_are_asked_to_c
 @entry(50, "a_version_that_comes_during_the_wait_is_answered", live=True, setup=named("p1"))
 @both
 def waits(side, t, k):
-    """Not refused at once: a write that follows the request within the wait satisfies it."""
+    """Not refused immediately: a write during the wait satisfies the request."""
     def start():
         goal = t.revision() + 30
 
@@ -246,7 +247,7 @@ def busy(t, k):
 @entry(52, "exact_lists_reach_past_the_history_in_memory", setup=each(busy))
 @both
 def snapshots(side, t, k):
-    """After more writes than a history begins with, old states and pages are still right."""
+    """After more writes than a history initially holds, old states and pages are still correct."""
     out = []
     for i in (0, 1, 29, 64, 100, UPDATES - 2, UPDATES - 1):
         got = side.get(query(k.collection, resourceVersion=k.state[i], **EXACT))
@@ -264,7 +265,7 @@ pinned(53, "", "only an inconsistent cache loses its snapshots, and a client can
 
 
 def ordered(t, k):
-    """Names around the characters that sort before and after each other; a write of another resource between."""
+    """Names with characters that sort before and after each other; a write to another resource in between."""
     versions = []
     for name in ("b", "a.b", "a0", "a-b", "a", "ab", "z9"):
         versions.append(t.create(k.collection, k.make(name, {})))
@@ -295,7 +296,7 @@ def order(side, t, k):
 @entry(55, "cache_and_store_show_the_same_objects_in_the_same_order", setup=each(story))
 @both
 def same(side, t, k):
-    """Namespace, name and version of each object, by every way to read the newest state."""
+    """Namespace, name and version of each object, with every way to read the newest state."""
     now = k.state[-1][0]
     ways = ({"resourceVersion": 0}, {}, {"resourceVersion": now, **EXACT}, {"resourceVersion": now, **NOT_OLDER}, {"resourceVersion": now, "limit": 9}, {"limit": 9})
     out = [side.get(query(k.collection, **w)) for w in ways]

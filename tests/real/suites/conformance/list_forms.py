@@ -1,4 +1,4 @@
-"""Entries 56-60: how tokens, versions and queries are read; compression and errors of lists."""
+"""Entries 56-60: how tokens, versions and queries are parsed; compression and errors of lists."""
 from .. import fixtures, wire
 from ..differential.lists import PARTIALS, PB, TABLE, token
 from .framework import entry, query
@@ -6,13 +6,13 @@ from .kinds import both, kinds, named
 from .lists import NOT_OLDER, refused
 from .pages import page
 
-COMPRESSED_ABOVE = 131072  # bytes of a body up to which nothing is compressed
+COMPRESSED_ABOVE = 131072  # bytes; shorter bodies and bodies of this length are not compressed
 
 
 @entry(56, "a_token_cannot_leave_its_range", setup=named("a", "b"))
 @both
 def traversal(side, t, k):
-    """Keys with dots and empty segments are refused, as are options that do not go with a token."""
+    """Keys with dots and empty segments are rejected, as are options that are invalid with a token."""
     now = k.state[-1]
     out = {start: page(side, k, token(now, start)) for start in ("..", "../a\0", "/../a\0", "a/../b\0", "./a\0", "a/./b\0", "a//b\0", "a/..", "//a\0")}
     for start, got in out.items():
@@ -31,7 +31,7 @@ def traversal(side, t, k):
 @entry(57, "resource_versions_are_unsigned_decimals_of_64_bits", setup=named("p1"))
 @both
 def parsing(side, t, k):
-    """Leading zeros are fine; signs, blanks, other bases and digits, and what is too long are not."""
+    """Leading zeros are accepted; signs, blanks, other bases and digits, and numbers that are too long are not."""
     now = k.state[0]
     good = [side.get(query(k.collection, resourceVersion=v)) for v in ("", "0", "00", f"000{now}", now)]
     for got in good:
@@ -45,7 +45,7 @@ def parsing(side, t, k):
 
 
 def squeezed(t, got, accepted):
-    """A body is compressed exactly if it is long and the client said gzip."""
+    """A body is compressed exactly if it is long and the client accepts gzip."""
     wanted = accepted and len(got.body) > COMPRESSED_ABOVE
     t.check((got.headers.get("content-encoding") == "gzip") == wanted, f"{got.target}: {len(got.body)} bytes, Content-Encoding {got.headers.get('content-encoding')}")
     t.check((got.headers.get("vary") == "Accept-Encoding") == wanted, f"{got.target}: {len(got.body)} bytes, Vary {got.headers.get('vary')}")
@@ -53,13 +53,13 @@ def squeezed(t, got, accepted):
 
 
 def exact_sizes(t):
-    """Two lists: one as long as the threshold, one longer by a byte."""
+    """Two lists: one exactly as long as the threshold, one longer by a byte."""
     out = {}
     for size in (COMPRESSED_ABOVE, COMPRESSED_ABOVE + 1):
         collection = f"/api/v1/namespaces/{t.namespace}-{size}/configmaps"
         pad = 100000
         t.create(collection, {"metadata": {"name": "c"}, "data": {"k": "x" * pad}})
-        for _ in range(5):  # the version's digits may grow meanwhile
+        for _ in range(5):  # the version may get more digits meanwhile
             missing = size - len(wire.request(t.stack.server, "GET", query(collection, resourceVersion=0)).body)
             if missing == 0:
                 break
@@ -93,7 +93,7 @@ def long_object(t):
 
 @entry(59, "only_the_plain_word_gzip_asks_for_compression", setup=long_object)
 def encodings(side, t):
-    """Of lists and of single objects; parameters, other cases and wildcards do not count, and errors are never compressed."""
+    """Encodings of lists and of single objects; parameters, other cases and wildcards have no effect, and errors are never compressed."""
     collection, out = f"/api/v1/namespaces/{t.namespace}/configmaps", {}
     for accepted in ("gzip", "deflate, gzip", "gzip,br", " gzip ", "gzip;q=1.0", "gzip;q=0", "*", "GZIP", "identity", ""):
         plain = accepted.replace(" ", "").split(",")
@@ -104,7 +104,7 @@ def encodings(side, t):
 
 @entry(60, "wrong_queries_are_told_and_lists_have_metadata")
 def queries(side, t):
-    """Numbers that are none are 400 in the parser's words; unknown things are 404; a list has its kind and version."""
+    """Invalid numbers are 400 with the parser's own text; unknown resources are 404; a list has its kind and version."""
     cases = t.cases(60)
     t.check(len(cases) >= 10, f"{len(cases)} cases")
     out = {c.name: side.ask(c) for c in cases}

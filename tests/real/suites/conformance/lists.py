@@ -1,4 +1,4 @@
-"""Entries 1-13, 19, 25-27, 32-34, 39-41: which state a list shows, of what scope."""
+"""Entries 1-13, 19, 25-27, 32-34, 39-41: the state that a list shows, and its scope."""
 from .. import fixtures
 from ..differential.lists import FUTURE, token
 from .framework import entry, query
@@ -38,7 +38,7 @@ def refused(t, answer, status, reason, words=""):
 
 
 def too_large(t, answer):
-    """504 with the cause by which clients know it."""
+    """504 with the cause by which clients recognise it."""
     refused(t, answer, 504, "Timeout", "Too large resource version")
     cause = answer.json()["details"]["causes"][0]["reason"]
     t.check(cause == "ResourceVersionTooLarge", f"cause {cause}: {answer}")
@@ -48,7 +48,7 @@ def too_large(t, answer):
 @entry(1, "list_rejects_an_invalid_resource_version", setup=named("p1"))
 @both
 def invalid_version(side, t, k):
-    """A version that is no unsigned 64-bit number is a bad request, with the parser's own words."""
+    """A version that is not an unsigned 64-bit number is a bad request, with the parser's own text."""
     got = {text: side.get(query(k.collection, resourceVersion=text)) for text in ("abc", "-1", "1.5", "99999999999999999999")}
     for text, answer in got.items():
         refused(t, answer, 400, "BadRequest", f'invalid resource version: resourceVersion: Invalid value: "{text}": strconv.ParseUint')
@@ -58,7 +58,7 @@ def invalid_version(side, t, k):
 @entry(2, "list_rejects_a_resource_version_beside_a_continue_token", setup=named("p1", "p2"))
 @both
 def version_and_token(side, t, k):
-    """The token has a version of its own."""
+    """A token contains a version, so a request cannot have both."""
     now = k.state[-1]
     answers = [side.get(query(k.collection, resourceVersion=now, limit=limit, **{"continue": token(now, "p1\0")})) for limit in (None, 1)]
     return [refused(t, a, 400, "BadRequest", "specifying resource version is not allowed when using continue") for a in answers]
@@ -67,7 +67,7 @@ def version_and_token(side, t, k):
 @entry(3, "list_from_the_future_is_a_timeout_with_its_cause", setup=named("p1"))
 @both
 def future(side, t, k):
-    """A version that never comes is waited for, then refused with a delay for the client."""
+    """The server waits for a version that never arrives, then refuses with a retry delay."""
     got = too_large(t, side.get(query(k.collection, resourceVersion=FUTURE)))
     t.check(got.headers.get("retry-after") == "1", f"Retry-After {got.headers.get('retry-after')}")
     t.check(got.json()["details"]["retryAfterSeconds"] == 1, f"{got}")
@@ -75,19 +75,19 @@ def future(side, t, k):
 
 
 def events(t):
-    """Of a resource that the server keeps no cache of."""
+    """The collection of a resource for which the server has no cache."""
     return f"/api/v1/namespaces/{t.namespace}/events"
 
 
 def event_story(t):
-    """Three events; their versions."""
+    """Three events; returns their versions."""
     about = {"kind": "Pod", "name": "p", "namespace": t.namespace}
     return [t.create(events(t), {"metadata": {"name": name}, "involvedObject": about, "reason": "Test", "type": "Normal"}) for name in "abc"]
 
 
 @entry(3, "list_from_the_future_of_an_uncached_resource_is_refused", setup=event_story)
 def uncached_future(side, t):
-    """The same error, without a delay to wait for."""
+    """The same error, without a retry delay."""
     out = [too_large(t, side.get(query(events(t), resourceVersion=FUTURE, **m))) for m in ({}, NOT_OLDER, EXACT)]
     for got in out:
         t.check("retry-after" not in got.headers and "retryAfterSeconds" not in got.json()["details"], f"{got}")
@@ -97,7 +97,7 @@ def uncached_future(side, t):
 @entry(4, "list_from_zero_shows_what_the_cache_has", setup=each(story))
 @both
 def from_zero(side, t, k):
-    """What was there before the request is in the answer."""
+    """Objects that existed before the request are in the response."""
     got = side.get(query(k.collection, resourceVersion=0))
     version, state = k.state[-1]
     t.check(contents(got) == state, f"{contents(got)}, not {state}")
@@ -115,7 +115,7 @@ def exactly(side, t, k, version, state):
 @entry(5, "exact_list_before_an_update_shows_the_old_content", setup=each(story))
 @both
 def before_update(side, t, k):
-    """The object as it was, under its old version."""
+    """The object in its earlier state, with its old version."""
     (_, _), (before, state), _ = k.state[:3]
     got = exactly(side, t, k, before, state)
     t.check(got.items[0]["metadata"]["labels"] == {"n": "1"}, f"labels {got.items[0]['metadata']['labels']}")
@@ -139,7 +139,7 @@ def at_creation(side, t, k):
 @entry(8, "exact_list_of_a_version_that_is_gone_is_expired", needs="compaction", setup=each(story))
 @both
 def before_first_write(side, t, k):
-    """Neither the first version of the store nor one before the first write can be had any more."""
+    """Neither the first version of the store nor one before the first write is available any more."""
     versions = [1, k.state[0][0] - 1, k.state[0][0]]
     return [refused(t, side.get(query(k.collection, resourceVersion=v, **EXACT)), 410, "Expired", "The resourceVersion for the provided list is too old.") for v in versions]
 
@@ -147,7 +147,7 @@ def before_first_write(side, t, k):
 @entry(9, "list_not_older_than_zero_is_legal", setup=each(story))
 @both
 def not_older_than_zero(side, t, k):
-    """Like version 0 alone."""
+    """The same as version 0 alone."""
     got = side.get(query(k.collection, resourceVersion=0, **NOT_OLDER))
     t.check(contents(got) == k.state[-1][1], f"{contents(got)}")
     return got
@@ -156,7 +156,7 @@ def not_older_than_zero(side, t, k):
 @entry(10, "list_rejects_an_unknown_match", setup=named("p1"))
 @both
 def unknown_match(side, t, k):
-    """Three values of resourceVersionMatch exist; they are case-sensitive."""
+    """resourceVersionMatch has three values; they are case-sensitive."""
     answers = {m: side.get(query(k.collection, resourceVersion=k.state[0], resourceVersionMatch=m)) for m in ("Invalid", "exact", "NotOlder")}
     for match, answer in answers.items():
         refused(t, answer, 422, "Invalid", f'resourceVersionMatch: Unsupported value: "{match}"')
@@ -167,7 +167,7 @@ def unknown_match(side, t, k):
 @entry(11, "list_of_the_current_version_in_three_modes", setup=each(story))
 @both
 def three_modes(side, t, k):
-    """No match and NotOlderThan may answer newer, Exact says the version that was asked for."""
+    """No match and NotOlderThan may return a newer state, Exact returns the requested version."""
     now, state = k.state[-1]
     exact = exactly(side, t, k, now, state)
     others = [side.get(query(k.collection, resourceVersion=now, **match)) for match in ({}, NOT_OLDER)]
@@ -191,7 +191,7 @@ def empty(side, t, k):
 @entry(13, "list_of_one_name_by_field_selector", setup=named("p1", "p10"))
 @both
 def one_name(side, t, k):
-    """metadata.name selects one object; other versions are as for any list."""
+    """metadata.name selects one object; versions work as for any list."""
     now = k.state[-1]
     modes = ({}, {"resourceVersion": 0}, {"resourceVersion": now, **NOT_OLDER}, {"resourceVersion": now, **EXACT})
     out = [side.get(query(k.collection, fieldSelector="metadata.name=p1", **m)) for m in modes]
@@ -263,7 +263,7 @@ def exact_future(side, t, k):
 @entry(32, "a_consistent_list_has_every_write_that_ended_before_it", live=True, setup=named("p1"))
 @both
 def consistent(side, t, k):
-    """Without a version a list is at least as new as any acknowledged write, each time."""
+    """Without a version a list is at least as new as any acknowledged write, every time."""
     for turn in range(4):
         version = t.once(lambda: t.label(k.at("p1"), turn=str(turn)))
         got = side.get(k.collection)
@@ -277,7 +277,7 @@ def consistent(side, t, k):
 @entry(33, "lists_of_a_single_key_in_every_mode", setup=each(story))
 @both
 def single_key(side, t, k):
-    """The object or nothing; a second selector counts too."""
+    """The object or nothing; a second selector applies too."""
     (first, _), (second, _), (third, _) = k.state[:3]
     now, state = k.state[-1]
     asked = [  # (name, other parameters, the object's expected version or None)
@@ -314,7 +314,7 @@ def boundaries(side, t, k):
 @entry(39, "a_list_not_older_than_a_version_never_is", live=True, setup=each(story))
 @both
 def not_older(side, t, k):
-    """Old versions may be answered newer; a version just written is waited for."""
+    """A request for an old version may return a newer state; a version that was just written is waited for."""
     out = [side.get(query(k.collection, resourceVersion=v, **NOT_OLDER)) for v, _ in k.state] + [side.get(query(k.collection, resourceVersion=1, **NOT_OLDER))]
     for (version, _), got in zip([*k.state, (1, None)], out):
         t.check(got.version >= max(version, max(contents(got).values())), f"asked for {version}: {got.version}")
@@ -334,7 +334,7 @@ def two_namespaces(t, k):
 @entry(41, "path_namespace_and_fields_select_together", setup=each(two_namespaces))
 @both
 def scopes(side, t, k):
-    """Every mix of the path's namespace, metadata.namespace, metadata.name and a field of the kind; contradictions are empty."""
+    """Every combination of the path's namespace, metadata.namespace, metadata.name and a field of the kind; contradictions are empty."""
     here, there, out = t.namespace, f"{t.namespace}-two", []
     for path in (here, None):
         for namespace in (None, here, there):

@@ -1,15 +1,15 @@
-"""Compares what a test gave for the server with what it gave for the endpoint under test.
+"""Compares a test's results for the server with those for the endpoint under test.
 
-Answers and streams are compared as the differential suite does it, and only what its case.py lists is masked. A list
+Responses and streams are compared as in the differential suite; only the parts that its case.py lists are masked. A list
 that a cache may answer has its own version checked against bounds."""
 from ..differential.case import Case, compare_answers, compare_streams, masked, shown
 from .asking import Events, Response, Watch
 
-END_SECONDS = 20  # that the other side has to end a watch, too; a busy machine opens one much later than the other
+END_SECONDS = 20  # in which the other side must end a watch too; a busy machine opens one much later than the other
 
 
 def differences(left, right, newest_known, at="outcome"):
-    """What differs; NEWEST_KNOWN is the newest version that a cached list may have."""
+    """The differences; NEWEST_KNOWN is the newest version that a cached list may have."""
     if isinstance(left, Response) and isinstance(right, Response):
         return _headed(left, compare_answers(_case(left, right.at_least, left.target != right.target), left, right, newest_known))
     if isinstance(left, (Watch, Events)) and isinstance(right, (Watch, Events)):
@@ -26,7 +26,7 @@ def differences(left, right, newest_known, at="outcome"):
 
 
 def _ended_alone(a, b):
-    """A watch that a test was done with may end by itself: then at both sides. Now it is closed."""
+    """A watch that a test has finished with may end by itself, but then at both sides. Afterwards it is closed."""
     for ended, other in ((a, b), (b, a)):
         if other.left_open and ended.end and not other.ended_within(END_SECONDS):
             return [f"one side has ended the watch ({ended.stream.endpoint.name}: {ended.end}), the other has not ({other.stream.endpoint.name})"]
@@ -37,7 +37,8 @@ def _ended_alone(a, b):
 
 
 def _case(response, at_least, own_token):
-    """AT_LEAST: each side was asked at its own time. OWN_TOKEN: each side was asked with its own token, so the versions are those of each side's first page."""
+    """AT_LEAST: each side received the request at its own time. OWN_TOKEN: each side received its own token, so the versions are those of
+    each side's first page."""
     return Case("", response.target, cached=(response.cached or own_token) and _is_list(response), at_least=at_least)
 
 

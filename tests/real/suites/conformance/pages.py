@@ -14,10 +14,10 @@ def page(side, k, continued=None, **params):
 
 
 def follow(side, t, k, first=None, **params):
-    """All pages, by the side's own tokens. Only the first request names a version."""
+    """All pages, with the side's own tokens. Only the first request names a version."""
     out = [first or page(side, k, **params)]
     while out[-1].token:
-        t.check(len(out) < 50, "the pages have no end")
+        t.check(len(out) < 50, "the pages do not end")
         out.append(page(side, k, out[-1].token, limit=params["limit"], labelSelector=params.get("labelSelector")))
     return out
 
@@ -63,7 +63,7 @@ def limit_at_zero(side, t, k):
 
 @entry(16, "a_limit_is_kept_at_version_zero_by_an_uncached_resource", setup=event_story)
 def uncached_limit(side, t):
-    """There is no cache to show whole; and its past can be paged."""
+    """There is no cache whose whole state could be shown; past versions can be paged."""
     got = side.get(query(events(t), limit=2, resourceVersion=0))
     t.check(got.names == ["a", "b"] and got.token and got.remaining == 1, f"{got}")
     past = side.get(query(events(t), limit=1, resourceVersion=t.state[1]))
@@ -76,7 +76,7 @@ def uncached_limit(side, t):
 @entry(17, "a_token_made_by_others_is_self_contained", setup=each(story))
 @both
 def made_token(side, t, k):
-    """Its version and key alone say what follows, with or without the slash in front."""
+    """Its version and key alone determine the rest, with or without the leading slash."""
     then, state = k.state[3]
     out = [page(side, k, token(then, start)) for start in ("a\0", "/a\0", "a", "/aa\0")] + [page(side, k, token(then, "b\0"), limit=1)]
     for got, names in zip(out, (["b", "c"], ["b", "c"], ["a", "b", "c"], ["b", "c"], ["c"])):
@@ -89,7 +89,7 @@ def made_token(side, t, k):
 @entry(18, "a_token_wins_over_version_zero", setup=each(story))
 @both
 def token_and_zero(side, t, k):
-    """The token's version is shown; version 0 still switches the limit off."""
+    """The token's version is shown; version 0 still disables the limit."""
     then, _ = k.state[3]
     out = [page(side, k, token(then, "a\0"), resourceVersion=0, limit=limit) for limit in (None, 1)]
     for got in out:
@@ -115,7 +115,7 @@ def one_match(side, t, k):
 @entry(21, "a_filter_with_more_pages_has_a_token_and_no_count", setup=labelled("AbCd"))
 @both
 def no_count(side, t, k):
-    """How many of the rest match is not known."""
+    """The number of remaining matches is unknown."""
     labels = page(side, k, labelSelector="pick=yes", limit=1)
     fields = page(side, k, fieldSelector="metadata.name!=b", limit=1)
     for got in (labels, fields):
@@ -126,7 +126,7 @@ def no_count(side, t, k):
 @entry(22, "a_page_is_filled_past_what_does_not_match", setup=labelled("aBcdEfgHiJ"))
 @both
 def filled(side, t, k):
-    """Two matches a page, however many keys lie between; the token stands after the last match."""
+    """Two matches per page, however many keys lie between; the token's key follows the last match."""
     pages = follow(side, t, k, labelSelector="pick=yes", limit=2)
     t.check([p.names for p in pages] == [["b", "e"], ["h", "j"]], f"{[p.names for p in pages]}")
     start = token_parts(pages[0].token)["start"].lstrip("/")
@@ -137,7 +137,7 @@ def filled(side, t, k):
 @entry(23, "a_last_page_full_or_not_has_no_token", setup=FIVE)
 @both
 def last_page(side, t, k):
-    """Whether the last page is full does not matter."""
+    """It makes no difference whether the last page is full."""
     full, partial = follow(side, t, k, limit=1), follow(side, t, k, limit=2)
     t.check([len(p.items) for p in full] == [1] * 5 and [len(p.items) for p in partial] == [2, 2, 1], "pages of other lengths")
     t.check([p.remaining for p in partial] == [3, 1, None], f"{[p.remaining for p in partial]}")
@@ -184,7 +184,7 @@ def tokens_of_the_past(side, t, k):
 @entry(30, "a_token_of_version_minus_one_continues_at_the_newest", setup=each(story))
 @both
 def negative(side, t, k):
-    """The rest as it is now; the next token has a version again."""
+    """The rest in its current state; the next token has a version again."""
     now = k.state[-1][0]
     rest = page(side, k, token(-1, "b\0"))
     t.check(rest.names == ["c", "d"] and rest.version >= now, f"{rest}")
@@ -218,7 +218,7 @@ def continuation(side, t, k):
 
 
 def crowd(t):
-    """Many pods of which only the last matches."""
+    """Many pods, of which only the last matches."""
     from .. import fixtures
     make = lambda i: t.create(t.pods, fixtures.pod(f"p{i:03}", {"rare": "yes" if i == RARE - 1 else "no"}))
     with ThreadPoolExecutor(6) as pool:
@@ -251,7 +251,7 @@ def filtered(side, t, k):
 @entry(38, "an_expired_token_offers_an_inconsistent_one", needs="compaction", setup=FIVE)
 @both
 def inconsistent(side, t, k):
-    """410 with a token that goes on at the newest version, and from there on at one."""
+    """410 with a token that continues at the newest version, and then stays at one version."""
     refusal = refused(t, page(side, k, token(k.state[-1], "a\0"), limit=2), 410, "Expired", "The provided continue parameter is too old")
     offered = refusal.json()["metadata"]["continue"]
     parts = token_parts(offered)
@@ -266,7 +266,7 @@ def inconsistent(side, t, k):
 @entry(40, "objects_made_between_pages_do_not_appear", live=True, setup=FIVE)
 @both
 def stable(side, t, k):
-    """Nor do updates and deletions: the pages are those of the first page's moment."""
+    """Neither do updates and deletions: the pages show the state of the first page."""
     first = page(side, k, limit=2)
 
     def writes():
@@ -285,7 +285,7 @@ def stable(side, t, k):
 @entry(47, "only_version_zero_switches_the_limit_off", setup=FIVE)
 @both
 def limits(side, t, k):
-    """Every other version keeps it."""
+    """Every other version keeps the limit."""
     now = k.state[-1]
     kept = [page(side, k, limit=2, **m) for m in ({}, {"resourceVersion": now}, {"resourceVersion": now, **EXACT}, {"resourceVersion": now, **NOT_OLDER})]
     kept.append(page(side, k, token(now, "a\0"), limit=2))

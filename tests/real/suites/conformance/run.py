@@ -1,4 +1,4 @@
-"""The conformance suite: every test of both sides, then docs/CONFORMANCE.md when CONFORMANCE_TABLE names a file."""
+"""The conformance suite: every test against both sides, then docs/CONFORMANCE.md if CONFORMANCE_TABLE names a file."""
 import os
 import re
 import threading
@@ -20,16 +20,16 @@ from .outcome import differences
 
 DECISIONS = Path(__file__).with_name("decisions.txt")
 COUNTED_MAX = 20  # of a test's requests to the gateway
-AT_ONCE, LIVE_AT_ONCE = 4, 8  # tests under way, each asking both sides; live ones mostly wait
+AT_ONCE, LIVE_AT_ONCE = 4, 8  # concurrent tests, each with requests to both sides; live tests mostly wait
 MARK = re.compile(r"conformance-(\d+)-(\w+)-(server|gateway)")
 
 
 class AuditedStack(Stack):
-    """A stack whose server writes down which requests reach it."""
+    """A stack whose server logs the requests that reach it."""
 
     def __init__(self, name):
         super().__init__(name, fixtures.with_widgets, audited=True)
-        self.marked = Counter()  # requests to the gateway, by the test; each is of one thread
+        self.marked = Counter()  # requests to the gateway, by test; each test's count belongs to one thread
 
     def warm(self, endpoint):
         for collection in WARM:
@@ -38,7 +38,7 @@ class AuditedStack(Stack):
                 fixtures.wait_served(endpoint, collection, accept=wire.PROTOBUF)
 
     def forwarded(self):
-        """{"number name": [the requests of that test to the gateway that the server got to see]}"""
+        """{"number name": [the requests of that test to the gateway that reached the server]}"""
         found = {}
         for seen in self.audited():
             if mark := MARK.match(seen.get("auditID", "")) or MARK.match(seen.get("userAgent", "")):
@@ -48,14 +48,14 @@ class AuditedStack(Stack):
 
 
 class Shared:
-    """The differential suite's objects, which no test changes, and its cases over them."""
+    """The differential suite's objects, which no test changes, and its cases on them."""
 
     def __init__(self, stack):
         self.state, api = State(), fixtures.Api(stack.server)
         self.state.fill(api)
         self.state.settle(api, stack.plain, stack.tls)
         everywhere = (*(e.split("?")[0] for _, _, e, _ in self.state.resources), "/api/v1/configmaps")
-        rests = lambda c: not c.target.split("?")[0] in everywhere  # others write in all namespaces
+        rests = lambda c: not c.target.split("?")[0] in everywhere  # other tests write in all namespaces
         self._cases = [c for c in [*differential_lists.cases(self.state), *differential_watches.quiet(self.state)] if rests(c)]
 
     def of(self, number):
@@ -82,7 +82,7 @@ def decisions():
 
 
 def one_side(test, world, side):
-    """(outcome, None), or (None, what failed or GaveUp)."""
+    """(outcome, None), or (None, the failure or GaveUp)."""
     try:
         return test.run(side, world), None
     except GaveUp:
@@ -161,7 +161,7 @@ class Run:
                 job.result()
 
     def compaction(self, tests, stack):
-        """All setups, one compaction, a new start of server and gateways; then the tests."""
+        """All setups, one compaction, a restart of server and gateways; then the tests."""
         worlds = {str(t): self.world(t, stack) for t in tests}
         for test in tests:
             worlds[str(test)].prepare()
@@ -187,7 +187,7 @@ class Run:
                 print(f"     | forwarded by {test}: {len(set(requests))}, as {shown(min(requests), 200)}", flush=True)
 
     def answered_from_memory(self, stack):
-        """(requests of the tests that the server did not see, all that were sent to the gateway), of each test some: others ask until something comes"""
+        """(requests of the tests that did not reach the server, all requests to the gateway), only some of each test: others poll"""
         forwarded, sent = stack.forwarded(), dict(stack.marked)
         capped = lambda counts: sum(min(max(n, 0), COUNTED_MAX) for n in counts)
         return capped(n - len(forwarded.get(test, ())) for test, n in sent.items()), capped(sent.values())
@@ -209,7 +209,7 @@ def run(report):
     run, tests = Run(report), chosen()
     needing = lambda what: [t for t in tests if what in t.needs]
     plain = [t for t in tests if not t.needs]
-    own, shaken = AuditedStack("conformance"), AuditedStack("conformance-restart")  # here, so that their ports differ
+    own, shaken = AuditedStack("conformance"), AuditedStack("conformance-restart")  # created here, so that their ports differ
     with ThreadPoolExecutor(1) as beside:
         other = beside.submit(restarts, run, needing("restart"), shaken) if needing("restart") else None
         with own as stack:
@@ -241,6 +241,6 @@ def run(report):
 
 
 def chosen():
-    """All tests, or those with CONFORMANCE_ONLY (a number, or a part of a name) for the one who writes them."""
+    """All tests, or those that CONFORMANCE_ONLY selects (a number, or a part of a name), for writing tests."""
     only = os.environ.get("CONFORMANCE_ONLY", "").split()
     return [t for t in framework.load() if not only or any(o == str(t.number) or not o.isdigit() and o in t.name for o in only)]

@@ -1,4 +1,4 @@
-"""What the tests of watches share: representations of a stream, readers that stall, clients that resume."""
+"""Shared by the tests of watches: representations of a stream, readers that stall, clients that resume."""
 import socket
 import threading
 
@@ -14,7 +14,7 @@ FUTURE = 10**15
 PB = wire.PROTOBUF
 AS_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 AS_METADATA = "as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
-FORMS = {  # name: (Accept or None, through a websocket)
+FORMS = {  # name: (Accept or None, whether over WebSocket)
     "json": (None, False), "json stream": ("application/json;stream=watch", False), "protobuf": (PB, False), "protobuf stream": (f"{PB};stream=watch", False),
     "table": (AS_TABLE, False), "metadata": (f"application/json;{AS_METADATA}", False), "metadata protobuf": (f"{PB};{AS_METADATA}", False),
     "websocket text": (None, True), "websocket binary": (PB, True), "websocket metadata": (f"application/json;{AS_METADATA}", True),
@@ -36,7 +36,7 @@ def seeded(t):
 
 
 def expect(t, stream, wanted):
-    """Takes as many events as are WANTED: (type, name, version or None). They are these."""
+    """Takes as many events as are WANTED: (type, name, version or None), and checks that they are equal."""
     got = []
     for _ in wanted:
         got.append(stream.next())
@@ -48,7 +48,7 @@ def expect(t, stream, wanted):
 
 
 def closed(*streams):
-    """The streams, with nothing more than was taken from them: to be compared."""
+    """Closes the streams, so that only the events that were taken are compared."""
     for stream in streams:
         stream.finish()
     return list(streams)
@@ -60,14 +60,14 @@ def shape(events):
 
 
 def real(t, events):
-    """These, none of which has a version that the store has not reached."""
+    """The events, after checking that none has a version that the store has not reached."""
     newest = t.revision()
     t.check(all(e.version <= newest for e in events), f"versions that do not exist yet: the store is at {newest}, {events}")
     return events
 
 
 def only_error(t, events, code, reason):
-    """The Status of a stream that holds one ERROR and nothing else."""
+    """The Status of a stream that consists of exactly one ERROR."""
     got = list(events)
     t.check(len(got) == 1 and got[0].type == "ERROR", f"one ERROR and nothing else: {got}")
     status = got[0].object
@@ -78,7 +78,7 @@ def only_error(t, events, code, reason):
 # --- representations -------------------------------------------------------------
 
 class Seen:
-    """One event of any representation: its type, its object's name and version, and all of it as text."""
+    """One event in any representation: its type, its object's name and version, and all of it as text."""
 
     def __init__(self, frame, binary):
         self.frame = frame
@@ -104,7 +104,7 @@ class Seen:
 
 
 class FormWatch(Watch):
-    """A watch of one of FORMS."""
+    """A watch in one of FORMS."""
 
     def __init__(self, side, form, target, narrow=False):
         accept, self.upgraded = FORMS[form]
@@ -126,14 +126,14 @@ class FormWatch(Watch):
         return [Seen(f, self.binary) for f in self.seen()]
 
     def raw(self):
-        """The frames taken, to be compared: bytes as text."""
+        """The frames that were taken, for comparison: bytes as text."""
         return [f.decode("utf-8", "surrogateescape") for f in self.stream.frames[:self.taken]]
 
 
 # --- readers that stall ------------------------------------------------------------
 
 class Narrow(wire.Endpoint):
-    """The same endpoint by connections with a small receive buffer: a reader who stalls is noticed early."""
+    """The same endpoint over connections with a small receive buffer: a stalled reader is noticed early."""
 
     def __init__(self, other):
         self.__dict__.update(other.__dict__)
@@ -147,7 +147,7 @@ class Narrow(wire.Endpoint):
 
 
 class _Gate:
-    """A reader that stops after the head of the answer until it is let go."""
+    """A reader that stops after the head of the response until it is released."""
 
     def __init__(self, reader, go):
         self._reader, self._go, self._head = reader, go, True
@@ -186,7 +186,7 @@ class _StalledStream(wire.Stream):
 
 
 class StalledWatch(Watch):
-    """A watch whose headers are read and nothing else, until go()."""
+    """A watch that reads only its headers until go()."""
 
     def __init__(self, side, target):
         self.target, self.random_retry, self.taken = target, False, 0
@@ -201,7 +201,7 @@ class StalledWatch(Watch):
 
 # --- clients that resume -------------------------------------------------------------
 
-class Follower:
+class ResumingClient:
     """Watches from a version on; when the stream ends, again from the last version it saw, and after a 410 from a new
     state, as every client does. `state`: the version of each object; `seen`: the events since the last new state."""
 
@@ -222,7 +222,7 @@ class Follower:
         return self
 
     def _new_state(self):
-        """An initial state is not older than anything seen before."""
+        """Reads an initial state, which must not be older than anything seen before."""
         got = self._watch.until_marker()
         now = {e.name: e.version for e in got[:-1]}
         back = {n for n, v in now.items() if v < self.state.get(n, 0)}
@@ -231,7 +231,7 @@ class Follower:
         self.state, self.version, self.seen, self._initial, self.states = now, got[-1].version, [], False, self.states + 1
 
     def until(self, version, seconds=90):
-        """Until something with at least this version was seen."""
+        """Waits until an event with at least this version was seen."""
         while self.version < version:
             self.opened()
             if self._initial:

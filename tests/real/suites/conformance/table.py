@@ -1,4 +1,4 @@
-"""docs/CONFORMANCE.md: one row an entry of checklist.txt, made from a run's results."""
+"""docs/CONFORMANCE.md: one row per entry of checklist.txt, made from a run's results."""
 import functools
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ CHECKLIST = Path(__file__).with_name("checklist.txt")
 ROOT = Path(__file__).resolve().parents[4]
 DOCUMENT = ROOT / "docs" / "CONFORMANCE.md"
 TITLES = {"8.1": "Lists", "8.2": "Watches", "8.3": "Bookmarks and watch-lists", "8.4": "HTTP surface", "8.5": "Real clients"}
-WORST = ("failed", "decision", "forwarded", "same")  # what an entry's row says when its tests differ
+WORST = ("failed", "decision", "forwarded", "same")  # the result of an entry's row if its tests differ
 WORDS = {"failed": "**fails**", "decision": "different by decision", "forwarded": "forwarded", "same": "same"}
 HEAD = """# Conformance
 
@@ -84,7 +84,7 @@ def text(results, reasons):
 
 
 def faults(document, tests, pins):
-    """Why a document is not the table of these tests; needs no server."""
+    """The reasons why a document is not the table of these tests; needs no server."""
     named = [int(n) for n in re.findall(r"^\| (\d+) \|", document, re.M)]
     out = [] if named == list(rows()) else [f"entries in the table: {sorted(set(rows()) ^ set(named)) or 'not in order'}"]
     lines = {int(re.match(r"\| (\d+) ", line)[1]): line for line in document.splitlines() if re.match(r"\| \d+ ", line)}

@@ -1,4 +1,4 @@
-"""The table in docs/ is that of the tests: python3 -m unittest suites.conformance.table_test, from tests/real."""
+"""The table in docs/ matches the tests: python3 -m unittest suites.conformance.table_test, from tests/real."""
 import os
 import re
 import unittest

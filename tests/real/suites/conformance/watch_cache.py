@@ -1,4 +1,4 @@
-"""Entries 79-86, 93, 96-98, 100, 102 and 103: what a watch cache must keep to, as far as it shows outside."""
+"""Entries 79-86, 93, 96-98, 100, 102 and 103: the guarantees of a watch cache that are visible from outside."""
 import copy
 import re
 import threading
@@ -6,12 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 from .. import fixtures, wire
 from .framework import Failed, entry, pinned, query
-from .streams import BOOKMARKS, INITIAL, Follower, closed, expect, kinds, only_error, seeded, shape, watch
+from .streams import BOOKMARKS, INITIAL, ResumingClient, closed, expect, kinds, only_error, seeded, shape, watch
 from .watches import an_event, etcd_delete, etcd_put
 
 
 class Writer(threading.Thread):
-    """Changes one of five objects after the other, COUNT times. `versions`: of these writes."""
+    """Changes five objects in turn, COUNT times. `versions`: of these writes."""
 
     def __init__(self, t, collection, make, count):
         super().__init__(daemon=True)
@@ -37,7 +37,7 @@ def writers(t, count=80):
 # --- where a history begins --------------------------------------------------------
 
 def floor(t, side, collection):
-    """The oldest version from which this side can resume, which it tells who asks for an older one."""
+    """The oldest version from which this side can resume, which it returns to a request for an older one."""
     side.get(query(collection, resourceVersion=0))
     status = only_error(t, side.watch(watch(collection, resourceVersion=1)), 410, "Expired")
     found = re.search(r"too old resource version: 1 \((\d+)\)", status["message"])
@@ -47,7 +47,7 @@ def floor(t, side, collection):
 
 @entry(79, "a_history_begins_exactly_at_the_version_of_its_list", needs="compaction")
 def history_begin(side, t):
-    """On a resource that nobody writes: one before the list's version is too old, that version and the next are not."""
+    """On a resource without writes: the version before the list's is too old; that version and the next are not."""
     jobs = f"/apis/batch/v1/namespaces/{t.namespace}/jobs"
     begin = floor(t, side, jobs)
     for version in (begin - 1, begin, begin + 1):
@@ -60,7 +60,7 @@ def history_begin(side, t):
 
 @entry(80, "a_watch_from_the_future_shows_nothing_up_to_its_version", setup=seeded, live=True)
 def starting_version(side, t):
-    """From a version that is still to come: silence until it has passed, then every event."""
+    """From a future version: silence until it has passed, then every event."""
     start = t.once(lambda: t.revision() + 30)
     opened = {c: side.open(watch(c, resourceVersion=start)) for c, _, _ in kinds(t)}
 
@@ -79,7 +79,7 @@ def starting_version(side, t):
 
 @entry(81, "history_and_live_events_neither_repeat_nor_go_back", setup=seeded, live=True)
 def not_back_in_time(side, t):
-    """Watches that begin in the midst of writes, each from where the one before had come: together every write once, in order."""
+    """Watches that begin during writes, each from the last version of the one before: together every write once, in order."""
     busy, out = writers(t), []
     for c, _, _ in kinds(t):
         at, seen = t.state[c], []
@@ -99,7 +99,7 @@ def not_back_in_time(side, t):
 
 @entry(93, "an_event_that_is_in_the_initial_state_is_not_repeated", setup=seeded, live=True)
 def not_repeated(side, t):
-    """Watch-lists that begin in the midst of writes: of each object the version of the initial state, then only newer ones."""
+    """Watch-lists that begin during writes: for each object the version of the initial state, then only newer ones."""
     busy, out = writers(t), []
     for c, _, _ in kinds(t):
         streams = []
@@ -135,7 +135,7 @@ def interleaved(t):
 
 @entry(96, "a_version_between_two_events_is_where_a_watch_may_begin", setup=interleaved)
 def gap(side, t):
-    """Versions are of all resources: from that of another resource's write, exactly the next of this one."""
+    """Versions are shared by all resources: from the version of another resource's write, exactly the next event of this one."""
     out = []
     for between, wanted in t.state:
         stream = side.open(watch(t.pods, resourceVersion=between))
@@ -150,7 +150,7 @@ def three_hundred(t):
 
 @entry(97, "all_events_of_the_last_minute_can_be_resumed", setup=three_hundred)
 def dynamic_history(side, t):
-    """More events at once than a ring begins with: the first is still there."""
+    """More events at once than a ring initially holds: the first is still there."""
     out = []
     for c, versions in t.state.items():
         stream = side.open(watch(c, resourceVersion=versions[0]))
@@ -161,7 +161,8 @@ def dynamic_history(side, t):
 
 @entry(98, "a_history_that_grows_does_not_begin_earlier", needs="compaction", live=True)
 def grown_history(side, t):
-    """After more events than a ring begins with: what was too old still is, and from the old beginning every event comes."""
+    """After more events than a ring initially holds: versions that were too old still are, and from the old beginning every event is
+    sent."""
     sets = f"/apis/apps/v1/namespaces/{t.namespace}/replicasets"
     begin = floor(t, side, sets)
     make = lambda name: {"metadata": {"name": name}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}}}}
@@ -195,26 +196,26 @@ def own_crd(t):
 @entry(82, "over_the_new_start_of_a_cache_no_event_is_missed", setup=own_crd, live=True)
 def reinitialized(side, t):
     """The definition of a custom resource changes, which ends the server's cache of it and its watches. A stream shows one
-    generation without a hole; a client that goes on from its last version, or after a 410 from a new state, has it all."""
+    generation without a gap; a client that resumes from its last version, or after a 410 from a new state, has every event."""
     crd, collection, make, start = t.state
-    follower = Follower(side, collection, start).opened()
+    client = ResumingClient(side, collection, start).opened()
 
     def write():
         versions = [t.create(collection, make(f"o{i}")) for i in range(3)]
         t.api.patch(crd, {"spec": {"names": {"shortNames": ["wg"]}}})
         return versions + [t.label(f"{collection}/o{i % 3}", n=str(i)) for i in range(30)]
     versions = t.once(write)
-    follower.until(versions[-1])
-    seen = [e.version for e in follower.seen]
-    t.check(follower.states or seen == versions, f"every write once: {seen} of {versions}")
+    client.until(versions[-1])
+    seen = [e.version for e in client.seen]
+    t.check(client.states or seen == versions, f"every write once: {seen} of {versions}")
     last = t.once(lambda: t.label(f"{collection}/o0", last="yes"))
-    t.check(follower.until(last).seen[-1].version == last, f"the last write: {follower.seen}")
-    return {n: follower.state[n] for n in ("o0", "o1", "o2")}
+    t.check(client.until(last).seen[-1].version == last, f"the last write: {client.seen}")
+    return {n: client.state[n] for n in ("o0", "o1", "o2")}
 
 
 @entry(83, "a_cache_that_is_gone_ends_its_watches_and_refuses_new_ones", setup=own_crd, live=True)
 def stopped(side, t):
-    """The definition of a custom resource is deleted: every object is DELETED, the stream ends cleanly, then all is 404."""
+    """The definition of a custom resource is deleted: every object is DELETED, the stream ends cleanly, then all requests are 404."""
     crd, collection, _, start = t.state
     stream = side.open(watch(collection, resourceVersion=start, **INITIAL, **BOOKMARKS))
     t.check([(e.type, e.name, e.version) for e in stream.until_marker()[:-1]] == [("ADDED", "seed", start)], f"{stream.events()}")
@@ -229,7 +230,7 @@ def stopped(side, t):
 
 
 def put_broken(t):
-    """An object of a kind that nobody else uses, which no server can read; server and gateway then start anew."""
+    """An object of a kind that no other test uses, which no server can read; server and gateway then restart."""
     key = f"/registry/replicasets/{t.namespace}/broken"
     t.cleanup(lambda: etcd_delete(t, key))
     etcd_put(t, key, b"no object")
@@ -242,7 +243,7 @@ def put_broken(t):
 
 @entry(84, "a_cache_that_cannot_start_refuses_with_429_instead_of_hanging", needs="restart", setup=put_broken, live=True)
 def startup_failure(side, t):
-    """An object in the storage cannot be read, so the cache is never filled: watches and lists are told to come again."""
+    """An object in the storage cannot be read, so the cache is never filled: watches and lists are told to retry."""
     sets, out = f"/apis/apps/v1/namespaces/{t.namespace}/replicasets", []
     for target in (watch(sets), watch(sets, resourceVersion=0), watch(sets, resourceVersion=0, **BOOKMARKS), query(sets, resourceVersion=0)):
         got = side.get(target)
@@ -264,7 +265,7 @@ def etcd_watchers(t):
 
 @entry(86, "watches_without_a_version_and_from_zero_cost_the_storage_nothing", needs="alone", setup=seeded, live=True)
 def bypass(side, t):
-    """Forty of them are no watch in etcd; behind the gateway they are none at the server either."""
+    """Forty of them open no watch in etcd; behind the gateway they open none at the server either."""
     stack, everywhere = t.stack, fixtures.pods()
     before = t.once(lambda: (etcd_watchers(t), stack.metric("apiserver_longrunning_requests", resource="pods", verb="WATCH")))
     opened = [side.open(watch(everywhere, resourceVersion=version, **BOOKMARKS)) for version in (None, 0) * 10]
@@ -279,7 +280,7 @@ def bypass(side, t):
 # --- order ---------------------------------------------------------------------------
 
 def backwards(t):
-    """Names and namespaces against their order, in ways that joining them matters for."""
+    """Names and namespaces whose order differs from that of the joined keys."""
     for c, make, _ in kinds(t):
         for suffix in ("", "-b", ".c", "0"):
             where = c.replace(t.namespace, f"{t.namespace}{suffix}".replace(".", "-dot"))
@@ -290,7 +291,7 @@ def backwards(t):
 
 @entry(100, "initial_events_come_in_the_order_of_keys", setup=backwards)
 def key_order(side, t):
-    """Of the joined namespace/name, not of versions, nor of the pair."""
+    """By the joined namespace/name; not by version, nor by the pair."""
     out = []
     for c, _, _ in kinds(t):
         everywhere = fixtures.pods() if c == t.pods else fixtures.widgets()
@@ -331,7 +332,7 @@ pinned(102, why="the server reads from etcd in pages only above 10,000 objects, 
 
 @entry(103, "events_of_parallel_writers_come_in_the_order_of_their_versions", setup=seeded, live=True)
 def parallel_writers(side, t):
-    """Eight writers at once, on resources with and without a cache: every event once, versions rising."""
+    """Eight concurrent writers, on resources with and without a cache: every event once, versions increasing."""
     events = EVENTS.format(t.namespace)
     begin = t.once(lambda: t.create(events, an_event("seed")))
     opened = {t.pods: side.open(watch(t.pods, resourceVersion=t.state[t.pods])), events: side.open(watch(events, resourceVersion=begin))}

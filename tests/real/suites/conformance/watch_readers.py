@@ -19,7 +19,7 @@ def padded(c, make, n):
 
 
 def is_prefix(t, stream, wanted):
-    """What a stalled reader gets in the end: a contiguous beginning, then all the rest or the clean end; never an ERROR."""
+    """What a stalled reader finally receives: a contiguous beginning, then all the rest or the clean end; never an ERROR."""
     got = []
     while len(got) < len(wanted) and (event := stream.next()) is not None:
         got.append((event.type, event.name, event.version))
@@ -30,7 +30,7 @@ def is_prefix(t, stream, wanted):
 
 @entry(87, "a_stalled_reader_holds_nobody_up_and_gets_a_contiguous_beginning", needs="alone", setup=seeded, live=True)
 def stalled_reader(side, t):
-    """Six megabytes of events to one that does not read and one that does."""
+    """Six megabytes of events to a client that does not read and one that does."""
     stalled, reading = StalledWatch(side, watch(t.pods, resourceVersion=t.state[t.pods])), side.open(watch(t.pods, resourceVersion=t.state[t.pods]))
     versions = t.once(lambda: [t.create(t.pods, padded(t.pods, fixtures.pod, n)) for n in range(250)])
     wanted = [("ADDED", f"o{n}", v) for n, v in enumerate(versions)]
@@ -64,7 +64,7 @@ pinned(90, unit="watch::tests::a_client_who_fell_out_of_the_history_is_told_once
 @entry(94, "a_stalled_watch_list_gets_its_marker_only_after_the_whole_state", needs="alone", setup=much, live=True)
 def draining(side, t):
     """Five megabytes of initial state, not read while more is written: the state in order, then the marker, then a contiguous
-    beginning of what came after; where it breaks off the end is clean."""
+    beginning of the later events; if it is cut off, the end is clean."""
     stream = StalledWatch(side, watch(t.pods, **INITIAL, **BOOKMARKS))
     more = t.once(lambda: [t.label(f"{t.pods}/o0", n=str(n)) for n in range(40)])
     state = sorted(f"o{n}" for n in range(200))
@@ -90,11 +90,11 @@ def draining(side, t):
 
 SERVICES = "/api/v1/namespaces/{}/services"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
-GATEWAYS_OWN = 5  # watches of a resource: two gateways, each in two encodings, and one to spare
+GATEWAYS_OWN = 5  # watches of a resource: two gateways, each in two encodings, and one in reserve
 
 
 def open_watches(side, resource):
-    """Watches of a resource at this side by its own metrics."""
+    """The number of watches of a resource at this side, by its own metrics."""
     stack = side.world.stack
     if side.is_gateway and not stack.direct:
         where, name = wire.Endpoint("admin", "127.0.0.1", stack.gateway_ports["plain"][1]), "kube_fanout_longrunning_requests{"
@@ -105,13 +105,13 @@ def open_watches(side, resource):
 
 
 def forgotten(t, side, resource):
-    """What is left at the server is the gateway's own."""
+    """The only watches left at the server are the gateway's own."""
     wire.poll(f"{side.name}: the watches of {resource} forgotten", lambda: open_watches(side, resource) <= (0 if side.is_gateway and not t.stack.direct else GATEWAYS_OWN), 30)
 
 
 @entry(91, "a_watch_that_ended_is_forgotten", live=True, plain=True)
 def forgotten_watches(side, t):
-    """Ended by its time, closed by the client, or broken off: the side's own count of open watches goes back."""
+    """Ended by timeout, closed by the client, or broken off: the side's own count of open watches returns to its start."""
     leases = LEASES.format(t.namespace)
     version = side.get(leases).version
     opened = [side.open(watch(leases, resourceVersion=version)) for n in range(20)]
@@ -129,13 +129,13 @@ def forgotten_watches(side, t):
 
 
 def socket_reset(stream):
-    """The connection ends without a goodbye."""
+    """Resets the connection."""
     stream.stream._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 @entry(95, "stalled_watches_that_break_off_leave_nothing_behind", live=True, plain=True)
 def teardown(side, t):
-    """Clients that never read go away while events are on their way: they are forgotten, and a new watch works."""
+    """Clients that never read disconnect while events are in flight: their watches are removed, and a new watch works."""
     services = SERVICES.format(t.namespace)
     version = side.get(services).version
     stalled = [StalledWatch(side, watch(services, resourceVersion=version)) for _ in range(20)]

@@ -1,4 +1,4 @@
-"""Entries 76, 77, 88, 89, 92 and 121: whom an event concerns, and as what he is told of it."""
+"""Entries 76, 77, 88, 89, 92 and 121: which clients receive an event, and with which type."""
 from .. import fixtures
 from .framework import entry
 from .streams import BOOKMARKS, INITIAL, FormWatch, closed, expect, kinds, seeded, shape, watch
@@ -9,7 +9,7 @@ def node(name, labels):
 
 
 def mine(t):
-    """The label that sets a test's objects apart from others' in watches of everything."""
+    """The label that separates a test's objects from others' in watches of everything."""
     return f"of={t.namespace}"
 
 
@@ -73,7 +73,7 @@ def opened_scopes(side, t, scopes, **params):
 
 
 def made_pods(t):
-    """Each created, then each touched: an event that does not belong into a stream comes before the last that does."""
+    """Creates each, then changes each: an event that does not belong into a stream precedes the last that does."""
     out = {key: [] for key in PODS}
     for kind in ("ADDED", "MODIFIED"):
         for key, where in PODS.items():
@@ -86,7 +86,7 @@ def made_pods(t):
 
 @entry(77, "namespaced_watches_see_what_path_and_fields_select", setup=everywhere, live=True)
 def namespaced(side, t):
-    """Every mix of the path's namespace, metadata.namespace, metadata.name and spec.nodeName, while objects are written."""
+    """Every combination of the path's namespace, metadata.namespace, metadata.name and spec.nodeName, while objects are written."""
     opened = opened_scopes(side, t, SCOPES, resourceVersion=t.state)
     none = opened_scopes(side, t, CONTRADICTORY, resourceVersion=t.state, timeoutSeconds=5)
     made = t.once(lambda: made_pods(t))
@@ -99,7 +99,7 @@ def namespaced(side, t):
 
 @entry(77, "namespaced_initial_events_are_what_path_and_fields_select", setup=made_pods)
 def namespaced_initial(side, t):
-    """The same mix, of objects that are there when the watch begins."""
+    """The same combinations, with objects that exist when the watch begins."""
     opened = opened_scopes(side, t, SCOPES + CONTRADICTORY, **INITIAL, **BOOKMARKS)
     for scope, stream in opened.items():
         got = stream.until_marker()[:-1]
@@ -112,7 +112,7 @@ def namespaced_initial(side, t):
 
 @entry(88, "a_deletion_is_told_to_each_selector_by_what_it_had_seen", setup=seeded, live=True)
 def deletions(side, t):
-    """To who sees all, to who sees the object before its last change, to who sees it after: the right object, the right version."""
+    """For clients that see all objects, the object before its last change, or the object after it: the right object, the right version."""
     opened = {c: {s: side.open(watch(c, resourceVersion=t.state[c], labelSelector=s)) for s in (None, "app=foo", "app=bar", "app in (foo,bar)")} for c, _, _ in kinds(t)}
 
     def write(c, make, _):
@@ -135,7 +135,7 @@ def deletions(side, t):
 
 @entry(89, "one_event_in_many_forms_is_in_each_what_it_is_alone", setup=seeded, live=True)
 def shared_encodings(side, t):
-    """Ten clients of one change, in four forms and by selectors that it leaves: nobody's form or version shows in another's."""
+    """Ten clients of one change, in four forms and with selectors that it leaves: no client sees another's form or version."""
     forms = ["json", "json", "table", "metadata", "protobuf", "metadata protobuf", "json stream"]
     target = watch(t.pods, resourceVersion=t.state[t.pods])
     opened = [FormWatch(side, form, target).opened() for form in forms]
@@ -159,7 +159,7 @@ def shared_encodings(side, t):
 SELECTORS = {
     "app=yes": ("yes", "no"), "app!=no": ("yes", "no"), "app": ("yes", None), "!app": (None, "yes"), "app in (yes,other)": ("yes", "no"), "app notin (no)": ("yes", "no"), "app>5": ("6", "5"), "app<5": ("4", "5"),
 }
-STEPS = [(False, False, None), (False, True, "ADDED"), (True, True, "MODIFIED"), (True, False, "DELETED"), (False, True, "ADDED")]  # before, after, told as
+STEPS = [(False, False, None), (False, True, "ADDED"), (True, True, "MODIFIED"), (True, False, "DELETED"), (False, True, "ADDED")]  # before, after, event type
 
 
 def before_transitions(t):
@@ -192,7 +192,7 @@ def transitions(side, t):
 
 @entry(92, "a_deletion_is_told_only_to_who_saw_the_object", setup=seeded, live=True)
 def deleted_unseen(side, t):
-    """By a field: nothing of the deletion of an object that did not match, DELETED of one that did."""
+    """By a field: no event for the deletion of an object that did not match, DELETED for one that did."""
     opened = {}
     for c, _, _ in kinds(t):
         name = "spec.nodeName" if c == t.pods else "spec.color"
@@ -216,7 +216,7 @@ def deleted_unseen(side, t):
 
 @entry(121, "filters_join_prefix_and_labels_and_ignore_shards", setup=seeded, live=True)
 def filters(side, t):
-    """A namespace whose name begins like another's is another; labels apply within it; shardSelector, not enabled, is ignored."""
+    """A namespace whose name is a prefix of another's is separate; labels apply within it; shardSelector, not enabled, is ignored."""
     longer = {c: c.replace(t.namespace, f"{t.namespace}x") for c, _, _ in kinds(t)}
     table = {"prefix": {}, "labels": {"labelSelector": "app=demo"}, "labels and name": {"labelSelector": "app=demo", "fieldSelector": "metadata.name=o"},
              "shard": {"shardSelector": "shardRange(object.metadata.uid, '0x0', '0x8')"}, "no shard": {"shardSelector": "nonsense("}}

@@ -1,4 +1,4 @@
-"""Entries 61-75 and 78: what a watch shows of single writes, where it starts, and how it breaks off."""
+"""Entries 61-75 and 78: what a watch shows of single writes, where it starts, and how it ends early."""
 import base64
 import json
 import socket
@@ -11,12 +11,12 @@ q = query
 
 
 def from_seed(side, t, **params):
-    """{collection: a watch from the setup's object on}"""
+    """{collection: a watch that starts after the setup's object}"""
     return {collection: side.open(watch(collection, resourceVersion=t.state[collection], **params)) for collection, _, _ in kinds(t)}
 
 
 def for_both(t, write):
-    """WRITE(collection, make, field) for pods and for widgets, once: {collection: what it returned}."""
+    """WRITE(collection, make, field) for pods and for widgets, once: {collection: its result}."""
     return t.once(lambda: {collection: write(collection, make, field) for collection, make, field in kinds(t)})
 
 
@@ -40,7 +40,7 @@ def unselected(t):
 
 @entry(62, "watch_shows_an_object_changed_into_the_selector_as_added", setup=unselected, live=True)
 def changed_into(side, t):
-    """By labels and by a field: ADDED with the version of the change, though the object is older."""
+    """By labels and by a field: ADDED with the version of the change, although the object is older."""
     by_label, by_field = from_seed(side, t, labelSelector="app=yes"), {}
     for collection, _, _ in kinds(t):
         name = "spec.nodeName" if collection == t.pods else "spec.color"
@@ -55,14 +55,14 @@ def changed_into(side, t):
 
 @entry(63, "watch_shows_an_update_as_modified", setup=seeded, live=True)
 def updated(side, t):
-    """Metadata, spec and status alike; a write that changes nothing is no event."""
+    """Metadata, spec and status alike; a write that changes nothing causes no event."""
     opened = from_seed(side, t)
 
     def write(collection, _, field):
         first = t.update(f"{collection}/seed", {"metadata": {"annotations": {"n": "1"}}})
         same = t.update(f"{collection}/seed", {"metadata": {"annotations": {"n": "1"}}})
         if same != first:
-            raise Failed("the server wrote what was not changed")
+            raise Failed("the server wrote an unchanged object")
         second = t.update(f"{collection}/seed", field("elsewhere"))
         status = t.api.call("PATCH", f"{collection}/seed/status", {"status": {"phase": "Failed"}}, fixtures.MERGE)
         return first, second, fixtures.version(status)
@@ -75,7 +75,7 @@ def updated(side, t):
 
 @entry(64, "an_object_filtered_out_is_deleted_with_its_old_content_and_the_new_version", setup=seeded, live=True)
 def filtered_out(side, t):
-    """DELETED is the object as the selector last saw it, but with the version of the change that took it out."""
+    """DELETED has the object as the selector last saw it, but with the version of the change that removed it."""
     opened = from_seed(side, t, labelSelector="app=seed")
     made = for_both(t, lambda c, _, field: (t.update(f"{c}/seed", field("last")), t.update(f"{c}/seed", {"metadata": {"labels": {"app": "gone"}, "annotations": {"new": "yes"}}})))
     for collection, stream in opened.items():
@@ -90,7 +90,7 @@ def filtered_out(side, t):
 
 @entry(65, "watch_filters_a_whole_life_and_sees_no_other_namespace", setup=seeded, live=True)
 def filtering(side, t):
-    """In, changed, out, unseen change, in, deleted, made anew; the same name elsewhere is invisible."""
+    """In, changed, out, change outside, in, deleted, recreated; the same name elsewhere is invisible."""
     opened = from_seed(side, t, labelSelector="app=demo")
 
     def life(collection, make, field):
@@ -119,7 +119,7 @@ def filtering(side, t):
 
 @entry(66, "watch_from_zero_begins_with_the_state_as_added", setup=seeded, live=True)
 def from_zero(side, t):
-    """Version 0: what the cache holds as ADDED, then what happens."""
+    """Version 0: the cache's objects as ADDED, then the later events."""
     opened = {c: side.open(watch(c, resourceVersion=0)) for c, _, _ in kinds(t)}
     made = for_both(t, lambda c, _, field: t.update(f"{c}/seed", field("x")))
     for collection, stream in opened.items():
@@ -135,7 +135,7 @@ def long_ago(t):
 
 @entry(66, "watch_from_before_the_compaction_is_told_410_in_the_stream", needs="compaction", setup=long_ago)
 def compacted(side, t):
-    """HTTP 200 and one ERROR with a Status 410 Expired, then the clean end; version 0 still gives the state."""
+    """HTTP 200 and one ERROR with a Status 410 Expired, then the clean end; version 0 still returns the state."""
     out = []
     for collection, _, _ in kinds(t):
         for bookmarks in ({}, BOOKMARKS):
@@ -151,7 +151,7 @@ def compacted(side, t):
 
 @entry(67, "watch_shows_a_deletion_as_deleted", setup=seeded, live=True)
 def deleted(side, t):
-    """Once, and a pending deletion is only MODIFIED until the object is gone."""
+    """Once; a pending deletion is only MODIFIED until the object is removed."""
     opened = from_seed(side, t)
 
     def write(collection, make, _):
@@ -169,13 +169,13 @@ def deleted(side, t):
 
 
 def history(t):
-    """Three writes of each kind, the versions of which are returned."""
+    """Three writes of each kind; returns their versions."""
     return {c: (t.create(c, make("a")), t.create(c, make("b")), t.label(f"{c}/a", n="1")) for c, make, _ in kinds(t)}
 
 
 @entry(68, "watch_from_a_version_shows_only_what_came_after", setup=history)
 def from_nonzero(side, t):
-    """History after N in the order of versions; of N and before, nothing."""
+    """History after N in the order of versions; nothing at N or before."""
     out = []
     for collection, _, _ in kinds(t):
         a, b, again = t.state[collection]
@@ -190,11 +190,11 @@ def from_nonzero(side, t):
 
 @entry(69, "what_was_written_before_the_client_read_is_delivered_in_order", setup=seeded, live=True)
 def delayed(side, t):
-    """A client that reads only when the stream's time is over gets all events that fit, in order, and the clean end."""
+    """A client that reads only after the stream's timeout gets all events that fit into the buffers, in order, and the clean end."""
     streams = {c: StalledWatch(side, watch(c, resourceVersion=t.state[c], timeoutSeconds=12)) for c, _, _ in kinds(t)}
     made = for_both(t, lambda c, make, _: [t.create(c, make(f"o{i}")) for i in range(6)])
     probe = side.open(watch(t.pods, resourceVersion=made[t.pods][-1]), seconds=12)
-    probe.wait_end()  # opened later with the same time: the others are over
+    probe.wait_end()  # opened later with the same timeout: the others have ended
     for collection, stream in streams.items():
         events = stream.go().wait_end()
         t.check([(e.name, e.version) for e in events] == [(f"o{i}", v) for i, v in enumerate(made[collection])], f"all in order: {events}")
@@ -249,7 +249,7 @@ def storage_error(side, t):
 
 @entry(71, "an_unreadable_object_that_is_deleted_is_an_error_event", setup=first_event, live=True)
 def unsafe_delete(side, t):
-    """Of a deletion whose last object cannot be read the stream tells an ERROR, never an event without an object."""
+    """For a deletion whose last object cannot be read the stream has an ERROR, never an event without an object."""
     broken = t.once(lambda: etcd_put(t, etcd_events(t, "broken"), b"no object"))
     stream = side.open(watch(f"/api/v1/namespaces/{t.namespace}/events", resourceVersion=broken))
     t.once(lambda: etcd_delete(t, etcd_events(t, "broken")))
@@ -262,13 +262,13 @@ def unsafe_delete(side, t):
 # --- clients that go, and others that stall ------------------------------------------
 
 def half_closed(stream):
-    """The client says that it sends nothing more, which servers take for its end; it still reads."""
+    """The client closes its sending half, which servers treat as its end; it still reads."""
     socket.socket.shutdown(stream.stream._sock, socket.SHUT_WR)
 
 
 @entry(72, "a_client_that_gives_up_gets_no_error_and_the_others_go_on", setup=seeded, live=True, plain=True)
 def given_up(side, t):
-    """One half of the connection closed, or all of it: the stream ends without an ERROR, another on the resource does not."""
+    """One half of the connection closed, or all of it: the stream ends without an ERROR; another on the resource does not."""
     leaver, gone, stays = (side.open(watch(t.pods, resourceVersion=t.state[t.pods])) for _ in range(3))
     first = t.once(lambda: t.create(t.pods, fixtures.pod("first")))
     for stream in (leaver, gone, stays):
@@ -284,7 +284,7 @@ def given_up(side, t):
 
 @entry(73, "fifty_clients_that_do_not_read_do_not_starve_one_that_does", needs="alone", setup=seeded, live=True)
 def starving(side, t):
-    """All events, in order, to the one that reads; to the others later as many as were kept for them, from the first on."""
+    """All events, in order, to the client that reads; to the others later as many as were buffered for them, from the first on."""
     stalled = [StalledWatch(side, watch(t.pods, resourceVersion=t.state[t.pods])) for _ in range(50)]
     reading = side.open(watch(t.pods, resourceVersion=t.state[t.pods]))
     versions = t.once(lambda: [t.update(f"{t.pods}/seed", {"metadata": {"annotations": {"n": f"{i}", "pad": "x" * 2000}}}) for i in range(60)])
@@ -312,8 +312,8 @@ def deletion_version(side, t):
 
 @entry(75, "open_watches_take_no_place_of_other_requests", setup=seeded)
 def initialised(side, t):
-    """The API server under test has no priority and fairness, so no seat to give back; what is left of it: with many idle
-    watches open, whose headers and initial events have all come, lists and further watches are answered."""
+    """The API server under test has no priority and fairness, so watches occupy no seat. The remaining property: with many idle
+    watches open, whose headers and initial events have all arrived, lists and further watches are answered."""
     opened = [side.open(watch(t.pods, **INITIAL, **BOOKMARKS)) for _ in range(40)]
     for stream in opened:
         got = stream.until_marker()
@@ -328,7 +328,7 @@ pinned(75, why="the seats of priority and fairness exist only in the API server,
 
 @entry(78, "nothing_follows_an_error", setup=seeded, live=True)
 def error_is_last(side, t):
-    """A watch-list of a version that does not come: while it waits objects are written; it tells the ERROR alone, and ends."""
+    """A watch-list of a version that never arrives: objects are written while it waits; it sends only the ERROR, and ends."""
     target = watch(t.pods, resourceVersion=FUTURE, **INITIAL, **BOOKMARKS)
     stream = side.watches(Watch(side.endpoint, target, side.marked({})))
     t.once(lambda: [t.create(t.pods, fixtures.pod(f"o{i}")) for i in range(20)])

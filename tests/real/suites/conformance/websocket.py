@@ -1,4 +1,4 @@
-"""Just enough of WebSockets (RFC 6455) to read a watch: the handshake, frames, and a close from either end."""
+"""The part of WebSocket (RFC 6455) that is needed to read a watch: the handshake, frames, and a close from either end."""
 import os
 import struct
 
@@ -10,7 +10,7 @@ CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 
 
 class Socket(wire.Stream):
-    """A watch as a wire.Stream whose frames are the messages. `opcodes`: of each; `close_code`: the peer's, None without."""
+    """A watch as a wire.Stream whose frames are the messages. `opcodes`: one per frame; `close_code`: the peer's, None without one."""
 
     def __init__(self, endpoint, target, headers=None, timeout=120):
         self.opcodes, self.close_code = [], None
@@ -47,7 +47,7 @@ class Socket(wire.Stream):
         self._send(TEXT, text.encode())
 
     def _send(self, opcode, payload):
-        """Frames of a client are masked."""
+        """Frames from a client are masked."""
         mask = os.urandom(4)
         body = bytes(b ^ mask[i % 4] for i, b in enumerate(payload))
         self._sock.sendall(bytes([0x80 | opcode, 0x80 | len(payload)]) + mask + body)

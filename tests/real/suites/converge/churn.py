@@ -1,7 +1,7 @@
-"""Writes for the converge suite: objects that come, change, move in and out of selectors, go and come again.
+"""Writes for the converge suite: objects are created, changed, moved into and out of selectors, deleted and recreated.
 
-Goes on through restarts of the server: a write that fails is given up, and the next one is tried. Which writes were
-acknowledged does not matter, for the clients are compared with the server's state and not with the writer's."""
+Continues through restarts of the server: a failed write is abandoned, and the next one is tried. It does not matter which
+writes were acknowledged, because the clients are compared with the server's state and not with the writer's."""
 import http.client
 import json
 import random
@@ -10,11 +10,11 @@ import threading
 from .. import fixtures, wire
 
 SEED = 20260717
-NAMES = 24  # of each resource in each namespace
+NAMES = 24  # per resource and namespace
 NAMESPACES = ("default", "other")
 APPS = ("demo", "test", "prod")
 NODES = 3
-PACE_SECONDS = 0.008  # at least so long between two writes
+PACE_SECONDS = 0.008  # minimum between two writes
 BIG_EVERY, BIG_BYTES = 60, 300_000
 ANNOTATION_MAX = 400
 
@@ -24,7 +24,7 @@ def configmap(name, labels, text):
 
 
 class Churn(threading.Thread):
-    """The writer; it rests until told to go on."""
+    """The writer; it pauses until it is resumed."""
 
     def __init__(self, server):
         super().__init__(daemon=True)
@@ -52,16 +52,16 @@ class Churn(threading.Thread):
         pacing.wait(PACE_SECONDS if self.connection else 0.1)
 
     def write_more(self, count, seconds=120):
-        """Writes until so many more writes were answered; then goes on."""
+        """Writes until COUNT more writes were answered; then continues."""
         goal = self.done + count
         self.going.set()
         wire.poll(f"{count} more writes", lambda: self.done >= goal or not self.is_alive(), seconds, 0.05)
 
     def rest(self):
-        """Returns when no write is under way."""
+        """Pauses; returns when no write is in flight."""
         self.going.clear()
         if not self.resting.wait(60):
-            raise wire.WireError("the writer does not rest")
+            raise wire.WireError("the writer does not pause")
 
     def end(self):
         self.ending = True
@@ -74,7 +74,7 @@ class Churn(threading.Thread):
         self.connection.request(method, target, body and json.dumps(body), {"Authorization": f"Bearer {self.server.token}", "Content-Type": content_type})
         answer = self.connection.getresponse()
         text = answer.read()
-        if answer.status >= 500 or answer.status == 429:  # about to go, or just come
+        if answer.status >= 500 or answer.status == 429:  # the server is stopping or starting
             raise ValueError(answer.status)
         if answer.status not in (200, 201, 404, 409) and len(self.refused) < 5:
             self.refused.append(f"{method} {target}: {answer.status} {text[:300]}")
@@ -88,12 +88,12 @@ class Churn(threading.Thread):
             self.patch(configmaps("default"), "big", {"data": {"text": chr(97 + choose.randrange(26)) * BIG_BYTES}}, lambda: configmap("big", {}, ""))
         elif (what := choose.randrange(10)) == 0:
             self.call("DELETE", f"{where}/{name}")
-        elif what == 1:  # made anew at once
+        elif what == 1:  # recreated immediately
             self.call("DELETE", f"{where}/{name}")
             self.call("POST", where, make(name))
         elif what <= 5:
             self.patch(where, name, {"metadata": {"labels": {"app": choose.choice(APPS), "turn": str(self.done)}}}, lambda: make(name))
-        elif what == 6:  # without the label that selectors ask for
+        elif what == 6:  # without the label that selectors require
             self.patch(where, name, {"metadata": {"labels": {"app": None}}}, lambda: make(name))
         else:
             self.patch(where, name, {"metadata": {"annotations": {"note": "x" * choose.randrange(ANNOTATION_MAX)}}}, lambda: make(name))

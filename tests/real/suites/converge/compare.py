@@ -1,4 +1,4 @@
-"""What a client holds beside what the server has: pure. Identities are [uid, resource version] by 'namespace/name'."""
+"""Compares a client's contents with the server's: pure. Identities are [uid, resource version] by 'namespace/name'."""
 import json
 import re
 
@@ -7,7 +7,7 @@ MIDNIGHT_OR_NOT = re.compile(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.0+)?(Z|\+00:0
 
 
 class Truth:
-    """One list that the server itself answered."""
+    """A list from the server itself."""
 
     def __init__(self, listed):
         self.whole = {f"{i['metadata'].get('namespace', '')}/{i['metadata']['name']}": i for i in listed["items"]}
@@ -36,7 +36,7 @@ def wholes_differ(whole, truth, metadata_only):
 
 
 def plain(thing):
-    """Without what a client's types make of it: lists leave out the kinds of their items, dates have several spellings."""
+    """The object without what a client's types add or change: lists omit the kinds of their items, dates have several spellings."""
     return _plain({k: v for k, v in thing.items() if k not in ("apiVersion", "kind")})
 
 
@@ -62,12 +62,12 @@ def first_difference(a, b, path=""):
     return path, a, b
 
 
-def verdict(told, truth, metadata_only):
-    """Why one client's answer is not the server's state, or ''."""
-    if not told["synced"]:
+def verdict(answer, truth, metadata_only):
+    """The reason why a client's contents differ from the server's state, or ''."""
+    if not answer["synced"]:
         return "it never had a list"
-    if odd := ids_differ(told["objects"], truth.ids):
+    if odd := ids_differ(answer["objects"], truth.ids):
         return odd
-    if "told" in told and (odd := ids_differ(told["told"] or {}, truth.ids)):
-        return f"the store is right, but its handlers were told otherwise: {odd}"
-    return wholes_differ(told["whole"], truth.whole, metadata_only) if "whole" in told else ""
+    if "told" in answer and (odd := ids_differ(answer["told"] or {}, truth.ids)):
+        return f"the store is right, but its handlers were given another state: {odd}"
+    return wholes_differ(answer["whole"], truth.whole, metadata_only) if "whole" in answer else ""

@@ -1,4 +1,4 @@
-"""The client programs of the converge suite: processes that hold informers and tell their contents when asked."""
+"""The client programs of the converge suite: processes that hold informers and print their contents on request."""
 import json
 import os
 import queue
@@ -11,7 +11,7 @@ from .. import clients, stack as stacks, wire
 ANSWER_SECONDS = 90
 PYTHON_PROGRAM = Path(__file__).with_name("python_program.py")
 JAVASCRIPT_PROGRAM = stacks.HERE / "javascript" / "informers.js"
-RUST_TEST = "asked::tells_what_its_stores_hold"
+RUST_TEST = "kube_rs::asked::tells_what_its_stores_hold"
 COLLECTIONS = {"pods": "/api/v1/pods", "configmaps": "/api/v1/configmaps", "widgets": "/apis/example.com/v1/widgets"}
 RESOURCES = {"pods": "pods", "configmaps": "configmaps", "widgets": "widgets.v1.example.com"}
 
@@ -44,7 +44,7 @@ GO = [(form, "pods", way, http, "", "") for form in FORMS for way in (WATCH_LIST
 
 
 class Client:
-    """One informer of a program: how it is called, and what it should hold."""
+    """One informer of a program: its name, and the objects that it should hold."""
 
     def __init__(self, name, resource, labels, fields, metadata_only):
         self.name, self.resource, self.metadata_only = name, resource, metadata_only
@@ -52,7 +52,7 @@ class Client:
 
 
 class Program:
-    """A process with one or more informers. CLIENTS is {the program's own name of one: Client}, or a function of the first answer."""
+    """A process with one or more informers. CLIENTS is {the program's own name of one: Client}, or a function of the first response."""
 
     def __init__(self, name, args, log, clients_of, env=None):
         self.name, self.clients_of, self.clients = name, clients_of, None
@@ -69,21 +69,21 @@ class Program:
         self.answers.put(None)
 
     def ask(self, question):
-        """{Client: answer}; WireError if the program ended or is silent."""
+        """{Client: response}; WireError if the program ended or does not respond."""
         try:
             self.process.stdin.write(f"{question}\n")
             self.process.stdin.flush()
-            told = self.answers.get(timeout=ANSWER_SECONDS)
+            answers = self.answers.get(timeout=ANSWER_SECONDS)
         except (OSError, queue.Empty) as e:
             raise wire.WireError(f"{self.name} does not answer: {e!r}; exit code {self.process.poll()}") from e
-        if told is None:
+        if answers is None:
             raise wire.WireError(f"{self.name} ended with {self.process.wait(10)}")
         if self.clients is None:
-            self.clients = {key: self.clients_of(key) for key in told}
-        return {self.clients[key]: answer for key, answer in told.items()}
+            self.clients = {key: self.clients_of(key) for key in answers}
+        return {self.clients[key]: answer for key, answer in answers.items()}
 
     def finish(self):
-        """Closes its input; the exit code."""
+        """Closes the program's input; returns the exit code."""
         self.process.stdin.close()
         return self.process.wait(60)
 
@@ -99,7 +99,7 @@ def credentials(stack):
 
 
 def go(stack):
-    """client-go: a process each."""
+    """client-go: one process per client."""
     ca, token = credentials(stack)
     for form, resource, way, http, labels, fields in GO:
         endpoint = stack.plain if http == "HTTP/1.1" else stack.tls
@@ -113,7 +113,7 @@ def go(stack):
 
 
 def crowd(library, endpoint):
-    """Clients named 'form and resource|more|labels|fields' by their program."""
+    """Clients that their program names 'form and resource|more|labels|fields'."""
     def client(key):
         what, more, labels, fields = key.split("|")
         resource = next(r for r in RESOURCES if r in what)
@@ -140,13 +140,13 @@ def javascript(stack, modules):
 
 
 def node_modules():
-    """The folder with the official JavaScript client, or why there is none."""
+    """The folder with the official JavaScript client, or the reason why there is none."""
     done = subprocess.run([str(stacks.SCRIPT), "javascript"], capture_output=True, text=True, timeout=600)
     return (done.stdout.strip(), None) if done.returncode == 0 else (None, done.stderr.strip()[-300:])
 
 
 def start(stack, report):
-    """All programs. A library that is missing is a failure, for its clients are what this suite is about."""
+    """All programs. A missing library is a failure, because this suite is about the libraries' clients."""
     informer = stacks.home() / "bin" / "informer"
     needed = [
         ("client-go", lambda: (str(informer), None) if informer.exists() else (None, f"{informer} is missing: real-apiserver.sh informer"), lambda s, _: go(s)),

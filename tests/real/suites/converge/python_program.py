@@ -1,9 +1,9 @@
-"""Runs in the virtual environment: informers made with the official Python library, told of on request.
+"""Runs in the virtual environment: informers made with the official Python library, whose contents are printed on request.
 
 python python_program.py URL CA TOKEN_FILE
 
-A line on standard input is a question: 'ids' or 'whole'; the answer is one line of JSON. Ends with its input. The
-library has no informer: these list, watch, resume where a stream ended, and list again when that is refused with 410."""
+A line on standard input is a request: 'ids' or 'whole'; the response is one line of JSON. Exits at the end of its input. The
+library has no informer: these list, watch, resume when a stream ends, and list again when that is refused with 410."""
 import json
 import sys
 import threading
@@ -12,7 +12,7 @@ import time
 from kubernetes import client, dynamic, watch
 
 BACK_MAX = 5
-PAUSE_SECONDS = 0.2  # between attempts while nobody answers
+PAUSE_SECONDS = 0.2  # between attempts while the server is unreachable
 
 
 def connect():
@@ -26,7 +26,7 @@ def connect():
 
 
 class Informer:
-    """One collection's objects as they were listed and watched; raw, as the server wrote them."""
+    """One collection's objects as listed and watched; raw, as the server wrote them."""
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -45,7 +45,7 @@ class Informer:
                 if e.status == 410:
                     version = None
                 self.failed(e)
-            except Exception as e:  # the connection broke, or nobody listens; only this thread's end would be worse
+            except Exception as e:  # the connection broke or was refused; the thread must survive any error
                 self.failed(e)
             version = version and self.seen
 
@@ -109,7 +109,7 @@ class Watched(Informer):
 
 
 class Dynamic(Informer):
-    """With the library's dynamic client, typed by what the server says of itself."""
+    """With the library's dynamic client, typed by the server's discovery."""
 
     def __init__(self, api, api_version, kind):
         self.find = lambda: dynamic.DynamicClient(api).resources.get(api_version=api_version, kind=kind)

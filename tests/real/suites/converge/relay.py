@@ -1,6 +1,6 @@
-"""A stand-in gateway for the converge suite (GATEWAY=relay): passes every request on, in every encoding, plain or with
-TLS, and breaks a promise of watches if RELAY_FAULT names one: drop (every twentieth frame), forget (deletions), old (an
-earlier frame again). The suite must notice each, and nothing without one.
+"""A stand-in gateway for the converge suite (GATEWAY=relay): forwards every request, in every encoding, with or without TLS,
+and breaks a promise of watches if RELAY_FAULT names one: drop (every twentieth frame), forget (deletions), old (an earlier
+frame again). The suite must detect each, and report nothing without one.
 
 python3 -m suites.converge.relay SERVER_PORT CA TOKEN_FILE LISTEN_PORT [CERT KEY]"""
 import collections
@@ -22,7 +22,7 @@ HOPS = ("connection", "transfer-encoding", "content-length", "host", "keep-alive
 
 
 def start(stack, kind):
-    """The process for a stack, as its gateways are started; its endpoint."""
+    """Starts the process for a stack, like its gateways; returns its endpoint."""
     port = stack.gateway_ports[kind][0]
     args = [sys.executable, "-m", "suites.converge.relay", str(stack.api_port), str(stack.pki / "ca.crt"), str(stack.pki / "admin.token"), str(port)]
     ca = None
@@ -41,7 +41,7 @@ def is_deletion(frame, binary):
 
 
 class Faults:
-    """What becomes of the frames of one watch."""
+    """Applies the fault to the frames of one watch."""
 
     def __init__(self, binary):
         self.binary, self.count, self.earlier = binary, 0, collections.deque(maxlen=BACK)

@@ -1,8 +1,8 @@
 """The converge suite: informers of every client library through the gateway, while objects are written and while the
-gateway and the API server are killed, stopped and started. After each of these the writer rests, and every client must
-come to hold what the server holds; none may ever see an object's version go back, end, or need to be started again.
+gateway and the API server are killed, stopped and started. After each of these the writer pauses, and every client must
+come to hold the server's state; no client may see an object's version go back, exit, or need a restart.
 
-Without a gateway (GATEWAY=direct) the API server is killed in its stead, which its clients survive in the same way."""
+Without a gateway (GATEWAY=direct) the API server is killed instead, which its clients survive in the same way."""
 import subprocess
 import time
 
@@ -13,7 +13,7 @@ from . import churn, compare, programs, relay, watches
 WRITES_BEFORE, WRITES_AFTER = 150, 250  # around each disturbance
 DEADLINE_SECONDS = 60  # from the last write; client-go waits up to 30 s between two attempts
 START_SECONDS = 90  # from the start of the last program
-DRAIN_SECONDS = 5  # the gateway's longest orderly end; while it lasts nobody listens, and clients wait ever longer
+DRAIN_SECONDS = 5  # the gateway's longest drain; while it lasts nothing listens, and clients back off further
 QUIET_TARGETS = [f"{fixtures.pods('default')}/quiet", f"{churn.configmaps('default')}/quiet", f"{fixtures.widgets('default')}/quiet"]
 ENCODINGS = {
     "JSON": "application/json", "protobuf": wire.PROTOBUF, "metadata": "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
@@ -22,7 +22,7 @@ ENCODINGS = {
 
 
 class ConvergeStack(Stack):
-    """With GATEWAY=relay the stand-in of this suite, which speaks TLS and every encoding."""
+    """With GATEWAY=relay the stand-in of this suite, which supports TLS and every encoding."""
 
     gateway_flags = (f"--drain-timeout={DRAIN_SECONDS}s",)
 
@@ -31,13 +31,13 @@ class ConvergeStack(Stack):
 
 
 class Scene:
-    """What all stages share."""
+    """State shared by all stages."""
 
     def __init__(self, report, stack):
         self.report, self.stack, self.api = report, stack, fixtures.Api(stack.server)
         self.programs, self.kubectl, self.writer = [], None, churn.Churn(stack.server)
-        self.course = {}  # what befell a client, for its line
-        self.lost, self.failed = set(), set()  # programs that ended; clients that are not waited for again
+        self.course = {}  # the history of each client, printed on its line
+        self.lost, self.failed = set(), set()  # programs that exited; clients that are no longer waited for
 
     def truth(self, target):
         return compare.Truth(self.api.get(target))
@@ -53,21 +53,21 @@ class Scene:
             self.filled(program, max(end - time.monotonic(), 0))
 
     def filled(self, program, seconds):
-        """Waits until its clients have their first lists; those without are judged with the others, but not waited for."""
-        told = {}
+        """Waits until its clients have their first lists; clients without one are judged with the others, but no longer waited for."""
+        answers = {}
 
         def synced():
-            told.update(program.ask("ids"))
-            return all(a["synced"] for a in told.values())
+            answers.update(program.ask("ids"))
+            return all(a["synced"] for a in answers.values())
         try:
             wire.poll("the first lists", synced, seconds, 0.2)
         except wire.WireError as e:
-            late = {c: a.get("last_error") for c, a in told.items() if not a["synced"]}
+            late = {c: a.get("last_error") for c, a in answers.items() if not a["synced"]}
             self.failed.update(late)
             self.report.fail(f"the first lists of {program.name}", "\n".join([str(e), *(f"{c.name}: {error}" for c, error in late.items())]))
 
     def settle(self, stage):
-        """The writer rests; waits until the clients hold what the server holds, and prints a line for each."""
+        """The writer pauses; waits until the clients hold the server's state, and prints a line for each."""
         self.writer.rest()
         began, truths, waiting = time.monotonic(), {}, [p for p in self.programs if p not in self.lost]
         took, results = {}, {}
@@ -88,7 +88,7 @@ class Scene:
                 took.update(dict.fromkeys(odd, time.monotonic() - began))
                 waiting.remove(program)
             if waiting:
-                time.sleep(0.2)  # between two looks
+                time.sleep(0.2)  # between two comparisons
         for client, why in results.items():
             count = len(truths[client.target].ids) if client.target in truths else 0
             if why:
@@ -96,8 +96,8 @@ class Scene:
             self.report.check(f"{stage}: {client.name}", not why, why, f"equal after {took[client]:.1f} s, {count} objects{self.course.get(client, '')}")
 
     def end_in_quiet(self, stage):
-        """Bursts, each followed by silence: clients come to hold what the server holds without a further event. The first write is one that
-        they may take their time for: some may still be about to open their watches after what was done to the gateway."""
+        """Bursts, each followed by silence: clients come to hold the server's state without a further event. The clients may take
+        longer for the first write: after what was done to the gateway, some may not have reopened their watches yet."""
         waiting = [p for p in self.programs if p not in self.lost]
         odd = {}
 
@@ -109,8 +109,8 @@ class Scene:
         def behind(written):
             truths, left = written
             for program in list(left):
-                told = self.judge(program, "ids", truths)
-                left[program] = [f"{c.name}: {why}" for c, why in told.items() if why and c not in self.failed and "short watches" not in c.name]
+                verdicts = self.judge(program, "ids", truths)
+                left[program] = [f"{c.name}: {why}" for c, why in verdicts.items() if why and c not in self.failed and "short watches" not in c.name]
                 if not left[program]:
                     del left[program]
             odd["now"] = [line for lines in left.values() for line in lines]
@@ -123,15 +123,15 @@ class Scene:
         quiet.bursts(self.report, stage, write, behind, lambda: str(odd["now"]))
 
     def judge(self, program, question, truths):
-        """{client: what is wrong, or ''}"""
+        """{client: the difference, or ''}"""
         out = {}
-        for client, told in program.ask(question).items():
+        for client, answer in program.ask(question).items():
             if client.target not in truths:
                 truths[client.target] = self.truth(client.target)
-            out[client] = f"versions went back: {told['back']}" if told["back"] else compare.verdict(told, truths[client.target], client.metadata_only)
-            if out[client] and told.get("last_error"):
-                out[client] += f"\nits last error: {told['last_error']}"
-            self.course[client] = f", {told['lists']} lists, {told['errors']} errors"
+            out[client] = f"versions went back: {answer['back']}" if answer["back"] else compare.verdict(answer, truths[client.target], client.metadata_only)
+            if out[client] and answer.get("last_error"):
+                out[client] += f"\nits last error: {answer['last_error']}"
+            self.course[client] = f", {answer['lists']} lists, {answer['errors']} errors"
         return out
 
     def stage(self, name, disturb):
@@ -151,7 +151,7 @@ class Scene:
 
 
 def kill_gateways(stack):
-    """kill -9, and new ones on the same ports."""
+    """kill -9, and new gateways on the same ports."""
     if stack.direct:
         return kill_server(stack)
     for process in stack.gateways.values():
@@ -162,7 +162,7 @@ def kill_gateways(stack):
 
 
 def stop_gateways(stack, report):
-    """SIGTERM, and new ones on the same ports."""
+    """SIGTERM, and new gateways on the same ports."""
     if stack.direct:
         return kill_server(stack)
     streams = {f"{form}, {e.name}": wire.Stream(e, f"{fixtures.pods()}?watch=true", {"Accept": accept}) for form, accept in ENCODINGS.items() for e in (stack.plain, stack.tls)}
@@ -171,7 +171,7 @@ def stop_gateways(stack, report):
     for process in stack.gateways.values():
         process.terminate()
     codes = [process.wait(DRAIN_SECONDS + 30) for process in stack.gateways.values()]
-    if stack.gateway != "relay":  # which knows no orderly end
+    if stack.gateway != "relay":  # it has no orderly shutdown
         report.check("gateways stopped: they end by themselves", not any(codes), f"exit codes {codes}")
         for name, stream in streams.items():
             stream.wait_end(30)
@@ -194,8 +194,8 @@ def run(report):
             scene.api.create(churn.configmaps("default"), churn.configmap("quiet", labels, ""))
             scene.api.create(fixtures.widgets("default"), fixtures.widget("quiet", labels))
             scene.writer.start()
-            scene.writer.write_more(WRITES_BEFORE)  # so that the first lists hold something
-            scene.start_clients()  # amid writes
+            scene.writer.write_more(WRITES_BEFORE)  # so that the first lists are not empty
+            scene.start_clients()  # while objects are written
             scene.stage("churn", lambda: None)
             if scene.kubectl:
                 scene.kubectl.judge(report, "churn", lambda resource, **selectors: scene.truth(wire.query(programs.COLLECTIONS[resource], **selectors)), DEADLINE_SECONDS)

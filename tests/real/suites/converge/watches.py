@@ -1,4 +1,4 @@
-"""kubectl get -w in its output forms, read as it prints: what one would believe to exist from its lines alone."""
+"""kubectl get -w in its output forms: the state that a reader would derive from the printed lines alone."""
 import json
 import re
 import subprocess
@@ -23,7 +23,7 @@ QUERIES = {command: dict(labelSelector="app=demo" if "-l " in command else None,
 
 
 class Watch:
-    """One kubectl; text() is what it has printed."""
+    """One kubectl; text() is its output so far."""
 
     def __init__(self, kubectl, config, cache, endpoint, command):
         self.command, self.name = command, f"kubectl {command}, {endpoint.name}"
@@ -42,7 +42,7 @@ class Watch:
         return "".join(list(self.pieces))
 
     def differs(self, truth):
-        """Why it does not show the server's state, or ''."""
+        """The reason why the output does not show the server's state, or ''."""
         if self.process.poll() is not None:
             return f"it ended with {self.process.returncode}: {''.join(self.errors)[-500:]}"
         if "-o json" in self.command or "-o yaml" in self.command:
@@ -92,7 +92,7 @@ def json_events(text):
     while (at := text.find("{", at)) >= 0:
         try:
             event, at = decoder.raw_decode(text, at)
-        except ValueError:  # the last one is not whole yet
+        except ValueError:  # the last event is still incomplete
             return
         meta = event["object"]["metadata"]
         yield event["type"], f"{meta['namespace']}/{meta['name']}", meta["uid"], meta["resourceVersion"]
@@ -102,7 +102,7 @@ def yaml_events(text):
     for document in text.split("---\n"):
         found = {name: pattern.search(document) for name, pattern in YAML_META.items()}
         kind = YAML_TYPE.search(document)
-        if kind and all(found.values()):  # the type comes last, so the document is whole
+        if kind and all(found.values()):  # the type comes last, so the document is complete
             meta = {name: match[1] for name, match in found.items()}
             yield kind[1], f"{meta['namespace']}/{meta['name']}", meta["uid"], meta["resourceVersion"]
 
@@ -134,7 +134,7 @@ class Kubectl:
             report.check(f"{stage}: {watch.name}", not odd[watch], odd[watch], f"{len(watch.pieces)} lines")
 
     def judge_ends(self, report, stage):
-        """kubectl ends when its stream ends: with the API server, too."""
+        """kubectl exits when its stream ends, also when the API server ends it."""
         for watch in self.watches:
             try:
                 wire.poll("its end", lambda w=watch: w.process.poll() is not None, 30, 0.1)
@@ -146,7 +146,7 @@ class Kubectl:
         self.watches = []
 
     def judge_reads(self, report, stage, server):
-        """Single commands at the restarted gateway print what they print at the server."""
+        """Single commands print the same at the restarted gateway as at the server."""
         for endpoint in list(self.endpoints)[:2]:
             for command in READS:
                 mine, wanted = self.run(endpoint, command), self.run(server, command)

@@ -1,13 +1,13 @@
-"""What one case sends, and the comparison of the two answers.
+"""The request of one case, and the comparison of the two responses.
 
-Nothing is masked but what must differ between two servers in the same state:
+Only those parts are masked that must differ between two servers in the same state:
 - Date and the value of Audit-Id (its presence is compared);
-- in reads that a cache may answer (`cached`): the list's own resource version and the one inside its continue token.
-  They are checked against bounds instead: not older than asked for (a consistent list: than etcd was when it was asked
-  for) or than any item, not newer than the server's;
-- resource versions of bookmarks, checked against the stream's order instead, and how often plain bookmarks come;
-- "current: N" and "(N)" in the texts about versions too large and too old, which tell how far a cache has come;
-- how a body is framed, and the names of priority and fairness, when all headers are compared (`every_header`);
+- in reads that a cache may answer (`cached`): the list's own resource version and the one inside its continue token. They are
+  checked against bounds instead: not older than requested (a consistent list: than etcd's version at the time of the request)
+  or than any item, not newer than the server's;
+- resource versions of bookmarks, which are checked against the stream's order instead, and the number of plain bookmarks;
+- "current: N" and "(N)" in the texts about versions that are too large or too old, which show how far a cache has advanced;
+- the framing of bodies, and the names of priority and fairness, when all headers are compared (`every_header`);
 - ages in the cells of tables; and column definitions after the first event of a table stream, which the server
   repeats or not, depending on which stream encoded the event first.
 """
@@ -27,7 +27,7 @@ AGES = (re.compile(rb'("cells":\s*\[[^\[\]]*")\d+[smh](?:\d+[sm])?"'), rb'\1#"')
 COLUMNS = (re.compile(rb'"columnDefinitions":\[.*?\],"rows"'), rb'"columnDefinitions":null,"rows"')
 CONTROLS = {i: f"\\x{i:02x}" for i in range(32)}
 CONTEXT = 40  # bytes before and after the first difference
-YAML_VERSION = re.compile(rb'^  resourceVersion: "(\d+)"$', re.MULTILINE)  # the list's own: deeper ones are the items'
+YAML_VERSION = re.compile(rb'^  resourceVersion: "(\d+)"$', re.MULTILINE)  # the list's own: deeper ones belong to items
 YAML_TOKEN = re.compile(rb'^  continue: ([\w-]+)$', re.MULTILINE)
 YAML_ITEM_VERSION = re.compile(rb'^ {3,}resourceVersion: "(\d+)"$', re.MULTILINE)
 RETRY = (re.compile(rb'("retryAfterSeconds":)\d+'), rb"\1#")
@@ -44,16 +44,16 @@ class Case:
     method: str = "GET"
     body: bytes = None
     cached: bool = False  # a cache may answer: mask and bound the list's resource version
-    at_least: int = 0  # the version a cached answer must have reached
+    at_least: int = 0  # the version that a cached response must have reached
     watch: bool = False
     bookmark: bool = False  # at least one plain bookmark must come
-    random_retry: bool = False  # the server draws the delay of its advice
+    random_retry: bool = False  # the server chooses the Retry-After delay at random
     user: str = "admin"
-    every_header: bool = False  # not only those that matter most
+    every_header: bool = False  # compare all headers, not only the most important
 
 
 def is_consistent(target):
-    """Whether a list is to be as new as the store is when it is asked for."""
+    """Whether a list must be as new as the store is at the time of the request."""
     params = {k: v[0] for k, v in parse_qs(urlsplit(target).query, keep_blank_values=True).items()}
     return not params.get("resourceVersion") and not params.get("continue") and "watch" not in params
 
@@ -146,7 +146,7 @@ def compare_lists(case, left, right, newest_known):
 
 
 def differing(a, b):
-    """The first byte that differs, with what stands around it on both sides."""
+    """The first byte that differs, with its surroundings on both sides."""
     if a == b:
         return []
     at = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
@@ -169,7 +169,7 @@ def compare_answers(case, left, right, newest_known):
 class Event:
     kind: str
     version: int  # 0 for ERROR
-    shape: bytes  # what is compared
+    shape: bytes  # the compared part
     marker: bool = False
 
     def __str__(self):
@@ -206,7 +206,7 @@ def events(stream):
 
 
 def order_faults(got):
-    """What breaks the promises of one stream: versions of live events increase, bookmarks never go back."""
+    """Violations of a stream's guarantees: versions of live events increase, bookmarks never go back."""
     out, last, live = [], 0, not any(e.marker for e in got)
     for e in got:
         if e.marker:

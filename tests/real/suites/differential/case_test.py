@@ -1,4 +1,4 @@
-"""The comparison notices what it should: python3 -m unittest suites.differential.case_test, from tests/real."""
+"""The comparison detects what it should: python3 -m unittest suites.differential.case_test, from tests/real."""
 import json
 import unittest
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Cases of reads: lists, single objects, errors, forms of the URL, forms of the answer. Numbers: docs/PROTOCOL.md §8."""
+"""Cases of reads: lists, single objects, errors, forms of the URL, forms of the response. Numbers: docs/PROTOCOL.md §8."""
 import base64
 import json
 
@@ -12,7 +12,7 @@ TABLE = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/jso
 PARTIAL = {"Accept": "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"}
 PARTIALS = {"Accept": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"}
 FUTURE = 99_999_999
-LENGTH_PLAIN = 131_072  # longer answers are compressed for who asks for it
+LENGTH_PLAIN = 131_072  # longer responses are compressed for clients that accept it
 
 
 def token(version, start, layout="meta.k8s.io/v1"):
@@ -21,7 +21,7 @@ def token(version, start, layout="meta.k8s.io/v1"):
 
 
 def versions_and_matches(s, n, c):
-    """8.1: which state a list shows."""
+    """8.1: the state that a list shows."""
     v = s.versions[n]
     yield Case(f"8.1-1 {n} list, resource version abc", q(c, resourceVersion="abc"))
     yield Case(f"8.1-1 {n} list, resource version -1", q(c, resourceVersion="-1"))
@@ -83,7 +83,7 @@ def paging(s, n, c):
 
 
 def selectors(s, n, c):
-    """8.1: labels and fields, right and wrong."""
+    """8.1: labels and fields, valid and invalid."""
     for text in ("app=demo", "app==demo", "app!=demo", "app", "!app", "app in (demo,other)", "app notin (demo)", "rank>2", "rank<2", "app in ()", "app=demo,rank>1",
                  "app=none", " app = demo ", "app="):
         yield Case(f"8.1-20 {n} list, labels {text!r}", q(c, labelSelector=text, resourceVersion=0), cached=True)
@@ -125,7 +125,7 @@ def scopes(s, n, c, everywhere, inside):
 
 
 def forms(s, n, c):
-    """8.4: representations of an answer."""
+    """8.4: representations of a response."""
     one = s.first[n]
     yield Case(f"8.4-131 {n} list as Table", q(c, limit=2), TABLE)
     yield Case(f"8.4-131 {n} list as Table, version 0", q(c, resourceVersion=0), TABLE, cached=True)
@@ -184,7 +184,7 @@ def forms(s, n, c):
 
 
 def methods(s, n, c):
-    """8.4: methods and bad values."""
+    """8.4: methods and invalid values."""
     for method in ("HEAD", "OPTIONS", "PUT", "TRACE"):
         yield Case(f"8.4-135 {n} {method} on the collection", c, method=method)
     yield Case(f"8.4-135 {n} POST of no object", c, {"Content-Type": "application/json"}, "POST", b"{}")
@@ -197,7 +197,7 @@ def methods(s, n, c):
 
 
 def others(s):
-    """What is no list of pods or widgets."""
+    """Requests other than lists of pods or widgets."""
     for name, path in (("an unknown resource", "/api/v1/nopes"), ("an unknown group", "/apis/nope.io/v1/nopes"), ("an unknown version", "/apis/example.com/v9/widgets"),
                        ("an unknown custom resource", f"{fixtures.GROUP}/gadgets"), ("an unknown path", "/nope"), ("half a path", "/apis/apps"), ("a bare watch", "/api/v1/watch"),
                        ("the version", "/version"), ("the groups", "/apis"), ("the core resources", "/api/v1"), ("a cluster-scoped kind in a namespace", "/api/v1/namespaces/default/nodes")):
@@ -248,7 +248,7 @@ def cases(s):
 
 
 def expired(s):
-    """After a compaction that the server and the gateway have not lived through: nothing old is left."""
+    """After a compaction and a restart of the server and the gateway: no old version is left."""
     for n, c, _, _ in s.resources:
         v, start = s.versions[n], f"{s.first[n]}\0"
         yield Case(f"8.1-8,42 {n} list, Exact, compacted", q(c, resourceVersion=v["created"], resourceVersionMatch="Exact"))

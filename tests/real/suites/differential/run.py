@@ -14,12 +14,12 @@ KNOWN = Path(__file__).with_name("known-differences.txt")
 AT_ONCE = 8  # pairs of requests in flight; the waits of three seconds overlap
 STREAMS_AT_ONCE = 30
 LIVE_SECONDS = 12
-MARGIN_SECONDS = 4  # a bookmark comes two seconds before the deadline
+MARGIN_SECONDS = 4  # a bookmark is sent two seconds before the deadline
 WARM = ["/api/v1/nodes", "/api/v1/namespaces", "/api/v1/configmaps", "/api/v1/secrets", "/api/v1/services", "/apis/apps/v1/deployments", fixtures.pods(), fixtures.widgets()]
 
 
 class State:
-    """What the cases refer to."""
+    """The objects and versions that the cases use."""
 
     def __init__(self):
         self.resources = [("pods", fixtures.pods("default"), fixtures.pods(), fixtures.pods), ("widgets", fixtures.widgets("default"), fixtures.widgets(), fixtures.widgets)]
@@ -63,7 +63,7 @@ class State:
             list_of_length(api, f"/api/v1/namespaces/edge-{length}/configmaps", length)
 
     def settle(self, api, *endpoints):
-        """The newest version of each resource, and the endpoints under test as far."""
+        """Reads the newest version of each resource, and waits until the endpoints under test have it."""
         for n, c, everywhere, _ in self.resources:
             self.versions[n]["now"] = newest(api.get(everywhere))
         for collection in WARM:
@@ -72,7 +72,7 @@ class State:
 
 
 def list_of_length(api, collection, length):
-    """One object that makes the list exactly so long."""
+    """Writes one object that makes the list exactly LENGTH bytes long."""
     k = "x"
     api.create(collection, {"metadata": {"name": "edge"}, "data": {"k": k}})
     for _ in range(5):
@@ -85,14 +85,14 @@ def list_of_length(api, collection, length):
 
 
 def newest(got):
-    """The newest version of the items (not the list's, which others' writes move)."""
+    """The newest version of the items (not the list's, which writes to other resources change)."""
     return max((fixtures.version(i) for i in got["items"]), default=0)
 
 
 def conclude(report, known, case, differences, by=""):
     reason = known.reason(case.name)
     if not differences:
-        report.ok(case.name, "a known difference that is none: remove it from the list" if reason and not report.direct else "")
+        report.ok(case.name, "listed as a known difference, but does not differ: remove it from the list" if reason and not report.direct else "")
     elif reason:
         report.skip(case.name, f"known difference: {reason}")
     else:
@@ -104,7 +104,7 @@ def ends(stack, case):
     if case.user == "admin":
         return stack.sides(case.name, case.target, case.headers)
     token = {"denied": lambda: stack.read_token("denied"), "nobody": lambda: "nope", "anonymous": lambda: None}[case.user]()
-    return stack.server.with_token(token), stack.plain.with_token(token)  # the server closes connections of HTTP/2 of whom it does not know
+    return stack.server.with_token(token), stack.plain.with_token(token)  # the server closes HTTP/2 connections of unauthenticated clients
 
 
 def ask(endpoint, case):
@@ -115,7 +115,7 @@ def ask(endpoint, case):
 
 
 def one_member(body):
-    """What a gzip member says, if the body is one and nothing more: clients need not look for a second."""
+    """The contents of a gzip member, if the body is exactly one: clients need not look for a second."""
     decoder = zlib.decompressobj(16 + zlib.MAX_WBITS)
     said = decoder.decompress(body)
     if not decoder.eof or decoder.unused_data:
@@ -124,7 +124,7 @@ def one_member(body):
 
 
 def attempt(compare):
-    """The differences, or what went wrong instead of an answer."""
+    """The differences, or the error that prevented a response."""
     try:
         return compare()
     except (OSError, wire.WireError, ValueError, KeyError, IndexError) as e:
@@ -149,7 +149,7 @@ def stream_pair(stack, case):
 
 
 def run_quiet(stack, report, known, cases, newest_known):
-    """Cases on a state that rests: side by side, reported in order."""
+    """Cases on an unchanging state: concurrently, reported in order."""
     with ThreadPoolExecutor(AT_ONCE) as answers, ThreadPoolExecutor(STREAMS_AT_ONCE) as streams, ThreadPoolExecutor(AT_ONCE) as others:
         jobs = [(c, streams.submit(attempt, lambda c=c: stream_pair(stack, c)) if c.watch else answers.submit(attempt, lambda c=c: answer_pair(stack, others, c, newest_known)))
                 for c in cases]
@@ -175,7 +175,7 @@ def run_live(stack, report, known, state, api):
 
 
 def pages(endpoint, collection, limit):
-    """All items' metadata and the lists' versions, by the endpoint's own tokens."""
+    """All items' metadata and the lists' versions, with the endpoint's own tokens."""
     items, token, versions = [], None, set()
     while len(items) < 1000:
         got = fixtures.Api(endpoint).get(wire.query(collection, limit=limit, **({"continue": token} if token else {})))
@@ -184,11 +184,11 @@ def pages(endpoint, collection, limit):
         token = got["metadata"].get("continue")
         if not token:
             return items, versions
-    raise wire.WireError("the pages have no end")
+    raise wire.WireError("the pages do not end")
 
 
 def run_chain(stack, report, known, state):
-    """8.1-35: pages by the tokens that each side gives."""
+    """8.1-35: pages with the tokens that each side returns."""
     for n, _, everywhere, _ in state.resources:
         for limit in (1, 3):
             def compare():
@@ -203,14 +203,14 @@ def run(report):
         report.direct = stack.direct
         api, state = fixtures.Api(stack.server), State()
         for endpoint in (stack.plain, stack.tls):
-            warm(endpoint)  # caches that have seen every write: their history is the server's
+            warm(endpoint)  # caches that have seen every write: their history equals the server's
         state.fill(api)
         state.settle(api, stack.plain, stack.tls)
         top = api.list_version("/api/v1/nodes")
         run_quiet(stack, report, known, lists.cases(state), top)
         run_chain(stack, report, known, state)
         run_quiet(stack, report, known, watches.quiet(state), top)
-        report.check("the state rested during the comparison", api.list_version("/api/v1/nodes") == top, "somebody wrote")
+        report.check("the state rested during the comparison", api.list_version("/api/v1/nodes") == top, "another client wrote")
         run_live(stack, report, known, state, api)
         quiet.forms(report, "watches of every form", api, stack, fixtures.pods("default"), "p1")
         run_expired(stack, report, known, state, api)

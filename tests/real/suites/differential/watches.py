@@ -1,4 +1,4 @@
-"""Cases of watches: `quiet` ones on a state that rests, `live` ones with one series of writes while all are open."""
+"""Cases of watches: `quiet` ones on an unchanging state, `live` ones with one series of writes while all are open."""
 from .. import fixtures, wire
 from .case import Case
 from .lists import FUTURE, PARTIAL, PARTIALS, PB, TABLE, token
@@ -23,7 +23,7 @@ def starts(s, n, c):
         for bookmarks in ({}, awb):
             end = "with bookmarks" if bookmarks else "no bookmarks"
             yield w(f"8.3-108 {n} watch-list, {at}, {end}", c, resourceVersion=version, **SIE, **bookmarks)
-            if version != 1:  # what is left of the history since 1 depends on when a cache was made
+            if version != 1:  # how much history since 1 is left depends on when a cache was filled
                 yield w(f"8.3-108 {n} watch, sendInitialEvents false, {at}, {end}", c, resourceVersion=version, **{**SIE, "sendInitialEvents": "false"}, **bookmarks)
                 yield w(f"8.3-107,108 {n} watch, {at}, {end}", c, resourceVersion=version, **bookmarks)
     yield w(f"8.2-68,96 {n} watch, from the first write: history", c, resourceVersion=created - 1)
@@ -37,7 +37,7 @@ def starts(s, n, c):
 
 
 def options(s, n, c):
-    """8.4: options that are refused or ignored."""
+    """8.4: options that are rejected or ignored."""
     now = s.versions[n]["now"]
     for what, params in {
             "sendInitialEvents without a match": {"sendInitialEvents": "true"}, "sendInitialEvents false without a match": {"sendInitialEvents": "false"},
@@ -77,7 +77,7 @@ def forms(s, n, c):
 
 
 def sockets(s):
-    """8.4: watches over WebSocket, what is refused of them and what is not seen as one."""
+    """8.4: watches over WebSocket, rejected ones, and requests that do not count as WebSocket."""
     pods, widgets, awb = fixtures.pods("default"), fixtures.widgets("default"), {"allowWatchBookmarks": "true", **SIE}
     socket = lambda drop="", **more: {k: v for k, v in {**wire.WEBSOCKET, **{k.replace("_", "-"): v for k, v in more.items()}}.items() if k != drop}
     yield w("8.4-128,129 websocket: a watch-list", pods, socket(), **awb)
@@ -102,7 +102,7 @@ def sockets(s):
 
 
 def scopes(s, n, c, everywhere, inside):
-    """8.2: what a quiet watch-list of each scope holds."""
+    """8.2: the initial events of each scope on an unchanging state."""
     one = s.first[n]
     awb = {"allowWatchBookmarks": "true", **SIE}
     for what, collection, params in (
@@ -167,14 +167,14 @@ def live(s, seconds):
 
 
 def write(s, api):
-    """The series that the live streams see: in, out, changed, deleted, made anew, elsewhere, unusual characters."""
+    """The writes that the live streams see: in, out, changed, deleted, recreated, elsewhere, unusual characters."""
     for n, c, _, inside in s.resources:
         make = fixtures.pod if n == "pods" else fixtures.widget
         field = (lambda value: {"spec": {"nodeName": f"node-{value}"}}) if n == "pods" else (lambda value: {"spec": {"color": ["green", "blue"][value]}})
         api.create(c, make("live1", {"app": "demo", "rank": "1"}))
         api.label(f"{c}/live1", rank="6")
         api.patch(f"{c}/live1", field(1))
-        api.label(f"{c}/live1", app="other")  # leaves app=demo
+        api.label(f"{c}/live1", app="other")  # no longer app=demo
         api.patch(f"{c}/live1", field(0))
         api.label(f"{c}/live1", app="demo", rank="x")
         api.label(f"{c}/live1", app=None)

@@ -1,4 +1,4 @@
-"""Records what clients ask, and asks it again of two servers: see tests/real/replay.sh."""
+"""Records the requests of clients, and sends them again to two servers: see tests/real/replay.sh."""
 import argparse
 import json
 import sys
@@ -15,7 +15,7 @@ from .request import Unreadable, read_line
 
 SAFE = ("GET", "HEAD", "OPTIONS")
 LINE_MAX = 4 << 20
-TOP = "/api/v1/namespaces?limit=1"  # its list tells the newest version
+TOP = "/api/v1/namespaces?limit=1"  # its list shows the newest version
 
 
 def secret(text):
@@ -42,7 +42,7 @@ def record(args):
         sys.exit("replay.sh: --listen 127.0.0.1:PORT")
     upstream, journal = endpoint("upstream", args.upstream, args.ca, args.token), Journal(args.out)
     with Relay(int(port), upstream, journal) as relay:
-        print(f"http://127.0.0.1:{relay.address[1]} passes on to {args.upstream}; ctrl-C ends it", flush=True)
+        print(f"http://127.0.0.1:{relay.address[1]} forwards to {args.upstream}; Ctrl-C stops it", flush=True)
         try:
             threading.Event().wait()
         except KeyboardInterrupt:
@@ -52,7 +52,7 @@ def record(args):
 
 
 def captured(path):
-    """The requests of a file, each with its line's number. A line that is none is told."""
+    """The requests of a file, each with its line number. An invalid line is reported."""
     with open(path, errors="replace") as file:
         number = 0
         while line := file.readline(LINE_MAX):
@@ -64,7 +64,7 @@ def captured(path):
 
 
 def newest(server):
-    """The server's newest version, or no bound if it does not tell."""
+    """The server's newest version, or no bound if the server does not show it."""
     try:
         return int(json.loads(wire.request(server, "GET", TOP).body)["metadata"]["resourceVersion"])
     except (OSError, wire.WireError, ValueError, KeyError, TypeError):
@@ -103,12 +103,12 @@ def difference(server, gateway, request, watch_seconds):
 def main(words=None):
     parser = argparse.ArgumentParser(prog="replay.sh")
     verbs = parser.add_subparsers(required=True)
-    verb = verbs.add_parser("record", help="a relay that writes requests down")
+    verb = verbs.add_parser("record", help="run a relay that records requests")
     verb.set_defaults(run=record)
     verb.add_argument("--upstream", required=True, metavar="URL")
     verb.add_argument("--listen", required=True, metavar="127.0.0.1:PORT")
     verb.add_argument("--out", required=True, metavar="FILE")
-    verb = verbs.add_parser("replay", help="sends them to both and compares")
+    verb = verbs.add_parser("replay", help="send recorded requests to both sides and compare the responses")
     verb.set_defaults(run=replay)
     verb.add_argument("file")
     verb.add_argument("--server", required=True, metavar="URL")
@@ -116,7 +116,7 @@ def main(words=None):
     verb.add_argument("--server-token", metavar="@FILE")
     verb.add_argument("--gateway-token", metavar="@FILE")
     verb.add_argument("--gateway-ca", metavar="FILE")
-    verb.add_argument("--watch-seconds", type=float, default=3, help="how long a watch is read that does not end by itself [3]")
+    verb.add_argument("--watch-seconds", type=float, default=3, help="seconds to read a watch that does not end by itself [3]")
     for verb in verbs.choices.values():
         verb.add_argument("--ca", metavar="FILE")
         verb.add_argument("--token", metavar="@FILE", help="sent when a request has none")

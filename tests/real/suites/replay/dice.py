@@ -1,4 +1,4 @@
-"""Random choices that depend on a seed and an index alone."""
+"""Random choices that depend only on a seed and an index."""
 import random
 
 

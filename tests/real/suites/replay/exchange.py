@@ -1,4 +1,4 @@
-"""A request sent to one side, and everything that came back: an answer, a stream of events, or WebSocket frames."""
+"""A request to one side, and everything that came back: a response, a stream of events, or WebSocket frames."""
 import threading
 import zlib
 
@@ -8,13 +8,13 @@ BODY_MAX = 256 << 20
 
 
 class Received:
-    """`end`: "clean", "open" (we stopped reading) or "cut: …". `packed` is how the body came, before decompression."""
+    """`end`: "clean", "open" (we stopped reading) or "cut: …". `packed` is the body as received, before decompression."""
 
     def __init__(self, status, headers):
         self.status, self.headers, self.body, self.end, self.packed = status, headers, b"", "clean", None
 
     def frames(self):
-        """The events of a stream and the rest after the last."""
+        """The events of a stream, and the bytes after the last one."""
         if self.status == 101:
             return socket_frames(self.body)
         if self.headers.get("content-type", "").startswith(wire.PROTOBUF):
@@ -23,7 +23,7 @@ class Received:
 
 
 def socket_frames(data):
-    """The payloads of the data frames; the rest is the close frame and what follows, as it came."""
+    """The payloads of the data frames; the rest is the close frame and the bytes after it, as received."""
     frames, payload, at = [], b"", 0
     while len(data) >= at + 2:
         opcode, size, start = data[at] & 15, data[at + 1] & 127, at + 2
@@ -41,7 +41,7 @@ def socket_frames(data):
 
 
 def fetch(endpoint, request, watch_seconds, timeout=40):
-    """What ENDPOINT answers. A stream is read for so many seconds at most. Raises OSError, wire.WireError, ValueError without an answer."""
+    """ENDPOINT's response. A stream is read for at most SECONDS. Raises OSError, wire.WireError or ValueError without a response."""
     exchange = wire.exchange(endpoint, request.method, request.target, request.headers, request.body, timeout)
     got, stopped = Received(exchange.status, exchange.headers), threading.Event()
 
@@ -77,7 +77,7 @@ def read(exchange, got):
 
 
 def unpack(got):
-    """Bodies are compared without their compression."""
+    """The body without its compression, for comparison."""
     if got.headers.get("content-encoding") != "gzip":
         return
     got.packed = got.body

@@ -1,6 +1,6 @@
-"""Random requests: a sound one of a client, then in about half of the cases broken in one to three ways.
+"""Random requests: a valid client request, which in about half of the cases is then broken in one to three ways.
 
-generate(world, seed, index) depends on nothing else, so a request can be made again by its two numbers."""
+generate(world, seed, index) depends on nothing else, so these two numbers reproduce a request."""
 import base64
 import json
 from urllib.parse import quote
@@ -11,7 +11,7 @@ from .dice import Dice
 from .request import Request
 
 FUTURE = 99_999_999
-SHORT = ("1", "2")  # seconds that a watch lasts
+SHORT = ("1", "2")  # timeoutSeconds of a watch
 TRUE = ("true", "true", "1", "True", "yes", "", "t", "no")
 VERSIONS = ("abc", "-1", "+5", "1.5", " 5", "5 ", "0x10", "18446744073709551615", "18446744073709551616", "9223372036854775808", "00", "0000", "1e3", "٣", "\0", "0_1", "null")
 NUMBERS = ("abc", "1.5", "", " 1", "99999999999999999999", "9223372036854775807", "-9223372036854775808", "0x1", "1_000", "+1", "-0", "01", "1e3")
@@ -34,7 +34,7 @@ def pair(name, value):
 
 
 class Draft:
-    """A request in the making. `options` are pairs as they will stand in the query, values not yet escaped."""
+    """A request under construction. `options` are the pairs of the query, with values not yet escaped."""
 
     def __init__(self, dice, world):
         self.dice, self.world = dice, world
@@ -47,7 +47,7 @@ class Draft:
         self.path, self.garble = None, ""
 
     def version(self):
-        """A version that lies in the history of every cache."""
+        """A version in the history of every cache."""
         return self.world.top if self.dice.chance(0.3) else self.dice.pick(self.world.past)
 
     def add(self, name, value):
@@ -66,7 +66,7 @@ def encoded(raw):
 
 
 def start_key(draft):
-    """Where a page would go on, in the path's own range."""
+    """The key at which a page could continue, in the path's own range."""
     name = draft.dice.pick(draft.resource.names)
     key = name if draft.namespace or not draft.resource.namespaced else f"{draft.dice.pick(['a', 'a-b', 'default'])}/{name}"
     return f"{draft.dice.pick(['', '/'])}{key}\0"
@@ -126,7 +126,7 @@ def good_watch(d):
 
 
 def good(d):
-    """What a client might send."""
+    """A request that a client might send."""
     dice = d.dice
     {"list": good_list, "watch": good_watch}.get(d.verb, lambda d: dice.chance(0.5) and d.add("resourceVersion", dice.pick(["0", "", str(d.version())])))(d)
     if d.verb != "get" and not (d.prefix and d.name):
@@ -156,7 +156,7 @@ def good(d):
 # --- ways to break it ------------------------------------------------------------
 
 def odd_option(d):
-    """A parameter gets a value of its own, legal or not, once more or instead."""
+    """Gives a parameter a specific value, legal or not, in addition or as a replacement."""
     dice = d.dice
     name, value = dice.pick([
         ("resourceVersion", dice.pick([*VERSIONS, *VERSIONS, FUTURE, "", "0", d.world.top, f"000{d.world.top}", d.world.top + 1])),
@@ -186,7 +186,7 @@ def less(d):
 
 
 def twice(d):
-    """The same name again, with another value or none."""
+    """Repeats a name, with another value or none."""
     if d.options:
         name, value = d.dice.pick(d.options)
         d.options.insert(d.dice.number(0, len(d.options)), (name, d.dice.pick([value, "", "0", "1", "true", "app=demo"])))
@@ -197,7 +197,7 @@ def shuffled(d):
 
 
 def combination(d):
-    """Options that are legal alone and not together."""
+    """Options that are legal alone but not together."""
     d.options += d.dice.pick([
         [("sendInitialEvents", "true")], [("sendInitialEvents", "false"), ("resourceVersionMatch", "Exact")], [("resourceVersionMatch", "NotOlderThan")], [("resourceVersionMatch", "Exact"), ("resourceVersion", "0")],
         [("continue", token(d.version(), start_key(d))), ("resourceVersion", str(d.version()))], [("continue", token(d.version(), start_key(d))), ("resourceVersionMatch", "Exact")],
@@ -234,7 +234,7 @@ def odd_path(d):
 
 def method(d):
     d.method = d.dice.pick(["HEAD", "HEAD", "HEAD", "OPTIONS", "OPTIONS", "POST", "PUT", "PATCH", "TRACE", "get", "BREW"])
-    if d.method in ("POST", "PUT", "PATCH"):  # of nothing that could be stored
+    if d.method in ("POST", "PUT", "PATCH"):  # with bodies that cannot be stored
         d.headers.append(("Content-Type", d.dice.pick(["application/json", "text/csv", "application/yaml", "", "application/merge-patch+json"])))
         d.body = d.dice.pick([b"", b"{", b"null", b"a,b", b"[]", b'"x"'])
 
@@ -257,7 +257,7 @@ def whole_path(d):
 
 
 def bounded(request):
-    """Every watch ends soon: one without an end of its own gets one."""
+    """Every watch ends soon: a watch without a timeout of its own gets one."""
     if not request.asks_watch():
         return request
     seconds = request.option("timeoutSeconds")

@@ -11,7 +11,7 @@ def as_form(kind, version="v1"):
 
 
 def good_accept(dice, resource, watch, single):
-    """What clients ask for."""
+    """Accept headers that clients send."""
     part = "PartialObjectMetadata" if watch or single else "PartialObjectMetadataList"
     table = f"{JSON}{as_form('Table')}"
     some = [JSON, JSON, "*/*", f"{table},{JSON}", f"{table},{JSON}{as_form('Table', 'v1beta1')},{JSON}", f"{JSON}{as_form(part)},{JSON}", f"{JSON}{as_form(part)}", f"{PROTOBUF}{as_form(part)}", f"{PROTOBUF}{as_form(part)},{JSON}{as_form(part)},{JSON}",
@@ -22,7 +22,7 @@ def good_accept(dice, resource, watch, single):
 
 
 def element(dice):
-    """One element of an Accept header, seldom a sound one."""
+    """One element of an Accept header, rarely a valid one."""
     kind = dice.pick([JSON, JSON, YAML, PROTOBUF, PROTOBUF, "application/cbor", "application/cbor-seq", "*/*", "application/*", "*", "text/html", "text/csv", "APPLICATION/JSON", "application", "/", "application/json/x", "garbage", "", "text/*", "*/json", f"{JSON}x"])
     for _ in range(dice.pick([0, 0, 1, 1, 2])):
         kind += dice.pick([";", "; ", " ;"]) + dice.pick([

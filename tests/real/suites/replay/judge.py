@@ -1,4 +1,4 @@
-"""Whether two answers to one request are the same, by the rules of suites/differential/case.py."""
+"""Whether two responses to a request are the same, by the rules of suites/differential/case.py."""
 import re
 from types import SimpleNamespace
 
@@ -14,13 +14,13 @@ def number(text):
 
 
 def cached(request):
-    """(whether a cache may answer with a version of its own, the version it must have reached). docs/PROTOCOL.md §3.1"""
+    """(whether a cache may choose the list's version, the version that it must have reached). docs/PROTOCOL.md §3.1"""
     version, match = request.option("resourceVersion"), request.option("resourceVersionMatch") or ""
     at_least = number(version)
     if at_least is None or request.option("continue") or match == "Exact":
         return False, 0
     if at_least and (number(request.option("limit")) or 0) > 0 and not match:
-        return "metadata.name=" in (request.option("fieldSelector") or ""), at_least  # exact, but for one name
+        return "metadata.name=" in (request.option("fieldSelector") or ""), at_least  # exact, except for a single name
     return True, at_least
 
 
@@ -31,7 +31,7 @@ def as_case(request):
 
 
 def compare(request, left, right, newest_known):
-    """The differences, the plainest first; none: the same."""
+    """The differences, the clearest first; an empty list if the responses are the same."""
     case = as_case(request)
     if case.watch and left.status == right.status in (200, 101) and (request.option("timeoutSeconds") or "").startswith("-"):
         return compare_expired(left, right)
@@ -45,7 +45,7 @@ def compare(request, left, right, newest_known):
 
 
 def compare_audit_ids(request, left, right):
-    """One that was sent comes back; instead of an empty one comes the server's own."""
+    """An Audit-Id that the client sent is returned; an empty one is replaced by the server's own."""
     sent = request.values("audit-id")
     same = not sent or (left == right if sent[0] else bool(left) == bool(right))
     return [] if same else [f"header audit-id: server {left!r}, under test {right!r}"]
@@ -63,7 +63,7 @@ def compare_bodies(case, left, right, newest_known):
 
 
 def compare_expired(left, right):
-    """A watch whose time is over before it begins: how far the server comes is a race, down to its Content-Type."""
+    """A watch whose timeout passes before it begins: how much the server sends is a race, including its Content-Type."""
     sides = [[f for f in side.frames()[0] if OVERDUE not in f] for side in (left, right)]
     short, long = sorted(sides, key=len)
     out = [] if long[:len(short)] == short else [f"event sequences differ: one is not the beginning of the other ({len(sides[0])} and {len(sides[1])} events)"]
@@ -71,14 +71,14 @@ def compare_expired(left, right):
 
 
 def as_stream(side):
-    """The frames without a head: that is compared already."""
+    """The frames without the head, which has been compared already."""
     frames, rest = side.frames()
     binary = bool(frames) and not frames[0].startswith(b"{")
     return SimpleNamespace(status=200, headers={"content-type": wire.PROTOBUF} if binary else {}, binary=binary, frames=frames, body=rest, end=side.end)
 
 
 def kind(differences):
-    """The first difference without its particulars: what stays while a request is made smaller."""
+    """The first difference without its details: the part that stays the same while a request is made smaller."""
     first = differences[0] if differences else ""
     first = re.sub(r"\b[0-9a-f]{8}-[0-9a-f-]{27}\b", "UUID", first)
     return re.sub(r" from (byte|event) .*|: (OSError|ConnectionResetError|TimeoutError).*|(?<=list version) .*", "", first)

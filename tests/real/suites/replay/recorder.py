@@ -1,8 +1,8 @@
-"""A plain relay on loopback that writes down what clients ask: one JSON line a request.
+"""A plain relay on loopback that records the requests of clients: one JSON line per request.
 
-Bytes pass through as they come, in both directions; only a missing Authorization header is added. Each client
-connection has one connection to the upstream. Requests are split by their Content-Length or chunks, answers are not
-looked at. After an upgrade nothing more of that connection is written down."""
+Bytes are forwarded as they arrive, in both directions; only a missing Authorization header is added. Each client
+connection has one connection to the upstream. Requests are split by their Content-Length or chunks; responses are not
+parsed. After an upgrade nothing more of that connection is recorded."""
 import asyncio
 import os
 import sys
@@ -22,7 +22,7 @@ class Bad(Exception):
 
 
 class Journal:
-    """The file of requests, for its owner's eyes only, and never larger than FILE_MAX."""
+    """The file of requests, readable only by its owner, and never larger than FILE_MAX."""
 
     def __init__(self, path, limit=FILE_MAX):
         self.file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", buffering=1)
@@ -34,14 +34,14 @@ class Journal:
             if self.size + len(line) > self.limit:
                 self.dropped += 1
                 if self.dropped == 1:
-                    print("the file is full: from here on requests pass unrecorded", file=sys.stderr, flush=True)
+                    print("the file is full: further requests are forwarded without being recorded", file=sys.stderr, flush=True)
                 return
             self.file.write(line)
             self.size, self.count = self.size + len(line), self.count + 1
 
 
 async def read_head(reader):
-    """(first line, [header lines]); None at the end of the connection. One empty line may come before."""
+    """(first line, [header lines]); None at the end of the connection. One empty line may come first."""
     lines, size, empty = [], 0, False
     while True:
         line = await reader.readline()
@@ -66,7 +66,7 @@ def split(line):
 
 
 async def counted(reader, left):
-    """So many bytes, in pieces."""
+    """COUNT bytes, in pieces."""
     while left > 0:
         data = await reader.read(min(left, PIECE))
         if not data:
@@ -76,7 +76,7 @@ async def counted(reader, left):
 
 
 async def body_pieces(reader, headers):
-    """The body's bytes as they stand on the wire, with what they say: (raw, content)."""
+    """The body as sent on the wire, and its decoded content: (raw, content)."""
     lower = {k.lower(): v for k, v in headers}
     if "chunked" not in lower.get("transfer-encoding", "").lower():
         async for data in counted(reader, int(lower.get("content-length", 0))):
@@ -102,7 +102,7 @@ async def passed_on(writer, data):
 
 
 async def relay_requests(reader, upstream, journal, token):
-    """Until the client ends its side or breaks the rules."""
+    """Until the client closes its side or breaks the protocol."""
     while (head := await read_head(reader)) is not None:
         first, lines = head
         headers = [split(line) for line in lines]
@@ -130,13 +130,13 @@ def as_request(words, headers, body, size):
 
 
 async def copy(reader, writer):
-    """Everything, as it comes."""
+    """Forwards all bytes as they arrive."""
     while data := await reader.read(PIECE):
         await passed_on(writer, data)
 
 
 class Relay:
-    """with Relay(port, upstream, journal) as relay: it listens at relay.address, on loopback alone, in a thread of its own."""
+    """with Relay(port, upstream, journal) as relay: it listens at relay.address, on loopback only, in a thread of its own."""
 
     def __init__(self, port, upstream, journal):
         self.port, self.upstream, self.journal = port, upstream, journal
@@ -169,14 +169,14 @@ class Relay:
             try:
                 await self.relayed(reader, writer)
             except (OSError, ValueError, Bad) as e:
-                print(f"a connection was given up: {type(e).__name__}: {e}", file=sys.stderr, flush=True)
+                print(f"a connection failed: {type(e).__name__}: {e}", file=sys.stderr, flush=True)
             except asyncio.CancelledError:
-                pass  # the relay ends
+                pass  # the relay is closing
             finally:
                 writer.close()
 
     async def relayed(self, reader, writer):
-        """Either side's end is the connection's."""
+        """The end of either side ends the connection."""
         up = self.upstream
         up_reader, up_writer = await asyncio.open_connection(up.host, up.port, ssl=up.tls, limit=HEAD_MAX)
         sides = [asyncio.ensure_future(job) for job in (relay_requests(reader, up_writer, self.journal, up.token), copy(up_reader, writer))]

@@ -1,4 +1,4 @@
-"""The parts of the replay package notice what they should: python3 -m unittest suites.replay.replay_test, from tests/real."""
+"""The parts of the replay package detect what they should: python3 -m unittest suites.replay.replay_test, from tests/real."""
 import asyncio
 import io
 import json
@@ -56,7 +56,7 @@ class Judging(unittest.TestCase):
             self.check(target, listed(40), listed(30), True)
             self.check(target, listed(40), listed(51), False)  # newer than the server
             self.check(target, listed(40), listed(30, 6), False)
-        self.check("/p?resourceVersion=31", listed(40), listed(30), False)  # older than asked for
+        self.check("/p?resourceVersion=31", listed(40), listed(30), False)  # older than requested
         for target in ("/p", "/p?resourceVersion=7&resourceVersionMatch=Exact", "/p?resourceVersion=7&limit=1", "/p?resourceVersion=0&continue=x", "/p?resourceVersion=", "/p?a;resourceVersion=0"):
             self.check(target, listed(40), listed(30), False)
 
@@ -78,7 +78,7 @@ class Judging(unittest.TestCase):
         self.assertTrue(cut_short(short, received(one + two), received(one)))
         self.assertFalse(cut_short(short, received(one), received(two)))
         self.assertFalse(cut_short(short, received(one), received(one)))
-        self.assertFalse(cut_short(patient(short), received(one + two), received(one)))  # once, not for ever
+        self.assertFalse(cut_short(patient(short), received(one + two), received(one)))  # extended once, not endlessly
         self.assertEqual("12", patient(short).option("timeoutSeconds"))
 
     def test_compressed_bodies_are_compared_unpacked(self):
@@ -208,7 +208,7 @@ class Recording(unittest.TestCase):
                 self.recorded(bad)
 
     def test_an_answer_streams_through(self):
-        """The second event is sent only when the client has the first."""
+        """The second event is sent only after the client has received the first."""
         answer = [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n", b"6\r\nsecond\r\n0\r\n\r\n"]
         server, go_on = socket.create_server(("127.0.0.1", 0)), threading.Event()
 
@@ -264,7 +264,7 @@ class Replaying(unittest.TestCase):
         return f"http://127.0.0.1:{server.server_address[1]}"
 
     def replayed(self, *bodies):
-        """(exit code, what was printed) for two reads and a write."""
+        """(exit code, output) for two reads and a write."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "requests")
             path.write_text("".join(r.line() + "\n" for r in (Request("GET", "/a"), Request("POST", "/a", (), b"{}"), Request("GET", "/b?watch=1", (("A", "it's"),)))))

@@ -1,4 +1,4 @@
-"""One request as it is captured, generated and sent again."""
+"""A request as it is captured, generated and sent again."""
 import base64
 import json
 import shlex
@@ -10,16 +10,16 @@ SOCKET_TOKEN = "base64url.bearer.authorization.k8s.io."  # a token among the pro
 
 
 class Unreadable(Exception):
-    """A line that is no captured request."""
+    """A line that is not a captured request."""
 
 
 @dataclass(frozen=True)
 class Request:
     method: str
     target: str
-    headers: tuple = ()  # pairs; a name may come twice
+    headers: tuple = ()  # pairs; a name may occur twice
     body: bytes = None
-    left_out: int = 0  # bytes of a body too large to be kept
+    left_out: int = 0  # bytes of a body that was too large to keep
 
     @property
     def path(self):
@@ -30,12 +30,12 @@ class Request:
         return [v for k, v in self.headers if k.lower() == name]
 
     def pairs(self):
-        """The query's pairs as they stand."""
+        """The query's pairs, still escaped."""
         query = self.target.partition("?")[2]
         return query.split("&") if query else []
 
     def option(self, name):
-        """The first value of a parameter, decoded; None without it. As the server reads them: pairs with a ; do not count."""
+        """The first value of a parameter, decoded; None without it. Like the server, this ignores pairs with a ;."""
         for pair in self.pairs():
             key, _, value = pair.partition("=")
             if ";" not in pair and unquote_plus(key) == name:
@@ -46,7 +46,7 @@ class Request:
         return replace(self, target=f"{self.path}?{'&'.join(pairs)}" if pairs else self.path)
 
     def asks_watch(self):
-        """Whether the answer may be a stream of events."""
+        """Whether the response may be a stream of events."""
         if self.method != "GET":
             return False
         value = self.option("watch")

@@ -1,6 +1,7 @@
 """The random suite: seeded legal and illegal requests to the API server and to the endpoint under test, in the same state.
 
-RANDOM_SEED, RANDOM_COUNT: which and how many. RANDOM_ONLY=N: the request of this index alone, with its answers shown."""
+RANDOM_SEED, RANDOM_COUNT: the seed and the number of requests. RANDOM_ONLY=N: only the request with this index; its responses are
+printed."""
 import os
 import subprocess
 import time
@@ -22,14 +23,14 @@ from .shrink import shrink
 
 KNOWN = Path(__file__).with_name("known-differences.txt")
 AT_ONCE = 24
-PATIENT_SECONDS = 12  # for a watch that was too short
+PATIENT_SECONDS = 12  # to repeat a watch that was too short
 WATCH_SECONDS = 15  # longer than any watch
 SHRUNK_MAX = 60
-RECORDED = 80  # of these the quick ones go through the recorder
+RECORDED = 80  # of these, the short ones also go through the recorder
 
 
 class Pairs:
-    """Both sides, asked at the same time."""
+    """Both sides; each request goes to both at the same time."""
 
     def __init__(self, sides, top, helpers=None):
         self.sides, self.top, self.helpers = sides, top, helpers or ThreadPoolExecutor(2 * AT_ONCE)
@@ -50,7 +51,7 @@ class Pairs:
 
 
 def cut_short(request, left, right):
-    """Whether a watch may have ended before one side had sent all: with more time both can."""
+    """Whether a watch may have ended before one side had sent everything: with more time both could."""
     seconds = request.option("timeoutSeconds")
     if not request.asks_watch() or seconds not in SHORT or not {left.status, right.status} <= {200, 101}:
         return False
@@ -62,7 +63,7 @@ def patient(request):
 
 
 def attempt(side, request):
-    """What came, or why nothing did."""
+    """The response, or the reason why there is none."""
     try:
         return fetch(side, request, WATCH_SECONDS)
     except (OSError, wire.WireError, ValueError, IndexError) as e:
@@ -70,33 +71,33 @@ def attempt(side, request):
 
 
 def name_of(request, differences):
-    """How a difference is found in the list of those known."""
+    """The name of a difference in the list of known ones."""
     return f"{request}: {kind(differences)}"
 
 
-def told(request, small, differences):
+def failure_text(request, small, differences):
     return "\n".join([f"the request:  {request.curl('$SERVER')}", f"the smallest: {small.curl('$SERVER')}", *differences])
 
 
 def transports(stack, pairs, seed, requests):
-    """{index: the pair by which this request is asked}"""
+    """{index: the pair of endpoints for this request}"""
     return {i: pairs.at(stack.sides(f"{seed}/{i}", r.target, r.headers)) for i, r in requests.items()}
 
 
 def judge_one(pairs, report, known, label, request, differences, shrinks):
-    """One request that differs."""
+    """Reports one request that differs."""
     label = f"{label} at the {pairs.sides[1].name}"
     if reason := known.reason(name_of(request, differences)):
         return report.skip(f"{label} {shown(name_of(request, differences), 300)}", f"known difference: {reason}")
     first, small = kind(differences), request
     if shrinks:
         if not pairs.differences(request)[1]:
-            return report.fail(f"{label} {shown(str(request), 300)}", told(request, request, ["differed once and not again:", *differences]))
+            return report.fail(f"{label} {shown(str(request), 300)}", failure_text(request, request, ["differed once and not again:", *differences]))
         small = shrink(request, lambda smaller: kind(pairs.differences(smaller)[1]) == first)
         differences = pairs.differences(small)[1] or differences
         if reason := known.reason(name_of(small, differences)):
             return report.skip(f"{label} {shown(name_of(small, differences), 300)}", f"known difference: {reason}")
-    report.fail(f"{label} {shown(name_of(small, differences), 300)}", told(request, small, differences))
+    report.fail(f"{label} {shown(name_of(small, differences), 300)}", failure_text(request, small, differences))
 
 
 def compare_all(by_index, report, known, seed, requests):
@@ -140,11 +141,11 @@ def run(report):
             run_recorder(stack, report, world, seed)
         if not stack.direct and (seed, count, only) == (1, 1000, -1):
             memory.judge(report, *stack.answered_from_memory())
-        report.check("the state rested during the comparison", worlds.rests(world, api), "somebody wrote")
+        report.check("the state rested during the comparison", worlds.rests(world, api), "another client wrote")
 
 
 def run_recorder(stack, report, world, seed):
-    """What passes through the recorder is answered as without it, is written down, and is the same when it is sent again."""
+    """Requests through the recorder get the same responses as without it, are recorded, and are the same when they are replayed."""
     path = stack.state / "requests.jsonl"
     requests = [r for r in (generate(world, seed, i) for i in range(RECORDED)) if r.method == "GET" and "watch" not in r.target and str(FUTURE) not in r.target]
     with Relay(0, stack.server, journal := Journal(path)) as relay:

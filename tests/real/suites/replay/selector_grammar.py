@@ -1,4 +1,4 @@
-"""Label and field selectors: from a grammar, then broken."""
+"""Label and field selectors: generated from a grammar, then broken."""
 
 KEYS = ("app", "rank", "example.com/tier", "absent", "kubernetes.io/metadata.name", "done")
 VALUES = ("demo", "other", "", "front", "3", "none", "x.y_z-1")
@@ -8,7 +8,7 @@ NOISE = "=!,()<> \t\\inot-_./ä\"x0\n"
 
 
 def spaced(dice, *words):
-    """The words with blanks where the grammar allows them."""
+    """The words, with blanks where the grammar allows them."""
     gap = (lambda: dice.pick(["", " ", "  ", "\t"])) if dice.chance(0.15) else (lambda: "")
     return "".join(gap() + w for w in words) + gap()
 

@@ -1,4 +1,4 @@
-"""The smallest request that still differs in the same way."""
+"""The smallest request that still shows the same difference."""
 from dataclasses import replace
 from urllib.parse import quote, unquote_plus
 
@@ -6,12 +6,12 @@ TRIES_MAX = 60
 
 
 def smaller(request):
-    """Requests with one thing less, the biggest steps first."""
+    """Requests with one part less, the biggest steps first."""
     for i in range(len(request.headers)):
         yield replace(request, headers=request.headers[:i] + request.headers[i + 1:])
     pairs = request.pairs()
     for i, one in enumerate(pairs):
-        if not (request.asks_watch() and one.startswith("timeoutSeconds=")):  # what ends it
+        if not (request.asks_watch() and one.startswith("timeoutSeconds=")):  # it ends the watch
             yield request.with_pairs(pairs[:i] + pairs[i + 1:])
     if request.body:
         yield replace(request, body=b"")
@@ -34,7 +34,7 @@ def parts_less(text, separators):
 
 
 def shrink(request, differs):
-    """DIFFERS(request) is true while the difference stays; it is asked a bounded number of times."""
+    """DIFFERS(request) is true while the difference persists; it is called a bounded number of times."""
     tries, again = 0, True
     while again:
         again = False

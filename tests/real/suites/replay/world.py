@@ -1,4 +1,4 @@
-"""The state that random requests ask for: some hundred objects that rest while it is compared."""
+"""The state that random requests read: some hundred objects, which do not change while responses are compared."""
 from dataclasses import dataclass, field
 
 from .. import fixtures, wire
@@ -13,7 +13,7 @@ NAMESPACES = ("default", "a", "a-b", "b", "empty")
 
 @dataclass
 class Resource:
-    """`root` is the path before the plural; `fields` are selectors that its server knows."""
+    """`root` is the path before the plural; `fields` are selectors that the server knows for it."""
     root: str
     plural: str
     names: list
@@ -50,7 +50,7 @@ def resources():
 @dataclass
 class World:
     top: int = 0  # the newest version
-    past: list = field(default_factory=list)  # versions of which every cache has the history
+    past: list = field(default_factory=list)  # versions whose history every cache has
     old: int = 2  # before any object
     resources: list = field(default_factory=resources)
 
@@ -59,7 +59,7 @@ class World:
 
 
 def prepare(server):
-    """For Stack: the custom resources, which gateways find when they start."""
+    """For Stack: the custom resources exist when the gateways start."""
     api = fixtures.Api(server)
     fixtures.install_crd(api)
     api.create(fixtures.CRDS, REGION)
@@ -78,7 +78,7 @@ def labels(i):
 
 
 def fill(world, api):
-    """Creates, changes and deletes; remembers versions on the way."""
+    """Creates, changes and deletes objects, and remembers versions in between."""
     def made(collection, thing):
         world.past.append(api.create(collection, thing))
     config = lambda name, i, data: {"metadata": {"name": name, "labels": labels(i)}, "data": {"k": data}}
@@ -104,7 +104,7 @@ def fill(world, api):
             made(f"/apis/apps/v1/namespaces/{namespace}/deployments", {"metadata": {"name": f"d{i}", "labels": labels(i)}, "spec": {"selector": selector, "template": {"metadata": {"labels": {"a": "b"}}}}})
     for i in range(8):
         made(f"{core}/big/configmaps", config(f"b{i}", i, f"{i}" * 40000))
-    for i in range(2, 31, 3):  # changed, into and out of labels, and deleted
+    for i in range(2, 31, 3):  # changed into and out of selectors, and deleted
         world.past.append(api.label(f"{fixtures.pods('default')}/p{i}", app="demo"))
         world.past.append(api.label(f"{fixtures.widgets('default')}/w{i}", app="other"))
     for i in (20, 21, 22):

@@ -1,4 +1,4 @@
-"""The suite's clients: one watch each, of every encoding, transport and selector, and what each makes of the state."""
+"""The suite's clients: one watch each, in every encoding, transport and selector, and the state that each derives."""
 import json
 
 from .. import fixtures, protobuf, wire
@@ -12,7 +12,7 @@ OF_EACH = 2
 
 
 class Selector:
-    """`params` of the query, and the same as a function of what etcd has."""
+    """`params` of the query, and the same selector as a function of an object in etcd."""
 
     def __init__(self, name, params, matches):
         self.name, self.params, self.matches = name, params, matches
@@ -21,11 +21,11 @@ class Selector:
 def selectors(resource):
     return (Selector("", {}, lambda thing: True), Selector(" with labels", {"labelSelector": "app=demo"}, lambda thing: thing.labels.get("app") == "demo"),
             Selector(" on a node", {"fieldSelector": f"spec.nodeName={NODE}"}, lambda thing: thing.node == NODE) if resource == "pods" else
-            Selector(" but one name", {"fieldSelector": f"metadata.name!={NAMELESS}"}, lambda thing: thing.name != NAMELESS))  # other fields of custom resources are forwarded
+            Selector(" but one name", {"fieldSelector": f"metadata.name!={NAMELESS}"}, lambda thing: thing.name != NAMELESS))  # others are forwarded
 
 
 def matching(resource, number, labels=True, node=True):
-    """A merge patch after which an object is selected by its labels, by its node, or not."""
+    """A merge patch after which an object matches selectors by its labels, by its node, or not at all."""
     return {"metadata": {"labels": {"app": "demo" if labels else "other", "turn": str(number)}}, **({"spec": {"nodeName": NODE if node else "node-0"}} if resource == "pods" else {})}
 
 
@@ -50,7 +50,7 @@ def parsed(frame, binary):
 
 
 class Client:
-    """One stream. STAMP() is noted as each of its events comes."""
+    """One stream. STAMP() is recorded for each of its events."""
 
     def __init__(self, endpoint, resource, accept, selector, stamp):
         self.resource, self.selector, self.group = resource, selector, (endpoint.host, endpoint.port, resource, accept)
@@ -83,12 +83,12 @@ class Client:
         return applied(self.initial, [e for e in self.events() if e.kind != "ERROR"])
 
     def stamp_after(self, version):
-        """What was noted when the first event above a version came."""
+        """The stamp of the first event above a version."""
         return next((stamp for event, stamp in self.stamped() if event.version > version), None)
 
     def faults(self):
-        """Broken promises inside this stream, whatever the truth is. A deletion that was found by listing again has no
-        version of its own, so it may share the list's, or that of the object made anew."""
+        """Broken promises within this stream, independent of etcd's history. A deletion that was found by listing again has no
+        version of its own, so it may share the list's version, or that of the recreated object."""
         out, last, before, known = [], self.start, "", {k: uid for k, (_, uid) in self.initial.items()}
         for event in self.events():
             kind, k = event.kind, event.key
@@ -111,13 +111,13 @@ class Client:
 
 def endpoints(stack):
     """HTTP/1.1, TLS, and one connection of HTTP/2 for all."""
-    if stack.gateway == "relay":  # which speaks neither
+    if stack.gateway == "relay":  # it supports neither TLS nor HTTP/2
         return [stack.plain, stack.tls]
     return [stack.plain, stack.tls, stack.tls.over_http2()]
 
 
 def warm(stack):
-    """The caches of all encodings, so that a list and a watch of different ones have the same history."""
+    """Starts the caches of all encodings, so that a list and a watch in different encodings have the same history."""
     for endpoint in (stack.plain, stack.tls):
         for resource, collection in COLLECTIONS.items():
             for accept in ENCODINGS[resource]:

@@ -1,4 +1,4 @@
-"""What etcd knows: every write to a resource with its value, so that what a watch had to carry follows, with a selector too."""
+"""etcd's history: every write to a resource with its value, from which follows what a watch had to carry, also with a selector."""
 import base64
 import json
 
@@ -12,7 +12,7 @@ def b64(text):
 
 
 class Thing:
-    """As much of a stored object as selectors ask for. `node`: a pod's."""
+    """The parts of a stored object that selectors read. `node`: only for pods."""
 
     def __init__(self, key, value):
         self.name, self.node = key.rpartition("/")[2], None
@@ -51,7 +51,7 @@ class History:
         """[(version, "namespace/name", Thing, or None where it is deleted)] of all writes after a revision, up to now."""
         end, _ = self.now()
         body = json.dumps({"create_request": {"key": b64("/"), "range_end": b64("0"), "start_revision": str(revision + 1)}}).encode()
-        self.stack.etcd("/v3/kv/put", {"key": b64("/the-end-of-history"), "value": b64("x")})  # tells that all has come
+        self.stack.etcd("/v3/kv/put", {"key": b64("/the-end-of-history"), "value": b64("x")})  # its event marks the end of the history
         out, etcd = [], wire.Endpoint("etcd", "127.0.0.1", self.stack.etcd_port)
         for message in post_lines(etcd, "/v3/watch", body):
             for event in message["result"].get("events", []):
@@ -66,7 +66,7 @@ class History:
 
 
 def post_lines(endpoint, target, body):
-    """JSON messages of a streamed answer, until the caller stops asking."""
+    """JSON messages of a streamed response, until the caller stops reading."""
     exchange = wire.Exchange(endpoint, "POST", target, {"Content-Type": "application/json"}, body, 30)
     try:
         rest = b""

@@ -1,10 +1,10 @@
-"""What a stream had to carry by etcd's account, and what it carried.
+"""Compares what a stream had to carry, according to etcd, with what it carried.
 
-While the gateway has no server it sees nothing, and afterwards it may have to list: then a client is told the newest
-state instead of the versions between. For each client such an outage begins with the newest version that its gateway had
-when the server was gone, and ends with the client's own first event of a version that was written after that. Outside its
-outages a stream carries exactly what was written. Inside, an event may be missing if what came instead leads to the same
-objects; how many are, is counted."""
+While the gateway has no server it sees no events, and afterwards it may have to list: then a client receives the newest state
+instead of the versions in between. For each client such an outage begins with the newest version that its gateway had when the
+server was gone, and ends with the client's own first event of a version that was written after that. Outside its outages a
+stream carries exactly what was written. Inside, an event may be missing if the events that came instead lead to the same
+objects; the number of missing events is counted."""
 from dataclasses import dataclass, field
 
 
@@ -22,7 +22,7 @@ class Event:
 @dataclass
 class Verdict:
     faults: list = field(default_factory=list)
-    events: int = 0  # that the history asks for
+    events: int = 0  # required by the history
     excused: int = 0  # of these, missing in an outage
 
 
@@ -53,11 +53,12 @@ def applied(state, events):
 
 
 def judge(initial, wanted, got, outages):
-    """INITIAL: {key: (version, uid)} of those selected. OUTAGES: [(low, high)], in order; versions in (low, high] are of the outage."""
+    """INITIAL: {key: (version, uid)} of the selected objects. OUTAGES: [(low, high)], in order; versions in (low, high] belong to the
+    outage."""
     verdict, state, wanted_at, got_at = Verdict(events=len(wanted)), initial, 0, 0
 
     def take(up_to):
-        """What both sides have up to a version."""
+        """The expected and the received events up to a version."""
         nonlocal wanted_at, got_at
         a, b = wanted_at, got_at
         while wanted_at < len(wanted) and wanted[wanted_at].version <= up_to:
@@ -78,7 +79,7 @@ def judge(initial, wanted, got, outages):
 
 
 def differing(should, did):
-    """Outside outages: exactly these."""
+    """Outside outages: exactly these events."""
     if should == did:
         return []
     missing, more = [e for e in should if e not in set(did)], [e for e in did if e not in set(should)]
@@ -86,7 +87,7 @@ def differing(should, did):
 
 
 def substitutes(state, should, did, outage):
-    """Inside an outage: what came leads to the same objects, by versions that existed. A deletion that a list showed has that list's version."""
+    """Inside an outage: the events lead to the same objects, by existing versions. A deletion found by listing has that list's version."""
     real = {(e.key, e.version, e.uid) for e in should if e.kind != "DELETED"}
     out = [f"in the outage {outage}: no such version: {e}" for e in did if e.kind != "DELETED" and (e.key, e.version, e.uid) not in real]
     have, want = applied(state, did), applied(state, should)

@@ -1,8 +1,8 @@
-"""The restart suite: the API server is killed and started again under load, the gateways are stopped and go on, and
+"""The restart suite: the API server is killed and restarted under load, the gateways are stopped and continued, and
 history is compacted while the server is away.
 
-Clients behind the gateway keep their streams; what they got is compared with etcd's own history (judge.py). Without a
-gateway the suite checks that it would notice: a killed server ends its own streams."""
+Clients behind the gateway keep their streams; the received events are compared with etcd's own history (judge.py). Without a
+gateway the suite checks that it would detect a failure: a killed server ends its streams."""
 import base64
 import signal
 import threading
@@ -15,17 +15,17 @@ from .history import PREFIX, History, b64
 from .judge import expected, judge
 
 OBJECTS = 20
-ROUNDS_BETWEEN = 150  # acknowledged writes before, and after, each restart
+ROUNDS_BETWEEN = 150  # acknowledged writes before and after each restart
 RESTARTS = 2
-WRITES_AWAY = 16  # until all clients are back
+WRITES_AWAY = 16  # until all clients have recovered
 PAUSE_SECONDS, PAUSE_AWAY_SECONDS = 0.01, 0.2  # after each write
-EXCUSED_SHARE_MAX = 0.10  # of the events that streams had to carry: an outage has WRITES_AWAY of about 320 writes, and what was under way
+EXCUSED_SHARE_MAX = 0.10  # of the events that streams had to carry: an outage has WRITES_AWAY of about 320 writes, and those that were in flight
 STOPPED_SECONDS = 5
 SILENCE_SECONDS = 0.3
 
 
 class Load(threading.Thread):
-    """Writes to both resources by turns, through restarts: a write that fails is tried again later. `allowed`: how many more, if not all."""
+    """Writes to both resources in turn, through restarts: a failed write is retried later. `allowed`: how many more writes, if limited."""
 
     def __init__(self, api):
         super().__init__(daemon=True)
@@ -68,7 +68,7 @@ class Load(threading.Thread):
 
 
 def converge(clients, api, seconds=60):
-    """Wait until every client's state is the server's; [what differs]."""
+    """Waits until every client's state is the server's; returns the differences."""
     def differing():
         out, truth = [], {}
         for c in clients:
@@ -88,7 +88,7 @@ def converge(clients, api, seconds=60):
 
 
 def judge_streams(report, when, clients, stack):
-    """What must hold after each disturbance."""
+    """The properties that must hold after each disturbance."""
     ended = [c for c in clients if c.stream.end]
     if stack.direct:
         report.check(f"{when}: without a gateway all streams end", len(ended) == len(clients), f"{len(ended)} of {len(clients)}", "the suite would notice")
@@ -100,7 +100,7 @@ def judge_streams(report, when, clients, stack):
 
 
 def judge_history(report, when, clients, stack, outages):
-    """Every stream against etcd's history. OUTAGES(client, history): its own."""
+    """Every stream against etcd's history. OUTAGES(client, history): the client's own."""
     events = excused = 0
     for resource in PREFIX:
         of, history, faults = [c for c in clients if c.resource == resource], History(stack, resource), []
@@ -120,12 +120,12 @@ def judge_history(report, when, clients, stack, outages):
 def end_in_quiet(report, when, clients, api):
     for resource, collection in COLLECTIONS.items():
         target = f"{collection}/o1"
-        api.patch(target, matching(resource, 0))  # for all selectors
+        api.patch(target, matching(resource, 0))  # matches all selectors
         quiet.stream_bursts(report, f"{when}: clients of {resource}", api, target, [c.stream for c in clients if c.resource == resource])
 
 
 class Outage:
-    """The server is gone: `low`, what each gateway's cache had of its events; `revision`, after which everything is new."""
+    """The server is gone: `low`, the newest event that each gateway's cache had; `revision`, after which every write is new."""
 
     def __init__(self, report, stack, clients):
         self.report, self.stack, self.clients = report, stack, clients
@@ -134,11 +134,11 @@ class Outage:
         self.low = {g: max(c.newest() or c.start for c in clients if self.group(c) == g and not c.selector.name) for g in {self.group(c) for c in clients if not c.selector.name}}
 
     def group(self, client):
-        """Who shares a cache. At a stand-in everybody has a watch of his own."""
+        """The clients that share a cache. Behind the stand-in every client has a watch of its own."""
         return client if self.stack.gateway == "relay" else client.group
 
     def _wait_silence(self):
-        """Nothing is on its way any more. Whoever shares a cache has the same."""
+        """Waits until no event is in flight. Clients that share a cache then have the same."""
         seen, since = None, time.monotonic()
 
         def silent():
@@ -154,19 +154,20 @@ class Outage:
         quiet.end(self.report, "the server is gone: clients of one cache have the same", lambda: [c.name for c in whole if c.newest() < newest(self.group(c))], lambda: sum(c.stream.received for c in whole))
 
     def of(self, client, writes):
-        """(low, high) for one client. A deletion's version is not known to the writer, and one write may be on its way: these are of the outage."""
+        """(low, high) for one client. The writer does not know the version of a deletion, and one write may be in flight: these belong to
+        the outage."""
         low = self.low.get(self.group(client), client.newest() if client.stream.end else self.own_low(client))
         stamp = client.stamp_after(self.revision)
         later = [version for version, _, _ in writes if stamp is not None and version > stamp]
         return low, later[1] if len(later) > 1 else float("inf")
 
     def own_low(self, client):
-        """At a stand-in: the newest that this client had."""
+        """Behind the stand-in: the newest version that this client had."""
         return max((e.version for e in client.events() if e.version <= self.revision), default=client.start)
 
 
 def restart_server(report, stack, api, load, clients):
-    """One outage; returns it and the seconds until all clients were back."""
+    """One outage; returns it and the seconds until all clients had recovered."""
     load.wait_more(ROUNDS_BETWEEN)
     stack.kill_server()
     outage = Outage(report, stack, clients)
@@ -174,7 +175,7 @@ def restart_server(report, stack, api, load, clients):
     stack.start_server()
     ready = time.monotonic()
     load.wait_allowed()
-    for resource, collection in COLLECTIONS.items():  # something for everybody, which ends the outage for those whom nothing else concerned
+    for resource, collection in COLLECTIONS.items():  # a write for every client, which ends the outage for those that no other write concerns
         load.newest = api.patch(f"{collection}/o1", matching(resource, 0))
         for c in clients if not stack.direct else ():
             if c.resource == resource:
@@ -185,7 +186,7 @@ def restart_server(report, stack, api, load, clients):
 
 
 def restarts(report, stack, api):
-    """The server is killed with writes under way."""
+    """The server is killed while writes are in flight."""
     load = Load(api)
     load.start()
     load.wait_more(OBJECTS)
@@ -208,7 +209,7 @@ def restarts(report, stack, api):
 
 
 def suspend(report, stack, api):
-    """The gateways stand still while objects are written, as on a machine that sleeps: nothing is excused."""
+    """The gateways are stopped while objects are written, as on a suspended machine: no event may be missing."""
     if stack.direct:
         return
     load = Load(api)
@@ -241,13 +242,13 @@ def suspend(report, stack, api):
 
 
 def rewrite(stack, name):
-    """Writes to etcd while no API server runs: changes, deletions, an object made anew with another uid, a new one."""
+    """Writes to etcd while no API server runs: changes, deletions, an object recreated with another uid, a new object."""
     _, items = History(stack, name).now()
     put = lambda k, value: stack.etcd("/v3/kv/put", {"key": b64(k), "value": b64(value)})
     drop = lambda k: stack.etcd("/v3/kv/deleterange", {"key": b64(k)})
     keys = [f"{PREFIX[name]}default/o{i}" for i in range(10)]
     value = {k: base64.b64decode(items[k][0]) for k in keys}
-    for k in keys[:5]:  # the same value under a new revision: MODIFIED
+    for k in keys[:5]:  # the same value at a new revision: MODIFIED
         put(k, value[k])
     for k in keys[5:8]:
         drop(k)
@@ -262,7 +263,7 @@ def other_uid(value):
 
 
 def uid_in(value):
-    """The uid in a stored protobuf object: 36 characters with dashes at their places."""
+    """The uid in a stored protobuf object: 36 characters with dashes at their positions."""
     for at in range(len(value) - 36):
         text = value[at:at + 36]
         if all(text[i] == 45 for i in (8, 13, 18, 23)) and all(c in b"0123456789abcdef-" for c in text):
@@ -271,7 +272,7 @@ def uid_in(value):
 
 
 def compaction(report, stack, api):
-    """What changed while the server was away is compacted: nobody can resume."""
+    """The changes made while the server was away are compacted, so that no watch can resume."""
     clients = open_clients(stack)
     marks = {name: api.patch(f"{c}/o1", matching(name, 1)) for name, c in COLLECTIONS.items()}
     try:

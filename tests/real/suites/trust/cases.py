@@ -1,4 +1,4 @@
-"""The matrix: who asks for what, how, and as whom."""
+"""The matrix: which caller makes which request, in which form."""
 import json
 from dataclasses import dataclass, field
 
@@ -16,7 +16,7 @@ FORWARDED = {"limit": 1}
 @dataclass
 class TrustCase(Case):
     who: Who = field(default_factory=lambda: Who("nobody at all"))
-    created: bool = False  # the answer has a new object's uid and time
+    created: bool = False  # the response has a new object's uid and time
 
 
 def collection(kind, namespace):
@@ -56,7 +56,7 @@ def a_create(who, kind, namespace):
 
 
 def short(who):
-    """A little of everything: for each credential."""
+    """A few requests of each sort: for each credential."""
     yield a_list(who, "pods", "a", **OUT_OF_MEMORY)
     yield a_list(who, "widgets", None, ", consistent")
     yield a_list(who, "pods", "b", ", a page", **FORWARDED)
@@ -101,7 +101,7 @@ def long(who):
 
 
 def formats(who):
-    """Refusals in the form that was asked for."""
+    """Refusals in the requested form."""
     for accept in ("application/yaml", "application/vnd.kubernetes.protobuf", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "application/cbor", "text/html", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"):
         for kind, one in (("pods", a_list(who, "pods", "b", f", {accept}", **OUT_OF_MEMORY)), ("pods", a_watch(who, "pods", "b", f", {accept}")), ("widgets", a_list(who, "widgets", "b", f", {accept}", **OUT_OF_MEMORY))):
             one.headers = [*one.headers, ("Accept", accept)]
@@ -116,7 +116,7 @@ def formats(who):
         yield one
 
 
-# What is asked for as whom: name, headers beside the credential.
+# Impersonation headers in addition to the credential, by name.
 IMPERSONATIONS = {
     "as reader": [("Impersonate-User", "reader")], "as a-reader": [("Impersonate-User", "a-reader")], "as nobody": [("Impersonate-User", "nobody")], "as root": [("Impersonate-User", "root")],
     "as reader of team:blue": [("Impersonate-User", "reader"), ("Impersonate-Group", "team:blue")], "as nobody of team:blue": [("Impersonate-User", "nobody"), ("Impersonate-Group", "team:blue")],
@@ -160,14 +160,14 @@ def sockets(credentials):
     for what, (protocols, headers) in credentials.sockets():
         who = Who(f"WebSocket, {what}", headers)
         yield a_watch(who, "pods", "a", "", [*wire.WEBSOCKET.items(), *([("Sec-WebSocket-Protocol", protocols)] if protocols else [])])
-    # not a handshake: the subprotocol is no credential
+    # not a handshake: the subprotocol is not a credential
     who = Who("a subprotocol without WebSocket", [])
     protocols = next(p for what, (p, _) in credentials.sockets() if what == "token reader")
     yield a_watch(who, "pods", "a", "", [("Sec-WebSocket-Protocol", protocols)])
 
 
 def reviews(credentials):
-    """What the server answers about rights is forwarded."""
+    """The server's answers about permissions are forwarded."""
     for name in ("root", "nobody", "reader", "a-reader"):
         who = credentials.user(name)
         for on in ({"verb": "list", "resource": "pods"}, {"verb": "list", "resource": "pods", "namespace": "a"}, {"verb": "list", "resource": "secrets", "namespace": "a"}, {"verb": "get", "resource": "pods", "namespace": "a", "name": "x1"}):
@@ -190,7 +190,7 @@ def matrix(credentials):
 
 
 def anonymous(credentials):
-    """With anonymous requests let in: who has no credential, and whose credential is wrong."""
+    """With anonymous requests allowed: callers without a credential, and with a wrong one."""
     who = Who("no credential")
     yield from short(who)
     yield from formats(who)

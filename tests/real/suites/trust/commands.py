@@ -1,4 +1,4 @@
-"""kubectl as a user: --as, --as-group, --as-uid, auth can-i and auth whoami say the same at the server and through the gateways."""
+"""kubectl as a user: --as, --as-group, --as-uid, auth can-i and auth whoami print the same at the server and through the gateways."""
 import re
 import subprocess
 
@@ -33,7 +33,7 @@ class Side:
         done = subprocess.run([*args, *command.split(" ")], capture_output=True, text=True, timeout=60)
         out = f"exit {done.returncode}\n{done.stdout}--- stderr\n{done.stderr}"
         out = KLOG.sub(r"E \1", AGES.sub("AGE", TIMES.sub("TIME", out.replace(self.url.split("//")[1], "SERVER"))))
-        head, _, table = out.partition("Resources ")  # the rules of can-i --list come in no order
+        head, _, table = out.partition("Resources ")  # the rules of can-i --list have no order
         return f"{head}Resources {sorted(table.splitlines())}" if table else out
 
 

@@ -1,4 +1,4 @@
-"""Who asks: tokens, client certificates, front proxies, and what goes wrong with each."""
+"""The callers: tokens, client certificates, front proxies, and invalid forms of each."""
 import base64
 import secrets
 import subprocess
@@ -24,12 +24,12 @@ USERS = {
     "broken": ("broken", [], []),  # bound to roles that do not exist
     "odd": ("odd ünd <b>&\"'", ["a group with blanks", "grüppe"], []),
     "robot": ("system:serviceaccount:a:robot", ["system:serviceaccounts", "system:serviceaccounts:a"], []),
-    "actor": ("actor", [], []),  # may impersonate some
-    "narrow-actor": ("narrow-actor", [], []),  # may impersonate some, for lists of pods
+    "actor": ("actor", [], []),  # may impersonate some users
+    "narrow-actor": ("narrow-actor", [], []),  # may impersonate some users, for lists of pods
     "elsewhere": ("reader", [], [OTHER_AUDIENCE]),
     "everywhere": ("reader", [], [OTHER_AUDIENCE, OWN_AUDIENCE]),
 }
-# name: (CA, subject, extensions, beginning and end in days from now)
+# name: (CA, subject, extensions, start and end in days from now)
 YEAR = (-1, 365)
 CERTIFICATES = {
     "reader": ("ca", "/CN=reader", EKU_CLIENT, YEAR),
@@ -56,7 +56,7 @@ CERTIFICATES = {
 
 @dataclass
 class Who:
-    """What a request shows: the certificate's name or None, and headers as pairs."""
+    """The credentials of a request: the certificate's name or None, and headers as pairs."""
     name: str
     headers: list = field(default_factory=list)
     certificate: str = None
@@ -74,7 +74,7 @@ def moment(days):
 
 
 class Credentials:
-    """Makes the certificates in FOLDER, and adds the tokens to the server's file."""
+    """Creates the certificates in FOLDER, and adds the tokens to the server's file."""
 
     def __init__(self, folder):
         self.folder, self.tokens = folder, {}
@@ -89,7 +89,7 @@ class Credentials:
             self._sign(name, ca, (subject, extensions), (moment(since), moment(until)))
 
     def add_token(self, name, user, groups=()):
-        """One more token, of a user of its own."""
+        """Adds a token for a user of its own."""
         self.tokens[name] = secrets.token_hex(16)
         with open(self.folder / "tokens.csv", "a", encoding="utf-8") as file:
             file.write(",".join(quoted(v) for v in (self.tokens[name], user, f"uid-of-{name}", ",".join(groups), "")) + "\n")
@@ -100,7 +100,7 @@ class Credentials:
         return str(self.folder / f"{stem}.crt"), str(self.folder / f"{stem}.key")
 
     def sign_briefly(self, name, user, seconds):
-        """A client certificate for USER that is good for so many seconds; its pair of files."""
+        """A client certificate for USER that is valid for SECONDS; its pair of files."""
         self._sign(name, "ca", (f"/CN={user}", EKU_CLIENT), (moment(-1), moment(seconds / 86400)))
         return self.pair(name)
 
@@ -136,13 +136,13 @@ distinguished_name=dn
         openssl(self.folder, "req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-utf8", "-config", str(config), "-keyout", key, "-out", f"{certificate}.csr", "-subj", subject)
         openssl(self.folder, "ca", "-batch", "-notext", "-preserveDN", "-utf8", "-config", str(config), "-in", f"{certificate}.csr", "-out", certificate, "-startdate", since, "-enddate", until)
 
-    # --- what requests show --------------------------------------------------------
+    # --- the credentials of requests ------------------------------------------------
 
     def user(self, name):
         return Who(f"token {name}", [("Authorization", f"Bearer {self.tokens[name]}")])
 
     def everyone(self):
-        """All ways to say who one is, right and wrong."""
+        """All ways to present an identity, valid and invalid."""
         token = self.tokens
         bearer = lambda text: [("Authorization", f"Bearer {text}")]
         remote = lambda user, *more: [("X-Remote-User", user), *more]

@@ -1,6 +1,6 @@
-"""A stand-in gateway, to try the trust suite itself (GATEWAY=relay): it passes bytes on, without certificates.
-RELAY_FAULT=admin gives every request the administrator's token, RELAY_FAULT=shared gives one caller's answers to all who
-ask for the same; the suite must notice both.
+"""A stand-in gateway that tests the trust suite itself (GATEWAY=relay): it forwards bytes, without client certificates.
+RELAY_FAULT=admin gives every request the administrator's token, RELAY_FAULT=shared gives one caller's responses to all that
+send the same request; the suite must detect both.
 
 python3 -m suites.trust.relay SERVER_PORT CA TOKEN_FILE CERTIFICATE KEY LISTEN_PORT"""
 import os
@@ -53,7 +53,7 @@ class Relay:
 
 
 def copy(source, sink):
-    """Passes on until the end; what was passed on."""
+    """Forwards until the end; returns the forwarded bytes."""
     passed = b""
     try:
         while data := source.recv(65536):

@@ -1,6 +1,6 @@
-"""The revocation suite: how long a stream outlives what it stands on, with the gateway's default intervals.
+"""The revocation suite: how long a stream outlives its permission, with the gateway's default intervals.
 
-Each way to lose a permission is tried against each mode at the same time, and the seconds until the stream ends are told."""
+Each way to lose a permission is tested in each mode at the same time, and the seconds until the stream ends are printed."""
 import ssl
 import threading
 import time
@@ -11,8 +11,8 @@ from . import world
 
 SECONDS_MAX = 30  # --reauthorize-interval
 CERTIFICATE_SECONDS = 20
-SIGNING = threading.Lock()  # openssl's list of certificates is for one at a time
-# Without the right to see roles, changes of them are not heard of.
+SIGNING = threading.Lock()  # openssl's list of certificates allows one process at a time
+# Without permission to read roles, the gateway does not receive their changes.
 BLIND = "self-check-blind"
 MODES = (*world.MODES, BLIND)
 
@@ -58,7 +58,7 @@ def may_read(endpoint):
 
 
 def conclude(report, what, mode, stream, begin, refusals):
-    """Tells how long the stream went on after BEGIN, and that its client is refused when it comes back."""
+    """Reports how long the stream continued after BEGIN, and that its client is refused when it reconnects."""
     name = f"{what}: --auth {mode}"
     try:
         stream.wait_end(SECONDS_MAX + 15)
@@ -68,8 +68,8 @@ def conclude(report, what, mode, stream, begin, refusals):
     seconds = stream.ended_at - begin
     again = wire.request(stream.endpoint, "GET", stream.target).status
     good = -1 <= seconds <= SECONDS_MAX and stream.end == "clean" and again in refusals
-    told = f"{seconds:.1f} s, {stream.end}; then {again}"
-    report.check(name, good, told, told)
+    text = f"{seconds:.1f} s, {stream.end}; then {again}"
+    report.check(name, good, text, text)
 
 
 def binding_deleted(stack, report, mode):
@@ -83,7 +83,7 @@ def binding_deleted(stack, report, mode):
 
 
 def tokens_deleted(stack, report):
-    """The server reads its tokens when it starts: it is restarted without some. Gateways keep their streams meanwhile."""
+    """The server reads its tokens at start: it is restarted without some of them. Gateways keep their streams meanwhile."""
     api, streams = fixtures.Api(stack.server), {}
     for mode in stack.modes:
         name = f"guest-{mode}"
@@ -103,7 +103,7 @@ def tokens_deleted(stack, report):
 
 def certificate_expired(stack, report, mode):
     if mode == BLIND:
-        return  # it may not ask on behalf of somebody with a certificate
+        return  # it must not request reviews for a caller with a certificate
     with SIGNING:
         pair = stack.credentials.sign_briefly(f"brief-{mode}", "reader", CERTIFICATE_SECONDS)
     expires_at = time.monotonic() + CERTIFICATE_SECONDS
@@ -117,7 +117,7 @@ def shown(endpoint):
 
 
 def certificate_rotated(stack, report):
-    """One file for all gateways: each shows the new one soon, and no stream ends."""
+    """All gateways share one file: each soon presents the new certificate, and no stream ends."""
     endpoints = {mode: stack.under_test[mode].with_token(stack.credentials.tokens["reader"]) for mode in stack.modes}
     streams = {mode: open_watch(endpoint) for mode, endpoint in endpoints.items()}
     old = {mode: shown(endpoint) for mode, endpoint in endpoints.items()}
@@ -131,8 +131,8 @@ def certificate_rotated(stack, report):
     fixtures.Api(stack.server).create(fixtures.pods("a"), fixtures.pod("after-rotation"))
     for mode, stream in streams.items():
         stream.wait(lambda s: s.end or any(b"after-rotation" in frame for frame in s.frames), 30, "event after the rotation")
-        told = f"{seconds.get(mode, 60):.2f} s after both files were there, stream: {stream.end or 'goes on'}"
-        report.check(f"server certificate rotated: --auth {mode}", old[mode] != new and seconds.get(mode, 60) <= 1 and not stream.end, told, told)
+        text = f"{seconds.get(mode, 60):.2f} s after both files were there, stream: {stream.end or 'goes on'}"
+        report.check(f"server certificate rotated: --auth {mode}", old[mode] != new and seconds.get(mode, 60) <= 1 and not stream.end, text, text)
         stream.close()
 
 

@@ -1,4 +1,5 @@
-"""Random roles, bindings and questions: the server's SubjectAccessReview, what the gateway's RBAC decides, and lists through it."""
+"""Random roles, bindings and access requests: the server's SubjectAccessReview, the gateway's RBAC decision, and lists through the
+gateway."""
 import http.client
 import json
 import os
@@ -17,8 +18,8 @@ QUESTIONS = int(os.environ.get("TRUST_QUESTIONS", "6000"))
 LISTS = 300
 ASKING = 4  # connections
 RECORDED = 400
-# The server names the first binding it meets in a Go map. It walks the slots in one order from a random one of some 256, so of two in
-# adjacent slots the second comes first once in 256 times.
+# The server names the first binding that it meets in a Go map. The map's iteration starts at a random one of some 256 slots, so of two
+# bindings in adjacent slots the second comes first once in 256 times.
 AGAIN = 5000
 VERBS = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "impersonate", "*"]
 RESOURCES = ["pods", "configmaps", "widgets", "nodes", "secrets", "pods/log", "pods/status", "widgets/status", "*/status", "*/log", "pods/*", "*", "userextras/scopes", "userextras/acme.com/project"]
@@ -75,7 +76,7 @@ def make(dice):
 
 
 def fill(api):
-    """Stores them; before the gateways start."""
+    """Stores them before the gateways start."""
     for path, thing in make(Dice(SEED)):
         api.create(path, thing)
 
@@ -96,7 +97,7 @@ def a_question(dice):
 
 
 class Judge:
-    """The server's SubjectAccessReview, on one connection for each thread."""
+    """The server's SubjectAccessReview, on one connection per thread."""
 
     def __init__(self, stack):
         self.stack, self.local = stack, threading.local()
@@ -108,14 +109,14 @@ class Judge:
         body = json.dumps({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec})
         self.local.connection.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body, {"Content-Type": "application/json", "Authorization": f"Bearer {self.stack.token}"})
         answer = self.local.connection.getresponse()
-        told = json.loads(answer.read())
+        review = json.loads(answer.read())
         if answer.status != 201:
-            raise RuntimeError(f"SubjectAccessReview {spec}: {told}")
-        return told["status"].get("allowed", False), ordered(told["status"].get("reason", ""))
+            raise RuntimeError(f"SubjectAccessReview {spec}: {review}")
+        return review["status"].get("allowed", False), ordered(review["status"].get("reason", ""))
 
 
 def ordered(reason):
-    """With the missing roles in one order, in which the server names them in none."""
+    """The reason with the missing roles sorted, because the server names them in random order."""
     if reason.startswith("RBAC: [") and reason.endswith("]"):
         return f"RBAC: [{', '.join(sorted(reason[len('RBAC: ['):-1].split(', ')))}]"
     return reason
@@ -127,32 +128,32 @@ def answers(judge, questions):
 
 
 def program():
-    """tests/it/rbac_answers.rs, built; or why not."""
+    """The built test tests/it/rbac_answers.rs, or the reason why there is none."""
     try:
-        built = subprocess.run(["cargo", "test", "--locked", "--quiet", "--test", "rbac_answers", "--no-run", "--message-format=json"], cwd=ROOT, capture_output=True, text=True, timeout=1500)
+        built = subprocess.run(["cargo", "test", "--locked", "--quiet", "--test", "it", "--no-run", "--message-format=json"], cwd=ROOT, capture_output=True, text=True, timeout=1500)
     except FileNotFoundError:
         return None
-    found = [m["executable"] for m in map(json.loads, built.stdout.splitlines()) if m.get("executable") and m["target"]["name"] == "rbac_answers"]
+    found = [m["executable"] for m in map(json.loads, built.stdout.splitlines()) if m.get("executable") and m["target"]["name"] == "it"]
     if not found:
         raise RuntimeError(f"tests/it/rbac_answers.rs cannot be built:\n{built.stderr[-3000:]}")
     return found[-1]
 
 
 def stored(api):
-    """What the server has: [role], [binding], as they come."""
+    """The server's contents: [role], [binding], in list order."""
     get = lambda plural: [{**item, "kind": kind} for kind, item in ((plural[1], i) for i in api.get(f"{RBAC}/{plural[0]}")["items"])]
     roles = get(("clusterroles", "ClusterRole")) + get(("roles", "Role"))
     return roles, get(("clusterrolebindings", "ClusterRoleBinding")) + get(("rolebindings", "RoleBinding"))
 
 
 def run(stack, report):
-    """The questions to both; then the gateway's answer must be one that the server gives."""
+    """Sends the access requests to both; the gateway's decision must be one that the server gives."""
     dice, judge = Dice(SEED + 1), Judge(stack)
     questions = [a_question(dice) for _ in range(QUESTIONS)]
-    told = answers(judge, questions)
-    allowed = sum(a for a, _ in told)
+    review = answers(judge, questions)
+    allowed = sum(a for a, _ in review)
     report.check(f"random roles, seed {SEED}: of {QUESTIONS} questions the server allows some", QUESTIONS * 0.05 < allowed < QUESTIONS * 0.8, str(allowed), f"{allowed}")
-    mistakes = [q for q, (a, reason) in zip(questions, told) if a != ("allowed by" in reason)]
+    mistakes = [q for q, (a, reason) in zip(questions, review) if a != ("allowed by" in reason)]
     report.check("the server allows by a role, and by nothing else", not mistakes, str(mistakes[:3]))
     executable = program()
     if not executable:
@@ -161,13 +162,13 @@ def run(stack, report):
     roles, bindings = stored(fixtures.Api(stack.server))
     path = stack.state / "rbac-questions.json"
     path.write_text(json.dumps({"roles": roles, "bindings": bindings, "questions": questions}))
-    done = subprocess.run([executable, "--exact", "the_file_that_is_named_is_answered", "--nocapture"], env=dict(os.environ, RBAC_QUESTIONS=str(path)), capture_output=True, text=True, timeout=300)
+    done = subprocess.run([executable, "--exact", "rbac_answers::the_file_that_is_named_is_answered", "--nocapture"], env=dict(os.environ, RBAC_QUESTIONS=str(path)), capture_output=True, text=True, timeout=300)
     ours = [json.loads(line[len("answer "):]) for line in done.stdout.splitlines() if line.startswith("answer ")]
     if done.returncode or len(ours) != len(questions):
         report.fail("the gateway's own RBAC answers", f"{len(ours)} answers\n{done.stdout[-1000:]}{done.stderr[-2000:]}")
         return
     wrong, others = [], 0
-    for question, (allows, reason), (we_allow, our_reason) in zip(questions, told, ours):
+    for question, (allows, reason), (we_allow, our_reason) in zip(questions, review, ours):
         if we_allow == allows and ordered(our_reason) == reason:
             continue
         possible = we_allow == allows and any(judge.ask(question) == (we_allow, ordered(our_reason)) for _ in range(AGAIN))
@@ -180,21 +181,21 @@ def run(stack, report):
 
 
 def record(judge, roles, bindings, answered):
-    """TRUST_RECORD=tests/it/rbac_answers/recorded.json writes some questions with what the server said, for the test without a server."""
+    """TRUST_RECORD=tests/it/rbac_answers/recorded.json writes some requests with the server's decisions, for the test without a server."""
     plain = lambda thing: {k: v for k, v in thing.items() if k in ("kind", "rules", "roleRef", "subjects")} | {"metadata": {k: v for k, v in thing["metadata"].items() if k in ("name", "namespace")}}
     lines = lambda things: ",\n".join(json.dumps(t, ensure_ascii=False) for t in things)
     some, own = [], lambda things: [plain(t) for t in things if "kubernetes.io/bootstrapping" not in t["metadata"].get("labels", {})]
     for question, ours in answered:
         said = [judge.ask(question) for _ in range(5)] if len(some) < RECORDED else []
         reasons = {reason for _, reason in said} | {ordered(ours[1])}
-        if said and not any("system:" in reason for reason in reasons):  # by Kubernetes' own default roles, which are left out
+        if said and not any("system:" in reason for reason in reasons):  # decided by Kubernetes' own default roles, which are left out
             some.append({**question, "allowed": said[0][0], "reasons": sorted(reasons)})
     text = f'{{"roles": [\n{lines(own(roles))}\n], "bindings": [\n{lines(own(bindings))}\n], "questions": [\n{lines(some)}\n]}}\n'
     (ROOT / os.environ["TRUST_RECORD"]).write_text(text, encoding="utf-8")
 
 
 def lists(a_list, a_watch):
-    """Lists and watches of random users, whom a front proxy names."""
+    """Lists and watches of random users, which a front proxy names."""
     dice = Dice(SEED + 2)
     for i in range(LISTS):
         user, teams = a_user(dice)

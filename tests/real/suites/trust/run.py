@@ -1,4 +1,4 @@
-"""The trust suite: who may see what, at the server and through a gateway of each mode, in the same state."""
+"""The trust suite: which caller may see what, at the server and through a gateway in each mode, in the same state."""
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -16,13 +16,13 @@ KNOWN = Path(__file__).with_name("known-differences.txt")
 ONLY = os.environ.get("TRUST_ONLY", "")  # a regular expression of cases' names
 AT_ONCE = 8
 STREAMS_AT_ONCE = 40
-LEAK = re.compile(r"status: server [45]\d\d, under test [123]\d\d")  # no reason excuses it
+LEAK = re.compile(r"status: server [45]\d\d, under test [123]\d\d")  # never excused
 MISSING = re.compile(rb"RBAC: \[([^\]]*)\]")
 NEW = [(re.compile(rb'("(?:uid|creationTimestamp|time)":\s*)"[^"]*"'), rb'\1"#"'), (re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), rb"#")]
 
 
 def answered(stack, endpoint, case):
-    """One side's answer or finished stream."""
+    """One side's response or finished stream."""
     endpoint = stack.as_who(endpoint, case.who)
     if not case.watch:
         floor = stack.revision() if case.cached and is_consistent(case.target) else 0
@@ -44,7 +44,7 @@ def answered(stack, endpoint, case):
 
 
 def one_order(body):
-    """With the missing roles of a refusal in one order, in which the server names them in none."""
+    """The body with the missing roles of a refusal sorted, because the server names them in random order."""
     return MISSING.sub(lambda m: b"RBAC: [" + b", ".join(sorted(m.group(1).split(b", "))) + b"]", body)
 
 
@@ -80,7 +80,7 @@ def distinct(found):
 
 
 def compare_all(stack, report, known, title, found):
-    """Each case at the server, and in each mode; the failures one by one, the rest as a number."""
+    """Each case at the server and in each mode; failures are reported one by one, the rest as a number."""
     newest = fixtures.Api(stack.server).list_version("/api/v1/nodes")
     found, good = distinct(found), {mode: 0 for mode in stack.modes}
     statuses = {}
@@ -100,12 +100,12 @@ def compare_all(stack, report, known, title, found):
                 good[mode] += conclude(report, known, mode, case, what)
     for mode, count in good.items():
         report.many(count, f"{title}: --auth {mode} answers as the server, of {len(found)}")
-    told = ", ".join(f"{count} × {status}" for status, count in sorted(statuses.items(), key=lambda s: str(s[0])))
-    report.check(f"{title}: {len(found)} cases with many answers", ONLY or {200, 401, 403} <= set(statuses), told, told)
+    text = ", ".join(f"{count} × {status}" for status, count in sorted(statuses.items(), key=lambda s: str(s[0])))
+    report.check(f"{title}: {len(found)} cases with many answers", ONLY or {200, 401, 403} <= set(statuses), text, text)
 
 
 def settle(stack):
-    """Gateways that have what is there: their first lists are not part of the comparison."""
+    """Waits until the gateways have the existing objects: their first lists are not part of the comparison."""
     for endpoint in stack.under_test.values():
         for kind in CACHED:
             at_least = max((fixtures.version(i) for i in fixtures.Api(stack.server).get(KINDS[kind][1])["items"]), default=0)
@@ -113,7 +113,7 @@ def settle(stack):
 
 
 def warm_impersonation(stack):
-    """The server tells first how the caller last succeeded in impersonating: each has, once."""
+    """The server first reports how the caller last succeeded in impersonating, so each caller succeeds once."""
     for who, headers in (("actor", "as reader"), ("root", "as reader")):
         case = cases.a_list(stack.credentials.user(who), "pods", "a")
         case.headers = [*case.headers, *cases.IMPERSONATIONS[headers]]
@@ -121,7 +121,7 @@ def warm_impersonation(stack):
 
 
 def chosen(stack, found):
-    """Without those that are not wanted, and those that a relay cannot pass on: it has no certificate of its clients."""
+    """The selected cases, without those that a relay cannot forward: it does not have its clients' certificates."""
     return [case for case in found if re.search(ONLY, case.name) and not (stack.gateway == "relay" and case.who.certificate)]
 
 

@@ -1,4 +1,4 @@
-"""What there is to see, who may see it, and one gateway for each way to decide."""
+"""The objects, the users that may see them, and one gateway for each mode."""
 import os
 import subprocess
 import sys
@@ -17,7 +17,7 @@ KINDS = {  # resource: (path of a collection in a namespace or None, path of it 
     "nodes": (None, "/api/v1/nodes"), "clusterroles": (None, f"{RBAC}/clusterroles"), "nopes": (lambda ns: f"/api/v1/namespaces/{ns}/nopes", "/api/v1/nopes"),
     "nopes.nope.io": (lambda ns: f"/apis/nope.io/v1/namespaces/{ns}/nopes", "/apis/nope.io/v1/nopes"),
 }
-# roles have no wildcard for keys; of certificates the server itself tells the first
+# roles have no wildcard for keys; the first is the one that the server itself adds for certificates
 EXTRAS = ("authentication.kubernetes.io/credential-id", "scopes", "acme.com/project", "acme%zz")
 CACHED = ("pods", "configmaps", "widgets", "nodes")
 
@@ -40,7 +40,7 @@ CLUSTER_ROLES = {
     "acts": [actor("impersonate", "users", ["reader", "a-reader", "nobody", "system:anonymous"]), actor("impersonate", "groups", ["team:blue", "system:authenticated", "system:unauthenticated"]),
              actor("impersonate", "uids", ["7"]), actor("impersonate", "userextras/scopes", ["view"]), actor("impersonate", "userextras/acme.com/project", ["p"])],
     "acts-narrowly": [actor("impersonate:user-info", "users", ["reader", "nobody"]), rule(["impersonate-on:user-info:list"], ["pods"])],
-    # the least rights of a gateway in each mode
+    # the minimal rights of a gateway in each mode
     "gateway": [rule(["list", "watch"], ["*"], ["*"]), rule(["impersonate"], ["users", "groups", "serviceaccounts"], [""]), rule(["impersonate"], ["uids", *(f"userextras/{key}" for key in EXTRAS)], ["authentication.k8s.io"])],
     "gateway-review": [rule(["create"], ["tokenreviews"], ["authentication.k8s.io"]), rule(["create"], ["subjectaccessreviews"], ["authorization.k8s.io"])],
     "gateway-rbac": [rule(["create"], ["tokenreviews"], ["authentication.k8s.io"])],
@@ -67,7 +67,7 @@ def collection(namespace, plural):
 
 
 def fill(server):
-    """Objects, roles and bindings; before the gateways start."""
+    """Creates objects, roles and bindings before the gateways start."""
     api = fixtures.Api(server)
     fixtures.install_crd(api)
     for namespace in NAMESPACES:
@@ -90,7 +90,7 @@ def fill(server):
 
 
 def mark(api):
-    """The last ones of each kind: who knows them knows all."""
+    """Writes the last object of each kind: a cache that has these has everything."""
     for namespace, role in ((None, "ClusterRole"), ("a", "Role")):
         api.create(collection(namespace, "roles" if namespace else "clusterroles"), {"metadata": {"name": "the-last"}, "rules": [rule(["get"], ["marks"])]})
         api.create(collection(namespace, "rolebindings" if namespace else "clusterrolebindings"), binding(namespace, "the-last", (role, "the-last"), [{"kind": "User", "name": f"marker-{namespace}"}]))
@@ -102,10 +102,10 @@ def is_marked(api, namespace):
 
 
 class TrustStack(Stack):
-    """Besides the server: `under_test`, one endpoint with TLS for each mode."""
+    """In addition to the server: `under_test`, one TLS endpoint for each mode."""
 
     def __init__(self, name, anonymous=False, more=lambda api: None):
-        """MORE writes what else there is, before the gateways start."""
+        """MORE writes further objects before the gateways start."""
         super().__init__(name, self.prepare, audited=True)
         self.anonymous, self.more = anonymous, more
         args = f"--authorization-mode=RBAC {'--anonymous-auth' if anonymous else ''} {os.environ.get('REAL_APISERVER_ARGS', '')}"
@@ -128,7 +128,7 @@ class TrustStack(Stack):
             self.credentials.add_token(f"gateway-{mode}", f"gateway-{mode}")
 
     def gateway_mode(self, mode):
-        """What the gateway is told: --auth."""
+        """The gateway's value of --auth."""
         return mode
 
     def start_gateways(self):
@@ -165,5 +165,5 @@ contexts: [{{name: gateway, context: {{cluster: real, user: gateway}}}}]
         return endpoint
 
     def as_who(self, endpoint, who):
-        """The endpoint with the certificate that WHO shows; headers go with each request."""
+        """The endpoint with WHO's certificate; headers are sent with each request."""
         return endpoint.with_certificate(*self.credentials.pair(who.certificate)) if who.certificate else endpoint.with_token(None)
