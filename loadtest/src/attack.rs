@@ -28,7 +28,7 @@ const TELL_EVERY: Duration = Duration::from_millis(100);
 
 /// What an attack has come to.
 #[derive(Debug, Default, Clone, Copy, Serialize, Deserialize)]
-pub struct Tally {
+pub struct AttackCounts {
     /// Clients that have done their first deed, or were turned away.
     pub begun: u64,
     /// Connections that are open.
@@ -45,7 +45,7 @@ pub struct Tally {
 
 /// The same while it grows. Relaxed: each number stands alone.
 #[derive(Debug, Default)]
-struct Counts {
+struct AttackCounters {
     begun: AtomicU64,
     connections: AtomicU64,
     done: AtomicU64,
@@ -54,10 +54,10 @@ struct Counts {
     written: AtomicU64,
 }
 
-impl Counts {
-    fn now(&self) -> Tally {
+impl AttackCounters {
+    fn now(&self) -> AttackCounts {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Tally {
+        AttackCounts {
             begun: of(&self.begun),
             connections: of(&self.connections),
             done: of(&self.done),
@@ -74,24 +74,24 @@ fn count(of: &AtomicU64) {
 
 /// What all clients of an attack share.
 #[derive(Debug)]
-struct Scene {
+struct AttackState {
     target: Target,
     flags: Attacker,
-    counts: Counts,
-    pace: Pace,
+    counts: AttackCounters,
+    pace: RateLimiter,
 }
 
 /// A connection that is counted while it is open.
-struct Open<'a>(&'a Scene);
+struct OpenConnection<'a>(&'a AttackState);
 
-impl<'a> Open<'a> {
-    fn of(scene: &'a Scene) -> Self {
+impl<'a> OpenConnection<'a> {
+    fn of(scene: &'a AttackState) -> Self {
         count(&scene.counts.connections);
         Self(scene)
     }
 }
 
-impl Drop for Open<'_> {
+impl Drop for OpenConnection<'_> {
     fn drop(&mut self) {
         self.0.counts.connections.fetch_sub(1, Ordering::Relaxed);
     }
@@ -99,12 +99,12 @@ impl Drop for Open<'_> {
 
 /// Turns that come at an even rate, for all clients together.
 #[derive(Debug)]
-struct Pace {
+struct RateLimiter {
     interval: Duration,
     next: Mutex<Instant>,
 }
 
-impl Pace {
+impl RateLimiter {
     fn at(rate: f64) -> Self {
         Self {
             interval: Duration::from_secs_f64(1.0 / rate.max(0.01)),
@@ -130,11 +130,11 @@ impl Pace {
 /// If it cannot begin.
 pub async fn run(flags: &Attacker) -> Result<()> {
     raise_open_files(flags.clients)?;
-    let scene = Arc::new(Scene {
+    let scene = Arc::new(AttackState {
         target: Target::new(&flags.target, None, None)?,
-        pace: Pace::at(flags.rate),
+        pace: RateLimiter::at(flags.rate),
         flags: flags.clone(),
-        counts: Counts::default(),
+        counts: AttackCounters::default(),
     });
     // All end with the set.
     let mut clients = JoinSet::new();
@@ -156,12 +156,12 @@ pub async fn run(flags: &Attacker) -> Result<()> {
     }
 }
 
-fn tell(scene: &Scene) -> Result<()> {
+fn tell(scene: &AttackState) -> Result<()> {
     println!("{}", serde_json::to_string(&scene.counts.now())?);
     Ok(())
 }
 
-async fn begin(scene: &Arc<Scene>, clients: &mut JoinSet<()>) -> Result<()> {
+async fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) -> Result<()> {
     let attack = scene.flags.attack;
     writes::begin(scene, clients).await?;
     match attack {

@@ -28,9 +28,9 @@ pub enum Scenario {
     /// Steady twice, the second time with some watchers that stop reading: do they delay the others, do they recover?
     Stalled(Stalled),
     /// Many clients list at once, several times: every body complete.
-    RelistHerd(Herd),
+    RelistHerd(HerdFlags),
     /// Many clients list at once, plain and with gzip: what the first compressed lists cost, and the later ones.
-    GzipHerd(Herd),
+    GzipHerd(HerdFlags),
     /// Many idle watches: server memory per watch.
     IdleMemory(Idle),
     /// Nothing, then many writes at once, several times: how long until the last watcher has the last event?
@@ -53,7 +53,7 @@ pub enum Scenario {
     Rate(players::Rate),
     /// More lists and watches than the server takes: it sheds, stays within its memory, and recovers.
     Overload(players::Overload),
-    /// A gateway with a mixed crowd is asked to end: every stream ends in order and whole, who comes new is turned away, and it ends in time.
+    /// A gateway with a mixed population is asked to end: every stream ends in order and whole, who comes new is turned away, and it ends in time.
     Drain(players::Drain),
     /// What a hostile client does, and a witness beside it: its events, lists, writes and new connections, and the server's memory.
     Hostile(hostile::Hostile),
@@ -70,7 +70,7 @@ pub enum Scenario {
     SeedPods(informers::SeedPods),
     /// A share of a swarm, in a process of its own; told what to do on its input.
     #[command(hide = true)]
-    Part(Server),
+    Part(ServerFlags),
     /// A hostile client, in a process of its own.
     #[command(hide = true)]
     Attack(hostile::Attacker),
@@ -88,12 +88,13 @@ pub enum Scenario {
     Quote(runner::Quote),
     /// Runs a program that ends with the runner.
     #[command(hide = true)]
-    Guarded(runner::Guarded),
+    #[command(name = "guarded")]
+    GuardedProgram(runner::GuardedProgram),
 }
 
 /// Flags of all scenarios that need a server.
 #[derive(Debug, Clone, Args)]
-pub struct Server {
+pub struct ServerFlags {
     /// Server under test, such as http://127.0.0.1:8001.
     #[arg(long)]
     pub target: String,
@@ -131,7 +132,7 @@ pub struct Server {
 
 /// Flags of scenarios with watchers.
 #[derive(Debug, Clone, Args)]
-pub struct Watching {
+pub struct WatchFlags {
     /// Number of watchers.
     #[arg(long, default_value_t = 5_000)]
     pub watchers: usize,
@@ -148,7 +149,7 @@ pub struct Watching {
 
 /// Flags of scenarios with churn.
 #[derive(Debug, Clone, Args)]
-pub struct Churning {
+pub struct ChurnFlags {
     /// Length of the measured window, such as 30s.
     #[arg(long, default_value = "30s", value_parser = seconds)]
     pub duration: Duration,
@@ -172,13 +173,13 @@ pub struct Churning {
 /// Flags of scenarios with watchers under churn.
 #[derive(Debug, Clone, Args)]
 #[allow(missing_docs, reason = "groups of flags, documented above")]
-pub struct Setting {
+pub struct WatchRunFlags {
     #[command(flatten)]
-    pub server: Server,
+    pub server: ServerFlags,
     #[command(flatten)]
-    pub watching: Watching,
+    pub watching: WatchFlags,
     #[command(flatten)]
-    pub churning: Churning,
+    pub churning: ChurnFlags,
 }
 
 /// Flags of `steady`.
@@ -186,7 +187,7 @@ pub struct Setting {
 #[allow(missing_docs, reason = "groups of flags, documented above")]
 pub struct Steady {
     #[command(flatten)]
-    pub setting: Setting,
+    pub setting: WatchRunFlags,
     /// Then the same against a bare socket loop, and print the ratio; with TLS if the target has it.
     #[arg(long)]
     pub baseline: bool,
@@ -203,7 +204,7 @@ pub struct Steady {
 #[allow(missing_docs, reason = "groups of flags, documented above")]
 pub struct Stalled {
     #[command(flatten)]
-    pub setting: Setting,
+    pub setting: WatchRunFlags,
     /// Watchers that stop reading.
     #[arg(long, default_value_t = 50)]
     pub stalled: usize,
@@ -215,9 +216,9 @@ pub struct Stalled {
 /// Flags of `relist-herd` and `gzip-herd`.
 #[derive(Debug, Clone, Args)]
 #[allow(missing_docs, reason = "groups of flags, documented above")]
-pub struct Herd {
+pub struct HerdFlags {
     #[command(flatten)]
-    pub server: Server,
+    pub server: ServerFlags,
     /// Number of clients.
     #[arg(long, default_value_t = 500)]
     pub clients: usize,
@@ -243,9 +244,9 @@ pub struct Herd {
 #[allow(missing_docs, reason = "groups of flags, documented above")]
 pub struct Idle {
     #[command(flatten)]
-    pub server: Server,
+    pub server: ServerFlags,
     #[command(flatten)]
-    pub watching: Watching,
+    pub watching: WatchFlags,
     /// How long to wait before memory is read, such as 5s.
     #[arg(long, default_value = "5s", value_parser = seconds)]
     pub settle: Duration,

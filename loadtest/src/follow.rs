@@ -13,18 +13,18 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader, stdin};
 
-use crate::cli::informers::{Follow, Reader};
+use crate::cli::informers::{Follow, InformerKind};
 use crate::pods::digest;
-use crate::process::Used;
+use crate::process::OwnUsage;
 
 /// What an informer's handler has seen; one writer, so nothing hangs on the order of these.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct HandlerProgress {
     updates: AtomicU64,
     version: AtomicU64,
 }
 
-impl Seen {
+impl HandlerProgress {
     /// An object changed, was added after the beginning, or went away.
     pub fn change(&self, resource_version: u64) {
         // Relaxed: figures that are asked for until they are high enough.
@@ -34,9 +34,9 @@ impl Seen {
 }
 
 /// An informer at work.
-pub struct Following {
+pub struct InformerHandle {
     /// What its handler has seen.
-    pub seen: Arc<Seen>,
+    pub seen: Arc<HandlerProgress>,
     /// Resolves when the store holds the beginning.
     pub synced: BoxFuture<'static, Result<()>>,
     /// The lines `namespace/name/resourceVersion` of the store.
@@ -59,23 +59,23 @@ pub fn run(flags: &Follow) -> Result<()> {
     runtime.block_on(async {
         let begun = Instant::now();
         let following = match flags.reader {
-            Reader::Typed => own::typed(&flags.kubeconfig).await?,
-            Reader::TypedBare => own::typed_bare(&flags.kubeconfig).await?,
-            Reader::Packed => own::packed(&flags.kubeconfig).await?,
-            Reader::PackedBare => own::packed_bare(&flags.kubeconfig).await?,
-            Reader::Raw => own::raw(&flags.kubeconfig).await?,
-            Reader::Metadata => own::metadata(&flags.kubeconfig).await?,
-            Reader::KubeRs => kube_rs::typed(&flags.kubeconfig).await?,
-            Reader::KubeRsBare => kube_rs::typed_bare(&flags.kubeconfig).await?,
-            Reader::KubeRsDynamic => kube_rs::dynamic(&flags.kubeconfig).await?,
-            Reader::KubeRsMetadata => kube_rs::metadata(&flags.kubeconfig).await?,
+            InformerKind::Typed => own::typed(&flags.kubeconfig).await?,
+            InformerKind::TypedBare => own::typed_bare(&flags.kubeconfig).await?,
+            InformerKind::Packed => own::packed(&flags.kubeconfig).await?,
+            InformerKind::PackedBare => own::packed_bare(&flags.kubeconfig).await?,
+            InformerKind::Raw => own::raw(&flags.kubeconfig).await?,
+            InformerKind::Metadata => own::metadata(&flags.kubeconfig).await?,
+            InformerKind::KubeRs => kube_rs::typed(&flags.kubeconfig).await?,
+            InformerKind::KubeRsBare => kube_rs::typed_bare(&flags.kubeconfig).await?,
+            InformerKind::KubeRsDynamic => kube_rs::dynamic(&flags.kubeconfig).await?,
+            InformerKind::KubeRsMetadata => kube_rs::metadata(&flags.kubeconfig).await?,
         };
         follow(following, begun).await
     })
 }
 
-async fn follow(following: Following, begun: Instant) -> Result<()> {
-    let Following {
+async fn follow(following: InformerHandle, begun: Instant) -> Result<()> {
+    let InformerHandle {
         seen,
         synced,
         lines,
@@ -85,7 +85,7 @@ async fn follow(following: Following, begun: Instant) -> Result<()> {
     synced.await?;
     let sync_ms = begun.elapsed().as_secs_f64() * 1e3;
     // Before anything is made of the store.
-    let used = Used::now()?;
+    let used = OwnUsage::now()?;
     say(
         "synced",
         Some(used),
@@ -99,7 +99,7 @@ async fn follow(following: Following, begun: Instant) -> Result<()> {
             "resourceVersions": [seen.version.load(Ordering::Relaxed).to_string()],
         });
         match line.as_str() {
-            "usage" => say("usage", Some(Used::now()?), progress),
+            "usage" => say("usage", Some(OwnUsage::now()?), progress),
             _ => {
                 let held = digest(lines());
                 let hashes = json!({ held.hash: 1 });
@@ -115,7 +115,7 @@ async fn follow(following: Following, begun: Instant) -> Result<()> {
     Ok(())
 }
 
-fn say(event: &str, used: Option<Used>, mut fields: Value) {
+fn say(event: &str, used: Option<OwnUsage>, mut fields: Value) {
     fields["event"] = event.into();
     if let Some(used) = used {
         fields["cpuMs"] = (used.cpu.as_secs_f64() * 1e3).into();

@@ -19,7 +19,7 @@ const WINDOW_LEN: u32 = 8 << 20;
 
 /// A connection; clones share it.
 #[derive(Debug, Clone)]
-pub struct Http2 {
+pub struct Http2Client {
     target: Arc<Target>,
     sender: SendRequest<Full<Bytes>>,
 }
@@ -55,7 +55,7 @@ impl<'a> Call<'a> {
     }
 }
 
-impl Http2 {
+impl Http2Client {
     /// Connects.
     ///
     /// # Errors
@@ -111,10 +111,10 @@ impl Http2 {
             .with_context(|| path.clone())
     }
 
-    /// As [`Http2::call`], but every answer besides success and `accepted` is an error.
+    /// As [`Http2Client::call`], but every answer besides success and `accepted` is an error.
     ///
     /// # Errors
-    /// As [`Http2::call`], or if the server refuses.
+    /// As [`Http2Client::call`], or if the server refuses.
     pub async fn demand(&self, call: Call<'_>, accepted: &[StatusCode]) -> Result<Bytes> {
         let (method, path) = (call.method.clone(), call.path.to_owned());
         let (status, body) = self.call(call).await?;

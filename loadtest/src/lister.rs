@@ -1,7 +1,7 @@
 //! A client of the herd: lists when a round begins, and looks at the body without keeping it.
 
 pub mod initial;
-pub mod storm;
+pub mod repeat;
 
 use std::hash::{DefaultHasher, Hasher};
 use std::io::Write;
@@ -17,7 +17,7 @@ use memchr::memmem;
 
 use crate::client::Client;
 use crate::recorder::{Control, Recorder};
-use crate::swarm::{Ended, Member, Next};
+use crate::swarm::{Member, Next, ResponseEnd};
 use crate::target::Target;
 use crate::wire::event::first_version;
 
@@ -31,7 +31,7 @@ const END_LEN: usize = 2;
 
 /// What one list looked like.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListResult {
     /// The list's resource version.
     pub version: Option<u64>,
     /// Items, counted by a field that each has once.
@@ -52,8 +52,8 @@ pub struct Listed {
 #[derive(Debug)]
 pub struct Lister {
     path: Arc<str>,
-    listed: Vec<Listed>,
-    current: Listed,
+    listed: Vec<ListResult>,
+    current: ListResult,
     hasher: DefaultHasher,
     /// Last bytes of the previous piece: a field may be cut in two.
     seam: Vec<u8>,
@@ -64,13 +64,13 @@ pub struct Lister {
 }
 
 /// A client that lists once a round.
-pub trait Lists: Member {
+pub trait ListClient: Member {
     /// Its lists, one a round.
-    fn into_listed(self) -> Vec<Listed>;
+    fn into_listed(self) -> Vec<ListResult>;
 }
 
-impl Lists for Lister {
-    fn into_listed(self) -> Vec<Listed> {
+impl ListClient for Lister {
+    fn into_listed(self) -> Vec<ListResult> {
         self.listed
     }
 }
@@ -79,7 +79,7 @@ impl Lists for Lister {
 ///
 /// # Errors
 /// If it is not whole within `wait`.
-pub async fn listed(target: &Target, path: &str, wait: Duration) -> Result<Listed> {
+pub async fn listed(target: &Target, path: &str, wait: Duration) -> Result<ListResult> {
     let mut lister = Lister::new(path.into());
     let mut recorder = Recorder::default();
     let listing = async {
@@ -97,7 +97,7 @@ pub async fn listed(target: &Target, path: &str, wait: Duration) -> Result<Liste
     let status: StatusCode = tokio::time::timeout(wait, listing)
         .await
         .with_context(|| format!("{path}: no list within {wait:?}"))??;
-    lister.ended(Ended::Complete(status.as_u16()), &mut recorder);
+    lister.ended(ResponseEnd::Complete(status.as_u16()), &mut recorder);
     let listed = lister.listed.pop().unwrap_or_default();
     match &listed.failure {
         Some(failure) => bail!("{path}: {failure}"),
@@ -112,7 +112,7 @@ impl Lister {
         Self {
             path,
             listed: Vec::new(),
-            current: Listed::default(),
+            current: ListResult::default(),
             hasher,
             seam: Vec::new(),
             beginning: Vec::new(),
@@ -175,7 +175,7 @@ impl Member for Lister {
         self.decoder = Some(decoder);
     }
 
-    fn ended(&mut self, how: Ended<'_>, recorder: &mut Recorder) {
+    fn ended(&mut self, how: ResponseEnd<'_>, recorder: &mut Recorder) {
         if let Some(mut decoder) = self.decoder.take() {
             // Compares length and checksum.
             if let Err(error) = decoder.try_finish() {
@@ -217,19 +217,21 @@ impl Lister {
         self.last.drain(..from);
     }
 
-    fn close(&mut self, how: Ended<'_>, now_ns: u64) {
+    fn close(&mut self, how: ResponseEnd<'_>, now_ns: u64) {
         let mut listed = std::mem::take(&mut self.current);
         listed.version = first_version(&self.beginning);
         listed.digest = std::mem::replace(&mut self.hasher, DefaultHasher::new()).finish();
         listed.ended_at_ns = now_ns;
         let ending = match how {
-            Ended::Complete(200) if self.last.ends_with(b"}\n") || self.last.ends_with(b"}") => {
+            ResponseEnd::Complete(200)
+                if self.last.ends_with(b"}\n") || self.last.ends_with(b"}") =>
+            {
                 None
             }
-            Ended::Complete(200) => Some("a list without its end".to_owned()),
-            Ended::Complete(status) => Some(format!("HTTP {status}")),
-            Ended::Broken(why) => Some(why.to_owned()),
-            Ended::Left => Some("left before its end".to_owned()),
+            ResponseEnd::Complete(200) => Some("a list without its end".to_owned()),
+            ResponseEnd::Complete(status) => Some(format!("HTTP {status}")),
+            ResponseEnd::Broken(why) => Some(why.to_owned()),
+            ResponseEnd::Left => Some("left before its end".to_owned()),
         };
         listed.failure = listed.failure.or(ending);
         self.listed.push(listed);

@@ -13,9 +13,9 @@ mod process;
 mod recorder;
 mod recording;
 mod report;
+mod results;
 mod runner;
 mod scenario;
-mod sheet;
 mod socket_loop;
 mod swarm;
 mod target;
@@ -32,10 +32,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Parser;
 
-use cli::players::Bursts;
-use cli::{Flags, Herd, Scenario, Server, Setting, Watching};
+use cli::players::BurstFlags;
+use cli::{Flags, HerdFlags, Scenario, ServerFlags, WatchFlags, WatchRunFlags};
+use results::Results;
 use scenario::watch_run::spare;
-use sheet::Sheet;
 
 /// The gateway's allocator: what its informers use in a program of its kind, and kube-rs's beside them.
 #[global_allocator]
@@ -71,7 +71,7 @@ fn run(scenario: &Scenario) -> Result<bool> {
             return Ok(true);
         }
         Scenario::Quote(flags) => return runner::documents::quote(flags).map(|()| true),
-        Scenario::Guarded(flags) => match runner::guarded::become_program(flags)? {},
+        Scenario::GuardedProgram(flags) => match runner::guarded::become_program(flags)? {},
         _ => {}
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -80,7 +80,7 @@ fn run(scenario: &Scenario) -> Result<bool> {
         .build()?;
     if let Scenario::Part(server) = scenario {
         // Ends when its input does: its owner has the deadline.
-        let result = runtime.block_on(scenario::crew::part::run(server));
+        let result = runtime.block_on(scenario::workers::process::run(server));
         runtime.shutdown_background();
         return result.map(|()| true);
     }
@@ -90,24 +90,24 @@ fn run(scenario: &Scenario) -> Result<bool> {
         return result.map(|()| true);
     }
     let limit = limit(scenario);
-    let (sheets, json) = runtime.block_on(async {
+    let (all_results, json) = runtime.block_on(async {
         tokio::time::timeout(limit, play(scenario))
             .await
             .with_context(|| format!("not over after {limit:?}"))?
     })?;
     // Nothing of value is left; a connection that hangs shall not keep the process.
     runtime.shutdown_background();
-    for sheet in &sheets {
-        println!("{sheet}");
+    for results in &all_results {
+        println!("{results}");
     }
     if let Some(file) = json {
-        sheet::write_json(&sheets, &file)?;
+        results::write_json(&all_results, &file)?;
     }
-    Ok(sheets.iter().all(Sheet::is_clean))
+    Ok(all_results.iter().all(Results::is_clean))
 }
 
-async fn play(scenario: &Scenario) -> Result<(Vec<Sheet>, Option<PathBuf>)> {
-    let sheet = match scenario {
+async fn play(scenario: &Scenario) -> Result<(Vec<Results>, Option<PathBuf>)> {
+    let results = match scenario {
         Scenario::Steady(flags) => scenario::steady::run(flags).await?,
         Scenario::Stalled(flags) => scenario::stalled::run(flags).await?,
         Scenario::RelistHerd(flags) => scenario::herd::run(flags, "relist-herd").await?,
@@ -140,16 +140,16 @@ async fn play(scenario: &Scenario) -> Result<(Vec<Sheet>, Option<PathBuf>)> {
         | Scenario::Merge(_)
         | Scenario::Page(_)
         | Scenario::Quote(_)
-        | Scenario::Guarded(_) => {
+        | Scenario::GuardedProgram(_) => {
             anyhow::bail!("invariant: served above")
         }
     };
     let json = server(scenario).and_then(|server| server.json.clone());
-    Ok((vec![sheet], json))
+    Ok((vec![results], json))
 }
 
 /// The flags that name the server under test, if the scenario has them.
-fn server(scenario: &Scenario) -> Option<&Server> {
+fn server(scenario: &Scenario) -> Option<&ServerFlags> {
     Some(match scenario {
         Scenario::Steady(flags) => &flags.setting.server,
         Scenario::Stalled(flags) => &flags.setting.server,
@@ -180,23 +180,23 @@ fn server(scenario: &Scenario) -> Option<&Server> {
         | Scenario::Merge(_)
         | Scenario::Page(_)
         | Scenario::Quote(_)
-        | Scenario::Guarded(_) => return None,
+        | Scenario::GuardedProgram(_) => return None,
     })
 }
 
 /// When a scenario is given up.
 fn limit(scenario: &Scenario) -> Duration {
-    let one = |setting: &Setting| {
+    let one = |setting: &WatchRunFlags| {
         let churning = &setting.churning;
         churning.warm_up + churning.duration + spare(setting.watching.watchers)
     };
     // Each burst may wait for its watchers as long as a whole run does.
-    let bursts = |bursts: &Bursts, watching: &Watching| {
+    let bursts = |bursts: &BurstFlags, watching: &WatchFlags| {
         let count = u32::try_from(bursts.bursts).unwrap_or(u32::MAX);
         (bursts.quiet + spare(watching.watchers)) * count.max(1)
     };
     // The objects are made before, and listed once or more.
-    let herd = |herd: &Herd| {
+    let herd = |herd: &HerdFlags| {
         let rounds = u32::try_from(herd.rounds).unwrap_or(u32::MAX);
         herd.round_wait * rounds.saturating_add(3) + SPARE
     };
@@ -236,6 +236,6 @@ fn limit(scenario: &Scenario) -> Duration {
         | Scenario::Merge(_)
         | Scenario::Page(_)
         | Scenario::Quote(_)
-        | Scenario::Guarded(_) => Duration::MAX,
+        | Scenario::GuardedProgram(_) => Duration::MAX,
     }
 }

@@ -2,11 +2,11 @@
 
 mod body;
 mod churn;
-mod held;
+mod digest;
 mod seed;
 
-pub use churn::Churn;
-pub use held::{Held, digest, held};
+pub use churn::PodChurn;
+pub use digest::{StoreDigest, digest, held};
 pub use seed::seed;
 
 #[cfg(test)]

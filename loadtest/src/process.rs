@@ -153,7 +153,7 @@ impl MachineCpu {
 
 /// What this process has used since it began.
 #[derive(Debug, Clone, Copy)]
-pub struct Used {
+pub struct OwnUsage {
     /// User and system time of all threads, finer than [`Usage`] has it.
     pub cpu: Duration,
     /// Resident memory, bytes.
@@ -162,7 +162,7 @@ pub struct Used {
     pub peak_rss: u64,
 }
 
-impl Used {
+impl OwnUsage {
     /// Until now.
     ///
     /// # Errors

@@ -67,7 +67,7 @@ impl Control {
     }
 
     /// Adds what a thread has read since it last said so.
-    pub fn add(&self, arrived: &Arrived) {
+    pub fn add(&self, arrived: &Arrivals) {
         if arrived.events > 0 {
             self.delivered.fetch_add(arrived.events, Ordering::Relaxed);
             self.last_delivery_ns
@@ -89,7 +89,7 @@ impl Control {
 
 /// What a thread has read in a while.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Arrived {
+pub struct Arrivals {
     /// Data events.
     pub events: u64,
     /// Bookmarks.
@@ -100,7 +100,7 @@ pub struct Arrived {
     pub last_ns: u64,
 }
 
-impl Arrived {
+impl Arrivals {
     /// Whether it was more than bookmarks: events, or a part of one.
     fn is_more_than_bookmarks(self) -> bool {
         self.bytes > 0 && (self.events > 0 || self.bookmarks == 0)
@@ -143,7 +143,7 @@ pub struct Recorder {
 
 /// A recorder's counts as they go from one process to another.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Counts {
+pub struct RecorderData {
     /// Microseconds, and how many of them there were.
     latency: Vec<(u64, u64)>,
     latency_from_due: Vec<(u64, u64)>,
@@ -154,7 +154,7 @@ pub struct Counts {
     messages: Texts,
 }
 
-impl From<&Recorder> for Counts {
+impl From<&Recorder> for RecorderData {
     fn from(recorder: &Recorder) -> Self {
         let values = |of: &Histogram<u64>| {
             of.iter_recorded()
@@ -173,8 +173,8 @@ impl From<&Recorder> for Counts {
     }
 }
 
-impl From<&Counts> for Recorder {
-    fn from(counts: &Counts) -> Self {
+impl From<&RecorderData> for Recorder {
+    fn from(counts: &RecorderData) -> Self {
         let mut recorder = Self {
             events: counts.events,
             bytes: counts.bytes,
@@ -252,8 +252,8 @@ impl Recorder {
     }
 
     /// What it has counted so far, to be given to [`Self::since`].
-    pub fn so_far(&self) -> Arrived {
-        Arrived {
+    pub fn so_far(&self) -> Arrivals {
+        Arrivals {
             events: self.events,
             bookmarks: self.bookmarks,
             bytes: self.bytes,
@@ -262,8 +262,8 @@ impl Recorder {
     }
 
     /// What it has counted since then.
-    pub fn since(&self, then: &Arrived) -> Arrived {
-        Arrived {
+    pub fn since(&self, then: &Arrivals) -> Arrivals {
+        Arrivals {
             events: self.events - then.events,
             bookmarks: self.bookmarks - then.bookmarks,
             bytes: self.bytes - then.bytes,
@@ -325,8 +325,8 @@ mod tests {
             recorder.latency.record(value).unwrap();
             recorder.latency_from_due.record(value * 2).unwrap();
         }
-        let text = serde_json::to_string(&Counts::from(&recorder)).unwrap();
-        let counts: Counts = serde_json::from_str(&text).unwrap();
+        let text = serde_json::to_string(&RecorderData::from(&recorder)).unwrap();
+        let counts: RecorderData = serde_json::from_str(&text).unwrap();
         let read = Recorder::from(&counts);
         assert_eq!(read.latency, recorder.latency);
         assert_eq!(read.latency_from_due, recorder.latency_from_due);
@@ -352,7 +352,7 @@ mod tests {
     #[test]
     fn bookmarks_alone_are_no_sign_that_events_still_come() {
         let control = Control::default();
-        let arrived = |events, bookmarks, bytes| Arrived {
+        let arrived = |events, bookmarks, bytes| Arrivals {
             events,
             bookmarks,
             bytes,

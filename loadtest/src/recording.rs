@@ -13,9 +13,9 @@ use tokio::task::JoinHandle;
 use crate::client::{Client, list_version};
 use crate::recorder::now_ns;
 use crate::target::Target;
-use crate::verify::reference::{Entry, Reference, State, line_hash};
+use crate::verify::reference::{Entry, ObjectVersions, Reference, line_hash};
 use crate::watcher::state_entry;
-use crate::wire::event::{Event, Kind, WriteTime};
+use crate::wire::event::{Event, EventKind, WriteTime};
 use crate::wire::lines::Lines;
 
 /// How long to wait before watching again.
@@ -55,13 +55,13 @@ impl Recording {
         let mut client = Client::new(target);
         let list = client.json(path).await.context("the reference's list")?;
         let start = list_version(&list)?;
-        let initial: State = list["items"]
+        let initial: ObjectVersions = list["items"]
             .as_array()
             .map(|items| items.iter().filter_map(state_entry).collect())
             .unwrap_or_default();
         let kept = Arc::new(Mutex::new(Reference::begin(initial)));
         let delays = Arc::<Mutex<Delays>>::default();
-        let recorder = Recorder {
+        let recorder = ReferenceRecorder {
             path: path.to_owned(),
             resume: start,
             kept: kept.clone(),
@@ -127,7 +127,7 @@ impl Drop for Recording {
 }
 
 /// What records.
-struct Recorder {
+struct ReferenceRecorder {
     path: String,
     /// Version to watch on from.
     resume: u64,
@@ -135,7 +135,7 @@ struct Recorder {
     delays: Arc<Mutex<Delays>>,
 }
 
-impl Recorder {
+impl ReferenceRecorder {
     async fn record(mut self, mut client: Client) -> Result<()> {
         // Ends by being aborted, or by what cannot be mended.
         loop {
@@ -169,9 +169,9 @@ impl Recorder {
     fn take(&mut self, line: &[u8]) -> Result<()> {
         let (event, name) = Event::parse_named(line)?;
         match event.kind {
-            Kind::Error => bail!("the reference's watch ended with ERROR {}", event.version),
-            Kind::Bookmark => {}
-            Kind::Added | Kind::Modified | Kind::Deleted => {
+            EventKind::Error => bail!("the reference's watch ended with ERROR {}", event.version),
+            EventKind::Bookmark => {}
+            EventKind::Added | EventKind::Modified | EventKind::Deleted => {
                 let name = name.context("an object without a name")?;
                 let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
                 let object = kept.object(&name);
@@ -188,7 +188,9 @@ impl Recorder {
                     );
                 }
                 // A deleted object still carries the moment of its last change.
-                if let (Some(write), Kind::Added | Kind::Modified) = (event.write, event.kind) {
+                if let (Some(write), EventKind::Added | EventKind::Modified) =
+                    (event.write, event.kind)
+                {
                     let mut delays = self.delays.lock().unwrap_or_else(PoisonError::into_inner);
                     delays.add(write);
                 }

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use claim::Claim;
 use figure::Figure;
-use target::{Comparison, Target};
+use target::{Comparison, FigureTarget};
 
 /// The file in a report's folder that the other two are made of.
 const JSON: &str = "report.json";
@@ -55,7 +55,7 @@ pub struct Report {
     /// What is said of the figures; written for those who read the JSON alone, and made anew whenever it is read here.
     pub claims: Vec<Claim>,
     /// In the order they were played.
-    pub scenarios: Vec<Played>,
+    pub scenarios: Vec<ScenarioReport>,
 }
 
 /// The machine that a run met.
@@ -77,7 +77,7 @@ pub struct Machine {
 
 /// One scenario with all its runs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Played {
+pub struct ScenarioReport {
     /// Name of its file.
     pub name: String,
     /// What it is about.
@@ -94,14 +94,14 @@ pub struct Played {
     /// Ratios to compute.
     pub compare: Vec<Comparison>,
     /// What ought to be reached.
-    pub targets: Vec<Target>,
+    pub targets: Vec<FigureTarget>,
     /// One per server and size.
-    pub runs: Vec<Run>,
+    pub runs: Vec<RunReport>,
 }
 
 /// A player against one set of servers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Run {
+pub struct RunReport {
     /// Which servers.
     pub label: String,
     /// Value of the swept flag.
@@ -149,7 +149,7 @@ pub struct Column {
     pub histograms: BTreeMap<String, Vec<(f64, u64)>>,
 }
 
-impl Run {
+impl RunReport {
     /// Whether it was played and nothing was wrong.
     pub fn passed(&self) -> bool {
         self.error.is_none() && self.faults.is_empty()
@@ -177,16 +177,16 @@ impl Run {
     }
 }
 
-impl Played {
+impl ScenarioReport {
     /// Every column with its run, in order.
-    pub fn columns(&self) -> impl Iterator<Item = (&Run, &Column)> {
+    pub fn columns(&self) -> impl Iterator<Item = (&RunReport, &Column)> {
         self.runs
             .iter()
             .flat_map(|run| run.columns.iter().map(move |column| (run, column)))
     }
 
     /// A figure of a column. One of the run as a whole stands in the column of the server under test, or in the last.
-    pub fn figure<'a>(run: &'a Run, column: &'a Column, name: &str) -> Option<&'a Figure> {
+    pub fn figure<'a>(run: &'a RunReport, column: &'a Column, name: &str) -> Option<&'a Figure> {
         let whole = || {
             let stands_for_all = run.column(None).or(run.columns.last());
             stands_for_all
@@ -203,7 +203,7 @@ impl Report {
         self.scenarios
             .iter()
             .flat_map(|played| &played.runs)
-            .all(Run::passed)
+            .all(RunReport::passed)
     }
 
     /// Reads the report of a folder.

@@ -3,16 +3,16 @@
 //! It starts what a run needs, on ports that the system gives, waits until it answers, plays, and stops it by its process id,
 //! whatever happens. Nothing of what is measured happens in this process.
 
+pub mod arguments;
 pub mod documents;
-pub mod file;
 pub mod guarded;
 pub mod machine;
 pub mod plan;
-pub mod player;
 pub mod process;
 pub mod real;
+pub mod scenario_file;
+pub mod scenario_process;
 pub mod servers;
-pub mod words;
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -25,10 +25,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::runner::{Render, Runner};
 use crate::report::figure::Figure;
-use crate::report::{Report, Run, SCHEMA, claim, markdown, merge};
+use crate::report::{Report, RunReport, SCHEMA, claim, markdown, merge};
 
-use file::Scenario;
-use plan::Planned;
+use plan::RunPlan;
+use scenario_file::ScenarioFile;
 use servers::Servers;
 
 /// The gateway's name among the versions.
@@ -65,10 +65,10 @@ pub fn render(flags: &Render) -> Result<()> {
 /// If a file is wrong, a program is missing, or the report cannot be written. A run that fails is in the report.
 pub fn run(flags: &Runner) -> Result<bool> {
     let programs = Programs::find(flags)?;
-    let scenarios: Vec<Scenario> = flags
+    let scenarios: Vec<ScenarioFile> = flags
         .files
         .iter()
-        .map(|file| Scenario::read(file))
+        .map(|file| ScenarioFile::read(file))
         .collect::<Result<_>>()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -84,7 +84,11 @@ pub fn run(flags: &Runner) -> Result<bool> {
     Ok(report.passed())
 }
 
-async fn play_all(flags: &Runner, programs: &Programs, scenarios: &[Scenario]) -> Result<Report> {
+async fn play_all(
+    flags: &Runner,
+    programs: &Programs,
+    scenarios: &[ScenarioFile],
+) -> Result<Report> {
     let folder = Folder::new()?;
     let mut signals = Signals::new()?;
     let begun = Instant::now();
@@ -120,10 +124,10 @@ async fn play_all(flags: &Runner, programs: &Programs, scenarios: &[Scenario]) -
 async fn play_scenario(
     flags: &Runner,
     programs: &Programs,
-    scenario: &Scenario,
+    scenario: &ScenarioFile,
     folder: &Path,
     signals: &mut Signals,
-) -> Vec<Run> {
+) -> Vec<RunReport> {
     let mut repeats = Vec::new();
     for repeat in 1..=flags.repeat {
         let mut runs = Vec::new();
@@ -147,19 +151,24 @@ async fn play_scenario(
 }
 
 /// One run, with its servers stopped at the end of it whatever came.
-async fn play(planned: &Planned, programs: &Programs, folder: &Path, signals: &mut Signals) -> Run {
+async fn play(
+    planned: &RunPlan,
+    programs: &Programs,
+    folder: &Path,
+    signals: &mut Signals,
+) -> RunReport {
     let begun = Instant::now();
     let busy_before = machine::busy(BUSY_BEFORE_RUN).await;
-    let mut run = Run {
+    let mut run = RunReport {
         label: planned.label.clone(),
         size: planned.size.clone(),
         load_before: machine::load(),
-        ..Run::default()
+        ..RunReport::default()
     };
     let mut servers = Servers::new(programs, folder);
     let outcome = tokio::select! {
         // Dropped when a signal comes; what was started is known to `servers`.
-        outcome = player::play(planned, &mut servers) => outcome,
+        outcome = scenario_process::play(planned, &mut servers) => outcome,
         () = signals.wait() => Err(anyhow::anyhow!("interrupted")),
     };
     match outcome {
@@ -203,7 +212,7 @@ fn command() -> String {
     if let Some(program) = words.first_mut() {
         *program = env!("CARGO_PKG_NAME").to_owned();
     }
-    words::joined(&words)
+    arguments::joined(&words)
 }
 
 impl Programs {

@@ -1,8 +1,6 @@
-//! The scenarios: each starts swarms, orders them about, and fills a sheet.
+//! The scenarios: each starts swarms, orders them about, and fills a results.
 
 pub mod burst;
-pub mod crew;
-pub mod crowd;
 pub mod drain;
 pub mod herd;
 pub mod hostile;
@@ -11,6 +9,7 @@ pub mod informers;
 pub mod joiners;
 pub mod node_selectors;
 pub mod overload;
+pub mod population;
 pub mod quiet_end;
 pub mod rate;
 pub mod reconnect_storm;
@@ -20,23 +19,24 @@ pub mod start;
 pub mod steady;
 pub mod tax;
 pub mod watch_run;
+pub mod workers;
 
 use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::cli::{Churning, Server, Setting, Watching};
+use crate::cli::{ChurnFlags, ServerFlags, WatchFlags, WatchRunFlags};
 use crate::process::raise_open_files;
-use crate::swarm::{Accept, Wiring};
+use crate::swarm::{Accept, SwarmConfig};
 use crate::target::Target;
-use crowd::Crowd;
+use population::Population;
 use watch_run::WatchRun;
 
 /// The two servers that the flags name: the one under test, and the one for reference and writes.
 ///
 /// # Errors
 /// If a URL or a file is wrong.
-pub fn targets(server: &Server) -> Result<(Target, Target)> {
+pub fn targets(server: &ServerFlags) -> Result<(Target, Target)> {
     let target = Target::new(
         &server.target,
         server.token.as_deref(),
@@ -54,11 +54,15 @@ pub fn targets(server: &Server) -> Result<(Target, Target)> {
 }
 
 /// How the flags wire a swarm of watchers.
-pub fn wiring(server: &Server, watching: Option<&Watching>, target: Target) -> Wiring {
+pub fn swarm_config(
+    server: &ServerFlags,
+    watching: Option<&WatchFlags>,
+    target: Target,
+) -> SwarmConfig {
     let streams_per_connection = watching
         .filter(|watching| watching.http2)
         .map(|watching| watching.streams_per_connection);
-    Wiring {
+    SwarmConfig {
         target,
         threads: server.threads,
         streams_per_connection,
@@ -71,7 +75,7 @@ pub fn wiring(server: &Server, watching: Option<&Watching>, target: Target) -> W
 }
 
 /// Connections that this process' share of the watchers needs.
-pub fn connections(watching: &Watching) -> usize {
+pub fn connections(watching: &WatchFlags) -> usize {
     let streams = watching.http2.then_some(watching.streams_per_connection);
     let share = watching.watchers.div_ceil(watching.processes.max(1));
     connections_of(share, streams)
@@ -83,22 +87,22 @@ pub fn connections_of(watchers: usize, streams_per_connection: Option<usize>) ->
 }
 
 impl<'a> WatchRun<'a> {
-    /// A run of `crowd` against the server under test, as the flags have it.
+    /// A run of `population` against the server under test, as the flags have it.
     pub fn of(
         name: &'a str,
-        server: &'a Server,
-        crowd: Crowd,
-        watching: &Watching,
+        server: &'a ServerFlags,
+        population: Population,
+        watching: &WatchFlags,
     ) -> Result<Self> {
         raise_open_files(connections(watching))?;
         let (target, reference) = targets(server)?;
         Ok(Self {
             name,
-            wiring: wiring(server, Some(watching), target),
+            swarm_config: swarm_config(server, Some(watching), target),
             reference,
             path: &server.path,
             churn: None,
-            crowd,
+            population,
             is_mixed: false,
             processes: watching.processes,
             server,
@@ -110,13 +114,17 @@ impl<'a> WatchRun<'a> {
     }
 
     /// The same under churn.
-    pub fn churning(name: &'a str, setting: &'a Setting, crowd: Crowd) -> Result<Self> {
-        let Setting {
+    pub fn churning(
+        name: &'a str,
+        setting: &'a WatchRunFlags,
+        population: Population,
+    ) -> Result<Self> {
+        let WatchRunFlags {
             server,
             watching,
             churning,
         } = setting;
-        let run = Self::of(name, server, crowd, watching)?;
+        let run = Self::of(name, server, population, watching)?;
         Ok(Self {
             churn: steady::churn(churning, &run.reference, run.path),
             warm_up: churning.warm_up,
@@ -126,7 +134,7 @@ impl<'a> WatchRun<'a> {
     }
 
     /// Deletes what was written, unless it shall stay.
-    pub async fn clean(&self, flags: &Churning) {
+    pub async fn clean(&self, flags: &ChurnFlags) {
         if let Some(churn) = self.churn.as_ref().filter(|_| !flags.keep_objects) {
             churn.clean().await;
         }

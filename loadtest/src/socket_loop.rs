@@ -23,7 +23,7 @@ use pipe::{Pipe, certified};
 use crate::cli::SocketLoop;
 use crate::recorder::now_ns;
 use crate::wire::event::{WRITTEN_AT, WriteTime};
-use http2::Http2;
+use http2::Http2Connection;
 
 const LISTENER: Token = Token(usize::MAX);
 /// Longest request that is read.
@@ -45,7 +45,7 @@ struct Peer {
     /// Next piece to write, and how many of its bytes are written; `None` before the watch begins.
     place: Option<(usize, usize)>,
     /// What its connection turned out to be, if not HTTP/1.1.
-    http2: Option<Box<Http2>>,
+    http2: Option<Box<Http2Connection>>,
     lose_one_in: Option<usize>,
 }
 
@@ -62,12 +62,12 @@ struct Loop {
     tls: Option<Arc<ServerConfig>>,
     peers: HashMap<usize, Peer>,
     next_token: usize,
-    tape: Tape,
+    tape: EventLog,
     lose_one_in: Option<usize>,
 }
 
 /// What is written to every client.
-struct Tape {
+struct EventLog {
     pieces: Vec<Piece>,
     pieces_len: usize,
     event_len: usize,
@@ -101,7 +101,7 @@ pub fn run(flags: &SocketLoop) -> Result<()> {
         tls,
         peers: HashMap::new(),
         next_token: 0,
-        tape: Tape {
+        tape: EventLog {
             pieces: Vec::new(),
             pieces_len: 0,
             event_len: flags.event_size,
@@ -203,7 +203,7 @@ impl Loop {
     }
 }
 
-impl Tape {
+impl EventLog {
     fn has_room(&self) -> bool {
         self.pieces.len() < PIECES_MAX && self.pieces_len < PIECES_LEN_MAX
     }
@@ -227,7 +227,7 @@ impl Tape {
 
 impl Peer {
     /// Reads requests; false when the peer is gone.
-    fn read(&mut self, tape: &mut Tape) -> bool {
+    fn read(&mut self, tape: &mut EventLog) -> bool {
         if !self.pipe.read(&mut self.request) {
             return false;
         }
@@ -246,7 +246,7 @@ impl Peer {
         }
     }
 
-    fn answer(&mut self, tape: &mut Tape) -> bool {
+    fn answer(&mut self, tape: &mut EventLog) -> bool {
         let version = tape.version();
         let request = String::from_utf8_lossy(&self.request).into_owned();
         self.request = Vec::new();
@@ -281,7 +281,7 @@ impl Peer {
     }
 
     /// Writes all that the peer has not got, many pieces at a time; false when it is gone.
-    fn write(&mut self, tape: &Tape) -> bool {
+    fn write(&mut self, tape: &EventLog) -> bool {
         if let Some(http2) = &mut self.http2 {
             return http2.write(&mut self.pipe, tape);
         }

@@ -46,7 +46,7 @@ pub enum Next {
 
 /// How a response, or the attempt to get one, ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended<'a> {
+pub enum ResponseEnd<'a> {
     /// In good order, with this status.
     Complete(u16),
     /// The connection was refused, reset, or broke the protocol.
@@ -95,7 +95,7 @@ pub trait Member: Send + 'static {
     /// A piece of the body of a response with this status.
     fn body(&mut self, status: u16, data: &[u8], recorder: &mut Recorder);
     /// The response is over.
-    fn ended(&mut self, how: Ended<'_>, recorder: &mut Recorder);
+    fn ended(&mut self, how: ResponseEnd<'_>, recorder: &mut Recorder);
     /// The server has closed the connection after a response; `in_order` if it was not reset, and TLS was ended before it. Over HTTP/1.1
     /// only.
     fn closed(&mut self, _in_order: bool) {}
@@ -117,7 +117,7 @@ pub trait Member: Send + 'static {
 
 /// How members are connected.
 #[derive(Debug, Clone)]
-pub struct Wiring {
+pub struct SwarmConfig {
     /// The server.
     pub target: Target,
     /// Threads that share the members.
@@ -136,7 +136,7 @@ pub struct Wiring {
     pub source: Ipv4Addr,
 }
 
-impl Wiring {
+impl SwarmConfig {
     /// How long a member pauses whose last answer said this.
     fn pause(&self, retry_after: Option<Duration>) -> Duration {
         let told = retry_after.filter(|_| !self.impatient);
@@ -165,10 +165,14 @@ impl<M: Member> Swarm<M> {
     /// Starts the threads; they connect their members at once.
     ///
     /// # Errors
-    /// If a thread cannot be started, or the wiring asks for what is not there.
-    pub fn start(members: Vec<M>, wiring: &Wiring, control: Arc<Control>) -> Result<Self> {
+    /// If a thread cannot be started, or the swarm_config asks for what is not there.
+    pub fn start(
+        members: Vec<M>,
+        swarm_config: &SwarmConfig,
+        control: Arc<Control>,
+    ) -> Result<Self> {
         let count = members.len();
-        let share = count.div_ceil(wiring.threads.max(1)).max(1);
+        let share = count.div_ceil(swarm_config.threads.max(1)).max(1);
         let mut swarm = Self {
             control,
             threads: Vec::new(),
@@ -178,11 +182,12 @@ impl<M: Member> Swarm<M> {
         let mut first = 0;
         while first < count {
             let mine: Vec<M> = members.by_ref().take(share).collect();
-            let (wiring, control, number) = (wiring.clone(), swarm.control.clone(), first);
+            let (swarm_config, control, number) =
+                (swarm_config.clone(), swarm.control.clone(), first);
             first += mine.len();
-            let run = move || match wiring.streams_per_connection {
-                None => reactor::run(mine, &wiring, &control, number),
-                Some(streams) => multiplexed::run(mine, &wiring, control, streams),
+            let run = move || match swarm_config.streams_per_connection {
+                None => reactor::run(mine, &swarm_config, &control, number),
+                Some(streams) => multiplexed::run(mine, &swarm_config, control, streams),
             };
             swarm.threads.push(
                 std::thread::Builder::new()
@@ -316,7 +321,7 @@ mod tests {
     #[test]
     fn the_patient_wait_as_long_as_they_are_told_within_bounds() {
         let target = Target::new("http://127.0.0.1:1", None, None).unwrap();
-        let wiring = |impatient| Wiring {
+        let swarm_config = |impatient| SwarmConfig {
             target: target.clone(),
             threads: 1,
             streams_per_connection: None,
@@ -333,8 +338,8 @@ mod tests {
             (Some(3_600), RETRY_AFTER_MAX, PAUSE),
         ] {
             let told = told_s.map(Duration::from_secs);
-            assert_eq!(wiring(false).pause(told), patient);
-            assert_eq!(wiring(true).pause(told), impatient);
+            assert_eq!(swarm_config(false).pause(told), patient);
+            assert_eq!(swarm_config(true).pause(told), impatient);
         }
     }
 }

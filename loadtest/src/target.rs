@@ -91,8 +91,8 @@ pub fn source_socket(
 }
 
 /// A byte stream to the server, plain or TLS.
-pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+pub trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for T {}
 
 impl Target {
     /// Reads a URL such as `http://127.0.0.1:8001`; `token` may be `@FILE`.
@@ -223,7 +223,7 @@ impl Target {
     ///
     /// # Errors
     /// If it is refused or takes longer than [`CONNECT_WAIT`].
-    pub async fn connect(&self, protocol: &str) -> Result<Box<dyn Stream>> {
+    pub async fn connect(&self, protocol: &str) -> Result<Box<dyn ByteStream>> {
         self.connect_from(Ipv4Addr::LOCALHOST, protocol).await
     }
 
@@ -231,13 +231,17 @@ impl Target {
     ///
     /// # Errors
     /// As [`Self::connect`].
-    pub async fn connect_from(&self, source: Ipv4Addr, protocol: &str) -> Result<Box<dyn Stream>> {
+    pub async fn connect_from(
+        &self,
+        source: Ipv4Addr,
+        protocol: &str,
+    ) -> Result<Box<dyn ByteStream>> {
         let connecting = async {
             let tcp = source_socket(self.address, source, None)?
                 .connect(self.address)
                 .await?;
             tcp.set_nodelay(true)?;
-            Ok::<Box<dyn Stream>, anyhow::Error>(match &self.tls {
+            Ok::<Box<dyn ByteStream>, anyhow::Error>(match &self.tls {
                 None => Box::new(tcp),
                 Some(tls) => {
                     let connector = tokio_rustls::TlsConnector::from(tls.config(protocol));

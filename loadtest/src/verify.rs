@@ -8,7 +8,7 @@ pub mod steps;
 
 use std::fmt;
 
-use crate::wire::event::Kind;
+use crate::wire::event::EventKind;
 use reference::Reference;
 use steps::Steps;
 
@@ -57,7 +57,7 @@ pub enum Fault {
     },
     /// The reference has newer events than the watcher's last; up to there the watcher has all. Of many who are behind each has its own
     /// last version, so none is named.
-    Behind,
+    Lag,
     /// The watcher has this version, the reference has not.
     Foreign {
         /// The version.
@@ -98,7 +98,7 @@ impl fmt::Display for Fault {
             Self::Lost { version, after } => {
                 write!(f, "lost: version {version} is missing after {after}")
             }
-            Self::Behind => write!(f, "behind: the newest events are missing"),
+            Self::Lag => write!(f, "behind: the newest events are missing"),
             Self::Foreign { version } => write!(f, "version {version} is unknown to the reference"),
             Self::KindsDiffer => write!(f, "same versions, other event types"),
             Self::BodyDiffers { version } => write!(
@@ -134,7 +134,7 @@ pub struct Track {
 }
 
 /// How the running hash takes one event in; the same for watchers and the reference.
-pub fn mix(hash: u64, version: u64, kind: Kind) -> u64 {
+pub fn mix(hash: u64, version: u64, kind: EventKind) -> u64 {
     let item = version.wrapping_mul(8).wrapping_add(kind as u64);
     (hash.rotate_left(5) ^ item).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
@@ -178,9 +178,9 @@ impl Track {
         self.current.count + self.closed.iter().map(|segment| segment.count).sum::<u64>()
     }
 
-    /// Takes one event in (`Kind::Error` has no place here).
-    pub fn event(&mut self, kind: Kind, version: u64) {
-        if kind == Kind::Bookmark {
+    /// Takes one event in (`EventKind::Error` has no place here).
+    pub fn event(&mut self, kind: EventKind, version: u64) {
+        if kind == EventKind::Bookmark {
             if version < self.current.last {
                 self.note(Fault::BookmarkBehind {
                     bookmark: version,
@@ -297,7 +297,7 @@ fn compare(segment: &Segment, reference: &Reference, until: u64) -> Option<Fault
             Some(version) if version == entry.version => after = version,
             Some(version) if version < entry.version => return Some(Fault::Foreign { version }),
             None if segment.steps.is_cut() => return Some(Fault::Unexplained),
-            None => return Some(Fault::Behind),
+            None => return Some(Fault::Lag),
             Some(_) => {
                 return Some(Fault::Lost {
                     version: entry.version,

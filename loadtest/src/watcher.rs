@@ -1,10 +1,10 @@
 //! A watcher of the swarm: watches from a version, resumes after a clean end, lists again after 410, and keeps track of it all.
 
-mod habit;
+mod behaviour;
 
 use std::sync::Arc;
 
-pub use habit::{Habit, Plan};
+pub use behaviour::{Behaviour, Plan};
 
 use anyhow::{Context, Result};
 use kube_fanout::resource::Encoding;
@@ -12,14 +12,14 @@ use kube_fanout::resource::Encoding;
 use crate::client::list_version;
 use crate::recorder::{Control, LEFT, Recorder};
 use crate::swarm::pace::Slowness;
-use crate::swarm::{Ended, Member, Next};
-use crate::verify::reference::{Fingerprints, Reference, State, fingerprint, line_hash};
+use crate::swarm::{Member, Next, ResponseEnd};
+use crate::verify::reference::{Fingerprints, ObjectVersions, Reference, fingerprint, line_hash};
 use crate::verify::{Fault, Track};
-use crate::wire::event::{Event, Kind, name_of, object_name};
+use crate::wire::event::{Event, EventKind, name_of, object_name};
 use crate::wire::frames::Frames;
-use crate::wire::list::Listing;
+use crate::wire::list::ListReader;
 use crate::wire::protobuf;
-use habit::{Return, Visits};
+use behaviour::{Return, Visits};
 
 /// Lists of one watcher that are compared: more than it may take, unless it comes and goes.
 const LISTS_MAX: usize = 4_096;
@@ -30,8 +30,8 @@ const SAMPLE_EVERY: u64 = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    Watching,
-    Listing,
+    WatchFlags,
+    ListReader,
 }
 
 /// One watcher.
@@ -42,7 +42,7 @@ pub struct Watcher {
     /// The list that is being taken, of a watcher that keeps what is in it.
     list: Vec<u8>,
     /// The same of one that does not.
-    listing: Listing,
+    listing: ListReader,
     mode: Mode,
     pause_due: bool,
     /// Whether the newest watch has been answered.
@@ -54,7 +54,7 @@ pub struct Watcher {
 /// What events change.
 #[derive(Debug)]
 struct Inner {
-    habit: Habit,
+    behaviour: Behaviour,
     track: Track,
     mirror: Option<Mirror>,
     visits: Option<Visits>,
@@ -72,27 +72,31 @@ struct Inner {
 /// What a watcher holds whose state is compared.
 #[derive(Debug)]
 struct Mirror {
-    initial: Arc<State>,
-    now: State,
+    initial: Arc<ObjectVersions>,
+    now: ObjectVersions,
 }
 
 impl Watcher {
-    /// A watcher that holds `state` at the plan's start version (looked at only if its habit says so).
-    pub fn new(plan: Arc<Plan>, habit: Habit, state: &Arc<State>) -> Self {
-        let mirrors = habit.is_compared();
+    /// A watcher that holds `state` at the plan's start version (looked at only if its behaviour says so).
+    pub fn new(plan: Arc<Plan>, behaviour: Behaviour, state: &Arc<ObjectVersions>) -> Self {
+        let mirrors = behaviour.is_compared();
         let mirror = mirrors.then(|| Mirror {
             initial: state.clone(),
-            now: State::clone(state),
+            now: ObjectVersions::clone(state),
         });
-        let visits = match habit {
-            Habit::Visits { seed } => Some(Visits::begin(seed)),
-            Habit::Reads | Habit::Sampled | Habit::SetApart | Habit::Slow(_) => None,
+        let visits = match behaviour {
+            Behaviour::Visits { seed } => Some(Visits::begin(seed)),
+            Behaviour::Reads | Behaviour::Sampled | Behaviour::Excluded | Behaviour::Slow(_) => {
+                None
+            }
         };
         // Those that are sampled compare every byte.
-        let head_len_max = plan.line_len_max.filter(|_| habit != Habit::Sampled);
+        let head_len_max = plan
+            .line_len_max
+            .filter(|_| behaviour != Behaviour::Sampled);
         let frames = Frames::new(plan.encoding, head_len_max);
         let inner = Inner {
-            habit,
+            behaviour,
             track: Track::begin(plan.start),
             mirror,
             visits,
@@ -107,8 +111,8 @@ impl Watcher {
             plan,
             frames,
             list: Vec::new(),
-            listing: Listing::default(),
-            mode: Mode::Watching,
+            listing: ListReader::default(),
+            mode: Mode::WatchFlags,
             pause_due: false,
             is_streaming: false,
             streams_ended: 0,
@@ -128,13 +132,13 @@ impl Watcher {
     }
 
     /// How it behaved.
-    pub fn habit(&self) -> Habit {
-        self.inner.habit
+    pub fn behaviour(&self) -> Behaviour {
+        self.inner.behaviour
     }
 
     /// Whether it is one of the slow.
     pub fn is_slow(&self) -> bool {
-        matches!(self.inner.habit, Habit::Slow(_))
+        matches!(self.inner.behaviour, Behaviour::Slow(_))
     }
 
     /// How many streams, out of those that had begun, the server or a broken connection has ended.
@@ -192,11 +196,11 @@ impl Watcher {
         };
         match visits.come_back() {
             Return::Resumes => self.pause_due = true,
-            Return::Lists => self.mode = Mode::Listing,
+            Return::ListClient => self.mode = Mode::ListReader,
             Return::FromStart => {
                 self.inner.track.relist(self.plan.start);
                 if let Some(mirror) = &mut self.inner.mirror {
-                    mirror.now = State::clone(&mirror.initial);
+                    mirror.now = ObjectVersions::clone(&mirror.initial);
                 }
             }
         }
@@ -219,7 +223,7 @@ impl Watcher {
             Encoding::Protobuf => protobuf::list(&list),
         };
         let (version, objects) = match read {
-            Ok((version, objects)) => (version, State::from_iter(objects)),
+            Ok((version, objects)) => (version, ObjectVersions::from_iter(objects)),
             Err(error) => {
                 let why = format!("a list: {error:#}");
                 return self.inner.track.note(Fault::Unreadable(why));
@@ -248,11 +252,11 @@ impl Watcher {
             self.inner.lists.push((version, print));
         }
         self.inner.track.relist(version);
-        self.mode = Mode::Watching;
+        self.mode = Mode::WatchFlags;
     }
 }
 
-fn json_list(list: &[u8]) -> Result<protobuf::Listed> {
+fn json_list(list: &[u8]) -> Result<protobuf::ListVersions> {
     let value: serde_json::Value = serde_json::from_slice(list)?;
     let items = value["items"].as_array().context("no items")?;
     let objects = items.iter().filter_map(state_entry).collect();
@@ -281,22 +285,23 @@ impl Inner {
             Err(error) => return self.track.note(Fault::Unreadable(format!("{error:#}"))),
         };
         match event.kind {
-            Kind::Error => {
+            EventKind::Error => {
                 self.stream_error = Some(event.version);
                 return;
             }
-            Kind::Bookmark => recorder.bookmarks += 1,
-            Kind::Added | Kind::Modified | Kind::Deleted => {
+            EventKind::Bookmark => recorder.bookmarks += 1,
+            EventKind::Added | EventKind::Modified | EventKind::Deleted => {
                 recorder.event(event.version);
-                match self.habit {
-                    Habit::Reads | Habit::SetApart => {}
-                    Habit::Sampled => self.sample(line, event),
-                    Habit::Slow(_) | Habit::Visits { .. } => self.reflect(line, event),
+                match self.behaviour {
+                    Behaviour::Reads | Behaviour::Excluded => {}
+                    Behaviour::Sampled => self.sample(line, event),
+                    Behaviour::Slow(_) | Behaviour::Visits { .. } => self.reflect(line, event),
                 }
                 self.visits.iter_mut().for_each(Visits::event);
                 // A deleted object still carries the moment of its last change.
-                if let (Some(write), Kind::Added | Kind::Modified) = (event.write, event.kind)
-                    && matches!(self.habit, Habit::Reads | Habit::Sampled)
+                if let (Some(write), EventKind::Added | EventKind::Modified) =
+                    (event.write, event.kind)
+                    && matches!(self.behaviour, Behaviour::Reads | Behaviour::Sampled)
                 {
                     recorder.written(write);
                 }
@@ -324,7 +329,7 @@ impl Inner {
             return;
         };
         match (object_name(line), event.kind) {
-            (Ok(name), Kind::Deleted) => drop(mirror.now.remove(&name)),
+            (Ok(name), EventKind::Deleted) => drop(mirror.now.remove(&name)),
             (Ok(name), _) => drop(mirror.now.insert(name, event.version)),
             (Err(error), _) => self.track.note(Fault::Unreadable(format!("{error:#}"))),
         }
@@ -345,18 +350,18 @@ impl Member for Watcher {
         } = &*self.plan;
         let version = self.inner.track.resume_version();
         Next::Send(match self.mode {
-            Mode::Watching => {
+            Mode::WatchFlags => {
                 format!(
                     "{path}?watch=1&resourceVersion={version}&allowWatchBookmarks={bookmarks}&timeoutSeconds={timeout_s}{selector}"
                 )
             }
             // Not older than what was seen, as client-go's reflector asks.
-            Mode::Listing => format!("{path}?resourceVersion={version}{selector}"),
+            Mode::ListReader => format!("{path}?resourceVersion={version}{selector}"),
         })
     }
 
     fn begins(&mut self) {
-        self.is_streaming |= self.mode == Mode::Watching;
+        self.is_streaming |= self.mode == Mode::WatchFlags;
     }
 
     fn body(&mut self, status: u16, data: &[u8], recorder: &mut Recorder) {
@@ -364,7 +369,7 @@ impl Member for Watcher {
             return recorder.refusal(status, data);
         }
         match self.mode {
-            Mode::Watching => {
+            Mode::WatchFlags => {
                 self.is_streaming = true;
                 let inner = &mut self.inner;
                 if let Err(error) = self.frames.feed(data, |line| inner.line(line, recorder)) {
@@ -373,29 +378,29 @@ impl Member for Watcher {
                         .note(Fault::Unreadable(format!("{error:#}")));
                 }
             }
-            Mode::Listing if !self.keeps_lists() => self.listing.feed(data),
-            Mode::Listing if self.list.len() + data.len() <= LIST_LEN_MAX => {
+            Mode::ListReader if !self.keeps_lists() => self.listing.feed(data),
+            Mode::ListReader if self.list.len() + data.len() <= LIST_LEN_MAX => {
                 self.list.extend_from_slice(data)
             }
-            Mode::Listing => self.inner.track.note(Fault::Unreadable(format!(
+            Mode::ListReader => self.inner.track.note(Fault::Unreadable(format!(
                 "a list of more than {LIST_LEN_MAX} bytes"
             ))),
         }
     }
 
-    fn ended(&mut self, how: Ended<'_>, recorder: &mut Recorder) {
+    fn ended(&mut self, how: ResponseEnd<'_>, recorder: &mut Recorder) {
         let between = self.frames.is_between();
         self.frames.clear();
         let stream_error = self.inner.stream_error.take();
-        let had_begun = std::mem::take(&mut self.is_streaming) || how == Ended::Complete(200);
-        let is_lost = self.mode == Mode::Watching && had_begun && how != Ended::Left;
+        let had_begun = std::mem::take(&mut self.is_streaming) || how == ResponseEnd::Complete(200);
+        let is_lost = self.mode == Mode::WatchFlags && had_begun && how != ResponseEnd::Left;
         self.streams_ended += u64::from(is_lost);
         match (how, self.mode) {
-            (Ended::Complete(200), Mode::Listing) => {
+            (ResponseEnd::Complete(200), Mode::ListReader) => {
                 recorder.end("relist done");
                 self.list_complete();
             }
-            (Ended::Complete(200), Mode::Watching) => {
+            (ResponseEnd::Complete(200), Mode::WatchFlags) => {
                 if !between {
                     self.inner.track.note(Fault::Unreadable(
                         "a stream that ended in good order within an event".to_owned(),
@@ -405,7 +410,7 @@ impl Member for Watcher {
                     Some(410) => {
                         recorder.end("ERROR 410");
                         self.inner.expired += 1;
-                        self.mode = Mode::Listing;
+                        self.mode = Mode::ListReader;
                     }
                     Some(code) => {
                         recorder.end(&format!("ERROR {code}"));
@@ -414,41 +419,44 @@ impl Member for Watcher {
                     None => recorder.end("clean end"),
                 }
             }
-            (Ended::Complete(status), _) => {
+            (ResponseEnd::Complete(status), _) => {
                 recorder.end(&format!("HTTP {status}"));
                 self.pause_due = true;
             }
-            (Ended::Broken(_), _) => self.pause_due = true,
-            (Ended::Left, _) => {
+            (ResponseEnd::Broken(_), _) => self.pause_due = true,
+            (ResponseEnd::Left, _) => {
                 recorder.end(LEFT);
                 if self.is_slow() {
                     self.inner.track.renew(recorder.newest_version);
-                    self.mode = Mode::Watching;
+                    self.mode = Mode::WatchFlags;
                 }
                 self.come_back();
             }
         }
-        if self.mode == Mode::Listing && !matches!(how, Ended::Complete(_)) {
+        if self.mode == Mode::ListReader && !matches!(how, ResponseEnd::Complete(_)) {
             self.list = Vec::new();
-            self.listing = Listing::default();
+            self.listing = ListReader::default();
         }
     }
 
     fn progress(&self, _: &Control) -> usize {
         let is_there = |goal| self.inner.track.resume_version() >= goal;
-        usize::from(self.mode == Mode::Watching && self.plan.goal().is_some_and(is_there))
+        usize::from(self.mode == Mode::WatchFlags && self.plan.goal().is_some_and(is_there))
     }
 
     fn behind_by(&self) -> Option<u64> {
-        let goal = self.plan.goal().filter(|_| self.mode == Mode::Watching)?;
+        let goal = self.plan.goal().filter(|_| self.mode == Mode::WatchFlags)?;
         let behind = goal.saturating_sub(self.inner.track.resume_version());
         Some(behind).filter(|by| *by > 0)
     }
 
     fn slowness(&self) -> Option<Slowness> {
-        match self.inner.habit {
-            Habit::Slow(slowness) => Some(slowness),
-            Habit::Reads | Habit::Sampled | Habit::SetApart | Habit::Visits { .. } => None,
+        match self.inner.behaviour {
+            Behaviour::Slow(slowness) => Some(slowness),
+            Behaviour::Reads
+            | Behaviour::Sampled
+            | Behaviour::Excluded
+            | Behaviour::Visits { .. } => None,
         }
     }
 

@@ -55,7 +55,7 @@ pub struct Churn {
 
 /// What was written.
 #[derive(Debug, Default)]
-pub struct Written {
+pub struct Writes {
     /// Versions of all writes that were answered with one.
     pub versions: Vec<u64>,
     /// Writes that failed.
@@ -66,7 +66,7 @@ pub struct Written {
     pub last_answer_ns: u64,
 }
 
-impl Written {
+impl Writes {
     /// The newest version.
     pub fn last(&self) -> u64 {
         self.versions.iter().copied().max().unwrap_or(0)
@@ -84,9 +84,9 @@ impl Written {
 /// Writers at work.
 #[derive(Debug)]
 #[must_use]
-pub struct Writing {
+pub struct WriterTasks {
     stop: Arc<AtomicBool>,
-    lanes: JoinSet<Written>,
+    lanes: JoinSet<Writes>,
 }
 
 impl Churn {
@@ -137,24 +137,24 @@ impl Churn {
     }
 
     /// Begins to write.
-    pub fn start(&self) -> Writing {
+    pub fn start(&self) -> WriterTasks {
         self.write(Pacing::At(self.rate))
     }
 
     /// Writes so many times, as fast as the server takes it.
-    pub async fn burst(&self, writes: usize) -> Written {
+    pub async fn burst(&self, writes: usize) -> Writes {
         self.write(Pacing::Burst(Arc::new(AtomicUsize::new(writes))))
             .joined()
             .await
     }
 
-    fn write(&self, pacing: Pacing) -> Writing {
+    fn write(&self, pacing: Pacing) -> WriterTasks {
         let stop = Arc::new(AtomicBool::new(false));
         let mut lanes = JoinSet::new();
         for lane in 0..self.busy_lanes() {
             lanes.spawn(write(self.clone(), lane, pacing.clone(), stop.clone()));
         }
-        Writing { stop, lanes }
+        WriterTasks { stop, lanes }
     }
 
     /// Deletes the objects; what fails stays.
@@ -190,16 +190,16 @@ enum Pacing {
     Burst(Arc<AtomicUsize>),
 }
 
-impl Writing {
+impl WriterTasks {
     /// Stops and returns what was written.
-    pub async fn finish(self) -> Written {
+    pub async fn finish(self) -> Writes {
         // Relaxed: the lanes are joined below.
         self.stop.store(true, Ordering::Relaxed);
         self.joined().await
     }
 
-    async fn joined(mut self) -> Written {
-        let mut all = Written::default();
+    async fn joined(mut self) -> Writes {
+        let mut all = Writes::default();
         while let Some(Ok(one)) = self.lanes.join_next().await {
             all.add(one);
         }
@@ -207,9 +207,9 @@ impl Writing {
     }
 }
 
-async fn write(churn: Churn, lane: usize, pacing: Pacing, stop: Arc<AtomicBool>) -> Written {
+async fn write(churn: Churn, lane: usize, pacing: Pacing, stop: Arc<AtomicBool>) -> Writes {
     let lanes = churn.busy_lanes();
-    let mut written = Written::default();
+    let mut written = Writes::default();
     let mut client = Client::new(churn.target.clone());
     let mut also = churn.also.clone().map(Client::new);
     let rate = match pacing {

@@ -8,7 +8,7 @@ use anyhow::Result;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
-use super::{Open, Scene, count};
+use super::{AttackState, OpenConnection, count};
 use crate::cli::hostile::Attack;
 
 /// The preface, and SETTINGS without a setting.
@@ -25,7 +25,7 @@ const SEND_EVERY: Duration = Duration::from_millis(10);
 const BACK_AFTER: Duration = Duration::from_millis(200);
 
 /// Begins.
-pub(super) fn begin(scene: &Arc<Scene>, clients: &mut JoinSet<()>) {
+pub(super) fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) {
     for _ in 0..scene.flags.clients {
         let scene = scene.clone();
         clients.spawn(async move {
@@ -41,7 +41,7 @@ pub(super) fn begin(scene: &Arc<Scene>, clients: &mut JoinSet<()>) {
 }
 
 /// One connection, until the server ends it.
-async fn flood(scene: &Scene, is_first: &mut bool) -> Result<()> {
+async fn flood(scene: &AttackState, is_first: &mut bool) -> Result<()> {
     let frame = match scene.flags.attack {
         Attack::Settings => SETTINGS,
         Attack::WindowUpdates => WINDOW_UPDATE,
@@ -54,7 +54,7 @@ async fn flood(scene: &Scene, is_first: &mut bool) -> Result<()> {
     let stream = scene.target.connect_from(scene.flags.source, "h2").await?;
     let (mut reader, mut writer) = tokio::io::split(stream);
     writer.write_all(OPENING).await?;
-    let _open = Open::of(scene);
+    let _open = OpenConnection::of(scene);
     if std::mem::take(is_first) {
         count(&scene.counts.begun);
     }

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use super::{BACK_AFTER, Open, Scene, count, writes};
+use super::{AttackState, BACK_AFTER, OpenConnection, count, writes};
 use crate::cli::hostile::Attack;
 use crate::target::source_socket;
 use crate::wire::response::{Progress, Response};
@@ -29,11 +29,11 @@ const ANSWER_WAIT: Duration = Duration::from_secs(30);
 
 /// The newest versions, one a second.
 #[derive(Debug, Default)]
-pub(super) struct Versions {
+pub(super) struct RecentVersions {
     kept: Mutex<VecDeque<String>>,
 }
 
-impl Versions {
+impl RecentVersions {
     pub(super) fn push(&self, version: &str) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.push_back(version.to_owned());
@@ -49,8 +49,8 @@ impl Versions {
 }
 
 /// Begins.
-pub(super) fn begin(scene: &Arc<Scene>, clients: &mut JoinSet<()>) {
-    let versions = Arc::new(Versions::default());
+pub(super) fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) {
+    let versions = Arc::new(RecentVersions::default());
     if scene.flags.attack == Attack::Exact {
         clients.spawn(writes::follow_versions(scene.clone(), versions.clone()));
     }
@@ -75,14 +75,14 @@ pub(super) fn begin(scene: &Arc<Scene>, clients: &mut JoinSet<()>) {
 }
 
 /// One connection, until it ends; an error if it was turned away.
-async fn client(scene: &Scene, versions: &Versions, is_first: &mut bool) -> Result<()> {
+async fn client(scene: &AttackState, versions: &RecentVersions, is_first: &mut bool) -> Result<()> {
     let attack = scene.flags.attack;
     let is_small = matches!(attack, Attack::SlowLists | Attack::Stalled);
     let address = scene.target.address;
     let buffer = is_small.then_some(SMALL_BUFFER);
     let socket = source_socket(address, scene.flags.source, buffer)?;
     let mut stream = socket.connect(address).await?;
-    let _open = Open::of(scene);
+    let _open = OpenConnection::of(scene);
     let path = match attack {
         Attack::Exact => return repeat(scene, versions, stream, is_first).await,
         Attack::SlowLists => "/api/v1/pods?resourceVersion=0",
@@ -132,8 +132,8 @@ async fn read(stream: &mut TcpStream, every: Option<Duration>) {
 
 /// Reads one pod as it was some time ago, again and again.
 async fn repeat(
-    scene: &Scene,
-    versions: &Versions,
+    scene: &AttackState,
+    versions: &RecentVersions,
     mut stream: TcpStream,
     is_first: &mut bool,
 ) -> Result<()> {

@@ -12,7 +12,7 @@ use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::task::JoinSet;
 
-use super::{BACK_AFTER, Open, Scene, count};
+use super::{AttackState, BACK_AFTER, OpenConnection, count};
 use crate::cli::hostile::Attack;
 
 /// Streams on one connection.
@@ -25,7 +25,7 @@ const WINDOW_LEN: u32 = 1 << 30;
 type Sender = SendRequest<Empty<Bytes>>;
 
 /// Begins.
-pub(super) fn begin(scene: &Arc<Scene>, clients: &mut JoinSet<()>) {
+pub(super) fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) {
     let all = scene.flags.clients;
     for first in (0..all).step_by(STREAMS) {
         let scene = scene.clone();
@@ -60,7 +60,7 @@ impl Watch {
     }
 
     /// It has been answered, or turned away, for the first time or once more.
-    fn begin(&self, scene: &Scene) {
+    fn begin(&self, scene: &AttackState) {
         if !self.has_begun.swap(true, Ordering::Relaxed) {
             count(&scene.counts.begun);
         }
@@ -68,10 +68,10 @@ impl Watch {
 }
 
 /// One connection, until the server ends it; an error if there was none.
-async fn connection(scene: &Arc<Scene>, watches: &[Arc<Watch>]) -> Result<()> {
+async fn connection(scene: &Arc<AttackState>, watches: &[Arc<Watch>]) -> Result<()> {
     let mut streams = JoinSet::new();
     let sender = connect(scene, &mut streams).await?;
-    let _open = Open::of(scene);
+    let _open = OpenConnection::of(scene);
     for watch in watches {
         let (scene, sender, watch) = (scene.clone(), sender.clone(), watch.clone());
         streams.spawn(async move {
@@ -91,7 +91,7 @@ async fn connection(scene: &Arc<Scene>, watches: &[Arc<Watch>]) -> Result<()> {
     Ok(())
 }
 
-async fn connect(scene: &Scene, streams: &mut JoinSet<()>) -> Result<Sender> {
+async fn connect(scene: &AttackState, streams: &mut JoinSet<()>) -> Result<Sender> {
     let stream = scene.target.connect_from(scene.flags.source, "h2").await?;
     let (sender, connection) = Builder::new(TokioExecutor::new())
         .initial_connection_window_size(WINDOW_LEN)
@@ -102,7 +102,7 @@ async fn connect(scene: &Scene, streams: &mut JoinSet<()>) -> Result<Sender> {
 }
 
 /// One watch, whose events are dropped; an error if it was turned away.
-async fn watch_once(scene: &Scene, mut sender: Sender, watch: &Watch) -> Result<()> {
+async fn watch_once(scene: &AttackState, mut sender: Sender, watch: &Watch) -> Result<()> {
     let path = match scene.flags.attack {
         Attack::Forwarded => "/api/v1/secrets?watch=1".to_owned(),
         _ => format!(

@@ -9,7 +9,7 @@ use hyper::{Method, StatusCode};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::{Scene, count};
+use super::{AttackState, count};
 use crate::cli::hostile::Attack;
 use crate::client::Client;
 use crate::recorder::now_ns;
@@ -24,7 +24,7 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Creates an object if the attack needs one, and changes it from now on.
-pub(super) async fn begin(scene: &Arc<Scene>, clients: &mut JoinSet<()>) -> Result<()> {
+pub(super) async fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) -> Result<()> {
     let attack = scene.flags.attack;
     let Some(rate) = attack.writes() else {
         return Ok(());
@@ -75,7 +75,10 @@ fn labelled() -> Vec<u8> {
 }
 
 /// Versions as they were some time ago.
-pub(super) async fn follow_versions(scene: Arc<Scene>, versions: Arc<super::http1::Versions>) {
+pub(super) async fn follow_versions(
+    scene: Arc<AttackState>,
+    versions: Arc<super::http1::RecentVersions>,
+) {
     let Ok(target) = Target::new(&scene.flags.reference, None, None) else {
         return;
     };

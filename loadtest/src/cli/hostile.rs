@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::{Server, seconds};
+use super::{ServerFlags, seconds};
 
 /// Flags of `hostile`.
 #[derive(Debug, Clone, Args)]
 #[allow(missing_docs, reason = "a group of flags, documented where they are")]
 pub struct Hostile {
     #[command(flatten)]
-    pub server: Server,
+    pub server: ServerFlags,
     /// What is done to the server.
     #[arg(long, value_enum)]
     pub attack: Attack,

@@ -10,7 +10,7 @@ use crate::pods::Fleet;
 
 /// Where pods are written, and as whom.
 #[derive(Debug, Clone, Args)]
-pub struct Written {
+pub struct PodFlags {
     /// API server, such as https://127.0.0.1:6443; HTTP/2.
     #[arg(long)]
     pub target: String,
@@ -31,7 +31,7 @@ pub struct Written {
     pub nodes: usize,
 }
 
-impl Written {
+impl PodFlags {
     /// The pods there shall be.
     pub const fn fleet(&self) -> Fleet {
         Fleet {
@@ -47,7 +47,7 @@ impl Written {
 #[allow(missing_docs, reason = "a group of flags, documented above")]
 pub struct SeedPods {
     #[command(flatten)]
-    pub written: Written,
+    pub written: PodFlags,
     /// Requests under way at a time.
     #[arg(long, default_value_t = 64)]
     pub in_flight: usize,
@@ -61,12 +61,12 @@ pub struct Follow {
     pub kubeconfig: PathBuf,
     /// Which informer.
     #[arg(long, value_enum)]
-    pub reader: Reader,
+    pub reader: InformerKind,
 }
 
 /// The informers that are part of this program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Reader {
+pub enum InformerKind {
     /// Ours, with k8s-openapi's pods.
     Typed,
     /// The same, without managed fields.
@@ -94,7 +94,7 @@ pub enum Reader {
 #[allow(missing_docs, reason = "a group of flags, documented above")]
 pub struct Informers {
     #[command(flatten)]
-    pub written: Written,
+    pub written: PodFlags,
     /// Credentials and address for the informers.
     #[arg(long)]
     pub kubeconfig: PathBuf,

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 use kube_fanout::resource::Encoding;
 
-use super::{Churning, Herd, Server, Setting, Watching, seconds};
+use super::{ChurnFlags, HerdFlags, ServerFlags, WatchFlags, WatchRunFlags, seconds};
 use crate::pods::Fleet;
 use crate::swarm::Accept;
 
@@ -16,11 +16,11 @@ use crate::swarm::Accept;
 #[allow(missing_docs, reason = "groups of flags, documented where they are")]
 pub struct Burst {
     #[command(flatten)]
-    pub server: Server,
+    pub server: ServerFlags,
     #[command(flatten)]
-    pub watching: Watching,
+    pub watching: WatchFlags,
     #[command(flatten)]
-    pub bursts: Bursts,
+    pub bursts: BurstFlags,
     /// Number of objects that are written.
     #[arg(long, default_value_t = 100)]
     pub objects: usize,
@@ -40,11 +40,11 @@ pub struct Burst {
 #[allow(missing_docs, reason = "groups of flags, documented where they are")]
 pub struct BigObject {
     #[command(flatten)]
-    pub server: Server,
+    pub server: ServerFlags,
     #[command(flatten)]
-    pub watching: Watching,
+    pub watching: WatchFlags,
     #[command(flatten)]
-    pub bursts: Bursts,
+    pub bursts: BurstFlags,
     /// Size of the object on the wire, bytes.
     #[arg(long, default_value_t = 680 * 1_024)]
     pub object_size: usize,
@@ -52,7 +52,7 @@ pub struct BigObject {
 
 /// Flags of scenarios that write at once and then wait.
 #[derive(Debug, Clone, Args)]
-pub struct Bursts {
+pub struct BurstFlags {
     /// How often.
     #[arg(long, default_value_t = 5)]
     pub bursts: usize,
@@ -70,9 +70,9 @@ pub struct Bursts {
 #[allow(missing_docs, reason = "groups of flags, documented where they are")]
 pub struct QuietEnd {
     #[command(flatten)]
-    pub server: Server,
+    pub server: ServerFlags,
     #[command(flatten)]
-    pub watching: Watching,
+    pub watching: WatchFlags,
     /// Bursts of each size: of four one each is written at once and one after the other, at the API server and through the server under test.
     #[arg(long, default_value_t = 4)]
     pub rounds: usize,
@@ -115,7 +115,7 @@ impl QuietEnd {
 #[allow(missing_docs, reason = "groups of flags, documented where they are")]
 pub struct NodeSelectors {
     #[command(flatten)]
-    pub setting: Setting,
+    pub setting: WatchRunFlags,
     /// Watchers of the run that is compared with.
     #[arg(long, default_value_t = 5)]
     pub reference_watchers: usize,
@@ -129,7 +129,7 @@ pub struct NodeSelectors {
 #[allow(missing_docs, reason = "groups of flags, documented where they are")]
 pub struct Slow {
     #[command(flatten)]
-    pub setting: Setting,
+    pub setting: WatchRunFlags,
     /// How some are slow; several are played one after the other.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [
         SlowKind::Renews, SlowKind::NeverReads, SlowKind::RenewsUnread,
@@ -174,7 +174,7 @@ pub enum SlowKind {
 #[allow(missing_docs, reason = "groups of flags, documented where they are")]
 pub struct Joiners {
     #[command(flatten)]
-    pub setting: Setting,
+    pub setting: WatchRunFlags,
 }
 
 /// Flags of `rate`.
@@ -184,7 +184,7 @@ pub struct Joiners {
 #[allow(missing_docs, reason = "groups of flags, documented where they are")]
 pub struct Rate {
     #[command(flatten)]
-    pub setting: Setting,
+    pub setting: WatchRunFlags,
     /// Connections of the writer, if it is not the server that churns.
     #[arg(long, default_value_t = 32)]
     pub writers: usize,
@@ -196,7 +196,7 @@ pub struct Rate {
 #[allow(missing_docs, reason = "groups of flags, documented where they are")]
 pub struct Overload {
     #[command(flatten)]
-    pub setting: Setting,
+    pub setting: WatchRunFlags,
     /// Clients that list again and again.
     #[arg(long, default_value_t = 500)]
     pub listers: usize,
@@ -230,9 +230,9 @@ pub struct Overload {
 #[allow(missing_docs, reason = "groups of flags, documented where they are")]
 pub struct Drain {
     #[command(flatten)]
-    pub server: Server,
+    pub server: ServerFlags,
     #[command(flatten)]
-    pub churning: Churning,
+    pub churning: ChurnFlags,
     /// Number of watchers, of all kinds together.
     #[arg(long, default_value_t = 3_000)]
     pub watchers: usize,
@@ -256,7 +256,7 @@ pub struct Drain {
 #[allow(missing_docs, reason = "groups of flags, documented where they are")]
 pub struct Start {
     #[command(flatten)]
-    pub server: Server,
+    pub server: ServerFlags,
     /// Pods that the server shall hold, and no others; missing ones are created.
     #[arg(long, default_value_t = 20_000)]
     pub pods: usize,
@@ -267,8 +267,8 @@ pub struct Start {
     #[arg(long, default_value_t = 200)]
     pub nodes: usize,
     /// Encodings, one after the other.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Written::Json, Written::Protobuf])]
-    pub encodings: Vec<Written>,
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [ObjectEncoding::Json, ObjectEncoding::Protobuf])]
+    pub encodings: Vec<ObjectEncoding>,
     /// How often, for each encoding.
     #[arg(long, default_value_t = 5)]
     pub rounds: usize,
@@ -280,12 +280,12 @@ pub struct Start {
     pub gateway: Option<PathBuf>,
 }
 
-/// Flags of `reconnect-storm`.
+/// Flags of `reconnect-repeat`.
 #[derive(Debug, Clone, Args)]
 #[allow(missing_docs, reason = "groups of flags, documented where they are")]
 pub struct ReconnectStorm {
     #[command(flatten)]
-    pub setting: Setting,
+    pub setting: WatchRunFlags,
     /// Users that the watchers are.
     #[arg(long, default_value_t = 500)]
     pub users: usize,
@@ -296,7 +296,7 @@ pub struct ReconnectStorm {
 
 /// How objects are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Written {
+pub enum ObjectEncoding {
     /// JSON.
     Json,
     /// Kubernetes' protobuf.
@@ -316,8 +316,8 @@ impl Start {
     /// The encodings to play with.
     pub fn encodings(&self) -> impl Iterator<Item = Encoding> {
         self.encodings.iter().map(|written| match written {
-            Written::Json => Encoding::Json,
-            Written::Protobuf => Encoding::Protobuf,
+            ObjectEncoding::Json => Encoding::Json,
+            ObjectEncoding::Protobuf => Encoding::Protobuf,
         })
     }
 
@@ -358,7 +358,7 @@ fn gateway_program(given: Option<&PathBuf>) -> Result<PathBuf> {
 #[allow(missing_docs, reason = "groups of flags, documented where they are")]
 pub struct WatchListHerd {
     #[command(flatten)]
-    pub herd: Herd,
+    pub herd: HerdFlags,
     /// Streams over HTTP/2, so many on each connection.
     #[arg(long)]
     pub streams_per_connection: Option<usize>,
@@ -372,5 +372,5 @@ pub struct WatchListHerd {
 #[allow(missing_docs, reason = "groups of flags, documented where they are")]
 pub struct BigLists {
     #[command(flatten)]
-    pub herd: Herd,
+    pub herd: HerdFlags,
 }

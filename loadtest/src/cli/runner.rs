@@ -74,7 +74,7 @@ pub struct Quote {
 
 /// Flags of `guarded`.
 #[derive(Debug, Clone, Args)]
-pub struct Guarded {
+pub struct GuardedProgram {
     /// The process to end with.
     #[arg(long)]
     pub parent: u32,

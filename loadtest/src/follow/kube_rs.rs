@@ -17,30 +17,30 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
-use super::{Following, Seen};
+use super::{HandlerProgress, InformerHandle};
 
 /// k8s-openapi's pods.
-pub async fn typed(kubeconfig: &Path) -> Result<Following> {
+pub async fn typed(kubeconfig: &Path) -> Result<InformerHandle> {
     let api = Api::<Pod>::all(client(kubeconfig).await?);
     Ok(reflect(watched(api), ()))
 }
 
 /// The same without managed fields.
-pub async fn typed_bare(kubeconfig: &Path) -> Result<Following> {
+pub async fn typed_bare(kubeconfig: &Path) -> Result<InformerHandle> {
     let api = Api::<Pod>::all(client(kubeconfig).await?);
     let bare = watched(api).modify(|pod| pod.managed_fields_mut().clear());
     Ok(reflect(bare, ()))
 }
 
 /// Pods as dynamic objects.
-pub async fn dynamic(kubeconfig: &Path) -> Result<Following> {
+pub async fn dynamic(kubeconfig: &Path) -> Result<InformerHandle> {
     let resource = kube::core::ApiResource::erase::<Pod>(&());
     let api = Api::<kube::core::DynamicObject>::all_with(client(kubeconfig).await?, &resource);
     Ok(reflect(watched(api), resource))
 }
 
 /// The metadata of pods.
-pub async fn metadata(kubeconfig: &Path) -> Result<Following> {
+pub async fn metadata(kubeconfig: &Path) -> Result<InformerHandle> {
     let api = Api::<PartialObjectMeta<Pod>>::all(client(kubeconfig).await?);
     Ok(reflect(watched(api), ()))
 }
@@ -63,14 +63,14 @@ where
 fn reflect<K>(
     watched: impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static,
     kind: <K as Lookup>::DynamicType,
-) -> Following
+) -> InformerHandle
 where
     K: Lookup + Resource + Clone + Send + Sync + 'static,
     <K as Lookup>::DynamicType: Eq + Hash + Clone + Send + Sync,
 {
     let writer = Writer::<K>::new(kind);
     let store = writer.as_reader();
-    let seen = Arc::new(Seen::default());
+    let seen = Arc::new(HandlerProgress::default());
     let counted = Arc::clone(&seen);
     let events = reflector(writer, watched.default_backoff());
     let task = tokio::spawn(events.for_each(move |event| {
@@ -85,7 +85,7 @@ where
         futures::future::ready(())
     }));
     let (ready, listed, counted) = (store.clone(), store.clone(), store);
-    Following {
+    InformerHandle {
         seen,
         synced: Box::pin(async move { ready.wait_until_ready().await.context("kube-rs's store") }),
         lines: Box::new(move || {

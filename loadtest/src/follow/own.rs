@@ -9,9 +9,9 @@ use kube_fanout::informer::{Cached, EventHandler, ListWatch, Packed, SharedInfor
 use kube_fanout::resource::Gvr;
 use kube_fanout::upstream::client::{Client, UpstreamSource};
 
-use super::{Following, Seen};
+use super::{HandlerProgress, InformerHandle};
 
-struct Counter(Arc<Seen>);
+struct Counter(Arc<HandlerProgress>);
 
 impl Counter {
     fn change<T>(&self, object: &Cached<T>) {
@@ -36,34 +36,34 @@ impl<T: Send + Sync + 'static> EventHandler<T> for Counter {
 }
 
 /// k8s-openapi's pods.
-pub async fn typed(kubeconfig: &Path) -> Result<Following> {
+pub async fn typed(kubeconfig: &Path) -> Result<InformerHandle> {
     follow(kubeconfig, ListWatch::<Pod>::of_kind()).await
 }
 
 /// The same without managed fields.
-pub async fn typed_bare(kubeconfig: &Path) -> Result<Following> {
+pub async fn typed_bare(kubeconfig: &Path) -> Result<InformerHandle> {
     let pods = ListWatch::<Pod>::of_kind().without_managed_fields();
     follow(kubeconfig, pods).await
 }
 
 /// Pods decoded where somebody looks.
-pub async fn packed(kubeconfig: &Path) -> Result<Following> {
+pub async fn packed(kubeconfig: &Path) -> Result<InformerHandle> {
     follow(kubeconfig, ListWatch::<Packed<Pod>>::packed_kind()).await
 }
 
 /// The same without managed fields.
-pub async fn packed_bare(kubeconfig: &Path) -> Result<Following> {
+pub async fn packed_bare(kubeconfig: &Path) -> Result<InformerHandle> {
     let pods = ListWatch::<Packed<Pod>>::packed_kind().without_managed_fields();
     follow(kubeconfig, pods).await
 }
 
 /// Pods as the bytes that came.
-pub async fn raw(kubeconfig: &Path) -> Result<Following> {
+pub async fn raw(kubeconfig: &Path) -> Result<InformerHandle> {
     follow(kubeconfig, ListWatch::raw(&pods())).await
 }
 
 /// The metadata of pods.
-pub async fn metadata(kubeconfig: &Path) -> Result<Following> {
+pub async fn metadata(kubeconfig: &Path) -> Result<InformerHandle> {
     follow(kubeconfig, ListWatch::metadata(&pods())).await
 }
 
@@ -74,14 +74,14 @@ fn pods() -> Gvr {
 async fn follow<T: Send + Sync + 'static>(
     kubeconfig: &Path,
     list_watch: ListWatch<T>,
-) -> Result<Following> {
+) -> Result<InformerHandle> {
     let source = UpstreamSource::Kubeconfig {
         path: kubeconfig.to_owned(),
         context: None,
     };
     let client = Client::connect(source).await?;
     let informer = SharedInformer::new(Arc::new(client), list_watch);
-    let seen = Arc::new(Seen::default());
+    let seen = Arc::new(HandlerProgress::default());
     informer.add_handler(Counter(Arc::clone(&seen)));
     informer.start();
     let (ready, listed, counted) = (informer.clone(), informer.clone(), informer.clone());
@@ -89,7 +89,7 @@ async fn follow<T: Send + Sync + 'static>(
         let (key, version) = (object.key(), object.resource_version());
         format!("{}/{}/{version}\n", key.namespace(), key.name())
     };
-    Ok(Following {
+    Ok(InformerHandle {
         seen,
         synced: Box::pin(async move { Ok(ready.synced().await?) }),
         lines: Box::new(move || listed.store().snapshot().iter().map(line).collect()),

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use memchr::memmem;
 
-use super::{Listed, Lists, next_round};
+use super::{ListClient, ListResult, next_round};
 use crate::recorder::{Control, Recorder};
-use crate::swarm::{Ended, Member, Next};
+use crate::swarm::{Member, Next, ResponseEnd};
 use crate::verify::reference::object_print;
-use crate::wire::event::{Event, Kind, first_name};
+use crate::wire::event::{Event, EventKind, first_name};
 use crate::wire::lines::Lines;
 
 /// The annotation of the bookmark behind the initial events (KEP-3157).
@@ -19,15 +19,15 @@ const MARKER: &[u8] = b"\"k8s.io/initial-events-end\":\"true\"";
 #[derive(Debug)]
 pub struct WatchLister {
     path: Arc<str>,
-    listed: Vec<Listed>,
-    current: Current,
+    listed: Vec<ListResult>,
+    current: StreamedList,
 }
 
 /// The list that is being taken.
 #[derive(Debug, Default)]
-struct Current {
+struct StreamedList {
     lines: Lines,
-    listed: Listed,
+    listed: ListResult,
     is_marked: bool,
 }
 
@@ -37,40 +37,40 @@ impl WatchLister {
         Self {
             path,
             listed: Vec::new(),
-            current: Current::default(),
+            current: StreamedList::default(),
         }
     }
 }
 
-impl Lists for WatchLister {
-    fn into_listed(self) -> Vec<Listed> {
+impl ListClient for WatchLister {
+    fn into_listed(self) -> Vec<ListResult> {
         self.listed
     }
 }
 
-impl Current {
-    fn line(listed: &mut Listed, is_marked: &mut bool, line: &[u8]) -> Result<(), String> {
+impl StreamedList {
+    fn line(listed: &mut ListResult, is_marked: &mut bool, line: &[u8]) -> Result<(), String> {
         let event = Event::parse(line).map_err(|error| format!("{error:#}"))?;
         if *is_marked {
             // What comes behind the marker in the same piece is not part of the list.
             return Ok(());
         }
         match event.kind {
-            Kind::Added => {
+            EventKind::Added => {
                 let name = first_name(line).ok_or("an object without a name")?;
                 listed.items += 1;
                 listed.bytes += line.len() as u64 + 1;
                 listed.digest ^= object_print(&name, event.version);
                 Ok(())
             }
-            Kind::Bookmark if memmem::find(line, MARKER).is_some() => {
+            EventKind::Bookmark if memmem::find(line, MARKER).is_some() => {
                 *is_marked = true;
                 listed.version = Some(event.version);
                 Ok(())
             }
-            Kind::Bookmark => Err("a bookmark before the initial events' end".to_owned()),
-            Kind::Error => Err(format!("ERROR {}", event.version)),
-            Kind::Modified | Kind::Deleted => {
+            EventKind::Bookmark => Err("a bookmark before the initial events' end".to_owned()),
+            EventKind::Error => Err(format!("ERROR {}", event.version)),
+            EventKind::Modified | EventKind::Deleted => {
                 Err(format!("{:?} among the initial events", event.kind))
             }
         }
@@ -87,7 +87,7 @@ impl Member for WatchLister {
             return recorder.refusal(status, data);
         }
         recorder.events += 1;
-        let Current {
+        let StreamedList {
             lines,
             listed,
             is_marked,
@@ -95,7 +95,7 @@ impl Member for WatchLister {
         listed.wire_bytes += data.len() as u64;
         let mut wrong = None;
         let fed = lines.feed(data, |line| {
-            if let Err(why) = Current::line(listed, is_marked, line) {
+            if let Err(why) = StreamedList::line(listed, is_marked, line) {
                 wrong.get_or_insert(why);
             }
         });
@@ -105,18 +105,20 @@ impl Member for WatchLister {
         }
     }
 
-    fn ended(&mut self, how: Ended<'_>, recorder: &mut Recorder) {
-        let Current {
+    fn ended(&mut self, how: ResponseEnd<'_>, recorder: &mut Recorder) {
+        let StreamedList {
             mut listed,
             is_marked,
             ..
         } = std::mem::take(&mut self.current);
         listed.ended_at_ns = recorder.now_ns();
         let ending = match how {
-            Ended::Left if is_marked => None,
-            Ended::Left => Some("left before the marker".to_owned()),
-            Ended::Complete(status) => Some(format!("ended with HTTP {status} before the marker")),
-            Ended::Broken(why) => Some(why.to_owned()),
+            ResponseEnd::Left if is_marked => None,
+            ResponseEnd::Left => Some("left before the marker".to_owned()),
+            ResponseEnd::Complete(status) => {
+                Some(format!("ended with HTTP {status} before the marker"))
+            }
+            ResponseEnd::Broken(why) => Some(why.to_owned()),
         };
         listed.failure = listed.failure.or(ending);
         self.listed.push(listed);
@@ -136,7 +138,7 @@ mod tests {
     //! A list is whole when its marker has come, and what it held is known.
 
     use super::*;
-    use crate::verify::reference::{State, fingerprint};
+    use crate::verify::reference::{ObjectVersions, fingerprint};
 
     fn added(name: &str, version: u64) -> String {
         format!(
@@ -151,7 +153,7 @@ mod tests {
     );
 
     #[track_caller]
-    fn check(text: &str, leaves: bool, failure: Option<&str>) -> Listed {
+    fn check(text: &str, leaves: bool, failure: Option<&str>) -> ListResult {
         let control = Control::default();
         let mut recorder = Recorder::default();
         let mut client = WatchLister::new("/p".into());
@@ -160,9 +162,9 @@ mod tests {
         }
         assert_eq!(client.leaves(&control), leaves);
         let how = if leaves {
-            Ended::Left
+            ResponseEnd::Left
         } else {
-            Ended::Complete(200)
+            ResponseEnd::Complete(200)
         };
         client.ended(how, &mut recorder);
         let listed = client.into_listed().pop().unwrap();
@@ -181,7 +183,7 @@ mod tests {
         let text = [&added("a", 3), &added("b", 7), MARKED].concat();
         let listed = check(&text, true, None);
         assert_eq!((listed.items, listed.version), (2, Some(9)));
-        let state = State::from([("n/b".to_owned(), 7), ("n/a".to_owned(), 3)]);
+        let state = ObjectVersions::from([("n/b".to_owned(), 7), ("n/a".to_owned(), 3)]);
         assert_eq!(listed.digest, fingerprint(&state));
     }
 

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::Fleet;
-use crate::http2::{Call, Http2};
+use crate::http2::{Call, Http2Client};
 use crate::target::Target;
 use crate::wire::event::first_version;
 
@@ -20,7 +20,7 @@ const STRIDE: usize = 7_919;
 
 /// What to change, how fast and how long.
 #[derive(Debug, Clone, Copy)]
-pub struct Churn {
+pub struct PodChurn {
     /// The pods.
     pub fleet: Fleet,
     /// Changes a second.
@@ -31,7 +31,7 @@ pub struct Churn {
 
 /// What was changed.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Churned {
+pub struct PodWrites {
     /// Changes made.
     pub count: usize,
     /// The newest version among them.
@@ -40,13 +40,13 @@ pub struct Churned {
     pub took: Duration,
 }
 
-impl Churn {
+impl PodChurn {
     /// Makes the changes; `turn` tells one run from the next.
     ///
     /// # Errors
     /// If the server refuses one.
-    pub async fn run(self, target: &Target, turn: usize) -> Result<Churned> {
-        let http2 = Http2::connect(target).await?;
+    pub async fn run(self, target: &Target, turn: usize) -> Result<PodWrites> {
+        let http2 = Http2Client::connect(target).await?;
         let begun = Instant::now();
         let count = (self.rate * self.duration.as_secs_f64()) as usize;
         let mut lanes = JoinSet::new();
@@ -68,14 +68,14 @@ impl Churn {
         while let Some(lane) = lanes.join_next().await {
             last = last.max(lane??);
         }
-        Ok(Churned {
+        Ok(PodWrites {
             count,
             last,
             took: begun.elapsed(),
         })
     }
 
-    async fn change(&self, http2: &Http2, at: usize, turn: usize) -> Result<u64> {
+    async fn change(&self, http2: &Http2Client, at: usize, turn: usize) -> Result<u64> {
         let number = at.wrapping_mul(STRIDE) % self.fleet.pods.max(1);
         let path = format!(
             "/api/v1/namespaces/{}/pods/{}/status",

@@ -9,7 +9,7 @@ use hyper::{Method, StatusCode};
 use tokio::task::JoinSet;
 
 use super::Fleet;
-use crate::http2::{Call, Http2};
+use crate::http2::{Call, Http2Client};
 use crate::target::Target;
 
 /// Connections: a server reads and writes each by a single thread.
@@ -17,7 +17,7 @@ const CONNECTIONS: usize = 2;
 
 /// What was made.
 #[derive(Debug)]
-pub struct Seeded {
+pub struct SeedOutcome {
     /// Pods that were not there before.
     pub made: usize,
     /// How long it took.
@@ -30,13 +30,13 @@ pub struct Seeded {
 ///
 /// # Errors
 /// If the server refuses one.
-pub async fn seed(target: &Target, fleet: Fleet, in_flight: usize) -> Result<Seeded> {
+pub async fn seed(target: &Target, fleet: Fleet, in_flight: usize) -> Result<SeedOutcome> {
     let begun = Instant::now();
     let next = Arc::new(AtomicUsize::new(0));
     let mut lanes = JoinSet::new();
     let mut connections = Vec::new();
     for _ in 0..CONNECTIONS {
-        connections.push(Http2::connect(target).await?);
+        connections.push(Http2Client::connect(target).await?);
     }
     for lane in 0..in_flight.max(1) {
         let http2 = connections[lane % CONNECTIONS].clone();
@@ -62,7 +62,7 @@ pub async fn seed(target: &Target, fleet: Fleet, in_flight: usize) -> Result<See
         made += of_lane;
         pod_len = pod_len.max(len);
     }
-    Ok(Seeded {
+    Ok(SeedOutcome {
         made,
         took: begun.elapsed(),
         pod_len,
@@ -70,7 +70,7 @@ pub async fn seed(target: &Target, fleet: Fleet, in_flight: usize) -> Result<See
 }
 
 /// The length of the pod, if it was not there.
-async fn create(http2: &Http2, fleet: &Fleet, number: usize) -> Result<Option<usize>> {
+async fn create(http2: &Http2Client, fleet: &Fleet, number: usize) -> Result<Option<usize>> {
     let path = format!("/api/v1/namespaces/{}/pods", fleet.namespace(number));
     let call = Call {
         method: Method::POST,

@@ -9,13 +9,13 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 /// A process, killed with this value.
 #[derive(Debug)]
-pub struct Piped {
+pub struct PipedChild {
     child: Child,
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
 }
 
-impl Piped {
+impl PipedChild {
     /// Starts it.
     ///
     /// # Errors
@@ -92,8 +92,8 @@ mod tests {
 
     const WAIT: Duration = Duration::from_secs(30);
 
-    fn shell(script: &str) -> Piped {
-        Piped::spawn(Command::new("sh").args(["-c", script])).unwrap()
+    fn shell(script: &str) -> PipedChild {
+        PipedChild::spawn(Command::new("sh").args(["-c", script])).unwrap()
     }
 
     #[tokio::test]

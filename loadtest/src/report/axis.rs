@@ -13,12 +13,12 @@ pub struct Axis {
     from: f64,
     to: f64,
     pixels: (f64, f64),
-    kind: Kind,
+    kind: AxisKind,
 }
 
 /// How values are spread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum AxisKind {
     /// Evenly, from nothing.
     Linear,
     /// By orders of magnitude; values must be above nothing.
@@ -26,27 +26,31 @@ pub enum Kind {
 }
 
 /// The kind that suits values: logarithmic if they are all above nothing and far apart.
-pub fn kind(values: impl Iterator<Item = f64> + Clone) -> Kind {
+pub fn kind(values: impl Iterator<Item = f64> + Clone) -> AxisKind {
     let least = values.clone().fold(f64::INFINITY, f64::min);
     let most = values.fold(0.0, f64::max);
     if least > 0.0 && most / least >= LOG_FROM {
-        Kind::Log
+        AxisKind::Log
     } else {
-        Kind::Linear
+        AxisKind::Linear
     }
 }
 
 impl Axis {
     /// An axis that holds all values with round ends; a linear one begins at nothing.
-    pub fn over(values: impl Iterator<Item = f64> + Clone, kind: Kind, pixels: (f64, f64)) -> Self {
+    pub fn over(
+        values: impl Iterator<Item = f64> + Clone,
+        kind: AxisKind,
+        pixels: (f64, f64),
+    ) -> Self {
         let finite = values.filter(|value| value.is_finite());
         let most = finite.clone().fold(0.0, f64::max);
         let (from, to) = match kind {
-            Kind::Linear => {
+            AxisKind::Linear => {
                 let step = step(most);
                 (0.0, (most / step).ceil().max(1.0) * step)
             }
-            Kind::Log => {
+            AxisKind::Log => {
                 let least = finite
                     .filter(|value| *value > 0.0)
                     .fold(f64::INFINITY, f64::min);
@@ -71,8 +75,8 @@ impl Axis {
     /// The pixel of a value; what is outside stands at the end.
     pub fn place(&self, value: f64) -> f64 {
         let share = match self.kind {
-            Kind::Linear => (value - self.from) / (self.to - self.from),
-            Kind::Log => (value.max(self.from) / self.from).ln() / (self.to / self.from).ln(),
+            AxisKind::Linear => (value - self.from) / (self.to - self.from),
+            AxisKind::Log => (value.max(self.from) / self.from).ln() / (self.to / self.from).ln(),
         };
         let share = if share.is_finite() {
             share.clamp(0.0, 1.0)
@@ -85,12 +89,12 @@ impl Axis {
     /// The values to write beside it, in order.
     pub fn ticks(&self) -> Vec<f64> {
         match self.kind {
-            Kind::Linear => {
+            AxisKind::Linear => {
                 let step = step(self.to);
                 let count = (self.to / step).round() as u32;
                 (0..=count).map(|tick| f64::from(tick) * step).collect()
             }
-            Kind::Log => {
+            AxisKind::Log => {
                 let decades = (self.from.log10().round() as i32)..=(self.to.log10().round() as i32);
                 let fine = (self.to / self.from).log10() < FINE_BELOW;
                 let within: &[f64] = if fine { &[1.0, 2.0, 5.0] } else { &[1.0] };

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::axis::{Axis, Kind};
+use super::axis::{Axis, AxisKind};
 use super::number::short;
 
 /// Colours that there are; a later series begins again with the first, with dashes.
@@ -41,7 +41,7 @@ pub struct Side<'a> {
     /// Written along it.
     pub title: &'a str,
     /// How values are spread.
-    pub kind: Kind,
+    pub kind: AxisKind,
 }
 
 /// A name, a figure, and the number of its series.
@@ -78,7 +78,7 @@ pub fn bars(title: &str, rows: &[Bar<'_>]) -> String {
     let height = rows.len() as f64 * BAR_STEP + 4.0;
     let axis = Axis::over(
         rows.iter().map(|row| row.1),
-        Kind::Linear,
+        AxisKind::Linear,
         (NAMES, WIDTH - FIGURES),
     );
     let mut svg = open(title, height);
@@ -231,7 +231,7 @@ mod tests {
             title: "a & b",
             kind,
         };
-        let svg = lines("cost", side(Kind::Log), side(Kind::Linear), &series);
+        let svg = lines("cost", side(AxisKind::Log), side(AxisKind::Linear), &series);
         let (_, path) = svg.split_once("points=\"").unwrap();
         let path = path.split('"').next().unwrap();
         let at: Vec<f64> = path
@@ -249,7 +249,7 @@ mod tests {
     fn charts_of_nothing_are_still_charts() {
         let side = Side {
             title: "",
-            kind: Kind::Log,
+            kind: AxisKind::Log,
         };
         for svg in [bars("", &[]), lines("", side, side, &[])] {
             assert!(

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Played;
+use super::ScenarioReport;
 use super::markdown::measured;
 use super::number::unit;
-use super::target::Target;
+use super::target::FigureTarget;
 
 /// A row of docs/PERFORMANCE.md, which README may quote.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ pub struct Claim {
 }
 
 /// All of them, in order.
-pub fn all(scenarios: &[Played]) -> Vec<Claim> {
+pub fn all(scenarios: &[ScenarioReport]) -> Vec<Claim> {
     let of = |played| move |target| claim(played, target);
     scenarios
         .iter()
@@ -45,7 +45,7 @@ pub fn all(scenarios: &[Played]) -> Vec<Claim> {
         .collect()
 }
 
-fn claim(played: &Played, target: &Target) -> Claim {
+fn claim(played: &ScenarioReport, target: &FigureTarget) -> Claim {
     let figure = target.measured(played);
     let unit = match target.to {
         Some(_) => "×",

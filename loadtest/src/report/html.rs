@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::axis::{self, Kind};
+use super::axis::{self, AxisKind};
 use super::chart::{Bar, Series, Side, bars, class, escape, lines};
 use super::figure::Figure;
-use super::markdown::{Row, figures, filled, headings, name, ratios, remarks, targets};
+use super::markdown::{TableRow, figures, filled, headings, name, ratios, remarks, targets};
 use super::number::{short, unit};
-use super::{Played, Report, Run, histogram};
+use super::{Report, RunReport, ScenarioReport, histogram};
 
 /// The page's style, with the colours of the charts.
 const STYLE: &str = include_str!("style.css");
@@ -52,7 +52,7 @@ pub fn page(report: &Report) -> String {
     html
 }
 
-fn section(played: &Played) -> String {
+fn section(played: &ScenarioReport) -> String {
     let mut html = format!(
         "<section id=\"{0}\"><h2>{0}</h2><p>{1}</p>",
         escape(&played.name),
@@ -89,7 +89,7 @@ fn section(played: &Played) -> String {
 }
 
 /// Every remark of every run; faults first because they make the figures worthless.
-fn problems(played: &Played) -> String {
+fn problems(played: &ScenarioReport) -> String {
     let mut html = String::new();
     for run in &played.runs {
         for (kind, what) in remarks(run) {
@@ -105,7 +105,7 @@ fn problems(played: &Played) -> String {
     html
 }
 
-fn verdicts(rows: &[Row]) -> String {
+fn verdicts(rows: &[TableRow]) -> String {
     let mut html = "<table><thead><tr><th>target</th><th>measured</th><th>bound</th><th></th></tr></thead><tbody>".to_owned();
     for (what, cells) in rows {
         let _ = write!(html, "<tr><th>{}</th>", escape(what));
@@ -127,7 +127,7 @@ fn verdicts(rows: &[Row]) -> String {
     html
 }
 
-fn table(headings: &[String], rows: &[Row]) -> String {
+fn table(headings: &[String], rows: &[TableRow]) -> String {
     let mut html = "<div class=\"wide\"><table><thead><tr><th></th>".to_owned();
     for heading in headings {
         let _ = write!(html, "<th>{}</th>", escape(heading));
@@ -145,7 +145,7 @@ fn table(headings: &[String], rows: &[Row]) -> String {
 }
 
 /// Cost against size if there are sizes, else bars; and the latencies.
-fn plots(played: &Played) -> String {
+fn plots(played: &ScenarioReport) -> String {
     let mut html = String::new();
     for figure in &played.show {
         let svg = match &played.swept {
@@ -172,14 +172,14 @@ fn plots(played: &Played) -> String {
     html
 }
 
-fn side_by_side(played: &Played, figure: &str) -> Option<String> {
+fn side_by_side(played: &ScenarioReport, figure: &str) -> Option<String> {
     let columns: Vec<(String, f64, usize)> = played
         .columns()
         .enumerate()
         .filter_map(|(number, (run, column))| {
             Some((
                 run.heading(column),
-                Played::figure(run, column, figure)?.median()?,
+                ScenarioReport::figure(run, column, figure)?.median()?,
                 number,
             ))
         })
@@ -191,10 +191,10 @@ fn side_by_side(played: &Played, figure: &str) -> Option<String> {
     (!rows.is_empty()).then(|| bars(figure, &rows))
 }
 
-fn against_size(played: &Played, figure: &str, flag: &str) -> Option<String> {
+fn against_size(played: &ScenarioReport, figure: &str, flag: &str) -> Option<String> {
     let mut lines_by_name: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
     for (run, column) in played.columns() {
-        let sizeless = Run {
+        let sizeless = RunReport {
             size: None,
             ..run.clone()
         };
@@ -202,7 +202,7 @@ fn against_size(played: &Played, figure: &str, flag: &str) -> Option<String> {
             .size
             .as_deref()
             .and_then(number_in)
-            .zip(Played::figure(run, column, figure).and_then(Figure::median))
+            .zip(ScenarioReport::figure(run, column, figure).and_then(Figure::median))
         {
             lines_by_name
                 .entry(sizeless.heading(column))
@@ -246,9 +246,9 @@ fn against_size(played: &Played, figure: &str, flag: &str) -> Option<String> {
     })
 }
 
-fn latencies(played: &Played, name: &str) -> String {
+fn latencies(played: &ScenarioReport, name: &str) -> String {
     let mut series = Vec::new();
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows: Vec<TableRow> = Vec::new();
     for (number, (run, column)) in played.columns().enumerate() {
         let Some(counts) = column.histograms.get(name) else {
             continue;
@@ -269,7 +269,7 @@ fn latencies(played: &Played, name: &str) -> String {
     }
     let side = |title| Side {
         title,
-        kind: Kind::Log,
+        kind: AxisKind::Log,
     };
     let plot = lines(name, side("ms"), side("share that took longer"), &series);
     let headings = ["p50, ms", "p90, ms", "p99, ms", "p99.9, ms", "max, ms"].map(str::to_owned);
@@ -295,7 +295,7 @@ fn legend(series: &[Series]) -> String {
     )
 }
 
-fn commands(played: &Played) -> String {
+fn commands(played: &ScenarioReport) -> String {
     let mut html = "<details><summary>Commands and times</summary>".to_owned();
     for run in &played.runs {
         let _ = write!(

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::figure::Figure;
 use super::number::{quantity, short};
 use super::target::RATES_DIFFER;
-use super::{Column, Played, Report, Run};
+use super::{Column, Report, RunReport, ScenarioReport};
 
 /// In the place of a figure that there is not.
 const NONE: &str = "–";
@@ -15,7 +15,7 @@ const NONE: &str = "–";
 const COLUMNS_MAX: usize = 6;
 
 /// A table's row: a name and one cell a column.
-pub type Row = (String, Vec<String>);
+pub type TableRow = (String, Vec<String>);
 
 /// The whole report.
 pub fn page(report: &Report) -> String {
@@ -46,7 +46,7 @@ pub fn page(report: &Report) -> String {
 }
 
 /// One scenario: what it shows, its targets, and what is to be said.
-pub fn summary(played: &Played) -> String {
+pub fn summary(played: &ScenarioReport) -> String {
     let mut text = format!("## {}\n\n{}\n", played.name, played.about.trim());
     if played.scale != 1.0 {
         let factor = short(played.scale);
@@ -58,7 +58,7 @@ pub fn summary(played: &Played) -> String {
     let shown = figures(played)
         .into_iter()
         .filter(|row| played.show.contains(&row.0));
-    let rows: Vec<Row> = shown.chain(ratios(played)).collect();
+    let rows: Vec<TableRow> = shown.chain(ratios(played)).collect();
     if !rows.is_empty() {
         let (headings, rows) = filled(&headings(played), &rows);
         text.push('\n');
@@ -83,7 +83,7 @@ pub fn summary(played: &Played) -> String {
 }
 
 /// All figures of a scenario, and its commands.
-fn details(played: &Played) -> String {
+fn details(played: &ScenarioReport) -> String {
     let mut text = String::new();
     let rows = figures(played);
     if !rows.is_empty() {
@@ -106,7 +106,7 @@ fn details(played: &Played) -> String {
 }
 
 /// Only the columns that say something in these rows.
-pub fn filled(headings: &[String], rows: &[Row]) -> (Vec<String>, Vec<Row>) {
+pub fn filled(headings: &[String], rows: &[TableRow]) -> (Vec<String>, Vec<TableRow>) {
     let says = |at: &usize| rows.iter().any(|(_, cells)| cells[*at] != NONE);
     let kept: Vec<usize> = (0..headings.len()).filter(says).collect();
     let of = |cells: &[String]| kept.iter().map(|at| cells[*at].clone()).collect();
@@ -119,7 +119,7 @@ pub fn filled(headings: &[String], rows: &[Row]) -> (Vec<String>, Vec<Row>) {
 }
 
 /// What the columns of tables are called.
-pub fn headings(played: &Played) -> Vec<String> {
+pub fn headings(played: &ScenarioReport) -> Vec<String> {
     played
         .columns()
         .map(|(run, column)| run.heading(column))
@@ -127,7 +127,7 @@ pub fn headings(played: &Played) -> Vec<String> {
 }
 
 /// What a run is called.
-pub fn name(run: &Run) -> String {
+pub fn name(run: &RunReport) -> String {
     run.heading(&Column {
         name: super::TARGET_COLUMN.to_owned(),
         ..Column::default()
@@ -135,7 +135,7 @@ pub fn name(run: &Run) -> String {
 }
 
 /// What was wrong with a run, and what is worth reading besides.
-pub fn remarks(run: &Run) -> impl Iterator<Item = (&'static str, &str)> {
+pub fn remarks(run: &RunReport) -> impl Iterator<Item = (&'static str, &str)> {
     let not_played = run.error.iter().map(|error| ("NOT PLAYED", error.as_str()));
     let faults = run.faults.iter().map(|fault| ("FAULT", fault.as_str()));
     let notes = run.notes.iter().map(|note| ("note", note.as_str()));
@@ -144,7 +144,7 @@ pub fn remarks(run: &Run) -> impl Iterator<Item = (&'static str, &str)> {
 }
 
 /// All figures: those to be shown first, then the others by name.
-pub fn figures(played: &Played) -> Vec<Row> {
+pub fn figures(played: &ScenarioReport) -> Vec<TableRow> {
     let mut names: Vec<&str> = played.show.iter().map(String::as_str).collect();
     let shown: BTreeSet<&str> = names.iter().copied().collect();
     let all: BTreeSet<&str> = played
@@ -160,7 +160,7 @@ pub fn figures(played: &Played) -> Vec<Row> {
             (
                 name.to_owned(),
                 cells(played, |run, column| {
-                    Played::figure(run, column, name).cloned()
+                    ScenarioReport::figure(run, column, name).cloned()
                 }),
             )
         })
@@ -168,7 +168,7 @@ pub fn figures(played: &Played) -> Vec<Row> {
 }
 
 /// The ratios that the scenario asks for, of those that there are.
-pub fn ratios(played: &Played) -> Vec<Row> {
+pub fn ratios(played: &ScenarioReport) -> Vec<TableRow> {
     let row = |comparison: &super::target::Comparison| {
         let name = format!("{} × {}", quantity(&comparison.figure), comparison.to);
         (
@@ -182,8 +182,8 @@ pub fn ratios(played: &Played) -> Vec<Row> {
 }
 
 /// The targets: measured, bound, verdict.
-pub fn targets(played: &Played) -> Vec<Row> {
-    let row = |target: &super::target::Target| {
+pub fn targets(played: &ScenarioReport) -> Vec<TableRow> {
+    let row = |target: &super::target::FigureTarget| {
         (
             target.what.clone(),
             vec![
@@ -197,7 +197,7 @@ pub fn targets(played: &Played) -> Vec<Row> {
 }
 
 /// What was measured of a target, or why nothing was.
-pub fn measured(played: &Played, target: &super::target::Target) -> String {
+pub fn measured(played: &ScenarioReport, target: &super::target::FigureTarget) -> String {
     let figure = target.measured(played);
     let text = figure.and_then(|figure| figure.text(""));
     text.unwrap_or_else(|| match target.rates_differ(played) {
@@ -206,7 +206,10 @@ pub fn measured(played: &Played, target: &super::target::Target) -> String {
     })
 }
 
-fn cells(played: &Played, value: impl Fn(&Run, &Column) -> Option<Figure>) -> Vec<String> {
+fn cells(
+    played: &ScenarioReport,
+    value: impl Fn(&RunReport, &Column) -> Option<Figure>,
+) -> Vec<String> {
     played
         .columns()
         .map(|(run, column)| {
@@ -219,7 +222,7 @@ fn cells(played: &Played, value: impl Fn(&Run, &Column) -> Option<Figure>) -> Ve
 }
 
 /// A Markdown table, its cells filled up so that it can be read as it is.
-pub fn table(corner: &str, headings: &[String], rows: &[Row]) -> String {
+pub fn table(corner: &str, headings: &[String], rows: &[TableRow]) -> String {
     let first = rows
         .iter()
         .map(|(name, _)| width(name))
@@ -265,9 +268,9 @@ pub fn table(corner: &str, headings: &[String], rows: &[Row]) -> String {
 }
 
 /// The same table with rows and columns exchanged.
-fn turned(headings: &[String], rows: &[Row]) -> String {
+fn turned(headings: &[String], rows: &[TableRow]) -> String {
     let names: Vec<String> = rows.iter().map(|(name, _)| name.clone()).collect();
-    let lines: Vec<Row> = headings
+    let lines: Vec<TableRow> = headings
         .iter()
         .enumerate()
         .map(|(at, heading)| {

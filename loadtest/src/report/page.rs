@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use super::claim::Claim;
 use super::markdown::{name, remarks, table};
 use super::number::short;
-use super::{Played, Report};
+use super::{Report, ScenarioReport};
 
 /// What the page begins with.
 const TITLE: &str = "# Performance\n\nMade by `loadtest/performance.sh` from [report.json](performance/report.json); not to be edited. ";
@@ -81,7 +81,7 @@ fn measured(text: &mut String, report: &Report) {
     }
 }
 
-fn section(text: &mut String, report: &Report, played: &Played) {
+fn section(text: &mut String, report: &Report, played: &ScenarioReport) {
     let headings = ["measured", "runs", "target", "verdict", "reference"].map(str::to_owned);
     let claims = report
         .claims

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::figure::Figure;
-use super::{Column, Played, Run};
+use super::{Column, RunReport, ScenarioReport};
 
 /// Stands between a server and a column where one of several columns is meant: `gateway / socket loop`.
 const BETWEEN: &str = " / ";
@@ -27,7 +27,7 @@ pub struct Comparison {
 /// A figure and its bound.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Target {
+pub struct FigureTarget {
     /// In words.
     pub what: String,
     /// The figure, name and unit as the player writes it.
@@ -56,7 +56,7 @@ pub struct Target {
 
 /// How a target came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum TargetVerdict {
     /// Within its bound.
     Met,
     /// Beyond it.
@@ -69,7 +69,7 @@ pub enum Verdict {
     Unbounded,
 }
 
-impl Verdict {
+impl TargetVerdict {
     /// One word.
     pub const fn word(self) -> &'static str {
         match self {
@@ -84,11 +84,16 @@ impl Verdict {
 
 impl Comparison {
     /// The ratio of one column; none if either figure is missing, the divisor is nothing, or the rates differ.
-    pub fn ratio(&self, played: &Played, run: &Run, column: &Column) -> Option<Figure> {
-        let value = Played::figure(run, column, &self.figure)?;
+    pub fn ratio(
+        &self,
+        played: &ScenarioReport,
+        run: &RunReport,
+        column: &Column,
+    ) -> Option<Figure> {
+        let value = ScenarioReport::figure(run, column, &self.figure)?;
         let to = played.place(&self.to, run.size.as_deref())?;
         let by = to.figure(&self.figure)?;
-        let place = Place {
+        let place = FigurePlace {
             run,
             column: Some(column),
             is_whole: false,
@@ -100,14 +105,14 @@ impl Comparison {
     }
 }
 
-impl Target {
+impl FigureTarget {
     /// The median of what was measured.
-    pub fn value(&self, played: &Played) -> Option<f64> {
+    pub fn value(&self, played: &ScenarioReport) -> Option<f64> {
         self.measured(played)?.median()
     }
 
     /// The measured figure, or its ratio or difference, run by run.
-    pub fn measured(&self, played: &Played) -> Option<Figure> {
+    pub fn measured(&self, played: &ScenarioReport) -> Option<Figure> {
         let place = played.place(&self.of, self.at.as_deref())?;
         let figure = place.figure(&self.figure)?;
         let Some(other) = self.other() else {
@@ -123,7 +128,7 @@ impl Target {
     }
 
     /// Whether it is not measured because the two were not measured at one rate.
-    pub fn rates_differ(&self, played: &Played) -> bool {
+    pub fn rates_differ(&self, played: &ScenarioReport) -> bool {
         let of = played.place(&self.of, self.at.as_deref());
         let other = self.other();
         let other = other.and_then(|other| played.place(other, self.other_at()));
@@ -141,25 +146,29 @@ impl Target {
     }
 
     /// How it came out, by the median.
-    pub fn verdict(&self, played: &Played) -> Verdict {
+    pub fn verdict(&self, played: &ScenarioReport) -> TargetVerdict {
         let Some(value) = self.value(played) else {
-            return Verdict::Unknown;
+            return TargetVerdict::Unknown;
         };
         let other = self.other();
         let runs = other
             .and_then(|other| played.run(other, self.other_at()))
             .into_iter()
             .chain(played.run(&self.of, self.at.as_deref()));
-        let is_of_scenario = |run: &Run| run.passed() && run.invalid.is_empty();
+        let is_of_scenario = |run: &RunReport| run.passed() && run.invalid.is_empty();
         if played.scale != 1.0 || !runs.into_iter().all(is_of_scenario) {
-            return Verdict::Invalid;
+            return TargetVerdict::Invalid;
         }
         if self.at_most.is_none() && self.at_least.is_none() {
-            return Verdict::Unbounded;
+            return TargetVerdict::Unbounded;
         }
         let met = self.at_most.is_none_or(|most| value <= most)
             && self.at_least.is_none_or(|least| value >= least);
-        if met { Verdict::Met } else { Verdict::Short }
+        if met {
+            TargetVerdict::Met
+        } else {
+            TargetVerdict::Short
+        }
     }
 
     /// Its bound in words.
@@ -188,14 +197,14 @@ impl Target {
 }
 
 /// Where a figure stands.
-struct Place<'a> {
-    run: &'a Run,
+struct FigurePlace<'a> {
+    run: &'a RunReport,
     column: Option<&'a Column>,
     /// Whether figures of the run as a whole stand there too.
     is_whole: bool,
 }
 
-impl<'a> Place<'a> {
+impl<'a> FigurePlace<'a> {
     fn figure(&self, name: &str) -> Option<&'a Figure> {
         let of_column = self.column.and_then(|column| column.figures.get(name));
         let whole = || self.run.whole.get(name).filter(|_| self.is_whole);
@@ -211,12 +220,12 @@ impl<'a> Place<'a> {
     }
 }
 
-impl Played {
+impl ScenarioReport {
     /// A server (or `SERVER / COLUMN`) and size; any size where none is asked for and there is but one.
-    fn place(&self, place: &str, size: Option<&str>) -> Option<Place<'_>> {
+    fn place(&self, place: &str, size: Option<&str>) -> Option<FigurePlace<'_>> {
         let run = self.run(place, size)?;
         let name = place.split_once(BETWEEN).map(|(_, name)| name);
-        Some(Place {
+        Some(FigurePlace {
             run,
             column: run.column(name),
             is_whole: name.is_none(),
@@ -224,9 +233,9 @@ impl Played {
     }
 
     /// The run that such a place is in.
-    fn run(&self, place: &str, size: Option<&str>) -> Option<&Run> {
+    fn run(&self, place: &str, size: Option<&str>) -> Option<&RunReport> {
         let label = place.split_once(BETWEEN).map_or(place, |(label, _)| label);
-        let fits = |run: &&Run| {
+        let fits = |run: &&RunReport| {
             run.label == label && size.is_none_or(|size| run.size.as_deref() == Some(size))
         };
         let mut runs = self.runs.iter().filter(fits);

@@ -5,11 +5,11 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use super::file::Scenario;
-use super::player::read_sheets;
+use super::scenario_file::ScenarioFile;
+use super::scenario_process::read_all_results;
 use crate::cli::runner::{Merge, Page, Quote};
 use crate::report::page::{page, quoted};
-use crate::report::{Played, Report, Run, claim};
+use crate::report::{Report, RunReport, ScenarioReport, claim};
 
 /// What stands between a scenario file and the figures that belong to it.
 const OF: char = '=';
@@ -31,7 +31,7 @@ pub fn merge(flags: &Merge) -> Result<()> {
                 None => merged = Some(*report),
                 Some(first) => add(first, *report).with_context(|| input.clone())?,
             },
-            Input::Played(played) => others.push(*played),
+            Input::ScenarioReport(played) => others.push(*played),
         }
     }
     let mut report =
@@ -85,15 +85,15 @@ fn add(report: &mut Report, other: Report) -> Result<()> {
 
 enum Input {
     Report(Box<Report>),
-    Played(Box<Played>),
+    ScenarioReport(Box<ScenarioReport>),
 }
 
 fn read(input: &str, scale: f64) -> Result<Input> {
     if let Some((scenario, figures)) = input.split_once(OF) {
-        let scenario = Scenario::read(Path::new(scenario))?;
+        let scenario = ScenarioFile::read(Path::new(scenario))?;
         let text = std::fs::read(figures).with_context(|| figures.to_owned())?;
-        let played = of_sheets(&scenario, scale, &text).with_context(|| figures.to_owned())?;
-        return Ok(Input::Played(Box::new(played)));
+        let played = from_results(&scenario, scale, &text).with_context(|| figures.to_owned())?;
+        return Ok(Input::ScenarioReport(Box::new(played)));
     }
     let text = std::fs::read(input).with_context(|| input.to_owned())?;
     let document: Value = serde_json::from_slice(&text).with_context(|| input.to_owned())?;
@@ -102,22 +102,22 @@ fn read(input: &str, scale: f64) -> Result<Input> {
         return Ok(Input::Report(Box::new(report)));
     }
     let played = serde_json::from_value(document).with_context(|| input.to_owned())?;
-    Ok(Input::Played(Box::new(played)))
+    Ok(Input::ScenarioReport(Box::new(played)))
 }
 
 /// Sheets that a player wrote outside of `run`: each is a run, called as its title.
-fn of_sheets(scenario: &Scenario, scale: f64, text: &[u8]) -> Result<Played> {
+fn from_results(scenario: &ScenarioFile, scale: f64, text: &[u8]) -> Result<ScenarioReport> {
     let mut played = scenario.heading(scale);
     played.command = scenario.play.join(" ");
-    for (label, found) in read_sheets(text)? {
-        played.runs.push(Run {
+    for (label, found) in read_all_results(text)? {
+        played.runs.push(RunReport {
             label,
             repeats: 1,
             columns: found.columns,
             faults: found.faults,
             invalid: found.invalid,
             notes: found.notes,
-            ..Run::default()
+            ..RunReport::default()
         });
     }
     Ok(played)

@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
-use crate::cli::runner::Guarded;
+use crate::cli::runner::GuardedProgram;
 
 /// The arguments of this program that run another one guarded; the id stays the same.
 pub fn arguments(program: &Path, arguments: &[String]) -> Vec<OsString> {
@@ -29,7 +29,7 @@ pub fn arguments(program: &Path, arguments: &[String]) -> Vec<OsString> {
 ///
 /// # Errors
 /// If it cannot be started, or the parent is gone already.
-pub fn become_program(flags: &Guarded) -> Result<Infallible> {
+pub fn become_program(flags: &GuardedProgram) -> Result<Infallible> {
     set_parent_process_death_signal(Some(Signal::TERM))?;
     // The signal is sent for deaths from now on only.
     let parent = getppid().map(|pid| pid.as_raw_nonzero().get());

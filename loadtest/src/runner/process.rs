@@ -20,14 +20,14 @@ const LAST_LINES: usize = 12;
 
 /// A running process.
 #[derive(Debug)]
-pub struct Process {
+pub struct ChildProcess {
     /// What it is.
     pub name: String,
     log: PathBuf,
     child: Child,
 }
 
-impl Process {
+impl ChildProcess {
     /// Starts a command; its output goes to a file in `folder`, named after it.
     ///
     /// # Errors
@@ -181,11 +181,11 @@ mod tests {
         assert_eq!(last_lines(""), "");
     }
 
-    fn shell(script: &str) -> Process {
+    fn shell(script: &str) -> ChildProcess {
         let name = format!("kube-fanout-runner-{}-{}", std::process::id(), script.len());
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]);
-        Process::start(&name, command, &std::env::temp_dir()).unwrap()
+        ChildProcess::start(&name, command, &std::env::temp_dir()).unwrap()
     }
 
     #[tokio::test]

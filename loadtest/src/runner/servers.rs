@@ -7,13 +7,13 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tokio::process::Command;
 
-use super::file::Server;
 use super::guarded;
 use super::machine;
-use super::plan::Planned;
-use super::process::{LOOK, Process};
+use super::plan::RunPlan;
+use super::process::{ChildProcess, LOOK};
 use super::real::RealServer;
-use super::{Programs, words};
+use super::scenario_file::ServerKind;
+use super::{Programs, arguments};
 use crate::client::Client;
 use crate::process::allow_open_files;
 use crate::target::Target;
@@ -34,14 +34,14 @@ pub struct Servers {
     /// Every command line, in the order of their starts.
     pub commands: Vec<String>,
     /// Embedded API server and gateways, the last one under test.
-    processes: Vec<Process>,
+    processes: Vec<ChildProcess>,
     /// The player, so that it is stopped with the others.
-    pub player: Option<Process>,
+    pub player: Option<ChildProcess>,
 }
 
 /// How a client reaches a server.
 #[derive(Debug, Clone)]
-pub struct Reach {
+pub struct Endpoint {
     /// Its URL.
     pub url: String,
     /// Who signed its certificate.
@@ -52,7 +52,7 @@ pub struct Reach {
     pub pid: u32,
 }
 
-impl Reach {
+impl Endpoint {
     fn target(&self) -> Result<Target> {
         let token = self
             .token
@@ -79,12 +79,12 @@ impl Servers {
     ///
     /// # Errors
     /// If something does not start or does not answer. What has started stays until [`Self::stop`].
-    pub async fn start(&mut self, planned: &Planned) -> Result<(Reach, Option<Reach>)> {
+    pub async fn start(&mut self, planned: &RunPlan) -> Result<(Endpoint, Option<Endpoint>)> {
         let api = match planned.server {
-            Server::Embedded | Server::Gateway | Server::GatewayTls => {
+            ServerKind::Embedded | ServerKind::Gateway | ServerKind::GatewayTls => {
                 self.embedded(planned).await?
             }
-            Server::Real | Server::GatewayReal | Server::GatewayRealPlain => {
+            ServerKind::Real | ServerKind::GatewayReal | ServerKind::GatewayRealPlain => {
                 self.real_server().await?
             }
         };
@@ -110,20 +110,20 @@ impl Servers {
     ///
     /// # Errors
     /// If it does not start.
-    pub fn play(&mut self, arguments: &[String]) -> Result<&mut Process> {
+    pub fn play(&mut self, arguments: &[String]) -> Result<&mut ChildProcess> {
         let program = self.programs.player.clone();
         let player = self.spawn("player", &program, arguments)?;
         Ok(self.player.insert(player))
     }
 
     /// Starts a program that ends with this one.
-    fn spawn(&mut self, name: &str, program: &Path, arguments: &[String]) -> Result<Process> {
+    fn spawn(&mut self, name: &str, program: &Path, arguments: &[String]) -> Result<ChildProcess> {
         let base = program.file_name().unwrap_or_default().to_string_lossy();
         let line = [&[base.into_owned()], arguments].concat();
-        self.commands.push(words::joined(&line));
+        self.commands.push(arguments::joined(&line));
         let mut command = Command::new(&self.programs.player);
         command.args(guarded::arguments(program, arguments));
-        Process::start(name, command, &self.folder)
+        ChildProcess::start(name, command, &self.folder)
     }
 
     /// Where the player writes its figures.
@@ -131,13 +131,13 @@ impl Servers {
         self.folder.join("figures.json")
     }
 
-    async fn embedded(&mut self, planned: &Planned) -> Result<Reach> {
-        let mut arguments = words::split("apiserver --listen 127.0.0.1:0");
+    async fn embedded(&mut self, planned: &RunPlan) -> Result<Endpoint> {
+        let mut arguments = arguments::split("apiserver --listen 127.0.0.1:0");
         arguments.extend(LOG.map(str::to_owned));
         arguments.extend(planned.apiserver.iter().cloned());
         let program = self.programs.gateway.clone();
         let (url, pid) = self.launch("apiserver", &program, &arguments).await?;
-        Ok(Reach {
+        Ok(Endpoint {
             url: format!("http://{url}"),
             ca: None,
             token: None,
@@ -145,12 +145,12 @@ impl Servers {
         })
     }
 
-    async fn real_server(&mut self) -> Result<Reach> {
+    async fn real_server(&mut self) -> Result<Endpoint> {
         let real = self
             .real
             .insert(RealServer::new(&self.programs.real, &self.folder)?);
         real.start().await?;
-        Ok(Reach {
+        Ok(Endpoint {
             url: real.url(),
             ca: Some(real.credential("ca.crt")),
             token: Some(real.credential("admin.token")),
@@ -159,9 +159,14 @@ impl Servers {
     }
 
     /// The first gateway asks the API server, each further one the gateway before it. All but the last serve plain HTTP.
-    async fn gateway(&mut self, planned: &Planned, tier: usize, upstream: &Reach) -> Result<Reach> {
+    async fn gateway(
+        &mut self,
+        planned: &RunPlan,
+        tier: usize,
+        upstream: &Endpoint,
+    ) -> Result<Endpoint> {
         let mut arguments =
-            words::split("serve --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 --auth none");
+            arguments::split("serve --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 --auth none");
         arguments.extend(LOG.map(str::to_owned));
         match (&self.real, tier) {
             (Some(real), 1) => arguments.extend([
@@ -172,8 +177,8 @@ impl Servers {
         }
         let last = tier == planned.tiers;
         let certificate = match planned.server {
-            Server::GatewayTls if last => Some(self.made_certificate()?),
-            Server::GatewayReal if last => self.real.as_ref().map(|real| Certificate {
+            ServerKind::GatewayTls if last => Some(self.made_certificate()?),
+            ServerKind::GatewayReal if last => self.real.as_ref().map(|real| Certificate {
                 ca: real.credential("ca.crt"),
                 chain: real.credential("server.crt"),
                 key: real.credential("server.key"),
@@ -204,7 +209,7 @@ impl Servers {
         } else {
             "http"
         };
-        Ok(Reach {
+        Ok(Endpoint {
             url: format!("{scheme}://{address}"),
             ca: certificate.map(|made| made.ca),
             token: upstream.token.clone(),
@@ -232,9 +237,9 @@ impl Servers {
     }
 
     /// Waits until a server answers for a collection.
-    async fn answers(&mut self, reach: &Reach, planned: &Planned) -> Result<()> {
+    async fn answers(&mut self, reach: &Endpoint, planned: &RunPlan) -> Result<()> {
         let target = reach.target()?;
-        let path = words::value(&planned.play, "--path").unwrap_or(PATH);
+        let path = arguments::value(&planned.play, "--path").unwrap_or(PATH);
         let path = format!("{path}?limit=1");
         let asking = async {
             loop {
@@ -273,7 +278,7 @@ impl Servers {
     /// Those that have ended, and not with success.
     pub fn failures(&mut self) -> Vec<String> {
         let processes = self.processes.iter_mut();
-        processes.filter_map(Process::failure).collect()
+        processes.filter_map(ChildProcess::failure).collect()
     }
 
     /// CPU and memory of the server under test, and of the API server behind it, since they began. Nothing if one has ended.

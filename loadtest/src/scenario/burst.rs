@@ -5,14 +5,14 @@ use std::sync::atomic::Ordering;
 
 use anyhow::Result;
 
-use super::crowd::Crowd;
-use super::watch_run::quiet::Behind;
-use super::watch_run::{Running, WatchRun};
-use crate::cli::players::{BigObject, Burst, Bursts};
+use super::population::Population;
+use super::watch_run::quiet::Lag;
+use super::watch_run::{ActiveRun, WatchRun};
+use crate::cli::players::{BigObject, Burst, BurstFlags};
 use crate::recorder::now_ns;
-use crate::sheet::Sheet;
+use crate::results::Results;
 use crate::writer::shape::Shape;
-use crate::writer::{Churn, Written};
+use crate::writer::{Churn, Writes};
 
 /// Beginning of a long event that holds all that is looked at: what stands before an object's data.
 pub const HEAD_LEN: usize = 4_096;
@@ -20,10 +20,10 @@ pub const HEAD_LEN: usize = 4_096;
 /// Runs `burst`.
 ///
 /// # Errors
-/// If it could not be run; faults of the server are in the sheet.
-pub async fn run(flags: &Burst) -> Result<Sheet> {
-    let crowd = Crowd::of(flags.watching.watchers);
-    let mut run = WatchRun::of("bursts", &flags.server, crowd, &flags.watching)?;
+/// If it could not be run; faults of the server are in the results.
+pub async fn run(flags: &Burst) -> Result<Results> {
+    let population = Population::of(flags.watching.watchers);
+    let mut run = WatchRun::of("bursts", &flags.server, population, &flags.watching)?;
     run.churn = Some(Churn {
         objects: flags.objects.max(1),
         object_len: flags.object_size,
@@ -37,12 +37,12 @@ pub async fn run(flags: &Burst) -> Result<Sheet> {
 ///
 /// # Errors
 /// As [`run`].
-pub async fn run_big_object(flags: &BigObject) -> Result<Sheet> {
-    let crowd = Crowd {
+pub async fn run_big_object(flags: &BigObject) -> Result<Results> {
+    let population = Population {
         line_len_max: Some(HEAD_LEN),
-        ..Crowd::of(flags.watching.watchers)
+        ..Population::of(flags.watching.watchers)
     };
-    let mut run = WatchRun::of("big object", &flags.server, crowd, &flags.watching)?;
+    let mut run = WatchRun::of("big object", &flags.server, population, &flags.watching)?;
     run.churn = Some(Churn {
         object_len: flags.object_size,
         ..writer(&run)
@@ -67,19 +67,24 @@ fn writer(run: &WatchRun<'_>) -> Churn {
 }
 
 /// What one burst took, in seconds since its first write.
-struct Took {
+struct BurstTimes {
     upstream: f64,
     last_watcher: f64,
     /// MiB that all watchers got.
     mib: f64,
     /// Who lacked something when nothing more came.
-    behind: Option<Behind>,
+    behind: Option<Lag>,
 }
 
-async fn play(title: &str, run: &WatchRun<'_>, writes: usize, bursts: &Bursts) -> Result<Sheet> {
-    let mut sheet = Sheet::new(title);
-    let mut running = run.begin(&mut sheet).await?;
-    let (mut all, mut took) = (Written::default(), Vec::new());
+async fn play(
+    title: &str,
+    run: &WatchRun<'_>,
+    writes: usize,
+    bursts: &BurstFlags,
+) -> Result<Results> {
+    let mut results = Results::new(title);
+    let mut running = run.begin(&mut results).await?;
+    let (mut all, mut took) = (Writes::default(), Vec::new());
     let edges = {
         let from = running.measure_begin()?;
         for number in 0..bursts.bursts {
@@ -87,28 +92,28 @@ async fn play(title: &str, run: &WatchRun<'_>, writes: usize, bursts: &Bursts) -
             match one(&mut running, writes, &mut all).await {
                 Ok(one) => {
                     if let Some(behind) = one.behind {
-                        sheet.fault(format!("burst {}: {behind}", number + 1));
+                        results.fault(format!("burst {}: {behind}", number + 1));
                     }
                     took.push(one);
                 }
                 Err(error) => {
-                    sheet.fault(format!("burst {}: {error:#}", number + 1));
+                    results.fault(format!("burst {}: {error:#}", number + 1));
                     break;
                 }
             }
         }
         [from, running.measure_end()?]
     };
-    run.window(&mut sheet, &edges);
-    report(&mut sheet, &took);
-    running.finish(&mut sheet, Some(&all)).await?;
+    run.window(&mut results, &edges);
+    report(&mut results, &took);
+    running.finish(&mut results, Some(&all)).await?;
     if let Some(churn) = run.churn.as_ref().filter(|_| !bursts.keep_objects) {
         churn.clean().await;
     }
-    Ok(sheet)
+    Ok(results)
 }
 
-async fn one(running: &mut Running<'_>, writes: usize, all: &mut Written) -> Result<Took> {
+async fn one(running: &mut ActiveRun<'_>, writes: usize, all: &mut Writes) -> Result<BurstTimes> {
     let Some(churn) = &running.run.churn else {
         anyhow::bail!("invariant: a burst has a writer")
     };
@@ -120,7 +125,7 @@ async fn one(running: &mut Running<'_>, writes: usize, all: &mut Written) -> Res
     let quiet = running.quiet(Some(&written)).await?;
     all.add(written);
     let bytes = running.control.bytes.load(Ordering::Relaxed) - bytes_before;
-    Ok(Took {
+    Ok(BurstTimes {
         upstream,
         last_watcher: since(running.control.last_delivery_ns.load(Ordering::Relaxed)),
         mib: bytes as f64 / f64::from(1 << 20),
@@ -128,13 +133,13 @@ async fn one(running: &mut Running<'_>, writes: usize, all: &mut Written) -> Res
     })
 }
 
-fn report(sheet: &mut Sheet, took: &[Took]) {
-    let mut row = |name: &str, of: fn(&Took) -> f64| {
+fn report(results: &mut Results, took: &[BurstTimes]) {
+    let mut row = |name: &str, of: fn(&BurstTimes) -> f64| {
         let mut values: Vec<f64> = took.iter().map(of).collect();
         values.sort_by(f64::total_cmp);
         let value = |at: usize| values.get(at).copied().unwrap_or(0.0);
-        sheet.figure(&format!("{name}, median"), value(values.len() / 2));
-        sheet.figure(
+        results.figure(&format!("{name}, median"), value(values.len() / 2));
+        results.figure(
             &format!("{name}, max"),
             value(values.len().saturating_sub(1)),
         );

@@ -1,11 +1,11 @@
-//! `drain`: a gateway with a mixed crowd is asked to end, while objects change. Every stream must end in order and between two events, with
+//! `drain`: a gateway with a mixed clients is asked to end, while objects change. Every stream must end in order and between two events, with
 //! all events up to there; lists that are under way must come whole; who comes new must be turned away; and the gateway must be gone in time.
 
 mod client;
+mod clients;
 mod collection;
-mod crowd;
 pub mod gateway;
-mod knocks;
+mod probes;
 mod verdict;
 
 use std::time::{Duration, Instant};
@@ -18,12 +18,12 @@ use crate::cli::players::Drain;
 use crate::client::Client;
 use crate::process::raise_open_files;
 use crate::recorder::now_ns;
-use crate::sheet::Sheet;
+use crate::results::Results;
+use clients::{ClientSet, DrainClients};
 use collection::Collections;
-use crowd::{Crowd, Who};
-use gateway::{Gateway, Process};
-use knocks::Knocks;
-use verdict::Course;
+use gateway::{GatewayControl, GatewayPid};
+use probes::ConnectionProbes;
+use verdict::DrainTimes;
 
 /// How often it is looked how far they are.
 const LOOK: Duration = Duration::from_millis(5);
@@ -44,18 +44,18 @@ pub fn limit(flags: &Drain) -> Duration {
 /// Runs the scenario.
 ///
 /// # Errors
-/// If it could not be run; faults of the gateway are in the sheet.
-pub async fn run(flags: &Drain) -> Result<Sheet> {
+/// If it could not be run; faults of the gateway are in the results.
+pub async fn run(flags: &Drain) -> Result<Results> {
     let pid = flags.server.server_pid;
     let pid = pid.context("drain needs --server-pid: what is to end")?;
-    play(flags, &Process(pid)).await
+    play(flags, &GatewayPid(pid)).await
 }
 
 /// Plays it with a gateway that is asked to end, and has ended, as it says.
 ///
 /// # Errors
 /// As [`run`].
-pub async fn play(flags: &Drain, gateway: &impl Gateway) -> Result<Sheet> {
+pub async fn play(flags: &Drain, gateway: &impl GatewayControl) -> Result<Results> {
     raise_open_files(flags.watchers + flags.listers)?;
     let (target, reference) = targets(&flags.server)?;
     // A list through the gateway makes its cache, so that the reference's version is within its history.
@@ -63,62 +63,62 @@ pub async fn play(flags: &Drain, gateway: &impl Gateway) -> Result<Sheet> {
     Client::new(target.clone()).json(&first).await?;
     let mut collections = Collections::begin(flags, &reference).await?;
     let begun = Instant::now();
-    let crowd = Crowd::begin(flags, &target, &collections).await?;
-    let mut sheet = Sheet::new("drain");
-    sheet.column("drain");
-    sheet.figure("all there after, s", begun.elapsed().as_secs_f64());
+    let clients = DrainClients::begin(flags, &target, &collections).await?;
+    let mut results = Results::new("drain");
+    results.column("drain");
+    results.figure("all there after, s", begun.elapsed().as_secs_f64());
     let writing = collections.write();
     tokio::time::sleep(flags.churning.warm_up + flags.churning.duration).await;
 
-    let knocks = Knocks::new(target, format!("{}?limit=1", flags.server.path));
-    let course = end(flags, gateway, &crowd, &knocks).await?;
+    let probes = ConnectionProbes::new(target, format!("{}?limit=1", flags.server.path));
+    let course = end(flags, gateway, &clients, &probes).await?;
     let written = writing.finish().await;
-    course.report(&mut sheet, flags.drain_timeout);
-    knocks.finish().report(&mut sheet);
-    let finished = crowd.finish()?;
+    course.report(&mut results, flags.drain_timeout);
+    probes.finish().report(&mut results);
+    let finished = clients.finish()?;
     let seen = finished.furthest();
-    collections.settle(&written, seen, &mut sheet).await;
-    written.report(&collections, &mut sheet);
-    finished.report(course.asked_ns, &collections, &mut sheet);
+    collections.settle(&written, seen, &mut results).await;
+    written.report(&collections, &mut results);
+    finished.report(course.asked_ns, &collections, &mut results);
     collections.clean(&flags.churning).await;
-    Ok(sheet)
+    Ok(results)
 }
 
 /// Asks the gateway to end, and watches until it has or its time is over. Those who are slow read on when the others are gone and some have
 /// knocked in vain.
 async fn end(
     flags: &Drain,
-    gateway: &impl Gateway,
-    crowd: &Crowd,
-    knocks: &Knocks,
-) -> Result<Course> {
-    let held = crowd.bytes(Who::Slow);
+    gateway: &impl GatewayControl,
+    clients: &DrainClients,
+    probes: &ConnectionProbes,
+) -> Result<DrainTimes> {
+    let held = clients.bytes(ClientSet::Slow);
     let (asked_at, asked_ns) = (Instant::now(), now_ns());
     gateway.terminate()?;
-    knocks.begin();
+    probes.begin();
     let deadline = asked_at + flags.drain_timeout + SPARE;
     // The slow need their time too.
     let half = asked_at + flags.drain_timeout / 2;
-    until(half, || crowd.is_over(Who::Prompt)).await;
+    until(half, || clients.is_over(ClientSet::Prompt)).await;
     let prompt_after = asked_at.elapsed();
-    let before = knocks.be_late();
-    until(half, || knocks.count() >= before + LATE_KNOCKS).await;
-    crowd.wake();
-    until(deadline, || crowd.is_over(Who::All)).await;
+    let before = probes.be_late();
+    until(half, || probes.count() >= before + LATE_KNOCKS).await;
+    clients.wake();
+    until(deadline, || clients.is_over(ClientSet::All)).await;
     let all_after = asked_at.elapsed();
     until(deadline, || gateway.has_ended()).await;
     let ended_after = gateway.has_ended().then(|| asked_at.elapsed());
-    knocks.stop();
+    probes.stop();
     if ended_after.is_some() {
         // What the end of a process closes is still to be read.
-        until(Instant::now() + SPARE, || crowd.is_over(Who::All)).await;
+        until(Instant::now() + SPARE, || clients.is_over(ClientSet::All)).await;
     }
-    Ok(Course {
+    Ok(DrainTimes {
         asked_ns,
         prompt_after,
         all_after,
         ended_after,
-        held_bytes: crowd.bytes(Who::Slow) - held,
+        held_bytes: clients.bytes(ClientSet::Slow) - held,
     })
 }
 

@@ -12,15 +12,15 @@ use hdrhistogram::Histogram;
 use tokio::time::Instant;
 
 use super::targets;
-use crate::attack::Tally;
+use crate::attack::AttackCounts;
 use crate::cli::hostile::Hostile;
 use crate::process::Usage;
 use crate::recorder::{latencies, now_ns};
 use crate::report::TARGET_COLUMN;
-use crate::sheet::Sheet;
+use crate::results::Results;
 use crate::texts::Texts;
-use attacker::Attacking;
-use witness::{Deed, Done, Seen, Witness};
+use attacker::AttackerProcess;
+use witness::{Operation, OperationRecord, Witness, WitnessReport};
 
 /// What the witness may notice at its 99th percentile, or twice what it has without the attack if that is more.
 const P99_MAX: Duration = Duration::from_millis(20);
@@ -62,8 +62,8 @@ pub fn limit(flags: &Hostile) -> Duration {
 /// Runs the scenario.
 ///
 /// # Errors
-/// If it could not be run; faults of the server are in the sheet.
-pub async fn run(flags: &Hostile) -> Result<Sheet> {
+/// If it could not be run; faults of the server are in the results.
+pub async fn run(flags: &Hostile) -> Result<Results> {
     let (target, _) = targets(&flags.server)?;
     let server = &flags.server;
     let reference = server.reference.as_deref().unwrap_or(&server.target);
@@ -71,8 +71,8 @@ pub async fn run(flags: &Hostile) -> Result<Sheet> {
         .server
         .server_pid
         .context("hostile needs --server-pid")?;
-    let mut sheet = Sheet::new("hostile");
-    sheet.column(TARGET_COLUMN);
+    let mut results = Results::new("hostile");
+    results.column(TARGET_COLUMN);
     let witness = Witness::begin(&target, &flags.server.path).await?;
     tokio::time::sleep(flags.quiet).await;
     let mut memory = Memory {
@@ -82,7 +82,7 @@ pub async fn run(flags: &Hostile) -> Result<Sheet> {
     let cpu = Usage::of(pid)?.cpu;
     let attack = now_ns();
     let begun = Instant::now();
-    let attacking = Attacking::begin(flags, reference, limit(flags))?;
+    let attacking = AttackerProcess::begin(flags, reference, limit(flags))?;
     let first = watch_memory(pid, &mut memory, BEGIN_WAIT, || attacking.has_begun()).await?;
     watch_memory(pid, &mut memory, flags.duration, || false).await?;
     let seconds = begun.elapsed().as_secs_f64();
@@ -94,25 +94,25 @@ pub async fn run(flags: &Hostile) -> Result<Sheet> {
     };
     tokio::time::sleep(flags.after).await;
     memory.after = Usage::of(pid)?.rss;
-    sheet.figure("witness: objects in a full list", witness.listed as f64);
-    let Seen { done, missing } = witness.finish().await;
+    results.figure("witness: objects in a full list", witness.listed as f64);
+    let WitnessReport { done, missing } = witness.finish().await;
     if missing > 0 {
-        sheet.fault(format!(
+        results.fault(format!(
             "behind at the end: the witness lacks {missing} of its events"
         ));
     }
     if !first {
-        sheet.invalid(format!(
+        results.invalid(format!(
             "{}: not all clients of the attack came within {BEGIN_WAIT:?}",
             flags.attack.name()
         ));
     }
-    sheet.figure("server CPU under attack, cores", cpu);
-    report_attack(&mut sheet, flags, &tally, seconds);
-    let mut verdict = verdict(&mut sheet, &done, &times);
-    verdict.memory(&mut sheet, &memory);
-    verdict.report(&mut sheet, flags);
-    Ok(sheet)
+    results.figure("server CPU under attack, cores", cpu);
+    report_attack(&mut results, flags, &tally, seconds);
+    let mut verdict = verdict(&mut results, &done, &times);
+    verdict.memory(&mut results, &memory);
+    verdict.report(&mut results, flags);
+    Ok(results)
 }
 
 /// Reads memory until something is so, for this long at most; whether it was.
@@ -133,19 +133,19 @@ async fn watch_memory(
     Ok(false)
 }
 
-fn report_attack(sheet: &mut Sheet, flags: &Hostile, tally: &Tally, seconds: f64) {
-    sheet.figure("attack: connections at its end", tally.connections as f64);
-    sheet.figure("attack: done a second", tally.done as f64 / seconds);
-    sheet.figure("attack: refused", tally.refused as f64);
-    sheet.figure(
+fn report_attack(results: &mut Results, flags: &Hostile, tally: &AttackCounts, seconds: f64) {
+    results.figure("attack: connections at its end", tally.connections as f64);
+    results.figure("attack: done a second", tally.done as f64 / seconds);
+    results.figure("attack: refused", tally.refused as f64);
+    results.figure(
         "attack: connections closed by the server",
         tally.closed as f64,
     );
     if let Some(rate) = flags.attack.writes() {
         let written = tally.written as f64 / seconds;
-        sheet.figure("attack: objects written a second", written);
+        results.figure("attack: objects written a second", written);
         if written < rate * WRITES_MET {
-            sheet.invalid(format!(
+            results.invalid(format!(
                 "{}: the attack wrote {written:.1} objects a second instead of {rate}",
                 flags.attack.name()
             ));
@@ -155,7 +155,7 @@ fn report_attack(sheet: &mut Sheet, flags: &Hostile, tally: &Tally, seconds: f64
 
 /// What was too much.
 #[derive(Debug, Default)]
-struct Verdict {
+struct WitnessVerdict {
     missed: Vec<String>,
     /// The worst p99, as a share of what is allowed.
     worst: f64,
@@ -163,14 +163,19 @@ struct Verdict {
 }
 
 /// What the witness did in a while.
-struct Spell<'a> {
+struct Phase<'a> {
     name: &'static str,
-    done: Vec<&'a Done>,
+    done: Vec<&'a OperationRecord>,
     waits: Histogram<u64>,
 }
 
-impl<'a> Spell<'a> {
-    fn of(name: &'static str, done: &'a [Done], deed: Deed, due_ns: Range<u64>) -> Self {
+impl<'a> Phase<'a> {
+    fn of(
+        name: &'static str,
+        done: &'a [OperationRecord],
+        deed: Operation,
+        due_ns: Range<u64>,
+    ) -> Self {
         let done: Vec<_> = done
             .iter()
             .filter(|one| one.deed == deed && due_ns.contains(&one.due_ns))
@@ -190,27 +195,27 @@ impl<'a> Spell<'a> {
         self.done.iter().filter_map(|one| one.failure.as_deref())
     }
 
-    fn report(&self, sheet: &mut Sheet, deed: Deed) {
+    fn report(&self, results: &mut Results, deed: Operation) {
         for (name, quantile) in [("p50", 0.5), ("p99", 0.99)] {
             let row = format!("{}: {} {name}, ms", deed.name(), self.name);
-            sheet.figure(&row, self.quantile(quantile));
+            results.figure(&row, self.quantile(quantile));
         }
     }
 }
 
-/// Puts the witness' figures into the sheet.
-fn verdict(sheet: &mut Sheet, done: &[Done], times: &Times) -> Verdict {
-    let mut verdict = Verdict::default();
+/// Puts the witness' figures into the results.
+fn verdict(results: &mut Results, done: &[OperationRecord], times: &Times) -> WitnessVerdict {
+    let mut verdict = WitnessVerdict::default();
     let mut failures = Texts::new(FAILURES_MAX);
     let recovered = times.end + u64::try_from(RECOVERY.as_nanos()).unwrap_or(0);
-    for deed in Deed::ALL {
+    for deed in Operation::ALL {
         let name = deed.name();
-        let alone = Spell::of("alone", done, deed, 0..times.attack);
-        let attacked = Spell::of("attacked", done, deed, times.attack..times.end);
-        let after = Spell::of("afterwards", done, deed, recovered..u64::MAX);
+        let alone = Phase::of("alone", done, deed, 0..times.attack);
+        let attacked = Phase::of("attacked", done, deed, times.attack..times.end);
+        let after = Phase::of("afterwards", done, deed, recovered..u64::MAX);
         let allowed = (2.0 * alone.quantile(0.99)).max(P99_MAX.as_secs_f64() * 1e3);
         for spell in [&alone, &attacked, &after] {
-            spell.report(sheet, deed);
+            spell.report(results, deed);
             let refused = spell.failures().inspect(|why| failures.add(name, why));
             let refused = refused.count();
             if refused > 0 {
@@ -218,7 +223,7 @@ fn verdict(sheet: &mut Sheet, done: &[Done], times: &Times) -> Verdict {
                 verdict.missed.push(missed);
             }
         }
-        sheet.figure(
+        results.figure(
             &format!("{name}: refused"),
             attacked.failures().count() as f64,
         );
@@ -240,14 +245,14 @@ fn verdict(sheet: &mut Sheet, done: &[Done], times: &Times) -> Verdict {
     verdict
 }
 
-impl Verdict {
-    fn memory(&mut self, sheet: &mut Sheet, memory: &Memory) {
+impl WitnessVerdict {
+    fn memory(&mut self, results: &mut Results, memory: &Memory) {
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         let kept_max = memory.before + memory.before / 4 + KEPT_MAX;
-        sheet.figure("server RSS before, MiB", mib(memory.before));
-        sheet.figure("server RSS peak, MiB", mib(memory.peak));
-        sheet.figure("server RSS afterwards, MiB", mib(memory.after));
-        sheet.figure(
+        results.figure("server RSS before, MiB", mib(memory.before));
+        results.figure("server RSS peak, MiB", mib(memory.peak));
+        results.figure("server RSS afterwards, MiB", mib(memory.after));
+        results.figure(
             "server RSS afterwards / allowed",
             memory.after as f64 / kept_max as f64,
         );
@@ -258,18 +263,18 @@ impl Verdict {
         }
     }
 
-    fn report(&self, sheet: &mut Sheet, flags: &Hostile) {
+    fn report(&self, results: &mut Results, flags: &Hostile) {
         let is_met = self.missed.is_empty();
-        sheet.figure("worst p99 / allowed", self.worst.min(1e6));
-        sheet.figure("verdict (1 met)", f64::from(u8::from(is_met)));
+        results.figure("worst p99 / allowed", self.worst.min(1e6));
+        results.figure("verdict (1 met)", f64::from(u8::from(is_met)));
         let verdict = if is_met {
             "met".to_owned()
         } else {
             format!("missed: {}", self.missed.join("; "))
         };
-        sheet.note(format!("{}: {verdict}", flags.attack.name()));
+        results.note(format!("{}: {verdict}", flags.attack.name()));
         for failure in self.failures.iter().flat_map(Texts::lines) {
-            sheet.note(format!("witness: {failure}"));
+            results.note(format!("witness: {failure}"));
         }
     }
 }
@@ -282,9 +287,9 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn done(due_ms: u64, took_ms: u64, failure: Option<&str>) -> Done {
-        Done {
-            deed: Deed::List,
+    fn done(due_ms: u64, took_ms: u64, failure: Option<&str>) -> OperationRecord {
+        OperationRecord {
+            deed: Operation::List,
             due_ns: due_ms * MS,
             took: Some(Duration::from_millis(took_ms)),
             failure: failure.map(str::to_owned),
@@ -292,33 +297,33 @@ mod tests {
     }
 
     /// Lists at rest, and then these beside the attack; the share of what is allowed, and what was missed.
-    fn judged(attacked: &[Done]) -> (Verdict, Sheet) {
+    fn judged(attacked: &[OperationRecord]) -> (WitnessVerdict, Results) {
         let times = Times {
             attack: 1_000 * MS,
             end: 2_000 * MS,
         };
         let mut all: Vec<_> = (0..20).map(|number| done(number * 50, 2, None)).collect();
         all.extend_from_slice(attacked);
-        let mut sheet = Sheet::new("hostile");
-        sheet.column(TARGET_COLUMN);
-        let mut verdict = verdict(&mut sheet, &all, &times);
+        let mut results = Results::new("hostile");
+        results.column(TARGET_COLUMN);
+        let mut verdict = verdict(&mut results, &all, &times);
         // Only lists are played here.
         verdict.missed.retain(|missed| missed.contains("lists"));
         verdict.missed.retain(|missed| !missed.contains("full"));
-        (verdict, sheet)
+        (verdict, results)
     }
 
     #[test]
     fn quick_answers_are_met() {
-        let (verdict, sheet) = judged(&[done(1_100, 3, None), done(3_500, 3, None)]);
+        let (verdict, results) = judged(&[done(1_100, 3, None), done(3_500, 3, None)]);
         assert!(verdict.missed.is_empty(), "{verdict:?}");
-        assert_eq!(sheet.value("lists: refused", 0), Some(0.0));
+        assert_eq!(results.value("lists: refused", 0), Some(0.0));
     }
 
     #[test]
     fn a_refusal_is_no_quick_answer() {
-        let (verdict, sheet) = judged(&[done(1_100, 1, Some("429"))]);
-        assert!(sheet.value("lists: attacked p99, ms", 0) >= Some(10_000.0));
+        let (verdict, results) = judged(&[done(1_100, 1, Some("429"))]);
+        assert!(results.value("lists: attacked p99, ms", 0) >= Some(10_000.0));
         assert_eq!(verdict.missed.len(), 2, "{verdict:?}");
     }
 

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::cli::informers::{Informers, SeedPods, Written};
-use crate::pods::{Churn, Held, held, seed as seed_pods};
-use crate::sheet::Sheet;
+use crate::cli::informers::{Informers, PodFlags, SeedPods};
+use crate::pods::{PodChurn, StoreDigest, held, seed as seed_pods};
+use crate::results::Results;
 use crate::socket_loop::RATE_MET;
 use crate::target::Target;
-use child::{Informer, Said};
-use rows::{Form, ROWS, Row};
+use child::{Informer, InformerStatus};
+use rows::{Form, InformerRow, ROWS};
 
 /// When seeding is given up.
 pub const SEED_WAIT: Duration = Duration::from_secs(1_200);
@@ -34,7 +34,7 @@ const REST: &str = "memory at rest after sync, MiB";
 const CHURN_CPU: &str = "CPU per 1,000 changes, ms";
 const CHURN_PEAK: &str = "peak memory, MiB";
 const CHURN_REST: &str = "memory at rest after churn, MiB";
-/// Figures that are compared with the first column of their sheet.
+/// Figures that are compared with the first column of their results.
 const COMPARED: [&str; 6] = [SYNC_CPU, SYNC_PEAK, REST, CHURN_CPU, CHURN_PEAK, CHURN_REST];
 
 /// When the scenario is given up.
@@ -47,27 +47,27 @@ pub fn limit(flags: &Informers) -> Duration {
 ///
 /// # Errors
 /// If the server refuses.
-pub async fn seed(flags: &SeedPods) -> Result<Sheet> {
+pub async fn seed(flags: &SeedPods) -> Result<Results> {
     let target = target(&flags.written)?;
     let seeded = seed_pods(&target, flags.written.fleet(), flags.in_flight).await?;
-    let mut sheet = Sheet::new("seed-pods");
-    sheet.column("pods");
-    sheet.figure("made", seeded.made as f64);
-    sheet.figure("seconds", seeded.took.as_secs_f64());
-    sheet.figure("per second", seeded.made as f64 / seeded.took.as_secs_f64());
-    sheet.figure("length of one, bytes", seeded.pod_len as f64);
-    Ok(sheet)
+    let mut results = Results::new("seed-pods");
+    results.column("pods");
+    results.figure("made", seeded.made as f64);
+    results.figure("seconds", seeded.took.as_secs_f64());
+    results.figure("per second", seeded.made as f64 / seeded.took.as_secs_f64());
+    results.figure("length of one, bytes", seeded.pod_len as f64);
+    Ok(results)
 }
 
 /// Runs the scenario.
 ///
 /// # Errors
-/// If it could not be run; stores that differ are faults in the sheets.
-pub async fn run(flags: &Informers) -> Result<Vec<Sheet>> {
+/// If it could not be run; stores that differ are faults in the all_results.
+pub async fn run(flags: &Informers) -> Result<Vec<Results>> {
     let target = target(&flags.written)?;
-    let mut scene = Scene {
+    let mut scene = InformersRun {
         flags,
-        churn: Churn {
+        churn: PodChurn {
             fleet: flags.written.fleet(),
             rate: flags.rate,
             duration: flags.churn,
@@ -76,17 +76,17 @@ pub async fn run(flags: &Informers) -> Result<Vec<Sheet>> {
         before: held(&target).await?,
         target,
     };
-    let mut sheets = Vec::new();
-    let mut at_once = Sheet::new("informers, at once");
+    let mut all_results = Vec::new();
+    let mut at_once = Results::new("informers, at once");
     for form in Form::ALL {
-        let mut sheet = Sheet::new(format!("informers, {}", form.title()));
+        let mut results = Results::new(format!("informers, {}", form.title()));
         let mut measured = Vec::new();
         let wanted = ROWS.iter().filter(|row| row.form == form);
         for row in wanted.filter(|row| row.wanted(flags)) {
             let load = load();
             eprintln!("{} (load {load})", row.id());
-            let peak = scene.measure(row, &mut sheet).await?;
-            sheet.note(format!(
+            let peak = scene.measure(row, &mut results).await?;
+            results.note(format!(
                 "{}: the machine's load was {load} at its start",
                 row.name
             ));
@@ -96,9 +96,9 @@ pub async fn run(flags: &Informers) -> Result<Vec<Sheet>> {
             continue;
         }
         if measured.len() > 1 && measured[0].0.collects() {
-            compare(&mut sheet);
+            compare(&mut results);
         }
-        sheets.push(sheet);
+        all_results.push(results);
         if !flags.apart_only {
             eprintln!("{}, at once (load {})", form.title(), load());
             at_once.column(form.word());
@@ -106,71 +106,71 @@ pub async fn run(flags: &Informers) -> Result<Vec<Sheet>> {
         }
     }
     if !flags.apart_only {
-        sheets.push(at_once);
+        all_results.push(at_once);
     }
-    Ok(sheets)
+    Ok(all_results)
 }
 
-struct Scene<'a> {
+struct InformersRun<'a> {
     flags: &'a Informers,
     target: Target,
-    churn: Churn,
+    churn: PodChurn,
     turn: usize,
     /// What the server holds, as nothing writes between two turns.
-    before: Held,
+    before: StoreDigest,
 }
 
-impl Scene<'_> {
+impl InformersRun<'_> {
     /// One informer by itself; the most memory that it took, bytes.
-    async fn measure(&mut self, row: &Row, sheet: &mut Sheet) -> Result<f64> {
-        sheet.column(row.name);
+    async fn measure(&mut self, row: &InformerRow, results: &mut Results) -> Result<f64> {
+        results.column(row.name);
         let started = Informer::start(row.id(), row.command(self.flags)?).await?;
         let (mut informer, synced, took) = started;
-        sheet.figure("process start to synced, s", took.as_secs_f64());
-        sheet.figure("list begun to synced, s", synced.sync_ms / 1e3);
-        sheet.figure(SYNC_CPU, synced.cpu_ms / 1e3);
-        sheet.figure(SYNC_PEAK, synced.peak_rss / MIB);
-        sheet.figure("objects", synced.objects as f64);
+        results.figure("process start to synced, s", took.as_secs_f64());
+        results.figure("list begun to synced, s", synced.sync_ms / 1e3);
+        results.figure(SYNC_CPU, synced.cpu_ms / 1e3);
+        results.figure(SYNC_PEAK, synced.peak_rss / MIB);
+        results.figure("objects", synced.objects as f64);
         if synced.objects != self.before.objects {
             let (has, server) = (synced.objects, self.before.objects);
-            sheet.fault(format!(
+            results.fault(format!(
                 "{}: synced with {has} objects, the server has {server}",
                 row.name
             ));
         }
         tokio::time::sleep(self.flags.settle).await;
         let rested = informer.usage().await?;
-        sheet.figure(REST, rested.rss / MIB);
-        sheet.figure("CPU of the rest, ms", rested.cpu_ms - synced.cpu_ms);
+        results.figure(REST, rested.rss / MIB);
+        results.figure("CPU of the rest, ms", rested.cpu_ms - synced.cpu_ms);
 
-        let last = self.write(sheet).await?;
+        let last = self.write(results).await?;
         let (churned, there) = informer.reach(last, LAG_WAIT).await?;
         if !there {
-            sheet.fault(format!(
+            results.fault(format!(
                 "{}: has not seen version {last} after {LAG_WAIT:?}",
                 row.name
             ));
         }
-        self.tell_churn(sheet, &rested, &churned);
+        self.tell_churn(results, &rested, &churned);
         tokio::time::sleep(self.flags.settle).await;
         let rested = informer.usage().await?;
-        sheet.figure(CHURN_PEAK, rested.peak_rss / MIB);
-        sheet.figure(CHURN_REST, rested.rss / MIB);
+        results.figure(CHURN_PEAK, rested.peak_rss / MIB);
+        results.figure(CHURN_REST, rested.rss / MIB);
         if row.collects() {
             let collected = informer.collect().await?;
-            sheet.figure("live heap, MiB", collected.heap_in_use / MIB);
-            sheet.figure(
+            results.figure("live heap, MiB", collected.heap_in_use / MIB);
+            results.figure(
                 "memory after forced collection, MiB",
                 collected.rss_collected / MIB,
             );
         }
         let store = informer.state().await?;
         self.before = held(&self.target).await?;
-        let equal = self.check(&row.id(), &store, sheet);
-        sheet.figure("store is the server's state", f64::from(u8::from(equal)));
+        let equal = self.check(&row.id(), &store, results);
+        results.figure("store is the server's state", f64::from(u8::from(equal)));
         if equal {
             let start = &store.hash[..16];
-            sheet.note(format!(
+            results.note(format!(
                 "{}: {} objects, SHA-256 {start}…",
                 row.name, store.objects
             ));
@@ -179,55 +179,59 @@ impl Scene<'_> {
         Ok(rested.peak_rss)
     }
 
-    fn tell_churn(&self, sheet: &mut Sheet, before: &Said, after: &Said) {
+    fn tell_churn(&self, results: &mut Results, before: &InformerStatus, after: &InformerStatus) {
         let changes = after.updates.saturating_sub(before.updates);
-        sheet.figure("changes told of", changes as f64);
+        results.figure("changes told of", changes as f64);
         let written = (self.churn.rate * self.churn.duration.as_secs_f64()).max(1.0);
-        sheet.figure(CHURN_CPU, (after.cpu_ms - before.cpu_ms) / written * 1e3);
+        results.figure(CHURN_CPU, (after.cpu_ms - before.cpu_ms) / written * 1e3);
     }
 
     /// Informers at the same changes: as many of these as the machine has memory for, client-go's and ours before the others.
-    async fn together(&mut self, mut rows: Vec<(&Row, f64)>, sheet: &mut Sheet) -> Result<()> {
+    async fn together(
+        &mut self,
+        mut rows: Vec<(&InformerRow, f64)>,
+        results: &mut Results,
+    ) -> Result<()> {
         rows.sort_by_key(|(row, _)| !matches!(row.name, "client-go" | "ours"));
         let mut room = available()? * MEMORY_SHARE;
         let mut informers = Vec::new();
         for (row, peak) in rows {
             if peak > room {
-                sheet.note(format!("{}: left out, the memory would not do", row.id()));
+                results.note(format!("{}: left out, the memory would not do", row.id()));
                 continue;
             }
             room -= peak;
             let (informer, ..) = Informer::start(row.id(), row.command(self.flags)?).await?;
             informers.push((row.id(), informer));
         }
-        let last = self.write(sheet).await?;
+        let last = self.write(results).await?;
         self.before = held(&self.target).await?;
-        sheet.figure("informers", informers.len() as f64);
+        results.figure("informers", informers.len() as f64);
         let mut equal: u32 = 0;
         for (name, mut informer) in informers {
             let (_, there) = informer.reach(last, LAG_WAIT).await?;
             if !there {
-                sheet.fault(format!(
+                results.fault(format!(
                     "{name}: has not seen version {last} after {LAG_WAIT:?}"
                 ));
             }
             let store = informer.state().await?;
-            equal += u32::from(self.check(&name, &store, sheet));
+            equal += u32::from(self.check(&name, &store, results));
             informer.end().await?;
         }
-        sheet.figure("stores that are the server's state", f64::from(equal));
-        let Held { objects, hash } = &self.before;
-        sheet.note(format!("the server: {objects} objects, SHA-256 {hash}"));
+        results.figure("stores that are the server's state", f64::from(equal));
+        let StoreDigest { objects, hash } = &self.before;
+        results.note(format!("the server: {objects} objects, SHA-256 {hash}"));
         Ok(())
     }
 
     /// One turn of churn; the last version written. A writer that does not keep its rate makes the figures those of another one.
-    async fn write(&mut self, sheet: &mut Sheet) -> Result<u64> {
+    async fn write(&mut self, results: &mut Results) -> Result<u64> {
         self.turn += 1;
         let churned = self.churn.run(&self.target, self.turn).await?;
         let wanted = self.churn.duration;
         if churned.took.mul_f64(RATE_MET) > wanted {
-            sheet.invalid(format!(
+            results.invalid(format!(
                 "{} changes took {:?} instead of {wanted:?}: the machine or the API server is too slow for this rate",
                 churned.count, churned.took
             ));
@@ -236,10 +240,10 @@ impl Scene<'_> {
     }
 
     /// Whether a store is what the server holds; it is a fault if not.
-    fn check(&self, name: &str, store: &Held, sheet: &mut Sheet) -> bool {
+    fn check(&self, name: &str, store: &StoreDigest, results: &mut Results) -> bool {
         let equal = *store == self.before;
         if !equal {
-            sheet.fault(format!(
+            results.fault(format!(
                 "{name} holds {store:?}, the server {:?}",
                 self.before
             ));
@@ -249,13 +253,13 @@ impl Scene<'_> {
 }
 
 /// Adds the ratios to the first column, which is client-go's.
-fn compare(sheet: &mut Sheet) {
+fn compare(results: &mut Results) {
     for name in COMPARED {
-        sheet.ratios(name);
+        results.ratios(name);
     }
 }
 
-fn target(flags: &Written) -> Result<Target> {
+fn target(flags: &PodFlags) -> Result<Target> {
     let ca = flags.ca.as_deref();
     Target::new(&flags.target, flags.token.as_deref(), ca.map(Path::new))
 }

@@ -3,24 +3,24 @@
 
 use anyhow::Result;
 
-use super::crowd::Crowd;
+use super::population::Population;
 use super::watch_run::WatchRun;
 use crate::cli::players::Joiners;
-use crate::sheet::Sheet;
+use crate::results::Results;
 
 /// Runs the scenario.
 ///
 /// # Errors
-/// If it could not be run; faults of the server are in the sheet.
-pub async fn run(flags: &Joiners) -> Result<Sheet> {
+/// If it could not be run; faults of the server are in the results.
+pub async fn run(flags: &Joiners) -> Result<Results> {
     let Joiners { setting } = flags;
-    let mut sheet = Sheet::new("joiners");
-    let crowd = Crowd {
+    let mut results = Results::new("joiners");
+    let population = Population {
         visits: true,
-        ..Crowd::of(setting.watching.watchers)
+        ..Population::of(setting.watching.watchers)
     };
-    let run = WatchRun::churning("joiners", setting, crowd)?;
-    run.run(&mut sheet).await?;
+    let run = WatchRun::churning("joiners", setting, population)?;
+    run.run(&mut results).await?;
     run.clean(&setting.churning).await;
-    Ok(sheet)
+    Ok(results)
 }

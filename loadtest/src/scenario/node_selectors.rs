@@ -3,41 +3,41 @@
 
 use anyhow::Result;
 
-use super::crowd::{Crowd, Select};
+use super::population::{Population, Select};
 use super::watch_run::WatchRun;
 use super::watch_run::window::SERVER_PER_UPSTREAM_EVENT;
 use crate::cli::players::NodeSelectors;
-use crate::sheet::Sheet;
+use crate::results::Results;
 use crate::writer::shape::Shape;
 
 /// Runs the scenario.
 ///
 /// # Errors
-/// If it could not be run; faults of the server are in the sheet.
-pub async fn run(flags: &NodeSelectors) -> Result<Sheet> {
+/// If it could not be run; faults of the server are in the results.
+pub async fn run(flags: &NodeSelectors) -> Result<Results> {
     let NodeSelectors {
         setting,
         reference_watchers,
         nodes,
     } = flags;
     let nodes = nodes.unwrap_or(setting.watching.watchers);
-    let mut sheet = Sheet::new("node-selectors");
-    let crowd = |watchers: usize| Crowd {
+    let mut results = Results::new("node-selectors");
+    let population = |watchers: usize| Population {
         select: Select::Nodes(nodes),
-        ..Crowd::of(watchers)
+        ..Population::of(watchers)
     };
     let few = format!("{reference_watchers} watchers");
     let many = format!("{} watchers", setting.watching.watchers);
-    let mut run = WatchRun::churning(&few, setting, crowd(*reference_watchers))?;
+    let mut run = WatchRun::churning(&few, setting, population(*reference_watchers))?;
     if let Some(churn) = &mut run.churn {
         churn.shape = Shape::Pod { nodes };
         churn.prefix = "pod".to_owned();
     }
-    run.run(&mut sheet).await?;
+    run.run(&mut results).await?;
     run.name = &many;
-    run.crowd = crowd(setting.watching.watchers);
-    run.run(&mut sheet).await?;
+    run.population = population(setting.watching.watchers);
+    run.run(&mut results).await?;
     run.clean(&setting.churning).await;
-    sheet.ratios(SERVER_PER_UPSTREAM_EVENT);
-    Ok(sheet)
+    results.ratios(SERVER_PER_UPSTREAM_EVENT);
+    Ok(results)
 }

@@ -8,13 +8,13 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::burst::HEAD_LEN;
-use super::crowd::Crowd;
-use super::watch_run::quiet::{Behind, Quiet};
-use super::watch_run::{Running, WatchRun, spare};
+use super::population::Population;
+use super::watch_run::quiet::{CatchUp, Lag};
+use super::watch_run::{ActiveRun, WatchRun, spare};
 use crate::cli::players::QuietEnd;
-use crate::sheet::Sheet;
+use crate::results::Results;
 use crate::writer::shape::Shape;
-use crate::writer::{Churn, LANES, Written};
+use crate::writer::{Churn, LANES, Writes};
 
 /// What an event of metadata alone is counted as, at most, bytes.
 const METADATA_LEN: usize = 500;
@@ -38,9 +38,9 @@ impl fmt::Display for Case {
 
 /// What the rounds of a case came to.
 #[derive(Debug, Default)]
-struct Outcome {
+struct CaseOutcome {
     rounds: usize,
-    behind: Vec<Behind>,
+    behind: Vec<Lag>,
     took_ms: Vec<f64>,
 }
 
@@ -53,8 +53,8 @@ pub fn limit(flags: &QuietEnd) -> Duration {
 /// Runs the scenario.
 ///
 /// # Errors
-/// If it could not be run; faults of the server are in the sheet.
-pub async fn run(flags: &QuietEnd) -> Result<Sheet> {
+/// If it could not be run; faults of the server are in the results.
+pub async fn run(flags: &QuietEnd) -> Result<Results> {
     let cases = cases(flags);
     ensure!(
         !cases.is_empty(),
@@ -65,14 +65,14 @@ pub async fn run(flags: &QuietEnd) -> Result<Sheet> {
         !(flags.websocket && (flags.watching.http2 || flags.protobuf)),
         "--websocket goes with neither --http2 nor --protobuf"
     );
-    let crowd = Crowd {
+    let population = Population {
         line_len_max: Some(HEAD_LEN),
         bookmarks: false,
         accept: flags.accept(),
-        ..Crowd::of(flags.watching.watchers)
+        ..Population::of(flags.watching.watchers)
     };
-    let mut run = WatchRun::of("quiet end", &flags.server, crowd, &flags.watching)?;
-    run.wiring.websocket = flags.websocket;
+    let mut run = WatchRun::of("quiet end", &flags.server, population, &flags.watching)?;
+    run.swarm_config.websocket = flags.websocket;
     run.churn = Some(Churn {
         target: run.reference.clone(),
         path: run.path.to_owned(),
@@ -110,36 +110,36 @@ fn cases(flags: &QuietEnd) -> Vec<Case> {
         .collect()
 }
 
-async fn play(flags: &QuietEnd, run: &WatchRun<'_>, cases: &[Case]) -> Result<Sheet> {
-    let mut sheet = Sheet::new("quiet-end");
-    let mut running = run.begin(&mut sheet).await?;
-    let (mut all, mut outcomes) = (Written::default(), Vec::new());
+async fn play(flags: &QuietEnd, run: &WatchRun<'_>, cases: &[Case]) -> Result<Results> {
+    let mut results = Results::new("quiet-end");
+    let mut running = run.begin(&mut results).await?;
+    let (mut all, mut outcomes) = (Writes::default(), Vec::new());
     for case in cases {
-        let mut outcome = Outcome::default();
+        let mut outcome = CaseOutcome::default();
         for round in 0..flags.rounds {
             let (written, quiet) = one(&mut running, *case, round).await?;
-            quiet.report_slowness(&mut sheet, &format!("{case}, round {}", round + 1));
+            quiet.report_slowness(&mut results, &format!("{case}, round {}", round + 1));
             outcome.add(quiet);
             all.add(written);
         }
-        outcome.report(&mut sheet, *case);
+        outcome.report(&mut results, *case);
         outcomes.push(outcome);
     }
-    total(&mut sheet, &outcomes);
+    total(&mut results, &outcomes);
     let left_out = flags.sizes.len() * flags.writes.len() - cases.len();
-    sheet.figure("bursts left out for their volume", left_out as f64);
+    results.figure("bursts left out for their volume", left_out as f64);
     let bytes = running.control.bytes.load(Ordering::Relaxed);
-    sheet.figure("MiB delivered", bytes as f64 / f64::from(1 << 20));
-    running.finish(&mut sheet, Some(&all)).await?;
+    results.figure("MiB delivered", bytes as f64 / f64::from(1 << 20));
+    running.finish(&mut results, Some(&all)).await?;
     if let Some(churn) = &run.churn {
         churn.clean().await;
     }
-    Ok(sheet)
+    Ok(results)
 }
 
 /// One burst and its end: written one after the other or at once, so that several events wait together, and directly at the API server or
 /// through the server under test.
-async fn one(running: &mut Running<'_>, case: Case, round: usize) -> Result<(Written, Quiet)> {
+async fn one(running: &mut ActiveRun<'_>, case: Case, round: usize) -> Result<(Writes, CatchUp)> {
     let run = running.run;
     let Some(churn) = &run.churn else {
         anyhow::bail!("invariant: there is a writer")
@@ -150,7 +150,7 @@ async fn one(running: &mut Running<'_>, case: Case, round: usize) -> Result<(Wri
         (churn.objects, churn.lanes) = (1, 1);
     }
     if round % 4 >= 2 {
-        churn.target = run.wiring.target.clone();
+        churn.target = run.swarm_config.target.clone();
     }
     let written = churn.burst(case.writes).await;
     ensure!(
@@ -162,25 +162,25 @@ async fn one(running: &mut Running<'_>, case: Case, round: usize) -> Result<(Wri
     Ok((written, quiet))
 }
 
-impl Outcome {
-    fn add(&mut self, quiet: Quiet) {
+impl CaseOutcome {
+    fn add(&mut self, quiet: CatchUp) {
         self.rounds += 1;
         self.behind.extend(quiet.behind);
         self.took_ms.push(quiet.took_ms());
     }
 
-    fn report(&self, sheet: &mut Sheet, case: Case) {
+    fn report(&self, results: &mut Results, case: Case) {
         let name = case.to_string();
         let slowest = self.took_ms.iter().copied().fold(0.0, f64::max);
-        sheet.figure(
+        results.figure(
             &format!("{name}: last event behind last write, ms, max"),
             slowest,
         );
         if self.behind.is_empty() {
             return;
         }
-        let most = |of: fn(&Behind) -> usize| self.behind.iter().map(of).max().unwrap_or(0);
-        sheet.fault(format!(
+        let most = |of: fn(&Lag) -> usize| self.behind.iter().map(of).max().unwrap_or(0);
+        results.fault(format!(
             "behind at the end: {name}: in {} of {} rounds, up to {} watchers and {} events",
             self.behind.len(),
             self.rounds,
@@ -190,7 +190,7 @@ impl Outcome {
     }
 }
 
-fn total(sheet: &mut Sheet, outcomes: &[Outcome]) {
+fn total(results: &mut Results, outcomes: &[CaseOutcome]) {
     let rounds: usize = outcomes.iter().map(|one| one.rounds).sum();
     let behind: usize = outcomes.iter().map(|one| one.behind.len()).sum();
     let mut took: Vec<f64> = outcomes
@@ -199,13 +199,13 @@ fn total(sheet: &mut Sheet, outcomes: &[Outcome]) {
         .collect();
     took.sort_by(f64::total_cmp);
     let at = |index: usize| took.get(index).copied().unwrap_or(0.0);
-    sheet.figure("rounds", rounds as f64);
-    sheet.figure("rounds with watchers behind", behind as f64);
-    sheet.figure(
+    results.figure("rounds", rounds as f64);
+    results.figure("rounds with watchers behind", behind as f64);
+    results.figure(
         "last event behind last write, ms, median",
         at(took.len() / 2),
     );
-    sheet.figure(
+    results.figure(
         "last event behind last write, ms, max",
         at(took.len().saturating_sub(1)),
     );

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::crowd::Crowd;
-use super::watch_run::{Running, WatchRun};
+use super::population::Population;
+use super::watch_run::{ActiveRun, WatchRun};
 use crate::cli::players::Rate;
-use crate::sheet::Sheet;
+use crate::results::Results;
 
 /// How often it is looked how far behind they are.
 const LOOK: Duration = Duration::from_millis(50);
@@ -16,16 +16,16 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Runs the scenario.
 ///
 /// # Errors
-/// If it could not be run; faults of the server are in the sheet.
-pub async fn run(flags: &Rate) -> Result<Sheet> {
+/// If it could not be run; faults of the server are in the results.
+pub async fn run(flags: &Rate) -> Result<Results> {
     let Rate { setting, writers } = flags;
-    let mut sheet = Sheet::new("rate");
-    let crowd = Crowd::of(setting.watching.watchers);
-    let mut run = WatchRun::churning("rate", setting, crowd)?;
+    let mut results = Results::new("rate");
+    let population = Population::of(setting.watching.watchers);
+    let mut run = WatchRun::churning("rate", setting, population)?;
     if let Some(churn) = &mut run.churn {
         churn.lanes = *writers;
     }
-    let running = run.begin(&mut sheet).await?;
+    let running = run.begin(&mut results).await?;
     let writing = run.churn.as_ref().map(crate::writer::Churn::start);
     let mut behind = Vec::new();
     let edges = {
@@ -43,26 +43,26 @@ pub async fn run(flags: &Rate) -> Result<Sheet> {
             () = looking => anyhow::bail!("invariant: looking does not end"),
         }
     };
-    run.window(&mut sheet, &edges);
+    run.window(&mut results, &edges);
     behind.sort_by(f64::total_cmp);
     let at = |share: f64| {
         let last = behind.len().saturating_sub(1) as f64;
         behind.get((last * share) as usize).copied().unwrap_or(0.0)
     };
-    sheet.figure("events behind the reference, median", at(0.5));
-    sheet.figure("events behind the reference, max", at(1.0));
+    results.figure("events behind the reference, median", at(0.5));
+    results.figure("events behind the reference, max", at(1.0));
     let written = match writing {
         Some(writing) => Some(writing.finish().await),
         None => None,
     };
-    running.finish(&mut sheet, written.as_ref()).await?;
+    running.finish(&mut results, written.as_ref()).await?;
     run.clean(&setting.churning).await;
-    Ok(sheet)
+    Ok(results)
 }
 
 /// How many events fewer than the reference a watcher has, on the average; the reference may be the later one.
-fn events_behind(running: &Running<'_>) -> f64 {
+fn events_behind(running: &ActiveRun<'_>) -> f64 {
     let delivered = running.control.delivered.load(Ordering::Relaxed) as f64;
-    let each = delivered / running.run.crowd.watchers.max(1) as f64;
+    let each = delivered / running.run.population.watchers.max(1) as f64;
     (running.recording.reference().len() as f64 - each).max(0.0)
 }

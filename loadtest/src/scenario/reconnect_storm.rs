@@ -1,4 +1,4 @@
-//! `reconnect-storm`: watchers of many users connect at once to a gateway that has just been started, and all of them once more. How
+//! `reconnect-repeat`: watchers of many users connect at once to a gateway that has just been started, and all of them once more. How
 //! many reviews reach the API server, and what does an event cost beside a gateway that checks nobody?
 
 mod server;
@@ -7,19 +7,19 @@ use anyhow::{Context, Result};
 use kube_fanout::apiserver::reviews::Review;
 use tokio::process::Command;
 
-use super::crowd::Crowd;
+use super::population::Population;
 use super::start::Folder;
 use super::steady;
 use super::watch_run::WatchRun;
 use super::watch_run::window::SERVER_PER_EVENT;
-use crate::cli::Setting;
+use crate::cli::WatchRunFlags;
 use crate::cli::players::ReconnectStorm;
 use crate::process::raise_open_files;
+use crate::results::Results;
 use crate::runner::guarded;
-use crate::runner::process::Process;
-use crate::sheet::Sheet;
+use crate::runner::process::ChildProcess;
 use crate::target::user_token;
-use server::{Server, WRITER};
+use server::{ReviewServer, WRITER};
 
 /// From the process to the address that it serves at, upstream's discovery read.
 const START_WAIT: std::time::Duration = std::time::Duration::from_secs(30);
@@ -30,35 +30,35 @@ const UNCHECKED: &str = "--auth none";
 /// Runs the scenario.
 ///
 /// # Errors
-/// If it could not be run; faults of the gateway are in the sheet.
-pub async fn run(flags: &ReconnectStorm) -> Result<Sheet> {
+/// If it could not be run; faults of the gateway are in the results.
+pub async fn run(flags: &ReconnectStorm) -> Result<Results> {
     let folder = Folder::new()?;
-    let server = Server::start(flags.users, &folder.0).await?;
-    let mut sheet = Sheet::new("reconnect-storm");
-    let mut unchecked = Gateway::start(flags, &server, &folder, UNCHECKED).await?;
-    play("none", flags, &server, &unchecked, &mut sheet).await?;
+    let server = ReviewServer::start(flags.users, &folder.0).await?;
+    let mut results = Results::new("reconnect-repeat");
+    let mut unchecked = StormGateway::start(flags, &server, &folder, UNCHECKED).await?;
+    play("none", flags, &server, &unchecked, &mut results).await?;
     unchecked.process.stop().await?;
 
-    let mut checked = Gateway::start(flags, &server, &folder, CHECKED).await?;
+    let mut checked = StormGateway::start(flags, &server, &folder, CHECKED).await?;
     server.running.reviews().reset();
-    play("review", flags, &server, &checked, &mut sheet).await?;
-    judge(flags, &server, "review", &mut sheet);
-    play("review, again", flags, &server, &checked, &mut sheet).await?;
-    judge(flags, &server, "review, again", &mut sheet);
+    play("review", flags, &server, &checked, &mut results).await?;
+    judge(flags, &server, "review", &mut results);
+    play("review, again", flags, &server, &checked, &mut results).await?;
+    judge(flags, &server, "review, again", &mut results);
     checked.process.stop().await?;
-    compare(&mut sheet);
-    Ok(sheet)
+    compare(&mut results);
+    Ok(results)
 }
 
-/// One storm and its window.
+/// One repeat and its window.
 async fn play(
     name: &str,
     flags: &ReconnectStorm,
-    server: &Server,
-    gateway: &Gateway,
-    sheet: &mut Sheet,
+    server: &ReviewServer,
+    gateway: &StormGateway,
+    results: &mut Results,
 ) -> Result<()> {
-    let mut setting: Setting = flags.setting.clone();
+    let mut setting: WatchRunFlags = flags.setting.clone();
     setting.server.target.clone_from(&gateway.url);
     setting.server.reference = Some(server.url.clone());
     setting.server.token = Some(user_token(0));
@@ -67,18 +67,18 @@ async fn play(
     // Other processes would not know of the users.
     setting.watching.processes = 1;
     raise_open_files(setting.watching.watchers * 2)?;
-    let crowd = Crowd::of(setting.watching.watchers);
-    let mut run = WatchRun::churning(name, &setting, crowd)?;
-    run.wiring.target.users = flags.users;
+    let population = Population::of(setting.watching.watchers);
+    let mut run = WatchRun::churning(name, &setting, population)?;
+    run.swarm_config.target.users = flags.users;
     run.reference.token = Some(WRITER.to_owned());
     run.churn = Some(steady::writer(&setting.churning, &run.reference, run.path));
-    run.run(sheet).await?;
+    run.run(results).await?;
     run.clean(&setting.churning).await;
     Ok(())
 }
 
 /// Reads what the API server was asked about, and how often about the same.
-fn judge(flags: &ReconnectStorm, server: &Server, name: &str, sheet: &mut Sheet) {
+fn judge(flags: &ReconnectStorm, server: &ReviewServer, name: &str, results: &mut Results) {
     let reviews = server.running.reviews();
     let totals = reviews.totals();
     let rows = [
@@ -90,45 +90,45 @@ fn judge(flags: &ReconnectStorm, server: &Server, name: &str, sheet: &mut Sheet)
         ),
     ];
     for (review, total, what) in rows {
-        sheet.figure(&format!("{what} so far"), total as f64);
+        results.figure(&format!("{what} so far"), total as f64);
         let subjects = reviews.subject_count(review);
-        sheet.figure(&format!("{what}, subjects"), subjects as f64);
+        results.figure(&format!("{what}, subjects"), subjects as f64);
         let most = reviews.most(review);
-        sheet.figure(&format!("{what} of one subject, most"), most as f64);
+        results.figure(&format!("{what} of one subject, most"), most as f64);
         if most > 1 {
-            sheet.fault(format!("{name}: {most} {what} about one subject"));
+            results.fault(format!("{name}: {most} {what} about one subject"));
         }
         // Otherwise it was not asked at all, and nothing is shown.
         let users = flags.users.min(flags.setting.watching.watchers);
         if subjects < users {
-            sheet.fault(format!("{name}: {what} about {subjects} of {users} users"));
+            results.fault(format!("{name}: {what} about {subjects} of {users} users"));
         }
     }
 }
 
 /// A column of what an event costs beside a gateway that checks nobody.
-fn compare(sheet: &mut Sheet) {
-    let of = |column| sheet.value(SERVER_PER_EVENT, column);
+fn compare(results: &mut Results) {
+    let of = |column| results.value(SERVER_PER_EVENT, column);
     let (Some(none), Some(cold), Some(warm)) = (of(0), of(1), of(2)) else {
         return;
     };
-    sheet.column("against none");
+    results.column("against none");
     for (name, checked) in [("review", cold), ("review, again", warm)] {
         let ratio = checked / none.max(1e-9);
-        sheet.figure(&format!("{name}: CPU per delivered event / none"), ratio);
+        results.figure(&format!("{name}: CPU per delivered event / none"), ratio);
     }
 }
 
 /// A gateway process.
-struct Gateway {
-    process: Process,
+struct StormGateway {
+    process: ChildProcess,
     url: String,
 }
 
-impl Gateway {
+impl StormGateway {
     async fn start(
         flags: &ReconnectStorm,
-        server: &Server,
+        server: &ReviewServer,
         folder: &Folder,
         auth: &str,
     ) -> Result<Self> {
@@ -140,7 +140,7 @@ impl Gateway {
         arguments.extend(["--kubeconfig".to_owned(), kubeconfig]);
         let mut command = Command::new(std::env::current_exe()?);
         command.args(guarded::arguments(&flags.gateway_program()?, &arguments));
-        let mut process = Process::start("gateway", command, &folder.0)?;
+        let mut process = ChildProcess::start("gateway", command, &folder.0)?;
         let address = process.address(START_WAIT).await;
         let address = address.with_context(|| process.last_lines())?;
         Ok(Self {

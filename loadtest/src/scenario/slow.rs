@@ -8,14 +8,14 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::ValueEnum;
 
-use super::crowd::Crowd;
+use super::population::Population;
 use super::tax;
 use super::watch_run::WatchRun;
-use crate::cli::Churning;
+use crate::cli::ChurnFlags;
 use crate::cli::players::{Slow, SlowKind};
 use crate::recorder::{LEFT, Recorder};
-use crate::sheet::Sheet;
-use crate::swarm::pace::{Pace, Slowness};
+use crate::results::Results;
+use crate::swarm::pace::{ReadPace, Slowness};
 use given_up::given_up;
 
 /// Reads a second of those that read slowly.
@@ -30,17 +30,17 @@ const EVENT_BESIDES_LEN: usize = 40;
 /// Runs the scenario.
 ///
 /// # Errors
-/// If it could not be run; faults of the server are in the sheet.
-pub async fn run(flags: &Slow) -> Result<Sheet> {
-    let mut sheet = Sheet::new("slow");
+/// If it could not be run; faults of the server are in the results.
+pub async fn run(flags: &Slow) -> Result<Results> {
+    let mut results = Results::new("slow");
     for kind in &flags.kind {
-        play(flags, *kind, &mut sheet).await?;
+        play(flags, *kind, &mut results).await?;
     }
-    Ok(sheet)
+    Ok(results)
 }
 
 /// One kind of slowness: a column without it, and one with it.
-async fn play(flags: &Slow, kind: SlowKind, sheet: &mut Sheet) -> Result<()> {
+async fn play(flags: &Slow, kind: SlowKind, results: &mut Results) -> Result<()> {
     let mut setting = flags.setting.clone();
     setting.watching.http2 |= kind == SlowKind::Http2;
     let watchers = setting.watching.watchers;
@@ -48,28 +48,28 @@ async fn play(flags: &Slow, kind: SlowKind, sheet: &mut Sheet) -> Result<()> {
         .to_possible_value()
         .map_or(String::new(), |value| value.get_name().to_owned());
     let (without, with) = (format!("{kind_name}: none"), format!("{kind_name}: some"));
-    let crowd = Crowd {
+    let population = Population {
         apart: kind.count(watchers),
-        ..Crowd::of(watchers)
+        ..Population::of(watchers)
     };
-    let mut run = WatchRun::churning(&without, &setting, crowd)?;
-    run.wiring.stream_window = Some(STREAM_WINDOW_LEN);
-    let of_others = run_counted(&run, sheet).await?;
-    tax::late(sheet, &of_others.latency);
+    let mut run = WatchRun::churning(&without, &setting, population)?;
+    run.swarm_config.stream_window = Some(STREAM_WINDOW_LEN);
+    let of_others = run_counted(&run, results).await?;
+    tax::late(results, &of_others.latency);
     run.name = &with;
-    run.crowd.slowness = Some(Slowness {
+    run.population.slowness = Some(Slowness {
         pace: kind.pace(&setting.churning),
         receive_buffer: flags.receive_buffer,
         renews_every: kind.renews().then_some(flags.renews_every),
     });
-    let beside_slow = run_counted(&run, sheet).await?;
-    tax::late(sheet, &beside_slow.latency);
-    tax::tax(sheet, &of_others.latency, &beside_slow.latency);
+    let beside_slow = run_counted(&run, results).await?;
+    tax::late(results, &beside_slow.latency);
+    tax::tax(results, &of_others.latency, &beside_slow.latency);
     if kind.renews() {
         let renewed = beside_slow.ends.get(LEFT).copied().unwrap_or(0);
-        sheet.figure("streams begun anew", renewed as f64);
+        results.figure("streams begun anew", renewed as f64);
         if renewed == 0 {
-            sheet.fault(format!(
+            results.fault(format!(
                 "{with}: no stream was begun anew: nothing was proven"
             ));
         }
@@ -79,11 +79,11 @@ async fn play(flags: &Slow, kind: SlowKind, sheet: &mut Sheet) -> Result<()> {
 }
 
 /// A run, and how many watches the API server gave up in it.
-async fn run_counted(run: &WatchRun<'_>, sheet: &mut Sheet) -> Result<Recorder> {
+async fn run_counted(run: &WatchRun<'_>, results: &mut Results) -> Result<Recorder> {
     let before = given_up(&run.reference).await?;
-    let recorder = run.run(sheet).await?;
+    let recorder = run.run(results).await?;
     if let (Some(before), Some(after)) = (before, given_up(&run.reference).await?) {
-        sheet.figure("watches given up by the API server", after - before);
+        results.figure("watches given up by the API server", after - before);
     }
     Ok(recorder)
 }
@@ -105,21 +105,21 @@ impl SlowKind {
         matches!(self, Self::Renews | Self::RenewsUnread)
     }
 
-    fn pace(self, churning: &Churning) -> Pace {
+    fn pace(self, churning: &ChurnFlags) -> ReadPace {
         let event_len = (churning.object_size + EVENT_BESIDES_LEN) as f64;
         let bytes_a_second = (churning.write_rate * event_len).max(1.0);
         match self {
-            Self::Renews => Pace::Freely,
-            Self::NeverReads | Self::RenewsUnread | Self::Http2 | Self::Half => Pace::Never,
-            Self::ReadsSlowly => Pace::Pieces {
+            Self::Renews => ReadPace::Freely,
+            Self::NeverReads | Self::RenewsUnread | Self::Http2 | Self::Half => ReadPace::Never,
+            Self::ReadsSlowly => ReadPace::Pieces {
                 len: (bytes_a_second / 10.0 / SLOW_READS) as usize,
                 every: Duration::from_secs_f64(1.0 / SLOW_READS),
             },
-            Self::Pauses => Pace::Spells {
+            Self::Pauses => ReadPace::Spells {
                 reads: Duration::from_secs(1),
                 rests: Duration::from_secs(4),
             },
-            Self::Trickles => Pace::Pieces {
+            Self::Trickles => ReadPace::Pieces {
                 len: TRICKLE_LEN,
                 every: Duration::from_secs_f64(TRICKLE_LEN as f64 / bytes_a_second),
             },

@@ -2,38 +2,38 @@
 
 use anyhow::Result;
 
-use super::crowd::Crowd;
+use super::population::Population;
 use super::tax;
 use super::watch_run::WatchRun;
 use crate::cli::Stalled;
-use crate::sheet::Sheet;
-use crate::swarm::pace::{Pace, Slowness};
+use crate::results::Results;
+use crate::swarm::pace::{ReadPace, Slowness};
 
 /// Runs the scenario.
 ///
 /// # Errors
-/// If it could not be run; faults of the server are in the sheet.
-pub async fn run(flags: &Stalled) -> Result<Sheet> {
+/// If it could not be run; faults of the server are in the results.
+pub async fn run(flags: &Stalled) -> Result<Results> {
     let Stalled {
         setting,
         stalled,
         receive_buffer,
     } = flags;
-    let mut sheet = Sheet::new("stalled");
-    let crowd = Crowd {
+    let mut results = Results::new("stalled");
+    let population = Population {
         apart: *stalled,
-        ..Crowd::of(setting.watching.watchers)
+        ..Population::of(setting.watching.watchers)
     };
-    let mut run = WatchRun::churning("all reading", setting, crowd)?;
-    let all_reading = run.run(&mut sheet).await?;
+    let mut run = WatchRun::churning("all reading", setting, population)?;
+    let all_reading = run.run(&mut results).await?;
     run.name = "some stalled";
-    run.crowd.slowness = Some(Slowness {
-        pace: Pace::Never,
+    run.population.slowness = Some(Slowness {
+        pace: ReadPace::Never,
         receive_buffer: *receive_buffer,
         renews_every: None,
     });
-    let some_stalled = run.run(&mut sheet).await?;
-    tax::tax(&mut sheet, &all_reading.latency, &some_stalled.latency);
+    let some_stalled = run.run(&mut results).await?;
+    tax::tax(&mut results, &all_reading.latency, &some_stalled.latency);
     run.clean(&setting.churning).await;
-    Ok(sheet)
+    Ok(results)
 }

@@ -14,7 +14,7 @@ use kube_fanout::resource::Encoding;
 use crate::cli::players::Start;
 use crate::pods::seed;
 use crate::process::Usage;
-use crate::sheet::Sheet;
+use crate::results::Results;
 use crate::target::Target;
 use delivered::{Delivery, Protocol, deliver};
 use fresh::{Fresh, Upstream};
@@ -30,7 +30,7 @@ const READY: &str = "ready, s";
 
 /// What one encoding took, round by round.
 #[derive(Debug, Default)]
-struct Took {
+struct StartTimes {
     delivered: Vec<Duration>,
     delivered_http1: Vec<Duration>,
     ready: Vec<Duration>,
@@ -50,44 +50,44 @@ pub fn limit(flags: &Start) -> Duration {
 /// Runs the scenario.
 ///
 /// # Errors
-/// If it could not be run; a gateway whose state is not upstream's is a fault in the sheet.
-pub async fn run(flags: &Start) -> Result<Sheet> {
+/// If it could not be run; a gateway whose state is not upstream's is a fault in the results.
+pub async fn run(flags: &Start) -> Result<Results> {
     let (target, _) = super::targets(&flags.server)?;
     let fleet = flags.fleet();
     let seeded = tokio::time::timeout(SEED_WAIT, seed(&target, fleet, SEED_IN_FLIGHT))
         .await
         .with_context(|| format!("no {} pods after {SEED_WAIT:?}", fleet.pods))??;
-    let mut sheet = Sheet::new("start");
-    sheet.note(format!(
+    let mut results = Results::new("start");
+    results.note(format!(
         "{} pods were made in {:.1} s, the last ones of {} bytes in JSON",
         seeded.made,
         seeded.took.as_secs_f64(),
         seeded.pod_len
     ));
     let folder = Folder::new()?;
-    let scene = Scene {
+    let scene = StartRun {
         flags,
         upstream: Upstream::of(&flags.server, &folder.0)?,
         target,
     };
     for encoding in flags.encodings() {
-        sheet.column(encoding.as_str());
-        let took = scene.play(encoding, &mut sheet).await?;
-        took.report(fleet.pods, &mut sheet);
+        results.column(encoding.as_str());
+        let took = scene.play(encoding, &mut results).await?;
+        took.report(fleet.pods, &mut results);
     }
-    Ok(sheet)
+    Ok(results)
 }
 
-struct Scene<'a> {
+struct StartRun<'a> {
     flags: &'a Start,
     upstream: Upstream,
     target: Target,
 }
 
-impl Scene<'_> {
+impl StartRun<'_> {
     /// In turn, so that a busy moment of the machine meets all of them.
-    async fn play(&self, encoding: Encoding, sheet: &mut Sheet) -> Result<Took> {
-        let mut took = Took::default();
+    async fn play(&self, encoding: Encoding, results: &mut Results) -> Result<StartTimes> {
+        let mut took = StartTimes::default();
         for round in 0..self.flags.rounds.max(1) {
             let delivery = self.deliver(Protocol::of(&self.target), encoding).await?;
             took.len = delivery.len;
@@ -96,7 +96,7 @@ impl Scene<'_> {
                 let delivery = self.deliver(Protocol::Http1, encoding).await?;
                 took.delivered_http1.push(delivery.took);
             }
-            self.fill(encoding, round == 0, &mut took, sheet).await?;
+            self.fill(encoding, round == 0, &mut took, results).await?;
         }
         Ok(took)
     }
@@ -111,8 +111,8 @@ impl Scene<'_> {
         &self,
         encoding: Encoding,
         is_checked: bool,
-        took: &mut Took,
-        sheet: &mut Sheet,
+        took: &mut StartTimes,
+        results: &mut Results,
     ) -> Result<()> {
         let program = self.flags.gateway_program()?;
         let mut fresh = Fresh::start(&program, &self.upstream).await?;
@@ -134,7 +134,7 @@ impl Scene<'_> {
             // Events are upstream's bytes, only the marker is the gateway's own: an object is missing if a good part of one is.
             let object_len = took.len / self.flags.pods.max(1) as u64;
             if told.len.abs_diff(took.len) > object_len / 2 {
-                sheet.fault(format!(
+                results.fault(format!(
                     "{}: the gateway has {} bytes of initial events, upstream {}",
                     encoding.as_str(),
                     told.len,
@@ -146,29 +146,29 @@ impl Scene<'_> {
     }
 }
 
-impl Took {
+impl StartTimes {
     /// The best of all rounds: what disturbs only ever adds.
-    fn report(&self, pods: usize, sheet: &mut Sheet) {
+    fn report(&self, pods: usize, results: &mut Results) {
         let best = |of: &[Duration]| of.iter().min().map(Duration::as_secs_f64);
         let mib = f64::from(1 << 20);
         let each_us = |seconds: f64| seconds * 1e6 / pods.max(1) as f64;
-        sheet.figure("pods", pods as f64);
-        sheet.figure("initial events, MiB", self.len as f64 / mib);
+        results.figure("pods", pods as f64);
+        results.figure("initial events, MiB", self.len as f64 / mib);
         let delivered = best(&self.delivered).unwrap_or_default();
         let ready = best(&self.ready).unwrap_or_default();
-        sheet.figure(DELIVERED, delivered);
+        results.figure(DELIVERED, delivered);
         if let Some(http1) = best(&self.delivered_http1) {
-            sheet.figure(DELIVERED_HTTP1, http1);
+            results.figure(DELIVERED_HTTP1, http1);
         }
-        sheet.figure(READY, ready);
-        sheet.figure("ready / delivered", ready / delivered);
+        results.figure(READY, ready);
+        results.figure("ready / delivered", ready / delivered);
         if let Some(cpu) = best(&self.cpu) {
-            sheet.figure("gateway CPU per object, µs", each_us(cpu));
+            results.figure("gateway CPU per object, µs", each_us(cpu));
         }
         if let Some(cpu) = best(&self.upstream_cpu) {
-            sheet.figure("upstream CPU per object meanwhile, µs", each_us(cpu));
+            results.figure("upstream CPU per object meanwhile, µs", each_us(cpu));
         }
-        sheet.figure("gateway peak RSS, MiB", self.peak_rss as f64 / mib);
+        results.figure("gateway peak RSS, MiB", self.peak_rss as f64 / mib);
         let rounds = |name: &str, of: &[Duration]| {
             let seconds: Vec<_> = of
                 .iter()
@@ -176,7 +176,7 @@ impl Took {
                 .collect();
             format!("{name} {}", seconds.join(" "))
         };
-        sheet.note(format!(
+        results.note(format!(
             "{} MiB of initial events; seconds by round: {}; {}",
             self.len >> 20,
             rounds("delivered", &self.delivered),

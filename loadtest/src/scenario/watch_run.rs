@@ -10,23 +10,23 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use super::crew::{Crew, Staffing};
-use super::crowd::Crowd;
-use crate::cli::Server;
+use super::population::Population;
+use super::workers::{WorkerConfig, Workers};
+use crate::cli::ServerFlags;
 use crate::client::Client;
 use crate::process::{MachineCpu, Usage};
 use crate::recorder::{Control, Recorder};
 use crate::recording::Recording;
-use crate::sheet::Sheet;
+use crate::results::Results;
 use crate::socket_loop::RATE_MET;
-use crate::swarm::Wiring;
+use crate::swarm::SwarmConfig;
 use crate::target::Target;
 use crate::watcher::Plan;
-use crate::writer::{Churn, Written};
-use quiet::Quiet;
-use window::Edge;
+use crate::writer::{Churn, Writes};
+use quiet::CatchUp;
+use window::Snapshot;
 
-/// Versions that the watchers of a mixed crowd begin at, and the writes that they are spread over.
+/// Versions that the watchers of a mixed population begin at, and the writes that they are spread over.
 const STARTS: usize = 5;
 const STARTS_SPREAD: usize = 100;
 /// Time for the reference to see the last write.
@@ -42,7 +42,7 @@ pub struct WatchRun<'a> {
     /// Name of the column.
     pub name: &'a str,
     /// How the swarm is wired to the server under test.
-    pub wiring: Wiring,
+    pub swarm_config: SwarmConfig,
     /// The server of the reference.
     pub reference: Target,
     /// Path of the collection.
@@ -50,13 +50,13 @@ pub struct WatchRun<'a> {
     /// The writer; `None` if the server churns by itself.
     pub churn: Option<Churn>,
     /// The watchers.
-    pub crowd: Crowd,
+    pub population: Population,
     /// Whether they begin at different versions, some without bookmarks, and a part of the writes goes through the server under test.
     pub is_mixed: bool,
     /// Processes that they are split over.
     pub processes: usize,
     /// The server under test as the flags have it.
-    pub server: &'a Server,
+    pub server: &'a ServerFlags,
     /// Churn before the measured window.
     pub warm_up: Duration,
     /// The measured window.
@@ -69,14 +69,14 @@ pub struct WatchRun<'a> {
 
 /// A run whose watchers all watch.
 #[derive(Debug)]
-pub struct Running<'a> {
+pub struct ActiveRun<'a> {
     /// What was asked for.
     pub run: &'a WatchRun<'a>,
     /// The reference.
     pub recording: Recording,
     /// Orders to the swarm.
     pub control: Arc<Control>,
-    crew: Crew,
+    workers: Workers,
     plans: Vec<Arc<Plan>>,
 }
 
@@ -96,14 +96,14 @@ pub fn spare(watchers: usize) -> Duration {
 }
 
 impl<'a> WatchRun<'a> {
-    /// Runs with steady churn and fills one column; wrong answers become faults of the sheet. Returns what was counted.
+    /// Runs with steady churn and fills one column; wrong answers become faults of the results. Returns what was counted.
     ///
     /// # Errors
     /// If the run could not be made at all.
-    pub async fn run(&self, sheet: &mut Sheet) -> Result<Recorder> {
-        let running = self.begin(sheet).await?;
+    pub async fn run(&self, results: &mut Results) -> Result<Recorder> {
+        let running = self.begin(results).await?;
         let writing = self.churn.as_ref().map(Churn::start);
-        let is_slow = self.crowd.slowness.is_some();
+        let is_slow = self.population.slowness.is_some();
         running.control.stalled.store(is_slow, Ordering::Relaxed);
         let edges = running.measure(self.warm_up, self.duration).await?;
         if running.control.stalled.swap(false, Ordering::Relaxed) {
@@ -113,64 +113,66 @@ impl<'a> WatchRun<'a> {
             Some(writing) => Some(writing.finish().await),
             None => None,
         };
-        self.window(sheet, &edges);
-        running.finish(sheet, written.as_ref()).await
+        self.window(results, &edges);
+        running.finish(results, written.as_ref()).await
     }
 
     /// Begins a column, the reference and the swarm.
     ///
     /// # Errors
     /// If a server does not answer, or some watchers do not come to watch.
-    pub async fn begin(&'a self, sheet: &mut Sheet) -> Result<Running<'a>> {
-        sheet.column(self.name);
+    pub async fn begin(&'a self, results: &mut Results) -> Result<ActiveRun<'a>> {
+        results.column(self.name);
         if let Some(churn) = &self.churn {
             churn.prepare().await?;
         }
-        if self.wiring.target.address != self.reference.address {
+        if self.swarm_config.target.address != self.reference.address {
             // A list through a gateway makes its cache, so that the reference's version is within its history.
             let first = format!("{}?resourceVersion=0&limit=1", self.path);
-            Client::new(self.wiring.target.clone()).json(&first).await?;
+            Client::new(self.swarm_config.target.clone())
+                .json(&first)
+                .await?;
         }
         let mut recording = Recording::begin(self.reference.clone(), self.path).await?;
         let control = Arc::new(Control::default());
-        let mut crowd = self.crowd.clone();
+        let mut population = self.population.clone();
         if let Some(churn) = self.churn.as_ref().filter(|_| self.is_mixed) {
-            crowd.starts = starts(churn, &mut recording).await?;
+            population.starts = starts(churn, &mut recording).await?;
         }
-        let plans = crowd.plans(self.path, recording.start);
+        let plans = population.plans(self.path, recording.start);
         let initial = Arc::new(recording.reference().initial().clone());
-        let staffing = Staffing {
+        let config = WorkerConfig {
             server: self.server,
-            wiring: &self.wiring,
-            crowd: &crowd,
+            swarm_config: &self.swarm_config,
+            population: &population,
             processes: self.processes,
             path: self.path,
             start: recording.start,
         };
         let begun = Instant::now();
-        let crew = Crew::start(&staffing, &plans, &initial, control.clone()).await?;
-        crew.ready(ready_wait(self.crowd.watchers)).await?;
-        sheet.figure("all watching after, s", begun.elapsed().as_secs_f64());
-        Ok(Running {
+        let workers = Workers::start(&config, &plans, &initial, control.clone()).await?;
+        workers.ready(ready_wait(self.population.watchers)).await?;
+        results.figure("all watching after, s", begun.elapsed().as_secs_f64());
+        Ok(ActiveRun {
             run: self,
             recording,
             control,
-            crew,
+            workers,
             plans,
         })
     }
 
-    fn judge_writes(&self, sheet: &mut Sheet, written: &Written, recording: &Recording) {
+    fn judge_writes(&self, results: &mut Results, written: &Writes, recording: &Recording) {
         let reference = recording.reference();
-        sheet.figure("writes", written.versions.len() as f64);
+        results.figure("writes", written.versions.len() as f64);
         if let Some(version) = reference.first_missing(&written.versions, recording.start) {
-            sheet.fault(format!(
+            results.fault(format!(
                 "{}: version {version} was written, but the reference never saw it",
                 self.name
             ));
         }
         if written.failed > 0 {
-            sheet.note(format!(
+            results.note(format!(
                 "{}: {} writes failed, first: {:?}",
                 self.name, written.failed, written.first_failure
             ));
@@ -179,7 +181,7 @@ impl<'a> WatchRun<'a> {
             churn.rate * (self.warm_up + self.duration).as_secs_f64()
         });
         if (written.versions.len() as f64) < due * RATE_MET {
-            sheet.invalid(format!(
+            results.invalid(format!(
                 "{}: {} writes out of the {due:.0} that were due: the machine or the API server is too slow for this rate",
                 self.name,
                 written.versions.len()
@@ -200,12 +202,12 @@ async fn starts(churn: &Churn, recording: &mut Recording) -> Result<Vec<u64>> {
     Ok(starts)
 }
 
-impl Running<'_> {
+impl ActiveRun<'_> {
     /// Lets latencies count for a while, after another; returns the edges of that time.
     ///
     /// # Errors
     /// If a process is gone.
-    pub async fn measure(&self, warm_up: Duration, duration: Duration) -> Result<[Edge; 2]> {
+    pub async fn measure(&self, warm_up: Duration, duration: Duration) -> Result<[Snapshot; 2]> {
         tokio::time::sleep(warm_up).await;
         let from = self.measure_begin()?;
         tokio::time::sleep(duration).await;
@@ -216,7 +218,7 @@ impl Running<'_> {
     ///
     /// # Errors
     /// As [`Self::measure`].
-    pub fn measure_begin(&self) -> Result<Edge> {
+    pub fn measure_begin(&self) -> Result<Snapshot> {
         self.run
             .server_pid
             .iter()
@@ -230,7 +232,7 @@ impl Running<'_> {
     ///
     /// # Errors
     /// As [`Self::measure`].
-    pub fn measure_end(&self) -> Result<Edge> {
+    pub fn measure_end(&self) -> Result<Snapshot> {
         self.control.measure_until_now();
         self.edge()
     }
@@ -239,14 +241,14 @@ impl Running<'_> {
     ///
     /// # Errors
     /// If a process is gone.
-    pub fn edge(&self) -> Result<Edge> {
-        Ok(Edge {
+    pub fn edge(&self) -> Result<Snapshot> {
+        Ok(Snapshot {
             at: Instant::now(),
             upstream_events: self.recording.reference().len(),
             delivered: self.control.delivered.load(Ordering::Relaxed),
             bytes: self.control.bytes.load(Ordering::Relaxed),
             machine: MachineCpu::now()?,
-            own: self.crew.usage()?,
+            own: self.workers.usage()?,
             server: self.run.server_pid.map(Usage::of).transpose()?,
             upstream: self.run.upstream_pid.map(Usage::of).transpose()?,
         })
@@ -257,21 +259,21 @@ impl Running<'_> {
     ///
     /// # Errors
     /// If they do not get there in time although there is always more; says how far they came.
-    pub async fn quiet(&mut self, written: Option<&Written>) -> Result<Quiet> {
+    pub async fn quiet(&mut self, written: Option<&Writes>) -> Result<CatchUp> {
         let written_ns = quiet::since(written.map(|written| written.last_answer_ns));
-        let version = written.map_or(0, Written::last);
+        let version = written.map_or(0, Writes::last);
         self.recording.reached(version, SETTLE_WAIT).await?;
         self.forget_goals().await?;
         let start = self.recording.start;
         self.run
-            .crowd
+            .population
             .set_goals(&self.plans, &self.recording.reference(), start);
-        let count = self.run.crowd.watchers;
-        let works = || self.crew.works();
+        let count = self.run.population.watchers;
+        let works = || self.workers.works();
         let distance = quiet::settled(&self.control, count, done_wait(count), works).await?;
         let behind = distance.map(|distance| distance.in_events(&self.recording.reference()));
         let delivered_ns = self.control.last_delivery_ns.load(Ordering::Relaxed);
-        Ok(Quiet::between(written_ns, delivered_ns, behind))
+        Ok(CatchUp::between(written_ns, delivered_ns, behind))
     }
 
     /// Waits until nobody counts as being at an earlier goal any more.
@@ -293,48 +295,48 @@ impl Running<'_> {
     /// If the reference failed.
     pub async fn finish(
         mut self,
-        sheet: &mut Sheet,
-        written: Option<&Written>,
+        results: &mut Results,
+        written: Option<&Writes>,
     ) -> Result<Recorder> {
         let name = self.run.name;
         match self.quiet(written).await {
-            Ok(quiet) if written.is_some() => quiet.report(sheet, name),
+            Ok(quiet) if written.is_some() => quiet.report(results, name),
             // The server goes on writing: later events follow, and push on whatever waits.
-            Ok(_) => sheet.note(format!("{name}: the server writes by itself: no quiet end")),
-            Err(error) => sheet.fault(format!("{name}: {error:#}")),
+            Ok(_) => results.note(format!("{name}: the server writes by itself: no quiet end")),
+            Err(error) => results.fault(format!("{name}: {error:#}")),
         }
-        let finished = self.crew.finish().await?;
+        let finished = self.workers.finish().await?;
         let furthest = finished.furthest;
         if let Err(error) = self.recording.reached(furthest, SETTLE_WAIT).await {
             // A list's version may be newer than the newest event; the verdict finds events that the reference lacks.
-            sheet.note(format!("{name}: {error:#}"));
+            results.note(format!("{name}: {error:#}"));
         }
         let recorder = finished.recorder.clone();
-        window::latencies(sheet, &recorder);
+        window::latencies(results, &recorder);
         let from_ns = self.control.measure_from_ns.load(Ordering::Relaxed);
         let until_ns = self.control.measure_until_ns.load(Ordering::Relaxed);
-        window::latencies_at_reference(sheet, &self.recording.latency(from_ns..until_ns));
+        window::latencies_at_reference(results, &self.recording.latency(from_ns..until_ns));
         // A copy: no lock is held while other processes judge.
         let reference = self.recording.reference().clone();
         let outcome = finished
-            .judge(&self.run.crowd, &self.plans, &reference)
+            .judge(&self.run.population, &self.plans, &reference)
             .await?;
-        outcome.report(sheet, name, reference.len());
-        outcome.report_drops(sheet, name);
+        outcome.report(results, name, reference.len());
+        outcome.report_drops(results, name);
         if let Some(written) = written {
-            self.run.judge_writes(sheet, written, &self.recording);
+            self.run.judge_writes(results, written, &self.recording);
         }
-        ends(sheet, name, &recorder);
+        ends(results, name, &recorder);
         Ok(recorder)
     }
 }
 
 /// Notes why streams ended.
-fn ends(sheet: &mut Sheet, name: &str, recorder: &Recorder) {
+fn ends(results: &mut Results, name: &str, recorder: &Recorder) {
     for (cause, count) in &recorder.ends {
-        sheet.note(format!("{name}: {cause}: {count}"));
+        results.note(format!("{name}: {cause}: {count}"));
     }
     for message in recorder.messages.lines() {
-        sheet.note(format!("{name}: {message}"));
+        results.note(format!("{name}: {message}"));
     }
 }

@@ -4,7 +4,7 @@
 use std::io::IoSlice;
 
 use super::pipe::Pipe;
-use super::{Piece, Tape};
+use super::{EventLog, Piece};
 
 /// What a client says first.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -31,15 +31,15 @@ const INITIAL_WINDOW: u16 = 4;
 const STATUS_200: u8 = 0x88;
 
 /// A connection.
-pub struct Http2 {
-    streams: Vec<Stream>,
+pub struct Http2Connection {
+    streams: Vec<Http2Stream>,
     window: i64,
     initial_window: i64,
     /// Answers, and what found no room; sent before everything else.
     waiting: Vec<u8>,
 }
 
-struct Stream {
+struct Http2Stream {
     id: u32,
     window: i64,
     /// Next piece, and how many bytes of its lines are sent.
@@ -56,13 +56,13 @@ struct Frame<'a> {
 }
 
 /// A part of what is to be sent.
-enum Part {
+enum FramePart {
     Head([u8; HEAD_LEN]),
     /// A piece, and which bytes of its lines.
     Lines(usize, usize, usize),
 }
 
-impl Default for Http2 {
+impl Default for Http2Connection {
     fn default() -> Self {
         Self {
             streams: Vec::new(),
@@ -80,9 +80,9 @@ fn head(len: usize, kind: u8, flags: u8, stream: u32) -> [u8; HEAD_LEN] {
     [a, b, c, kind, flags, d, e, f, g]
 }
 
-impl Http2 {
+impl Http2Connection {
     /// Takes the frames that have come; false if they are none.
-    pub fn read(&mut self, input: &mut Vec<u8>, tape: &Tape) -> bool {
+    pub fn read(&mut self, input: &mut Vec<u8>, tape: &EventLog) -> bool {
         let mut at = 0;
         while let Some(&[a, b, c, kind, flags, d, e, f, g]) = input
             .get(at..at + HEAD_LEN)
@@ -110,7 +110,7 @@ impl Http2 {
         true
     }
 
-    fn frame(&mut self, frame: &Frame<'_>, tape: &Tape) -> bool {
+    fn frame(&mut self, frame: &Frame<'_>, tape: &EventLog) -> bool {
         let Frame {
             kind,
             flags,
@@ -121,7 +121,7 @@ impl Http2 {
             HEADERS => {
                 self.waiting.extend(head(1, HEADERS, END_HEADERS, id));
                 self.waiting.push(STATUS_200);
-                self.streams.push(Stream {
+                self.streams.push(Http2Stream {
                     id,
                     window: self.initial_window,
                     next: tape.listed / tape.events_per_write,
@@ -167,7 +167,7 @@ impl Http2 {
     }
 
     /// Writes all that the streams have not got and have room for; false when the client is gone.
-    pub fn write(&mut self, pipe: &mut Pipe, tape: &Tape) -> bool {
+    pub fn write(&mut self, pipe: &mut Pipe, tape: &EventLog) -> bool {
         while pipe.is_writable() {
             if !self.waiting.is_empty() {
                 let Ok(len) = pipe.send(&self.waiting) else {
@@ -205,7 +205,7 @@ impl Http2 {
     }
 
     /// Frames for what the streams have not got, as far as windows allow.
-    fn plan(&mut self, tape: &Tape) -> Vec<Part> {
+    fn plan(&mut self, tape: &EventLog) -> Vec<FramePart> {
         let mut plan = Vec::new();
         let mut left = PLAN_LEN_MAX;
         for stream in &mut self.streams {
@@ -213,13 +213,13 @@ impl Http2 {
                 let room = stream.window.min(self.window);
                 let room = usize::try_from(room).unwrap_or(0).min(FRAME_LEN_MAX);
                 let at = plan.len();
-                plan.push(Part::Head([0; HEAD_LEN]));
+                plan.push(FramePart::Head([0; HEAD_LEN]));
                 let len = stream.fill(&mut plan, &tape.pieces, room);
                 if len == 0 {
                     plan.truncate(at);
                     break;
                 }
-                plan[at] = Part::Head(head(len, DATA, 0, stream.id));
+                plan[at] = FramePart::Head(head(len, DATA, 0, stream.id));
                 let taken = i64::try_from(len).unwrap_or(i64::MAX);
                 stream.window -= taken;
                 self.window -= taken;
@@ -230,14 +230,14 @@ impl Http2 {
     }
 }
 
-impl Stream {
+impl Http2Stream {
     /// Adds what it has not got, so many bytes at most; says how many.
-    fn fill(&mut self, plan: &mut Vec<Part>, pieces: &[Piece], room: usize) -> usize {
+    fn fill(&mut self, plan: &mut Vec<FramePart>, pieces: &[Piece], room: usize) -> usize {
         let mut len = 0;
         while len < room && self.next < pieces.len() {
             let lines_len = pieces[self.next].lines.len();
             let to = lines_len.min(self.offset + room - len);
-            plan.push(Part::Lines(self.next, self.offset, to));
+            plan.push(FramePart::Lines(self.next, self.offset, to));
             len += to - self.offset;
             (self.next, self.offset) = match to == lines_len {
                 true => (self.next + 1, 0),
@@ -248,7 +248,7 @@ impl Stream {
     }
 }
 
-impl Part {
+impl FramePart {
     fn slice<'a>(&'a self, pieces: &'a [Piece]) -> IoSlice<'a> {
         match self {
             Self::Head(head) => IoSlice::new(head),

@@ -6,17 +6,17 @@ use mio::net::TcpStream;
 
 use super::*;
 use crate::target::Target;
-use crate::wire::event::{Event, Kind};
+use crate::wire::event::{Event, EventKind};
 use crate::wire::response::Response;
 
-fn chunks(tape: &Tape) -> Vec<u8> {
+fn chunks(tape: &EventLog) -> Vec<u8> {
     let chunks = tape.pieces.iter().map(|piece| &*piece.chunk);
     chunks.collect::<Vec<_>>().concat()
 }
 
 /// A tape of so many events of this length, and a peer at its beginning with the other end of its socket.
-fn behind(events: usize, len: usize) -> (Tape, Peer, std::net::TcpStream) {
-    let mut tape = Tape {
+fn behind(events: usize, len: usize) -> (EventLog, Peer, std::net::TcpStream) {
+    let mut tape = EventLog {
         pieces: Vec::new(),
         pieces_len: 0,
         event_len: len,
@@ -94,7 +94,7 @@ fn a_late_event_says_when_it_was_due() {
 #[test]
 fn a_piece_is_a_chunk_of_events_of_the_asked_length() {
     for (len, events_per_write) in [(300, 1), (1_024, 16), (5_000, 3)] {
-        let mut tape = Tape {
+        let mut tape = EventLog {
             pieces: Vec::new(),
             pieces_len: 0,
             event_len: len,
@@ -113,7 +113,10 @@ fn a_piece_is_a_chunk_of_events_of_the_asked_length() {
         for (at, line) in body.split_inclusive(|byte| *byte == b'\n').enumerate() {
             let line = line.strip_suffix(b"\n").unwrap();
             let event = Event::parse_fully(line).unwrap();
-            assert_eq!((event.kind, event.version), (Kind::Modified, at as u64 + 1));
+            assert_eq!(
+                (event.kind, event.version),
+                (EventKind::Modified, at as u64 + 1)
+            );
             assert_eq!(Event::parse(line).unwrap(), event);
         }
         assert_eq!(tape.version(), events_per_write * 2);

@@ -10,11 +10,11 @@ use mio::net::TcpStream;
 use rustls::{ClientConfig, ClientConnection};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::{Ended, Member, TOO_MANY};
+use super::{Member, ResponseEnd, TOO_MANY};
 use crate::recorder::Recorder;
 use crate::target::{SLOW_SEGMENT_LEN, Target};
 use crate::wire::response::{Head, Progress, Response};
-use crate::wire::websocket::{Frames, SWITCHING};
+use crate::wire::websocket::{SWITCHING, WebSocketFrames};
 
 /// Reads of one connection before the others get their turn.
 const READS_MAX: usize = 8;
@@ -38,7 +38,7 @@ impl Default for Buffers {
 
 /// What a turn of reading led to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
+pub enum ReadOutcome {
     /// Nothing left to read for now.
     Drained,
     /// There may be more; it is another's turn.
@@ -57,7 +57,7 @@ pub struct Connection {
     tls: Option<Box<ClientConnection>>,
     response: Response,
     /// Of a WebSocket, once it is agreed on.
-    frames: Frames,
+    frames: WebSocketFrames,
     out: Vec<u8>,
 }
 
@@ -107,7 +107,7 @@ impl Connection {
             socket,
             tls,
             response: Response::default(),
-            frames: Frames::default(),
+            frames: WebSocketFrames::default(),
             out: Vec::new(),
         })
     }
@@ -180,7 +180,7 @@ impl Connection {
         buffers: &mut Buffers,
         recorder: &mut Recorder,
         len_max: Option<usize>,
-    ) -> Turn {
+    ) -> ReadOutcome {
         let (reads, len_max) = match len_max {
             None => (READS_MAX, buffers.raw.len()),
             Some(len) => (1, len.min(buffers.raw.len())),
@@ -193,17 +193,17 @@ impl Connection {
                     let Buffers { raw, plain } = buffers;
                     match self.take(&raw[..len], plain, member, recorder) {
                         Ok(None) if full => {}
-                        Ok(None) => return Turn::Drained,
+                        Ok(None) => return ReadOutcome::Drained,
                         Ok(Some(turn)) => return turn,
                         Err(error) => return broken(member, recorder, &error),
                     }
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Turn::Drained,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return ReadOutcome::Drained,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return broken(member, recorder, &error.into()),
             }
         }
-        Turn::MoreLeft
+        ReadOutcome::MoreLeft
     }
 
     /// Whether a response with status 200 has begun, or a WebSocket in its place.
@@ -252,7 +252,7 @@ impl Connection {
         Ok(())
     }
 
-    fn closed<M: Member>(&mut self, member: &mut M, recorder: &mut Recorder) -> Turn {
+    fn closed<M: Member>(&mut self, member: &mut M, recorder: &mut Recorder) -> ReadOutcome {
         let head = self.response.head();
         let is_websocket = head.is_some_and(|head| head.status == SWITCHING);
         let missing = if !self.response.ends_with_connection() {
@@ -265,13 +265,13 @@ impl Connection {
             None
         };
         if let Some(missing) = missing {
-            member.ended(Ended::Broken(missing), recorder);
+            member.ended(ResponseEnd::Broken(missing), recorder);
             recorder.end("connection closed");
         } else {
             let status = head.map_or(0, |head| head.status);
-            member.ended(Ended::Complete(member_status(status)), recorder);
+            member.ended(ResponseEnd::Complete(member_status(status)), recorder);
         }
-        Turn::Gone
+        ReadOutcome::Gone
     }
 
     fn take<M: Member>(
@@ -280,7 +280,7 @@ impl Connection {
         plain: &mut [u8],
         member: &mut M,
         recorder: &mut Recorder,
-    ) -> Result<Option<Turn>> {
+    ) -> Result<Option<ReadOutcome>> {
         if self.tls.is_none() {
             return self.feed(raw, member, recorder);
         }
@@ -312,7 +312,7 @@ impl Connection {
         piece: &[u8],
         member: &mut M,
         recorder: &mut Recorder,
-    ) -> Result<Option<Turn>> {
+    ) -> Result<Option<ReadOutcome>> {
         let (frames, mut outcome) = (&mut self.frames, Ok(()));
         let progress = self.response.feed(piece, |head, data| {
             recorder.bytes += data.len() as u64;
@@ -332,8 +332,12 @@ impl Connection {
                 if status == TOO_MANY {
                     recorder.shed(head.is_some_and(|head| head.retry_after.is_some()));
                 }
-                member.ended(Ended::Complete(status), recorder);
-                Ok(Some(if closes { Turn::Gone } else { Turn::Free }))
+                member.ended(ResponseEnd::Complete(status), recorder);
+                Ok(Some(if closes {
+                    ReadOutcome::Gone
+                } else {
+                    ReadOutcome::Free
+                }))
             }
             Progress::Complete(_) => bail!("bytes after the end of a response"),
         }
@@ -348,10 +352,14 @@ const fn member_status(status: u16) -> u16 {
     }
 }
 
-fn broken<M: Member>(member: &mut M, recorder: &mut Recorder, error: &anyhow::Error) -> Turn {
+fn broken<M: Member>(
+    member: &mut M,
+    recorder: &mut Recorder,
+    error: &anyhow::Error,
+) -> ReadOutcome {
     let text = format!("{error:#}");
     recorder.end("connection broken");
     recorder.message(&text);
-    member.ended(Ended::Broken(&text), recorder);
-    Turn::Gone
+    member.ended(ResponseEnd::Broken(&text), recorder);
+    ReadOutcome::Gone
 }

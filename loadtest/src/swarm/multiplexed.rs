@@ -15,8 +15,8 @@ use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::task::LocalSet;
 
-use super::pace::Rest;
-use super::{Ended, Member, Next, ProgressShare, TOO_MANY, Wiring};
+use super::pace::ReadPause;
+use super::{Member, Next, ProgressShare, ResponseEnd, SwarmConfig, TOO_MANY};
 use crate::recorder::{Control, Recorder, now_ns};
 use crate::target::CONNECT_WAIT;
 use crate::wire::response::retry_after;
@@ -36,7 +36,7 @@ type Sender = SendRequest<Empty<Bytes>>;
 
 /// A connection that several members share, made anew by whoever first finds it gone.
 #[derive(Default)]
-struct Shared {
+struct SharedConnection {
     sender: tokio::sync::Mutex<Option<Sender>>,
 }
 
@@ -55,7 +55,7 @@ struct Thread<M> {
     is_open: Vec<Cell<bool>>,
     recorder: RefCell<Recorder>,
     control: Arc<Control>,
-    wiring: Wiring,
+    swarm_config: SwarmConfig,
     connecting: tokio::sync::Semaphore,
 }
 
@@ -65,7 +65,7 @@ struct Thread<M> {
 /// If the runtime cannot be made.
 pub fn run<M: Member>(
     members: Vec<M>,
-    wiring: &Wiring,
+    swarm_config: &SwarmConfig,
     control: Arc<Control>,
     streams: usize,
 ) -> Result<(Vec<M>, Recorder)> {
@@ -77,12 +77,12 @@ pub fn run<M: Member>(
         members: members.into_iter().map(RefCell::new).collect(),
         recorder: RefCell::default(),
         control,
-        wiring: wiring.clone(),
+        swarm_config: swarm_config.clone(),
         connecting: tokio::sync::Semaphore::new(CONNECTING_MAX),
     });
     let tasks = LocalSet::new();
     for first in (0..thread.members.len()).step_by(streams.max(1)) {
-        let shared = Rc::new(Shared::default());
+        let shared = Rc::new(SharedConnection::default());
         for number in first..(first + streams.max(1)).min(thread.members.len()) {
             // Owned by the LocalSet, ended by its drop.
             tasks.spawn_local(drive(thread.clone(), shared.clone(), number));
@@ -118,7 +118,7 @@ async fn obey<M: Member>(thread: &Thread<M>) {
     }
 }
 
-async fn drive<M: Member>(thread: Rc<Thread<M>>, shared: Rc<Shared>, number: usize) {
+async fn drive<M: Member>(thread: Rc<Thread<M>>, shared: Rc<SharedConnection>, number: usize) {
     let mut history = History::default();
     loop {
         let next = thread.members[number].borrow_mut().next(&thread.control);
@@ -126,7 +126,7 @@ async fn drive<M: Member>(thread: Rc<Thread<M>>, shared: Rc<Shared>, number: usi
             Next::Rest => tokio::time::sleep(LOOK).await,
             Next::Done => return,
             Next::Pause => {
-                let wait = thread.wiring.pause(history.retry_after.take());
+                let wait = thread.swarm_config.pause(history.retry_after.take());
                 tokio::time::sleep(wait).await;
             }
             Next::Send(path) => {
@@ -135,13 +135,13 @@ async fn drive<M: Member>(thread: Rc<Thread<M>>, shared: Rc<Shared>, number: usi
                 let mut recorder = thread.recorder.borrow_mut();
                 let mut member = thread.members[number].borrow_mut();
                 match result {
-                    Ok(None) => member.ended(Ended::Left, &mut recorder),
-                    Ok(Some(status)) => member.ended(Ended::Complete(status), &mut recorder),
+                    Ok(None) => member.ended(ResponseEnd::Left, &mut recorder),
+                    Ok(Some(status)) => member.ended(ResponseEnd::Complete(status), &mut recorder),
                     Err(error) => {
                         let text = format!("{error:#}");
                         recorder.end("stream broken");
                         recorder.message(&text);
-                        member.ended(Ended::Broken(&text), &mut recorder);
+                        member.ended(ResponseEnd::Broken(&text), &mut recorder);
                     }
                 }
             }
@@ -152,14 +152,14 @@ async fn drive<M: Member>(thread: Rc<Thread<M>>, shared: Rc<Shared>, number: usi
 /// One request and its whole response; its status, or none if the member left it.
 async fn exchange<M: Member>(
     thread: &Thread<M>,
-    shared: &Shared,
+    shared: &SharedConnection,
     number: usize,
     path: &str,
     history: &mut History,
 ) -> Result<Option<u16>> {
     let begun = Instant::now();
     history.retry_after = None;
-    let target = thread.wiring.target.of_client(number);
+    let target = thread.swarm_config.target.of_client(number);
     let mut sender = sender(thread, shared).await?;
     let scheme = if target.tls.is_some() {
         "https"
@@ -167,7 +167,7 @@ async fn exchange<M: Member>(
         "http"
     };
     let mut request = Request::get(format!("{scheme}://{}{path}", target.authority))
-        .header("accept", thread.wiring.accept.header())
+        .header("accept", thread.swarm_config.accept.header())
         .header("accept-encoding", target.encoding);
     if let Some(token) = &target.token {
         request = request.header("authorization", format!("Bearer {token}"));
@@ -242,9 +242,9 @@ async fn rest<M: Member>(
     let begun = Instant::now();
     while is_slow() && !slow.renews(stream_begun.elapsed()) {
         let wait = match slow.pace.rest(read_len, Duration::from_nanos(now_ns())) {
-            Rest::None => return,
-            Rest::For(time) => time.saturating_sub(begun.elapsed()),
-            Rest::UntilWoken => LOOK,
+            ReadPause::None => return,
+            ReadPause::For(time) => time.saturating_sub(begun.elapsed()),
+            ReadPause::UntilWoken => LOOK,
         };
         if wait.is_zero() {
             return;
@@ -254,7 +254,7 @@ async fn rest<M: Member>(
     }
 }
 
-async fn sender<M>(thread: &Thread<M>, shared: &Shared) -> Result<Sender> {
+async fn sender<M>(thread: &Thread<M>, shared: &SharedConnection) -> Result<Sender> {
     // Members of one connection wait here for the one that makes it; they have nothing else to do.
     let mut slot = shared.sender.lock().await;
     if let Some(sender) = slot.as_ref().filter(|sender| !sender.is_closed()) {
@@ -262,12 +262,12 @@ async fn sender<M>(thread: &Thread<M>, shared: &Shared) -> Result<Sender> {
     }
     let _turn = thread.connecting.acquire().await?;
     let making = async {
-        let stream = thread.wiring.target.connect("h2").await?;
+        let stream = thread.swarm_config.target.connect("h2").await?;
         let mut builder = Builder::new(TokioExecutor::new());
         // Members that leave are told of events that were on their way: by default h2 forgets who left after ten of them,
         // and takes what comes later for a flood.
         builder.max_concurrent_reset_streams(RESET_STREAMS_MAX);
-        if let Some(len) = thread.wiring.stream_window {
+        if let Some(len) = thread.swarm_config.stream_window {
             builder
                 .initial_stream_window_size(len)
                 .initial_connection_window_size(CONNECTION_WINDOW_LEN);
@@ -314,7 +314,7 @@ mod tests {
 
         fn body(&mut self, _: u16, _: &[u8], _: &mut Recorder) {}
 
-        fn ended(&mut self, how: Ended<'_>, _: &mut Recorder) {
+        fn ended(&mut self, how: ResponseEnd<'_>, _: &mut Recorder) {
             self.0.get_or_insert(format!("{how:?}"));
         }
 
@@ -344,7 +344,7 @@ mod tests {
             stream.write_all(&[BEGINNING, last].concat()).unwrap();
             let _ = stream.read_to_end(&mut Vec::new());
         });
-        let wiring = Wiring {
+        let swarm_config = SwarmConfig {
             target: Target::new(&format!("http://{address}"), None, None).unwrap(),
             threads: 1,
             streams_per_connection: Some(1),
@@ -355,7 +355,7 @@ mod tests {
             source: std::net::Ipv4Addr::LOCALHOST,
         };
         let control = Arc::new(Control::default());
-        let swarm = Swarm::start(vec![Once::default()], &wiring, control).unwrap();
+        let swarm = Swarm::start(vec![Once::default()], &swarm_config, control).unwrap();
         let wait = Duration::from_secs(60);
         swarm.play_round(1, wait).await.unwrap();
         let (members, _) = swarm.finish().unwrap();

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// How a slow client reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Pace {
+pub enum ReadPace {
     /// As fast as the others.
     Freely,
     /// Not at all.
@@ -30,7 +30,7 @@ pub enum Pace {
 
 /// What a slow client does after a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rest {
+pub enum ReadPause {
     /// Reads on.
     None,
     /// Reads after this time.
@@ -43,7 +43,7 @@ pub enum Rest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slowness {
     /// How it reads.
-    pub pace: Pace,
+    pub pace: ReadPace,
     /// Receive buffer of its socket, bytes; HTTP/2 has windows instead.
     pub receive_buffer: usize,
     /// After so long on a stream it leaves, and watches anew from the newest version that any of its thread has seen.
@@ -57,24 +57,24 @@ impl Slowness {
     }
 }
 
-impl Pace {
+impl ReadPace {
     /// What comes after a read of `len` bytes that ended so long after the epoch.
-    pub fn rest(self, len: usize, now: Duration) -> Rest {
+    pub fn rest(self, len: usize, now: Duration) -> ReadPause {
         match self {
-            Self::Freely => Rest::None,
-            Self::Never => Rest::UntilWoken,
+            Self::Freely => ReadPause::None,
+            Self::Never => ReadPause::UntilWoken,
             Self::Pieces { len: piece, every } => {
                 let pieces = u32::try_from(len.div_ceil(piece.max(1))).unwrap_or(u32::MAX);
-                Rest::For(every * pieces.max(1))
+                ReadPause::For(every * pieces.max(1))
             }
             Self::Spells { reads, rests } => {
                 let turn = (reads + rests).as_nanos().max(1);
                 let into = now.as_nanos() % turn;
                 if into < reads.as_nanos() {
-                    Rest::None
+                    ReadPause::None
                 } else {
                     let left = u64::try_from(turn - into).unwrap_or(u64::MAX);
-                    Rest::For(Duration::from_nanos(left))
+                    ReadPause::For(Duration::from_nanos(left))
                 }
             }
         }
@@ -98,28 +98,28 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[track_caller]
-    fn check(pace: Pace, len: usize, now_ms: u64, rest: Rest) {
+    fn check(pace: ReadPace, len: usize, now_ms: u64, rest: ReadPause) {
         assert_eq!(pace.rest(len, Duration::from_millis(now_ms)), rest);
     }
 
     #[test]
     fn each_pace_rests_as_long_as_it_says() {
-        check(Pace::Freely, 1, 0, Rest::None);
-        check(Pace::Never, 1, 0, Rest::UntilWoken);
-        let pieces = Pace::Pieces {
+        check(ReadPace::Freely, 1, 0, ReadPause::None);
+        check(ReadPace::Never, 1, 0, ReadPause::UntilWoken);
+        let pieces = ReadPace::Pieces {
             len: 100,
             every: SECOND,
         };
-        check(pieces, 0, 0, Rest::For(SECOND));
-        check(pieces, 100, 7, Rest::For(SECOND));
-        check(pieces, 101, 7, Rest::For(SECOND * 2));
-        let spells = Pace::Spells {
+        check(pieces, 0, 0, ReadPause::For(SECOND));
+        check(pieces, 100, 7, ReadPause::For(SECOND));
+        check(pieces, 101, 7, ReadPause::For(SECOND * 2));
+        let spells = ReadPace::Spells {
             reads: SECOND,
             rests: SECOND * 2,
         };
-        check(spells, 9, 900, Rest::None);
-        check(spells, 9, 1_000, Rest::For(SECOND * 2));
-        check(spells, 9, 2_900, Rest::For(Duration::from_millis(100)));
-        check(spells, 9, 3_000, Rest::None);
+        check(spells, 9, 900, ReadPause::None);
+        check(spells, 9, 1_000, ReadPause::For(SECOND * 2));
+        check(spells, 9, 2_900, ReadPause::For(Duration::from_millis(100)));
+        check(spells, 9, 3_000, ReadPause::None);
     }
 }

@@ -10,9 +10,9 @@ use anyhow::Result;
 use mio::{Events, Interest, Poll, Token};
 use rustls::ClientConfig;
 
-use super::connection::{Buffers, Connection, Turn};
-use super::pace::{Rest, Slowness};
-use super::{Ended, LOOK, Member, Next, ProgressShare, Wiring};
+use super::connection::{Buffers, Connection, ReadOutcome};
+use super::pace::{ReadPause, Slowness};
+use super::{LOOK, Member, Next, ProgressShare, ResponseEnd, SwarmConfig};
 use crate::recorder::{Control, Recorder};
 use crate::wire::websocket::HANDSHAKE;
 
@@ -22,7 +22,7 @@ const CONNECTING_MAX: usize = 64;
 const COUNT_EVERY: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum SlotState {
     /// Not connected yet, or no longer.
     Outside,
     Connecting,
@@ -34,10 +34,10 @@ enum Place {
     Stalled,
 }
 
-struct Seat<M> {
+struct Slot<M> {
     member: M,
     connection: Option<Connection>,
-    place: Place,
+    place: SlotState,
     path: Option<String>,
     was_ready: bool,
     /// Counted among those that are being connected, TLS included.
@@ -54,18 +54,18 @@ struct Seat<M> {
     retry_after: Option<Duration>,
 }
 
-impl<M> Seat<M> {
+impl<M> Slot<M> {
     /// Whether a response with status 200 has begun and goes on.
     fn is_open(&self) -> bool {
         let begun = |connection: &Connection| connection.has_begun();
-        self.place == Place::Busy && !self.rests && self.connection.as_ref().is_some_and(begun)
+        self.place == SlotState::Busy && !self.rests && self.connection.as_ref().is_some_and(begun)
     }
 }
 
 struct Reactor<'a, M> {
     poll: Poll,
-    seats: Vec<Seat<M>>,
-    wiring: &'a Wiring,
+    seats: Vec<Slot<M>>,
+    swarm_config: &'a SwarmConfig,
     tls: Option<Arc<ClientConfig>>,
     control: &'a Control,
     recorder: Recorder,
@@ -87,14 +87,14 @@ struct Reactor<'a, M> {
 /// If the poller fails; what happens to single connections is the members' business.
 pub fn run<M: Member>(
     members: Vec<M>,
-    wiring: &Wiring,
+    swarm_config: &SwarmConfig,
     control: &Control,
     first_number: usize,
 ) -> Result<(Vec<M>, Recorder)> {
-    let seat = |member| Seat {
+    let seat = |member| Slot {
         member,
         connection: None,
-        place: Place::Outside,
+        place: SlotState::Outside,
         path: None,
         was_ready: false,
         is_connecting: false,
@@ -104,13 +104,17 @@ pub fn run<M: Member>(
         pauses: false,
         retry_after: None,
     };
-    let seats: Vec<Seat<M>> = members.into_iter().map(seat).collect();
+    let seats: Vec<Slot<M>> = members.into_iter().map(seat).collect();
     let mut reactor = Reactor {
         poll: Poll::new()?,
         outside: (0..seats.len()).collect(),
         seats,
-        wiring,
-        tls: wiring.target.tls.as_ref().map(|tls| tls.config("http/1.1")),
+        swarm_config,
+        tls: swarm_config
+            .target
+            .tls
+            .as_ref()
+            .map(|tls| tls.config("http/1.1")),
         control,
         recorder: Recorder::default(),
         buffers: Buffers::default(),
@@ -163,7 +167,7 @@ impl<M: Member> Reactor<'_, M> {
             let now_round = self.control.round.load(Ordering::Relaxed);
             if round != now_round {
                 round = now_round;
-                self.wake(Place::Resting);
+                self.wake(SlotState::Resting);
             }
             self.end_pauses();
             self.connect_some();
@@ -182,7 +186,7 @@ impl<M: Member> Reactor<'_, M> {
             && let Some(number) = self.outside.pop_front()
         {
             // The end of its pause and the loss of its connection may both have put it here, or the latter alone.
-            if self.seats[number].place != Place::Outside || self.seats[number].pauses {
+            if self.seats[number].place != SlotState::Outside || self.seats[number].pauses {
                 continue;
             }
             if self.seats[number].path.is_none() {
@@ -204,9 +208,9 @@ impl<M: Member> Reactor<'_, M> {
 
     fn connect(&mut self, number: usize) -> Result<()> {
         let seat = &mut self.seats[number];
-        let source = self.wiring.source_of(self.first_number + number);
+        let source = self.swarm_config.source_of(self.first_number + number);
         let mut connection = Connection::begin(
-            &self.wiring.target,
+            &self.swarm_config.target,
             self.tls.as_ref(),
             source,
             seat.member.slowness().map(|slow| slow.receive_buffer),
@@ -217,7 +221,7 @@ impl<M: Member> Reactor<'_, M> {
             Interest::READABLE | Interest::WRITABLE,
         )?;
         seat.connection = Some(connection);
-        seat.place = Place::Connecting;
+        seat.place = SlotState::Connecting;
         seat.is_connecting = true;
         seat.hung_up = false;
         self.connecting += 1;
@@ -230,7 +234,7 @@ impl<M: Member> Reactor<'_, M> {
         self.recorder.message(&text);
         self.seats[number]
             .member
-            .ended(Ended::Broken(&text), &mut self.recorder);
+            .ended(ResponseEnd::Broken(&text), &mut self.recorder);
         self.leave(number);
     }
 
@@ -240,11 +244,11 @@ impl<M: Member> Reactor<'_, M> {
         let Some(connection) = &mut seat.connection else {
             return;
         };
-        if seat.place == Place::Connecting {
+        if seat.place == SlotState::Connecting {
             match connection.connected() {
                 Ok(false) => return,
                 Ok(true) => {
-                    seat.place = Place::Resting;
+                    seat.place = SlotState::Resting;
                     match seat.path.take() {
                         Some(path) => self.send(number, &path),
                         None => self.ask(number),
@@ -266,10 +270,10 @@ impl<M: Member> Reactor<'_, M> {
 
     fn read(&mut self, number: usize) {
         let seat = &mut self.seats[number];
-        if seat.place == Place::Stalled || seat.rests {
+        if seat.place == SlotState::Stalled || seat.rests {
             return;
         }
-        if seat.place == Place::Resting && seat.hung_up {
+        if seat.place == SlotState::Resting && seat.hung_up {
             return self.closed(number);
         }
         let Some(connection) = &mut seat.connection else {
@@ -296,34 +300,36 @@ impl<M: Member> Reactor<'_, M> {
             seat.was_ready = true;
             self.control.ready.fetch_add(1, Ordering::Relaxed);
         }
-        if matches!(turn, Turn::Gone | Turn::Free) {
+        if matches!(turn, ReadOutcome::Gone | ReadOutcome::Free) {
             seat.retry_after = connection.retry_after();
         } else if connection.has_begun() {
             seat.member.begins();
         }
         match turn {
-            Turn::Gone => return self.leave(number),
-            Turn::Free if seat.hung_up => return self.closed(number),
-            Turn::Free => {
-                seat.place = Place::Resting;
+            ReadOutcome::Gone => return self.leave(number),
+            ReadOutcome::Free if seat.hung_up => return self.closed(number),
+            ReadOutcome::Free => {
+                seat.place = SlotState::Resting;
                 return self.ask(number);
             }
-            Turn::MoreLeft | Turn::Drained if seat.member.leaves(self.control) => {
-                seat.member.ended(Ended::Left, &mut self.recorder);
+            ReadOutcome::MoreLeft | ReadOutcome::Drained if seat.member.leaves(self.control) => {
+                seat.member.ended(ResponseEnd::Left, &mut self.recorder);
                 return self.leave(number);
             }
-            Turn::MoreLeft | Turn::Drained => {}
+            ReadOutcome::MoreLeft | ReadOutcome::Drained => {}
         }
         let read_len = usize::try_from(self.recorder.bytes - bytes_before).unwrap_or(usize::MAX);
         let now = Duration::from_nanos(self.recorder.now_ns());
-        match pace.map_or(Rest::None, |pace| pace.rest(read_len, now)) {
-            Rest::None if turn == Turn::MoreLeft || seat.hung_up => self.more_left.push(number),
-            Rest::None => {}
-            Rest::For(time) => {
+        match pace.map_or(ReadPause::None, |pace| pace.rest(read_len, now)) {
+            ReadPause::None if turn == ReadOutcome::MoreLeft || seat.hung_up => {
+                self.more_left.push(number)
+            }
+            ReadPause::None => {}
+            ReadPause::For(time) => {
                 seat.rests = true;
                 self.resting.push(Reverse((Instant::now() + time, number)));
             }
-            Rest::UntilWoken => seat.place = Place::Stalled,
+            ReadPause::UntilWoken => seat.place = SlotState::Stalled,
         }
     }
 
@@ -337,13 +343,17 @@ impl<M: Member> Reactor<'_, M> {
     }
 
     fn send(&mut self, number: usize, path: &str) {
-        let Wiring { target, accept, .. } = self.wiring;
+        let SwarmConfig { target, accept, .. } = self.swarm_config;
         let accept = accept.header();
-        let upgrade = if self.wiring.websocket { HANDSHAKE } else { "" };
+        let upgrade = if self.swarm_config.websocket {
+            HANDSHAKE
+        } else {
+            ""
+        };
         let target = target.of_client(self.first_number + number);
         let request = target.fetch_text(path, accept, upgrade);
         let seat = &mut self.seats[number];
-        seat.place = Place::Busy;
+        seat.place = SlotState::Busy;
         seat.sent_at = Instant::now();
         let Some(connection) = &mut seat.connection else {
             return;
@@ -359,7 +369,7 @@ impl<M: Member> Reactor<'_, M> {
         self.recorder.message(&text);
         self.seats[number]
             .member
-            .ended(Ended::Broken(&text), &mut self.recorder);
+            .ended(ResponseEnd::Broken(&text), &mut self.recorder);
         self.leave(number);
     }
 
@@ -383,14 +393,14 @@ impl<M: Member> Reactor<'_, M> {
         if std::mem::take(&mut seat.is_connecting) {
             self.connecting -= 1;
         }
-        seat.place = Place::Outside;
+        seat.place = SlotState::Outside;
         self.outside.push_back(number);
     }
 
     /// Leaves a seat alone for as long as its last response said.
     fn pause(&mut self, number: usize) {
         let seat = &mut self.seats[number];
-        let wait = self.wiring.pause(seat.retry_after.take());
+        let wait = self.swarm_config.pause(seat.retry_after.take());
         seat.pauses = true;
         self.paused.push(Reverse((Instant::now() + wait, number)));
     }
@@ -403,9 +413,9 @@ impl<M: Member> Reactor<'_, M> {
             self.paused.pop();
             self.seats[number].pauses = false;
             match self.seats[number].place {
-                Place::Outside => self.outside.push_back(number),
-                Place::Resting => self.ask(number),
-                Place::Connecting | Place::Busy | Place::Stalled => {}
+                SlotState::Outside => self.outside.push_back(number),
+                SlotState::Resting => self.ask(number),
+                SlotState::Connecting | SlotState::Busy | SlotState::Stalled => {}
             }
         }
     }
@@ -430,16 +440,16 @@ impl<M: Member> Reactor<'_, M> {
         for number in 0..self.seats.len() {
             let seat = &mut self.seats[number];
             let is_old = |slow: Slowness| slow.renews(seat.sent_at.elapsed());
-            if matches!(seat.place, Place::Busy | Place::Stalled)
+            if matches!(seat.place, SlotState::Busy | SlotState::Stalled)
                 && seat.member.slowness().is_some_and(is_old)
             {
-                seat.member.ended(Ended::Left, &mut self.recorder);
+                seat.member.ended(ResponseEnd::Left, &mut self.recorder);
                 self.leave(number);
             }
         }
     }
 
-    fn wake(&mut self, place: Place) {
+    fn wake(&mut self, place: SlotState) {
         for number in 0..self.seats.len() {
             if self.seats[number].place == place && !self.seats[number].pauses {
                 self.ask(number);
@@ -450,8 +460,8 @@ impl<M: Member> Reactor<'_, M> {
     /// Lets the stalled read again, as [`Self::end_rests`] does.
     fn wake_stalled(&mut self) {
         for number in 0..self.seats.len() {
-            if self.seats[number].place == Place::Stalled {
-                self.seats[number].place = Place::Busy;
+            if self.seats[number].place == SlotState::Stalled {
+                self.seats[number].place = SlotState::Busy;
                 self.more_left.push(number);
             }
         }

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::{Deserialize, Serialize};
 
-use crate::wire::event::Kind;
+use crate::wire::event::EventKind;
 
 /// One event of the reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,7 +13,7 @@ pub struct Entry {
     /// Resource version.
     pub version: u64,
     /// Event type.
-    pub kind: Kind,
+    pub kind: EventKind,
     /// Hash of the event's line, see [`line_hash`].
     pub body_hash: u64,
     /// Number of the object in the order of first appearance, see [`Reference::object`].
@@ -21,7 +21,7 @@ pub struct Entry {
 }
 
 /// Objects by name with their versions: what a watcher's cache would hold.
-pub type State = BTreeMap<String, u64>;
+pub type ObjectVersions = BTreeMap<String, u64>;
 
 /// The recorded events, in version order.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
@@ -31,7 +31,7 @@ pub struct Reference {
     /// Only for adding more: not passed on.
     #[serde(skip)]
     numbers: HashMap<String, u32>,
-    initial: State,
+    initial: ObjectVersions,
 }
 
 impl Reference {
@@ -39,7 +39,7 @@ impl Reference {
     pub const ENTRIES_MAX: usize = 4 << 20;
 
     /// A reference that begins with this state.
-    pub fn begin(initial: State) -> Self {
+    pub fn begin(initial: ObjectVersions) -> Self {
         Self {
             initial,
             ..Self::default()
@@ -58,12 +58,12 @@ impl Reference {
     }
 
     /// The state after all events up to `until`.
-    pub fn state_at(&self, until: u64) -> State {
+    pub fn state_at(&self, until: u64) -> ObjectVersions {
         let mut state = self.initial.clone();
         for entry in self.after(0, until) {
             let name = &self.names[entry.object as usize];
             match entry.kind {
-                Kind::Deleted => drop(state.remove(name)),
+                EventKind::Deleted => drop(state.remove(name)),
                 _ => drop(state.insert(name.clone(), entry.version)),
             }
         }
@@ -98,13 +98,13 @@ impl Reference {
         for entry in &self.entries {
             let name = self.names[entry.object as usize].as_str();
             let before = match entry.kind {
-                Kind::Deleted => versions.remove(name),
+                EventKind::Deleted => versions.remove(name),
                 _ => versions.insert(name, entry.version),
             };
             if let Some(version) = before {
                 print ^= object_print(name, version);
             }
-            if entry.kind != Kind::Deleted {
+            if entry.kind != EventKind::Deleted {
                 print ^= object_print(name, entry.version);
             }
             prints.push((entry.version, print));
@@ -113,7 +113,7 @@ impl Reference {
     }
 
     /// The state the reference began with.
-    pub fn initial(&self) -> &State {
+    pub fn initial(&self) -> &ObjectVersions {
         &self.initial
     }
 

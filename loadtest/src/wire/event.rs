@@ -24,7 +24,7 @@ const WRITTEN_AT_FIELD: &[u8] = b"\"kube-fanout.dev/written-at\":\"";
 
 /// Event types of the watch protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Kind {
+pub enum EventKind {
     /// An object appeared, or came into the selector.
     Added,
     /// An object changed.
@@ -85,8 +85,8 @@ impl fmt::Display for WriteTime {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
     /// Event type.
-    pub kind: Kind,
-    /// Resource version; for [`Kind::Error`] the Status code.
+    pub kind: EventKind,
+    /// Resource version; for [`EventKind::Error`] the Status code.
     pub version: u64,
     /// When the object was written, if it says so.
     pub write: Option<WriteTime>,
@@ -105,10 +105,10 @@ impl Event {
             bail!("an event without its end: {}", excerpt(line));
         }
         let kind = match rest {
-            [b'M', ..] => Kind::Modified,
-            [b'A', ..] => Kind::Added,
-            [b'D', ..] => Kind::Deleted,
-            [b'B', ..] => Kind::Bookmark,
+            [b'M', ..] => EventKind::Modified,
+            [b'A', ..] => EventKind::Added,
+            [b'D', ..] => EventKind::Deleted,
+            [b'B', ..] => EventKind::Bookmark,
             [b'E', ..] => return Self::parse_fully(line),
             _ => bail!("an event of unknown type: {}", excerpt(line)),
         };
@@ -120,7 +120,7 @@ impl Event {
             bail!("a version that is no number: {}", excerpt(after))
         };
         let write = match kind {
-            Kind::Bookmark => None,
+            EventKind::Bookmark => None,
             // Custom resources sort their fields, so the annotation may also stand before the version.
             _ => find_write(after).or_else(|| find_write(&line[..at])),
         };
@@ -151,15 +151,15 @@ impl Event {
 
     fn of(value: &serde_json::Value) -> Result<Self> {
         let kind = match value["type"].as_str() {
-            Some("ADDED") => Kind::Added,
-            Some("MODIFIED") => Kind::Modified,
-            Some("DELETED") => Kind::Deleted,
-            Some("BOOKMARK") => Kind::Bookmark,
-            Some("ERROR") => Kind::Error,
+            Some("ADDED") => EventKind::Added,
+            Some("MODIFIED") => EventKind::Modified,
+            Some("DELETED") => EventKind::Deleted,
+            Some("BOOKMARK") => EventKind::Bookmark,
+            Some("ERROR") => EventKind::Error,
             other => bail!("an event of unknown type {other:?}"),
         };
         let object = &value["object"];
-        if kind == Kind::Error {
+        if kind == EventKind::Error {
             let version = object["code"]
                 .as_u64()
                 .context("an ERROR event without a code")?;

@@ -19,14 +19,14 @@ const ITEM_HEAD_LEN: usize = 4_096;
 
 /// A list on its way.
 #[derive(Debug, Default)]
-pub struct Listing {
+pub struct ListReader {
     head: Vec<u8>,
     /// From the beginning of an item whose version has not come, or what may be the beginning of its first word.
     held: Vec<u8>,
     print: u64,
 }
 
-impl Listing {
+impl ListReader {
     /// Takes the next piece in.
     pub fn feed(&mut self, piece: &[u8]) {
         let room = HEAD_LEN.saturating_sub(self.head.len()).min(piece.len());
@@ -68,7 +68,7 @@ mod tests {
     //! The fingerprint is that of the objects, however the list is cut.
 
     use super::*;
-    use crate::verify::reference::{State, fingerprint};
+    use crate::verify::reference::{ObjectVersions, fingerprint};
 
     fn list(items: &[(&str, u64)]) -> String {
         let items: Vec<_> = items
@@ -84,13 +84,13 @@ mod tests {
     #[test]
     fn a_list_has_the_fingerprint_of_its_objects_however_it_is_cut() {
         let items = [("a", 3), ("b", 70), ("c", 5)];
-        let state: State = items
+        let state: ObjectVersions = items
             .iter()
             .map(|(name, version)| (format!("n/{name}"), *version))
             .collect();
         let text = list(&items);
         for piece_len in [1, 2, 7, 20, 21, 4_096, text.len()] {
-            let mut listing = Listing::default();
+            let mut listing = ListReader::default();
             text.as_bytes()
                 .chunks(piece_len)
                 .for_each(|piece| listing.feed(piece));
@@ -100,9 +100,9 @@ mod tests {
                 "pieces of {piece_len}"
             );
         }
-        let mut listing = Listing::default();
+        let mut listing = ListReader::default();
         listing.feed(list(&items[..2]).as_bytes());
         assert_ne!(listing.finish(), Some((77, fingerprint(&state))));
-        assert_eq!(Listing::default().finish(), None);
+        assert_eq!(ListReader::default().finish(), None);
     }
 }

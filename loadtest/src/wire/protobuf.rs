@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 use kube_fanout::resource::Span;
 use kube_fanout::resource::wire::{MAGIC, Value, WireField, WireFields};
 
-use super::event::{Event, Kind, WRITTEN_AT, WriteTime};
+use super::event::{Event, EventKind, WRITTEN_AT, WriteTime};
 
 /// `ObjectMeta` of every object, and `ListMeta` of every list.
 const METADATA: u32 = 1;
@@ -23,7 +23,7 @@ struct Metadata {
 }
 
 /// A list as far as it is compared: its version, and its objects' namespaced names with their versions.
-pub type Listed = (u64, Vec<(String, u64)>);
+pub type ListVersions = (u64, Vec<(String, u64)>);
 
 /// Reads a watch event, which stands there without its length.
 ///
@@ -32,17 +32,17 @@ pub type Listed = (u64, Vec<(String, u64)>);
 pub fn event(frame: &[u8]) -> Result<Event> {
     let message = whole(frame)?;
     let kind = match last(frame, message, 1)?.map(|at| at.of(frame)) {
-        Some(b"ADDED") => Kind::Added,
-        Some(b"MODIFIED") => Kind::Modified,
-        Some(b"DELETED") => Kind::Deleted,
-        Some(b"BOOKMARK") => Kind::Bookmark,
-        Some(b"ERROR") => Kind::Error,
+        Some(b"ADDED") => EventKind::Added,
+        Some(b"MODIFIED") => EventKind::Modified,
+        Some(b"DELETED") => EventKind::Deleted,
+        Some(b"BOOKMARK") => EventKind::Bookmark,
+        Some(b"ERROR") => EventKind::Error,
         other => bail!("an event of unknown type {other:?}"),
     };
     let extension = last(frame, message, 2)?.context("an event without an object")?;
     let object = last(frame, extension, 1)?.context("an event without an object")?;
     let object = object_in(frame, object)?;
-    if kind == Kind::Error {
+    if kind == EventKind::Error {
         return Ok(Event {
             kind,
             version: code(frame, object)?.context("an ERROR event without a code")?,
@@ -53,7 +53,7 @@ pub fn event(frame: &[u8]) -> Result<Event> {
     Ok(Event {
         kind,
         version: metadata.version.context("an event without a version")?,
-        write: metadata.write.filter(|_| kind != Kind::Bookmark),
+        write: metadata.write.filter(|_| kind != EventKind::Bookmark),
     })
 }
 
@@ -61,7 +61,7 @@ pub fn event(frame: &[u8]) -> Result<Event> {
 ///
 /// # Errors
 /// If it is none, or an object in it has no name or version.
-pub fn list(body: &[u8]) -> Result<Listed> {
+pub fn list(body: &[u8]) -> Result<ListVersions> {
     let list = object_in(body, whole(body)?)?;
     let (mut version, mut items) = (None, Vec::new());
     for field in WireFields::within(body, list) {

@@ -38,7 +38,7 @@ pub enum Progress {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum BodyState {
     Head,
     /// Inside the line that holds a chunk's size.
     Size(Size),
@@ -67,11 +67,11 @@ struct Size {
 }
 
 impl Size {
-    fn next(mut self, byte: u8) -> Result<State> {
+    fn next(mut self, byte: u8) -> Result<BodyState> {
         match (byte, (byte as char).to_digit(16)) {
             (b'\n', _) if !self.has_digit => bail!("a chunk without a size"),
-            (b'\n', _) if self.len == 0 => return Ok(State::Trailer { empty: true }),
-            (b'\n', _) => return Ok(State::Data { left: self.len }),
+            (b'\n', _) if self.len == 0 => return Ok(BodyState::Trailer { empty: true }),
+            (b'\n', _) => return Ok(BodyState::Data { left: self.len }),
             (b'\r' | b';' | b' ', _) => self.is_over = true,
             _ if self.is_over => {}
             (_, Some(digit)) => {
@@ -83,14 +83,14 @@ impl Size {
         if self.len > CHUNK_LEN_MAX {
             bail!("a chunk of more than {CHUNK_LEN_MAX} bytes");
         }
-        Ok(State::Size(self))
+        Ok(BodyState::Size(self))
     }
 }
 
 /// The reader of one response at a time; ready for the next after [`Progress::Complete`].
 #[derive(Debug)]
 pub struct Response {
-    state: State,
+    state: BodyState,
     head_bytes: Vec<u8>,
     head: Option<Head>,
 }
@@ -98,7 +98,7 @@ pub struct Response {
 impl Default for Response {
     fn default() -> Self {
         Self {
-            state: State::Head,
+            state: BodyState::Head,
             head_bytes: Vec::new(),
             head: None,
         }
@@ -113,13 +113,13 @@ impl Response {
 
     /// Whether the connection's end also ends the body in good order.
     pub fn ends_with_connection(&self) -> bool {
-        self.state == State::UntilClose
+        self.state == BodyState::UntilClose
     }
 
     /// Reads one piece; body bytes go to `body` in order, framing removed.
     pub fn feed(&mut self, piece: &[u8], mut body: impl FnMut(Head, &[u8])) -> Result<Progress> {
         let mut at = 0;
-        if self.state == State::Head {
+        if self.state == BodyState::Head {
             match self.feed_head(piece)? {
                 None => return Ok(Progress::Partial),
                 Some(used) => at = used,
@@ -129,13 +129,13 @@ impl Response {
             bail!("a body without a head")
         };
         loop {
-            if self.state == (State::Counted { left: 0 }) {
+            if self.state == (BodyState::Counted { left: 0 }) {
                 return Ok(self.complete(at));
             }
             if at == piece.len() {
                 return Ok(Progress::Partial);
             }
-            if let State::Data { left } | State::Counted { left } = self.state {
+            if let BodyState::Data { left } | BodyState::Counted { left } = self.state {
                 let take = usize::try_from(left)
                     .unwrap_or(usize::MAX)
                     .min(piece.len() - at);
@@ -143,11 +143,11 @@ impl Response {
                 at += take;
                 let left = left - take as u64;
                 self.state = match self.state {
-                    State::Data { .. } if left == 0 => State::DataEnd,
-                    State::Data { .. } => State::Data { left },
-                    _ => State::Counted { left },
+                    BodyState::Data { .. } if left == 0 => BodyState::DataEnd,
+                    BodyState::Data { .. } => BodyState::Data { left },
+                    _ => BodyState::Counted { left },
                 };
-            } else if self.state == State::UntilClose {
+            } else if self.state == BodyState::UntilClose {
                 body(head, &piece[at..]);
                 return Ok(Progress::Partial);
             } else {
@@ -161,20 +161,20 @@ impl Response {
     }
 
     fn complete(&mut self, used: usize) -> Progress {
-        self.state = State::Head;
+        self.state = BodyState::Head;
         Progress::Complete(used)
     }
 
     /// One byte of chunk framing; true when the body is complete.
     fn frame_byte(&mut self, byte: u8) -> Result<bool> {
         self.state = match (self.state, byte) {
-            (State::Size(size), _) => size.next(byte)?,
-            (State::DataEnd, b'\r') => State::DataEnd,
-            (State::DataEnd, b'\n') => State::Size(Size::default()),
-            (State::Trailer { empty: true }, b'\n') => return Ok(true),
-            (State::Trailer { .. }, b'\n') => State::Trailer { empty: true },
-            (State::Trailer { empty }, b'\r') => State::Trailer { empty },
-            (State::Trailer { .. }, _) => State::Trailer { empty: false },
+            (BodyState::Size(size), _) => size.next(byte)?,
+            (BodyState::DataEnd, b'\r') => BodyState::DataEnd,
+            (BodyState::DataEnd, b'\n') => BodyState::Size(Size::default()),
+            (BodyState::Trailer { empty: true }, b'\n') => return Ok(true),
+            (BodyState::Trailer { .. }, b'\n') => BodyState::Trailer { empty: true },
+            (BodyState::Trailer { empty }, b'\r') => BodyState::Trailer { empty },
+            (BodyState::Trailer { .. }, _) => BodyState::Trailer { empty: false },
             (state, _) => bail!("byte {byte:#04x} breaks the chunk framing in {state:?}"),
         };
         Ok(false)
@@ -210,12 +210,12 @@ impl Response {
             bail!("not an HTTP/1 response: {first:?}");
         };
         let (mut closes, mut told) = (first.starts_with("http/1.0"), None);
-        let mut state = State::UntilClose;
+        let mut state = BodyState::UntilClose;
         for (name, value) in lines.filter_map(|line| line.split_once(':')) {
             match (name, value.trim()) {
-                ("transfer-encoding", "chunked") => state = State::Size(Size::default()),
-                ("content-length", value) if state == State::UntilClose => {
-                    state = State::Counted {
+                ("transfer-encoding", "chunked") => state = BodyState::Size(Size::default()),
+                ("content-length", value) if state == BodyState::UntilClose => {
+                    state = BodyState::Counted {
                         left: value.parse()?,
                     };
                 }

@@ -19,7 +19,7 @@ const CLOSE: u8 = 8;
 
 /// Reads frames.
 #[derive(Debug, Default)]
-pub struct Frames {
+pub struct WebSocketFrames {
     head: [u8; HEAD_LEN_MAX],
     head_len: usize,
     /// Bytes of the frame's payload that have not come yet; none between frames.
@@ -28,7 +28,7 @@ pub struct Frames {
     are_over: bool,
 }
 
-impl Frames {
+impl WebSocketFrames {
     /// Hands on the payload of data frames.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ mod tests {
         bytes.extend(long.as_bytes());
         bytes.extend(b"\x81\x7f\0\0\0\0\0\0\0\x03end\x88\x02\x03\xe8");
         for len in 1..bytes.len() {
-            let (mut frames, mut got) = (Frames::default(), Vec::new());
+            let (mut frames, mut got) = (WebSocketFrames::default(), Vec::new());
             for piece in bytes.chunks(len) {
                 frames
                     .feed(piece, |data| got.extend_from_slice(data))
@@ -126,7 +126,7 @@ mod tests {
             (b"\x88\x02\x03", false),
             (b"\x81\x01\x88\x89\x00", false),
         ] {
-            let mut frames = Frames::default();
+            let mut frames = WebSocketFrames::default();
             frames.feed(bytes, |_| {}).unwrap();
             assert_eq!(frames.are_over(), are_over, "{bytes:?}");
         }
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn masked_and_huge_frames_are_errors() {
         for head in [&b"\x81\x83mask"[..], b"\x81\x7f\x01\0\0\0\0\0\0\0"] {
-            assert!(Frames::default().feed(head, |_| {}).is_err());
+            assert!(WebSocketFrames::default().feed(head, |_| {}).is_err());
         }
     }
 }

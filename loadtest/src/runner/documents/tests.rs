@@ -67,7 +67,7 @@ fn reports_benches_and_sheets_become_one_report() {
         "informers.yaml",
         "about: x\nplay: informers\nruns:\n  - {server: real, label: 'informers, typed'}\ntargets:\n  - {what: CPU, figure: 'CPU, s', of: 'informers, typed / ours'}\n",
     );
-    let sheets = folder.write(
+    let all_results = folder.write(
         "informers.json",
         r#"[{"scenario": "informers, typed", "runs": {"ours": {"CPU, s": 2.5}}, "passed": true}]"#,
     );
@@ -75,7 +75,7 @@ fn reports_benches_and_sheets_become_one_report() {
         folder.write("a.json", &report("4fb7e20", "a")),
         folder.write("b.json", &report("4fb7e20", "b")),
         folder.write("bench.json", &played("bench x").to_string()),
-        format!("{scenario}={sheets}"),
+        format!("{scenario}={all_results}"),
     ];
     let report = merged(&folder, &inputs).unwrap();
     let claims: Vec<_> = report

@@ -1,9 +1,9 @@
 //! A client that asks once: what came, how the response ended, and how its connection did.
 
-use crate::lister::storm::Stormer;
+use crate::lister::repeat::RepeatLister;
 use crate::recorder::{Control, Recorder, now_ns};
 use crate::swarm::pace::Slowness;
-use crate::swarm::{Ended, Member, Next};
+use crate::swarm::{Member, Next, ResponseEnd};
 use crate::verify::reference::{Fingerprints, Reference};
 use crate::watcher::Watcher;
 
@@ -13,12 +13,12 @@ pub enum Request {
     /// A watch.
     Watch(Box<Watcher>),
     /// A list.
-    List(Box<Stormer>),
+    List(Box<RepeatLister>),
 }
 
 /// One client.
 #[derive(Debug)]
-pub struct Client {
+pub struct DrainClient {
     request: Request,
     slowness: Option<Slowness>,
     /// Whether its connection ends with its response, and it sees how.
@@ -37,7 +37,7 @@ struct End {
     failure: Option<String>,
 }
 
-impl Client {
+impl DrainClient {
     /// A client that has asked for nothing yet. Who is slow is so while that is ordered.
     pub fn new(request: Request, slowness: Option<Slowness>, sees_close: bool) -> Self {
         Self {
@@ -126,7 +126,7 @@ impl Client {
     }
 }
 
-impl Member for Client {
+impl Member for DrainClient {
     fn next(&mut self, control: &Control) -> Next {
         if self.end.is_some() {
             Next::Done
@@ -145,18 +145,18 @@ impl Member for Client {
         self.member().body(status, data, recorder);
     }
 
-    fn ended(&mut self, how: Ended<'_>, recorder: &mut Recorder) {
+    fn ended(&mut self, how: ResponseEnd<'_>, recorder: &mut Recorder) {
         self.member().ended(how, recorder);
-        let is_good = how == Ended::Complete(200);
+        let is_good = how == ResponseEnd::Complete(200);
         if !is_good && !self.has_begun {
             // It asks again.
             return;
         }
         let failure = match how {
-            Ended::Complete(200) => None,
-            Ended::Complete(status) => Some(format!("HTTP {status} at the end of a stream")),
-            Ended::Broken(why) => Some(why.to_owned()),
-            Ended::Left => Some("left by its client".to_owned()),
+            ResponseEnd::Complete(200) => None,
+            ResponseEnd::Complete(status) => Some(format!("HTTP {status} at the end of a stream")),
+            ResponseEnd::Broken(why) => Some(why.to_owned()),
+            ResponseEnd::Left => Some("left by its client".to_owned()),
         };
         let at_ns = now_ns();
         self.end.get_or_insert(End { at_ns, failure });
@@ -182,14 +182,14 @@ mod tests {
     //! What counts as a good end.
 
     use super::*;
-    use crate::lister::storm::Stormer;
+    use crate::lister::repeat::RepeatLister;
 
     const LIST: &str = r#"{"metadata":{"resourceVersion":"3"},"items":[{"metadata":{"uid":"1"}}]}"#;
 
     /// What is wrong with a list that ended so, 10 ns after the gateway was asked to end.
-    fn fault(body: &str, how: Ended<'_>, closed: Option<bool>) -> Option<String> {
-        let list = Stormer::new("/p".into(), 1);
-        let mut client = Client::new(Request::List(Box::new(list)), None, true);
+    fn fault(body: &str, how: ResponseEnd<'_>, closed: Option<bool>) -> Option<String> {
+        let list = RepeatLister::new("/p".into(), 1);
+        let mut client = DrainClient::new(Request::List(Box::new(list)), None, true);
         let asked_ns = now_ns();
         let mut recorder = Recorder::default();
         client.body(200, body.as_bytes(), &mut recorder);
@@ -202,12 +202,12 @@ mod tests {
 
     #[test]
     fn an_end_is_good_if_all_came_and_the_connection_ended_in_order() {
-        let whole = Ended::Complete(200);
+        let whole = ResponseEnd::Complete(200);
         assert_eq!(fault(LIST, whole, Some(true)), None);
         for (body, how, closed, expected) in [
             (LIST, whole, None, "left open"),
             (LIST, whole, Some(false), "was reset"),
-            (LIST, Ended::Broken("cut"), None, "cut"),
+            (LIST, ResponseEnd::Broken("cut"), None, "cut"),
             (&LIST[..40], whole, Some(true), "without its end"),
         ] {
             let fault = fault(body, how, closed).unwrap();
@@ -217,10 +217,10 @@ mod tests {
 
     #[test]
     fn who_is_turned_away_before_asks_again() {
-        let list = Stormer::new("/p".into(), 1);
-        let mut client = Client::new(Request::List(Box::new(list)), None, true);
+        let list = RepeatLister::new("/p".into(), 1);
+        let mut client = DrainClient::new(Request::List(Box::new(list)), None, true);
         let mut recorder = Recorder::default();
-        client.ended(Ended::Complete(429), &mut recorder);
+        client.ended(ResponseEnd::Complete(429), &mut recorder);
         assert_eq!(client.next(&Control::default()), Next::Pause);
         assert_eq!(client.progress(&Control::default()), 0);
         let reference = Reference::default();

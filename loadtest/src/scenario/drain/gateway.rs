@@ -6,7 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::process;
 
 /// A gateway that can be ended.
-pub trait Gateway {
+pub trait GatewayControl {
     /// Asks it to end.
     ///
     /// # Errors
@@ -19,9 +19,9 @@ pub trait Gateway {
 
 /// One in a process of its own, with this id. How it ended is told to the process that started it.
 #[derive(Debug, Clone, Copy)]
-pub struct Process(pub u32);
+pub struct GatewayPid(pub u32);
 
-impl Gateway for Process {
+impl GatewayControl for GatewayPid {
     fn terminate(&self) -> Result<()> {
         let pid = i32::try_from(self.0).ok().and_then(Pid::from_raw);
         let pid = pid.with_context(|| format!("{} is no process", self.0))?;

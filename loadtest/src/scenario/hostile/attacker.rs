@@ -9,9 +9,9 @@ use tokio::process::Command;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::attack::Tally;
+use crate::attack::AttackCounts;
 use crate::cli::hostile::Hostile;
-use crate::process::piped::Piped;
+use crate::process::piped::PipedChild;
 
 /// The address of an attacker that is not where the witness is.
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -20,15 +20,15 @@ const END_WAIT: Duration = Duration::from_secs(5);
 
 /// An attack that goes on.
 #[derive(Debug)]
-pub struct Attacking {
-    tally: Arc<Mutex<Tally>>,
+pub struct AttackerProcess {
+    tally: Arc<Mutex<AttackCounts>>,
     /// Reads what the process says, until the input is closed; then ends it.
     reading: JoinHandle<Result<()>>,
     input: oneshot::Sender<()>,
     clients: u64,
 }
 
-impl Attacking {
+impl AttackerProcess {
     /// Begins; it ends by itself after `life`.
     ///
     /// # Errors
@@ -50,8 +50,8 @@ impl Attacking {
             .args(["--rate", &rate.to_string()])
             .args(["--source", &source.to_string()])
             .args(["--life", &life.as_secs().to_string()]);
-        let child = Piped::spawn(&mut command)?;
-        let tally = Arc::<Mutex<Tally>>::default();
+        let child = PipedChild::spawn(&mut command)?;
+        let tally = Arc::<Mutex<AttackCounts>>::default();
         let (input, over) = oneshot::channel();
         // Ends with the process, or with the input's other end.
         let reading = tokio::spawn(read(child, tally.clone(), over));
@@ -63,7 +63,7 @@ impl Attacking {
         })
     }
 
-    fn tally(&self) -> Tally {
+    fn tally(&self) -> AttackCounts {
         *self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -76,7 +76,7 @@ impl Attacking {
     ///
     /// # Errors
     /// If it failed, or ended before.
-    pub async fn end(self) -> Result<Tally> {
+    pub async fn end(self) -> Result<AttackCounts> {
         // Who reads no more has failed, which is told next.
         let _ = self.input.send(());
         self.reading.await?.context("the attacker")?;
@@ -85,8 +85,8 @@ impl Attacking {
 }
 
 async fn read(
-    mut child: Piped,
-    tally: Arc<Mutex<Tally>>,
+    mut child: PipedChild,
+    tally: Arc<Mutex<AttackCounts>>,
     mut over: oneshot::Receiver<()>,
 ) -> Result<()> {
     let keep = |line: &str| {

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::client::{Client, list_version};
 use crate::recorder::now_ns;
 use crate::target::Target;
-use crate::wire::event::{Event, Kind, WriteTime, first_version};
+use crate::wire::event::{Event, EventKind, WriteTime, first_version};
 use crate::wire::lines::Lines;
 use crate::writer::shape::Shape;
 
@@ -33,7 +33,7 @@ const NAME: &str = "witness";
 
 /// What it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Deed {
+pub enum Operation {
     /// An event, from when its write was due to its arrival.
     Event,
     /// A consistent list of at most 100 objects, which needs no place among the lists.
@@ -46,7 +46,7 @@ pub enum Deed {
     Connection,
 }
 
-impl Deed {
+impl Operation {
     /// All of them.
     pub const ALL: [Self; 5] = [
         Self::Event,
@@ -72,9 +72,9 @@ impl Deed {
 
 /// One thing done.
 #[derive(Debug, Clone)]
-pub struct Done {
+pub struct OperationRecord {
     /// What.
-    pub deed: Deed,
+    pub deed: Operation,
     /// When it was due, nanoseconds since the epoch.
     pub due_ns: u64,
     /// How long it took from then, or has taken so far; none for what has no length, such as a stream that ended.
@@ -83,7 +83,7 @@ pub struct Done {
     pub failure: Option<String>,
 }
 
-impl Done {
+impl OperationRecord {
     /// How long whoever wants it done has to wait. What failed is not done any sooner for having failed at once.
     pub fn wait(&self) -> Option<Duration> {
         let took = self.took?;
@@ -96,25 +96,25 @@ impl Done {
 
 /// Something that was written.
 #[derive(Debug)]
-struct Version {
+struct WrittenVersion {
     version: u64,
     due_ns: u64,
     has_come: bool,
 }
 
 #[derive(Debug, Default)]
-struct Notes {
-    done: Vec<Done>,
-    versions: Vec<Version>,
+struct WitnessLog {
+    done: Vec<OperationRecord>,
+    versions: Vec<WrittenVersion>,
     /// Nothing new is begun.
     is_over: bool,
     /// Of each timed deed, when the one was due that goes on or comes next.
-    due_ns: [u64; Deed::TIMED.len()],
+    due_ns: [u64; Operation::TIMED.len()],
 }
 
-impl Notes {
-    fn fail(&mut self, deed: Deed, due_ns: u64, took: Option<Duration>, why: String) {
-        self.done.push(Done {
+impl WitnessLog {
+    fn fail(&mut self, deed: Operation, due_ns: u64, took: Option<Duration>, why: String) {
+        self.done.push(OperationRecord {
             deed,
             due_ns,
             took,
@@ -123,10 +123,10 @@ impl Notes {
     }
 
     /// An event has come, or a write was answered, whichever is first.
-    fn version(&mut self, version: u64, due_ns: u64) -> &mut Version {
+    fn version(&mut self, version: u64, due_ns: u64) -> &mut WrittenVersion {
         let known = self.versions.iter().rposition(|one| one.version == version);
         let at = known.unwrap_or_else(|| {
-            self.versions.push(Version {
+            self.versions.push(WrittenVersion {
                 version,
                 due_ns,
                 has_come: false,
@@ -144,7 +144,7 @@ impl Notes {
     fn close(&mut self, now_ns: u64) {
         let since = |due_ns: u64| Some(Duration::from_nanos(now_ns.saturating_sub(due_ns)));
         let every_ns = EVERY.as_nanos() as usize;
-        for (deed, first_ns) in Deed::TIMED.into_iter().zip(self.due_ns) {
+        for (deed, first_ns) in Operation::TIMED.into_iter().zip(self.due_ns) {
             for due_ns in (first_ns..now_ns).step_by(every_ns) {
                 self.fail(
                     deed,
@@ -158,7 +158,7 @@ impl Notes {
         let due: Vec<_> = missing.map(|one| one.due_ns).collect();
         for due_ns in due {
             let why = "not there at the end".to_owned();
-            self.fail(Deed::Event, due_ns, since(due_ns), why);
+            self.fail(Operation::Event, due_ns, since(due_ns), why);
         }
     }
 }
@@ -168,7 +168,7 @@ impl Notes {
 pub struct Witness {
     /// Objects in one of its full lists.
     pub listed: usize,
-    notes: Arc<Mutex<Notes>>,
+    notes: Arc<Mutex<WitnessLog>>,
     writing: JoinSet<()>,
     others: JoinSet<()>,
     watching: JoinSet<()>,
@@ -176,22 +176,22 @@ pub struct Witness {
 
 /// What a witness has seen.
 #[derive(Debug)]
-pub struct Seen {
+pub struct WitnessReport {
     /// What it did, and what it could not do.
-    pub done: Vec<Done>,
+    pub done: Vec<OperationRecord>,
     /// Events that never came.
     pub missing: usize,
 }
 
 /// What the tasks need.
 #[derive(Debug, Clone)]
-struct Scene {
+struct WitnessContext {
     target: Target,
     /// The collection it writes to.
     path: String,
     /// The same in all namespaces.
     everywhere: String,
-    notes: Arc<Mutex<Notes>>,
+    notes: Arc<Mutex<WitnessLog>>,
 }
 
 impl Witness {
@@ -200,8 +200,8 @@ impl Witness {
     /// # Errors
     /// If the server does not answer yet.
     pub async fn begin(target: &Target, path: &str) -> Result<Self> {
-        let notes = Arc::<Mutex<Notes>>::default();
-        let scene = Scene {
+        let notes = Arc::<Mutex<WitnessLog>>::default();
+        let scene = WitnessContext {
             target: target.clone(),
             path: path.to_owned(),
             everywhere: everywhere(path),
@@ -222,9 +222,9 @@ impl Witness {
             .map_or(0, Vec::len);
         let [mut writing, mut others, mut watching] = [(); 3].map(|()| JoinSet::new());
         watching.spawn(watch(scene.clone(), start));
-        for (number, deed) in Deed::TIMED.into_iter().enumerate() {
+        for (number, deed) in Operation::TIMED.into_iter().enumerate() {
             let tasks = match deed {
-                Deed::Write => &mut writing,
+                Operation::Write => &mut writing,
                 _ => &mut others,
             };
             tasks.spawn(repeat(scene.clone(), deed, number));
@@ -239,7 +239,7 @@ impl Witness {
     }
 
     /// Does no more and waits until the last event has come, or none has come for the time of [`BOUND`].
-    pub async fn finish(mut self) -> Seen {
+    pub async fn finish(mut self) -> WitnessReport {
         let end_ns = now_ns();
         held(&self.notes).is_over = true;
         self.others.shutdown().await;
@@ -260,14 +260,14 @@ impl Witness {
         self.watching.shutdown().await;
         let mut notes = std::mem::take(&mut *held(&self.notes));
         notes.close(end_ns);
-        Seen {
+        WitnessReport {
             missing: notes.missing(),
             done: notes.done,
         }
     }
 }
 
-fn held(notes: &Mutex<Notes>) -> MutexGuard<'_, Notes> {
+fn held(notes: &Mutex<WitnessLog>) -> MutexGuard<'_, WitnessLog> {
     notes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -285,7 +285,7 @@ fn everywhere(path: &str) -> String {
 }
 
 /// Does one thing at an even rate. What is late is counted from when it was due.
-async fn repeat(scene: Scene, deed: Deed, number: usize) {
+async fn repeat(scene: WitnessContext, deed: Operation, number: usize) {
     let mut client = Client::new(scene.target.clone());
     let mut due = Instant::now();
     let mut due_ns = now_ns();
@@ -303,7 +303,7 @@ async fn repeat(scene: Scene, deed: Deed, number: usize) {
         if outcome.is_err() {
             client = Client::new(scene.target.clone());
         }
-        held(&scene.notes).done.push(Done {
+        held(&scene.notes).done.push(OperationRecord {
             deed,
             due_ns,
             took: Some(due.elapsed()),
@@ -315,28 +315,28 @@ async fn repeat(scene: Scene, deed: Deed, number: usize) {
 }
 
 async fn once(
-    scene: &Scene,
-    (deed, due, due_ns): (Deed, Instant, u64),
+    scene: &WitnessContext,
+    (deed, due, due_ns): (Operation, Instant, u64),
     client: &mut Client,
 ) -> Result<()> {
-    let Scene {
+    let WitnessContext {
         path, everywhere, ..
     } = scene;
     let get = |query: &str| format!("{everywhere}?{query}");
     let (status, body) = match deed {
-        Deed::Write => {
+        Operation::Write => {
             let path = format!("{path}/{NAME}");
             client.call(Method::PUT, &path, object(due)).await?
         }
-        Deed::List => {
+        Operation::List => {
             let path = get("limit=100");
             client.call(Method::GET, &path, Vec::new()).await?
         }
-        Deed::FullList => {
+        Operation::FullList => {
             let path = get("resourceVersion=0");
             client.call(Method::GET, &path, Vec::new()).await?
         }
-        Deed::Event | Deed::Connection => {
+        Operation::Event | Operation::Connection => {
             // One object: of a version that may be old, a limit would not make the list any shorter.
             let path = format!("{path}?fieldSelector=metadata.name%3D{NAME}&resourceVersion=0");
             let mut fresh = Client::new(scene.target.clone());
@@ -344,7 +344,7 @@ async fn once(
         }
     };
     ensure!(status.is_success(), "{status}");
-    if let (Deed::Write, Some(version)) = (deed, first_version(&body)) {
+    if let (Operation::Write, Some(version)) = (deed, first_version(&body)) {
         held(&scene.notes).version(version, due_ns);
     }
     Ok(())
@@ -357,19 +357,19 @@ async fn newest(target: &Target, path: &str) -> Result<u64> {
 }
 
 /// Watches its own object. A stream that ends is begun anew where it ended; that it ended, or was refused, is a failure of its own.
-async fn watch(scene: Scene, mut version: u64) {
+async fn watch(scene: WitnessContext, mut version: u64) {
     loop {
         let why = match stream(&scene, &mut version).await {
             Ok(()) => "the stream was ended".to_owned(),
             Err(error) => format!("{error:#}"),
         };
-        held(&scene.notes).fail(Deed::Event, now_ns(), None, why);
+        held(&scene.notes).fail(Operation::Event, now_ns(), None, why);
         tokio::time::sleep(AGAIN_AFTER).await;
     }
 }
 
 /// One stream, until the server ends it.
-async fn stream(scene: &Scene, version: &mut u64) -> Result<()> {
+async fn stream(scene: &WitnessContext, version: &mut u64) -> Result<()> {
     if *version == 0 {
         *version = newest(&scene.target, &scene.path).await?;
         // What lies before is not told any more.
@@ -386,7 +386,7 @@ async fn stream(scene: &Scene, version: &mut u64) -> Result<()> {
         for due_ns in skipped {
             let took = Duration::from_nanos(now_ns.saturating_sub(due_ns));
             notes.fail(
-                Deed::Event,
+                Operation::Event,
                 due_ns,
                 Some(took),
                 "skipped after 410".to_owned(),
@@ -416,9 +416,9 @@ async fn stream(scene: &Scene, version: &mut u64) -> Result<()> {
     Ok(())
 }
 
-fn take(scene: &Scene, line: &[u8], version: &mut u64) -> Result<()> {
+fn take(scene: &WitnessContext, line: &[u8], version: &mut u64) -> Result<()> {
     let event = Event::parse(line)?;
-    if event.kind == Kind::Error {
+    if event.kind == EventKind::Error {
         *version = 0;
         bail!("ERROR {}", event.version);
     }
@@ -428,8 +428,8 @@ fn take(scene: &Scene, line: &[u8], version: &mut u64) -> Result<()> {
     let mut notes = held(&scene.notes);
     notes.version(event.version, due_ns).has_come = true;
     if event.write.is_some() {
-        notes.done.push(Done {
-            deed: Deed::Event,
+        notes.done.push(OperationRecord {
+            deed: Operation::Event,
             due_ns,
             took: Some(Duration::from_nanos(now_ns.saturating_sub(due_ns))),
             failure: None,
@@ -448,24 +448,24 @@ mod tests {
 
     #[test]
     fn what_was_due_and_is_not_done_is_late() {
-        let mut notes = Notes {
+        let mut notes = WitnessLog {
             due_ns: [900 * MS, 1_050 * MS, 2_000 * MS, 2_000 * MS],
-            ..Notes::default()
+            ..WitnessLog::default()
         };
         notes.version(7, 100 * MS);
         notes.version(8, 200 * MS).has_come = true;
         // The answer to a write whose event has come already.
         notes.version(8, 200 * MS);
         notes.close(1_060 * MS);
-        let of = |deed: Deed| {
+        let of = |deed: Operation| {
             let all = notes.done.iter().filter(|one| one.deed == deed);
             all.map(|one| one.took.unwrap().as_millis())
                 .collect::<Vec<_>>()
         };
-        assert_eq!(of(Deed::List), [160, 110, 60, 10]);
-        assert_eq!(of(Deed::FullList), [10]);
-        assert_eq!(of(Deed::Write), [0_u128; 0]);
-        assert_eq!(of(Deed::Event), [960]);
+        assert_eq!(of(Operation::List), [160, 110, 60, 10]);
+        assert_eq!(of(Operation::FullList), [10]);
+        assert_eq!(of(Operation::Write), [0_u128; 0]);
+        assert_eq!(of(Operation::Event), [960]);
         assert_eq!(notes.missing(), 1);
         assert!(notes.done.iter().all(|one| one.wait() >= Some(ANSWER_WAIT)));
     }

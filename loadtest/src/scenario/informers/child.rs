@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::process::Command;
 
-use crate::pods::Held;
-use crate::process::piped::Piped;
+use crate::pods::StoreDigest;
+use crate::process::piped::PipedChild;
 
 /// How long a store may take to fill.
 const SYNC_WAIT: Duration = Duration::from_secs(300);
@@ -20,13 +20,13 @@ const END_WAIT: Duration = Duration::from_secs(30);
 /// A running informer.
 pub struct Informer {
     name: String,
-    process: Piped,
+    process: PipedChild,
 }
 
 /// What a process says it has used until now.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Said {
+pub struct InformerStatus {
     /// User and system time, ms.
     pub cpu_ms: f64,
     /// Resident memory, bytes.
@@ -47,7 +47,7 @@ pub struct Said {
     pub resource_versions: Vec<String>,
 }
 
-impl Said {
+impl InformerStatus {
     /// Whether `version` has been seen.
     pub fn reached(&self, version: u64) -> bool {
         self.resource_versions
@@ -59,7 +59,7 @@ impl Said {
 /// What stays of a garbage-collected process when all garbage is given back.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Collected {
+pub struct HeapUsage {
     /// Live objects, bytes.
     pub heap_in_use: f64,
     /// Resident memory, bytes.
@@ -67,7 +67,7 @@ pub struct Collected {
 }
 
 #[derive(Deserialize)]
-struct State {
+struct StoreState {
     objects: Vec<usize>,
     hashes: Map<String, Value>,
 }
@@ -77,9 +77,12 @@ impl Informer {
     ///
     /// # Errors
     /// If it ends or does not get there in time.
-    pub async fn start(name: String, mut command: Command) -> Result<(Self, Said, Duration)> {
+    pub async fn start(
+        name: String,
+        mut command: Command,
+    ) -> Result<(Self, InformerStatus, Duration)> {
         let begun = Instant::now();
-        let process = Piped::spawn(&mut command).with_context(|| name.clone())?;
+        let process = PipedChild::spawn(&mut command).with_context(|| name.clone())?;
         let mut informer = Self { name, process };
         let said = informer.read("synced", SYNC_WAIT).await?;
         Ok((informer, said, begun.elapsed()))
@@ -89,7 +92,7 @@ impl Informer {
     ///
     /// # Errors
     /// If it has ended.
-    pub async fn usage(&mut self) -> Result<Said> {
+    pub async fn usage(&mut self) -> Result<InformerStatus> {
         self.ask("usage").await?;
         self.read("usage", ANSWER_WAIT).await
     }
@@ -98,7 +101,7 @@ impl Informer {
     ///
     /// # Errors
     /// If it has ended.
-    pub async fn collect(&mut self) -> Result<Collected> {
+    pub async fn collect(&mut self) -> Result<HeapUsage> {
         self.ask("kept").await?;
         self.read("kept", ANSWER_WAIT).await
     }
@@ -107,11 +110,11 @@ impl Informer {
     ///
     /// # Errors
     /// If it has ended.
-    pub async fn state(&mut self) -> Result<Held> {
+    pub async fn state(&mut self) -> Result<StoreDigest> {
         self.ask("state").await?;
-        let State { objects, hashes } = self.read("state", ANSWER_WAIT).await?;
+        let StoreState { objects, hashes } = self.read("state", ANSWER_WAIT).await?;
         match (&*objects, hashes.keys().next()) {
-            (&[objects], Some(hash)) => Ok(Held {
+            (&[objects], Some(hash)) => Ok(StoreDigest {
                 objects,
                 hash: hash.clone(),
             }),
@@ -123,7 +126,7 @@ impl Informer {
     ///
     /// # Errors
     /// If it has ended.
-    pub async fn reach(&mut self, version: u64, wait: Duration) -> Result<(Said, bool)> {
+    pub async fn reach(&mut self, version: u64, wait: Duration) -> Result<(InformerStatus, bool)> {
         /// Seldom enough not to be seen in its CPU time.
         const STEP: Duration = Duration::from_millis(200);
         let end = Instant::now() + wait;

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use tokio::process::Command;
 
-use crate::cli::informers::{Informers, Reader};
+use crate::cli::informers::{InformerKind, Informers};
 
 /// What a store keeps of an object: only rows of one form are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,12 +50,12 @@ pub enum Program {
     /// client-go, with the flags that matter and its garbage collector's aim (GOGC), if another than its own.
     ClientGo(&'static [&'static str], Option<&'static str>),
     /// This one, as `follow`.
-    Own(Reader),
+    Own(InformerKind),
 }
 
 /// One informer to be measured.
 #[derive(Debug, Clone, Copy)]
-pub struct Row {
+pub struct InformerRow {
     /// Its name.
     pub name: &'static str,
     /// What it keeps.
@@ -65,9 +65,9 @@ pub struct Row {
 }
 
 /// The first row of each form is what the others are compared with.
-pub const ROWS: &[Row] = &[
+pub const ROWS: &[InformerRow] = &[
     go("client-go", Form::Typed, &["--client=typed"]),
-    Row {
+    InformerRow {
         name: "client-go-gogc50",
         form: Form::Typed,
         program: Program::ClientGo(&["--client=typed"], Some("50")),
@@ -77,43 +77,43 @@ pub const ROWS: &[Row] = &[
         Form::Typed,
         &["--client=typed", "--content-type=protobuf"],
     ),
-    own("kube-rs", Form::Typed, Reader::KubeRs),
-    own("ours", Form::Typed, Reader::Typed),
-    own("ours-packed", Form::Typed, Reader::Packed),
+    own("kube-rs", Form::Typed, InformerKind::KubeRs),
+    own("ours", Form::Typed, InformerKind::Typed),
+    own("ours-packed", Form::Typed, InformerKind::Packed),
     go(
         "client-go",
         Form::Bare,
         &["--client=typed", "--drop-managed-fields"],
     ),
-    own("kube-rs", Form::Bare, Reader::KubeRsBare),
-    own("ours", Form::Bare, Reader::TypedBare),
-    own("ours-packed", Form::Bare, Reader::PackedBare),
+    own("kube-rs", Form::Bare, InformerKind::KubeRsBare),
+    own("ours", Form::Bare, InformerKind::TypedBare),
+    own("ours-packed", Form::Bare, InformerKind::PackedBare),
     go("client-go", Form::Dynamic, &["--client=dynamic"]),
-    own("kube-rs", Form::Dynamic, Reader::KubeRsDynamic),
-    own("ours", Form::Dynamic, Reader::Raw),
+    own("kube-rs", Form::Dynamic, InformerKind::KubeRsDynamic),
+    own("ours", Form::Dynamic, InformerKind::Raw),
     // Always protobuf: client-go's metadata client sees to that by itself.
     go("client-go", Form::Metadata, &["--client=metadata"]),
-    own("kube-rs", Form::Metadata, Reader::KubeRsMetadata),
-    own("ours", Form::Metadata, Reader::Metadata),
+    own("kube-rs", Form::Metadata, InformerKind::KubeRsMetadata),
+    own("ours", Form::Metadata, InformerKind::Metadata),
 ];
 
-const fn go(name: &'static str, form: Form, flags: &'static [&'static str]) -> Row {
-    Row {
+const fn go(name: &'static str, form: Form, flags: &'static [&'static str]) -> InformerRow {
+    InformerRow {
         name,
         form,
         program: Program::ClientGo(flags, None),
     }
 }
 
-const fn own(name: &'static str, form: Form, reader: Reader) -> Row {
-    Row {
+const fn own(name: &'static str, form: Form, reader: InformerKind) -> InformerRow {
+    InformerRow {
         name,
         form,
         program: Program::Own(reader),
     }
 }
 
-impl Row {
+impl InformerRow {
     /// Form and name: no other row has both.
     pub fn id(&self) -> String {
         format!("{}/{}", self.form.word(), self.name)

@@ -22,7 +22,7 @@ const USERS: &str = "loadtest:users";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
 /// A running API server.
-pub struct Server {
+pub struct ReviewServer {
     /// Ends it when dropped.
     pub running: Apiserver,
     /// Where it serves.
@@ -31,7 +31,7 @@ pub struct Server {
     pub kubeconfig: PathBuf,
 }
 
-impl Server {
+impl ReviewServer {
     /// Starts one with so many users.
     ///
     /// # Errors

@@ -10,10 +10,10 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
-use crate::cli::Server;
+use crate::cli::ServerFlags;
 use crate::process::Usage;
 use crate::runner::guarded;
-use crate::runner::process::Process;
+use crate::runner::process::ChildProcess;
 use crate::target::Target;
 use crate::wire::response::{Progress, Response};
 
@@ -36,7 +36,7 @@ impl Upstream {
     ///
     /// # Errors
     /// If a file cannot be read or written.
-    pub fn of(server: &Server, folder: &Path) -> Result<Self> {
+    pub fn of(server: &ServerFlags, folder: &Path) -> Result<Self> {
         let target = Target::new(
             &server.target,
             server.token.as_deref(),
@@ -72,7 +72,7 @@ fn kubeconfig(url: &str, ca: &Path, token: Option<&str>) -> String {
 /// A gateway that serves and has no cache.
 #[derive(Debug)]
 pub struct Fresh {
-    process: Process,
+    process: ChildProcess,
     url: String,
 }
 
@@ -87,7 +87,7 @@ impl Fresh {
         arguments.extend(upstream.arguments.iter().cloned());
         let mut command = Command::new(std::env::current_exe()?);
         command.args(guarded::arguments(program, &arguments));
-        let mut process = Process::start("fresh-gateway", command, &upstream.folder)?;
+        let mut process = ChildProcess::start("fresh-gateway", command, &upstream.folder)?;
         match process.address(START_WAIT).await {
             Ok(address) => Ok(Self {
                 process,

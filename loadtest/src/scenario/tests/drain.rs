@@ -16,8 +16,8 @@ use tokio::task::JoinHandle;
 use super::spoiler::{Spoiler, Spoils};
 use super::{PATIENCE, finds, proves, server};
 use crate::cli::{Flags, Scenario};
+use crate::results::Results;
 use crate::scenario::drain;
-use crate::sheet::Sheet;
 
 /// Clients that this many watchers of all kinds and four listers are.
 const WATCHERS: usize = 40;
@@ -61,7 +61,7 @@ impl Gateway {
     }
 }
 
-impl drain::gateway::Gateway for Gateway {
+impl drain::gateway::GatewayControl for Gateway {
     fn terminate(&self) -> Result<()> {
         self.ends.send_replace(true);
         if !self.goes_on {
@@ -75,7 +75,7 @@ impl drain::gateway::Gateway for Gateway {
     }
 }
 
-async fn play(api: &Apiserver, gateway: &Gateway, more: &str) -> Sheet {
+async fn play(api: &Apiserver, gateway: &Gateway, more: &str) -> Results {
     let reference = api.address();
     let line = format!("x drain {FLAGS} --reference http://{reference} {more}");
     let flags = Flags::try_parse_from(line.split_whitespace()).unwrap();
@@ -116,11 +116,11 @@ impl Drop for Certificate {
 }
 
 #[track_caller]
-fn all_ended_in_order(sheet: &Sheet) {
-    proves(sheet, "ended in order with all events", CLIENTS);
-    assert_eq!(sheet.value("clients", 0), Some(CLIENTS), "{sheet}");
-    proves(sheet, "events verified", WATCHERS as f64);
-    proves(sheet, "new connections refused", 1.0);
+fn all_ended_in_order(results: &Results) {
+    proves(results, "ended in order with all events", CLIENTS);
+    assert_eq!(results.value("clients", 0), Some(CLIENTS), "{results}");
+    proves(results, "events verified", WATCHERS as f64);
+    proves(results, "new connections refused", 1.0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -144,18 +144,18 @@ async fn over_tls_too_unless_the_end_of_tls_does_not_come() {
     let gateway = Gateway::start(&api, certificate.transport()).await;
     // The record of TLS 1.3 that says so.
     let spoiler = gateway.spoiled(Spoils::Shortens(24)).await;
-    let sheet = play(&api, &gateway, &flags(spoiler.address)).await;
+    let results = play(&api, &gateway, &flags(spoiler.address)).await;
     finds(
-        &sheet,
+        &results,
         "HTTP/1.1: its connection was reset, or ended without",
     );
     finds(
-        &sheet,
+        &results,
         "WebSocket: closed by the server without the end of TLS",
     );
 }
 
-async fn play_spoiled(spoils: Spoils, goes_on: bool, more: &str) -> Sheet {
+async fn play_spoiled(spoils: Spoils, goes_on: bool, more: &str) -> Results {
     let api = server(Options::default()).await;
     let spoils = match spoils {
         Spoils::Serves(_) => Spoils::Serves(api.address()),
@@ -170,38 +170,38 @@ async fn play_spoiled(spoils: Spoils, goes_on: bool, more: &str) -> Sheet {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_end_that_lacks_its_last_bytes_is_found() {
-    let sheet = play_spoiled(Spoils::Shortens(4), false, "").await;
+    let results = play_spoiled(Spoils::Shortens(4), false, "").await;
     for name in ["HTTP/1.1", "HTTP/1.1, slow", "HTTP/1.1, forwarded"] {
-        finds(&sheet, &format!("{name}: closed by the server within"));
+        finds(&results, &format!("{name}: closed by the server within"));
     }
-    finds(&sheet, "WebSocket: a WebSocket that was closed without a");
+    finds(&results, "WebSocket: a WebSocket that was closed without a");
     finds(
-        &sheet,
+        &results,
         "list, HTTP/1.1: closed by the server within a response",
     );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_that_is_missing_before_the_end_is_found() {
-    let sheet = play_spoiled(Spoils::Loses, false, "").await;
+    let results = play_spoiled(Spoils::Loses, false, "").await;
     for name in ["HTTP/1.1", "HTTP/1.1, metadata", "HTTP/1.1, forwarded"] {
-        finds(&sheet, &format!("{name}: lost: version"));
+        finds(&results, &format!("{name}: lost: version"));
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gateway_that_falls_silent_is_found() {
-    let sheet = play_spoiled(Spoils::FallsSilent, true, "--drain-timeout 1").await;
-    finds(&sheet, "HTTP/1.1: did not end");
-    finds(&sheet, "HTTP/2: did not end");
-    finds(&sheet, "list, HTTP/2: did not end");
-    finds(&sheet, "a new connection got no answer");
-    finds(&sheet, "has not ended");
+    let results = play_spoiled(Spoils::FallsSilent, true, "--drain-timeout 1").await;
+    finds(&results, "HTTP/1.1: did not end");
+    finds(&results, "HTTP/2: did not end");
+    finds(&results, "list, HTTP/2: did not end");
+    finds(&results, "a new connection got no answer");
+    finds(&results, "has not ended");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_is_served_after_the_others_have_gone_is_found() {
     let somebody = SocketAddr::from(([127, 0, 0, 1], 0));
-    let sheet = play_spoiled(Spoils::Serves(somebody), false, "").await;
-    finds(&sheet, "a new connection was served although");
+    let results = play_spoiled(Spoils::Serves(somebody), false, "").await;
+    finds(&results, "a new connection was served although");
 }

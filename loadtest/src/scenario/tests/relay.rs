@@ -15,7 +15,7 @@ const EVENT_LEN_MIN: usize = 400;
 
 /// When the newest piece goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Held {
+pub(crate) enum HoldBack {
     /// When the next one comes.
     UntilNext,
     /// After a while.
@@ -51,7 +51,7 @@ pub(super) async fn accepting<F: Future<Output = ()> + Send + 'static>(
 
 impl Relay {
     /// Begins.
-    pub(crate) async fn before(server: SocketAddr, held: Held) -> Self {
+    pub(crate) async fn before(server: SocketAddr, held: HoldBack) -> Self {
         let has_cut = Arc::<AtomicBool>::default();
         let (address, _tasks) = accepting(move |client| {
             let has_cut = Arc::clone(&has_cut);
@@ -101,7 +101,7 @@ async fn garble(mut client: TcpStream, server: SocketAddr) -> std::io::Result<()
 async fn pass_on(
     mut client: TcpStream,
     server: SocketAddr,
-    held: Held,
+    held: HoldBack,
     has_cut: &AtomicBool,
 ) -> std::io::Result<()> {
     let mut server = TcpStream::connect(server).await?;
@@ -121,7 +121,7 @@ async fn pass_on(
         let (mut kept, mut has_head) = (Vec::new(), false);
         loop {
             let wait = match held {
-                Held::For(time) | Held::ThenCut(time) if !kept.is_empty() => time,
+                HoldBack::For(time) | HoldBack::ThenCut(time) if !kept.is_empty() => time,
                 _ => Duration::MAX,
             };
             // A read that is given up has read nothing.
@@ -144,8 +144,8 @@ async fn pass_on(
                         return Ok(());
                     }
                 }
-                Err(_) if held == Held::UntilNext => {}
-                Err(_) if matches!(held, Held::ThenCut(_)) => {
+                Err(_) if held == HoldBack::UntilNext => {}
+                Err(_) if matches!(held, HoldBack::ThenCut(_)) => {
                     if !has_cut.swap(true, Ordering::Relaxed) {
                         return Ok(());
                     }

@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use kube_fanout::quiet::{BOUND, Silence};
 
 use crate::recorder::{Control, now_ns};
-use crate::sheet::Sheet;
+use crate::results::Results;
 use crate::verify::reference::Reference;
 
 /// How often it is looked.
@@ -19,16 +19,16 @@ const COUNTED_WITHIN: Duration = Duration::from_millis(250);
 
 /// How a quiet end went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Quiet {
+pub struct CatchUp {
     /// From the answer to the last write to the arrival of the last event.
     pub took: Duration,
     /// Who lacked something when nothing more came.
-    pub behind: Option<Behind>,
+    pub behind: Option<Lag>,
 }
 
 /// Open watches without the newest events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Behind {
+pub struct Lag {
     /// How many watches.
     pub watchers: usize,
     /// How many events the last of them lacks.
@@ -37,25 +37,25 @@ pub struct Behind {
 
 /// The same in versions, which may be of other collections too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Distance {
+pub struct VersionLag {
     watchers: usize,
     versions: u64,
 }
 
-impl Distance {
+impl VersionLag {
     /// In events of the reference, which ends where everybody ought to be.
-    pub fn in_events(self, reference: &Reference) -> Behind {
+    pub fn in_events(self, reference: &Reference) -> Lag {
         let from = reference.last().saturating_sub(self.versions);
-        Behind {
+        Lag {
             watchers: self.watchers,
             events: reference.after(from, reference.last()).len(),
         }
     }
 }
 
-impl Quiet {
+impl CatchUp {
     /// From two moments, nanoseconds since the epoch: the answer to the last write, and the last delivery.
-    pub const fn between(written_ns: u64, delivered_ns: u64, behind: Option<Behind>) -> Self {
+    pub const fn between(written_ns: u64, delivered_ns: u64, behind: Option<Lag>) -> Self {
         Self {
             took: Duration::from_nanos(delivered_ns.saturating_sub(written_ns)),
             behind,
@@ -63,24 +63,24 @@ impl Quiet {
     }
 
     /// Puts the end of a run into the newest column; whoever is behind is a fault.
-    pub fn report(&self, sheet: &mut Sheet, name: &str) {
-        sheet.figure(
+    pub fn report(&self, results: &mut Results, name: &str) {
+        results.figure(
             "quiet end: last event behind last write, ms",
             self.took_ms(),
         );
         let watchers = self.behind.map_or(0, |behind| behind.watchers);
-        sheet.figure("quiet end: watchers behind", watchers as f64);
+        results.figure("quiet end: watchers behind", watchers as f64);
         if let Some(behind) = self.behind {
-            sheet.fault(format!("{name}: {behind}"));
+            results.fault(format!("{name}: {behind}"));
         }
-        self.report_slowness(sheet, name);
+        self.report_slowness(results, name);
     }
 
     /// Notes an end that came later than it should, although something always came.
-    pub fn report_slowness(&self, sheet: &mut Sheet, name: &str) {
+    pub fn report_slowness(&self, results: &mut Results, name: &str) {
         if self.behind.is_none() && self.took > BOUND {
             let took = self.took_ms();
-            sheet.note(format!(
+            results.note(format!(
                 "{name}: {took:.0} ms until all had everything, while something always came: more than the machine could carry"
             ));
         }
@@ -92,7 +92,7 @@ impl Quiet {
     }
 }
 
-impl fmt::Display for Behind {
+impl fmt::Display for Lag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { watchers, events } = self;
         write!(
@@ -112,11 +112,11 @@ pub async fn settled(
     count: usize,
     wait: Duration,
     works: impl Fn() -> Result<()>,
-) -> Result<Option<Distance>> {
+) -> Result<Option<VersionLag>> {
     let count_of = |of: &AtomicUsize| of.load(Ordering::Relaxed);
     let number_of = |of: &AtomicU64| of.load(Ordering::Relaxed);
     let begun = Instant::now();
-    let now = || Looks {
+    let now = || PollCounts {
         arrivals: number_of(&control.arrivals),
         empty: number_of(&control.empty_looks),
     };
@@ -129,7 +129,7 @@ pub async fn settled(
         if is_silent && behind > 0 {
             control.behind_by.store(0, Ordering::Relaxed);
             tokio::time::sleep(COUNTED_WITHIN).await;
-            return Ok(Some(Distance {
+            return Ok(Some(VersionLag {
                 watchers: behind,
                 versions: number_of(&control.behind_by).max(1),
             }));
@@ -145,7 +145,7 @@ pub async fn settled(
 
 /// What the swarm has found so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Looks {
+struct PollCounts {
     arrivals: u64,
     /// How often there was nothing to read.
     empty: u64,
@@ -154,13 +154,13 @@ struct Looks {
 /// How long nothing has come, as far as the swarm was there to see it: a swarm that is busy, or does not run, is not told of silence.
 #[derive(Debug)]
 struct SwarmSilence {
-    found: Looks,
+    found: PollCounts,
     silence: Silence,
     lasted: Duration,
 }
 
 impl SwarmSilence {
-    const fn begin(found: Looks, at: Duration) -> Self {
+    const fn begin(found: PollCounts, at: Duration) -> Self {
         Self {
             found,
             silence: Silence::begin(found.arrivals, at),
@@ -168,7 +168,7 @@ impl SwarmSilence {
         }
     }
 
-    fn look(&mut self, found: Looks, at: Duration) -> Duration {
+    fn look(&mut self, found: PollCounts, at: Duration) -> Duration {
         if found != self.found {
             self.lasted = self.silence.look(found.arrivals, at);
             self.found = found;
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn only_time_in_which_the_swarm_looked_is_silence() {
         let at = Duration::from_millis;
-        let looks = |empty| Looks {
+        let looks = |empty| PollCounts {
             arrivals: 10,
             empty,
         };
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn the_failing_line_tells_how_many_and_how_far() {
-        let behind = Behind {
+        let behind = Lag {
             watchers: 100,
             events: 2,
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::sheet::Sheet;
+use crate::results::Results;
 use crate::texts::Texts;
 use crate::verify::reference::Reference;
 use crate::watcher::{Plan, Watcher};
@@ -15,7 +15,7 @@ const DESCRIBED_MAX: usize = 10;
 
 /// The sum of all verdicts.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct WatchOutcome {
     /// What the faulty watchers got wrong.
     pub described: Texts,
     /// Watchers that got something wrong.
@@ -32,7 +32,7 @@ pub struct Outcome {
     pub ended_slow: u64,
 }
 
-impl Default for Outcome {
+impl Default for WatchOutcome {
     fn default() -> Self {
         Self {
             described: Texts::new(DESCRIBED_MAX),
@@ -46,7 +46,7 @@ impl Default for Outcome {
     }
 }
 
-impl Outcome {
+impl WatchOutcome {
     /// Compares every watcher with the part of the reference that belongs to its plan; the first has this number.
     pub fn of(
         watchers: &[Watcher],
@@ -70,7 +70,7 @@ impl Outcome {
             outcome.count(watcher);
             if let Some(fault) = watcher.verdict(part, states, goal) {
                 outcome.faulty += 1;
-                let who = format!("watcher {number} ({:?})", watcher.habit());
+                let who = format!("watcher {number} ({:?})", watcher.behaviour());
                 outcome.described.add(&who, &fault.to_string());
             }
         }
@@ -92,7 +92,7 @@ impl Outcome {
         self.verified += watcher.track().count();
         let is_expired = watcher.expired() > 0;
         self.expired += usize::from(is_expired);
-        self.readers_expired += usize::from(is_expired && watcher.habit().reads_on());
+        self.readers_expired += usize::from(is_expired && watcher.behaviour().reads_on());
         if watcher.is_slow() {
             self.ended_slow += watcher.streams_ended();
         } else {
@@ -100,32 +100,32 @@ impl Outcome {
         }
     }
 
-    /// Puts all into the newest column, and the faults into the sheet.
-    pub fn report(&self, sheet: &mut Sheet, name: &str, reference_events: usize) {
+    /// Puts all into the newest column, and the faults into the results.
+    pub fn report(&self, results: &mut Results, name: &str, reference_events: usize) {
         for fault in self.described.lines() {
-            sheet.fault(format!("{name}: {fault}"));
+            results.fault(format!("{name}: {fault}"));
         }
-        sheet.figure("reference events", reference_events as f64);
-        sheet.figure("events verified", self.verified as f64);
-        sheet.figure("watchers told 410", self.expired as f64);
-        sheet.figure("streams ended, readers", self.ended as f64);
-        sheet.figure("streams ended, stalled", self.ended_slow as f64);
-        sheet.figure("faulty watchers", self.faulty as f64);
+        results.figure("reference events", reference_events as f64);
+        results.figure("events verified", self.verified as f64);
+        results.figure("watchers told 410", self.expired as f64);
+        results.figure("streams ended, readers", self.ended as f64);
+        results.figure("streams ended, stalled", self.ended_slow as f64);
+        results.figure("faulty watchers", self.faulty as f64);
         if reference_events == 0 {
-            sheet.fault(format!("{name}: no events at all: nothing was proven"));
+            results.fault(format!("{name}: no events at all: nothing was proven"));
         }
     }
 
     /// Makes faults of readers that lost their stream or their place, where that is not what is played. A server that drops everybody would
     /// lose no event: all come back for them.
-    pub fn report_drops(&self, sheet: &mut Sheet, name: &str) {
+    pub fn report_drops(&self, results: &mut Results, name: &str) {
         if self.ended > 0 {
             let ended = self.ended;
-            sheet.fault(format!("{name}: {ended} streams of readers were ended"));
+            results.fault(format!("{name}: {ended} streams of readers were ended"));
         }
         if self.readers_expired > 0 {
             let expired = self.readers_expired;
-            sheet.fault(format!(
+            results.fault(format!(
                 "{name}: {expired} readers were told 410 and had to list again"
             ));
         }

@@ -7,11 +7,11 @@ use hdrhistogram::Histogram;
 use super::WatchRun;
 use crate::process::{MachineCpu, Usage};
 use crate::recorder::Recorder;
-use crate::sheet::Sheet;
+use crate::results::Results;
 
 /// State of things at one moment.
 #[derive(Debug)]
-pub struct Edge {
+pub struct Snapshot {
     /// The moment.
     pub at: Instant,
     /// Events that the reference has seen.
@@ -49,23 +49,23 @@ pub const EVENT_LEN: &str = "bytes an event";
 
 impl WatchRun<'_> {
     /// Puts the figures of a window into the newest column.
-    pub fn window(&self, sheet: &mut Sheet, [from, until]: &[Edge; 2]) {
+    pub fn window(&self, results: &mut Results, [from, until]: &[Snapshot; 2]) {
         let seconds = until.at.duration_since(from.at).as_secs_f64();
         let delivered = until.delivered - from.delivered;
         let upstream_events = until.upstream_events.saturating_sub(from.upstream_events);
         let bytes = (until.bytes - from.bytes) as f64;
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-        sheet.figure("watchers", self.crowd.watchers as f64);
-        sheet.figure(UPSTREAM_EVENTS_A_SECOND, upstream_events as f64 / seconds);
-        sheet.figure("events delivered in the window", delivered as f64);
-        sheet.figure(EVENTS_A_SECOND, delivered as f64 / seconds);
-        sheet.figure(
+        results.figure("watchers", self.population.watchers as f64);
+        results.figure(UPSTREAM_EVENTS_A_SECOND, upstream_events as f64 / seconds);
+        results.figure("events delivered in the window", delivered as f64);
+        results.figure(EVENTS_A_SECOND, delivered as f64 / seconds);
+        results.figure(
             "MiB delivered a second",
             bytes / seconds / f64::from(1 << 20),
         );
-        sheet.figure(EVENT_LEN, bytes / delivered.max(1) as f64);
+        results.figure(EVENT_LEN, bytes / delivered.max(1) as f64);
         let percent = |cpu: Duration| cpu.as_secs_f64() / seconds * 100.0;
-        let mut per_event = |name: &str, cpu: Duration| per(sheet, name, cpu, delivered);
+        let mut per_event = |name: &str, cpu: Duration| per(results, name, cpu, delivered);
         let own = until.own.cpu.saturating_sub(from.own.cpu);
         per_event("load test CPU per delivered event, µs", own);
         let machine = until.machine.since(from.machine);
@@ -78,61 +78,61 @@ impl WatchRun<'_> {
             let system = cpu.saturating_sub(user);
             per_event("server system CPU per delivered event, µs", system);
             per(
-                sheet,
+                results,
                 SERVER_PER_UPSTREAM_EVENT,
                 cpu,
                 upstream_events as u64,
             );
-            sheet.figure("server CPU, % of a core", percent(cpu));
-            sheet.figure("server RSS, MiB", mib(b.rss));
-            sheet.figure("server RSS peak, MiB", mib(b.peak_rss));
+            results.figure("server CPU, % of a core", percent(cpu));
+            results.figure("server RSS, MiB", mib(b.rss));
+            results.figure("server RSS peak, MiB", mib(b.peak_rss));
         }
         if let (Some(a), Some(b)) = (from.upstream, until.upstream) {
             let cpu = b.cpu.saturating_sub(a.cpu);
-            sheet.figure("upstream CPU, % of a core", percent(cpu));
+            results.figure("upstream CPU, % of a core", percent(cpu));
         }
-        sheet.figure("machine busy, %", machine.busy_percent());
-        sheet.figure("machine softirq, %", machine.softirq_percent());
-        sheet.figure("load test CPU, % of a core", percent(own));
+        results.figure("machine busy, %", machine.busy_percent());
+        results.figure("machine softirq, %", machine.softirq_percent());
+        results.figure("load test CPU, % of a core", percent(own));
     }
 }
 
 /// Microseconds of each of so many events; of no events there is no such figure.
-fn per(sheet: &mut Sheet, name: &str, cpu: Duration, count: u64) {
+fn per(results: &mut Results, name: &str, cpu: Duration, count: u64) {
     if count > 0 {
-        sheet.figure(name, cpu.as_secs_f64() * 1e6 / count as f64);
+        results.figure(name, cpu.as_secs_f64() * 1e6 / count as f64);
     }
 }
 
 /// Puts the latencies into the newest column.
-pub fn latencies(sheet: &mut Sheet, recorder: &Recorder) {
+pub fn latencies(results: &mut Results, recorder: &Recorder) {
     let latency = &recorder.latency;
-    sheet.figure("bookmarks", recorder.bookmarks as f64);
-    sheet.figure("latencies counted", latency.len() as f64);
+    results.figure("bookmarks", recorder.bookmarks as f64);
+    results.figure("latencies counted", latency.len() as f64);
     // Of nothing every quantile is 0, the best there is.
     if latency.is_empty() {
         return;
     }
     let ms = |quantile: f64| latency.value_at_quantile(quantile) as f64 / 1e3;
-    sheet.figure(LATENCY_P50, ms(0.5));
-    sheet.figure("latency p90, ms", ms(0.9));
-    sheet.figure(LATENCY_P99, ms(0.99));
-    sheet.figure("latency p999, ms", ms(0.999));
-    sheet.figure("latency max, ms", latency.max() as f64 / 1e3);
-    sheet.distribution("latency, ms", latency);
+    results.figure(LATENCY_P50, ms(0.5));
+    results.figure("latency p90, ms", ms(0.9));
+    results.figure(LATENCY_P99, ms(0.99));
+    results.figure("latency p999, ms", ms(0.999));
+    results.figure("latency max, ms", latency.max() as f64 / 1e3);
+    results.distribution("latency, ms", latency);
     let from_due = &recorder.latency_from_due;
     for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
         let latency_ms = from_due.value_at_quantile(quantile) as f64 / 1e3;
-        sheet.figure(&format!("latency from due {name}, ms"), latency_ms);
+        results.figure(&format!("latency from due {name}, ms"), latency_ms);
     }
 }
 
 /// Puts into the newest column what is the API server's own share of the latencies.
-pub fn latencies_at_reference(sheet: &mut Sheet, latency: &Histogram<u64>) {
+pub fn latencies_at_reference(results: &mut Results, latency: &Histogram<u64>) {
     if latency.is_empty() {
         return;
     }
     let ms = |quantile: f64| latency.value_at_quantile(quantile) as f64 / 1e3;
-    sheet.figure("latency at the reference p50, ms", ms(0.5));
-    sheet.figure("latency at the reference p99, ms", ms(0.99));
+    results.figure("latency at the reference p50, ms", ms(0.5));
+    results.figure("latency at the reference p99, ms", ms(0.99));
 }

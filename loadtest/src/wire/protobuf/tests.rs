@@ -40,7 +40,7 @@ fn a_real_stream_reads_the_same_in_both_encodings() {
     let [expired] = events(EXPIRED, 7)[..] else {
         panic!("one event")
     };
-    assert_eq!((expired.kind, expired.version), (Kind::Error, 410));
+    assert_eq!((expired.kind, expired.version), (EventKind::Error, 410));
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn a_cut_event_is_an_error() {
         sent_ns: 5,
         late_ns: 2,
     };
-    assert_eq!((whole.kind, whole.version), (Kind::Modified, 7));
+    assert_eq!((whole.kind, whole.version), (EventKind::Modified, 7));
     assert_eq!(whole.write, Some(write));
     for len in 0..frame.len() {
         assert!(event(&frame[..len]).is_err(), "cut at {len}");

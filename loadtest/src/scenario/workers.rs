@@ -1,6 +1,6 @@
 //! The watchers of a run at work: in this process, or split over several of this program, which end with it.
 
-pub mod part;
+pub mod process;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,28 +9,28 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use tokio::task::JoinHandle;
 
-use super::crowd::Crowd;
-use super::watch_run::verdicts::Outcome;
-use crate::cli::Server;
+use super::population::Population;
+use super::watch_run::verdicts::WatchOutcome;
+use crate::cli::ServerFlags;
 use crate::process::Usage;
 use crate::recorder::{Control, Recorder};
-use crate::swarm::{Swarm, Wiring};
-use crate::verify::reference::{Reference, State};
+use crate::swarm::{Swarm, SwarmConfig};
+use crate::verify::reference::{ObjectVersions, Reference};
 use crate::watcher::{Plan, Watcher};
-use part::{Part, Stopped, Task};
+use process::{WorkerCounts, WorkerProcess, WorkerTask};
 
 /// How often it is looked how far they are.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// What it takes to set watchers to work.
 #[derive(Debug, Clone)]
-pub struct Staffing<'a> {
+pub struct WorkerConfig<'a> {
     /// The server as the flags have it: other processes are told so.
-    pub server: &'a Server,
+    pub server: &'a ServerFlags,
     /// How this process is wired to it.
-    pub wiring: &'a Wiring,
+    pub swarm_config: &'a SwarmConfig,
     /// Who watches.
-    pub crowd: &'a Crowd,
+    pub population: &'a Population,
     /// How many processes share the work.
     pub processes: usize,
     /// Path of the collection.
@@ -41,77 +41,77 @@ pub struct Staffing<'a> {
 
 /// Watchers at work.
 #[derive(Debug)]
-pub enum Crew {
+pub enum Workers {
     /// Here.
-    Here(Swarm<Watcher>),
+    Local(Swarm<Watcher>),
     /// In other processes. Each task relays orders and counts until its process has stopped.
-    Apart(Apart),
+    Remote(Remote),
 }
 
 /// Watchers at work in other processes.
 #[derive(Debug)]
-pub struct Apart {
+pub struct Remote {
     control: Arc<Control>,
     count: usize,
     pids: Vec<u32>,
-    relays: Vec<JoinHandle<Result<(Part, Stopped)>>>,
+    relays: Vec<JoinHandle<Result<(WorkerProcess, WorkerCounts)>>>,
 }
 
 /// Watchers that have stopped, and have not been judged.
 #[derive(Debug)]
-pub struct Finished {
+pub struct StoppedWorkers {
     /// What they counted.
     pub recorder: Recorder,
     /// The newest version that any of them saw.
     pub furthest: u64,
-    judged: Judged,
+    judged: VerdictSource,
 }
 
 #[derive(Debug)]
-enum Judged {
-    Here(Vec<Watcher>),
-    Apart(Vec<Part>),
+enum VerdictSource {
+    Local(Vec<Watcher>),
+    Remote(Vec<WorkerProcess>),
 }
 
-impl Crew {
+impl Workers {
     /// Begins.
     ///
     /// # Errors
     /// If threads or processes cannot be started.
     pub async fn start(
-        staffing: &Staffing<'_>,
+        config: &WorkerConfig<'_>,
         plans: &[Arc<Plan>],
-        initial: &Arc<State>,
+        initial: &Arc<ObjectVersions>,
         control: Arc<Control>,
     ) -> Result<Self> {
-        let crowd = staffing.crowd;
-        if staffing.processes <= 1 {
-            let watchers = crowd.recruit(plans, initial);
-            let wiring = Wiring {
-                accept: crowd.accept,
-                ..staffing.wiring.clone()
+        let population = config.population;
+        if config.processes <= 1 {
+            let watchers = population.make_watchers(plans, initial);
+            let swarm_config = SwarmConfig {
+                accept: population.accept,
+                ..config.swarm_config.clone()
             };
-            let swarm = Swarm::start(watchers, &wiring, control)?;
-            return Ok(Self::Here(swarm));
+            let swarm = Swarm::start(watchers, &swarm_config, control)?;
+            return Ok(Self::Local(swarm));
         }
         let (mut relays, mut pids) = (Vec::new(), Vec::new());
-        for crowd in crowd.shares(staffing.processes) {
-            let task = Task {
-                crowd,
-                path: staffing.path.to_owned(),
-                start: staffing.start,
-                initial: State::clone(initial),
-                streams_per_connection: staffing.wiring.streams_per_connection,
-                websocket: staffing.wiring.websocket,
-                stream_window: staffing.wiring.stream_window,
+        for population in population.shares(config.processes) {
+            let task = WorkerTask {
+                population,
+                path: config.path.to_owned(),
+                start: config.start,
+                initial: ObjectVersions::clone(initial),
+                streams_per_connection: config.swarm_config.streams_per_connection,
+                websocket: config.swarm_config.websocket,
+                stream_window: config.swarm_config.stream_window,
             };
-            let part = Part::start(staffing.server, relays.len(), &task).await?;
+            let part = WorkerProcess::start(config.server, relays.len(), &task).await?;
             pids.extend(part.pid());
             relays.push(tokio::spawn(part.relay(plans.to_vec(), control.clone())));
         }
-        Ok(Self::Apart(Apart {
+        Ok(Self::Remote(Remote {
             control,
-            count: crowd.watchers,
+            count: population.watchers,
             pids,
             relays,
         }))
@@ -124,8 +124,8 @@ impl Crew {
     pub fn usage(&self) -> Result<Usage> {
         let mut all = Usage::own()?;
         let pids = match self {
-            Self::Here(_) => &[][..],
-            Self::Apart(apart) => &apart.pids,
+            Self::Local(_) => &[][..],
+            Self::Remote(apart) => &apart.pids,
         };
         for pid in pids {
             all.cpu += Usage::of(*pid)?.cpu;
@@ -139,8 +139,8 @@ impl Crew {
     /// If that takes longer than `wait`; says how far it came.
     pub async fn ready(&self, wait: Duration) -> Result<()> {
         match self {
-            Self::Here(swarm) => swarm.ready(wait).await,
-            Self::Apart(apart) => {
+            Self::Local(swarm) => swarm.ready(wait).await,
+            Self::Remote(apart) => {
                 let ready = |control: &Control| control.ready.load(Ordering::Relaxed);
                 apart.until(wait, "got a response", ready).await
             }
@@ -153,10 +153,10 @@ impl Crew {
     /// If one has ended.
     pub fn works(&self) -> Result<()> {
         match self {
-            Self::Apart(apart) if apart.relays.iter().any(JoinHandle::is_finished) => {
+            Self::Remote(apart) if apart.relays.iter().any(JoinHandle::is_finished) => {
                 bail!("a part of the swarm has ended")
             }
-            Self::Here(_) | Self::Apart(_) => Ok(()),
+            Self::Local(_) | Self::Remote(_) => Ok(()),
         }
     }
 
@@ -164,18 +164,18 @@ impl Crew {
     ///
     /// # Errors
     /// If a thread or a process has failed.
-    pub async fn finish(self) -> Result<Finished> {
+    pub async fn finish(self) -> Result<StoppedWorkers> {
         match self {
-            Self::Here(swarm) => {
+            Self::Local(swarm) => {
                 let (watchers, recorder) = swarm.finish()?;
                 let last = watchers.iter().map(|watcher| watcher.track().last());
-                Ok(Finished {
+                Ok(StoppedWorkers {
                     recorder,
                     furthest: last.max().unwrap_or(0),
-                    judged: Judged::Here(watchers),
+                    judged: VerdictSource::Local(watchers),
                 })
             }
-            Self::Apart(apart) => {
+            Self::Remote(apart) => {
                 apart.control.stop.store(true, Ordering::Relaxed);
                 let (mut recorder, mut furthest) = (Recorder::default(), 0);
                 let mut parts = Vec::new();
@@ -185,17 +185,17 @@ impl Crew {
                     furthest = furthest.max(stopped.furthest);
                     parts.push(part);
                 }
-                Ok(Finished {
+                Ok(StoppedWorkers {
                     recorder,
                     furthest,
-                    judged: Judged::Apart(parts),
+                    judged: VerdictSource::Remote(parts),
                 })
             }
         }
     }
 }
 
-impl Apart {
+impl Remote {
     async fn until(
         &self,
         wait: Duration,
@@ -217,27 +217,27 @@ impl Apart {
     }
 }
 
-impl Finished {
+impl StoppedWorkers {
     /// Compares all with the reference.
     ///
     /// # Errors
     /// If a process has failed.
     pub async fn judge(
         self,
-        crowd: &Crowd,
+        population: &Population,
         plans: &[Arc<Plan>],
         reference: &Reference,
-    ) -> Result<Outcome> {
+    ) -> Result<WatchOutcome> {
         match self.judged {
-            Judged::Here(watchers) => Ok(Outcome::of(
+            VerdictSource::Local(watchers) => Ok(WatchOutcome::of(
                 &watchers,
                 plans,
-                &crowd.parts(reference),
-                crowd.first,
+                &population.parts(reference),
+                population.first,
             )),
-            Judged::Apart(parts) => {
+            VerdictSource::Remote(parts) => {
                 let text = serde_json::to_string(reference).context("the reference as JSON")?;
-                let mut all = Outcome::default();
+                let mut all = WatchOutcome::default();
                 for part in parts {
                     all.add(&part.judge(&text).await?);
                 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use aws_lc_rs::digest::{SHA256, digest as hash};
 use serde::Deserialize;
 
-use crate::http2::{Call, Http2};
+use crate::http2::{Call, Http2Client};
 use crate::target::Target;
 
 /// Items per page.
@@ -16,7 +16,7 @@ const ACCEPT: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.i
 
 /// Number and hash of what somebody holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
+pub struct StoreDigest {
     /// Objects.
     pub objects: usize,
     /// [`digest`] of their lines.
@@ -51,7 +51,7 @@ struct ItemMetadata {
 }
 
 /// SHA-256 of the sorted lines `namespace/name/resourceVersion`, as the client-go program has it.
-pub fn digest(mut lines: Vec<String>) -> Held {
+pub fn digest(mut lines: Vec<String>) -> StoreDigest {
     lines.sort_unstable();
     let sum = hash(&SHA256, lines.concat().as_bytes());
     let mut text = String::new();
@@ -59,7 +59,7 @@ pub fn digest(mut lines: Vec<String>) -> Held {
         // Writing to a string does not fail.
         let _ = write!(text, "{byte:02x}");
     }
-    Held {
+    StoreDigest {
         objects: lines.len(),
         hash: text,
     }
@@ -69,8 +69,8 @@ pub fn digest(mut lines: Vec<String>) -> Held {
 ///
 /// # Errors
 /// If the server refuses, or is changed for so long that it forgets the version.
-pub async fn held(target: &Target) -> Result<Held> {
-    let http2 = Http2::connect(target).await?;
+pub async fn held(target: &Target) -> Result<StoreDigest> {
+    let http2 = Http2Client::connect(target).await?;
     let (mut lines, mut more) = (Vec::new(), String::new());
     loop {
         let path = format!("/api/v1/pods?limit={PAGE_LEN}&continue={more}");

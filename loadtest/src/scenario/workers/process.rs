@@ -10,15 +10,15 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 
-use crate::cli::Server;
-use crate::process::piped::Piped;
+use crate::cli::ServerFlags;
+use crate::process::piped::PipedChild;
 use crate::process::raise_open_files;
-use crate::recorder::{Control, Counts};
-use crate::scenario::crowd::Crowd;
-use crate::scenario::watch_run::verdicts::Outcome;
-use crate::scenario::{connections_of, targets, wiring};
+use crate::recorder::{Control, RecorderData};
+use crate::scenario::population::Population;
+use crate::scenario::watch_run::verdicts::WatchOutcome;
+use crate::scenario::{connections_of, swarm_config, targets};
 use crate::swarm::Swarm;
-use crate::verify::reference::{Reference, State};
+use crate::verify::reference::{ObjectVersions, Reference};
 use crate::watcher::Plan;
 
 /// How often orders and counts are passed on.
@@ -31,20 +31,20 @@ const END_WAIT: Duration = Duration::from_secs(10);
 
 /// What a part has to do.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Task {
+pub struct WorkerTask {
     /// Its watchers.
-    pub crowd: Crowd,
+    pub population: Population,
     /// Path of the collection.
     pub path: String,
     /// Version that all begin after.
     pub start: u64,
     /// What there is at that version.
-    pub initial: State,
-    /// As in [`Wiring`](crate::swarm::Wiring).
+    pub initial: ObjectVersions,
+    /// As in [`SwarmConfig`](crate::swarm::Wiring).
     pub streams_per_connection: Option<usize>,
-    /// As in [`Wiring`](crate::swarm::Wiring).
+    /// As in [`SwarmConfig`](crate::swarm::Wiring).
     pub websocket: bool,
-    /// As in [`Wiring`](crate::swarm::Wiring).
+    /// As in [`SwarmConfig`](crate::swarm::Wiring).
     pub stream_window: Option<u32>,
 }
 
@@ -60,7 +60,7 @@ struct Orders {
 
 /// What a part counts while it runs.
 #[derive(Debug, Default, Clone, Copy, Serialize, Deserialize)]
-struct Status {
+struct WorkerStatus {
     ready: usize,
     progress: usize,
     delivered: u64,
@@ -74,33 +74,33 @@ struct Status {
 
 /// What a part has counted when it stops.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Stopped {
+pub struct WorkerCounts {
     /// Latencies and ends.
-    pub counts: Counts,
+    pub counts: RecorderData,
     /// The newest version that any of its watchers saw.
     pub furthest: u64,
 }
 
 /// What a part says.
 #[derive(Debug, Serialize, Deserialize)]
-enum Said {
-    Status(Status),
-    Stopped(Stopped),
-    Outcome(Outcome),
+enum WorkerMessage {
+    WorkerStatus(WorkerStatus),
+    WorkerCounts(WorkerCounts),
+    WatchOutcome(WatchOutcome),
 }
 
 /// A part as its owner sees it.
 #[derive(Debug)]
-pub struct Part {
-    child: Piped,
+pub struct WorkerProcess {
+    child: PipedChild,
 }
 
-impl Part {
+impl WorkerProcess {
     /// Starts the process and tells it its task. The second part takes the second 256 local addresses, and so on.
     ///
     /// # Errors
     /// If there is no such process.
-    pub async fn start(server: &Server, number: usize, task: &Task) -> Result<Self> {
+    pub async fn start(server: &ServerFlags, number: usize, task: &WorkerTask) -> Result<Self> {
         let source = u32::from(server.source) + u32::try_from(number)? * 256;
         let mut command = Command::new(std::env::current_exe()?);
         command
@@ -114,7 +114,7 @@ impl Part {
             // Arguments can be read by others.
             command.env("LOADTEST_TOKEN", token);
         }
-        let mut child = Piped::spawn(&mut command)?;
+        let mut child = PipedChild::spawn(&mut command)?;
         child.tell(&serde_json::to_string(task)?).await?;
         Ok(Self { child })
     }
@@ -132,19 +132,19 @@ impl Part {
         mut self,
         plans: Vec<Arc<Plan>>,
         control: Arc<Control>,
-    ) -> Result<(Self, Stopped)> {
-        let (mut told, mut last) = (Orders::default(), Status::default());
+    ) -> Result<(Self, WorkerCounts)> {
+        let (mut told, mut last) = (Orders::default(), WorkerStatus::default());
         let mut tick = tokio::time::interval(RELAY_EVERY);
         loop {
             tokio::select! {
                 // Both can be cancelled without loss.
                 said = self.child.line() => match parse(said?)? {
-                    Said::Status(status) => {
+                    WorkerMessage::WorkerStatus(status) => {
                         status.add_since(&last, &control);
                         last = status;
                     }
-                    Said::Stopped(stopped) => return Ok((self, stopped)),
-                    Said::Outcome(_) => bail!("a verdict before there is a reference"),
+                    WorkerMessage::WorkerCounts(stopped) => return Ok((self, stopped)),
+                    WorkerMessage::WatchOutcome(_) => bail!("a verdict before there is a reference"),
                 },
                 _ = tick.tick() => {
                     let orders = Orders::of(&plans, &control);
@@ -161,13 +161,13 @@ impl Part {
     ///
     /// # Errors
     /// If it does not answer in time.
-    pub async fn judge(mut self, reference: &str) -> Result<Outcome> {
+    pub async fn judge(mut self, reference: &str) -> Result<WatchOutcome> {
         let judging = async {
             self.child.tell(reference).await?;
             loop {
                 match parse(self.child.line().await?)? {
-                    Said::Outcome(outcome) => return Ok(outcome),
-                    Said::Status(_) | Said::Stopped(_) => {}
+                    WorkerMessage::WatchOutcome(outcome) => return Ok(outcome),
+                    WorkerMessage::WorkerStatus(_) | WorkerMessage::WorkerCounts(_) => {}
                 }
             }
         };
@@ -179,7 +179,7 @@ impl Part {
     }
 }
 
-fn parse(line: Option<String>) -> Result<Said> {
+fn parse(line: Option<String>) -> Result<WorkerMessage> {
     let line = line.context("a part of the swarm has ended")?;
     serde_json::from_str(&line).with_context(|| line.chars().take(200).collect::<String>())
 }
@@ -206,7 +206,7 @@ impl Orders {
     }
 }
 
-impl Status {
+impl WorkerStatus {
     fn of(control: &Control) -> Self {
         Self {
             ready: control.ready.load(Ordering::Relaxed),
@@ -249,24 +249,26 @@ impl Status {
 ///
 /// # Errors
 /// If the swarm cannot be run, or the owner is gone.
-pub async fn run(server: &Server) -> Result<()> {
+pub async fn run(server: &ServerFlags) -> Result<()> {
     let mut input = BufReader::new(tokio::io::stdin()).lines();
     let mut output = tokio::io::stdout();
     let line = input.next_line().await?.context("no task")?;
-    let task: Task = serde_json::from_str(&line)?;
+    let task: WorkerTask = serde_json::from_str(&line)?;
     let (target, _) = targets(server)?;
-    let mut wiring = wiring(server, None, target);
-    wiring.streams_per_connection = task.streams_per_connection;
-    wiring.stream_window = task.stream_window;
-    (wiring.websocket, wiring.accept) = (task.websocket, task.crowd.accept);
+    let mut swarm_config = swarm_config(server, None, target);
+    swarm_config.streams_per_connection = task.streams_per_connection;
+    swarm_config.stream_window = task.stream_window;
+    (swarm_config.websocket, swarm_config.accept) = (task.websocket, task.population.accept);
     raise_open_files(connections_of(
-        task.crowd.watchers,
+        task.population.watchers,
         task.streams_per_connection,
     ))?;
-    let plans = task.crowd.plans(&task.path, task.start);
-    let watchers = task.crowd.recruit(&plans, &Arc::new(task.initial));
+    let plans = task.population.plans(&task.path, task.start);
+    let watchers = task
+        .population
+        .make_watchers(&plans, &Arc::new(task.initial));
     let control = Arc::new(Control::default());
-    let swarm = Swarm::start(watchers, &wiring, control.clone())?;
+    let swarm = Swarm::start(watchers, &swarm_config, control.clone())?;
     let mut tick = tokio::time::interval(RELAY_EVERY);
     loop {
         tokio::select! {
@@ -278,24 +280,24 @@ pub async fn run(server: &Server) -> Result<()> {
                     break;
                 }
             }
-            _ = tick.tick() => say(&mut output, &Said::Status(Status::of(&control))).await?,
+            _ = tick.tick() => say(&mut output, &WorkerMessage::WorkerStatus(WorkerStatus::of(&control))).await?,
         }
     }
     let (watchers, recorder) = swarm.finish()?;
     let last = watchers.iter().map(|watcher| watcher.track().last());
-    let stopped = Stopped {
-        counts: Counts::from(&recorder),
+    let stopped = WorkerCounts {
+        counts: RecorderData::from(&recorder),
         furthest: last.max().unwrap_or(0),
     };
-    say(&mut output, &Said::Stopped(stopped)).await?;
+    say(&mut output, &WorkerMessage::WorkerCounts(stopped)).await?;
     let line = input.next_line().await?.context("the owner is gone")?;
     let reference: Reference = serde_json::from_str(&line)?;
-    let parts = task.crowd.parts(&reference);
-    let outcome = Outcome::of(&watchers, &plans, &parts, task.crowd.first);
-    say(&mut output, &Said::Outcome(outcome)).await
+    let parts = task.population.parts(&reference);
+    let outcome = WatchOutcome::of(&watchers, &plans, &parts, task.population.first);
+    say(&mut output, &WorkerMessage::WatchOutcome(outcome)).await
 }
 
-async fn say(output: &mut tokio::io::Stdout, said: &Said) -> Result<()> {
+async fn say(output: &mut tokio::io::Stdout, said: &WorkerMessage) -> Result<()> {
     let line = serde_json::to_string(said)? + "\n";
     output.write_all(line.as_bytes()).await?;
     Ok(output.flush().await?)

@@ -5,16 +5,16 @@ use std::sync::atomic::Ordering;
 
 use anyhow::Result;
 
-use super::client::{Client, Request};
+use super::client::{DrainClient, Request};
 use super::collection::{Collection, Collections};
 use crate::cli::players::Drain;
-use crate::lister::storm::Stormer;
+use crate::lister::repeat::RepeatLister;
 use crate::recorder::{Control, Recorder};
-use crate::scenario::crowd::Crowd as Watchers;
+use crate::scenario::population::Population;
+use crate::scenario::swarm_config;
 use crate::scenario::watch_run::ready_wait;
-use crate::scenario::wiring;
-use crate::swarm::pace::{Pace, Slowness};
-use crate::swarm::{Accept, Swarm, Wiring};
+use crate::swarm::pace::{ReadPace, Slowness};
+use crate::swarm::{Accept, Swarm, SwarmConfig};
 use crate::target::Target;
 
 /// Streams on each HTTP/2 connection.
@@ -23,14 +23,14 @@ const STREAMS: usize = 20;
 const WINDOW_LEN: u32 = 64 << 10;
 /// Who is slow reads nothing until it is woken.
 const SLOW: Slowness = Slowness {
-    pace: Pace::Never,
+    pace: ReadPace::Never,
     receive_buffer: 4_096,
     renews_every: None,
 };
 
 /// Clients that are alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kind {
+pub struct ClientKind {
     /// What they are called.
     pub name: &'static str,
     /// How many of a hundred watchers. Of listers each kind has as many.
@@ -44,7 +44,7 @@ pub struct Kind {
     accept: Accept,
 }
 
-const READERS: Kind = Kind {
+const READERS: ClientKind = ClientKind {
     name: "HTTP/1.1",
     percent: 30,
     is_slow: false,
@@ -56,52 +56,52 @@ const READERS: Kind = Kind {
 };
 
 /// Who watches.
-const WATCHERS: [Kind; 9] = [
+const WATCHERS: [ClientKind; 9] = [
     READERS,
-    Kind {
+    ClientKind {
         name: "HTTP/1.1 without bookmarks",
         percent: 10,
         bookmarks: false,
         ..READERS
     },
-    Kind {
+    ClientKind {
         name: "HTTP/1.1, metadata",
         percent: 10,
         accept: Accept::Metadata,
         ..READERS
     },
-    Kind {
+    ClientKind {
         name: "HTTP/1.1, slow",
         percent: 5,
         is_slow: true,
         ..READERS
     },
-    Kind {
+    ClientKind {
         name: "HTTP/1.1, forwarded",
         percent: 5,
         is_forwarded: true,
         ..READERS
     },
-    Kind {
+    ClientKind {
         name: "WebSocket",
         percent: 10,
         is_websocket: true,
         ..READERS
     },
-    Kind {
+    ClientKind {
         name: "HTTP/2",
         percent: 20,
         is_http2: true,
         ..READERS
     },
-    Kind {
+    ClientKind {
         name: "HTTP/2, slow",
         percent: 5,
         is_http2: true,
         is_slow: true,
         ..READERS
     },
-    Kind {
+    ClientKind {
         name: "HTTP/2, forwarded",
         percent: 5,
         is_http2: true,
@@ -111,25 +111,25 @@ const WATCHERS: [Kind; 9] = [
 ];
 
 /// Who lists. They are in the middle of it while they do not read.
-const LISTERS: [Kind; 4] = [
-    Kind {
+const LISTERS: [ClientKind; 4] = [
+    ClientKind {
         name: "list, HTTP/1.1",
         is_slow: true,
         ..READERS
     },
-    Kind {
+    ClientKind {
         name: "list, HTTP/1.1, forwarded",
         is_slow: true,
         is_forwarded: true,
         ..READERS
     },
-    Kind {
+    ClientKind {
         name: "list, HTTP/2",
         is_slow: true,
         is_http2: true,
         ..READERS
     },
-    Kind {
+    ClientKind {
         name: "list, HTTP/2, forwarded",
         is_slow: true,
         is_http2: true,
@@ -138,9 +138,9 @@ const LISTERS: [Kind; 4] = [
     },
 ];
 
-/// Some of the crowd.
+/// Some of the clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Who {
+pub enum ClientSet {
     /// Those who read what comes.
     Prompt,
     /// Those who do not, before they are woken.
@@ -149,8 +149,8 @@ pub enum Who {
     All,
 }
 
-impl Who {
-    const fn is(self, kind: &Kind) -> bool {
+impl ClientSet {
+    const fn is(self, kind: &ClientKind) -> bool {
         match self {
             Self::Prompt => !kind.is_slow,
             Self::Slow => kind.is_slow,
@@ -161,33 +161,33 @@ impl Who {
 
 /// The clients of a kind at work.
 #[derive(Debug)]
-struct Group {
-    kind: Kind,
+struct ClientGroup {
+    kind: ClientKind,
     count: usize,
     control: Arc<Control>,
-    swarm: Swarm<Client>,
+    swarm: Swarm<DrainClient>,
 }
 
 /// All clients at work.
 #[derive(Debug)]
-pub struct Crowd(Vec<Group>);
+pub struct DrainClients(Vec<ClientGroup>);
 
 /// The clients of a kind that have stopped.
 #[derive(Debug)]
-pub struct Stopped {
+pub struct StoppedGroup {
     /// What they are.
-    pub kind: Kind,
+    pub kind: ClientKind,
     /// Each of them.
-    pub clients: Vec<Client>,
+    pub clients: Vec<DrainClient>,
     /// What they counted.
     pub recorder: Recorder,
 }
 
 /// All clients, stopped.
 #[derive(Debug)]
-pub struct Finished(pub Vec<Stopped>);
+pub struct StoppedClients(pub Vec<StoppedGroup>);
 
-impl Kind {
+impl ClientKind {
     /// Whether their requests are passed on to the API server.
     pub const fn is_forwarded(&self) -> bool {
         self.is_forwarded
@@ -202,13 +202,13 @@ impl Kind {
         }
     }
 
-    fn wiring(&self, flags: &Drain, target: &Target) -> Wiring {
-        Wiring {
+    fn swarm_config(&self, flags: &Drain, target: &Target) -> SwarmConfig {
+        SwarmConfig {
             streams_per_connection: self.is_http2.then_some(STREAMS),
             websocket: self.is_websocket,
             accept: self.accept,
             stream_window: self.is_slow.then_some(WINDOW_LEN),
-            ..wiring(&flags.server, None, target.clone())
+            ..swarm_config(&flags.server, None, target.clone())
         }
     }
 
@@ -216,40 +216,45 @@ impl Kind {
         self.is_slow.then_some(SLOW)
     }
 
-    fn client(&self, request: Request) -> Client {
+    fn client(&self, request: Request) -> DrainClient {
         // Other clients share an HTTP/2 connection, and a WebSocket is over with its connection.
         let sees_close = !self.is_http2 && !self.is_websocket;
-        Client::new(request, self.slowness(), sees_close)
+        DrainClient::new(request, self.slowness(), sees_close)
     }
 
-    fn watchers(&self, count: usize, collections: &Collections) -> Vec<Client> {
+    fn watchers(&self, count: usize, collections: &Collections) -> Vec<DrainClient> {
         let Collection {
             path, recording, ..
         } = self.collection(collections);
-        let watchers = Watchers {
+        let watchers = Population {
             bookmarks: self.bookmarks,
             accept: self.accept,
-            ..Watchers::of(count)
+            ..Population::of(count)
         };
         let plans = watchers.plans(path, recording.start);
-        let recruited = watchers.recruit(&plans, &Arc::default());
+        let recruited = watchers.make_watchers(&plans, &Arc::default());
         let watches = recruited.into_iter().map(Box::new).map(Request::Watch);
         watches.map(|watch| self.client(watch)).collect()
     }
 
-    fn listers(&self, count: usize, items_min: usize, collections: &Collections) -> Vec<Client> {
+    fn listers(
+        &self,
+        count: usize,
+        items_min: usize,
+        collections: &Collections,
+    ) -> Vec<DrainClient> {
         let path = &self.collection(collections).path;
         let path: Arc<str> = format!("{path}?resourceVersion=0").into();
-        let list = || Stormer::new(path.clone(), items_min as u64);
+        let list = || RepeatLister::new(path.clone(), items_min as u64);
         let lists = (0..count).map(|_| Request::List(Box::new(list())));
         lists.map(|list| self.client(list)).collect()
     }
 }
 
-impl Group {
-    fn finish(self) -> Result<Stopped> {
+impl ClientGroup {
+    fn finish(self) -> Result<StoppedGroup> {
         let (clients, recorder) = self.swarm.finish()?;
-        Ok(Stopped {
+        Ok(StoppedGroup {
             kind: self.kind,
             clients,
             recorder,
@@ -257,7 +262,7 @@ impl Group {
     }
 }
 
-impl Crowd {
+impl DrainClients {
     /// Sets all to work; returns when each has the beginning of its answer.
     ///
     /// # Errors
@@ -281,41 +286,42 @@ impl Crowd {
 
     fn add(
         &mut self,
-        kind: Kind,
+        kind: ClientKind,
         flags: &Drain,
         target: &Target,
-        clients: Vec<Client>,
+        clients: Vec<DrainClient>,
     ) -> Result<()> {
         let control = Arc::new(Control::default());
         control.stalled.store(true, Ordering::Relaxed);
-        self.0.push(Group {
+        self.0.push(ClientGroup {
             kind,
             count: clients.len(),
-            swarm: Swarm::start(clients, &kind.wiring(flags, target), control.clone())?,
+            swarm: Swarm::start(clients, &kind.swarm_config(flags, target), control.clone())?,
             control,
         });
         Ok(())
     }
 
-    fn of(&self, who: Who) -> impl Iterator<Item = &Group> {
+    fn of(&self, who: ClientSet) -> impl Iterator<Item = &ClientGroup> {
         self.0.iter().filter(move |group| who.is(&group.kind))
     }
 
     /// Whether responses and connections of all of these are over.
-    pub fn is_over(&self, who: Who) -> bool {
-        let over = |group: &Group| group.control.progress.load(Ordering::Relaxed) >= group.count;
+    pub fn is_over(&self, who: ClientSet) -> bool {
+        let over =
+            |group: &ClientGroup| group.control.progress.load(Ordering::Relaxed) >= group.count;
         self.of(who).all(over)
     }
 
     /// Bytes that came to them so far.
-    pub fn bytes(&self, who: Who) -> u64 {
-        let bytes = |group: &Group| group.control.bytes.load(Ordering::Relaxed);
+    pub fn bytes(&self, who: ClientSet) -> u64 {
+        let bytes = |group: &ClientGroup| group.control.bytes.load(Ordering::Relaxed);
         self.of(who).map(bytes).sum()
     }
 
     /// Lets the slow read.
     pub fn wake(&self) {
-        let wake = |group: &Group| group.control.stalled.store(false, Ordering::Relaxed);
+        let wake = |group: &ClientGroup| group.control.stalled.store(false, Ordering::Relaxed);
         self.0.iter().for_each(wake);
     }
 
@@ -323,19 +329,19 @@ impl Crowd {
     ///
     /// # Errors
     /// If a thread has failed.
-    pub fn finish(self) -> Result<Finished> {
-        let stopped: Result<_> = self.0.into_iter().map(Group::finish).collect();
-        stopped.map(Finished)
+    pub fn finish(self) -> Result<StoppedClients> {
+        let stopped: Result<_> = self.0.into_iter().map(ClientGroup::finish).collect();
+        stopped.map(StoppedClients)
     }
 }
 
-impl Finished {
+impl StoppedClients {
     /// The newest versions that were seen: of the collection in memory, and of the one that is forwarded.
     pub fn furthest(&self) -> [u64; 2] {
         [false, true].map(|is_forwarded| {
             let groups = self.0.iter();
             let groups = groups.filter(|group| group.kind.is_forwarded == is_forwarded);
-            let versions = groups.flat_map(|group| group.clients.iter().map(Client::last));
+            let versions = groups.flat_map(|group| group.clients.iter().map(DrainClient::last));
             versions.max().unwrap_or(0)
         })
     }

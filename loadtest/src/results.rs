@@ -12,12 +12,12 @@ use crate::texts::Texts;
 /// First bucket of a distribution, and how much wider each following one is: some ninety buckets from 50 µs to five minutes.
 const BUCKET_FIRST_US: u64 = 50;
 const BUCKET_GROWTH: f64 = 1.2;
-/// Different faults, and different notes, of one sheet; more tell nothing new.
+/// Different faults, and different notes, of one results; more tell nothing new.
 const TEXTS_MAX: usize = 200;
 
 /// Rows of figures, one column per run.
 #[derive(Debug)]
-pub struct Sheet {
+pub struct Results {
     title: String,
     columns: Vec<String>,
     rows: Vec<(String, Vec<Option<f64>>)>,
@@ -36,8 +36,8 @@ struct Distribution {
     buckets: Vec<(f64, u64)>,
 }
 
-impl Sheet {
-    /// An empty sheet.
+impl Results {
+    /// An empty results.
     pub fn new(title: impl Into<String>) -> Self {
         Self {
             title: title.into(),
@@ -160,14 +160,14 @@ impl Sheet {
     }
 }
 
-/// Writes the figures of one sheet, or a list of several, to a file.
+/// Writes the figures of one results, or a list of several, to a file.
 ///
 /// # Errors
 /// If the file cannot be written.
-pub fn write_json(sheets: &[Sheet], file: &Path) -> Result<()> {
-    let document = match sheets {
-        [sheet] => sheet.to_json(),
-        sheets => sheets.iter().map(Sheet::to_json).collect(),
+pub fn write_json(all_results: &[Results], file: &Path) -> Result<()> {
+    let document = match all_results {
+        [results] => results.to_json(),
+        all_results => all_results.iter().map(Results::to_json).collect(),
     };
     std::fs::write(file, serde_json::to_vec_pretty(&document)?)
         .with_context(|| file.display().to_string())
@@ -182,7 +182,7 @@ fn cell(value: Option<f64>) -> String {
     }
 }
 
-impl fmt::Display for Sheet {
+impl fmt::Display for Results {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name_len = self
             .rows
@@ -240,17 +240,17 @@ mod tests {
 
     #[test]
     fn the_json_has_figures_and_distributions_by_column() {
-        let mut sheet = Sheet::new("steady");
+        let mut results = Results::new("steady");
         for (column, latencies) in [("target", vec![40, 60, 5_000]), ("floor", vec![40])] {
-            sheet.column(column);
-            sheet.figure("events", latencies.len() as f64);
+            results.column(column);
+            results.figure("events", latencies.len() as f64);
             let mut histogram = Histogram::new(3).unwrap();
             latencies
                 .iter()
                 .for_each(|us| histogram.record(*us).unwrap());
-            sheet.distribution("latency, ms", &histogram);
+            results.distribution("latency, ms", &histogram);
         }
-        let json = sheet.to_json();
+        let json = results.to_json();
         assert_eq!(json["runs"]["target"]["events"], 3.0);
         let buckets = json["histograms"]["target"]["latency, ms"]
             .as_array()

@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-use super::words;
-use crate::report::Played;
-use crate::report::target::{Comparison, Target};
+use super::arguments;
+use crate::report::ScenarioReport;
+use crate::report::target::{Comparison, FigureTarget};
 
 /// The longest of ours takes 2 KB; a mistaken path to something huge must not fill the memory.
 const FILE_LEN_MAX: u64 = 1 << 20;
@@ -20,7 +20,7 @@ const TIERS_MAX: usize = 8;
 
 /// A scenario file, checked.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Scenario {
+pub struct ScenarioFile {
     /// The file's name without its ending.
     pub name: String,
     /// What it is about.
@@ -28,7 +28,7 @@ pub struct Scenario {
     /// The player: a subcommand and its flags.
     pub play: Vec<String>,
     /// Against which servers.
-    pub runs: Vec<Servers>,
+    pub runs: Vec<RunServers>,
     /// Flags of the embedded API server.
     pub apiserver: Vec<String>,
     /// Flags of gateways.
@@ -44,13 +44,13 @@ pub struct Scenario {
     /// Ratios to compute.
     pub compare: Vec<Comparison>,
     /// What ought to be reached.
-    pub targets: Vec<Target>,
+    pub targets: Vec<FigureTarget>,
 }
 
 /// What a run's swarm talks to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Server {
+pub enum ServerKind {
     /// The embedded API server.
     Embedded,
     /// A gateway before it, plain HTTP.
@@ -68,9 +68,9 @@ pub enum Server {
 /// The servers of one run.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Servers {
+pub struct RunServers {
     /// What the swarm talks to.
-    pub server: Server,
+    pub server: ServerKind,
     /// What this is called, if not after the server.
     #[serde(default)]
     label: Option<String>,
@@ -117,10 +117,10 @@ pub enum Owner {
 /// A file as written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct ScenarioText {
     about: String,
     play: String,
-    runs: Vec<Servers>,
+    runs: Vec<RunServers>,
     #[serde(default)]
     apiserver: String,
     #[serde(default)]
@@ -136,14 +136,14 @@ struct Written {
     #[serde(default)]
     compare: Vec<Comparison>,
     #[serde(default)]
-    targets: Vec<Target>,
+    targets: Vec<FigureTarget>,
 }
 
 const fn one() -> usize {
     1
 }
 
-impl Server {
+impl ServerKind {
     /// As it is written in files and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
@@ -162,7 +162,7 @@ impl Server {
     }
 }
 
-impl Servers {
+impl RunServers {
     /// What the run is called.
     pub fn label(&self) -> &str {
         self.label.as_deref().unwrap_or(self.server.name())
@@ -170,16 +170,16 @@ impl Servers {
 
     /// More flags of the player.
     pub fn play(&self) -> Vec<String> {
-        words::split(&self.play)
+        arguments::split(&self.play)
     }
 
     /// More flags of gateways.
     pub fn gateway(&self) -> Vec<String> {
-        words::split(&self.gateway)
+        arguments::split(&self.gateway)
     }
 }
 
-impl Scenario {
+impl ScenarioFile {
     /// Reads a file.
     ///
     /// # Errors
@@ -197,7 +197,7 @@ impl Scenario {
     /// # Errors
     /// If it is not a scenario.
     pub fn parse(file: &Path, text: &str) -> Result<Self> {
-        let written: Written = serde_saphyr::from_str(text).map_err(|error| {
+        let written: ScenarioText = serde_saphyr::from_str(text).map_err(|error| {
             let message = error.without_snippet().to_string();
             let line = error.location().map_or(1, |location| location.line());
             anyhow::anyhow!(
@@ -214,8 +214,8 @@ impl Scenario {
         Self::check(name, written).with_context(|| file.display().to_string())
     }
 
-    fn check(name: String, written: Written) -> Result<Self> {
-        let play = words::split(&written.play);
+    fn check(name: String, written: ScenarioText) -> Result<Self> {
+        let play = arguments::split(&written.play);
         ensure!(!play.is_empty(), "play: no player");
         ensure!(!written.runs.is_empty(), "runs: none");
         let mut labels: Vec<&str> = Vec::new();
@@ -268,8 +268,8 @@ impl Scenario {
             play,
             about: written.about,
             runs: written.runs,
-            apiserver: words::split(&written.apiserver),
-            gateway: words::split(&written.gateway),
+            apiserver: arguments::split(&written.apiserver),
+            gateway: arguments::split(&written.gateway),
             sweep: written.sweep,
             scaled: written.scaled,
             limit: limit.map_err(|error| anyhow::anyhow!("limit: {error}"))?,
@@ -280,8 +280,8 @@ impl Scenario {
     }
 
     /// The report of this scenario before any run.
-    pub fn heading(&self, scale: f64) -> Played {
-        Played {
+    pub fn heading(&self, scale: f64) -> ScenarioReport {
+        ScenarioReport {
             name: self.name.clone(),
             about: self.about.clone(),
             command: format!(

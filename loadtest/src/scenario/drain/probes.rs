@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::sheet::Sheet;
+use crate::results::Results;
 use crate::swarm::TOO_MANY;
 use crate::target::Target;
 use crate::wire::response::{Progress, Response};
@@ -34,10 +34,10 @@ enum Answer {
 
 /// A client that connects again and again once it is told to.
 #[derive(Debug, Clone)]
-pub struct Knocks(Arc<Shared>);
+pub struct ConnectionProbes(Arc<ProbeState>);
 
 #[derive(Debug)]
-struct Shared {
+struct ProbeState {
     target: Target,
     path: String,
     /// The gateway serves nobody any more who was not there before.
@@ -47,10 +47,10 @@ struct Shared {
     answers: Mutex<Vec<(Answer, bool)>>,
 }
 
-impl Knocks {
+impl ConnectionProbes {
     /// A client that asks for this path.
     pub fn new(target: Target, path: String) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(ProbeState {
             target,
             path,
             is_late: AtomicBool::new(false),
@@ -98,7 +98,7 @@ impl Knocks {
     }
 }
 
-impl Shared {
+impl ProbeState {
     fn answers(&self) -> MutexGuard<'_, Vec<(Answer, bool)>> {
         // Nothing under the lock panics half way.
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
@@ -141,16 +141,16 @@ pub struct Answers(Vec<(Answer, bool)>);
 
 impl Answers {
     /// Counts them, and finds those that ought not to be.
-    pub fn report(&self, sheet: &mut Sheet) {
+    pub fn report(&self, results: &mut Results) {
         let count = |is: fn(Answer) -> bool| {
             let answers = self.0.iter().filter(|(answer, _)| is(*answer));
             answers.count() as f64
         };
         let refused = count(|answer| answer == Answer::Refused);
         let shed = |answer: Answer| matches!(answer, Answer::Whole(TOO_MANY | UNAVAILABLE));
-        sheet.figure("new connections", self.0.len() as f64);
-        sheet.figure("new connections refused", refused);
-        sheet.figure("new connections answered 429 or 503", count(shed));
+        results.figure("new connections", self.0.len() as f64);
+        results.figure("new connections refused", refused);
+        results.figure("new connections answered 429 or 503", count(shed));
         for (answer, is_late) in &self.0 {
             let fault = match (answer, is_late) {
                 (Answer::Half, _) => "was closed within its answer",
@@ -159,10 +159,10 @@ impl Answers {
                 (Answer::Refused, _) | (Answer::Whole(200 | TOO_MANY | UNAVAILABLE), _) => continue,
                 (Answer::Whole(_), _) => "got an answer that tells nobody to come later",
             };
-            sheet.fault(format!("a new connection {fault}"));
+            results.fault(format!("a new connection {fault}"));
         }
         if !self.0.iter().any(|(_, is_late)| *is_late) {
-            sheet.invalid("no new connection was tried while the slow were there".to_owned());
+            results.invalid("no new connection was tried while the slow were there".to_owned());
         }
     }
 }

@@ -6,14 +6,14 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use super::plan::Planned;
-use super::servers::{Reach, Servers};
+use super::plan::RunPlan;
+use super::servers::{Endpoint, Servers};
 use crate::report::figure::Figure;
 use crate::report::{Column, TARGET_COLUMN};
 
 /// What a player found.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct RunFigures {
     /// Its columns.
     pub columns: Vec<Column>,
     /// What was wrong.
@@ -26,7 +26,7 @@ pub struct Found {
 
 /// A player's file. It may hold more.
 #[derive(Debug, Deserialize)]
-struct Written {
+struct ResultsText {
     runs: BTreeMap<String, BTreeMap<String, f64>>,
     #[serde(default)]
     histograms: BTreeMap<String, BTreeMap<String, Vec<(f64, u64)>>>,
@@ -43,7 +43,7 @@ struct Written {
 ///
 /// # Errors
 /// If a server or the player could not do its part; wrong answers are no error but faults.
-pub async fn play(planned: &Planned, servers: &mut Servers) -> Result<Found> {
+pub async fn play(planned: &RunPlan, servers: &mut Servers) -> Result<RunFigures> {
     let (api, gateway) = servers.start(planned).await?;
     let json = servers.json();
     // What an earlier run left must not be taken for this one's.
@@ -61,9 +61,9 @@ pub async fn play(planned: &Planned, servers: &mut Servers) -> Result<Found> {
 
 /// The player's command line: its own flags, and where the servers are.
 pub fn arguments(
-    planned: &Planned,
-    api: &Reach,
-    gateway: Option<&Reach>,
+    planned: &RunPlan,
+    api: &Endpoint,
+    gateway: Option<&Endpoint>,
     json: &Path,
 ) -> Vec<String> {
     let mut words = planned.play.clone();
@@ -92,28 +92,28 @@ pub fn arguments(
 ///
 /// # Errors
 /// If it is none.
-pub fn read(text: &[u8]) -> Result<Found> {
+pub fn read(text: &[u8]) -> Result<RunFigures> {
     Ok(found(serde_json::from_slice(text)?))
 }
 
-/// The figures in a file of one or several sheets, each with its title.
+/// The figures in a file of one or several all_results, each with its title.
 ///
 /// # Errors
 /// If it is none.
-pub fn read_sheets(text: &[u8]) -> Result<Vec<(String, Found)>> {
+pub fn read_all_results(text: &[u8]) -> Result<Vec<(String, RunFigures)>> {
     let document: serde_json::Value = serde_json::from_slice(text)?;
-    let sheets = match document {
-        serde_json::Value::Array(sheets) => sheets,
-        sheet => vec![sheet],
+    let all_results = match document {
+        serde_json::Value::Array(all_results) => all_results,
+        results => vec![results],
     };
-    let read = |sheet: serde_json::Value| {
-        let title = sheet["scenario"].as_str().unwrap_or_default().to_owned();
-        Ok((title, found(serde_json::from_value(sheet)?)))
+    let read = |results: serde_json::Value| {
+        let title = results["scenario"].as_str().unwrap_or_default().to_owned();
+        Ok((title, found(serde_json::from_value(results)?)))
     };
-    sheets.into_iter().map(read).collect()
+    all_results.into_iter().map(read).collect()
 }
 
-fn found(mut written: Written) -> Found {
+fn found(mut written: ResultsText) -> RunFigures {
     let column = |(name, figures): (String, BTreeMap<String, f64>)| {
         let histograms = written.histograms.remove(&name).unwrap_or_default();
         Column {
@@ -132,7 +132,7 @@ fn found(mut written: Written) -> Found {
     if !written.passed && faults.is_empty() {
         faults.push("not passed".to_owned());
     }
-    Found {
+    RunFigures {
         columns,
         faults,
         invalid: written.invalid,

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::{Lister, Lists};
+use super::{ListClient, Lister};
 use crate::recorder::{Control, Recorder};
-use crate::swarm::{Ended, Member, Next, TOO_MANY};
+use crate::swarm::{Member, Next, ResponseEnd, TOO_MANY};
 
 /// A list came whole.
-pub const LISTED: &str = "list complete";
+pub const LIST_COMPLETE: &str = "list complete";
 
 /// One client.
 #[derive(Debug)]
-pub struct Stormer {
+pub struct RepeatLister {
     path: Arc<str>,
     lister: Lister,
     items_min: u64,
@@ -19,7 +19,7 @@ pub struct Stormer {
     wrong: Option<String>,
 }
 
-impl Stormer {
+impl RepeatLister {
     /// A client whose lists must hold so many objects at least.
     pub fn new(path: Arc<str>, items_min: u64) -> Self {
         Self {
@@ -37,7 +37,7 @@ impl Stormer {
     }
 }
 
-impl Member for Stormer {
+impl Member for RepeatLister {
     fn next(&mut self, _: &Control) -> Next {
         if std::mem::take(&mut self.pause_due) {
             Next::Pause
@@ -54,16 +54,16 @@ impl Member for Stormer {
         }
     }
 
-    fn ended(&mut self, how: Ended<'_>, recorder: &mut Recorder) {
+    fn ended(&mut self, how: ResponseEnd<'_>, recorder: &mut Recorder) {
         self.lister.ended(how, recorder);
         let fresh = Lister::new(self.path.clone());
         let listed = std::mem::replace(&mut self.lister, fresh)
             .into_listed()
             .pop();
-        self.pause_due = how != Ended::Complete(200);
+        self.pause_due = how != ResponseEnd::Complete(200);
         match how {
-            Ended::Complete(200) => {
-                recorder.end(LISTED);
+            ResponseEnd::Complete(200) => {
+                recorder.end(LIST_COMPLETE);
                 let listed = listed.unwrap_or_default();
                 let few = listed.items < self.items_min;
                 let short = few.then(|| format!("a list of {} objects", listed.items));
@@ -72,9 +72,9 @@ impl Member for Stormer {
                 }
             }
             // Counted where the answer's head is known.
-            Ended::Complete(TOO_MANY) => {}
-            Ended::Complete(status) => recorder.end(&format!("HTTP {status}")),
-            Ended::Broken(_) | Ended::Left => {}
+            ResponseEnd::Complete(TOO_MANY) => {}
+            ResponseEnd::Complete(status) => recorder.end(&format!("HTTP {status}")),
+            ResponseEnd::Broken(_) | ResponseEnd::Left => {}
         }
     }
 
@@ -88,15 +88,15 @@ mod tests {
     //! A refused client waits, a broken list is none, a short one is a fault.
 
     use super::*;
-    use crate::swarm::Ended;
+    use crate::swarm::ResponseEnd;
 
     #[track_caller]
-    fn check(body: &str, how: Ended<'_>, next: Next, wrong: Option<&str>) {
+    fn check(body: &str, how: ResponseEnd<'_>, next: Next, wrong: Option<&str>) {
         let (control, mut recorder) = (Control::default(), Recorder::default());
-        let mut client = Stormer::new("/p".into(), 1);
+        let mut client = RepeatLister::new("/p".into(), 1);
         let status = match how {
-            Ended::Complete(status) => status,
-            Ended::Broken(_) | Ended::Left => 200,
+            ResponseEnd::Complete(status) => status,
+            ResponseEnd::Broken(_) | ResponseEnd::Left => 200,
         };
         client.body(status, body.as_bytes(), &mut recorder);
         client.ended(how, &mut recorder);
@@ -108,17 +108,22 @@ mod tests {
     fn what_it_makes_of_answers() {
         let again = || Next::Send("/p".to_owned());
         let whole = r#"{"metadata":{"resourceVersion":"3"},"items":[{"metadata":{"uid":"1"}}]}"#;
-        check(whole, Ended::Complete(200), again(), None);
+        check(whole, ResponseEnd::Complete(200), again(), None);
         let cut = "a list without its end";
-        check(&whole[..30], Ended::Complete(200), again(), Some(cut));
+        check(&whole[..30], ResponseEnd::Complete(200), again(), Some(cut));
         let empty = r#"{"metadata":{"resourceVersion":"3"},"items":[]}"#;
         check(
             empty,
-            Ended::Complete(200),
+            ResponseEnd::Complete(200),
             again(),
             Some("a list of 0 objects"),
         );
-        check("{}", Ended::Complete(429), Next::Pause, None);
-        check(&whole[..30], Ended::Broken("reset"), Next::Pause, None);
+        check("{}", ResponseEnd::Complete(429), Next::Pause, None);
+        check(
+            &whole[..30],
+            ResponseEnd::Broken("reset"),
+            Next::Pause,
+            None,
+        );
     }
 }

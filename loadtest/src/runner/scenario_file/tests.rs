@@ -6,9 +6,9 @@ use clap::Parser;
 
 use super::*;
 use crate::cli::Flags;
-use crate::runner::plan::{Planned, plan};
-use crate::runner::player::arguments;
-use crate::runner::servers::Reach;
+use crate::runner::plan::{RunPlan, plan};
+use crate::runner::scenario_process::arguments;
+use crate::runner::servers::Endpoint;
 
 const FILE: &str = "
 about: some watchers
@@ -24,8 +24,8 @@ compare:
   - {figure: 'server RSS, MiB', to: embedded}
 ";
 
-fn parse(text: &str) -> Result<Scenario> {
-    Scenario::parse(Path::new("scenarios/some.yaml"), text)
+fn parse(text: &str) -> Result<ScenarioFile> {
+    ScenarioFile::parse(Path::new("scenarios/some.yaml"), text)
 }
 
 #[track_caller]
@@ -80,14 +80,14 @@ fn what_cannot_be_played_is_refused() {
     );
 }
 
-fn words(run: &Planned) -> String {
+fn words(run: &RunPlan) -> String {
     run.play.join(" ")
 }
 
 #[test]
 fn each_size_is_played_against_each_server() {
     let runs = plan(&parse(FILE).unwrap(), 1.0, &[]);
-    let names: Vec<String> = runs.iter().map(Planned::name).collect();
+    let names: Vec<String> = runs.iter().map(RunPlan::name).collect();
     let (small, large) = (
         [
             "embedded at 100",
@@ -133,18 +133,18 @@ fn every_scenario_of_this_project_can_be_played() {
         .map(|entry| entry.unwrap().path())
         .collect();
     assert!(files.len() > 4, "{files:?}");
-    let reach = Reach {
+    let reach = Endpoint {
         url: "http://127.0.0.1:1".to_owned(),
         ca: Some("ca".into()),
         token: Some("token".into()),
         pid: 1,
     };
     for file in files {
-        let scenario = Scenario::read(&file).unwrap();
+        let scenario = ScenarioFile::read(&file).unwrap();
         for flag in &scenario.scaled {
             let line = [
                 scenario.play.clone(),
-                scenario.runs.iter().flat_map(Servers::play).collect(),
+                scenario.runs.iter().flat_map(RunServers::play).collect(),
             ]
             .concat();
             let swept = scenario
@@ -152,7 +152,7 @@ fn every_scenario_of_this_project_can_be_played() {
                 .as_ref()
                 .is_some_and(|sweep| sweep.flag == *flag);
             assert!(
-                swept || crate::runner::words::value(&line, flag).is_some(),
+                swept || crate::runner::arguments::value(&line, flag).is_some(),
                 "{}: {flag} is scaled but not given",
                 file.display()
             );
@@ -193,7 +193,7 @@ fn the_flags_of_servers_in_scenarios_exist() {
     };
     for entry in std::fs::read_dir(folder).unwrap() {
         let file = entry.unwrap().path();
-        for run in plan(&Scenario::read(&file).unwrap(), 1.0, &[]) {
+        for run in plan(&ScenarioFile::read(&file).unwrap(), 1.0, &[]) {
             assert_eq!(
                 known("apiserver", &run.apiserver),
                 None,

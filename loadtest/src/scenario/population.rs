@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::swarm::Accept;
 use crate::swarm::pace::Slowness;
-use crate::verify::reference::{Reference, State};
-use crate::watcher::{Habit, Plan, Watcher};
+use crate::verify::reference::{ObjectVersions, Reference};
+use crate::watcher::{Behaviour, Plan, Watcher};
 use crate::writer::shape::{node_name, node_of, number_of};
 
 /// One watcher in so many is sampled.
 const SAMPLED_EVERY: usize = 50;
-/// Of a mixed crowd one watch in so many asks for no bookmarks.
+/// Of a mixed population one watch in so many asks for no bookmarks.
 const SILENT_EVERY: usize = 4;
 /// Longer than any run: streams shall not end by themselves.
 const STREAM_TIMEOUT_S: u64 = 3_600;
@@ -29,7 +29,7 @@ pub enum Select {
 
 /// The watchers of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Crowd {
+pub struct Population {
     /// Number of watchers.
     pub watchers: usize,
     /// What they ask for.
@@ -44,7 +44,7 @@ pub struct Crowd {
     pub line_len_max: Option<usize>,
     /// See [`Plan::bookmarks`].
     pub bookmarks: bool,
-    /// Versions that they begin at, by turns; all at the run's start if there are none. One in four of such a crowd asks for no bookmarks.
+    /// Versions that they begin at, by turns; all at the run's start if there are none. One in four of such a population asks for no bookmarks.
     pub starts: Vec<u64>,
     /// What they ask for. Some compare events byte by byte with the reference's, which are in JSON, if theirs are too.
     pub accept: Accept,
@@ -54,7 +54,7 @@ pub struct Crowd {
     pub of_all: usize,
 }
 
-impl Crowd {
+impl Population {
     /// Watchers of the whole collection who all read.
     pub fn of(watchers: usize) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl Crowd {
         }
     }
 
-    /// The same crowd in so many shares.
+    /// The same population in so many shares.
     pub fn shares(&self, count: usize) -> Vec<Self> {
         let share = self.watchers.div_ceil(count.max(1)).max(1);
         let firsts = (0..self.watchers).step_by(share);
@@ -117,11 +117,15 @@ impl Crowd {
     }
 
     /// The watchers, who hold `initial` at their plan's start.
-    pub fn recruit(&self, plans: &[Arc<Plan>], initial: &Arc<State>) -> Vec<Watcher> {
+    pub fn make_watchers(
+        &self,
+        plans: &[Arc<Plan>],
+        initial: &Arc<ObjectVersions>,
+    ) -> Vec<Watcher> {
         (self.first..self.first + self.watchers)
             .map(|number| {
                 let plan = plans[number % plans.len()].clone();
-                let watcher = Watcher::new(plan, self.habit(number), initial);
+                let watcher = Watcher::new(plan, self.behaviour(number), initial);
                 // Each samples others than the next, so that together they see all.
                 watcher.sampling_from(number / SAMPLED_EVERY)
             })
@@ -151,9 +155,9 @@ impl Crowd {
         }
     }
 
-    fn habit(&self, number: usize) -> Habit {
+    fn behaviour(&self, number: usize) -> Behaviour {
         if self.visits {
-            return Habit::Visits {
+            return Behaviour::Visits {
                 seed: number as u64,
             };
         }
@@ -161,14 +165,14 @@ impl Crowd {
         let apart_every = self.of_all / self.apart.clamp(1, self.of_all.max(1));
         let is_apart = self.apart > 0 && (number + 1).is_multiple_of(apart_every.max(1));
         match self.slowness {
-            Some(slowness) if is_apart => Habit::Slow(slowness),
-            None if is_apart => Habit::SetApart,
+            Some(slowness) if is_apart => Behaviour::Slow(slowness),
+            None if is_apart => Behaviour::Excluded,
             _ if self.accept == Accept::Json
                 && (number.is_multiple_of(SAMPLED_EVERY) || number + 1 == self.of_all) =>
             {
-                Habit::Sampled
+                Behaviour::Sampled
             }
-            _ => Habit::Reads,
+            _ => Behaviour::Reads,
         }
     }
 }
@@ -178,45 +182,49 @@ mod tests {
     //! Who is apart, and who must see what.
 
     use super::*;
-    use crate::swarm::pace::Pace;
+    use crate::swarm::pace::ReadPace;
     use crate::verify::reference::Entry;
-    use crate::wire::event::Kind;
+    use crate::wire::event::EventKind;
 
     #[test]
     fn those_apart_are_as_many_as_asked_for_and_leave_some_to_sample() {
         for (watchers, apart) in [(5_000, 50), (100, 50), (10, 5), (4, 4), (20, 0)] {
             let slowness = Some(Slowness {
-                pace: Pace::Never,
+                pace: ReadPace::Never,
                 receive_buffer: 4_096,
                 renews_every: None,
             });
-            let crowd = Crowd {
+            let population = Population {
                 apart,
                 slowness,
-                ..Crowd::of(watchers)
+                ..Population::of(watchers)
             };
-            let habits: Vec<_> = (0..watchers).map(|number| crowd.habit(number)).collect();
-            let shares = crowd.shares(3);
+            let behaviours: Vec<_> = (0..watchers)
+                .map(|number| population.behaviour(number))
+                .collect();
+            let shares = population.shares(3);
             let in_shares: Vec<_> = shares
                 .iter()
                 .flat_map(|share| {
-                    (share.first..share.first + share.watchers).map(|one| share.habit(one))
+                    (share.first..share.first + share.watchers).map(|one| share.behaviour(one))
                 })
                 .collect();
-            assert_eq!(in_shares, habits);
-            let slow = habits.iter().filter(|one| matches!(one, Habit::Slow(_)));
+            assert_eq!(in_shares, behaviours);
+            let slow = behaviours
+                .iter()
+                .filter(|one| matches!(one, Behaviour::Slow(_)));
             assert_eq!(slow.count(), apart);
-            assert!(apart == watchers || habits.contains(&Habit::Sampled));
+            assert!(apart == watchers || behaviours.contains(&Behaviour::Sampled));
         }
     }
 
     #[test]
     fn a_mixed_crowd_begins_at_every_start_with_bookmarks_and_without() {
-        let crowd = Crowd {
+        let population = Population {
             starts: vec![10, 20, 30],
-            ..Crowd::of(24)
+            ..Population::of(24)
         };
-        let plans = crowd.plans("/p", 10);
+        let plans = population.plans("/p", 10);
         for start in [10, 20, 30] {
             let mut of_start = plans.iter().filter(|plan| plan.start == start);
             let silent = of_start.clone().filter(|plan| !plan.bookmarks).count();
@@ -227,25 +235,25 @@ mod tests {
 
     #[test]
     fn with_node_selectors_each_watcher_is_held_to_its_own_part() {
-        let crowd = Crowd {
+        let population = Population {
             select: Select::Nodes(2),
-            ..Crowd::of(2)
+            ..Population::of(2)
         };
-        let mut reference = Reference::begin(State::new());
+        let mut reference = Reference::begin(ObjectVersions::new());
         for version in 11..=15 {
             let object = reference.object(&format!("n/cm-{}", version % 2));
             assert!(reference.push(Entry {
                 version,
-                kind: Kind::Modified,
+                kind: EventKind::Modified,
                 body_hash: 0,
                 object
             }));
         }
-        let plans = crowd.plans("/p", 10);
-        crowd.set_goals(&plans, &reference, 10);
+        let plans = population.plans("/p", 10);
+        population.set_goals(&plans, &reference, 10);
         assert_eq!((plans[0].goal(), plans[1].goal()), (Some(14), Some(15)));
         assert!(plans[1].selector.ends_with("spec.nodeName%3Dnode-00001"));
-        let parts = crowd.parts(&reference);
+        let parts = population.parts(&reference);
         assert_eq!((parts[&0].len(), parts[&1].len()), (2, 3));
     }
 }

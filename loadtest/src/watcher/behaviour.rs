@@ -21,7 +21,7 @@ pub struct Plan {
     pub line_len_max: Option<usize>,
     /// Whether bookmarks are asked for. One would bring what lies behind it, and so hide that it had been left there.
     pub bookmarks: bool,
-    /// Which part of the reference its watchers see, of a crowd that is split by selectors.
+    /// Which part of the reference its watchers see, of a population that is split by selectors.
     pub part: usize,
     /// How events and lists are written.
     pub encoding: Encoding,
@@ -59,13 +59,13 @@ impl Plan {
 
 /// How one watcher behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Habit {
+pub enum Behaviour {
     /// Reads, and its latencies count.
     Reads,
     /// As `Reads`, and a sample of its events is checked byte by byte.
     Sampled,
     /// Reads, but its latencies do not count: it stands for one that is slow in another run.
-    SetApart,
+    Excluded,
     /// Is slow when told to; its latencies do not count, its state is compared at the end, unless it skips events of its own will.
     Slow(Slowness),
     /// Comes and goes until the goal is known; its latencies do not count, its state is compared at the end.
@@ -75,11 +75,11 @@ pub enum Habit {
     },
 }
 
-impl Habit {
+impl Behaviour {
     /// Whether it reads one stream from the beginning to the end.
     pub const fn reads_on(self) -> bool {
         match self {
-            Self::Reads | Self::Sampled | Self::SetApart => true,
+            Self::Reads | Self::Sampled | Self::Excluded => true,
             Self::Slow(_) | Self::Visits { .. } => false,
         }
     }
@@ -87,7 +87,7 @@ impl Habit {
     /// Whether its state is compared with the server's in the end.
     pub fn is_compared(self) -> bool {
         match self {
-            Self::Reads | Self::Sampled | Self::SetApart => false,
+            Self::Reads | Self::Sampled | Self::Excluded => false,
             Self::Slow(slowness) => slowness.renews_every.is_none(),
             Self::Visits { .. } => true,
         }
@@ -100,7 +100,7 @@ pub enum Return {
     /// Watches on from where it left.
     Resumes,
     /// Lists what is there and watches on.
-    Lists,
+    ListClient,
     /// Watches from the version that the run began with.
     FromStart,
 }
@@ -146,7 +146,7 @@ impl Visits {
         let back = match self.next() % 3 {
             0 => Return::Resumes,
             _ if self.fresh_starts == FRESH_STARTS_MAX => Return::Resumes,
-            1 => Return::Lists,
+            1 => Return::ListClient,
             _ => Return::FromStart,
         };
         self.fresh_starts += u32::from(back != Return::Resumes);
