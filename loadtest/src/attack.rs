@@ -3,23 +3,28 @@
 
 mod frames;
 mod http1;
+mod kind;
 mod streams;
 mod writes;
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
+use clap::Parser;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::cli::hostile::{Attack, Attacker};
+use crate::cli::seconds;
+use crate::command::{Subcommand, block_on};
 use crate::process::raise_open_files;
 use crate::target::Target;
+pub use kind::Attack;
 
 /// A client that was closed or turned away comes back after this time.
 const BACK_AFTER: Duration = Duration::from_millis(500);
@@ -124,11 +129,44 @@ impl RateLimiter {
     }
 }
 
+/// A hostile client, in a process of its own.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "attack", hide = true)]
+pub struct Attacker {
+    /// Server under attack.
+    #[arg(long)]
+    pub target: String,
+    /// API server that takes the attack's own writes.
+    #[arg(long)]
+    pub reference: String,
+    /// What it does.
+    #[arg(long, value_enum)]
+    pub attack: Attack,
+    /// How many clients it plays.
+    #[arg(long)]
+    pub clients: usize,
+    /// Requests or frames a second of all of them.
+    #[arg(long)]
+    pub rate: f64,
+    /// Their address.
+    #[arg(long)]
+    pub source: Ipv4Addr,
+    /// Ends by itself after this time, if its owner does not end it before.
+    #[arg(long, value_parser = seconds)]
+    pub life: Duration,
+}
+
+impl Subcommand for Attacker {
+    fn execute(&self) -> Result<bool> {
+        block_on(run(self)).map(|()| true)
+    }
+}
+
 /// Plays until standard input ends, or for as long as the flags allow.
 ///
 /// # Errors
 /// If it cannot begin.
-pub async fn run(flags: &Attacker) -> Result<()> {
+async fn run(flags: &Attacker) -> Result<()> {
     raise_open_files(flags.clients)?;
     let scene = Arc::new(AttackState {
         target: Target::new(&flags.target, None, None)?,

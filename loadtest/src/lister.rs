@@ -66,11 +66,11 @@ pub struct Lister {
 /// A client that lists once a round.
 pub trait ListClient: Member {
     /// Its lists, one a round.
-    fn into_listed(self) -> Vec<ListResult>;
+    fn into_lists(self) -> Vec<ListResult>;
 }
 
 impl ListClient for Lister {
-    fn into_listed(self) -> Vec<ListResult> {
+    fn into_lists(self) -> Vec<ListResult> {
         self.listed
     }
 }
@@ -79,7 +79,7 @@ impl ListClient for Lister {
 ///
 /// # Errors
 /// If it is not whole within `wait`.
-pub async fn listed(target: &Target, path: &str, wait: Duration) -> Result<ListResult> {
+pub async fn list_once(target: &Target, path: &str, wait: Duration) -> Result<ListResult> {
     let mut lister = Lister::new(path.into());
     let mut recorder = Recorder::default();
     let listing = async {

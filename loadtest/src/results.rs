@@ -160,11 +160,37 @@ impl Results {
     }
 }
 
-/// Writes the figures of one results, or a list of several, to a file.
+/// Bytes in MiB.
+pub fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+/// The value that a share of the sorted values lies before; 0 if there are none.
+pub fn at_share(sorted: &[f64], share: f64) -> f64 {
+    let at = (sorted.len() as f64 * share) as usize;
+    let last = sorted.len().saturating_sub(1);
+    sorted.get(at.min(last)).copied().unwrap_or(0.0)
+}
+
+/// Prints all results, and writes them to a file if one is given; true if none of them has a fault.
 ///
 /// # Errors
 /// If the file cannot be written.
-pub fn write_json(all_results: &[Results], file: &Path) -> Result<()> {
+pub fn publish(all: &[Results], json: Option<&Path>) -> Result<bool> {
+    for results in all {
+        println!("{results}");
+    }
+    if let Some(file) = json {
+        write_json(all, file)?;
+    }
+    Ok(all.iter().all(Results::is_clean))
+}
+
+/// Writes one object, or a list of several, to a file.
+///
+/// # Errors
+/// If the file cannot be written.
+fn write_json(all_results: &[Results], file: &Path) -> Result<()> {
     let document = match all_results {
         [results] => results.to_json(),
         all_results => all_results.iter().map(Results::to_json).collect(),

@@ -20,10 +20,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use clap::Parser;
 use tokio::process::Command;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::cli::runner::{Render, Runner};
+use crate::cli::GatewayFlags;
+use crate::command::Subcommand;
 use crate::report::figure::Figure;
 use crate::report::{Report, RunReport, SCHEMA, claim, markdown, merge};
 
@@ -48,40 +50,78 @@ pub struct Programs {
     pub real: PathBuf,
 }
 
-/// Renders a kept report anew.
-///
-/// # Errors
-/// If it cannot be read or written.
-pub fn render(flags: &Render) -> Result<()> {
-    let report = Report::load(&flags.folder)?;
-    report.save(&flags.folder)?;
-    tell(&markdown::page(&report));
-    Ok(())
+/// Plays scenario files against servers that it starts, side by side, and reports.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "run")]
+pub struct Runner {
+    /// Scenario files, such as loadtest/scenarios/steady.yaml.
+    #[arg(required = true)]
+    pub files: Vec<PathBuf>,
+    /// Only against these servers or runs, such as embedded,gateway.
+    #[arg(long, value_delimiter = ',', value_name = "SERVER")]
+    pub only: Vec<String>,
+    /// How often each run is played; all of a scenario once, then all again.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub repeat: u32,
+    /// Write report.json, report.md and report.html to this folder.
+    #[arg(long, value_name = "FOLDER")]
+    pub report: Option<PathBuf>,
+    /// Factor on counts and times of the scenarios; figures of less than 1 prove only that all works.
+    #[arg(long, default_value_t = 1.0, value_parser = factor)]
+    pub scale: f64,
+    #[command(flatten)]
+    pub gateway: GatewayFlags,
+    /// What starts a real API server.
+    #[arg(long, default_value = "tests/real/apiserver/real-apiserver.sh")]
+    pub real_apiserver: PathBuf,
 }
 
-/// Plays all files; true if every run passed.
-///
-/// # Errors
-/// If a file is wrong, a program is missing, or the report cannot be written. A run that fails is in the report.
-pub fn run(flags: &Runner) -> Result<bool> {
-    let programs = Programs::find(flags)?;
-    let scenarios: Vec<ScenarioFile> = flags
-        .files
-        .iter()
-        .map(|file| ScenarioFile::read(file))
-        .collect::<Result<_>>()?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    let report = runtime.block_on(play_all(flags, &programs, &scenarios))?;
-    if let Some(folder) = &flags.report {
-        report.save(folder)?;
-        note(&format!(
-            "report: {}\n",
-            folder.join("report.html").display()
-        ));
+impl Subcommand for Runner {
+    /// True if every run passed. A run that fails is in the report.
+    fn execute(&self) -> Result<bool> {
+        let programs = Programs::find(self)?;
+        let scenarios: Vec<ScenarioFile> = self
+            .files
+            .iter()
+            .map(|file| ScenarioFile::read(file))
+            .collect::<Result<_>>()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let report = runtime.block_on(play_all(self, &programs, &scenarios))?;
+        if let Some(folder) = &self.report {
+            report.save(folder)?;
+            note(&format!(
+                "report: {}\n",
+                folder.join("report.html").display()
+            ));
+        }
+        Ok(report.passed())
     }
-    Ok(report.passed())
+}
+
+/// Renders the report of an earlier run again.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "report")]
+pub struct Render {
+    /// Folder of an earlier run's --report.
+    pub folder: PathBuf,
+}
+
+impl Subcommand for Render {
+    fn execute(&self) -> Result<bool> {
+        let report = Report::load(&self.folder)?;
+        report.save(&self.folder)?;
+        print_result(&markdown::page(&report));
+        Ok(true)
+    }
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(factor) if (0.000_1..=1_000.0).contains(&factor) => Ok(factor),
+        _ => Err("a number above 0".to_owned()),
+    }
 }
 
 async fn play_all(
@@ -109,7 +149,7 @@ async fn play_all(
     for scenario in scenarios {
         let mut played = scenario.heading(flags.scale);
         played.runs = play_scenario(flags, programs, scenario, &folder.0, &mut signals).await;
-        tell(&markdown::summary(&played));
+        print_result(&markdown::summary(&played));
         report.scenarios.push(played);
         if signals.came {
             break;
@@ -197,7 +237,7 @@ async fn play(
 }
 
 /// A result, on standard output. A reader that went away, such as `head`, shall not end a run with its servers there.
-fn tell(text: &str) {
+fn print_result(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
@@ -216,19 +256,10 @@ fn command() -> String {
 }
 
 impl Programs {
-    /// The flags' programs; by default the gateway beside this one.
     fn find(flags: &Runner) -> Result<Self> {
-        let player = std::env::current_exe()?;
-        let beside = || player.with_file_name("kube-fanout");
-        let gateway = flags.gateway.clone().unwrap_or_else(beside);
-        anyhow::ensure!(
-            gateway.is_file(),
-            "{} is missing: cargo build --release --workspace, or --gateway FILE",
-            gateway.display()
-        );
         Ok(Self {
-            gateway,
-            player,
+            gateway: flags.gateway.program()?,
+            player: std::env::current_exe()?,
             real: flags.real_apiserver.clone(),
         })
     }

@@ -1,11 +1,10 @@
-//! The scenarios: each starts swarms, orders them about, and fills a results.
+//! The scenarios. Each is a type that holds its flags and implements [`Scenario`].
 
 pub mod burst;
 pub mod drain;
 pub mod herd;
 pub mod hostile;
-pub mod idle;
-pub mod informers;
+pub mod idle_memory;
 pub mod joiners;
 pub mod node_selectors;
 pub mod overload;
@@ -21,16 +20,65 @@ pub mod tax;
 pub mod watch_run;
 pub mod workers;
 
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use clap::Parser;
 
 use crate::cli::{ChurnFlags, ServerFlags, WatchFlags, WatchRunFlags};
+use crate::command::{Subcommand, block_on};
 use crate::process::raise_open_files;
+use crate::results::{self, Results};
 use crate::swarm::{Accept, SwarmConfig};
 use crate::target::Target;
 use population::Population;
-use watch_run::WatchRun;
+use watch_run::{WatchRun, spare};
+
+/// A load test. The fields of the type are its flags.
+pub trait Scenario: Parser {
+    /// The file that the results are also written to.
+    fn json(&self) -> Option<&Path>;
+
+    /// The time after which the scenario is aborted.
+    fn time_limit(&self) -> Duration;
+
+    /// Runs the scenario and adds figures, faults and notes to `results`.
+    ///
+    /// # Errors
+    /// If it could not be run. Wrong answers of the server are faults in the results.
+    async fn run(&self, results: &mut Results) -> Result<()>;
+}
+
+/// Runs a scenario within its time limit.
+///
+/// # Errors
+/// If it could not be run, or takes too long.
+pub async fn play<S: Scenario>(scenario: &S) -> Result<Results> {
+    let mut results = Results::new(S::command().get_name());
+    let limit = scenario.time_limit();
+    tokio::time::timeout(limit, scenario.run(&mut results))
+        .await
+        .with_context(|| format!("not finished after {limit:?}"))??;
+    Ok(results)
+}
+
+impl<S: Scenario> Subcommand for S {
+    fn execute(&self) -> Result<bool> {
+        let all = [block_on(play(self))?];
+        results::publish(&all, self.json())
+    }
+}
+
+impl WatchRunFlags {
+    /// The time limit of one run.
+    pub fn time_limit(&self) -> Duration {
+        let ChurnFlags {
+            warm_up, duration, ..
+        } = self.churning;
+        warm_up + duration + spare(self.watching.watchers)
+    }
+}
 
 /// The two servers that the flags name: the one under test, and the one for reference and writes.
 ///

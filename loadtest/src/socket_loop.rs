@@ -9,18 +9,21 @@ mod pipe;
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, IoSlice, Write as _};
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use clap::Parser;
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token};
 use rustls::ServerConfig;
 
 use pipe::{Pipe, certified};
 
-use crate::cli::SocketLoop;
+use crate::cli::seconds;
+use crate::command::Subcommand;
 use crate::recorder::now_ns;
 use crate::wire::event::{WRITTEN_AT, WriteTime};
 use http2::Http2Connection;
@@ -77,11 +80,44 @@ struct EventLog {
     listed: usize,
 }
 
+/// The floor to compare with: a server that does one write per client and event, and nothing else.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "socket-loop")]
+pub struct SocketLoop {
+    /// Where to listen; the address is printed on standard output.
+    #[arg(long, default_value = "127.0.0.1:0")]
+    pub listen: SocketAddr,
+    /// Events a second.
+    #[arg(long, default_value_t = 100.0)]
+    pub rate: f64,
+    /// Length of an event's line, bytes.
+    #[arg(long, default_value_t = 1_024)]
+    pub event_size: usize,
+    /// Events that leave in one write.
+    #[arg(long, default_value_t = 1)]
+    pub events_per_write: usize,
+    /// HTTPS, with a certificate made for it, which is printed behind the address.
+    #[arg(long)]
+    pub tls: bool,
+    /// Leaves out every N-th write for every second client: the load test must find that.
+    #[arg(long, value_name = "N")]
+    pub lose_one_in: Option<usize>,
+    /// Ends by itself after this time.
+    #[arg(long, default_value = "120s", value_parser = seconds)]
+    pub duration: Duration,
+}
+
+impl Subcommand for SocketLoop {
+    fn execute(&self) -> Result<bool> {
+        run(self).map(|()| true)
+    }
+}
+
 /// Serves until its time is over.
 ///
 /// # Errors
 /// If the address cannot be listened on.
-pub fn run(flags: &SocketLoop) -> Result<()> {
+fn run(flags: &SocketLoop) -> Result<()> {
     let mut listener = TcpListener::bind(flags.listen)?;
     let poll = Poll::new()?;
     poll.registry()

@@ -90,6 +90,22 @@ pub struct WriterTasks {
 }
 
 impl Churn {
+    /// Churn of one small ConfigMap at no rate; the names of objects begin with `prefix`.
+    pub fn new(target: &Target, path: &str, prefix: &str) -> Self {
+        Self {
+            target: target.clone(),
+            path: path.to_owned(),
+            prefix: prefix.to_owned(),
+            objects: 1,
+            object_len: 0,
+            shape: Shape::ConfigMap,
+            rate: 0.0,
+            lanes: LANES,
+            at_once: false,
+            also: None,
+        }
+    }
+
     fn name(&self, number: usize) -> String {
         format!("{}-{number}", self.prefix)
     }

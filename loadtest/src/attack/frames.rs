@@ -8,8 +8,8 @@ use anyhow::Result;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
+use super::Attack;
 use super::{AttackState, OpenConnection, count};
-use crate::cli::hostile::Attack;
 
 /// The preface, and SETTINGS without a setting.
 const OPENING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";

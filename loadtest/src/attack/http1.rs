@@ -9,8 +9,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
+use super::Attack;
 use super::{AttackState, BACK_AFTER, OpenConnection, count, writes};
-use crate::cli::hostile::Attack;
 use crate::target::source_socket;
 use crate::wire::response::{Progress, Response};
 

@@ -12,8 +12,8 @@ use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::task::JoinSet;
 
+use super::Attack;
 use super::{AttackState, BACK_AFTER, OpenConnection, count};
-use crate::cli::hostile::Attack;
 
 /// Streams on one connection.
 const STREAMS: usize = 1_000;

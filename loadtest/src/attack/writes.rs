@@ -9,8 +9,8 @@ use hyper::{Method, StatusCode};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::Attack;
 use super::{AttackState, count};
-use crate::cli::hostile::Attack;
 use crate::client::Client;
 use crate::recorder::now_ns;
 use crate::target::Target;

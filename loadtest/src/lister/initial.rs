@@ -43,7 +43,7 @@ impl WatchLister {
 }
 
 impl ListClient for WatchLister {
-    fn into_listed(self) -> Vec<ListResult> {
+    fn into_lists(self) -> Vec<ListResult> {
         self.listed
     }
 }
@@ -167,7 +167,7 @@ mod tests {
             ResponseEnd::Complete(200)
         };
         client.ended(how, &mut recorder);
-        let listed = client.into_listed().pop().unwrap();
+        let listed = client.into_lists().pop().unwrap();
         let found = listed.failure.as_deref();
         assert_eq!(found.is_some(), failure.is_some(), "{found:?}");
         assert!(

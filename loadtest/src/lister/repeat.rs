@@ -58,7 +58,7 @@ impl Member for RepeatLister {
         self.lister.ended(how, recorder);
         let fresh = Lister::new(self.path.clone());
         let listed = std::mem::replace(&mut self.lister, fresh)
-            .into_listed()
+            .into_lists()
             .pop();
         self.pause_due = how != ResponseEnd::Complete(200);
         match how {

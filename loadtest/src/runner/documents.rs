@@ -1,13 +1,14 @@
 //! `merge`, `page`, `quote`: from the files of several commands to docs/PERFORMANCE.md and README's figures.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::Parser;
 use serde_json::Value;
 
 use super::scenario_file::ScenarioFile;
 use super::scenario_process::read_all_results;
-use crate::cli::runner::{Merge, Page, Quote};
+use crate::command::Subcommand;
 use crate::report::page::{page, quoted};
 use crate::report::{Report, RunReport, ScenarioReport, claim};
 
@@ -16,11 +17,67 @@ const OF: char = '=';
 /// The part of the page that is written by hand, in the report's folder.
 const HISTORY: &str = "history.md";
 
+/// Makes one report from several and from the figures of benches.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "merge")]
+pub struct Merge {
+    /// Reports, figures of benches, and SCENARIO.yaml=FIGURES.json for a player that was run by itself.
+    #[arg(required = true, value_name = "FILE")]
+    pub inputs: Vec<String>,
+    /// The report to write.
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// How long all of it took, builds included, in seconds.
+    #[arg(long, value_name = "SECONDS")]
+    pub took: Option<f64>,
+    /// The command that repeats it.
+    #[arg(long)]
+    pub command: Option<String>,
+}
+
+impl Subcommand for Merge {
+    fn execute(&self) -> Result<bool> {
+        merge(self).map(|()| true)
+    }
+}
+
+/// Prints docs/PERFORMANCE.md, made from a report.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "page")]
+pub struct Page {
+    /// The report; history.md must be beside it.
+    pub file: PathBuf,
+}
+
+impl Subcommand for Page {
+    fn execute(&self) -> Result<bool> {
+        print!("{}", show_page(self)?);
+        Ok(true)
+    }
+}
+
+/// Puts a report's figures into the marks of texts.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "quote")]
+pub struct Quote {
+    /// The report.
+    pub file: PathBuf,
+    /// Texts whose figures are marked: <!-- figure: SCENARIO: WHAT -->…<!-- end -->.
+    #[arg(required = true)]
+    pub documents: Vec<PathBuf>,
+}
+
+impl Subcommand for Quote {
+    fn execute(&self) -> Result<bool> {
+        quote(self).map(|()| true)
+    }
+}
+
 /// Makes one report of several, and of the figures of benches and players.
 ///
 /// # Errors
 /// If one cannot be read, is of another commit or machine, or has a scenario that another has too.
-pub fn merge(flags: &Merge) -> Result<()> {
+fn merge(flags: &Merge) -> Result<()> {
     let mut merged: Option<Report> = None;
     let mut others = Vec::new();
     for input in &flags.inputs {
@@ -127,7 +184,7 @@ fn from_results(scenario: &ScenarioFile, scale: f64, text: &[u8]) -> Result<Scen
 ///
 /// # Errors
 /// If the report or what was written by hand cannot be read.
-pub fn show_page(flags: &Page) -> Result<String> {
+fn show_page(flags: &Page) -> Result<String> {
     let report = match flags.file.exists() {
         true => Some(Report::read(&flags.file)?),
         false => None,
@@ -142,7 +199,7 @@ pub fn show_page(flags: &Page) -> Result<String> {
 ///
 /// # Errors
 /// If a mark names no row of the report, or a file cannot be read or written.
-pub fn quote(flags: &Quote) -> Result<()> {
+fn quote(flags: &Quote) -> Result<()> {
     let report = Report::read(&flags.file)?;
     for file in &flags.documents {
         let place = || file.display().to_string();

@@ -3,13 +3,34 @@
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use clap::Parser;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
-use crate::cli::runner::GuardedProgram;
+use crate::command::Subcommand;
+
+/// Runs a program that ends with the process that starts it.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "guarded", hide = true)]
+pub struct GuardedProgram {
+    /// The process to end with.
+    #[arg(long)]
+    pub parent: u32,
+    /// What to run.
+    pub program: PathBuf,
+    /// Its arguments.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub arguments: Vec<OsString>,
+}
+
+impl Subcommand for GuardedProgram {
+    fn execute(&self) -> Result<bool> {
+        match become_program(self)? {}
+    }
+}
 
 /// The arguments of this program that run another one guarded; the id stays the same.
 pub fn arguments(program: &Path, arguments: &[String]) -> Vec<OsString> {
@@ -29,7 +50,7 @@ pub fn arguments(program: &Path, arguments: &[String]) -> Vec<OsString> {
 ///
 /// # Errors
 /// If it cannot be started, or the parent is gone already.
-pub fn become_program(flags: &GuardedProgram) -> Result<Infallible> {
+fn become_program(flags: &GuardedProgram) -> Result<Infallible> {
     set_parent_process_death_signal(Some(Signal::TERM))?;
     // The signal is sent for deaths from now on only.
     let parent = getppid().map(|pid| pid.as_raw_nonzero().get());

@@ -8,13 +8,15 @@ pub mod gateway;
 mod probes;
 mod verdict;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use clap::Parser;
 
-use super::targets;
 use super::watch_run::ready_wait;
-use crate::cli::players::Drain;
+use super::{Scenario, targets};
+use crate::cli::{ChurnFlags, ServerFlags, seconds};
 use crate::client::Client;
 use crate::process::raise_open_files;
 use crate::recorder::now_ns;
@@ -34,28 +36,63 @@ const SPARE: Duration = Duration::from_secs(5);
 /// Time for the reference to see the last write.
 const SETTLE_WAIT: Duration = Duration::from_secs(10);
 
-/// When a run is given up.
-pub fn limit(flags: &Drain) -> Duration {
-    let clients = flags.watchers + flags.listers;
-    let end = flags.drain_timeout + SPARE * 2 + SETTLE_WAIT * 3;
-    ready_wait(clients) * 2 + flags.churning.warm_up + flags.churning.duration + end
+/// A gateway with clients of every kind is asked to end: every stream ends in order and complete, new clients are turned away, and the
+/// process ends in time.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "drain")]
+#[command(mut_arg("write_rate", |arg| arg.default_value("30")))]
+#[command(mut_arg("object_size", |arg| arg.default_value("4096")))]
+#[command(mut_arg("duration", |arg| arg.default_value("3s")))]
+#[command(mut_arg("warm_up", |arg| arg.default_value("0s")))]
+pub struct Drain {
+    #[command(flatten)]
+    pub server: ServerFlags,
+    #[command(flatten)]
+    pub churning: ChurnFlags,
+    /// Number of watchers, of all kinds together.
+    #[arg(long, default_value_t = 3_000)]
+    pub watchers: usize,
+    /// Clients that are in the middle of a list, half of them of one that is forwarded.
+    #[arg(long, default_value_t = 16)]
+    pub listers: usize,
+    /// Objects that these lists hold besides those that are written; missing ones are created.
+    #[arg(long, default_value_t = 600)]
+    pub ballast_objects: usize,
+    /// Size of these, bytes.
+    #[arg(long, default_value_t = 5_000)]
+    pub ballast_size: usize,
+    /// How long the gateway may take to end, as it was told.
+    #[arg(long, default_value = "25s", value_parser = seconds)]
+    pub drain_timeout: Duration,
 }
 
-/// Runs the scenario.
-///
-/// # Errors
-/// If it could not be run; faults of the gateway are in the results.
-pub async fn run(flags: &Drain) -> Result<Results> {
-    let pid = flags.server.server_pid;
-    let pid = pid.context("drain needs --server-pid: what is to end")?;
-    play(flags, &GatewayPid(pid)).await
+impl Scenario for Drain {
+    fn json(&self) -> Option<&Path> {
+        self.server.json()
+    }
+
+    fn time_limit(&self) -> Duration {
+        let clients = self.watchers + self.listers;
+        let end = self.drain_timeout + SPARE * 2 + SETTLE_WAIT * 3;
+        ready_wait(clients) * 2 + self.churning.warm_up + self.churning.duration + end
+    }
+
+    async fn run(&self, results: &mut Results) -> Result<()> {
+        let pid = self.server.server_pid;
+        let pid = pid.context("drain needs --server-pid: the process that is to end")?;
+        play(self, &GatewayPid(pid), results).await
+    }
 }
 
 /// Plays it with a gateway that is asked to end, and has ended, as it says.
 ///
 /// # Errors
 /// As [`run`].
-pub async fn play(flags: &Drain, gateway: &impl GatewayControl) -> Result<Results> {
+pub async fn play(
+    flags: &Drain,
+    gateway: &impl GatewayControl,
+    results: &mut Results,
+) -> Result<()> {
     raise_open_files(flags.watchers + flags.listers)?;
     let (target, reference) = targets(&flags.server)?;
     // A list through the gateway makes its cache, so that the reference's version is within its history.
@@ -64,7 +101,6 @@ pub async fn play(flags: &Drain, gateway: &impl GatewayControl) -> Result<Result
     let mut collections = Collections::begin(flags, &reference).await?;
     let begun = Instant::now();
     let clients = DrainClients::begin(flags, &target, &collections).await?;
-    let mut results = Results::new("drain");
     results.column("drain");
     results.figure("all there after, s", begun.elapsed().as_secs_f64());
     let writing = collections.write();
@@ -73,15 +109,15 @@ pub async fn play(flags: &Drain, gateway: &impl GatewayControl) -> Result<Result
     let probes = ConnectionProbes::new(target, format!("{}?limit=1", flags.server.path));
     let course = end(flags, gateway, &clients, &probes).await?;
     let written = writing.finish().await;
-    course.report(&mut results, flags.drain_timeout);
-    probes.finish().report(&mut results);
+    course.report(results, flags.drain_timeout);
+    probes.finish().report(results);
     let finished = clients.finish()?;
     let seen = finished.furthest();
-    collections.settle(&written, seen, &mut results).await;
-    written.report(&collections, &mut results);
-    finished.report(course.asked_ns, &collections, &mut results);
+    collections.settle(&written, seen, results).await;
+    written.report(&collections, results);
+    finished.report(course.asked_ns, &collections, results);
     collections.clean(&flags.churning).await;
-    Ok(results)
+    Ok(())
 }
 
 /// Asks the gateway to end, and watches until it has or its time is over. Those who are slow read on when the others are gone and some have

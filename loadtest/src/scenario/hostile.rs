@@ -5,15 +5,17 @@ mod attacker;
 pub mod witness;
 
 use std::ops::Range;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use clap::Parser;
 use hdrhistogram::Histogram;
 use tokio::time::Instant;
 
-use super::targets;
-use crate::attack::AttackCounts;
-use crate::cli::hostile::Hostile;
+use super::{Scenario, targets};
+use crate::attack::{Attack, AttackCounts};
+use crate::cli::{ServerFlags, seconds};
 use crate::process::Usage;
 use crate::recorder::{latencies, now_ns};
 use crate::report::TARGET_COLUMN;
@@ -54,65 +56,91 @@ struct Times {
     end: u64,
 }
 
-/// When a run is given up.
-pub fn limit(flags: &Hostile) -> Duration {
-    flags.quiet + BEGIN_WAIT + flags.duration + flags.after + SPARE
+/// A hostile client and a witness beside it: the witness's events, lists, writes and new connections, and the server's memory.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "hostile")]
+pub struct Hostile {
+    #[command(flatten)]
+    pub server: ServerFlags,
+    /// What is done to the server.
+    #[arg(long, value_enum)]
+    pub attack: Attack,
+    /// Time of the witness alone.
+    #[arg(long, default_value = "5s", value_parser = seconds)]
+    pub quiet: Duration,
+    /// Time of the attack, after its clients have come.
+    #[arg(long, default_value = "10s", value_parser = seconds)]
+    pub duration: Duration,
+    /// Time afterwards, at whose end memory must be back.
+    #[arg(long, default_value = "10s", value_parser = seconds)]
+    pub after: Duration,
+    /// Clients of the attack: connections, or watches on few of them; by default what suits it.
+    #[arg(long)]
+    pub clients: Option<usize>,
+    /// Requests or frames a second of all its clients together; by default what suits it.
+    #[arg(long)]
+    pub rate: Option<f64>,
 }
 
-/// Runs the scenario.
-///
-/// # Errors
-/// If it could not be run; faults of the server are in the results.
-pub async fn run(flags: &Hostile) -> Result<Results> {
-    let (target, _) = targets(&flags.server)?;
-    let server = &flags.server;
-    let reference = server.reference.as_deref().unwrap_or(&server.target);
-    let pid = flags
-        .server
-        .server_pid
-        .context("hostile needs --server-pid")?;
-    let mut results = Results::new("hostile");
-    results.column(TARGET_COLUMN);
-    let witness = Witness::begin(&target, &flags.server.path).await?;
-    tokio::time::sleep(flags.quiet).await;
-    let mut memory = Memory {
-        before: Usage::of(pid)?.rss,
-        ..Memory::default()
-    };
-    let cpu = Usage::of(pid)?.cpu;
-    let attack = now_ns();
-    let begun = Instant::now();
-    let attacking = AttackerProcess::begin(flags, reference, limit(flags))?;
-    let first = watch_memory(pid, &mut memory, BEGIN_WAIT, || attacking.has_begun()).await?;
-    watch_memory(pid, &mut memory, flags.duration, || false).await?;
-    let seconds = begun.elapsed().as_secs_f64();
-    let cpu = (Usage::of(pid)?.cpu - cpu).as_secs_f64() / seconds;
-    let tally = attacking.end().await?;
-    let times = Times {
-        attack,
-        end: now_ns(),
-    };
-    tokio::time::sleep(flags.after).await;
-    memory.after = Usage::of(pid)?.rss;
-    results.figure("witness: objects in a full list", witness.listed as f64);
-    let WitnessReport { done, missing } = witness.finish().await;
-    if missing > 0 {
-        results.fault(format!(
-            "behind at the end: the witness lacks {missing} of its events"
-        ));
+impl Scenario for Hostile {
+    fn json(&self) -> Option<&Path> {
+        self.server.json()
     }
-    if !first {
-        results.invalid(format!(
-            "{}: not all clients of the attack came within {BEGIN_WAIT:?}",
-            flags.attack.name()
-        ));
+
+    fn time_limit(&self) -> Duration {
+        self.quiet + BEGIN_WAIT + self.duration + self.after + SPARE
     }
-    results.figure("server CPU under attack, cores", cpu);
-    report_attack(&mut results, flags, &tally, seconds);
-    let mut verdict = verdict(&mut results, &done, &times);
-    verdict.memory(&mut results, &memory);
-    verdict.report(&mut results, flags);
-    Ok(results)
+
+    async fn run(&self, results: &mut Results) -> Result<()> {
+        let (target, _) = targets(&self.server)?;
+        let server = &self.server;
+        let reference = server.reference.as_deref().unwrap_or(&server.target);
+        let pid = self
+            .server
+            .server_pid
+            .context("hostile needs --server-pid")?;
+        results.column(TARGET_COLUMN);
+        let witness = Witness::begin(&target, &self.server.path).await?;
+        tokio::time::sleep(self.quiet).await;
+        let mut memory = Memory {
+            before: Usage::of(pid)?.rss,
+            ..Memory::default()
+        };
+        let cpu = Usage::of(pid)?.cpu;
+        let attack = now_ns();
+        let begun = Instant::now();
+        let attacking = AttackerProcess::begin(self, reference, self.time_limit())?;
+        let first = watch_memory(pid, &mut memory, BEGIN_WAIT, || attacking.has_begun()).await?;
+        watch_memory(pid, &mut memory, self.duration, || false).await?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let cpu = (Usage::of(pid)?.cpu - cpu).as_secs_f64() / seconds;
+        let tally = attacking.end().await?;
+        let times = Times {
+            attack,
+            end: now_ns(),
+        };
+        tokio::time::sleep(self.after).await;
+        memory.after = Usage::of(pid)?.rss;
+        results.figure("witness: objects in a full list", witness.listed as f64);
+        let WitnessReport { done, missing } = witness.finish().await;
+        if missing > 0 {
+            results.fault(format!(
+                "behind at the end: the witness lacks {missing} of its events"
+            ));
+        }
+        if !first {
+            results.invalid(format!(
+                "{}: not all clients of the attack came within {BEGIN_WAIT:?}",
+                self.attack.name()
+            ));
+        }
+        results.figure("server CPU under attack, cores", cpu);
+        report_attack(results, self, &tally, seconds);
+        let mut verdict = verdict(results, &done, &times);
+        verdict.memory(results, &memory);
+        verdict.report(results, self);
+        Ok(())
+    }
 }
 
 /// Reads memory until something is so, for this long at most; whether it was.

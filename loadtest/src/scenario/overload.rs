@@ -1,20 +1,21 @@
 //! `overload`: more lists and watches than the server takes. It must say so (429 with Retry-After, or 410 in a stream), stay within its
 //! memory, deliver nothing wrong meanwhile, and answer at once when the load is gone.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use clap::Parser;
 
 use super::population::Population;
-use super::swarm_config;
 use super::watch_run::quiet::{self, CatchUp};
 use super::watch_run::verdicts::WatchOutcome;
 use super::watch_run::{WatchRun, done_wait, ready_wait};
-use crate::cli::WatchRunFlags;
-use crate::cli::players::Overload;
-use crate::lister::listed;
+use super::{Scenario, swarm_config};
+use crate::cli::{WatchRunFlags, seconds};
+use crate::lister::list_once;
 use crate::lister::repeat::{LIST_COMPLETE, RepeatLister};
 use crate::process::{Usage, raise_open_files};
 use crate::recorder::{Control, Recorder, SHED, SHED_SILENTLY};
@@ -24,6 +25,8 @@ use crate::swarm::Swarm;
 use crate::watcher::{Plan, Watcher};
 use crate::writer::{Churn, Writes};
 
+/// Time for what happens besides the load: creating ballast, late watchers.
+const SPARE: Duration = Duration::from_secs(120);
 /// How often memory is read.
 const LOOK: Duration = Duration::from_millis(50);
 /// From one attempt to list to the next, when the load is over.
@@ -45,75 +48,111 @@ struct Load {
     plans: Vec<Arc<Plan>>,
 }
 
-/// Runs the scenario.
-///
-/// # Errors
-/// If it could not be run; faults of the server are in the results.
-pub async fn run(flags: &Overload) -> Result<Results> {
-    let WatchRunFlags {
-        watching, churning, ..
-    } = &flags.setting;
-    let population = Population::of(watching.watchers);
-    let mut run = WatchRun::churning("overload", &flags.setting, population)?;
-    run.swarm_config.impatient = flags.impatient;
-    raise_open_files(watching.watchers + flags.listers + flags.late_watchers)?;
-    ballast(flags, &run).prepare().await?;
-    let mut results = Results::new("overload");
-    results.column(run.name);
-    if let Some(churn) = &run.churn {
-        churn.prepare().await?;
+/// More lists and watches than the server accepts: it sheds load, stays within its memory, and recovers.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "overload")]
+#[command(mut_arg("watchers", |arg| arg.default_value("2000")))]
+pub struct Overload {
+    #[command(flatten)]
+    pub setting: WatchRunFlags,
+    /// Clients that list again and again.
+    #[arg(long, default_value_t = 500)]
+    pub listers: usize,
+    /// Objects that these lists hold besides those that are written; missing ones are created.
+    #[arg(long, default_value_t = 10_000)]
+    pub ballast_objects: usize,
+    /// Size of these, bytes.
+    #[arg(long, default_value_t = 2_900)]
+    pub ballast_size: usize,
+    /// Most memory that the server may have at any moment, MiB.
+    #[arg(long)]
+    pub memory_max: Option<u64>,
+    /// Watchers that come when the load is over.
+    #[arg(long, default_value_t = 100)]
+    pub late_watchers: usize,
+    /// Clients that are refused ask again after a second, as scripts do; without this they wait as long as they are told, as client-go
+    /// does, 30 s at most.
+    #[arg(long)]
+    pub impatient: bool,
+    /// How soon after the load the server must answer a list.
+    #[arg(long, default_value = "5s", value_parser = seconds)]
+    pub recovery: Duration,
+}
+
+impl Scenario for Overload {
+    fn json(&self) -> Option<&Path> {
+        self.setting.server.json()
     }
-    let target = &run.swarm_config.target;
-    let path: Arc<str> = format!("{}?resourceVersion=0", run.path).into();
-    let begun = Instant::now();
-    listed(target, &path, LIST_WAIT).await?;
-    results.figure(
-        "list before the load, ms",
-        begun.elapsed().as_secs_f64() * 1e3,
-    );
-    let mut recording = Recording::begin(run.reference.clone(), run.path).await?;
-    let writing = run.churn.as_ref().map(Churn::start);
-    let load = press(flags, &run, &recording, &path).await?;
-    recover(flags, &run, &path, &mut results).await;
-    let (late, plans) = late_watchers(flags, &run, &recording, &mut results).await?;
-    tokio::time::sleep(LATE_TIME).await;
-    let written = match writing {
-        Some(writing) => writing.finish().await,
-        None => Writes::default(),
-    };
-    recording.reached(written.last(), SETTLE_WAIT).await?;
-    let start = recording.start;
-    run.population
-        .set_goals(&plans, &recording.reference(), start);
-    let control = late.control();
-    let count = flags.late_watchers;
-    match quiet::settled(control, count, done_wait(count), || Ok(())).await {
-        Ok(distance) => {
-            let behind = distance.map(|distance| distance.in_events(&recording.reference()));
-            let delivered_ns = control.last_delivery_ns.load(Ordering::Relaxed);
-            CatchUp::between(written.last_answer_ns, delivered_ns, behind)
-                .report(&mut results, "late watchers");
+
+    fn time_limit(&self) -> Duration {
+        self.setting.time_limit() + SPARE
+    }
+
+    async fn run(&self, results: &mut Results) -> Result<()> {
+        let WatchRunFlags {
+            watching, churning, ..
+        } = &self.setting;
+        let population = Population::of(watching.watchers);
+        let mut run = WatchRun::churning("overload", &self.setting, population)?;
+        run.swarm_config.impatient = self.impatient;
+        raise_open_files(watching.watchers + self.listers + self.late_watchers)?;
+        ballast(self, &run).prepare().await?;
+        results.column(run.name);
+        if let Some(churn) = &run.churn {
+            churn.prepare().await?;
         }
-        Err(error) => results.fault(format!("late watchers: {error:#}")),
+        let target = &run.swarm_config.target;
+        let path: Arc<str> = format!("{}?resourceVersion=0", run.path).into();
+        let begun = Instant::now();
+        list_once(target, &path, LIST_WAIT).await?;
+        results.figure(
+            "list before the load, ms",
+            begun.elapsed().as_secs_f64() * 1e3,
+        );
+        let mut recording = Recording::begin(run.reference.clone(), run.path).await?;
+        let writing = run.churn.as_ref().map(Churn::start);
+        let load = press(self, &run, &recording, &path).await?;
+        recover(self, &run, &path, results).await;
+        let (late, plans) = late_watchers(self, &run, &recording, results).await?;
+        tokio::time::sleep(LATE_TIME).await;
+        let written = match writing {
+            Some(writing) => writing.finish().await,
+            None => Writes::default(),
+        };
+        recording.reached(written.last(), SETTLE_WAIT).await?;
+        let start = recording.start;
+        run.population
+            .set_goals(&plans, &recording.reference(), start);
+        let control = late.control();
+        let count = self.late_watchers;
+        match quiet::settled(control, count, done_wait(count), || Ok(())).await {
+            Ok(distance) => {
+                let behind = distance.map(|distance| distance.in_events(&recording.reference()));
+                let delivered_ns = control.last_delivery_ns.load(Ordering::Relaxed);
+                CatchUp::between(written.last_answer_ns, delivered_ns, behind)
+                    .report(results, "late watchers");
+            }
+            Err(error) => results.fault(format!("late watchers: {error:#}")),
+        }
+        let (late, _) = late.finish()?;
+        let of_load = load.watchers.iter().map(|watcher| watcher.track().last());
+        let furthest = of_load.max().unwrap_or(0);
+        recording.reached(furthest, SETTLE_WAIT).await?;
+        load.report(self, results);
+        let reference = recording.reference().clone();
+        let parts = run.population.parts(&reference);
+        WatchOutcome::of(&load.watchers, &load.plans, &parts, 0).report(
+            results,
+            "load",
+            reference.len(),
+        );
+        results.column("late watchers");
+        let outcome = WatchOutcome::of(&late, &plans, &parts, 0);
+        outcome.report(results, "late", reference.len());
+        outcome.report_drops(results, "late");
+        run.clean(churning).await;
+        Ok(())
     }
-    let (late, _) = late.finish()?;
-    let of_load = load.watchers.iter().map(|watcher| watcher.track().last());
-    let furthest = of_load.max().unwrap_or(0);
-    recording.reached(furthest, SETTLE_WAIT).await?;
-    load.report(flags, &mut results);
-    let reference = recording.reference().clone();
-    let parts = run.population.parts(&reference);
-    WatchOutcome::of(&load.watchers, &load.plans, &parts, 0).report(
-        &mut results,
-        "load",
-        reference.len(),
-    );
-    results.column("late watchers");
-    let outcome = WatchOutcome::of(&late, &plans, &parts, 0);
-    outcome.report(&mut results, "late", reference.len());
-    outcome.report_drops(&mut results, "late");
-    run.clean(churning).await;
-    Ok(results)
 }
 
 /// The objects that make lists long.
@@ -168,7 +207,7 @@ async fn recover(flags: &Overload, run: &WatchRun<'_>, path: &str, results: &mut
     let begun = Instant::now();
     let mut last = None;
     let answered = loop {
-        match listed(&run.swarm_config.target, path, LIST_WAIT).await {
+        match list_once(&run.swarm_config.target, path, LIST_WAIT).await {
             Ok(_) => break true,
             Err(error) => last = Some(error),
         }

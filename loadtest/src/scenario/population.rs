@@ -35,7 +35,7 @@ pub struct Population {
     /// What they ask for.
     pub select: Select,
     /// So many have no say in latency, whether they are slow or not, so that two runs compare the same others.
-    pub apart: usize,
+    pub excluded: usize,
     /// How those are slow, if they are.
     pub slowness: Option<Slowness>,
     /// Whether all come and go.
@@ -60,7 +60,7 @@ impl Population {
         Self {
             watchers,
             select: Select::All,
-            apart: 0,
+            excluded: 0,
             slowness: None,
             visits: false,
             line_len_max: None,
@@ -162,11 +162,11 @@ impl Population {
             };
         }
         // Spread evenly: over HTTP/2 they share connections with the others.
-        let apart_every = self.of_all / self.apart.clamp(1, self.of_all.max(1));
-        let is_apart = self.apart > 0 && (number + 1).is_multiple_of(apart_every.max(1));
+        let excluded_every = self.of_all / self.excluded.clamp(1, self.of_all.max(1));
+        let is_excluded = self.excluded > 0 && (number + 1).is_multiple_of(excluded_every.max(1));
         match self.slowness {
-            Some(slowness) if is_apart => Behaviour::Slow(slowness),
-            None if is_apart => Behaviour::Excluded,
+            Some(slowness) if is_excluded => Behaviour::Slow(slowness),
+            None if is_excluded => Behaviour::Excluded,
             _ if self.accept == Accept::Json
                 && (number.is_multiple_of(SAMPLED_EVERY) || number + 1 == self.of_all) =>
             {
@@ -179,7 +179,7 @@ impl Population {
 
 #[cfg(test)]
 mod tests {
-    //! Who is apart, and who must see what.
+    //! Who is excluded, and who must see what.
 
     use super::*;
     use crate::swarm::pace::ReadPace;
@@ -187,15 +187,15 @@ mod tests {
     use crate::wire::event::EventKind;
 
     #[test]
-    fn those_apart_are_as_many_as_asked_for_and_leave_some_to_sample() {
-        for (watchers, apart) in [(5_000, 50), (100, 50), (10, 5), (4, 4), (20, 0)] {
+    fn excluded_watchers_are_as_many_as_configured_and_leave_some_to_sample() {
+        for (watchers, excluded) in [(5_000, 50), (100, 50), (10, 5), (4, 4), (20, 0)] {
             let slowness = Some(Slowness {
                 pace: ReadPace::Never,
                 receive_buffer: 4_096,
                 renews_every: None,
             });
             let population = Population {
-                apart,
+                excluded,
                 slowness,
                 ..Population::of(watchers)
             };
@@ -213,8 +213,8 @@ mod tests {
             let slow = behaviours
                 .iter()
                 .filter(|one| matches!(one, Behaviour::Slow(_)));
-            assert_eq!(slow.count(), apart);
-            assert!(apart == watchers || behaviours.contains(&Behaviour::Sampled));
+            assert_eq!(slow.count(), excluded);
+            assert!(excluded == watchers || behaviours.contains(&Behaviour::Sampled));
         }
     }
 

@@ -2,18 +2,21 @@
 //! although no further event pushes it out.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use clap::Parser;
 
-use super::burst::HEAD_LEN;
+use super::Scenario;
+use super::burst::big_object::HEAD_LEN;
 use super::population::Population;
 use super::watch_run::quiet::{CatchUp, Lag};
 use super::watch_run::{ActiveRun, WatchRun, spare};
-use crate::cli::players::QuietEnd;
-use crate::results::Results;
-use crate::writer::shape::Shape;
+use crate::cli::{ServerFlags, WatchFlags};
+use crate::results::{Results, at_share, mib};
+use crate::swarm::Accept;
 use crate::writer::{Churn, LANES, Writes};
 
 /// What an event of metadata alone is counted as, at most, bytes.
@@ -40,52 +43,91 @@ impl fmt::Display for Case {
 #[derive(Debug, Default)]
 struct CaseOutcome {
     rounds: usize,
-    behind: Vec<Lag>,
+    lags: Vec<Lag>,
     took_ms: Vec<f64>,
 }
 
-/// When a run is given up.
-pub fn limit(flags: &QuietEnd) -> Duration {
-    let rounds = u32::try_from(cases(flags).len() * flags.rounds).unwrap_or(u32::MAX);
-    (spare(flags.watching.watchers).saturating_mul(rounds.saturating_add(1))).min(LIMIT)
+/// A burst, then no writes, with objects and bursts of every size: every watcher must receive everything although no more events follow.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "quiet-end")]
+#[command(mut_arg("watchers", |arg| arg.default_value("200")))]
+pub struct QuietEnd {
+    #[command(flatten)]
+    pub server: ServerFlags,
+    #[command(flatten)]
+    pub watching: WatchFlags,
+    /// Bursts of each size: of four one each is written at once and one after the other, at the API server and through the server under test.
+    #[arg(long, default_value_t = 4)]
+    pub rounds: usize,
+    /// Writes of a burst, several sizes after each other.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 20, 200])]
+    pub writes: Vec<usize>,
+    /// Sizes of the object on the wire, bytes.
+    #[arg(long, value_delimiter = ',', default_values_t = [100, 1_000, 20_000, 70_000, 1 << 20])]
+    pub sizes: Vec<usize>,
+    /// What all watchers together may get of one burst, MiB; bursts of more are left out.
+    #[arg(long, default_value_t = 512)]
+    pub volume_max: usize,
+    /// Watch over WebSockets.
+    #[arg(long)]
+    pub websocket: bool,
+    /// Ask for the metadata of objects alone.
+    #[arg(long)]
+    pub metadata: bool,
+    /// Ask for objects in protobuf.
+    #[arg(long, conflicts_with = "metadata")]
+    pub protobuf: bool,
 }
 
-/// Runs the scenario.
-///
-/// # Errors
-/// If it could not be run; faults of the server are in the results.
-pub async fn run(flags: &QuietEnd) -> Result<Results> {
-    let cases = cases(flags);
-    ensure!(
-        !cases.is_empty(),
-        "no burst of these sizes fits into --volume-max {} MiB",
-        flags.volume_max
-    );
-    ensure!(
-        !(flags.websocket && (flags.watching.http2 || flags.protobuf)),
-        "--websocket goes with neither --http2 nor --protobuf"
-    );
-    let population = Population {
-        line_len_max: Some(HEAD_LEN),
-        bookmarks: false,
-        accept: flags.accept(),
-        ..Population::of(flags.watching.watchers)
-    };
-    let mut run = WatchRun::of("quiet end", &flags.server, population, &flags.watching)?;
-    run.swarm_config.websocket = flags.websocket;
-    run.churn = Some(Churn {
-        target: run.reference.clone(),
-        path: run.path.to_owned(),
-        prefix: "quiet".to_owned(),
-        objects: LANES,
-        object_len: cases[0].object_len,
-        shape: Shape::ConfigMap,
-        rate: 0.0,
-        lanes: LANES,
-        at_once: true,
-        also: None,
-    });
-    play(flags, &run, &cases).await
+impl Scenario for QuietEnd {
+    fn json(&self) -> Option<&Path> {
+        self.server.json()
+    }
+
+    fn time_limit(&self) -> Duration {
+        let rounds = u32::try_from(cases(self).len() * self.rounds).unwrap_or(u32::MAX);
+        let each = spare(self.watching.watchers);
+        each.saturating_mul(rounds.saturating_add(1)).min(LIMIT)
+    }
+
+    async fn run(&self, results: &mut Results) -> Result<()> {
+        let cases = cases(self);
+        ensure!(
+            !cases.is_empty(),
+            "no burst of these sizes fits into --volume-max {} MiB",
+            self.volume_max
+        );
+        ensure!(
+            !(self.websocket && (self.watching.http2 || self.protobuf)),
+            "--websocket cannot be combined with --http2 or --protobuf"
+        );
+        let population = Population {
+            line_len_max: Some(HEAD_LEN),
+            bookmarks: false,
+            accept: self.accept(),
+            ..Population::of(self.watching.watchers)
+        };
+        let mut run = WatchRun::of("quiet end", &self.server, population, &self.watching)?;
+        run.swarm_config.websocket = self.websocket;
+        run.churn = Some(Churn {
+            objects: LANES,
+            object_len: cases[0].object_len,
+            at_once: true,
+            ..Churn::new(&run.reference, run.path, "quiet")
+        });
+        play(self, &run, &cases, results).await
+    }
+}
+
+impl QuietEnd {
+    /// The media type that the watchers ask for.
+    const fn accept(&self) -> Accept {
+        match (self.metadata, self.protobuf) {
+            (true, _) => Accept::Metadata,
+            (false, true) => Accept::Protobuf,
+            (false, false) => Accept::Json,
+        }
+    }
 }
 
 /// Every size with every burst, as far as what all watchers get of it stays within bounds.
@@ -110,31 +152,35 @@ fn cases(flags: &QuietEnd) -> Vec<Case> {
         .collect()
 }
 
-async fn play(flags: &QuietEnd, run: &WatchRun<'_>, cases: &[Case]) -> Result<Results> {
-    let mut results = Results::new("quiet-end");
-    let mut running = run.begin(&mut results).await?;
+async fn play(
+    flags: &QuietEnd,
+    run: &WatchRun<'_>,
+    cases: &[Case],
+    results: &mut Results,
+) -> Result<()> {
+    let mut running = run.begin(results).await?;
     let (mut all, mut outcomes) = (Writes::default(), Vec::new());
     for case in cases {
         let mut outcome = CaseOutcome::default();
         for round in 0..flags.rounds {
             let (written, quiet) = one(&mut running, *case, round).await?;
-            quiet.report_slowness(&mut results, &format!("{case}, round {}", round + 1));
+            quiet.report_slowness(results, &format!("{case}, round {}", round + 1));
             outcome.add(quiet);
             all.add(written);
         }
-        outcome.report(&mut results, *case);
+        outcome.report(results, *case);
         outcomes.push(outcome);
     }
-    total(&mut results, &outcomes);
+    total(results, &outcomes);
     let left_out = flags.sizes.len() * flags.writes.len() - cases.len();
     results.figure("bursts left out for their volume", left_out as f64);
     let bytes = running.control.bytes.load(Ordering::Relaxed);
-    results.figure("MiB delivered", bytes as f64 / f64::from(1 << 20));
-    running.finish(&mut results, Some(&all)).await?;
+    results.figure("MiB delivered", mib(bytes));
+    running.finish(results, Some(&all)).await?;
     if let Some(churn) = &run.churn {
         churn.clean().await;
     }
-    Ok(results)
+    Ok(())
 }
 
 /// One burst and its end: written one after the other or at once, so that several events wait together, and directly at the API server or
@@ -165,7 +211,7 @@ async fn one(running: &mut ActiveRun<'_>, case: Case, round: usize) -> Result<(W
 impl CaseOutcome {
     fn add(&mut self, quiet: CatchUp) {
         self.rounds += 1;
-        self.behind.extend(quiet.behind);
+        self.lags.extend(quiet.lag);
         self.took_ms.push(quiet.took_ms());
     }
 
@@ -176,37 +222,36 @@ impl CaseOutcome {
             &format!("{name}: last event behind last write, ms, max"),
             slowest,
         );
-        if self.behind.is_empty() {
+        if self.lags.is_empty() {
             return;
         }
-        let most = |of: fn(&Lag) -> usize| self.behind.iter().map(of).max().unwrap_or(0);
+        let most = |of: fn(&Lag) -> usize| self.lags.iter().map(of).max().unwrap_or(0);
         results.fault(format!(
             "behind at the end: {name}: in {} of {} rounds, up to {} watchers and {} events",
-            self.behind.len(),
+            self.lags.len(),
             self.rounds,
-            most(|behind| behind.watchers),
-            most(|behind| behind.events),
+            most(|lag| lag.watchers),
+            most(|lag| lag.events),
         ));
     }
 }
 
 fn total(results: &mut Results, outcomes: &[CaseOutcome]) {
     let rounds: usize = outcomes.iter().map(|one| one.rounds).sum();
-    let behind: usize = outcomes.iter().map(|one| one.behind.len()).sum();
+    let behind: usize = outcomes.iter().map(|one| one.lags.len()).sum();
     let mut took: Vec<f64> = outcomes
         .iter()
         .flat_map(|one| one.took_ms.clone())
         .collect();
     took.sort_by(f64::total_cmp);
-    let at = |index: usize| took.get(index).copied().unwrap_or(0.0);
     results.figure("rounds", rounds as f64);
     results.figure("rounds with watchers behind", behind as f64);
     results.figure(
         "last event behind last write, ms, median",
-        at(took.len() / 2),
+        at_share(&took, 0.5),
     );
     results.figure(
         "last event behind last write, ms, max",
-        at(took.len().saturating_sub(1)),
+        at_share(&took, 1.0),
     );
 }

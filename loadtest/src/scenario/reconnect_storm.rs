@@ -1,19 +1,22 @@
-//! `reconnect-repeat`: watchers of many users connect at once to a gateway that has just been started, and all of them once more. How
+//! `reconnect-storm`: watchers of many users connect at once to a gateway that has just been started, and all of them once more. How
 //! many reviews reach the API server, and what does an event cost beside a gateway that checks nobody?
 
 mod server;
 
+use std::path::Path;
+use std::time::Duration;
+
 use anyhow::{Context, Result};
+use clap::Parser;
 use kube_fanout::apiserver::reviews::Review;
 use tokio::process::Command;
 
 use super::population::Population;
 use super::start::Folder;
-use super::steady;
 use super::watch_run::WatchRun;
 use super::watch_run::window::SERVER_PER_EVENT;
-use crate::cli::WatchRunFlags;
-use crate::cli::players::ReconnectStorm;
+use super::{Scenario, steady};
+use crate::cli::{GatewayFlags, WatchRunFlags};
 use crate::process::raise_open_files;
 use crate::results::Results;
 use crate::runner::guarded;
@@ -22,35 +25,54 @@ use crate::target::user_token;
 use server::{ReviewServer, WRITER};
 
 /// From the process to the address that it serves at, upstream's discovery read.
-const START_WAIT: std::time::Duration = std::time::Duration::from_secs(30);
+const START_WAIT: Duration = Duration::from_secs(30);
 /// Streams are not asked about again while it is counted: that is another question each time.
 const CHECKED: &str = "--auth review --reauthorize-interval 1h";
 const UNCHECKED: &str = "--auth none";
 
-/// Runs the scenario.
-///
-/// # Errors
-/// If it could not be run; faults of the gateway are in the results.
-pub async fn run(flags: &ReconnectStorm) -> Result<Results> {
-    let folder = Folder::new()?;
-    let server = ReviewServer::start(flags.users, &folder.0).await?;
-    let mut results = Results::new("reconnect-repeat");
-    let mut unchecked = StormGateway::start(flags, &server, &folder, UNCHECKED).await?;
-    play("none", flags, &server, &unchecked, &mut results).await?;
-    unchecked.process.stop().await?;
-
-    let mut checked = StormGateway::start(flags, &server, &folder, CHECKED).await?;
-    server.running.reviews().reset();
-    play("review", flags, &server, &checked, &mut results).await?;
-    judge(flags, &server, "review", &mut results);
-    play("review, again", flags, &server, &checked, &mut results).await?;
-    judge(flags, &server, "review, again", &mut results);
-    checked.process.stop().await?;
-    compare(&mut results);
-    Ok(results)
+/// Watchers of many users connect at once to gateways that the scenario starts before an API server of its own, and then again: how many
+/// reviews reach the API server, and what does an event cost?
+#[derive(Debug, Clone, Parser)]
+#[command(name = "reconnect-storm")]
+pub struct ReconnectStorm {
+    #[command(flatten)]
+    pub setting: WatchRunFlags,
+    /// Users that the watchers are.
+    #[arg(long, default_value_t = 500)]
+    pub users: usize,
+    #[command(flatten)]
+    pub gateway: GatewayFlags,
 }
 
-/// One repeat and its window.
+impl Scenario for ReconnectStorm {
+    fn json(&self) -> Option<&Path> {
+        self.setting.server.json()
+    }
+
+    fn time_limit(&self) -> Duration {
+        self.setting.time_limit() * 3
+    }
+
+    async fn run(&self, results: &mut Results) -> Result<()> {
+        let folder = Folder::new()?;
+        let server = ReviewServer::start(self.users, &folder.0).await?;
+        let mut unchecked = StormGateway::start(self, &server, &folder, UNCHECKED).await?;
+        play("none", self, &server, &unchecked, results).await?;
+        unchecked.process.stop().await?;
+
+        let mut checked = StormGateway::start(self, &server, &folder, CHECKED).await?;
+        server.running.reviews().reset();
+        play("review", self, &server, &checked, results).await?;
+        judge(self, &server, "review", results);
+        play("review, again", self, &server, &checked, results).await?;
+        judge(self, &server, "review, again", results);
+        checked.process.stop().await?;
+        compare(results);
+        Ok(())
+    }
+}
+
+/// One storm and its window.
 async fn play(
     name: &str,
     flags: &ReconnectStorm,
@@ -139,7 +161,7 @@ impl StormGateway {
         let kubeconfig = server.kubeconfig.display().to_string();
         arguments.extend(["--kubeconfig".to_owned(), kubeconfig]);
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(guarded::arguments(&flags.gateway_program()?, &arguments));
+        command.args(guarded::arguments(&flags.gateway.program()?, &arguments));
         let mut process = ChildProcess::start("gateway", command, &folder.0)?;
         let address = process.address(START_WAIT).await;
         let address = address.with_context(|| process.last_lines())?;

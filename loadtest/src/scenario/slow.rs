@@ -3,16 +3,17 @@
 
 mod given_up;
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use clap::ValueEnum;
+use clap::{Parser, ValueEnum};
 
 use super::population::Population;
-use super::tax;
+use super::{Scenario, tax};
+
 use super::watch_run::WatchRun;
-use crate::cli::ChurnFlags;
-use crate::cli::players::{Slow, SlowKind};
+use crate::cli::{ChurnFlags, WatchRunFlags, seconds};
 use crate::recorder::{LEFT, Recorder};
 use crate::results::Results;
 use crate::swarm::pace::{ReadPace, Slowness};
@@ -27,16 +28,66 @@ const STREAM_WINDOW_LEN: u32 = 65_535;
 /// What an event is longer than its object.
 const EVENT_BESIDES_LEN: usize = 40;
 
-/// Runs the scenario.
-///
-/// # Errors
-/// If it could not be run; faults of the server are in the results.
-pub async fn run(flags: &Slow) -> Result<Results> {
-    let mut results = Results::new("slow");
-    for kind in &flags.kind {
-        play(flags, *kind, &mut results).await?;
+/// Ways to read slowly, each beside the same run without: are the other watchers delayed, do the slow ones recover?
+#[derive(Debug, Clone, Parser)]
+#[command(name = "slow")]
+pub struct Slow {
+    #[command(flatten)]
+    pub setting: WatchRunFlags,
+    /// How some are slow; several are played one after the other.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [
+        SlowKind::Renews, SlowKind::NeverReads, SlowKind::RenewsUnread,
+        SlowKind::ReadsSlowly, SlowKind::Pauses, SlowKind::Trickles, SlowKind::Http2, SlowKind::Half,
+    ])]
+    pub kind: Vec<SlowKind>,
+    /// How long those who begin anew stay on a stream, such as 0.5s.
+    #[arg(long, default_value = "0.5s", value_parser = seconds)]
+    pub renews_every: Duration,
+    /// Receive buffer of the slow over HTTP/1.1, bytes.
+    #[arg(long, default_value_t = 4_096)]
+    pub receive_buffer: usize,
+}
+
+/// How slow watchers are slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SlowKind {
+    /// One in a hundred reads, and leaves now and then to watch anew from the newest version: what that alone costs the others.
+    #[value(alias = "draining-companion")]
+    Renews,
+    /// One in a hundred does not read at all.
+    #[value(alias = "stalled-once")]
+    NeverReads,
+    /// One in a hundred does not read at all, and leaves now and then to watch anew from the newest version.
+    #[value(alias = "stalled-reconnecting")]
+    RenewsUnread,
+    /// One in ten reads a tenth of what comes.
+    ReadsSlowly,
+    /// One in ten reads for a second and rests for four.
+    Pauses,
+    /// One in a hundred reads small pieces, just as fast as they come.
+    Trickles,
+    /// One stream in a hundred is not read, on HTTP/2 connections that others read from.
+    Http2,
+    /// Every second one does not read at all.
+    Half,
+}
+
+impl Scenario for Slow {
+    fn json(&self) -> Option<&Path> {
+        self.setting.server.json()
     }
-    Ok(results)
+
+    fn time_limit(&self) -> Duration {
+        let runs = u32::try_from(self.kind.len() * 2).unwrap_or(u32::MAX);
+        self.setting.time_limit() * runs
+    }
+
+    async fn run(&self, results: &mut Results) -> Result<()> {
+        for kind in &self.kind {
+            play(self, *kind, results).await?;
+        }
+        Ok(())
+    }
 }
 
 /// One kind of slowness: a column without it, and one with it.
@@ -49,7 +100,7 @@ async fn play(flags: &Slow, kind: SlowKind, results: &mut Results) -> Result<()>
         .map_or(String::new(), |value| value.get_name().to_owned());
     let (without, with) = (format!("{kind_name}: none"), format!("{kind_name}: some"));
     let population = Population {
-        apart: kind.count(watchers),
+        excluded: kind.count(watchers),
         ..Population::of(watchers)
     };
     let mut run = WatchRun::churning(&without, &setting, population)?;

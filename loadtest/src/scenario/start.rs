@@ -5,13 +5,15 @@ mod delivered;
 mod fresh;
 
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use clap::{Parser, ValueEnum};
 use kube_fanout::resource::Encoding;
 
-use crate::cli::players::Start;
+use super::Scenario;
+use crate::cli::{FleetFlags, GatewayFlags, ServerFlags, seconds};
 use crate::pods::seed;
 use crate::process::Usage;
 use crate::results::Results;
@@ -40,42 +42,85 @@ struct StartTimes {
     len: u64,
 }
 
-/// When the scenario is given up.
-pub fn limit(flags: &Start) -> Duration {
-    let rounds = u32::try_from(flags.rounds.max(1) * flags.encodings.len()).unwrap_or(u32::MAX);
-    // Delivered over two protocols, ready, and looked at.
-    SEED_WAIT + (flags.wait * 4).saturating_mul(rounds)
+/// The initial events of all pods, to a client that drops them and to gateways just started: how soon after delivery is a cache ready?
+#[derive(Debug, Clone, Parser)]
+#[command(name = "start")]
+#[command(mut_arg("path", |arg| arg.default_value("/api/v1/pods")))]
+#[command(mut_arg("pods", |arg| arg.default_value("20000")))]
+pub struct Start {
+    #[command(flatten)]
+    pub server: ServerFlags,
+    #[command(flatten)]
+    pub fleet: FleetFlags,
+    /// Encodings, one after the other.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [ObjectEncoding::Json, ObjectEncoding::Protobuf])]
+    pub encodings: Vec<ObjectEncoding>,
+    /// How often, for each encoding.
+    #[arg(long, default_value_t = 5)]
+    pub rounds: usize,
+    /// Longest time for the initial events, such as 60s.
+    #[arg(long, default_value = "60s", value_parser = seconds)]
+    pub wait: Duration,
+    #[command(flatten)]
+    pub gateway: GatewayFlags,
 }
 
-/// Runs the scenario.
-///
-/// # Errors
-/// If it could not be run; a gateway whose state is not upstream's is a fault in the results.
-pub async fn run(flags: &Start) -> Result<Results> {
-    let (target, _) = super::targets(&flags.server)?;
-    let fleet = flags.fleet();
-    let seeded = tokio::time::timeout(SEED_WAIT, seed(&target, fleet, SEED_IN_FLIGHT))
-        .await
-        .with_context(|| format!("no {} pods after {SEED_WAIT:?}", fleet.pods))??;
-    let mut results = Results::new("start");
-    results.note(format!(
-        "{} pods were made in {:.1} s, the last ones of {} bytes in JSON",
-        seeded.made,
-        seeded.took.as_secs_f64(),
-        seeded.pod_len
-    ));
-    let folder = Folder::new()?;
-    let scene = StartRun {
-        flags,
-        upstream: Upstream::of(&flags.server, &folder.0)?,
-        target,
-    };
-    for encoding in flags.encodings() {
-        results.column(encoding.as_str());
-        let took = scene.play(encoding, &mut results).await?;
-        took.report(fleet.pods, &mut results);
+/// How objects are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ObjectEncoding {
+    /// JSON.
+    Json,
+    /// Kubernetes' protobuf.
+    Protobuf,
+}
+
+impl Scenario for Start {
+    fn json(&self) -> Option<&Path> {
+        self.server.json()
     }
-    Ok(results)
+
+    fn time_limit(&self) -> Duration {
+        let rounds = self.rounds.max(1) * self.encodings.len();
+        let rounds = u32::try_from(rounds).unwrap_or(u32::MAX);
+        // Each round delivers over two protocols, waits for the gateway, and compares.
+        SEED_WAIT + (self.wait * 4).saturating_mul(rounds)
+    }
+
+    async fn run(&self, results: &mut Results) -> Result<()> {
+        let (target, _) = super::targets(&self.server)?;
+        let fleet = self.fleet.fleet();
+        let seeded = tokio::time::timeout(SEED_WAIT, seed(&target, fleet, SEED_IN_FLIGHT))
+            .await
+            .with_context(|| format!("no {} pods after {SEED_WAIT:?}", fleet.pods))??;
+        results.note(format!(
+            "{} pods were made in {:.1} s, the last ones of {} bytes in JSON",
+            seeded.made,
+            seeded.took.as_secs_f64(),
+            seeded.pod_len
+        ));
+        let folder = Folder::new()?;
+        let scene = StartRun {
+            flags: self,
+            upstream: Upstream::of(&self.server, &folder.0)?,
+            target,
+        };
+        for encoding in self.encodings() {
+            results.column(encoding.as_str());
+            let took = scene.play(encoding, results).await?;
+            took.report(fleet.pods, results);
+        }
+        Ok(())
+    }
+}
+
+impl Start {
+    /// The encodings that the flags name.
+    fn encodings(&self) -> impl Iterator<Item = Encoding> {
+        self.encodings.iter().map(|encoding| match encoding {
+            ObjectEncoding::Json => Encoding::Json,
+            ObjectEncoding::Protobuf => Encoding::Protobuf,
+        })
+    }
 }
 
 struct StartRun<'a> {
@@ -114,7 +159,7 @@ impl StartRun<'_> {
         took: &mut StartTimes,
         results: &mut Results,
     ) -> Result<()> {
-        let program = self.flags.gateway_program()?;
+        let program = self.flags.gateway.program()?;
         let mut fresh = Fresh::start(&program, &self.upstream).await?;
         let upstream_cpu = || self.flags.server.server_pid.map(Usage::of).transpose();
         let (before, upstream_before) = (fresh.usage()?, upstream_cpu()?);
@@ -132,7 +177,7 @@ impl StartRun<'_> {
             let (path, wait) = (&self.flags.server.path, self.flags.wait);
             let told = deliver(&fresh.target()?, path, protocol, encoding, wait).await?;
             // Events are upstream's bytes, only the marker is the gateway's own: an object is missing if a good part of one is.
-            let object_len = took.len / self.flags.pods.max(1) as u64;
+            let object_len = took.len / self.flags.fleet.pods.max(1) as u64;
             if told.len.abs_diff(took.len) > object_len / 2 {
                 results.fault(format!(
                     "{}: the gateway has {} bytes of initial events, upstream {}",

@@ -1,61 +1,79 @@
-//! `steady`: many watchers under steady churn; then, if asked, the same swarm against a bare socket loop.
+//! `steady`: many watchers under steady churn; with `--baseline` the same swarm against a bare socket loop afterwards.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use clap::Parser;
 
-use super::connections_of;
 use super::population::Population;
 use super::watch_run::window::{
     EVENT_LEN, EVENTS_A_SECOND, LATENCY_P50, LATENCY_P99, SERVER_PER_EVENT, SERVER_USER_PER_EVENT,
     UPSTREAM_EVENTS_A_SECOND,
 };
 use super::watch_run::{WatchRun, spare};
-use crate::cli::{ChurnFlags, Steady};
+use super::{Scenario, connections_of};
+use crate::cli::{ChurnFlags, WatchRunFlags};
 use crate::process::raise_open_files;
 use crate::report::number::quantity;
 use crate::report::target::RATES_APART_MAX;
 use crate::results::Results;
 use crate::socket_loop::RATE_MET;
 use crate::target::Target;
-use crate::writer::shape::Shape;
-use crate::writer::{Churn, LANES};
+use crate::writer::Churn;
 
-/// Lines of a certificate in PEM.
+/// Longest certificate that is read, lines of PEM.
 const CERTIFICATE_LINES_MAX: usize = 200;
 
-/// Runs the scenario.
-///
-/// # Errors
-/// If it could not be run; faults of the server are in the results.
-pub async fn run(flags: &Steady) -> Result<Results> {
-    let Steady {
-        setting,
-        baseline,
-        writes_at_once,
-        mixed,
-    } = flags;
-    let mut results = Results::new("steady");
-    let population = Population::of(setting.watching.watchers);
-    let mut run = WatchRun::churning("target", setting, population)?;
-    if let (Some(churn), true) = (&mut run.churn, *writes_at_once > 1) {
-        churn.lanes = *writes_at_once;
-        churn.at_once = true;
-    }
-    run.is_mixed = *mixed;
-    if let (Some(churn), true) = (&mut run.churn, *mixed) {
-        churn.also = Some(run.swarm_config.target.clone());
-    }
-    run.run(&mut results).await?;
-    run.clean(&setting.churning).await;
-    if *baseline {
-        against_socket_loop(&run, *writes_at_once, &mut results).await?;
-    }
-    Ok(results)
+/// Many watchers under steady churn: no event lost or duplicated, order kept; latency and CPU per event.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "steady")]
+pub struct Steady {
+    #[command(flatten)]
+    pub setting: WatchRunFlags,
+    /// Afterwards run the same swarm against a bare socket loop, and report the ratio; with TLS if the target has it.
+    #[arg(long)]
+    pub baseline: bool,
+    /// Watch from different versions, one watch in four without bookmarks, and send one write in ten through the server under test.
+    #[arg(long)]
+    pub mixed: bool,
+    /// Number of writes at the same moment; the rate stays the same. The socket loop sends as many events in one write.
+    #[arg(long, default_value_t = 1)]
+    pub writes_at_once: usize,
 }
 
-/// The writer that the flags describe, if they want one.
+impl Scenario for Steady {
+    fn json(&self) -> Option<&Path> {
+        self.setting.server.json()
+    }
+
+    fn time_limit(&self) -> Duration {
+        self.setting.time_limit() * (1 + u32::from(self.baseline))
+    }
+
+    async fn run(&self, results: &mut Results) -> Result<()> {
+        let population = Population::of(self.setting.watching.watchers);
+        let mut run = WatchRun::churning("target", &self.setting, population)?;
+        run.is_mixed = self.mixed;
+        if let Some(churn) = &mut run.churn {
+            if self.writes_at_once > 1 {
+                churn.lanes = self.writes_at_once;
+                churn.at_once = true;
+            }
+            churn.also = self.mixed.then(|| run.swarm_config.target.clone());
+        }
+        run.run(results).await?;
+        run.clean(&self.setting.churning).await;
+        if self.baseline {
+            against_socket_loop(&run, self.writes_at_once, results).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The writer that the flags describe, if they ask for one.
 pub fn churn(flags: &ChurnFlags, target: &Target, path: &str) -> Option<Churn> {
     (flags.write_rate > 0.0).then(|| writer(flags, target, path))
 }
@@ -63,16 +81,10 @@ pub fn churn(flags: &ChurnFlags, target: &Target, path: &str) -> Option<Churn> {
 /// The writer that the flags describe.
 pub fn writer(flags: &ChurnFlags, target: &Target, path: &str) -> Churn {
     Churn {
-        target: target.clone(),
-        path: path.to_owned(),
-        prefix: "cm".to_owned(),
         objects: flags.objects.max(1),
         object_len: flags.object_size,
-        shape: Shape::ConfigMap,
         rate: flags.write_rate,
-        lanes: LANES,
-        at_once: false,
-        also: None,
+        ..Churn::new(target, path, "cm")
     }
 }
 

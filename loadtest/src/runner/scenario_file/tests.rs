@@ -2,10 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Parser;
-
 use super::*;
-use crate::cli::Flags;
 use crate::runner::plan::{RunPlan, plan};
 use crate::runner::scenario_process::arguments;
 use crate::runner::servers::Endpoint;
@@ -160,9 +157,8 @@ fn every_scenario_of_this_project_can_be_played() {
         for scale in [1.0, 0.02] {
             for run in plan(&scenario, scale, &[]) {
                 let words = arguments(&run, &reach, Some(&reach), Path::new("figures.json"));
-                let parsed = Flags::try_parse_from(
-                    [&["kube-fanout-loadtest".to_owned()], words.as_slice()].concat(),
-                );
+                let line = [&["kube-fanout-loadtest".to_owned()], words.as_slice()].concat();
+                let parsed = crate::loadtest_command().try_get_matches_from(line);
                 assert!(
                     parsed.is_ok(),
                     "{}: {}: {}",

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 
 use anyhow::Result;
 
+use super::Drain;
 use super::client::{DrainClient, Request};
 use super::collection::{Collection, Collections};
-use crate::cli::players::Drain;
 use crate::lister::repeat::RepeatLister;
 use crate::recorder::{Control, Recorder};
 use crate::scenario::population::Population;

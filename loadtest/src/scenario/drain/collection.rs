@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 
+use super::Drain;
 use super::SETTLE_WAIT;
 use crate::cli::ChurnFlags;
-use crate::cli::players::Drain;
 use crate::recording::Recording;
 use crate::results::Results;
 use crate::scenario::steady;

@@ -9,8 +9,8 @@ use tokio::process::Command;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use super::Hostile;
 use crate::attack::AttackCounts;
-use crate::cli::hostile::Hostile;
 use crate::process::piped::PipedChild;
 
 /// The address of an attacker that is not where the witness is.

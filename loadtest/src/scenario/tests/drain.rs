@@ -14,8 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::spoiler::{Spoiler, Spoils};
-use super::{PATIENCE, finds, proves, server};
-use crate::cli::{Flags, Scenario};
+use super::{DEADLINE, finds, proves, server};
 use crate::results::Results;
 use crate::scenario::drain;
 
@@ -77,13 +76,13 @@ impl drain::gateway::GatewayControl for Gateway {
 
 async fn play(api: &Apiserver, gateway: &Gateway, more: &str) -> Results {
     let reference = api.address();
-    let line = format!("x drain {FLAGS} --reference http://{reference} {more}");
-    let flags = Flags::try_parse_from(line.split_whitespace()).unwrap();
-    let Scenario::Drain(flags) = flags.scenario else {
-        panic!("{line}")
-    };
-    let playing = tokio::time::timeout(PATIENCE, drain::play(&flags, gateway));
-    playing.await.unwrap().unwrap()
+    let line = format!("drain {FLAGS} --reference http://{reference} {more}");
+    let flags = drain::Drain::try_parse_from(line.split_whitespace()).unwrap();
+    let mut results = Results::new("drain");
+    let playing = drain::play(&flags, gateway, &mut results);
+    let playing = tokio::time::timeout(DEADLINE, playing);
+    playing.await.unwrap().unwrap();
+    results
 }
 
 /// A certificate for this machine, gone in the end.

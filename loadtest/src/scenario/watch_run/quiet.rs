@@ -23,7 +23,7 @@ pub struct CatchUp {
     /// From the answer to the last write to the arrival of the last event.
     pub took: Duration,
     /// Who lacked something when nothing more came.
-    pub behind: Option<Lag>,
+    pub lag: Option<Lag>,
 }
 
 /// Open watches without the newest events.
@@ -55,10 +55,10 @@ impl VersionLag {
 
 impl CatchUp {
     /// From two moments, nanoseconds since the epoch: the answer to the last write, and the last delivery.
-    pub const fn between(written_ns: u64, delivered_ns: u64, behind: Option<Lag>) -> Self {
+    pub const fn between(written_ns: u64, delivered_ns: u64, lag: Option<Lag>) -> Self {
         Self {
             took: Duration::from_nanos(delivered_ns.saturating_sub(written_ns)),
-            behind,
+            lag,
         }
     }
 
@@ -68,17 +68,17 @@ impl CatchUp {
             "quiet end: last event behind last write, ms",
             self.took_ms(),
         );
-        let watchers = self.behind.map_or(0, |behind| behind.watchers);
+        let watchers = self.lag.map_or(0, |lag| lag.watchers);
         results.figure("quiet end: watchers behind", watchers as f64);
-        if let Some(behind) = self.behind {
-            results.fault(format!("{name}: {behind}"));
+        if let Some(lag) = self.lag {
+            results.fault(format!("{name}: {lag}"));
         }
         self.report_slowness(results, name);
     }
 
     /// Notes an end that came later than it should, although something always came.
     pub fn report_slowness(&self, results: &mut Results, name: &str) {
-        if self.behind.is_none() && self.took > BOUND {
+        if self.lag.is_none() && self.took > BOUND {
             let took = self.took_ms();
             results.note(format!(
                 "{name}: {took:.0} ms until all had everything, while something always came: more than the machine could carry"

@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use clap::Parser;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 
 use crate::cli::ServerFlags;
+use crate::command::{Subcommand, block_on};
 use crate::process::piped::PipedChild;
 use crate::process::raise_open_files;
 use crate::recorder::{Control, RecorderData};
@@ -28,6 +30,21 @@ const ANSWER_WAIT: Duration = Duration::from_secs(60);
 
 /// How soon a part that has answered must end.
 const END_WAIT: Duration = Duration::from_secs(10);
+
+/// A share of a swarm, in a process of its own; its task comes on standard input.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "part", hide = true)]
+pub struct Part {
+    #[command(flatten)]
+    server: ServerFlags,
+}
+
+impl Subcommand for Part {
+    /// Ends with its input: the process that started it has the deadline.
+    fn execute(&self) -> Result<bool> {
+        block_on(run(&self.server)).map(|()| true)
+    }
+}
 
 /// What a part has to do.
 #[derive(Debug, Serialize, Deserialize)]
@@ -249,7 +266,7 @@ impl WorkerStatus {
 ///
 /// # Errors
 /// If the swarm cannot be run, or the owner is gone.
-pub async fn run(server: &ServerFlags) -> Result<()> {
+async fn run(server: &ServerFlags) -> Result<()> {
     let mut input = BufReader::new(tokio::io::stdin()).lines();
     let mut output = tokio::io::stdout();
     let line = input.next_line().await?.context("no task")?;

@@ -4,18 +4,63 @@
 mod kube_rs;
 mod own;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use anyhow::Result;
+use clap::{Parser, ValueEnum};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader, stdin};
 
-use crate::cli::informers::{Follow, InformerKind};
+use crate::command::Subcommand;
 use crate::pods::digest;
 use crate::process::OwnUsage;
+
+/// Runs one informer in a process of its own; it answers lines on its input.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "follow")]
+pub struct Follow {
+    /// Credentials and address.
+    #[arg(long)]
+    pub kubeconfig: PathBuf,
+    /// Which informer.
+    #[arg(long, value_enum)]
+    pub reader: InformerKind,
+}
+
+impl Subcommand for Follow {
+    fn execute(&self) -> Result<bool> {
+        run(self).map(|()| true)
+    }
+}
+
+/// The informers that are part of this program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum InformerKind {
+    /// Ours, with k8s-openapi's pods.
+    Typed,
+    /// The same, without managed fields.
+    TypedBare,
+    /// Ours, with pods kept as bytes and decoded where somebody looks.
+    Packed,
+    /// The same, without managed fields.
+    PackedBare,
+    /// Ours, with objects of any kind kept as bytes.
+    Raw,
+    /// Ours, metadata only.
+    Metadata,
+    /// kube-rs's reflector, with k8s-openapi's pods.
+    KubeRs,
+    /// The same, without managed fields.
+    KubeRsBare,
+    /// kube-rs's reflector, with dynamic objects.
+    KubeRsDynamic,
+    /// kube-rs's reflector, metadata only.
+    KubeRsMetadata,
+}
 
 /// What an informer's handler has seen; one writer, so nothing hangs on the order of these.
 #[derive(Debug, Default)]
@@ -51,7 +96,7 @@ pub struct InformerHandle {
 ///
 /// # Errors
 /// If it cannot begin.
-pub fn run(flags: &Follow) -> Result<()> {
+fn run(flags: &Follow) -> Result<()> {
     // As many threads as the machine has processors: what a program has that does not think about it.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

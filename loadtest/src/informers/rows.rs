@@ -4,7 +4,8 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use tokio::process::Command;
 
-use crate::cli::informers::{InformerKind, Informers};
+use super::Compare;
+use super::follow::InformerKind;
 
 /// What a store keeps of an object: only rows of one form are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +121,7 @@ impl InformerRow {
     }
 
     /// Whether the flags ask for it.
-    pub fn wanted(&self, flags: &Informers) -> bool {
+    pub fn wanted(&self, flags: &Compare) -> bool {
         let id = self.id();
         // A whole name means that row alone: others may begin with it.
         let is_name = |part: &str| ROWS.iter().any(|row| row.id() == part);
@@ -134,7 +135,7 @@ impl InformerRow {
     }
 
     /// The command that starts it.
-    pub fn command(&self, flags: &Informers) -> Result<Command> {
+    pub fn command(&self, flags: &Compare) -> Result<Command> {
         let mut command = match self.program {
             Program::ClientGo(of_row, gogc) => {
                 let mut command = Command::new(&flags.client_go);

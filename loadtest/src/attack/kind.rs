@@ -1,63 +1,6 @@
-//! Flags of `hostile` and of the attackers that it starts.
+//! The attacks, with their usual size.
 
-use std::net::Ipv4Addr;
-use std::time::Duration;
-
-use clap::{Args, ValueEnum};
-
-use super::{ServerFlags, seconds};
-
-/// Flags of `hostile`.
-#[derive(Debug, Clone, Args)]
-#[allow(missing_docs, reason = "a group of flags, documented where they are")]
-pub struct Hostile {
-    #[command(flatten)]
-    pub server: ServerFlags,
-    /// What is done to the server.
-    #[arg(long, value_enum)]
-    pub attack: Attack,
-    /// Time of the witness alone.
-    #[arg(long, default_value = "5s", value_parser = seconds)]
-    pub quiet: Duration,
-    /// Time of the attack, after its clients have come.
-    #[arg(long, default_value = "10s", value_parser = seconds)]
-    pub duration: Duration,
-    /// Time afterwards, at whose end memory must be back.
-    #[arg(long, default_value = "10s", value_parser = seconds)]
-    pub after: Duration,
-    /// Clients of the attack: connections, or watches on few of them; by default what suits it.
-    #[arg(long)]
-    pub clients: Option<usize>,
-    /// Requests or frames a second of all its clients together; by default what suits it.
-    #[arg(long)]
-    pub rate: Option<f64>,
-}
-
-/// Flags of one attacker.
-#[derive(Debug, Clone, Args)]
-pub struct Attacker {
-    /// Server under attack.
-    #[arg(long)]
-    pub target: String,
-    /// API server that takes the attack's own writes.
-    #[arg(long)]
-    pub reference: String,
-    /// What it does.
-    #[arg(long, value_enum)]
-    pub attack: Attack,
-    /// How many clients it plays.
-    #[arg(long)]
-    pub clients: usize,
-    /// Requests or frames a second of all of them.
-    #[arg(long)]
-    pub rate: f64,
-    /// Their address.
-    #[arg(long)]
-    pub source: Ipv4Addr,
-    /// Ends by itself after this time, if its owner does not end it before.
-    #[arg(long, value_parser = seconds)]
-    pub life: Duration,
-}
+use clap::ValueEnum;
 
 /// What is done to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -2,23 +2,26 @@
 //! CPU and memory measured, then those of one form at once; each store must be what the server holds.
 
 mod child;
+pub mod follow;
 mod rows;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use clap::{Args, Parser};
 
-use crate::cli::informers::{Informers, PodFlags, SeedPods};
+use crate::cli::{FleetFlags, seconds};
+use crate::command::{Subcommand, block_on};
 use crate::pods::{PodChurn, StoreDigest, held, seed as seed_pods};
-use crate::results::Results;
+use crate::results::{self, Results};
 use crate::socket_loop::RATE_MET;
 use crate::target::Target;
 use child::{Informer, InformerStatus};
 use rows::{Form, InformerRow, ROWS};
 
 /// When seeding is given up.
-pub const SEED_WAIT: Duration = Duration::from_secs(1_200);
+const SEED_WAIT: Duration = Duration::from_secs(1_200);
 /// What one row may take besides churn and rest.
 const ROW_WAIT: Duration = Duration::from_secs(240);
 /// How long an informer may lag behind the last write.
@@ -37,19 +40,89 @@ const CHURN_REST: &str = "memory at rest after churn, MiB";
 /// Figures that are compared with the first column of their results.
 const COMPARED: [&str; 6] = [SYNC_CPU, SYNC_PEAK, REST, CHURN_CPU, CHURN_PEAK, CHURN_REST];
 
-/// When the scenario is given up.
-pub fn limit(flags: &Informers) -> Duration {
-    let rows = u32::try_from(ROWS.len()).unwrap_or(u32::MAX);
-    SEED_WAIT + (flags.churn + flags.settle * 2 + ROW_WAIT) * (rows + 4)
+/// The server that holds the pods, and the pods.
+#[derive(Debug, Clone, Args)]
+pub struct PodFlags {
+    /// API server, such as https://127.0.0.1:6443; HTTP/2.
+    #[arg(long)]
+    pub target: String,
+    /// Bearer token, or @FILE.
+    #[arg(long, env = "LOADTEST_TOKEN", hide_env_values = true)]
+    pub token: Option<String>,
+    /// CA certificates for https, PEM.
+    #[arg(long)]
+    pub ca: Option<PathBuf>,
+    #[command(flatten)]
+    pub fleet: FleetFlags,
 }
 
-/// Runs `seed-pods`.
-///
-/// # Errors
-/// If the server refuses.
-pub async fn seed(flags: &SeedPods) -> Result<Results> {
+/// Compares client-go's informers, kube-rs's reflector and this project's informer on the same pods: equal stores, sync time, CPU, memory.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "compare")]
+pub struct Compare {
+    #[command(flatten)]
+    pub written: PodFlags,
+    /// Credentials and address for the informers.
+    #[arg(long)]
+    pub kubeconfig: PathBuf,
+    /// The client-go program (tests/real/apiserver/informer).
+    #[arg(long)]
+    pub client_go: PathBuf,
+    /// Only rows whose form and name contain one of these, such as typed/,metadata/ours.
+    #[arg(long, value_delimiter = ',')]
+    pub rows: Vec<String>,
+    /// Changes of pods a second.
+    #[arg(long, default_value_t = 200.0)]
+    pub rate: f64,
+    /// For how long pods are changed, such as 20s.
+    #[arg(long, default_value = "20s", value_parser = seconds)]
+    pub churn: Duration,
+    /// How long an informer rests before its memory is read, such as 5s.
+    #[arg(long, default_value = "5s", value_parser = seconds)]
+    pub settle: Duration,
+    /// Leave out the turns in which informers of one form run at once.
+    #[arg(long)]
+    pub apart_only: bool,
+    /// Write the figures to this file too.
+    #[arg(long)]
+    pub json: Option<PathBuf>,
+}
+
+impl Subcommand for Compare {
+    fn execute(&self) -> Result<bool> {
+        let rows = u32::try_from(ROWS.len()).unwrap_or(u32::MAX);
+        let limit = SEED_WAIT + (self.churn + self.settle * 2 + ROW_WAIT) * (rows + 4);
+        let all = block_on(within(limit, compare_all(self)))?;
+        results::publish(&all, self.json.as_deref())
+    }
+}
+
+/// Creates the pods for the comparison.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "seed-pods")]
+pub struct SeedPods {
+    #[command(flatten)]
+    pub written: PodFlags,
+    /// Requests under way at a time.
+    #[arg(long, default_value_t = 64)]
+    pub in_flight: usize,
+}
+
+impl Subcommand for SeedPods {
+    fn execute(&self) -> Result<bool> {
+        let all = [block_on(within(SEED_WAIT, seed(self)))?];
+        results::publish(&all, None)
+    }
+}
+
+async fn within<T>(limit: Duration, work: impl Future<Output = Result<T>>) -> Result<T> {
+    let done = tokio::time::timeout(limit, work).await;
+    done.with_context(|| format!("not finished after {limit:?}"))?
+}
+
+async fn seed(flags: &SeedPods) -> Result<Results> {
     let target = target(&flags.written)?;
-    let seeded = seed_pods(&target, flags.written.fleet(), flags.in_flight).await?;
+    let seeded = seed_pods(&target, flags.written.fleet.fleet(), flags.in_flight).await?;
     let mut results = Results::new("seed-pods");
     results.column("pods");
     results.figure("made", seeded.made as f64);
@@ -59,16 +132,13 @@ pub async fn seed(flags: &SeedPods) -> Result<Results> {
     Ok(results)
 }
 
-/// Runs the scenario.
-///
-/// # Errors
-/// If it could not be run; stores that differ are faults in the all_results.
-pub async fn run(flags: &Informers) -> Result<Vec<Results>> {
+/// Measures every row by itself, then the rows of each form together; stores that differ are faults in the results.
+async fn compare_all(flags: &Compare) -> Result<Vec<Results>> {
     let target = target(&flags.written)?;
     let mut scene = InformersRun {
         flags,
         churn: PodChurn {
-            fleet: flags.written.fleet(),
+            fleet: flags.written.fleet.fleet(),
             rate: flags.rate,
             duration: flags.churn,
         },
@@ -112,7 +182,7 @@ pub async fn run(flags: &Informers) -> Result<Vec<Results>> {
 }
 
 struct InformersRun<'a> {
-    flags: &'a Informers,
+    flags: &'a Compare,
     target: Target,
     churn: PodChurn,
     turn: usize,
