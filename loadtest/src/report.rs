@@ -2,7 +2,6 @@
 //!
 //! Everything here is a function of the kept JSON, so that a report can be rendered anew; nothing is measured.
 
-pub mod axis;
 pub mod chart;
 pub mod claim;
 pub mod figure;
@@ -261,7 +260,7 @@ impl Report {
         };
         self.write(&folder.join(JSON))?;
         write(MARKDOWN, markdown::page(self).into_bytes())?;
-        write(HTML, html::page(self).into_bytes())
+        write(HTML, html::page(self)?.into_bytes())
     }
 }
 

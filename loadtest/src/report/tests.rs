@@ -186,7 +186,11 @@ fn many_runs_are_read_downwards() {
         "{text}"
     );
     assert!(!text.contains("peak RSS"), "only what is shown: {text}");
-    assert!(html::page(&report(vec![swept])).contains("<polyline"));
+    assert!(
+        html::page(&report(vec![swept]))
+            .unwrap()
+            .contains("<polyline")
+    );
 }
 
 #[test]
@@ -208,7 +212,7 @@ fn what_failed_is_told() {
     bad.runs[1].faults = vec!["lost <7>".to_owned()];
     let report = report(vec![bad]);
     assert!(!report.passed());
-    let (text, html) = (markdown::page(&report), html::page(&report));
+    let (text, html) = (markdown::page(&report), html::page(&report).unwrap());
     assert!(
         text.contains("NOT PLAYED (embedded): it did not start")
             && text.contains("FAULT (gateway): lost <7>")
@@ -238,7 +242,7 @@ fn no_text_breaks_out_of_the_page() {
     let mut report = report(vec![played]);
     report.command = nasty.to_owned();
     report.versions = BTreeMap::from([(nasty.to_owned(), nasty.to_owned())]);
-    let html = html::page(&report);
+    let html = html::page(&report).unwrap();
     assert!(!html.contains("<script"), "{html}");
     assert!(
         !html.contains("src=") && !html.contains("@import"),
@@ -261,7 +265,7 @@ fn the_kept_report_is_the_one_that_was_made() {
     let made = report(vec![two_servers()]);
     let text = serde_json::to_string(&made).unwrap();
     let kept: Report = serde_json::from_str(&text).unwrap();
-    assert_eq!(html::page(&kept), html::page(&made));
+    assert_eq!(html::page(&kept).unwrap(), html::page(&made).unwrap());
     assert_eq!(markdown::page(&kept), markdown::page(&made));
 }
 
