@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::Attack;
 use super::{AttackState, BACK_AFTER, OpenConnection, count, writes};
 use crate::target::source_socket;
-use crate::wire::response::{Progress, Response};
+use crate::wire::response::read_head;
 
 /// How old a version is that is read exactly, seconds.
 const AGE: usize = 5;
@@ -137,7 +137,6 @@ async fn repeat(
     mut stream: TcpStream,
     is_first: &mut bool,
 ) -> Result<()> {
-    let mut buffer = vec![0; 16 << 10];
     loop {
         scene.pace.turn().await;
         let Some(version) = versions.oldest() else {
@@ -149,20 +148,11 @@ async fn repeat(
         stream
             .write_all(&scene.target.fetch_text_as(&path, "application/json"))
             .await?;
-        let mut response = Response::default();
-        loop {
-            let reading = stream.read(&mut buffer);
-            let len = tokio::time::timeout(ANSWER_WAIT, reading).await??;
-            ensure!(len > 0, "closed within an answer");
-            if let Progress::Complete(_) = response.feed(&buffer[..len], |_, _| {})? {
-                break;
-            }
-        }
+        let head = tokio::time::timeout(ANSWER_WAIT, read_head(&mut stream)).await??;
         if std::mem::take(is_first) {
             count(&scene.counts.begun);
         }
-        let status = response.head().map_or(0, |head| head.status);
-        count(if status == 200 {
+        count(if head.status == 200 {
             &scene.counts.done
         } else {
             &scene.counts.refused

@@ -16,7 +16,7 @@ use super::{Report, RunReport, ScenarioReport, histogram};
 const TEMPLATE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
 /// Verdicts of targets, which are classes of the page's style.
-const VERDICTS: [&str; 4] = ["met", "short", "measured", "invalid"];
+const VERDICTS: [&str; 4] = ["met", "short", "not measured", "invalid"];
 
 #[derive(Serialize)]
 struct PageView<'a> {

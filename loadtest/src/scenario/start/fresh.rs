@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use hyper::StatusCode;
 use kube_fanout::resource::Encoding;
 use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 use crate::cli::ServerFlags;
@@ -15,7 +15,7 @@ use crate::process::Usage;
 use crate::runner::guarded;
 use crate::runner::process::ChildProcess;
 use crate::target::Target;
-use crate::wire::response::{Progress, Response};
+use crate::wire::response::read_head;
 
 /// From the process to the address that it serves at, upstream's discovery read.
 const START_WAIT: Duration = Duration::from_secs(30);
@@ -145,16 +145,8 @@ async fn status(target: &Target, encoding: Encoding) -> Result<StatusCode> {
     let mut stream = target.connect("http/1.1").await?;
     let request = target.fetch_text_as(PATH, encoding.media_type());
     stream.write_all(&request).await?;
-    let mut response = Response::default();
-    let mut buffer = vec![0; 16 << 10];
-    loop {
-        let len = stream.read(&mut buffer).await?;
-        anyhow::ensure!(len > 0, "{PATH}: closed before the answer's end");
-        if let Progress::Complete(_) = response.feed(&buffer[..len], |_, _| ())? {
-            let head = response.head().context("a body without a head")?;
-            return Ok(StatusCode::from_u16(head.status)?);
-        }
-    }
+    let head = read_head(&mut stream).await.context(PATH)?;
+    Ok(StatusCode::from_u16(head.status)?)
 }
 
 #[cfg(test)]
