@@ -34,7 +34,7 @@ const TELL_EVERY: Duration = Duration::from_millis(100);
 /// What an attack has come to.
 #[derive(Debug, Default, Clone, Copy, Serialize, Deserialize)]
 pub struct AttackCounts {
-    /// Clients that have done their first deed, or were turned away.
+    /// Clients that have done their first operation, or were turned away.
     pub begun: u64,
     /// Connections that are open.
     pub connections: u64,

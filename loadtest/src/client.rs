@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -11,6 +11,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 
 use crate::target::Target;
+use crate::wire::lines::Lines;
 
 /// How long one answer may take, body included.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
@@ -99,12 +100,51 @@ impl Client {
     pub async fn json(&mut self, path: &str) -> Result<serde_json::Value> {
         let (status, body) = self.call(Method::GET, path, Vec::new()).await?;
         if status != StatusCode::OK {
-            bail!(
-                "GET {path}: {status}: {}",
-                String::from_utf8_lossy(&body[..body.len().min(300)])
-            );
+            bail!("GET {path}: {status}: {}", excerpt(&body));
         }
         serde_json::from_slice(&body).with_context(|| format!("GET {path}"))
+    }
+
+    /// Creates an object, if it is not there yet; returns the answer's body.
+    ///
+    /// # Errors
+    /// As [`Client::call`], or if the server refuses.
+    pub async fn create(&mut self, collection: &str, object: Vec<u8>) -> Result<Bytes> {
+        let (status, body) = self.call(Method::POST, collection, object).await?;
+        ensure!(
+            status.is_success() || status == StatusCode::CONFLICT,
+            "POST {collection}: {status}: {}",
+            excerpt(&body)
+        );
+        Ok(body)
+    }
+
+    /// Hands every line of a watch to `line` until the stream ends.
+    ///
+    /// # Errors
+    /// As [`Client::open`], if the status is not 200, if the stream breaks, or the error of `line`, which ends the watch.
+    pub async fn watch(
+        &mut self,
+        path: &str,
+        mut line: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let response = self.open(Method::GET, path, Vec::new()).await?;
+        ensure!(response.status() == StatusCode::OK, "{}", response.status());
+        let (mut body, mut lines) = (response.into_body(), Lines::default());
+        // No deadline: a stream may be quiet for long, and the deadline of the run ends its reader.
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame?.into_data() else {
+                continue;
+            };
+            let mut outcome = Ok(());
+            lines.feed(&data, |one| {
+                if outcome.is_ok() {
+                    outcome = line(one);
+                }
+            })?;
+            outcome?;
+        }
+        Ok(())
     }
 
     async fn connect(&self) -> Result<SendRequest<Full<Bytes>>> {
@@ -115,6 +155,11 @@ impl Client {
         tokio::spawn(connection);
         Ok(sender)
     }
+}
+
+/// The beginning of a body, for messages.
+pub fn excerpt(body: &[u8]) -> String {
+    String::from_utf8_lossy(&body[..body.len().min(300)]).into_owned()
 }
 
 /// The version a list was taken at.

@@ -10,6 +10,7 @@ use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
+use crate::client::excerpt;
 use crate::target::Target;
 
 /// How long one answer may take, body included: a page of a long list on a machine that is busy.
@@ -119,8 +120,7 @@ impl Http2Client {
         let (method, path) = (call.method.clone(), call.path.to_owned());
         let (status, body) = self.call(call).await?;
         if !status.is_success() && !accepted.contains(&status) {
-            let said = String::from_utf8_lossy(&body[..body.len().min(300)]);
-            bail!("{method} {path}: {status}: {said}");
+            bail!("{method} {path}: {status}: {}", excerpt(&body));
         }
         Ok(body)
     }

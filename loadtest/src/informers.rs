@@ -15,6 +15,7 @@ use crate::cli::{FleetFlags, seconds};
 use crate::command::{Subcommand, block_on};
 use crate::pods::{PodChurn, StoreDigest, held, seed as seed_pods};
 use crate::results::{self, Results};
+use crate::runner::machine;
 use crate::socket_loop::RATE_MET;
 use crate::target::Target;
 use child::{Informer, InformerStatus};
@@ -153,7 +154,7 @@ async fn compare_all(flags: &Compare) -> Result<Vec<Results>> {
         let mut measured = Vec::new();
         let wanted = ROWS.iter().filter(|row| row.form == form);
         for row in wanted.filter(|row| row.wanted(flags)) {
-            let load = load();
+            let load = machine::load();
             eprintln!("{} (load {load})", row.id());
             let peak = scene.measure(row, &mut results).await?;
             results.note(format!(
@@ -170,7 +171,7 @@ async fn compare_all(flags: &Compare) -> Result<Vec<Results>> {
         }
         all_results.push(results);
         if !flags.apart_only {
-            eprintln!("{}, at once (load {})", form.title(), load());
+            eprintln!("{}, at once (load {})", form.title(), machine::load());
             at_once.column(form.word());
             scene.together(measured, &mut at_once).await?;
         }
@@ -263,7 +264,7 @@ impl InformersRun<'_> {
         results: &mut Results,
     ) -> Result<()> {
         rows.sort_by_key(|(row, _)| !matches!(row.name, "client-go" | "ours"));
-        let mut room = available()? * MEMORY_SHARE;
+        let mut room = machine::available_memory()? * MEMORY_SHARE;
         let mut informers = Vec::new();
         for (row, peak) in rows {
             if peak > room {
@@ -332,20 +333,4 @@ fn compare(results: &mut Results) {
 fn target(flags: &PodFlags) -> Result<Target> {
     let ca = flags.ca.as_deref();
     Target::new(&flags.target, flags.token.as_deref(), ca.map(Path::new))
-}
-
-/// Memory that nobody uses, bytes.
-fn available() -> Result<f64> {
-    let text = std::fs::read_to_string("/proc/meminfo")?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kib = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<f64>().ok());
-    Ok(kib.context("/proc/meminfo")? * 1024.0)
-}
-
-/// The machine's load average of the last minute: figures from a busy machine say little.
-fn load() -> String {
-    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split(' ').next().unwrap_or_default().to_owned()
 }

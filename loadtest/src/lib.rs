@@ -22,6 +22,7 @@ mod scenario;
 mod socket_loop;
 mod swarm;
 mod target;
+mod temp_folder;
 mod texts;
 mod verify;
 mod watcher;

@@ -13,13 +13,13 @@ use anyhow::{Context, Result, bail};
 use flate2::write::GzDecoder;
 use http_body_util::BodyExt;
 use hyper::{Method, StatusCode};
-use memchr::memmem;
 
 use crate::client::Client;
 use crate::recorder::{Control, Recorder};
 use crate::swarm::{Member, Next, ResponseEnd};
 use crate::target::Target;
 use crate::wire::event::first_version;
+use crate::wire::search::StreamSearch;
 
 /// Every object has exactly one, no ConfigMap of ours has another.
 const UID_FIELD: &[u8] = b"\"uid\":\"";
@@ -55,8 +55,7 @@ pub struct Lister {
     listed: Vec<ListResult>,
     current: ListResult,
     hasher: DefaultHasher,
-    /// Last bytes of the previous piece: a field may be cut in two.
-    seam: Vec<u8>,
+    items: StreamSearch,
     beginning: Vec<u8>,
     last: Vec<u8>,
     /// Bodies are one gzip member each; what it has decoded is taken out after each piece.
@@ -114,7 +113,7 @@ impl Lister {
             listed: Vec::new(),
             current: ListResult::default(),
             hasher,
-            seam: Vec::new(),
+            items: StreamSearch::new(UID_FIELD),
             beginning: Vec::new(),
             last: Vec::new(),
             decoder: None,
@@ -126,20 +125,6 @@ impl Lister {
         Self {
             decoder: Some(GzDecoder::new(Vec::new())),
             ..Self::new(path)
-        }
-    }
-
-    fn count_items(&mut self, data: &[u8]) {
-        let keep = UID_FIELD.len() - 1;
-        self.seam.extend_from_slice(&data[..data.len().min(keep)]);
-        self.current.items += memmem::find_iter(&self.seam, UID_FIELD).count() as u64;
-        self.current.items += memmem::find_iter(data, UID_FIELD).count() as u64;
-        if data.len() >= keep {
-            self.seam.clear();
-            self.seam.extend_from_slice(&data[data.len() - keep..]);
-        } else {
-            let from = self.seam.len().saturating_sub(keep);
-            self.seam.drain(..from);
         }
     }
 }
@@ -205,7 +190,7 @@ impl Lister {
             .saturating_sub(self.beginning.len())
             .min(data.len());
         self.beginning.extend_from_slice(&data[..room]);
-        self.count_items(data);
+        self.items.feed(data);
         sample(
             &mut self.hasher,
             self.current.bytes - data.len() as u64,
@@ -219,6 +204,8 @@ impl Lister {
 
     fn close(&mut self, how: ResponseEnd<'_>, now_ns: u64) {
         let mut listed = std::mem::take(&mut self.current);
+        let items = std::mem::replace(&mut self.items, StreamSearch::new(UID_FIELD));
+        listed.items = items.count();
         listed.version = first_version(&self.beginning);
         listed.digest = std::mem::replace(&mut self.hasher, DefaultHasher::new()).finish();
         listed.ended_at_ns = now_ns;
@@ -235,7 +222,6 @@ impl Lister {
         };
         listed.failure = listed.failure.or(ending);
         self.listed.push(listed);
-        self.seam.clear();
         self.beginning.clear();
         self.last.clear();
     }

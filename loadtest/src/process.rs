@@ -63,12 +63,17 @@ impl Usage {
         let _ = std::fs::write(format!("/proc/{pid}/clear_refs"), "5");
     }
 
-    /// This process.
+    /// Usage of this process. Its CPU time has the resolution of the clock, that of other processes has ticks.
     ///
     /// # Errors
     /// If `/proc` is not there.
     pub fn own() -> Result<Self> {
-        Self::of(std::process::id())
+        let clock = clock_gettime(ClockId::ProcessCPUTime);
+        let cpu = Duration::new(u64::try_from(clock.tv_sec)?, u32::try_from(clock.tv_nsec)?);
+        Ok(Self {
+            cpu,
+            ..Self::of(std::process::id())?
+        })
     }
 }
 
@@ -148,40 +153,6 @@ impl MachineCpu {
 
     fn percent(self, of: Duration) -> f64 {
         of.as_secs_f64() / self.total.as_secs_f64().max(1e-9) * 100.0
-    }
-}
-
-/// What this process has used since it began.
-#[derive(Debug, Clone, Copy)]
-pub struct OwnUsage {
-    /// User and system time of all threads, finer than [`Usage`] has it.
-    pub cpu: Duration,
-    /// Resident memory, bytes.
-    pub rss: u64,
-    /// The most there was of it, bytes.
-    pub peak_rss: u64,
-}
-
-impl OwnUsage {
-    /// Until now.
-    ///
-    /// # Errors
-    /// If `/proc` is not there.
-    pub fn now() -> Result<Self> {
-        let clock = clock_gettime(ClockId::ProcessCPUTime);
-        let cpu = Duration::new(u64::try_from(clock.tv_sec)?, u32::try_from(clock.tv_nsec)?);
-        let status = std::fs::read_to_string("/proc/self/status")?;
-        let bytes = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name));
-            let kib = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
-            kib.map(|kib| kib * 1024)
-                .with_context(|| format!("/proc/self/status: {name}"))
-        };
-        Ok(Self {
-            cpu,
-            rss: bytes("VmRSS:")?,
-            peak_rss: bytes("VmHWM:")?,
-        })
     }
 }
 

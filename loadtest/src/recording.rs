@@ -1,13 +1,12 @@
 //! Records the reference: one list and one watch by another client (hyper) and another parser (serde_json) than the swarm's.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use hdrhistogram::Histogram;
-use http_body_util::BodyExt;
-use hyper::{Method, StatusCode};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::task::JoinHandle;
 
 use crate::client::{Client, list_version};
@@ -16,7 +15,6 @@ use crate::target::Target;
 use crate::verify::reference::{Entry, ObjectVersions, Reference, line_hash};
 use crate::watcher::state_entry;
 use crate::wire::event::{Event, EventKind, WriteTime};
-use crate::wire::lines::Lines;
 
 /// How long to wait before watching again.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
@@ -79,7 +77,7 @@ impl Recording {
     /// How late the reference itself has seen what was written in this time, microseconds: the API server's own work.
     pub fn latency(&self, written_ns: Range<u64>) -> Histogram<u64> {
         let mut latency = crate::recorder::latencies();
-        let delays = self.delays.lock().unwrap_or_else(PoisonError::into_inner);
+        let delays = self.delays.lock();
         for (written_at, delay_ns) in &delays.seen {
             if written_ns.contains(written_at) {
                 latency.saturating_record(delay_ns / 1_000);
@@ -90,7 +88,7 @@ impl Recording {
 
     /// The recorded reference so far.
     pub fn reference(&self) -> MutexGuard<'_, Reference> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 
     /// Newest recorded version, or the list's.
@@ -143,37 +141,30 @@ impl ReferenceRecorder {
                 "{}?watch=1&resourceVersion={}&allowWatchBookmarks=true&timeoutSeconds=3600",
                 self.path, self.resume
             );
-            if let Ok(response) = client.open(Method::GET, &watch, Vec::new()).await
-                && response.status() == StatusCode::OK
-            {
-                let mut body = response.into_body();
-                let mut lines = Lines::default();
-                let mut outcome = Ok(());
-                // No deadline: a quiet stream is a good one, and the run's own deadline ends the task.
-                while let Some(Ok(frame)) = body.frame().await {
-                    let Ok(data) = frame.into_data() else {
-                        continue;
-                    };
-                    lines.feed(&data, |line| {
-                        if outcome.is_ok() {
-                            outcome = self.take(line);
-                        }
-                    })?;
-                    std::mem::replace(&mut outcome, Ok(()))?;
-                }
+            let mut failure = None;
+            let watching = client.watch(&watch, |line| {
+                let recorded = self.record_event(line);
+                failure = recorded.err();
+                ensure!(failure.is_none(), "not recorded");
+                Ok(())
+            });
+            // A stream that breaks is resumed.
+            let _ = watching.await;
+            if let Some(error) = failure {
+                return Err(error);
             }
             tokio::time::sleep(AGAIN_AFTER).await;
         }
     }
 
-    fn take(&mut self, line: &[u8]) -> Result<()> {
+    fn record_event(&mut self, line: &[u8]) -> Result<()> {
         let (event, name) = Event::parse_named(line)?;
         match event.kind {
             EventKind::Error => bail!("the reference's watch ended with ERROR {}", event.version),
             EventKind::Bookmark => {}
             EventKind::Added | EventKind::Modified | EventKind::Deleted => {
                 let name = name.context("an object without a name")?;
-                let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut kept = self.kept.lock();
                 let object = kept.object(&name);
                 if !kept.push(Entry {
                     version: event.version,
@@ -191,7 +182,7 @@ impl ReferenceRecorder {
                 if let (Some(write), EventKind::Added | EventKind::Modified) =
                     (event.write, event.kind)
                 {
-                    let mut delays = self.delays.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut delays = self.delays.lock();
                     delays.add(write);
                 }
             }

@@ -71,6 +71,14 @@ impl Results {
         cells.push(Some(value));
     }
 
+    /// Puts quantiles of microseconds into the newest column, in milliseconds: rows such as `latency p99, ms`.
+    pub fn quantiles(&mut self, name: &str, microseconds: &Histogram<u64>, of: &[(&str, f64)]) {
+        for (label, quantile) in of {
+            let ms = microseconds.value_at_quantile(*quantile) as f64 / 1e3;
+            self.figure(&format!("{name} {label}, ms"), ms);
+        }
+    }
+
     /// Puts a distribution of microseconds into the newest column; in the JSON it is in milliseconds.
     pub fn distribution(&mut self, name: &str, microseconds: &Histogram<u64>) {
         let buckets = microseconds

@@ -5,6 +5,7 @@
 
 pub mod arguments;
 pub mod documents;
+pub mod gateway;
 pub mod guarded;
 pub mod machine;
 pub mod plan;
@@ -28,6 +29,7 @@ use crate::cli::GatewayFlags;
 use crate::command::Subcommand;
 use crate::report::figure::Figure;
 use crate::report::{Report, RunReport, SCHEMA, claim, markdown, merge};
+use crate::temp_folder::TempFolder;
 
 use plan::RunPlan;
 use scenario_file::ScenarioFile;
@@ -129,7 +131,7 @@ async fn play_all(
     programs: &Programs,
     scenarios: &[ScenarioFile],
 ) -> Result<Report> {
-    let folder = Folder::new()?;
+    let folder = TempFolder::new("run")?;
     let mut signals = Signals::new()?;
     let begun = Instant::now();
     let versions = programs.versions().await?;
@@ -148,7 +150,7 @@ async fn play_all(
     };
     for scenario in scenarios {
         let mut played = scenario.heading(flags.scale);
-        played.runs = play_scenario(flags, programs, scenario, &folder.0, &mut signals).await;
+        played.runs = play_scenario(flags, programs, scenario, folder.path(), &mut signals).await;
         print_result(&markdown::summary(&played));
         report.scenarios.push(played);
         if signals.came {
@@ -305,24 +307,6 @@ async fn source(commit: &str) -> Option<String> {
     }
     let printed = process::output(&mut git).await.ok()?;
     Some(printed.trim().to_owned())
-}
-
-/// A folder for logs, certificates and the servers' data, gone in the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Result<Self> {
-        let folder =
-            std::env::temp_dir().join(format!("{}-{}", env!("CARGO_PKG_NAME"), std::process::id()));
-        std::fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
-        Ok(Self(folder))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// The signals that end a run early, and whether one came.

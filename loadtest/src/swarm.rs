@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow, ensure};
 use kube_fanout::resource::Encoding;
 use serde::{Deserialize, Serialize};
 
@@ -236,20 +236,8 @@ impl<M: Member> Swarm<M> {
         what: &str,
         count: impl Fn(&Control) -> usize,
     ) -> Result<()> {
-        let deadline = Instant::now() + wait;
-        loop {
-            let reached = count(&self.control);
-            if reached >= self.count {
-                return Ok(());
-            }
-            if Instant::now() > deadline || self.threads.iter().any(JoinHandle::is_finished) {
-                bail!(
-                    "after {wait:?} only {reached} of {} clients have {what}",
-                    self.count
-                );
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let has_failed = || self.threads.iter().any(JoinHandle::is_finished);
+        until_all(wait, self.count, what, || count(&self.control), has_failed).await
     }
 
     /// Stops all threads and returns the members in their order, and the merged counts.
@@ -268,6 +256,31 @@ impl<M: Member> Swarm<M> {
             recorder.merge(&counts);
         }
         Ok((members, recorder))
+    }
+}
+
+/// Waits until all of so many clients count.
+///
+/// # Errors
+/// If that takes longer than `wait`, or something `has_failed`; says how many clients `what` is true of.
+pub async fn until_all(
+    wait: Duration,
+    all: usize,
+    what: &str,
+    count: impl Fn() -> usize,
+    has_failed: impl Fn() -> bool,
+) -> Result<()> {
+    let deadline = Instant::now() + wait;
+    loop {
+        let reached = count();
+        if reached >= all {
+            return Ok(());
+        }
+        ensure!(
+            Instant::now() <= deadline && !has_failed(),
+            "after {wait:?} only {reached} of {all} clients have {what}"
+        );
+        tokio::time::sleep(LOOK).await;
     }
 }
 

@@ -8,4 +8,5 @@ pub mod lines;
 pub mod list;
 pub mod protobuf;
 pub mod response;
+pub mod search;
 pub mod websocket;

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use hyper::{Method, StatusCode};
+use hyper::Method;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::client::Client;
+use crate::client::{Client, excerpt};
 use crate::recorder::now_ns;
 use crate::target::Target;
 use crate::wire::event::first_version;
@@ -131,20 +131,8 @@ impl Churn {
             lanes.spawn(async move {
                 let mut client = Client::new(churn.target.clone());
                 for number in (lane..churn.objects).step_by(churn.busy_lanes()) {
-                    let (status, body) = client
-                        .call(
-                            Method::POST,
-                            &churn.path,
-                            churn.object(number, Instant::now()),
-                        )
-                        .await?;
-                    if !status.is_success() && status != StatusCode::CONFLICT {
-                        bail!(
-                            "POST {}: {status}: {}",
-                            churn.path,
-                            String::from_utf8_lossy(&body[..body.len().min(300)])
-                        );
-                    }
+                    let object = churn.object(number, Instant::now());
+                    client.create(&churn.path, object).await?;
                 }
                 Ok(())
             });
@@ -312,10 +300,7 @@ async fn write_one(
         }
     };
     if !status.is_success() {
-        bail!(
-            "{path}: {status}: {}",
-            String::from_utf8_lossy(&body[..body.len().min(300)])
-        );
+        bail!("{path}: {status}: {}", excerpt(&body));
     }
     first_version(&body).context("an answer without a version")
 }

@@ -1,10 +1,11 @@
 //! Many HTTP/1.1 connections with one request at a time each, sent as bytes: a connection costs the attacker a task and a socket.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -35,7 +36,7 @@ pub(super) struct RecentVersions {
 
 impl RecentVersions {
     pub(super) fn push(&self, version: &str) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         kept.push_back(version.to_owned());
         if kept.len() > AGE {
             kept.pop_front();
@@ -43,7 +44,7 @@ impl RecentVersions {
     }
 
     fn oldest(&self) -> Option<String> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.kept.lock();
         kept.front().cloned()
     }
 }

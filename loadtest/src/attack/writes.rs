@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use hyper::{Method, StatusCode};
+use anyhow::Result;
+use hyper::Method;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -39,12 +39,7 @@ pub(super) async fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) -
         _ => (PODS, Shape::Pod { nodes: 1 }.object("attack", 0, 0, now)),
     };
     let mut client = Client::new(Target::new(&scene.flags.reference, None, None)?);
-    let (status, body) = client.call(Method::POST, collection, object).await?;
-    ensure!(
-        status.is_success() || status == StatusCode::CONFLICT,
-        "POST {collection}: {status}: {}",
-        String::from_utf8_lossy(&body[..body.len().min(300)])
-    );
+    client.create(collection, object).await?;
     let scene = scene.clone();
     clients.spawn(async move {
         let path = format!("{collection}/attack");

@@ -17,7 +17,7 @@ use tokio::io::{AsyncBufReadExt, BufReader, stdin};
 
 use crate::command::Subcommand;
 use crate::pods::digest;
-use crate::process::OwnUsage;
+use crate::process::Usage;
 
 /// Runs one informer in a process of its own; it answers lines on its input.
 #[derive(Debug, Clone, Parser)]
@@ -130,7 +130,7 @@ async fn follow(following: InformerHandle, begun: Instant) -> Result<()> {
     synced.await?;
     let sync_ms = begun.elapsed().as_secs_f64() * 1e3;
     // Before anything is made of the store.
-    let used = OwnUsage::now()?;
+    let used = Usage::own()?;
     say(
         "synced",
         Some(used),
@@ -144,7 +144,7 @@ async fn follow(following: InformerHandle, begun: Instant) -> Result<()> {
             "resourceVersions": [seen.version.load(Ordering::Relaxed).to_string()],
         });
         match line.as_str() {
-            "usage" => say("usage", Some(OwnUsage::now()?), progress),
+            "usage" => say("usage", Some(Usage::own()?), progress),
             _ => {
                 let held = digest(lines());
                 let hashes = json!({ held.hash: 1 });
@@ -160,7 +160,7 @@ async fn follow(following: InformerHandle, begun: Instant) -> Result<()> {
     Ok(())
 }
 
-fn say(event: &str, used: Option<OwnUsage>, mut fields: Value) {
+fn say(event: &str, used: Option<Usage>, mut fields: Value) {
     fields["event"] = event.into();
     if let Some(used) = used {
         fields["cpuMs"] = (used.cpu.as_secs_f64() * 1e3).into();

@@ -9,6 +9,7 @@ use hyper::{Method, StatusCode};
 use tokio::task::JoinSet;
 
 use super::Fleet;
+use crate::client::excerpt;
 use crate::http2::{Call, Http2Client};
 use crate::target::Target;
 
@@ -87,7 +88,7 @@ async fn create(http2: &Http2Client, fleet: &Fleet, number: usize) -> Result<Opt
     anyhow::ensure!(
         status.is_success(),
         "POST {path}: {status}: {}",
-        String::from_utf8_lossy(&body[..body.len().min(300)])
+        excerpt(&body)
     );
     Ok(Some(body.len()))
 }

@@ -8,14 +8,14 @@ use anyhow::{Context, Result};
 use tokio::process::Command;
 
 use super::guarded;
-use super::machine;
 use super::plan::RunPlan;
 use super::process::{ChildProcess, LOOK};
 use super::real::RealServer;
 use super::scenario_file::ServerKind;
 use super::{Programs, arguments};
 use crate::client::Client;
-use crate::process::allow_open_files;
+use crate::process::{Usage, allow_open_files};
+use crate::results::mib;
 use crate::target::Target;
 
 /// From a server's start to its first answer, with 150,000 objects to make first.
@@ -291,10 +291,19 @@ impl Servers {
         let pids: Vec<u32> = real.into_iter().chain(processes).collect();
         let mut figures = BTreeMap::new();
         let mut put = |whose: &str, pid: u32| {
-            if let Some((cpu_s, rss_mib, peak_mib)) = machine::usage(pid) {
-                figures.insert(format!("whole run: {whose} CPU, s"), cpu_s);
-                figures.insert(format!("whole run: {whose} RSS at the end, MiB"), rss_mib);
-                figures.insert(format!("whole run: {whose} peak RSS, MiB"), peak_mib);
+            if let Ok(usage) = Usage::of(pid) {
+                figures.insert(
+                    format!("whole run: {whose} CPU, s"),
+                    usage.cpu.as_secs_f64(),
+                );
+                figures.insert(
+                    format!("whole run: {whose} RSS at the end, MiB"),
+                    mib(usage.rss),
+                );
+                figures.insert(
+                    format!("whole run: {whose} peak RSS, MiB"),
+                    mib(usage.peak_rss),
+                );
             }
         };
         if let Some(last) = pids.last() {

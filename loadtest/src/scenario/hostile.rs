@@ -19,7 +19,7 @@ use crate::cli::{ServerFlags, seconds};
 use crate::process::Usage;
 use crate::recorder::{latencies, now_ns};
 use crate::report::TARGET_COLUMN;
-use crate::results::Results;
+use crate::results::{Results, mib};
 use crate::texts::Texts;
 use attacker::AttackerProcess;
 use witness::{Operation, OperationRecord, Witness, WitnessReport};
@@ -201,12 +201,12 @@ impl<'a> Phase<'a> {
     fn of(
         name: &'static str,
         done: &'a [OperationRecord],
-        deed: Operation,
+        operation: Operation,
         due_ns: Range<u64>,
     ) -> Self {
         let done: Vec<_> = done
             .iter()
-            .filter(|one| one.deed == deed && due_ns.contains(&one.due_ns))
+            .filter(|one| one.operation == operation && due_ns.contains(&one.due_ns))
             .collect();
         let mut waits = latencies();
         for wait in done.iter().filter_map(|one| one.wait()) {
@@ -223,11 +223,9 @@ impl<'a> Phase<'a> {
         self.done.iter().filter_map(|one| one.failure.as_deref())
     }
 
-    fn report(&self, results: &mut Results, deed: Operation) {
-        for (name, quantile) in [("p50", 0.5), ("p99", 0.99)] {
-            let row = format!("{}: {} {name}, ms", deed.name(), self.name);
-            results.figure(&row, self.quantile(quantile));
-        }
+    fn report(&self, results: &mut Results, operation: Operation) {
+        let name = format!("{}: {}", operation.name(), self.name);
+        results.quantiles(&name, &self.waits, &[("p50", 0.5), ("p99", 0.99)]);
     }
 }
 
@@ -236,14 +234,14 @@ fn verdict(results: &mut Results, done: &[OperationRecord], times: &Times) -> Wi
     let mut verdict = WitnessVerdict::default();
     let mut failures = Texts::new(FAILURES_MAX);
     let recovered = times.end + u64::try_from(RECOVERY.as_nanos()).unwrap_or(0);
-    for deed in Operation::ALL {
-        let name = deed.name();
-        let alone = Phase::of("alone", done, deed, 0..times.attack);
-        let attacked = Phase::of("attacked", done, deed, times.attack..times.end);
-        let after = Phase::of("afterwards", done, deed, recovered..u64::MAX);
+    for operation in Operation::ALL {
+        let name = operation.name();
+        let alone = Phase::of("alone", done, operation, 0..times.attack);
+        let attacked = Phase::of("attacked", done, operation, times.attack..times.end);
+        let after = Phase::of("afterwards", done, operation, recovered..u64::MAX);
         let allowed = (2.0 * alone.quantile(0.99)).max(P99_MAX.as_secs_f64() * 1e3);
         for spell in [&alone, &attacked, &after] {
-            spell.report(results, deed);
+            spell.report(results, operation);
             let refused = spell.failures().inspect(|why| failures.add(name, why));
             let refused = refused.count();
             if refused > 0 {
@@ -275,7 +273,6 @@ fn verdict(results: &mut Results, done: &[OperationRecord], times: &Times) -> Wi
 
 impl WitnessVerdict {
     fn memory(&mut self, results: &mut Results, memory: &Memory) {
-        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         let kept_max = memory.before + memory.before / 4 + KEPT_MAX;
         results.figure("server RSS before, MiB", mib(memory.before));
         results.figure("server RSS peak, MiB", mib(memory.peak));
@@ -317,7 +314,7 @@ mod tests {
 
     fn done(due_ms: u64, took_ms: u64, failure: Option<&str>) -> OperationRecord {
         OperationRecord {
-            deed: Operation::List,
+            operation: Operation::List,
             due_ns: due_ms * MS,
             took: Some(Duration::from_millis(took_ms)),
             failure: failure.map(str::to_owned),

@@ -20,7 +20,7 @@ use crate::lister::repeat::{LIST_COMPLETE, RepeatLister};
 use crate::process::{Usage, raise_open_files};
 use crate::recorder::{Control, Recorder, SHED, SHED_SILENTLY};
 use crate::recording::Recording;
-use crate::results::Results;
+use crate::results::{Results, mib};
 use crate::swarm::Swarm;
 use crate::watcher::{Plan, Watcher};
 use crate::writer::{Churn, Writes};
@@ -246,7 +246,6 @@ async fn late_watchers(
 
 impl Load {
     fn report(&self, flags: &Overload, results: &mut Results) {
-        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         let count = |of: &Recorder, cause: &str| of.ends.get(cause).copied().unwrap_or(0) as f64;
         let watching = self
             .watchers

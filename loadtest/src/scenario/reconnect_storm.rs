@@ -6,26 +6,22 @@ mod server;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Parser;
 use kube_fanout::apiserver::reviews::Review;
-use tokio::process::Command;
 
 use super::population::Population;
-use super::start::Folder;
 use super::watch_run::WatchRun;
 use super::watch_run::window::SERVER_PER_EVENT;
 use super::{Scenario, steady};
 use crate::cli::{GatewayFlags, WatchRunFlags};
 use crate::process::raise_open_files;
 use crate::results::Results;
-use crate::runner::guarded;
-use crate::runner::process::ChildProcess;
+use crate::runner::gateway::GatewayProcess;
 use crate::target::user_token;
+use crate::temp_folder::TempFolder;
 use server::{ReviewServer, WRITER};
 
-/// From the process to the address that it serves at, upstream's discovery read.
-const START_WAIT: Duration = Duration::from_secs(30);
 /// Streams are not asked about again while it is counted: that is another question each time.
 const CHECKED: &str = "--auth review --reauthorize-interval 1h";
 const UNCHECKED: &str = "--auth none";
@@ -54,13 +50,13 @@ impl Scenario for ReconnectStorm {
     }
 
     async fn run(&self, results: &mut Results) -> Result<()> {
-        let folder = Folder::new()?;
-        let server = ReviewServer::start(self.users, &folder.0).await?;
-        let mut unchecked = StormGateway::start(self, &server, &folder, UNCHECKED).await?;
+        let folder = TempFolder::new("reconnect-storm")?;
+        let server = ReviewServer::start(self.users, folder.path()).await?;
+        let mut unchecked = start_gateway(self, &server, &folder, UNCHECKED).await?;
         play("none", self, &server, &unchecked, results).await?;
         unchecked.process.stop().await?;
 
-        let mut checked = StormGateway::start(self, &server, &folder, CHECKED).await?;
+        let mut checked = start_gateway(self, &server, &folder, CHECKED).await?;
         server.running.reviews().reset();
         play("review", self, &server, &checked, results).await?;
         judge(self, &server, "review", results);
@@ -72,12 +68,25 @@ impl Scenario for ReconnectStorm {
     }
 }
 
+/// Starts a gateway before the server, with these flags of authorization.
+async fn start_gateway(
+    flags: &ReconnectStorm,
+    server: &ReviewServer,
+    folder: &TempFolder,
+    auth: &str,
+) -> Result<GatewayProcess> {
+    let mut words: Vec<String> = auth.split(' ').map(str::to_owned).collect();
+    let kubeconfig = server.kubeconfig.display().to_string();
+    words.extend(["--kubeconfig".to_owned(), kubeconfig]);
+    GatewayProcess::start(&flags.gateway.program()?, folder.path(), &words).await
+}
+
 /// One storm and its window.
 async fn play(
     name: &str,
     flags: &ReconnectStorm,
     server: &ReviewServer,
-    gateway: &StormGateway,
+    gateway: &GatewayProcess,
     results: &mut Results,
 ) -> Result<()> {
     let mut setting: WatchRunFlags = flags.setting.clone();
@@ -138,36 +147,5 @@ fn compare(results: &mut Results) {
     for (name, checked) in [("review", cold), ("review, again", warm)] {
         let ratio = checked / none.max(1e-9);
         results.figure(&format!("{name}: CPU per delivered event / none"), ratio);
-    }
-}
-
-/// A gateway process.
-struct StormGateway {
-    process: ChildProcess,
-    url: String,
-}
-
-impl StormGateway {
-    async fn start(
-        flags: &ReconnectStorm,
-        server: &ReviewServer,
-        folder: &Folder,
-        auth: &str,
-    ) -> Result<Self> {
-        let words = format!(
-            "serve --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 --plain-http --log-format json {auth}"
-        );
-        let mut arguments: Vec<String> = words.split(' ').map(str::to_owned).collect();
-        let kubeconfig = server.kubeconfig.display().to_string();
-        arguments.extend(["--kubeconfig".to_owned(), kubeconfig]);
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(guarded::arguments(&flags.gateway.program()?, &arguments));
-        let mut process = ChildProcess::start("gateway", command, &folder.0)?;
-        let address = process.address(START_WAIT).await;
-        let address = address.with_context(|| process.last_lines())?;
-        Ok(Self {
-            process,
-            url: format!("http://{address}"),
-        })
     }
 }

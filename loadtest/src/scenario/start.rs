@@ -4,8 +4,7 @@
 mod delivered;
 mod fresh;
 
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -16,10 +15,11 @@ use super::Scenario;
 use crate::cli::{FleetFlags, GatewayFlags, ServerFlags, seconds};
 use crate::pods::seed;
 use crate::process::Usage;
-use crate::results::Results;
+use crate::results::{Results, mib};
 use crate::target::Target;
+use crate::temp_folder::TempFolder;
 use delivered::{Delivery, Protocol, deliver};
-use fresh::{Fresh, Upstream};
+use fresh::{FreshGateway, Upstream};
 
 /// Requests of the seeder under way at a time.
 const SEED_IN_FLIGHT: usize = 64;
@@ -98,10 +98,10 @@ impl Scenario for Start {
             seeded.took.as_secs_f64(),
             seeded.pod_len
         ));
-        let folder = Folder::new()?;
+        let folder = TempFolder::new("start")?;
         let scene = StartRun {
             flags: self,
-            upstream: Upstream::of(&self.server, &folder.0)?,
+            upstream: Upstream::of(&self.server, folder.path())?,
             target,
         };
         for encoding in self.encodings() {
@@ -160,7 +160,7 @@ impl StartRun<'_> {
         results: &mut Results,
     ) -> Result<()> {
         let program = self.flags.gateway.program()?;
-        let mut fresh = Fresh::start(&program, &self.upstream).await?;
+        let mut fresh = FreshGateway::start(&program, &self.upstream).await?;
         let upstream_cpu = || self.flags.server.server_pid.map(Usage::of).transpose();
         let (before, upstream_before) = (fresh.usage()?, upstream_cpu()?);
         let begun = Instant::now();
@@ -195,10 +195,9 @@ impl StartTimes {
     /// The best of all rounds: what disturbs only ever adds.
     fn report(&self, pods: usize, results: &mut Results) {
         let best = |of: &[Duration]| of.iter().min().map(Duration::as_secs_f64);
-        let mib = f64::from(1 << 20);
         let each_us = |seconds: f64| seconds * 1e6 / pods.max(1) as f64;
         results.figure("pods", pods as f64);
-        results.figure("initial events, MiB", self.len as f64 / mib);
+        results.figure("initial events, MiB", mib(self.len));
         let delivered = best(&self.delivered).unwrap_or_default();
         let ready = best(&self.ready).unwrap_or_default();
         results.figure(DELIVERED, delivered);
@@ -213,7 +212,7 @@ impl StartTimes {
         if let Some(cpu) = best(&self.upstream_cpu) {
             results.figure("upstream CPU per object meanwhile, µs", each_us(cpu));
         }
-        results.figure("gateway peak RSS, MiB", self.peak_rss as f64 / mib);
+        results.figure("gateway peak RSS, MiB", mib(self.peak_rss));
         let rounds = |name: &str, of: &[Duration]| {
             let seconds: Vec<_> = of
                 .iter()
@@ -227,28 +226,5 @@ impl StartTimes {
             rounds("delivered", &self.delivered),
             rounds("ready", &self.ready)
         ));
-    }
-}
-
-/// A folder for credentials and logs, gone in the end.
-pub(super) struct Folder(pub(super) PathBuf);
-
-impl Folder {
-    pub(super) fn new() -> Result<Self> {
-        let name = format!("{}-start-{}", env!("CARGO_PKG_NAME"), std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        // A kubeconfig with a token will lie there.
-        let mut builder = std::fs::DirBuilder::new();
-        builder.mode(0o700);
-        builder
-            .create(&folder)
-            .with_context(|| folder.display().to_string())?;
-        Ok(Self(folder))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }

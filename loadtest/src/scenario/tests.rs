@@ -354,10 +354,13 @@ async fn a_witness_tells_what_never_came_and_that_its_stream_ended() {
         let seen = witness.finish().await;
         assert_eq!(seen.missing, missing, "{seen:?}");
         let of_streams =
-            |one: &&OperationRecord| one.deed == Operation::Event && one.took.is_none();
+            |one: &&OperationRecord| one.operation == Operation::Event && one.took.is_none();
         let streams = seen.done.iter().filter(of_streams).count();
         assert_eq!(streams, ended, "{seen:?}");
-        let late = seen.done.iter().filter(|one| one.deed == Operation::Event);
+        let late = seen
+            .done
+            .iter()
+            .filter(|one| one.operation == Operation::Event);
         let late = late.filter(|one| one.took.is_some() && one.failure.is_some());
         assert_eq!(late.count(), missing, "{seen:?}");
     }

@@ -4,7 +4,7 @@ pub mod process;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use tokio::task::JoinHandle;
@@ -14,13 +14,10 @@ use super::watch_run::verdicts::WatchOutcome;
 use crate::cli::ServerFlags;
 use crate::process::Usage;
 use crate::recorder::{Control, Recorder};
-use crate::swarm::{Swarm, SwarmConfig};
+use crate::swarm::{Swarm, SwarmConfig, until_all};
 use crate::verify::reference::{ObjectVersions, Reference};
 use crate::watcher::{Plan, Watcher};
 use process::{WorkerCounts, WorkerProcess, WorkerTask};
-
-/// How often it is looked how far they are.
-const LOOK: Duration = Duration::from_millis(5);
 
 /// What it takes to set watchers to work.
 #[derive(Debug, Clone)]
@@ -45,12 +42,12 @@ pub enum Workers {
     /// Here.
     Local(Swarm<Watcher>),
     /// In other processes. Each task relays orders and counts until its process has stopped.
-    Remote(Remote),
+    Remote(RemoteWorkers),
 }
 
 /// Watchers at work in other processes.
 #[derive(Debug)]
-pub struct Remote {
+pub struct RemoteWorkers {
     control: Arc<Control>,
     count: usize,
     pids: Vec<u32>,
@@ -109,7 +106,7 @@ impl Workers {
             pids.extend(part.pid());
             relays.push(tokio::spawn(part.relay(plans.to_vec(), control.clone())));
         }
-        Ok(Self::Remote(Remote {
+        Ok(Self::Remote(RemoteWorkers {
             control,
             count: population.watchers,
             pids,
@@ -125,7 +122,7 @@ impl Workers {
         let mut all = Usage::own()?;
         let pids = match self {
             Self::Local(_) => &[][..],
-            Self::Remote(apart) => &apart.pids,
+            Self::Remote(remote) => &remote.pids,
         };
         for pid in pids {
             all.cpu += Usage::of(*pid)?.cpu;
@@ -140,9 +137,10 @@ impl Workers {
     pub async fn ready(&self, wait: Duration) -> Result<()> {
         match self {
             Self::Local(swarm) => swarm.ready(wait).await,
-            Self::Remote(apart) => {
-                let ready = |control: &Control| control.ready.load(Ordering::Relaxed);
-                apart.until(wait, "got a response", ready).await
+            Self::Remote(remote) => {
+                let ready = || remote.control.ready.load(Ordering::Relaxed);
+                let has_failed = || remote.relays.iter().any(JoinHandle::is_finished);
+                until_all(wait, remote.count, "got a response", ready, has_failed).await
             }
         }
     }
@@ -153,7 +151,7 @@ impl Workers {
     /// If one has ended.
     pub fn works(&self) -> Result<()> {
         match self {
-            Self::Remote(apart) if apart.relays.iter().any(JoinHandle::is_finished) => {
+            Self::Remote(remote) if remote.relays.iter().any(JoinHandle::is_finished) => {
                 bail!("a part of the swarm has ended")
             }
             Self::Local(_) | Self::Remote(_) => Ok(()),
@@ -175,11 +173,11 @@ impl Workers {
                     judged: VerdictSource::Local(watchers),
                 })
             }
-            Self::Remote(apart) => {
-                apart.control.stop.store(true, Ordering::Relaxed);
+            Self::Remote(remote) => {
+                remote.control.stop.store(true, Ordering::Relaxed);
                 let (mut recorder, mut furthest) = (Recorder::default(), 0);
                 let mut parts = Vec::new();
-                for relay in apart.relays {
+                for relay in remote.relays {
                     let (part, stopped) = relay.await??;
                     recorder.merge(&Recorder::from(&stopped.counts));
                     furthest = furthest.max(stopped.furthest);
@@ -192,28 +190,6 @@ impl Workers {
                 })
             }
         }
-    }
-}
-
-impl Remote {
-    async fn until(
-        &self,
-        wait: Duration,
-        what: &str,
-        count: impl Fn(&Control) -> usize,
-    ) -> Result<()> {
-        let deadline = Instant::now() + wait;
-        while count(&self.control) < self.count {
-            if Instant::now() > deadline || self.relays.iter().any(JoinHandle::is_finished) {
-                let reached = count(&self.control);
-                bail!(
-                    "after {wait:?} only {reached} of {} clients have {what}",
-                    self.count
-                );
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-        Ok(())
     }
 }
 

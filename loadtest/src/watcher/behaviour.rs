@@ -108,7 +108,7 @@ pub enum Return {
 /// A visitor's plans.
 #[derive(Debug)]
 pub struct Visits {
-    random: u64,
+    random: fastrand::Rng,
     events_left: u64,
     fresh_starts: u32,
 }
@@ -122,11 +122,11 @@ impl Visits {
     /// A first visit.
     pub fn begin(seed: u64) -> Self {
         let mut visits = Self {
-            random: seed,
+            random: fastrand::Rng::with_seed(seed),
             events_left: 0,
             fresh_starts: 0,
         };
-        visits.events_left = visits.next() % VISIT_EVENTS_MAX + 1;
+        visits.events_left = visits.random.u64(1..=VISIT_EVENTS_MAX);
         visits
     }
 
@@ -142,8 +142,8 @@ impl Visits {
 
     /// Plans the next visit.
     pub fn come_back(&mut self) -> Return {
-        self.events_left = self.next() % VISIT_EVENTS_MAX + 1;
-        let back = match self.next() % 3 {
+        self.events_left = self.random.u64(1..=VISIT_EVENTS_MAX);
+        let back = match self.random.u8(0..3) {
             0 => Return::Resumes,
             _ if self.fresh_starts == FRESH_STARTS_MAX => Return::Resumes,
             1 => Return::ListClient,
@@ -151,13 +151,5 @@ impl Visits {
         };
         self.fresh_starts += u32::from(back != Return::Resumes);
         back
-    }
-
-    /// Splitmix64: any seed is good enough here.
-    fn next(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
     }
 }

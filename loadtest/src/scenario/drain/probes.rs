@@ -1,10 +1,11 @@
 //! New connections while a gateway ends: each must be turned away, or get a whole answer, and none may be left waiting.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::results::Results;
@@ -101,7 +102,7 @@ impl ConnectionProbes {
 impl ProbeState {
     fn answers(&self) -> MutexGuard<'_, Vec<(Answer, bool)>> {
         // Nothing under the lock panics half way.
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.answers.lock()
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::clients::{StoppedClients, StoppedGroup};
 use super::collection::Collections;
 use crate::lister::repeat::LIST_COMPLETE;
-use crate::results::Results;
+use crate::results::{Results, mib};
 use crate::verify::reference::{Fingerprints, Reference};
 
 /// What streams and lists that end well are counted as.
@@ -32,7 +32,7 @@ impl DrainTimes {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         results.figure("all who read at their end after, ms", ms(self.prompt_after));
         results.figure("all at their end after, ms", ms(self.all_after));
-        let held_mib = self.held_bytes as f64 / f64::from(1 << 20);
+        let held_mib = mib(self.held_bytes);
         results.figure("MiB that the slow took afterwards", held_mib);
         match self.ended_after {
             Some(time) => {

@@ -1,10 +1,11 @@
 //! The attacker's process as its owner sees it: it ends when its input does, or with its owner.
 
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use parking_lot::Mutex;
 use tokio::process::Command;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -64,7 +65,7 @@ impl AttackerProcess {
     }
 
     fn tally(&self) -> AttackCounts {
-        *self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.tally.lock()
     }
 
     /// Whether all its clients have come, or were turned away.
@@ -80,7 +81,7 @@ impl AttackerProcess {
         // Who reads no more has failed, which is told next.
         let _ = self.input.send(());
         self.reading.await?.context("the attacker")?;
-        Ok(*self.tally.lock().unwrap_or_else(PoisonError::into_inner))
+        Ok(*self.tally.lock())
     }
 }
 
@@ -91,7 +92,7 @@ async fn read(
 ) -> Result<()> {
     let keep = |line: &str| {
         if let Ok(told) = serde_json::from_str(line) {
-            *tally.lock().unwrap_or_else(PoisonError::into_inner) = told;
+            *tally.lock() = told;
         }
     };
     loop {

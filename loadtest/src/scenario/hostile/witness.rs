@@ -1,13 +1,13 @@
 //! The witness of an attack: a client like any other, who writes, watches what it wrote, lists, and makes new connections, each at an even
 //! rate, whatever becomes of the one before.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use http_body_util::BodyExt;
-use hyper::{Method, StatusCode};
+use hyper::Method;
 use kube_fanout::quiet::{BOUND, Silence};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -15,7 +15,6 @@ use crate::client::{Client, list_version};
 use crate::recorder::now_ns;
 use crate::target::Target;
 use crate::wire::event::{Event, EventKind, WriteTime, first_version};
-use crate::wire::lines::Lines;
 use crate::writer::shape::Shape;
 
 /// From one to the next of its kind.
@@ -74,7 +73,7 @@ impl Operation {
 #[derive(Debug, Clone)]
 pub struct OperationRecord {
     /// What.
-    pub deed: Operation,
+    pub operation: Operation,
     /// When it was due, nanoseconds since the epoch.
     pub due_ns: u64,
     /// How long it took from then, or has taken so far; none for what has no length, such as a stream that ended.
@@ -108,14 +107,14 @@ struct WitnessLog {
     versions: Vec<WrittenVersion>,
     /// Nothing new is begun.
     is_over: bool,
-    /// Of each timed deed, when the one was due that goes on or comes next.
+    /// Of each timed operation, when the one was due that goes on or comes next.
     due_ns: [u64; Operation::TIMED.len()],
 }
 
 impl WitnessLog {
-    fn fail(&mut self, deed: Operation, due_ns: u64, took: Option<Duration>, why: String) {
+    fn fail(&mut self, operation: Operation, due_ns: u64, took: Option<Duration>, why: String) {
         self.done.push(OperationRecord {
-            deed,
+            operation,
             due_ns,
             took,
             failure: Some(why),
@@ -144,10 +143,10 @@ impl WitnessLog {
     fn close(&mut self, now_ns: u64) {
         let since = |due_ns: u64| Some(Duration::from_nanos(now_ns.saturating_sub(due_ns)));
         let every_ns = EVERY.as_nanos() as usize;
-        for (deed, first_ns) in Operation::TIMED.into_iter().zip(self.due_ns) {
+        for (operation, first_ns) in Operation::TIMED.into_iter().zip(self.due_ns) {
             for due_ns in (first_ns..now_ns).step_by(every_ns) {
                 self.fail(
-                    deed,
+                    operation,
                     due_ns,
                     since(due_ns),
                     "not done at the end".to_owned(),
@@ -208,13 +207,7 @@ impl Witness {
             notes: notes.clone(),
         };
         let mut client = Client::new(target.clone());
-        let (status, _) = client
-            .call(Method::POST, path, object(Instant::now()))
-            .await?;
-        ensure!(
-            status.is_success() || status == StatusCode::CONFLICT,
-            "POST {path}: {status}"
-        );
+        client.create(path, object(Instant::now())).await?;
         let start = newest(target, path).await?;
         let full = format!("{}?resourceVersion=0", scene.everywhere);
         let listed = client.json(&full).await?["items"]
@@ -222,12 +215,12 @@ impl Witness {
             .map_or(0, Vec::len);
         let [mut writing, mut others, mut watching] = [(); 3].map(|()| JoinSet::new());
         watching.spawn(watch(scene.clone(), start));
-        for (number, deed) in Operation::TIMED.into_iter().enumerate() {
-            let tasks = match deed {
+        for (number, operation) in Operation::TIMED.into_iter().enumerate() {
+            let tasks = match operation {
                 Operation::Write => &mut writing,
                 _ => &mut others,
             };
-            tasks.spawn(repeat(scene.clone(), deed, number));
+            tasks.spawn(repeat(scene.clone(), operation, number));
         }
         Ok(Self {
             listed,
@@ -268,7 +261,7 @@ impl Witness {
 }
 
 fn held(notes: &Mutex<WitnessLog>) -> MutexGuard<'_, WitnessLog> {
-    notes.lock().unwrap_or_else(PoisonError::into_inner)
+    notes.lock()
 }
 
 fn object(due: Instant) -> Vec<u8> {
@@ -285,7 +278,7 @@ fn everywhere(path: &str) -> String {
 }
 
 /// Does one thing at an even rate. What is late is counted from when it was due.
-async fn repeat(scene: WitnessContext, deed: Operation, number: usize) {
+async fn repeat(scene: WitnessContext, operation: Operation, number: usize) {
     let mut client = Client::new(scene.target.clone());
     let mut due = Instant::now();
     let mut due_ns = now_ns();
@@ -295,7 +288,7 @@ async fn repeat(scene: WitnessContext, deed: Operation, number: usize) {
         if held(&scene.notes).is_over {
             return;
         }
-        let doing = once(&scene, (deed, due, due_ns), &mut client);
+        let doing = once(&scene, (operation, due, due_ns), &mut client);
         let outcome = match tokio::time::timeout(ANSWER_WAIT, doing).await {
             Ok(outcome) => outcome,
             Err(_) => Err(anyhow::anyhow!("no answer within {ANSWER_WAIT:?}")),
@@ -304,7 +297,7 @@ async fn repeat(scene: WitnessContext, deed: Operation, number: usize) {
             client = Client::new(scene.target.clone());
         }
         held(&scene.notes).done.push(OperationRecord {
-            deed,
+            operation,
             due_ns,
             took: Some(due.elapsed()),
             failure: outcome.err().map(|error| format!("{error:#}")),
@@ -316,14 +309,14 @@ async fn repeat(scene: WitnessContext, deed: Operation, number: usize) {
 
 async fn once(
     scene: &WitnessContext,
-    (deed, due, due_ns): (Operation, Instant, u64),
+    (operation, due, due_ns): (Operation, Instant, u64),
     client: &mut Client,
 ) -> Result<()> {
     let WitnessContext {
         path, everywhere, ..
     } = scene;
     let get = |query: &str| format!("{everywhere}?{query}");
-    let (status, body) = match deed {
+    let (status, body) = match operation {
         Operation::Write => {
             let path = format!("{path}/{NAME}");
             client.call(Method::PUT, &path, object(due)).await?
@@ -344,7 +337,7 @@ async fn once(
         }
     };
     ensure!(status.is_success(), "{status}");
-    if let (Operation::Write, Some(version)) = (deed, first_version(&body)) {
+    if let (Operation::Write, Some(version)) = (operation, first_version(&body)) {
         held(&scene.notes).version(version, due_ns);
     }
     Ok(())
@@ -398,22 +391,7 @@ async fn stream(scene: &WitnessContext, version: &mut u64) -> Result<()> {
         scene.path
     );
     let mut client = Client::new(scene.target.clone());
-    let response = client.open(Method::GET, &path, Vec::new()).await?;
-    ensure!(response.status() == StatusCode::OK, "{}", response.status());
-    let (mut body, mut lines) = (response.into_body(), Lines::default());
-    while let Some(frame) = body.frame().await {
-        let Ok(data) = frame?.into_data() else {
-            continue;
-        };
-        let mut outcome = Ok(());
-        lines.feed(&data, |line| {
-            if outcome.is_ok() {
-                outcome = take(scene, line, version);
-            }
-        })?;
-        outcome?;
-    }
-    Ok(())
+    client.watch(&path, |line| take(scene, line, version)).await
 }
 
 fn take(scene: &WitnessContext, line: &[u8], version: &mut u64) -> Result<()> {
@@ -429,7 +407,7 @@ fn take(scene: &WitnessContext, line: &[u8], version: &mut u64) -> Result<()> {
     notes.version(event.version, due_ns).has_come = true;
     if event.write.is_some() {
         notes.done.push(OperationRecord {
-            deed: Operation::Event,
+            operation: Operation::Event,
             due_ns,
             took: Some(Duration::from_nanos(now_ns.saturating_sub(due_ns))),
             failure: None,
@@ -457,8 +435,8 @@ mod tests {
         // The answer to a write whose event has come already.
         notes.version(8, 200 * MS);
         notes.close(1_060 * MS);
-        let of = |deed: Operation| {
-            let all = notes.done.iter().filter(|one| one.deed == deed);
+        let of = |operation: Operation| {
+            let all = notes.done.iter().filter(|one| one.operation == operation);
             all.map(|one| one.took.unwrap().as_millis())
                 .collect::<Vec<_>>()
         };

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
-use hyper::{Method, StatusCode};
+use anyhow::{Context, Result};
 use kube_fanout::apiserver::auth::{AuthOptions, TokenUser, Tokens};
 use kube_fanout::apiserver::{self, Apiserver, Options};
 use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::client::Client;
+use crate::runner::gateway;
 use crate::target::{Target, user_token};
 
 /// The token of who writes and makes roles.
@@ -55,7 +55,8 @@ impl ReviewServer {
         let url = format!("http://{}", running.address());
         allow(&url).await?;
         let kubeconfig = folder.join("kubeconfig");
-        std::fs::write(&kubeconfig, kubeconfig_of(&url)).context("kubeconfig")?;
+        std::fs::write(&kubeconfig, gateway::kubeconfig(&url, None, Some(GATEWAY)))
+            .context("kubeconfig")?;
         Ok(Self {
             running,
             url,
@@ -80,25 +81,9 @@ async fn allow(url: &str) -> Result<()> {
     let mut client = Client::new(Target::new(url, Some(WRITER), None)?);
     for (collection, object) in [("clusterroles", role), ("clusterrolebindings", binding)] {
         let path = format!("{RBAC}/{collection}");
-        let body = object.to_string().into_bytes();
-        let (status, answer) = client.call(Method::POST, &path, body).await?;
-        if status != StatusCode::CREATED {
-            bail!(
-                "POST {path}: {status}: {}",
-                String::from_utf8_lossy(&answer)
-            );
-        }
+        client
+            .create(&path, object.to_string().into_bytes())
+            .await?;
     }
     Ok(())
-}
-
-fn kubeconfig_of(url: &str) -> String {
-    let named = |what: &str, value: serde_json::Value| json!([{"name": "upstream", what: value}]);
-    json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "upstream",
-        "clusters": named("cluster", json!({"server": url})),
-        "users": named("user", json!({"token": GATEWAY})),
-        "contexts": named("context", json!({"cluster": "upstream", "user": "upstream"})),
-    })
-    .to_string()
 }

@@ -8,11 +8,11 @@ use http_body_util::{BodyExt, Empty};
 use hyper::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use kube_fanout::resource::Encoding;
-use memchr::memmem;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::target::Target;
 use crate::wire::response::{Progress, Response};
+use crate::wire::search::StreamSearch;
 
 /// The query of a gateway's first watch.
 const QUERY: &str = "allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&sendInitialEvents=true&timeoutSeconds=600&watch=true";
@@ -87,16 +87,16 @@ async fn over_http1(target: &Target, path: &str, encoding: Encoding) -> Result<u
     stream.write_all(&request).await?;
     stream.flush().await?;
     let mut response = Response::default();
-    let mut search = Search::default();
+    let mut search = Search::new();
     let mut buffer = vec![0; READ_LEN];
-    while !search.is_found {
+    while !search.is_found() {
         let len = stream.read(&mut buffer).await?;
         ensure!(len > 0, "{path}: closed before the initial events' end");
         let progress = response.feed(&buffer[..len], |_, data| search.feed(data))?;
         if let Some(head) = response.head() {
             ensure!(head.status == 200, "{path}: {}", head.status);
         }
-        if matches!(progress, Progress::Complete(_)) && !search.is_found {
+        if matches!(progress, Progress::Complete(_)) && !search.is_found() {
             bail!("{path}: over before the initial events' end");
         }
     }
@@ -124,8 +124,8 @@ async fn over_http2(target: &Target, path: &str, encoding: Encoding) -> Result<u
         .await?;
     ensure!(response.status() == 200, "{path}: {}", response.status());
     let mut body = response.into_body();
-    let mut search = Search::default();
-    while !search.is_found {
+    let mut search = Search::new();
+    while !search.is_found() {
         let frame = body.frame().await;
         let frame =
             frame.with_context(|| format!("{path}: over before the initial events' end"))??;
@@ -136,30 +136,28 @@ async fn over_http2(target: &Target, path: &str, encoding: Encoding) -> Result<u
     Ok(search.len)
 }
 
-/// Looks for the marker in pieces, between which it may be cut.
-#[derive(Debug, Default)]
+/// Looks for the marker.
+#[derive(Debug)]
 struct Search {
-    /// The end of what came before, shorter than the marker.
-    seam: Vec<u8>,
+    marker: StreamSearch,
     len: u64,
-    is_found: bool,
 }
 
 impl Search {
+    const fn new() -> Self {
+        Self {
+            marker: StreamSearch::new(MARKER),
+            len: 0,
+        }
+    }
+
     fn feed(&mut self, data: &[u8]) {
         self.len += data.len() as u64;
-        let short = MARKER.len() - 1;
-        let first = &data[..data.len().min(short)];
-        self.seam.extend_from_slice(first);
-        self.is_found |= memmem::find(&self.seam, MARKER).is_some();
-        self.is_found |= memmem::find(data, MARKER).is_some();
-        if data.len() > short {
-            self.seam.clear();
-            self.seam.extend_from_slice(&data[data.len() - short..]);
-        } else {
-            let surplus = self.seam.len().saturating_sub(short);
-            self.seam.drain(..surplus);
-        }
+        self.marker.feed(data);
+    }
+
+    const fn is_found(&self) -> bool {
+        self.marker.count() > 0
     }
 }
 
@@ -198,24 +196,5 @@ mod tests {
             each.abs_diff(seeded.pod_len as u64) < 100,
             "{each} {seeded:?}"
         );
-    }
-
-    #[test]
-    fn a_marker_is_found_in_pieces_of_any_length() {
-        let text = [b"some events ", MARKER, b" and what follows"].concat();
-        for piece_len in 1..=text.len() {
-            let mut search = Search::default();
-            let mut end = 0;
-            for piece in text.chunks(piece_len) {
-                end += piece.len();
-                search.feed(piece);
-                assert_eq!(
-                    search.is_found,
-                    end >= 12 + MARKER.len(),
-                    "pieces of {piece_len}, after {end}"
-                );
-            }
-            assert_eq!(search.len, text.len() as u64);
-        }
     }
 }

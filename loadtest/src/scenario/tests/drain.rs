@@ -1,7 +1,6 @@
 //! A gateway in this process that ends as it should, and behind relays that spoil its end.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -17,6 +16,7 @@ use super::spoiler::{Spoiler, Spoils};
 use super::{DEADLINE, finds, proves, server};
 use crate::results::Results;
 use crate::scenario::drain;
+use crate::temp_folder::TempFolder;
 
 /// Clients that this many watchers of all kinds and four listers are.
 const WATCHERS: usize = 40;
@@ -85,32 +85,16 @@ async fn play(api: &Apiserver, gateway: &Gateway, more: &str) -> Results {
     results
 }
 
-/// A certificate for this machine, gone in the end.
-struct Certificate(PathBuf);
-
-impl Certificate {
-    fn made() -> Self {
-        let name = format!("{}-drain-{}", env!("CARGO_PKG_NAME"), std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir(&folder).unwrap();
-        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-        std::fs::write(folder.join("tls.crt"), made.cert.pem()).unwrap();
-        std::fs::write(folder.join("tls.key"), made.signing_key.serialize_pem()).unwrap();
-        Self(folder)
-    }
-
-    fn transport(&self) -> Transport {
-        Transport::Tls {
-            cert: self.0.join("tls.crt"),
-            key: self.0.join("tls.key"),
-            sni: Vec::new(),
-        }
-    }
-}
-
-impl Drop for Certificate {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+/// TLS with a certificate for this machine, whose files are in the folder.
+fn tls(folder: &TempFolder) -> Transport {
+    let (cert, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    std::fs::write(&cert, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    Transport::Tls {
+        cert,
+        key,
+        sni: Vec::new(),
     }
 }
 
@@ -132,15 +116,15 @@ async fn a_gateway_that_ends_as_it_should_passes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn over_tls_too_unless_the_end_of_tls_does_not_come() {
-    let certificate = Certificate::made();
-    let ca = certificate.0.join("tls.crt");
+    let certificate = TempFolder::new("drain").unwrap();
+    let ca = certificate.path().join("tls.crt");
     let api = server(Options::default()).await;
     let flags = |address: SocketAddr| format!("--target https://{address} --ca {}", ca.display());
 
-    let gateway = Gateway::start(&api, certificate.transport()).await;
+    let gateway = Gateway::start(&api, tls(&certificate)).await;
     all_ended_in_order(&play(&api, &gateway, &flags(gateway.address)).await);
 
-    let gateway = Gateway::start(&api, certificate.transport()).await;
+    let gateway = Gateway::start(&api, tls(&certificate)).await;
     // The record of TLS 1.3 that says so.
     let spoiler = gateway.spoiled(Spoils::Shortens(24)).await;
     let results = play(&api, &gateway, &flags(spoiler.address)).await;

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use super::WatchRun;
 use crate::process::{MachineCpu, Usage};
 use crate::recorder::Recorder;
-use crate::results::Results;
+use crate::results::{Results, mib};
 
 /// State of things at one moment.
 #[derive(Debug)]
@@ -53,17 +53,13 @@ impl WatchRun<'_> {
         let seconds = until.at.duration_since(from.at).as_secs_f64();
         let delivered = until.delivered - from.delivered;
         let upstream_events = until.upstream_events.saturating_sub(from.upstream_events);
-        let bytes = (until.bytes - from.bytes) as f64;
-        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        let bytes = until.bytes - from.bytes;
         results.figure("watchers", self.population.watchers as f64);
         results.figure(UPSTREAM_EVENTS_A_SECOND, upstream_events as f64 / seconds);
         results.figure("events delivered in the window", delivered as f64);
         results.figure(EVENTS_A_SECOND, delivered as f64 / seconds);
-        results.figure(
-            "MiB delivered a second",
-            bytes / seconds / f64::from(1 << 20),
-        );
-        results.figure(EVENT_LEN, bytes / delivered.max(1) as f64);
+        results.figure("MiB delivered a second", mib(bytes) / seconds);
+        results.figure(EVENT_LEN, bytes as f64 / delivered.max(1) as f64);
         let percent = |cpu: Duration| cpu.as_secs_f64() / seconds * 100.0;
         let mut per_event = |name: &str, cpu: Duration| per(results, name, cpu, delivered);
         let own = until.own.cpu.saturating_sub(from.own.cpu);
@@ -113,18 +109,17 @@ pub fn latencies(results: &mut Results, recorder: &Recorder) {
     if latency.is_empty() {
         return;
     }
-    let ms = |quantile: f64| latency.value_at_quantile(quantile) as f64 / 1e3;
-    results.figure(LATENCY_P50, ms(0.5));
-    results.figure("latency p90, ms", ms(0.9));
-    results.figure(LATENCY_P99, ms(0.99));
-    results.figure("latency p999, ms", ms(0.999));
-    results.figure("latency max, ms", latency.max() as f64 / 1e3);
+    let quantiles = [
+        ("p50", 0.5),
+        ("p90", 0.9),
+        ("p99", 0.99),
+        ("p999", 0.999),
+        ("max", 1.0),
+    ];
+    results.quantiles("latency", latency, &quantiles);
     results.distribution("latency, ms", latency);
-    let from_due = &recorder.latency_from_due;
-    for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
-        let latency_ms = from_due.value_at_quantile(quantile) as f64 / 1e3;
-        results.figure(&format!("latency from due {name}, ms"), latency_ms);
-    }
+    let quantiles = [("p50", 0.5), ("p99", 0.99), ("max", 1.0)];
+    results.quantiles("latency from due", &recorder.latency_from_due, &quantiles);
 }
 
 /// Puts into the newest column what is the API server's own share of the latencies.
@@ -132,7 +127,6 @@ pub fn latencies_at_reference(results: &mut Results, latency: &Histogram<u64>) {
     if latency.is_empty() {
         return;
     }
-    let ms = |quantile: f64| latency.value_at_quantile(quantile) as f64 / 1e3;
-    results.figure("latency at the reference p50, ms", ms(0.5));
-    results.figure("latency at the reference p99, ms", ms(0.99));
+    let quantiles = [("p50", 0.5), ("p99", 0.99)];
+    results.quantiles("latency at the reference", latency, &quantiles);
 }
