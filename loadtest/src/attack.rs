@@ -1,5 +1,5 @@
-//! A process that attacks a server: bounded in clients, rate and time, on one thread, so that what the server suffers is not that the
-//! machine is taken from it. Tells its counts on standard output, a line of JSON at a time, and ends with its owner.
+//! A process that attacks a server. It uses one thread, and the number of clients, the rate and the time are bounded, so that it does not
+//! starve the server of CPU. It prints its counts to standard output, a line of JSON at a time, and ends with its parent.
 
 mod frames;
 mod http1;
@@ -26,29 +26,29 @@ use crate::process::raise_open_files;
 use crate::target::Target;
 pub use kind::Attack;
 
-/// A client that was closed or turned away comes back after this time.
+/// A client waits for this time before it returns after it was closed or refused.
 const BACK_AFTER: Duration = Duration::from_millis(500);
-/// How often counts are told.
-const TELL_EVERY: Duration = Duration::from_millis(100);
+/// How often the counts are printed.
+const PRINT_EVERY: Duration = Duration::from_millis(100);
 
-/// What an attack has come to.
+/// Counts of an attack.
 #[derive(Debug, Default, Clone, Copy, Serialize, Deserialize)]
 pub struct AttackCounts {
-    /// Clients that have done their first operation, or were turned away.
+    /// Clients whose first operation has completed or was refused.
     pub begun: u64,
     /// Connections that are open.
     pub connections: u64,
     /// Requests answered with success, or frames sent.
     pub done: u64,
-    /// Requests that were turned away, and connections that could not be made.
+    /// Refused requests, and connections that could not be made.
     pub refused: u64,
     /// Connections that the server has closed.
     pub closed: u64,
-    /// Objects written, of attacks that are about events.
+    /// Objects written, for attacks that need events.
     pub written: u64,
 }
 
-/// The same while it grows. Relaxed: each number stands alone.
+/// [`AttackCounts`] while they grow. Relaxed: each number stands alone.
 #[derive(Debug, Default)]
 struct AttackCounters {
     begun: AtomicU64,
@@ -77,7 +77,7 @@ fn count(of: &AtomicU64) {
     of.fetch_add(1, Ordering::Relaxed);
 }
 
-/// What all clients of an attack share.
+/// State that all clients of an attack share.
 #[derive(Debug)]
 struct AttackState {
     target: Target,
@@ -102,7 +102,7 @@ impl Drop for OpenConnection<'_> {
     }
 }
 
-/// Turns that come at an even rate, for all clients together.
+/// Permits at an even rate, shared by all clients.
 #[derive(Debug)]
 struct RateLimiter {
     interval: Duration,
@@ -117,7 +117,7 @@ impl RateLimiter {
         }
     }
 
-    /// Waits for the next turn; time that nobody used is lost.
+    /// Waits for the next permit; unused permits are lost.
     async fn turn(&self) {
         let due = {
             let mut next = self.next.lock().await;
@@ -136,22 +136,22 @@ pub struct Attacker {
     /// Server under attack.
     #[arg(long)]
     pub target: String,
-    /// API server that takes the attack's own writes.
+    /// API server for the attack's own writes.
     #[arg(long)]
     pub reference: String,
-    /// What it does.
+    /// Kind of attack.
     #[arg(long, value_enum)]
     pub attack: Attack,
-    /// How many clients it plays.
+    /// Number of clients.
     #[arg(long)]
     pub clients: usize,
     /// Requests or frames a second of all of them.
     #[arg(long)]
     pub rate: f64,
-    /// Their address.
+    /// Local address of the clients.
     #[arg(long)]
     pub source: Ipv4Addr,
-    /// Ends by itself after this time, if its owner does not end it before.
+    /// The process ends after this time at the latest.
     #[arg(long, value_parser = seconds)]
     pub life: Duration,
 }
@@ -162,10 +162,10 @@ impl Subcommand for Attacker {
     }
 }
 
-/// Plays until standard input ends, or for as long as the flags allow.
+/// Runs until standard input ends, or for as long as the flags allow.
 ///
 /// # Errors
-/// If it cannot begin.
+/// If it cannot start.
 async fn run(flags: &Attacker) -> Result<()> {
     raise_open_files(flags.clients)?;
     let scene = Arc::new(AttackState {
@@ -174,27 +174,27 @@ async fn run(flags: &Attacker) -> Result<()> {
         flags: flags.clone(),
         counts: AttackCounters::default(),
     });
-    // All end with the set.
+    // All clients end with the set.
     let mut clients = JoinSet::new();
     begin(&scene, &mut clients).await?;
     let mut input = BufReader::new(tokio::io::stdin()).lines();
     let end = tokio::time::sleep(flags.life);
     tokio::pin!(end);
-    let mut tick = tokio::time::interval(TELL_EVERY);
+    let mut tick = tokio::time::interval(PRINT_EVERY);
     loop {
         tokio::select! {
-            // All can be cancelled without loss.
+            // All futures can be cancelled without loss.
             line = input.next_line() => match line? {
                 Some(_) => {}
-                None => return tell(&scene),
+                None => return print_counts(&scene),
             },
-            () = &mut end => return tell(&scene),
-            _ = tick.tick() => tell(&scene)?,
+            () = &mut end => return print_counts(&scene),
+            _ = tick.tick() => print_counts(&scene)?,
         }
     }
 }
 
-fn tell(scene: &AttackState) -> Result<()> {
+fn print_counts(scene: &AttackState) -> Result<()> {
     println!("{}", serde_json::to_string(&scene.counts.now())?);
     Ok(())
 }

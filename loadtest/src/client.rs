@@ -13,10 +13,10 @@ use hyper_util::rt::TokioIo;
 use crate::target::Target;
 use crate::wire::lines::Lines;
 
-/// How long one answer may take, body included.
+/// Longest time for one response, body included.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
 
-/// One connection, made anew when it is gone.
+/// One connection, reopened when it is gone.
 #[derive(Debug)]
 pub struct Client {
     target: Target,
@@ -32,10 +32,10 @@ impl Client {
         }
     }
 
-    /// Sends a request and returns the response with its body unread.
+    /// Sends a request and returns the response; the caller reads the body.
     ///
     /// # Errors
-    /// If there is no connection or no answer in time.
+    /// If there is no connection or no response in time.
     pub async fn open(
         &mut self,
         method: Method,
@@ -75,7 +75,7 @@ impl Client {
             .with_context(|| format!("{path}: no answer within {ANSWER_WAIT:?}"))?
     }
 
-    /// Sends a request and reads the whole answer.
+    /// Sends a request and reads the whole response.
     ///
     /// # Errors
     /// As [`Client::open`], or if the body breaks off.
@@ -105,7 +105,7 @@ impl Client {
         serde_json::from_slice(&body).with_context(|| format!("GET {path}"))
     }
 
-    /// Creates an object, if it is not there yet; returns the answer's body.
+    /// Creates an object, unless it exists already; returns the body of the response.
     ///
     /// # Errors
     /// As [`Client::call`], or if the server refuses.
@@ -162,10 +162,10 @@ pub fn excerpt(body: &[u8]) -> String {
     String::from_utf8_lossy(&body[..body.len().min(300)]).into_owned()
 }
 
-/// The version a list was taken at.
+/// The resource version of a list.
 ///
 /// # Errors
-/// If the document carries none.
+/// If the document has none.
 pub fn list_version(list: &serde_json::Value) -> Result<u64> {
     list["metadata"]["resourceVersion"]
         .as_str()

@@ -1,4 +1,4 @@
-//! One HTTP/2 connection over hyper for many calls at a time: where the writer must be fast. Does not connect again when it breaks.
+//! One HTTP/2 connection over hyper for many calls at a time, where the writer must be fast. It is not reopened when it breaks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use crate::client::excerpt;
 use crate::target::Target;
 
-/// How long one answer may take, body included: a page of a long list on a machine that is busy.
+/// Longest time for one response, body included: it may be a page of a long list on a busy machine.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
 /// Receive window: pages of lists are megabytes long.
 const WINDOW_LEN: u32 = 8 << 20;
@@ -43,7 +43,7 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// Reads something.
+    /// A GET request.
     pub const fn get(path: &'a str, accept: &'a str) -> Self {
         Self {
             method: Method::GET,
@@ -57,8 +57,6 @@ impl<'a> Call<'a> {
 }
 
 impl Http2Client {
-    /// Connects.
-    ///
     /// # Errors
     /// If the server does not answer or does not speak HTTP/2.
     pub async fn connect(target: &Target) -> Result<Self> {
@@ -77,10 +75,10 @@ impl Http2Client {
         })
     }
 
-    /// Sends a request and reads the whole answer.
+    /// Sends a request and reads the whole response.
     ///
     /// # Errors
-    /// If there is no answer in time, or the connection is gone.
+    /// If there is no response in time, or the connection is gone.
     pub async fn call(&self, call: Call<'_>) -> Result<(StatusCode, Bytes)> {
         let path = call.path.to_owned();
         let calling = async {
@@ -112,7 +110,7 @@ impl Http2Client {
             .with_context(|| path.clone())
     }
 
-    /// As [`Http2Client::call`], but every answer besides success and `accepted` is an error.
+    /// Like [`Http2Client::call`], but a status other than success and `accepted` is an error.
     ///
     /// # Errors
     /// As [`Http2Client::call`], or if the server refuses.

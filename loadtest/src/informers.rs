@@ -1,5 +1,5 @@
-//! `informers`: client-go, kube-rs and this project's informer on the same pods under the same churn, first one after the other with
-//! CPU and memory measured, then those of one form at once; each store must be what the server holds.
+//! Compares client-go's informers, kube-rs's reflector and this project's informer on the same pods under the same churn. They run one
+//! after the other, with CPU and memory measured, then those of one form together. Each store must equal the server's state.
 
 mod child;
 pub mod follow;
@@ -21,14 +21,14 @@ use crate::target::Target;
 use child::{Informer, InformerStatus};
 use rows::{Form, InformerRow, ROWS};
 
-/// When seeding is given up.
+/// Seeding is aborted after this time.
 const SEED_WAIT: Duration = Duration::from_secs(1_200);
-/// What one row may take besides churn and rest.
+/// Time for one row besides churn and rest.
 const ROW_WAIT: Duration = Duration::from_secs(240);
 /// How long an informer may lag behind the last write.
 const LAG_WAIT: Duration = Duration::from_secs(30);
 
-/// How much of the free memory informers may take that run at once; the API server grows meanwhile.
+/// Share of the available memory for informers that run together; the API server grows meanwhile.
 const MEMORY_SHARE: f64 = 0.7;
 
 const MIB: f64 = 1024.0 * 1024.0;
@@ -38,10 +38,10 @@ const REST: &str = "memory at rest after sync, MiB";
 const CHURN_CPU: &str = "CPU per 1,000 changes, ms";
 const CHURN_PEAK: &str = "peak memory, MiB";
 const CHURN_REST: &str = "memory at rest after churn, MiB";
-/// Figures that are compared with the first column of their results.
+/// Figures that are divided by those of the first column.
 const COMPARED: [&str; 6] = [SYNC_CPU, SYNC_PEAK, REST, CHURN_CPU, CHURN_PEAK, CHURN_REST];
 
-/// The server that holds the pods, and the pods.
+/// The server of the pods, and their number.
 #[derive(Debug, Clone, Args)]
 pub struct PodFlags {
     /// API server, such as https://127.0.0.1:6443; HTTP/2.
@@ -78,13 +78,13 @@ pub struct Compare {
     /// For how long pods are changed, such as 20s.
     #[arg(long, default_value = "20s", value_parser = seconds)]
     pub churn: Duration,
-    /// How long an informer rests before its memory is read, such as 5s.
+    /// How long an informer is idle before its memory is read, such as 5s.
     #[arg(long, default_value = "5s", value_parser = seconds)]
     pub settle: Duration,
-    /// Leave out the turns in which informers of one form run at once.
+    /// Leave out the runs in which informers of one form run together.
     #[arg(long)]
     pub apart_only: bool,
-    /// Write the figures to this file too.
+    /// Also write the figures to this file.
     #[arg(long)]
     pub json: Option<PathBuf>,
 }
@@ -104,7 +104,7 @@ impl Subcommand for Compare {
 pub struct SeedPods {
     #[command(flatten)]
     pub written: PodFlags,
-    /// Requests under way at a time.
+    /// Number of concurrent requests.
     #[arg(long, default_value_t = 64)]
     pub in_flight: usize,
 }
@@ -127,8 +127,11 @@ async fn seed(flags: &SeedPods) -> Result<Results> {
     let mut results = Results::new("seed-pods");
     results.column("pods");
     results.figure("made", seeded.made as f64);
-    results.figure("seconds", seeded.took.as_secs_f64());
-    results.figure("per second", seeded.made as f64 / seeded.took.as_secs_f64());
+    results.figure("seconds", seeded.duration.as_secs_f64());
+    results.figure(
+        "per second",
+        seeded.made as f64 / seeded.duration.as_secs_f64(),
+    );
     results.figure("length of one, bytes", seeded.pod_len as f64);
     Ok(results)
 }
@@ -187,17 +190,17 @@ struct InformersRun<'a> {
     target: Target,
     churn: PodChurn,
     turn: usize,
-    /// What the server holds, as nothing writes between two turns.
+    /// The server's state; nothing is written between two runs.
     before: StoreDigest,
 }
 
 impl InformersRun<'_> {
-    /// One informer by itself; the most memory that it took, bytes.
+    /// Measures one informer by itself; returns its peak memory in bytes.
     async fn measure(&mut self, row: &InformerRow, results: &mut Results) -> Result<f64> {
         results.column(row.name);
         let started = Informer::start(row.id(), row.command(self.flags)?).await?;
-        let (mut informer, synced, took) = started;
-        results.figure("process start to synced, s", took.as_secs_f64());
+        let (mut informer, synced, duration) = started;
+        results.figure("process start to synced, s", duration.as_secs_f64());
         results.figure("list begun to synced, s", synced.sync_ms / 1e3);
         results.figure(SYNC_CPU, synced.cpu_ms / 1e3);
         results.figure(SYNC_PEAK, synced.peak_rss / MIB);
@@ -222,7 +225,7 @@ impl InformersRun<'_> {
                 row.name
             ));
         }
-        self.tell_churn(results, &rested, &churned);
+        self.report_churn(results, &rested, &churned);
         tokio::time::sleep(self.flags.settle).await;
         let rested = informer.usage().await?;
         results.figure(CHURN_PEAK, rested.peak_rss / MIB);
@@ -250,14 +253,14 @@ impl InformersRun<'_> {
         Ok(rested.peak_rss)
     }
 
-    fn tell_churn(&self, results: &mut Results, before: &InformerStatus, after: &InformerStatus) {
+    fn report_churn(&self, results: &mut Results, before: &InformerStatus, after: &InformerStatus) {
         let changes = after.updates.saturating_sub(before.updates);
         results.figure("changes told of", changes as f64);
         let written = (self.churn.rate * self.churn.duration.as_secs_f64()).max(1.0);
         results.figure(CHURN_CPU, (after.cpu_ms - before.cpu_ms) / written * 1e3);
     }
 
-    /// Informers at the same changes: as many of these as the machine has memory for, client-go's and ours before the others.
+    /// Runs informers together under the same churn, as many as fit into memory; client-go's and ours come first.
     async fn together(
         &mut self,
         mut rows: Vec<(&InformerRow, f64)>,
@@ -268,7 +271,7 @@ impl InformersRun<'_> {
         let mut informers = Vec::new();
         for (row, peak) in rows {
             if peak > room {
-                results.note(format!("{}: left out, the memory would not do", row.id()));
+                results.note(format!("{}: left out: not enough memory", row.id()));
                 continue;
             }
             room -= peak;
@@ -296,21 +299,21 @@ impl InformersRun<'_> {
         Ok(())
     }
 
-    /// One turn of churn; the last version written. A writer that does not keep its rate makes the figures those of another one.
+    /// Changes pods for one run; returns the last version. If the writer misses its rate, the results are invalid.
     async fn write(&mut self, results: &mut Results) -> Result<u64> {
         self.turn += 1;
         let churned = self.churn.run(&self.target, self.turn).await?;
         let wanted = self.churn.duration;
-        if churned.took.mul_f64(RATE_MET) > wanted {
+        if churned.duration.mul_f64(RATE_MET) > wanted {
             results.invalid(format!(
                 "{} changes took {:?} instead of {wanted:?}: the machine or the API server is too slow for this rate",
-                churned.count, churned.took
+                churned.count, churned.duration
             ));
         }
         Ok(churned.last)
     }
 
-    /// Whether a store is what the server holds; it is a fault if not.
+    /// Whether a store equals the server's state; if not, adds a fault.
     fn check(&self, name: &str, store: &StoreDigest, results: &mut Results) -> bool {
         let equal = *store == self.before;
         if !equal {
@@ -323,7 +326,7 @@ impl InformersRun<'_> {
     }
 }
 
-/// Adds the ratios to the first column, which is client-go's.
+/// Adds the ratios to client-go, which is the first column.
 fn compare(results: &mut Results) {
     for name in COMPARED {
         results.ratios(name);

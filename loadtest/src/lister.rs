@@ -1,4 +1,4 @@
-//! A client of the herd: lists when a round begins, and looks at the body without keeping it.
+//! A client of the herd: lists when a round begins, and checks the body without keeping it.
 
 pub mod initial;
 pub mod repeat;
@@ -21,30 +21,30 @@ use crate::target::Target;
 use crate::wire::event::first_version;
 use crate::wire::search::StreamSearch;
 
-/// Every object has exactly one, no ConfigMap of ours has another.
+/// Every object has exactly one such field, and no ConfigMap of the load test has another.
 const UID_FIELD: &[u8] = b"\"uid\":\"";
-/// Enough of a body's beginning to find the list's version, which typed lists write first.
+/// Length of a body's beginning that holds the list's version: typed lists write it first.
 const BEGINNING_LEN: usize = 512;
 
-/// Enough of a body's end to see that it is one.
+/// Length of a body's end that shows that the list is complete.
 const END_LEN: usize = 2;
 
-/// What one list looked like.
+/// What was found in one list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListResult {
     /// The list's resource version.
     pub version: Option<u64>,
-    /// Items, counted by a field that each has once.
+    /// Number of items, counted by a field that each has once.
     pub items: u64,
     /// Length of the body, decompressed.
     pub bytes: u64,
-    /// Length of the body as it came.
+    /// Length of the body on the wire.
     pub wire_bytes: u64,
     /// Hash of a sample of the body's bytes.
     pub digest: u64,
-    /// When it was complete, nanoseconds since the epoch.
+    /// When the list was complete, nanoseconds since the epoch.
     pub ended_at_ns: u64,
-    /// Why it is not a whole list.
+    /// Why the list is not complete.
     pub failure: Option<String>,
 }
 
@@ -58,13 +58,13 @@ pub struct Lister {
     items: StreamSearch,
     beginning: Vec<u8>,
     last: Vec<u8>,
-    /// Bodies are one gzip member each; what it has decoded is taken out after each piece.
+    /// Each body is one gzip member. Decoded bytes are taken out after each piece.
     decoder: Option<GzDecoder<Vec<u8>>>,
 }
 
 /// A client that lists once a round.
 pub trait ListClient: Member {
-    /// Its lists, one a round.
+    /// The lists, one a round.
     fn into_lists(self) -> Vec<ListResult>;
 }
 
@@ -74,10 +74,10 @@ impl ListClient for Lister {
     }
 }
 
-/// Lists once, and looks at the body without keeping it.
+/// Lists once, and checks the body without keeping it.
 ///
 /// # Errors
-/// If it is not whole within `wait`.
+/// If the list is not complete within `wait`.
 pub async fn list_once(target: &Target, path: &str, wait: Duration) -> Result<ListResult> {
     let mut lister = Lister::new(path.into());
     let mut recorder = Recorder::default();
@@ -120,7 +120,7 @@ impl Lister {
         }
     }
 
-    /// The same, of bodies that must be compressed.
+    /// Like [`Self::new`], for bodies that must be compressed.
     pub fn compressed(path: Arc<str>) -> Self {
         Self {
             decoder: Some(GzDecoder::new(Vec::new())),
@@ -129,7 +129,7 @@ impl Lister {
     }
 }
 
-/// Sends once a round.
+/// Sends one request a round.
 fn next_round(listed: usize, control: &Control, path: &str) -> Next {
     if listed < control.round.load(Ordering::Relaxed) {
         Next::Send(path.to_owned())
@@ -162,7 +162,7 @@ impl Member for Lister {
 
     fn ended(&mut self, how: ResponseEnd<'_>, recorder: &mut Recorder) {
         if let Some(mut decoder) = self.decoder.take() {
-            // Compares length and checksum.
+            // This compares length and checksum.
             if let Err(error) = decoder.try_finish() {
                 self.fail(&error);
             }
@@ -183,7 +183,7 @@ impl Lister {
         failure.get_or_insert_with(|| format!("not one gzip member: {error}"));
     }
 
-    /// Looks at a piece of the body, decompressed.
+    /// Checks a piece of the decompressed body.
     fn look(&mut self, data: &[u8]) {
         self.current.bytes += data.len() as u64;
         let room = BEGINNING_LEN
@@ -227,8 +227,8 @@ impl Lister {
     }
 }
 
-/// Feeds every 61st byte, counted from the body's beginning: pieces differ in length from client to client, so whole pieces cannot
-/// be hashed cheaply, and beside length and count a sample is enough.
+/// Hashes every 61st byte, counted from the body's beginning. Pieces differ in length from client to client, so whole pieces cannot be
+/// hashed cheaply; together with length and item count a sample is enough.
 fn sample(hasher: &mut DefaultHasher, offset: u64, data: &[u8]) {
     const STEP: usize = 61;
     let into = usize::try_from(offset % STEP as u64).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Pods as a cluster's controllers and kubelets leave them: made in number, changed at a rate, and listed to compare with.
+//! Pods as controllers and kubelets write them: created in numbers, changed at a rate, and listed for comparison.
 
 mod body;
 mod churn;
@@ -12,10 +12,10 @@ pub use seed::seed;
 #[cfg(test)]
 mod tests;
 
-/// Which pods there are: a pod is its number.
+/// A set of pods; a pod is identified by its number.
 #[derive(Debug, Clone, Copy)]
 pub struct Fleet {
-    /// How many.
+    /// Number of pods.
     pub pods: usize,
     /// Namespaces that they are spread over.
     pub namespaces: usize,
@@ -24,12 +24,10 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// The namespace of a pod.
     pub fn namespace(&self, number: usize) -> String {
         format!("team-{:02}", number % self.namespaces.max(1))
     }
 
-    /// The name of a pod.
     pub fn name(&self, number: usize) -> String {
         format!(
             "{}-{:05x}",
@@ -38,9 +36,8 @@ impl Fleet {
         )
     }
 
-    /// The node of a pod.
     pub fn node(&self, number: usize) -> usize {
-        // Not in step with the namespaces.
+        // Spread differently than the namespaces.
         (number / self.namespaces.max(1) + number) % self.nodes.max(1)
     }
 
@@ -53,7 +50,7 @@ impl Fleet {
         format!("{}-{}", self.deployment(number), self.template(number))
     }
 
-    /// The hash of the pod template that the deployment names its replica set by.
+    /// The hash of the pod template, which the replica set is named by.
     fn template(&self, number: usize) -> String {
         let deployment = number / self.namespaces.max(1) / 10 * self.namespaces.max(1)
             + number % self.namespaces.max(1);

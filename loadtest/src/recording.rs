@@ -19,7 +19,7 @@ use crate::wire::event::{Event, EventKind, WriteTime};
 /// How long to wait before watching again.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
 
-/// A reference being recorded.
+/// A reference that is being recorded.
 #[derive(Debug)]
 pub struct Recording {
     /// Version of the list; the recorded events come after it.
@@ -29,7 +29,7 @@ pub struct Recording {
     task: JoinHandle<Result<()>>,
 }
 
-/// When events were sent, nanoseconds since the epoch, and how much later they were seen here.
+/// When writes were sent, nanoseconds since the epoch, and how much later their events arrived here.
 #[derive(Debug, Default)]
 struct Delays {
     seen: Vec<(u64, u64)>,
@@ -45,7 +45,7 @@ impl Delays {
 }
 
 impl Recording {
-    /// Lists, then records everything that follows.
+    /// Lists, then records all following events.
     ///
     /// # Errors
     /// If the list fails.
@@ -74,7 +74,7 @@ impl Recording {
         })
     }
 
-    /// How late the reference itself has seen what was written in this time, microseconds: the API server's own work.
+    /// How late the reference itself received the events of writes in this time, microseconds: the API server's share of the latency.
     pub fn latency(&self, written_ns: Range<u64>) -> Histogram<u64> {
         let mut latency = crate::recorder::latencies();
         let delays = self.delays.lock();
@@ -86,12 +86,12 @@ impl Recording {
         latency
     }
 
-    /// The recorded reference so far.
+    /// The reference recorded so far.
     pub fn reference(&self) -> MutexGuard<'_, Reference> {
         self.kept.lock()
     }
 
-    /// Newest recorded version, or the list's.
+    /// The newest recorded version, or the list's.
     pub fn last(&self) -> u64 {
         self.reference().last().max(self.start)
     }
@@ -124,10 +124,10 @@ impl Drop for Recording {
     }
 }
 
-/// What records.
+/// The task that records.
 struct ReferenceRecorder {
     path: String,
-    /// Version to watch on from.
+    /// Version to resume from.
     resume: u64,
     kept: Arc<Mutex<Reference>>,
     delays: Arc<Mutex<Delays>>,
@@ -135,7 +135,7 @@ struct ReferenceRecorder {
 
 impl ReferenceRecorder {
     async fn record(mut self, mut client: Client) -> Result<()> {
-        // Ends by being aborted, or by what cannot be mended.
+        // Ends by being aborted, or by an error that a new watch cannot repair.
         loop {
             let watch = format!(
                 "{}?watch=1&resourceVersion={}&allowWatchBookmarks=true&timeoutSeconds=3600",
@@ -148,7 +148,7 @@ impl ReferenceRecorder {
                 ensure!(failure.is_none(), "not recorded");
                 Ok(())
             });
-            // A stream that breaks is resumed.
+            // A broken stream is resumed.
             let _ = watching.await;
             if let Some(error) = failure {
                 return Err(error);
@@ -178,7 +178,7 @@ impl ReferenceRecorder {
                         kept.last()
                     );
                 }
-                // A deleted object still carries the moment of its last change.
+                // A deleted object still carries the time of its last change.
                 if let (Some(write), EventKind::Added | EventKind::Modified) =
                     (event.write, event.kind)
                 {

@@ -1,4 +1,4 @@
-//! Results as a table for people and as JSON for scripts.
+//! Results of a scenario: a table for people, and JSON for scripts.
 
 use std::fmt;
 use std::path::Path;
@@ -9,13 +9,13 @@ use serde_json::{Map, Value, json};
 
 use crate::texts::Texts;
 
-/// First bucket of a distribution, and how much wider each following one is: some ninety buckets from 50 µs to five minutes.
+/// First bucket of a distribution, and the factor between buckets: about ninety buckets from 50 µs to five minutes.
 const BUCKET_FIRST_US: u64 = 50;
 const BUCKET_GROWTH: f64 = 1.2;
-/// Different faults, and different notes, of one results; more tell nothing new.
+/// Number of different faults, and of different notes, that are kept; more tell nothing new.
 const TEXTS_MAX: usize = 200;
 
-/// Rows of figures, one column per run.
+/// Rows of figures, one column per run; faults and notes.
 #[derive(Debug)]
 pub struct Results {
     title: String,
@@ -27,17 +27,17 @@ pub struct Results {
     notes: Texts,
 }
 
-/// What a percentile is taken from: for plots, so it is in the JSON only.
+/// A histogram; in the JSON only, for charts.
 #[derive(Debug)]
 struct Distribution {
     column: usize,
     name: String,
-    /// Upper bounds in ms, and how many values each holds that the one before does not.
+    /// Upper bounds in ms, and the number of values between each bound and the one before.
     buckets: Vec<(f64, u64)>,
 }
 
 impl Results {
-    /// An empty results.
+    /// Results without columns.
     pub fn new(title: impl Into<String>) -> Self {
         Self {
             title: title.into(),
@@ -50,12 +50,12 @@ impl Results {
         }
     }
 
-    /// Begins a column; figures go to it until the next.
+    /// Starts a column; figures go to it until the next call.
     pub fn column(&mut self, name: &str) {
         self.columns.push(name.to_owned());
     }
 
-    /// Puts a figure into the newest column; the name carries the unit.
+    /// Adds a figure to the newest column; the name carries the unit.
     pub fn figure(&mut self, name: &str, value: f64) {
         let column = self.columns.len().max(1) - 1;
         let at = self
@@ -71,7 +71,7 @@ impl Results {
         cells.push(Some(value));
     }
 
-    /// Puts quantiles of microseconds into the newest column, in milliseconds: rows such as `latency p99, ms`.
+    /// Adds quantiles of microseconds to the newest column, in milliseconds: rows such as `latency p99, ms`.
     pub fn quantiles(&mut self, name: &str, microseconds: &Histogram<u64>, of: &[(&str, f64)]) {
         for (label, quantile) in of {
             let ms = microseconds.value_at_quantile(*quantile) as f64 / 1e3;
@@ -79,7 +79,7 @@ impl Results {
         }
     }
 
-    /// Puts a distribution of microseconds into the newest column; in the JSON it is in milliseconds.
+    /// Adds a distribution of microseconds to the newest column; in the JSON it is in milliseconds.
     pub fn distribution(&mut self, name: &str, microseconds: &Histogram<u64>) {
         let buckets = microseconds
             .iter_log(BUCKET_FIRST_US, BUCKET_GROWTH)
@@ -96,13 +96,13 @@ impl Results {
         });
     }
 
-    /// A figure as it was put in.
+    /// The figure of a row and a column.
     pub fn value(&self, name: &str, column: usize) -> Option<f64> {
         let (_, cells) = self.rows.iter().find(|(one, _)| one == name)?;
         *cells.get(column)?
     }
 
-    /// Adds a row with a figure's ratios to that of the first column.
+    /// Adds a row with the ratios of a figure to that of the first column.
     pub fn ratios(&mut self, name: &str) {
         let Some((_, cells)) = self.rows.iter().find(|(one, _)| one == name) else {
             return;
@@ -117,27 +117,27 @@ impl Results {
         self.rows.push((row, ratios));
     }
 
-    /// Something was wrong with the server's answers: the test fails.
+    /// Adds a fault: the server's answers are wrong, and the test fails.
     pub fn fault(&mut self, text: String) {
         self.faults.add("", &text);
     }
 
-    /// One of many clients met something wrong: equal ones become one fault.
+    /// Adds a fault of one of many clients; equal faults become one.
     pub fn fault_of(&mut self, who: &str, what: &str) {
         self.faults.add(who, what);
     }
 
-    /// The run was not what it was to be, so that its figures are not those of what was asked for. No fault of the server's.
+    /// Marks the figures as not those of the scenario, for a reason that is not a fault of the server.
     pub fn invalid(&mut self, text: String) {
         self.invalid.add("", &text);
     }
 
-    /// Something worth reading that is no failure.
+    /// Adds a remark that is not a failure.
     pub fn note(&mut self, text: String) {
         self.notes.add("", &text);
     }
 
-    /// Whether nothing was wrong.
+    /// Whether there are no faults.
     pub fn is_clean(&self) -> bool {
         self.faults.is_empty()
     }
@@ -168,12 +168,12 @@ impl Results {
     }
 }
 
-/// Bytes in MiB.
+/// Converts bytes to MiB.
 pub fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// The value that a share of the sorted values lies before; 0 if there are none.
+/// The value at a share of the sorted values; 0 if there are none.
 pub fn at_share(sorted: &[f64], share: f64) -> f64 {
     let at = (sorted.len() as f64 * share) as usize;
     let last = sorted.len().saturating_sub(1);
@@ -268,7 +268,7 @@ impl fmt::Display for Results {
 
 #[cfg(test)]
 mod tests {
-    //! What scripts read.
+    //! The JSON that scripts read.
 
     use super::*;
 

@@ -1,7 +1,7 @@
-//! `run`: plays scenario files, each against the servers it names, side by side, and reports.
+//! `run`: runs scenario files against the servers that they name, side by side, and writes a report.
 //!
-//! It starts what a run needs, on ports that the system gives, waits until it answers, plays, and stops it by its process id,
-//! whatever happens. Nothing of what is measured happens in this process.
+//! The runner starts the servers of a run on ports that the system chooses, waits until they answer, runs the scenario, and stops them
+//! by their process ids in every case. Nothing is measured in this process.
 
 pub mod arguments;
 pub mod documents;
@@ -37,43 +37,43 @@ use servers::Servers;
 
 /// The gateway's name among the versions.
 const GATEWAY: &str = "kube-fanout";
-/// How long it is looked how busy the machine is, before everything and before each run.
+/// How long the machine's load is observed before everything and before each run.
 const BUSY_BEFORE: Duration = Duration::from_secs(1);
 const BUSY_BEFORE_RUN: Duration = Duration::from_millis(200);
 
-/// The programs and scripts that runs are made of.
+/// Programs and scripts of a run.
 #[derive(Debug, Clone)]
 pub struct Programs {
     /// The gateway, which is the embedded API server too.
     pub gateway: PathBuf,
-    /// This program, for its players.
-    pub player: PathBuf,
-    /// What starts a real API server.
+    /// This program, for the scenarios.
+    pub loadtest: PathBuf,
+    /// The script that starts a real API server.
     pub real: PathBuf,
 }
 
-/// Plays scenario files against servers that it starts, side by side, and reports.
+/// Runs scenario files against servers that it starts, side by side, and writes a report.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "run")]
 pub struct Runner {
     /// Scenario files, such as loadtest/scenarios/steady.yaml.
     #[arg(required = true)]
     pub files: Vec<PathBuf>,
-    /// Only against these servers or runs, such as embedded,gateway.
+    /// Only these servers or labels, such as embedded,gateway.
     #[arg(long, value_delimiter = ',', value_name = "SERVER")]
     pub only: Vec<String>,
-    /// How often each run is played; all of a scenario once, then all again.
+    /// How often each run is repeated; all runs of a scenario once, then all again.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub repeat: u32,
     /// Write report.json, report.md and report.html to this folder.
     #[arg(long, value_name = "FOLDER")]
     pub report: Option<PathBuf>,
-    /// Factor on counts and times of the scenarios; figures of less than 1 prove only that all works.
+    /// Factor on counts and times of the scenarios; figures of less than 1 only prove that everything works.
     #[arg(long, default_value_t = 1.0, value_parser = factor)]
     pub scale: f64,
     #[command(flatten)]
     pub gateway: GatewayFlags,
-    /// What starts a real API server.
+    /// Script that starts a real API server.
     #[arg(long, default_value = "tests/real/apiserver/real-apiserver.sh")]
     pub real_apiserver: PathBuf,
 }
@@ -122,7 +122,7 @@ impl Subcommand for Render {
 fn factor(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(factor) if (0.000_1..=1_000.0).contains(&factor) => Ok(factor),
-        _ => Err("a number above 0".to_owned()),
+        _ => Err("not a number from 0.0001 to 1000".to_owned()),
     }
 }
 
@@ -162,7 +162,7 @@ async fn play_all(
     Ok(report)
 }
 
-/// All runs of a scenario, then all again as often as is asked for: what changes with the hour changes for all of them.
+/// All runs of a scenario, then all again for each repeat, so that changes over the hour affect all of them.
 async fn play_scenario(
     flags: &Runner,
     programs: &Programs,
@@ -192,7 +192,7 @@ async fn play_scenario(
     merge::repeated(repeats)
 }
 
-/// One run, with its servers stopped at the end of it whatever came.
+/// One run; its servers are stopped at the end in every case.
 async fn play(
     planned: &RunPlan,
     programs: &Programs,
@@ -209,7 +209,7 @@ async fn play(
     };
     let mut servers = Servers::new(programs, folder);
     let outcome = tokio::select! {
-        // Dropped when a signal comes; what was started is known to `servers`.
+        // Dropped when a signal arrives; `servers` knows the processes.
         outcome = scenario_process::play(planned, &mut servers) => outcome,
         () = signals.wait() => Err(anyhow::anyhow!("interrupted")),
     };
@@ -238,17 +238,17 @@ async fn play(
     run
 }
 
-/// A result, on standard output. A reader that went away, such as `head`, shall not end a run with its servers there.
+/// Prints a result to standard output. A reader that has gone, such as `head`, must not end a run while its servers are up.
 fn print_result(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-/// Progress, on standard error.
+/// Prints progress to standard error.
 fn note(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// The command line of this process, without the folder that the program is in.
+/// The command line of this process, without the program's folder.
 fn command() -> String {
     let mut words: Vec<String> = std::env::args().collect();
     if let Some(program) = words.first_mut() {
@@ -261,12 +261,12 @@ impl Programs {
     fn find(flags: &Runner) -> Result<Self> {
         Ok(Self {
             gateway: flags.gateway.program()?,
-            player: std::env::current_exe()?,
+            loadtest: std::env::current_exe()?,
             real: flags.real_apiserver.clone(),
         })
     }
 
-    /// Versions by program, and the revision if this runs in a checkout.
+    /// Versions by program, and the revision if this is a checkout.
     async fn versions(&self) -> Result<BTreeMap<String, String>> {
         let mut command = Command::new(&self.gateway);
         let printed = process::output(command.arg("--version"));
@@ -297,7 +297,7 @@ fn commit(version: &str) -> String {
     }
 }
 
-/// What git calls the sources of a commit; nothing if it is not that commit alone that was built, or nobody knows it here.
+/// Git's hash of a commit's sources; none if the build had other changes, or the commit is unknown here.
 async fn source(commit: &str) -> Option<String> {
     let is_commit = commit.len() >= 7 && commit.chars().all(|c| c.is_ascii_hexdigit());
     let mut git = Command::new("git");
@@ -309,7 +309,7 @@ async fn source(commit: &str) -> Option<String> {
     Some(printed.trim().to_owned())
 }
 
-/// The signals that end a run early, and whether one came.
+/// The signals that end a run early, and whether one has arrived.
 struct Signals {
     kinds: [Signal; 3],
     came: bool,
@@ -325,7 +325,7 @@ impl Signals {
         Ok(Self { kinds, came: false })
     }
 
-    /// Until one comes; safe to cancel, because one that was not taken stays pending.
+    /// Waits for a signal. Can be cancelled without loss, because an unread signal stays pending.
     async fn wait(&mut self) {
         let [interrupt, terminate, hangup] = &mut self.kinds;
         tokio::select! {
@@ -339,7 +339,7 @@ impl Signals {
 
 #[cfg(test)]
 mod tests {
-    //! What a gateway says of its commit.
+    //! The commit in a gateway's version.
 
     use super::commit;
 

@@ -181,7 +181,7 @@ impl<'a> WatchRun<'a> {
         })
     }
 
-    /// Deletes what was written, unless it shall stay.
+    /// Deletes the written objects, unless they are to be kept.
     pub async fn clean(&self, flags: &ChurnFlags) {
         if let Some(churn) = self.churn.as_ref().filter(|_| !flags.keep_objects) {
             churn.clean().await;

@@ -1,4 +1,4 @@
-//! A watcher of the swarm: watches from a version, resumes after a clean end, lists again after 410, and keeps track of it all.
+//! A watcher of the swarm: watches from a version, resumes after a clean end, lists again after 410, and tracks all events.
 
 mod behaviour;
 
@@ -21,11 +21,11 @@ use crate::wire::list::ListReader;
 use crate::wire::protobuf;
 use behaviour::{Return, Visits};
 
-/// Lists of one watcher that are compared: more than it may take, unless it comes and goes.
+/// Lists of one watcher that are compared: more than it may need, unless it comes and goes.
 const LISTS_MAX: usize = 4_096;
-/// Largest list that a relisting watcher takes.
+/// Largest list that a relisting watcher accepts.
 const LIST_LEN_MAX: usize = 256 << 20;
-/// One in so many events of a sampled watcher is parsed fully and its bytes are compared; all, where the others look at heads only.
+/// A sampled watcher parses one in so many events fully and compares its bytes; all events, if the others read only heads.
 const SAMPLE_EVERY: u64 = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,37 +39,37 @@ enum Mode {
 pub struct Watcher {
     plan: Arc<Plan>,
     frames: Frames,
-    /// The list that is being taken, of a watcher that keeps what is in it.
+    /// The list that is being received, if its objects are kept.
     list: Vec<u8>,
-    /// The same of one that does not.
+    /// The list that is being received, if only its fingerprint is kept.
     listing: ListReader,
     mode: Mode,
     pause_due: bool,
-    /// Whether the newest watch has been answered.
+    /// Whether the newest watch has a response.
     is_streaming: bool,
     streams_ended: u64,
     inner: Inner,
 }
 
-/// What events change.
+/// State that events change.
 #[derive(Debug)]
 struct Inner {
     behaviour: Behaviour,
     track: Track,
     mirror: Option<Mirror>,
     visits: Option<Visits>,
-    /// Versions of its lists, and the fingerprints of what was in them.
+    /// Versions of its lists, and the fingerprints of their objects.
     lists: Vec<(u64, u64)>,
     encoding: Encoding,
-    /// Which of its events are sampled.
+    /// Offset of the sampled events.
     sampled_from: u64,
-    /// Whether all are, because the others look at no more than the heads of theirs.
+    /// Whether all events are sampled, because the others read only heads.
     samples_all: bool,
     expired: u32,
     stream_error: Option<u64>,
 }
 
-/// What a watcher holds whose state is compared.
+/// The objects of a watcher whose state is compared.
 #[derive(Debug)]
 struct Mirror {
     initial: Arc<ObjectVersions>,
@@ -77,7 +77,7 @@ struct Mirror {
 }
 
 impl Watcher {
-    /// A watcher that holds `state` at the plan's start version (looked at only if its behaviour says so).
+    /// A watcher that holds `state` at the plan's start version; the state is used only if the behaviour compares it.
     pub fn new(plan: Arc<Plan>, behaviour: Behaviour, state: &Arc<ObjectVersions>) -> Self {
         let mirrors = behaviour.is_compared();
         let mirror = mirrors.then(|| Mirror {
@@ -90,7 +90,7 @@ impl Watcher {
                 None
             }
         };
-        // Those that are sampled compare every byte.
+        // Sampled watchers compare every byte.
         let head_len_max = plan
             .line_len_max
             .filter(|_| behaviour != Behaviour::Sampled);
@@ -120,38 +120,37 @@ impl Watcher {
         }
     }
 
-    /// The same; of those that are sampled the ones with different numbers sample different events.
+    /// Sets the offset of sampled events, so that sampled watchers sample different events.
     pub fn sampling_from(mut self, number: usize) -> Self {
         self.inner.sampled_from = number as u64;
         self
     }
 
-    /// Its proof.
+    /// The track of its events.
     pub fn track(&self) -> &Track {
         &self.inner.track
     }
 
-    /// How it behaved.
     pub fn behaviour(&self) -> Behaviour {
         self.inner.behaviour
     }
 
-    /// Whether it is one of the slow.
+    /// Whether it is a slow watcher.
     pub fn is_slow(&self) -> bool {
         matches!(self.inner.behaviour, Behaviour::Slow(_))
     }
 
-    /// How many streams, out of those that had begun, the server or a broken connection has ended.
+    /// Number of started streams that the server or a broken connection has ended.
     pub fn streams_ended(&self) -> u64 {
         self.streams_ended
     }
 
-    /// How often it was told 410.
+    /// How often it received 410.
     pub fn expired(&self) -> u32 {
         self.inner.expired
     }
 
-    /// The first thing it got wrong, up to `until`; `states` are the reference's.
+    /// The first error up to `until`; `states` are the reference's.
     pub fn verdict(
         &self,
         reference: &Reference,
@@ -189,7 +188,7 @@ impl Watcher {
         )))
     }
 
-    /// Plans the next visit of one that has gone.
+    /// Plans the next visit of a watcher that has left.
     fn come_back(&mut self) {
         let Some(visits) = &mut self.inner.visits else {
             return;
@@ -235,12 +234,12 @@ impl Watcher {
         }
     }
 
-    /// Whether lists are kept whole: where their objects are held, and in protobuf.
+    /// Whether lists are kept as a whole: if their objects are compared, and in protobuf.
     fn keeps_lists(&self) -> bool {
         self.inner.mirror.is_some() || self.inner.encoding == Encoding::Protobuf
     }
 
-    /// Goes on from a list of this version and fingerprint.
+    /// Continues from a list with this version and fingerprint.
     fn list_of(&mut self, version: u64, print: u64) {
         if version < self.inner.track.resume_version() {
             return self.inner.track.note(Fault::OutOfOrder {
@@ -298,7 +297,7 @@ impl Inner {
                     Behaviour::Slow(_) | Behaviour::Visits { .. } => self.reflect(line, event),
                 }
                 self.visits.iter_mut().for_each(Visits::event);
-                // A deleted object still carries the moment of its last change.
+                // A deleted object still carries the time of its last change.
                 if let (Some(write), EventKind::Added | EventKind::Modified) =
                     (event.write, event.kind)
                     && matches!(self.behaviour, Behaviour::Reads | Behaviour::Sampled)
@@ -355,7 +354,7 @@ impl Member for Watcher {
                     "{path}?watch=1&resourceVersion={version}&allowWatchBookmarks={bookmarks}&timeoutSeconds={timeout_s}{selector}"
                 )
             }
-            // Not older than what was seen, as client-go's reflector asks.
+            // Not older than the last received version, as client-go's reflector asks.
             Mode::ListReader => format!("{path}?resourceVersion={version}{selector}"),
         })
     }
@@ -403,7 +402,7 @@ impl Member for Watcher {
             (ResponseEnd::Complete(200), Mode::WatchFlags) => {
                 if !between {
                     self.inner.track.note(Fault::Unreadable(
-                        "a stream that ended in good order within an event".to_owned(),
+                        "a stream that ended cleanly within an event".to_owned(),
                     ));
                 }
                 match stream_error {

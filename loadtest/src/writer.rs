@@ -1,4 +1,4 @@
-//! Churn: creates objects and changes them at a steady rate or in bursts, remembering every version the server gave.
+//! Churn: creates objects and changes them at a steady rate or in bursts, and keeps every version that the server returned.
 
 pub mod shape;
 
@@ -17,29 +17,29 @@ use crate::target::Target;
 use crate::wire::event::first_version;
 use shape::Shape;
 
-/// Connections; each writes its own objects one after the other, so that versions of one object never race.
+/// Default number of connections. Each writes its own objects one after the other, so that versions of one object never race.
 pub const LANES: usize = 4;
 /// One in so many writes deletes the object and creates it again, so that all event types occur.
 const RECREATE_EVERY: u64 = 50;
-/// About what a server adds to the object: uid, timestamps, managed fields.
+/// About the length that a server adds to an object: uid, timestamps, managed fields.
 const ADDED_LEN: usize = 480;
-/// One write in so many goes through the other server, if there is one.
+/// One in so many writes goes through the other server, if there is one.
 const ALSO_EVERY: u64 = 10;
-/// Versions remembered per lane.
+/// Versions that are kept per connection.
 const VERSIONS_MAX: usize = 1 << 20;
 
-/// What to write, and how fast.
+/// Objects, and how fast to write them.
 #[derive(Debug, Clone)]
 pub struct Churn {
-    /// The server that takes writes.
+    /// The server that receives the writes.
     pub target: Target,
     /// Path of the collection.
     pub path: String,
-    /// Beginning of the objects' names.
+    /// Prefix of the objects' names.
     pub prefix: String,
     /// Number of objects.
     pub objects: usize,
-    /// Size of one object on the wire, bytes, roughly.
+    /// Approximate size of one object on the wire, bytes.
     pub object_len: usize,
     /// Kind of the objects.
     pub shape: Shape,
@@ -47,22 +47,22 @@ pub struct Churn {
     pub rate: f64,
     /// Connections of the writer.
     pub lanes: usize,
-    /// Whether all lanes write at the same moment instead of one after the other.
+    /// Whether all connections write at the same moment instead of one after the other.
     pub at_once: bool,
-    /// Another server, which passes writes on and gets one in ten.
+    /// Another server, which forwards writes and gets one in ten.
     pub also: Option<Target>,
 }
 
-/// What was written.
+/// The outcome of writes.
 #[derive(Debug, Default)]
 pub struct Writes {
-    /// Versions of all writes that were answered with one.
+    /// Versions of all successful writes.
     pub versions: Vec<u64>,
     /// Writes that failed.
     pub failed: u64,
     /// Why the first failed.
     pub first_failure: Option<String>,
-    /// When the last answer came, nanoseconds since the epoch.
+    /// When the last response arrived, nanoseconds since the epoch.
     pub last_answer_ns: u64,
 }
 
@@ -72,7 +72,7 @@ impl Writes {
         self.versions.iter().copied().max().unwrap_or(0)
     }
 
-    /// Adds what another has written.
+    /// Adds the outcome of others.
     pub fn add(&mut self, other: Self) {
         self.versions.extend(other.versions);
         self.failed += other.failed;
@@ -81,7 +81,7 @@ impl Writes {
     }
 }
 
-/// Writers at work.
+/// Running writers.
 #[derive(Debug)]
 #[must_use]
 pub struct WriterTasks {
@@ -90,7 +90,7 @@ pub struct WriterTasks {
 }
 
 impl Churn {
-    /// Churn of one small ConfigMap at no rate; the names of objects begin with `prefix`.
+    /// Churn of one small ConfigMap without a rate; the names of objects start with `prefix`.
     pub fn new(target: &Target, path: &str, prefix: &str) -> Self {
         Self {
             target: target.clone(),
@@ -115,12 +115,12 @@ impl Churn {
             .object(&self.name(number), number, self.object_len, due)
     }
 
-    /// Lanes that have objects of their own.
+    /// Connections that have objects of their own.
     fn busy_lanes(&self) -> usize {
         self.lanes.clamp(1, self.objects.max(1))
     }
 
-    /// Creates the objects that are not there.
+    /// Creates the missing objects.
     ///
     /// # Errors
     /// If the server refuses.
@@ -140,12 +140,12 @@ impl Churn {
         lanes.join_all().await.into_iter().collect()
     }
 
-    /// Begins to write.
+    /// Starts to write at the rate.
     pub fn start(&self) -> WriterTasks {
         self.write(Pacing::At(self.rate))
     }
 
-    /// Writes so many times, as fast as the server takes it.
+    /// Writes so many times, as fast as the server accepts it.
     pub async fn burst(&self, writes: usize) -> Writes {
         self.write(Pacing::Burst(Arc::new(AtomicUsize::new(writes))))
             .joined()
@@ -161,7 +161,7 @@ impl Churn {
         WriterTasks { stop, lanes }
     }
 
-    /// Deletes the objects; what fails stays.
+    /// Deletes the objects; errors are ignored.
     pub async fn clean(&self) {
         let mut lanes = JoinSet::new();
         for lane in 0..self.busy_lanes() {
@@ -185,19 +185,19 @@ impl Churn {
     }
 }
 
-/// When lanes write.
+/// When connections write.
 #[derive(Debug, Clone)]
 enum Pacing {
-    /// So many times a second, all together.
+    /// This many times a second, all together.
     At(f64),
-    /// At once, as long as there is something left.
+    /// Without pause, while the shared count is not exhausted.
     Burst(Arc<AtomicUsize>),
 }
 
 impl WriterTasks {
-    /// Stops and returns what was written.
+    /// Stops the writers and returns the outcome.
     pub async fn finish(self) -> Writes {
-        // Relaxed: the lanes are joined below.
+        // Relaxed: the tasks are joined below.
         self.stop.store(true, Ordering::Relaxed);
         self.joined().await
     }
@@ -233,8 +233,8 @@ async fn write(churn: Churn, lane: usize, pacing: Pacing, stop: Arc<AtomicBool>)
     while !stop.load(Ordering::Relaxed) {
         match &pacing {
             Pacing::At(_) => tokio::time::sleep_until(due).await,
-            Pacing::Burst(left) if !take_one(left) => break,
-            // All of a burst are due at its beginning; the interval is nothing.
+            Pacing::Burst(left) if !claim_one(left) => break,
+            // All writes of a burst are due at its start; the interval is 0.
             Pacing::Burst(_) => {}
         }
         count += 1;
@@ -263,8 +263,8 @@ async fn write(churn: Churn, lane: usize, pacing: Pacing, stop: Arc<AtomicBool>)
     written
 }
 
-/// Whether there was one left.
-fn take_one(left: &AtomicUsize) -> bool {
+/// Takes one from the count; false if it is exhausted.
+fn claim_one(left: &AtomicUsize) -> bool {
     // Relaxed: the count stands alone.
     left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
         left.checked_sub(1)

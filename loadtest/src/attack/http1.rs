@@ -1,4 +1,4 @@
-//! Many HTTP/1.1 connections with one request at a time each, sent as bytes: a connection costs the attacker a task and a socket.
+//! Many HTTP/1.1 connections with one request at a time each, sent as bytes: a connection costs the attacker one task and one socket.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use super::{AttackState, BACK_AFTER, OpenConnection, count, writes};
 use crate::target::source_socket;
 use crate::wire::response::read_head;
 
-/// How old a version is that is read exactly, seconds.
+/// Age of the version in exact reads, seconds.
 const AGE: usize = 5;
-/// Bytes a second of one who reads slowly.
+/// Bytes a second of a slow reader.
 const SLOW_LEN: usize = 10_000;
-/// How often such a one reads.
+/// How often a slow reader reads.
 const SLOW_EVERY: Duration = Duration::from_millis(100);
-/// Receive buffer of those who read slowly or never, bytes.
+/// Receive buffer of clients that read slowly or never, bytes.
 const SMALL_BUFFER: u32 = 4_096;
-/// How often it is looked whether the server has cut a connection that is not read.
+/// How often to check whether the server has reset a connection that is not read.
 const LOOK: Duration = Duration::from_secs(1);
-/// Longest time without a byte of an answer.
+/// Longest time without a byte of a response.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
 
 /// The newest versions, one a second.
@@ -49,7 +49,6 @@ impl RecentVersions {
     }
 }
 
-/// Begins.
 pub(super) fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) {
     let versions = Arc::new(RecentVersions::default());
     if scene.flags.attack == Attack::Exact {
@@ -75,7 +74,7 @@ pub(super) fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) {
     }
 }
 
-/// One connection, until it ends; an error if it was turned away.
+/// One connection, until it ends; an error if it was refused.
 async fn client(scene: &AttackState, versions: &RecentVersions, is_first: &mut bool) -> Result<()> {
     let attack = scene.flags.attack;
     let is_small = matches!(attack, Attack::SlowLists | Attack::Stalled);
@@ -109,14 +108,14 @@ async fn client(scene: &AttackState, versions: &RecentVersions, is_first: &mut b
     Ok(())
 }
 
-/// Reads nothing until the server cuts the connection. One that it closes in good order cannot be told from one that stays.
+/// Reads nothing until the server resets the connection. A connection that was closed in order looks as if it stayed.
 async fn never_read(stream: &TcpStream) {
     while let Ok(None) = stream.take_error() {
         tokio::time::sleep(LOOK).await;
     }
 }
 
-/// Reads until the server closes: as fast as it comes, or a little now and then.
+/// Reads until the server closes: as fast as possible, or a little now and then.
 async fn read(stream: &mut TcpStream, every: Option<Duration>) {
     let len = if every.is_some() {
         SLOW_LEN / 10
@@ -131,7 +130,7 @@ async fn read(stream: &mut TcpStream, every: Option<Duration>) {
     }
 }
 
-/// Reads one pod as it was some time ago, again and again.
+/// Reads one pod at an old version, again and again.
 async fn repeat(
     scene: &AttackState,
     versions: &RecentVersions,

@@ -1,23 +1,23 @@
-//! The attacks, with their usual size.
+//! The attacks and their usual sizes.
 
 use clap::ValueEnum;
 
-/// What is done to the server.
+/// Kinds of attacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Attack {
     /// Watches of pods with selectors of 50 KB on one HTTP/2 connection, and 35 pod events a second.
     Selectors,
-    /// A few of these, and a pod of 10,000 labels that changes once a second.
+    /// A few such watches, and a pod of 10,000 labels that changes once a second.
     Labels,
-    /// Reads of one pod as it was five seconds ago, while pods change 100 times a second.
+    /// Reads of one pod at a version five seconds old, while pods change 100 times a second.
     Exact,
-    /// Watches of what is forwarded, a thousand on each HTTP/2 connection.
+    /// Watches that the gateway forwards, a thousand on each HTTP/2 connection.
     Forwarded,
-    /// Lists of pods, read at 10 KB/s each, from the witness' address.
+    /// Lists of pods, read at 10 KB/s each, from the witness's address.
     SlowLists,
-    /// Watches on a connection each, more than the server takes, again and again.
+    /// Watches on a connection each, more than the server allows, again and again.
     Connections,
-    /// Forwarded watches on a connection each, each of which costs the server a connection upstream.
+    /// Forwarded watches on a connection each, each of which costs the server an upstream connection.
     Descriptors,
     /// PING frames.
     Pings,
@@ -27,18 +27,18 @@ pub enum Attack {
     WindowUpdates,
     /// PRIORITY frames.
     Priorities,
-    /// Watches of the witness' collection that are never read, while objects of 2 KB are written there 20 times a second.
+    /// Watches of the witness's collection that are never read, while objects of 2 KB are written there 20 times a second.
     Stalled,
 }
 
 impl Attack {
-    /// As it is written on the command line.
+    /// The value on the command line.
     pub fn name(self) -> String {
         let value = self.to_possible_value();
         value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// Clients, if the flags name no number.
+    /// Default number of clients.
     pub const fn clients(self) -> usize {
         match self {
             Self::Selectors | Self::Exact => 1_000,
@@ -51,8 +51,8 @@ impl Attack {
         }
     }
 
-    /// What they do a second, all together, if the flags do not say: what one thread can do beside what it makes the server do, so that the
-    /// attacker does not take the machine from the server by itself.
+    /// Default operations a second of all clients together: what one thread can do, so that the attacker does not starve the
+    /// server of CPU.
     pub const fn rate(self) -> f64 {
         match self {
             Self::Selectors | Self::Labels => 200.0,
@@ -63,7 +63,7 @@ impl Attack {
         }
     }
 
-    /// Objects that the attack writes a second, if it is about events.
+    /// Objects that the attack writes a second, if it needs events.
     pub const fn writes(self) -> Option<f64> {
         match self {
             Self::Selectors => Some(35.0),
@@ -74,7 +74,7 @@ impl Attack {
         }
     }
 
-    /// Whether its clients have the address of the witness.
+    /// Whether its clients use the witness's address.
     pub const fn shares_address(self) -> bool {
         matches!(self, Self::SlowLists)
     }

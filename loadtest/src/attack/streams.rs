@@ -24,7 +24,6 @@ const WINDOW_LEN: u32 = 1 << 30;
 
 type Sender = SendRequest<Empty<Bytes>>;
 
-/// Begins.
 pub(super) fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) {
     let all = scene.flags.clients;
     for first in (0..all).step_by(STREAMS) {
@@ -44,7 +43,7 @@ pub(super) fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) {
     }
 }
 
-/// One watch, begun again and again.
+/// One watch, started again and again.
 #[derive(Debug)]
 struct Watch {
     number: usize,
@@ -59,7 +58,7 @@ impl Watch {
         }
     }
 
-    /// It has been answered, or turned away, for the first time or once more.
+    /// Counts the watch once it has a response or was refused for the first time.
     fn begin(&self, scene: &AttackState) {
         if !self.has_begun.swap(true, Ordering::Relaxed) {
             count(&scene.counts.begun);
@@ -67,7 +66,7 @@ impl Watch {
     }
 }
 
-/// One connection, until the server ends it; an error if there was none.
+/// One connection, until the server ends it; an error if it could not be made.
 async fn connection(scene: &Arc<AttackState>, watches: &[Arc<Watch>]) -> Result<()> {
     let mut streams = JoinSet::new();
     let sender = connect(scene, &mut streams).await?;
@@ -101,7 +100,7 @@ async fn connect(scene: &AttackState, streams: &mut JoinSet<()>) -> Result<Sende
     Ok(sender)
 }
 
-/// One watch, whose events are dropped; an error if it was turned away.
+/// One watch, whose events are dropped; an error if it was refused.
 async fn watch_once(scene: &AttackState, mut sender: Sender, watch: &Watch) -> Result<()> {
     let path = match scene.flags.attack {
         Attack::Forwarded => "/api/v1/secrets?watch=1".to_owned(),
@@ -126,7 +125,7 @@ async fn watch_once(scene: &AttackState, mut sender: Sender, watch: &Watch) -> R
     Ok(())
 }
 
-/// Terms that no pod contradicts, so that all of them are looked at; different ones for each watch.
+/// Terms that no pod contradicts, so that the server evaluates all of them; different for each watch.
 fn selector(number: usize) -> String {
     let mut text = format!("!a{number}");
     for term in 0.. {

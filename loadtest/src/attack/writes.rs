@@ -1,4 +1,4 @@
-//! What attackers write, directly at the API server: work for what they watch.
+//! The attackers' writes, directly at the API server: they produce the events that the attack needs.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::recorder::now_ns;
 use crate::target::Target;
 use crate::writer::shape::Shape;
 
-/// Labels of the pod that has many.
+/// Number of labels of the pod with many labels.
 const LABELS: usize = 10_000;
 /// Length of the objects that stalled watches do not read, bytes.
 const LONG_LEN: usize = 2_048;
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Creates an object if the attack needs one, and changes it from now on.
+/// Creates an object if the attack needs one, and changes it from then on.
 pub(super) async fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) -> Result<()> {
     let attack = scene.flags.attack;
     let Some(rate) = attack.writes() else {
@@ -47,7 +47,7 @@ pub(super) async fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) -
         loop {
             let due = tick.tick().await;
             let answer = client.call(Method::PATCH, &path, Shape::change(due)).await;
-            // A write that fails is one event less.
+            // A failed write is one event less.
             if answer.is_ok_and(|(status, _)| status.is_success()) {
                 count(&scene.counts.written);
             }
@@ -69,7 +69,7 @@ fn labelled() -> Vec<u8> {
     .into_bytes()
 }
 
-/// Versions as they were some time ago.
+/// Keeps recent versions of the collection.
 pub(super) async fn follow_versions(
     scene: Arc<AttackState>,
     versions: Arc<super::http1::RecentVersions>,

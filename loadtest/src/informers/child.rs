@@ -1,4 +1,4 @@
-//! An informer's process, asked line by line. It ends when its input does, so also when this program is killed.
+//! An informer's process, which answers line by line. It ends when its input does, so also when this program is killed.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,11 @@ use tokio::process::Command;
 use crate::pods::StoreDigest;
 use crate::process::piped::PipedChild;
 
-/// How long a store may take to fill.
+/// Longest time for a store to fill.
 const SYNC_WAIT: Duration = Duration::from_secs(300);
-/// How long any other answer may take; hashing a large store takes seconds.
+/// Longest time for any other answer; hashing a large store takes seconds.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
-/// How long a process may take to end.
+/// Longest time for a process to end.
 const END_WAIT: Duration = Duration::from_secs(30);
 
 /// A running informer.
@@ -23,7 +23,7 @@ pub struct Informer {
     process: PipedChild,
 }
 
-/// What a process says it has used until now.
+/// What a process reports of its usage.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InformerStatus {
@@ -31,24 +31,24 @@ pub struct InformerStatus {
     pub cpu_ms: f64,
     /// Resident memory, bytes.
     pub rss: f64,
-    /// The most of it so far, bytes.
+    /// Peak of resident memory, bytes.
     pub peak_rss: f64,
     /// Objects in the store, when it has synced.
     #[serde(default)]
     pub objects: usize,
-    /// From the beginning of the list to the full store, ms, when it has synced.
+    /// From the start of the list to the full store, ms, when it has synced.
     #[serde(default)]
     pub sync_ms: f64,
-    /// Changes that handlers were told of.
+    /// Changes that handlers received.
     #[serde(default)]
     pub updates: usize,
-    /// The newest versions that were seen.
+    /// The newest versions that handlers received.
     #[serde(default)]
     pub resource_versions: Vec<String>,
 }
 
 impl InformerStatus {
-    /// Whether `version` has been seen.
+    /// Whether `version` was received.
     pub fn reached(&self, version: u64) -> bool {
         self.resource_versions
             .iter()
@@ -56,7 +56,7 @@ impl InformerStatus {
     }
 }
 
-/// What stays of a garbage-collected process when all garbage is given back.
+/// Memory of a garbage-collected process after a forced collection.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HeapUsage {
@@ -73,10 +73,10 @@ struct StoreState {
 }
 
 impl Informer {
-    /// Starts it and waits until its store is full; also how long that took, the process's beginning included.
+    /// Starts it and waits until its store is full; also returns the time for that, including the start of the process.
     ///
     /// # Errors
-    /// If it ends or does not get there in time.
+    /// If it ends, or does not get there in time.
     pub async fn start(
         name: String,
         mut command: Command,
@@ -88,7 +88,7 @@ impl Informer {
         Ok((informer, said, begun.elapsed()))
     }
 
-    /// What it has used and seen.
+    /// Its usage and progress.
     ///
     /// # Errors
     /// If it has ended.
@@ -97,7 +97,7 @@ impl Informer {
         self.read("usage", ANSWER_WAIT).await
     }
 
-    /// Collects garbage.
+    /// Forces a garbage collection.
     ///
     /// # Errors
     /// If it has ended.
@@ -106,7 +106,7 @@ impl Informer {
         self.read("kept", ANSWER_WAIT).await
     }
 
-    /// What its store holds.
+    /// Number and hash of the objects in its store.
     ///
     /// # Errors
     /// If it has ended.
@@ -122,12 +122,12 @@ impl Informer {
         }
     }
 
-    /// Asks for its usage until it has seen `version`; the last answer, and whether it got there within `wait`.
+    /// Polls its usage until it has received `version`; returns the last answer, and whether it got there within `wait`.
     ///
     /// # Errors
     /// If it has ended.
     pub async fn reach(&mut self, version: u64, wait: Duration) -> Result<(InformerStatus, bool)> {
-        /// Seldom enough not to be seen in its CPU time.
+        /// Rarely enough not to show in its CPU time.
         const STEP: Duration = Duration::from_millis(200);
         let end = Instant::now() + wait;
         loop {
@@ -140,8 +140,6 @@ impl Informer {
         }
     }
 
-    /// Ends it.
-    ///
     /// # Errors
     /// If it does not end.
     pub async fn end(self) -> Result<()> {
@@ -151,7 +149,7 @@ impl Informer {
     }
 
     async fn ask(&mut self, what: &str) -> Result<()> {
-        self.process.tell(what).await
+        self.process.send_line(what).await
     }
 
     async fn read<T: for<'de> Deserialize<'de>>(

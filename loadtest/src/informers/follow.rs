@@ -1,5 +1,5 @@
-//! One informer in a process of its own, so that its CPU and memory are those of the process. Speaks on its standard streams as
-//! `tests/real/apiserver/informer` does: a line when it has synced, then an answer to each line, until the input ends.
+//! One informer in a process of its own, so that CPU and memory of the process are the informer's. It speaks the protocol of
+//! `tests/real/apiserver/informer` on its standard streams: a line when it has synced, then an answer to each line, until the input ends.
 
 mod kube_rs;
 mod own;
@@ -23,7 +23,7 @@ use crate::process::Usage;
 #[derive(Debug, Clone, Parser)]
 #[command(name = "follow")]
 pub struct Follow {
-    /// Credentials and address.
+    /// Kubeconfig of the server.
     #[arg(long)]
     pub kubeconfig: PathBuf,
     /// Which informer.
@@ -44,7 +44,7 @@ pub enum InformerKind {
     Typed,
     /// The same, without managed fields.
     TypedBare,
-    /// Ours, with pods kept as bytes and decoded where somebody looks.
+    /// Ours, with pods kept as bytes and decoded on access.
     Packed,
     /// The same, without managed fields.
     PackedBare,
@@ -62,7 +62,7 @@ pub enum InformerKind {
     KubeRsMetadata,
 }
 
-/// What an informer's handler has seen; one writer, so nothing hangs on the order of these.
+/// Counters of an informer's handler; it is the only writer, so their order does not matter.
 #[derive(Debug, Default)]
 pub struct HandlerProgress {
     updates: AtomicU64,
@@ -70,34 +70,34 @@ pub struct HandlerProgress {
 }
 
 impl HandlerProgress {
-    /// An object changed, was added after the beginning, or went away.
+    /// Counts an object that changed, was added after the initial list, or was deleted.
     pub fn change(&self, resource_version: u64) {
-        // Relaxed: figures that are asked for until they are high enough.
+        // Relaxed: readers poll these figures until they are high enough.
         self.updates.fetch_add(1, Ordering::Relaxed);
         self.version.fetch_max(resource_version, Ordering::Relaxed);
     }
 }
 
-/// An informer at work.
+/// A running informer.
 pub struct InformerHandle {
-    /// What its handler has seen.
+    /// Counters of its handler.
     pub seen: Arc<HandlerProgress>,
-    /// Resolves when the store holds the beginning.
+    /// Resolves when the store has the initial list.
     pub synced: BoxFuture<'static, Result<()>>,
     /// The lines `namespace/name/resourceVersion` of the store.
     pub lines: Box<dyn Fn() -> Vec<String> + Send + Sync>,
     /// Objects in the store.
     pub len: Box<dyn Fn() -> usize + Send + Sync>,
-    /// Ends it.
+    /// Stops it.
     pub end: BoxFuture<'static, ()>,
 }
 
 /// Runs one informer until standard input ends.
 ///
 /// # Errors
-/// If it cannot begin.
+/// If it cannot start.
 fn run(flags: &Follow) -> Result<()> {
-    // As many threads as the machine has processors: what a program has that does not think about it.
+    // As many threads as the machine has processors, which is tokio's default.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
@@ -129,7 +129,7 @@ async fn follow(following: InformerHandle, begun: Instant) -> Result<()> {
     } = following;
     synced.await?;
     let sync_ms = begun.elapsed().as_secs_f64() * 1e3;
-    // Before anything is made of the store.
+    // Read before the store is listed.
     let used = Usage::own()?;
     say(
         "synced",
@@ -138,7 +138,7 @@ async fn follow(following: InformerHandle, begun: Instant) -> Result<()> {
     );
     let mut asked = BufReader::new(stdin()).lines();
     while let Some(line) = asked.next_line().await? {
-        // Relaxed: see Seen.
+        // Relaxed: see [`HandlerProgress`].
         let progress = json!({
             "updates": seen.updates.load(Ordering::Relaxed),
             "resourceVersions": [seen.version.load(Ordering::Relaxed).to_string()],

@@ -1,4 +1,4 @@
-//! The informers that are compared: what each is called, and how its program is started.
+//! The informers that are compared: their names, and how their programs are started.
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
@@ -7,24 +7,23 @@ use tokio::process::Command;
 use super::Compare;
 use super::follow::InformerKind;
 
-/// What a store keeps of an object: only rows of one form are compared.
+/// What a store keeps of an object; only rows of one form are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// A struct made for the kind.
+    /// A struct of the kind.
     Typed,
-    /// The same without managed fields, as controllers keep them that mind their memory.
+    /// The same without managed fields, as controllers with little memory keep them.
     Bare,
-    /// Whatever the kind.
+    /// An object of any kind.
     Dynamic,
     /// Metadata.
     Metadata,
 }
 
 impl Form {
-    /// All of them.
     pub const ALL: [Self; 4] = [Self::Typed, Self::Bare, Self::Dynamic, Self::Metadata];
 
-    /// As rows are asked for.
+    /// The name in `--rows`.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Typed => "typed",
@@ -34,7 +33,7 @@ impl Form {
         }
     }
 
-    /// In words.
+    /// A title.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Typed => "typed objects",
@@ -48,9 +47,9 @@ impl Form {
 /// The program of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
-    /// client-go, with the flags that matter and its garbage collector's aim (GOGC), if another than its own.
+    /// client-go, with its flags and a value of GOGC, if not the default.
     ClientGo(&'static [&'static str], Option<&'static str>),
-    /// This one, as `follow`.
+    /// This program's `follow`.
     Own(InformerKind),
 }
 
@@ -65,7 +64,7 @@ pub struct InformerRow {
     pub program: Program,
 }
 
-/// The first row of each form is what the others are compared with.
+/// The others are compared with the first row of each form.
 pub const ROWS: &[InformerRow] = &[
     go("client-go", Form::Typed, &["--client=typed"]),
     InformerRow {
@@ -92,7 +91,7 @@ pub const ROWS: &[InformerRow] = &[
     go("client-go", Form::Dynamic, &["--client=dynamic"]),
     own("kube-rs", Form::Dynamic, InformerKind::KubeRsDynamic),
     own("ours", Form::Dynamic, InformerKind::Raw),
-    // Always protobuf: client-go's metadata client sees to that by itself.
+    // Always protobuf: client-go's metadata client asks for it in any case.
     go("client-go", Form::Metadata, &["--client=metadata"]),
     own("kube-rs", Form::Metadata, InformerKind::KubeRsMetadata),
     own("ours", Form::Metadata, InformerKind::Metadata),
@@ -115,26 +114,25 @@ const fn own(name: &'static str, form: Form, reader: InformerKind) -> InformerRo
 }
 
 impl InformerRow {
-    /// Form and name: no other row has both.
+    /// Form and name, which are unique together.
     pub fn id(&self) -> String {
         format!("{}/{}", self.form.word(), self.name)
     }
 
-    /// Whether the flags ask for it.
+    /// Whether the flags select it.
     pub fn wanted(&self, flags: &Compare) -> bool {
         let id = self.id();
-        // A whole name means that row alone: others may begin with it.
+        // A complete name selects that row alone: others may start with it.
         let is_name = |part: &str| ROWS.iter().any(|row| row.id() == part);
         let wants = |part: &String| *part == id || (id.contains(&**part) && !is_name(part));
         flags.rows.is_empty() || flags.rows.iter().any(wants)
     }
 
-    /// Whether its garbage collector can be asked what it would give back.
+    /// Whether its garbage collector can be run on request.
     pub const fn collects(&self) -> bool {
         matches!(self.program, Program::ClientGo(..))
     }
 
-    /// The command that starts it.
     pub fn command(&self, flags: &Compare) -> Result<Command> {
         let mut command = match self.program {
             Program::ClientGo(of_row, gogc) => {

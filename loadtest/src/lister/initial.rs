@@ -1,5 +1,5 @@
-//! A client of the herd that takes its list as a stream: one ADDED event an object, then the bookmark that says so. It goes when it has
-//! that, and comes back for the next round.
+//! A client of the herd that takes its list as a stream: one ADDED event an object, then the bookmark that ends them. It leaves
+//! after that, and returns for the next round.
 
 use std::sync::Arc;
 
@@ -15,7 +15,6 @@ use crate::wire::lines::Lines;
 /// The annotation of the bookmark behind the initial events (KEP-3157).
 const MARKER: &[u8] = b"\"k8s.io/initial-events-end\":\"true\"";
 
-/// One client.
 #[derive(Debug)]
 pub struct WatchLister {
     path: Arc<str>,
@@ -23,7 +22,7 @@ pub struct WatchLister {
     current: StreamedList,
 }
 
-/// The list that is being taken.
+/// The list that is being received.
 #[derive(Debug, Default)]
 struct StreamedList {
     lines: Lines,
@@ -52,7 +51,7 @@ impl StreamedList {
     fn line(listed: &mut ListResult, is_marked: &mut bool, line: &[u8]) -> Result<(), String> {
         let event = Event::parse(line).map_err(|error| format!("{error:#}"))?;
         if *is_marked {
-            // What comes behind the marker in the same piece is not part of the list.
+            // Events behind the marker in the same piece are not part of the list.
             return Ok(());
         }
         match event.kind {
@@ -135,7 +134,7 @@ impl Member for WatchLister {
 
 #[cfg(test)]
 mod tests {
-    //! A list is whole when its marker has come, and what it held is known.
+    //! A list is complete when its marker has arrived, and its objects are known.
 
     use super::*;
     use crate::verify::reference::{ObjectVersions, fingerprint};

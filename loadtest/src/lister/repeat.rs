@@ -1,4 +1,4 @@
-//! A client that lists again and again, whatever the server says; one that was told to come later waits.
+//! A client that lists again and again, whatever the server answers; after a refusal it waits.
 
 use std::sync::Arc;
 
@@ -6,10 +6,9 @@ use super::{ListClient, Lister};
 use crate::recorder::{Control, Recorder};
 use crate::swarm::{Member, Next, ResponseEnd, TOO_MANY};
 
-/// A list came whole.
+/// End of a complete list.
 pub const LIST_COMPLETE: &str = "list complete";
 
-/// One client.
 #[derive(Debug)]
 pub struct RepeatLister {
     path: Arc<str>,
@@ -20,7 +19,7 @@ pub struct RepeatLister {
 }
 
 impl RepeatLister {
-    /// A client whose lists must hold so many objects at least.
+    /// A client whose lists must have at least so many objects.
     pub fn new(path: Arc<str>, items_min: u64) -> Self {
         Self {
             lister: Lister::new(path.clone()),
@@ -31,7 +30,7 @@ impl RepeatLister {
         }
     }
 
-    /// The first list that was not what it said it was. One that breaks off is none of these: the client sees that it did.
+    /// The first list that looked complete and was not. A list that breaks off does not count: the client notices that.
     pub fn wrong(&self) -> Option<&str> {
         self.wrong.as_deref()
     }
@@ -71,7 +70,7 @@ impl Member for RepeatLister {
                     self.wrong.get_or_insert(why);
                 }
             }
-            // Counted where the answer's head is known.
+            // Counted where the head of the response is known.
             ResponseEnd::Complete(TOO_MANY) => {}
             ResponseEnd::Complete(status) => recorder.end(&format!("HTTP {status}")),
             ResponseEnd::Broken(_) | ResponseEnd::Left => {}
@@ -85,7 +84,7 @@ impl Member for RepeatLister {
 
 #[cfg(test)]
 mod tests {
-    //! A refused client waits, a broken list is none, a short one is a fault.
+    //! A refused client waits, a broken list does not count, a short one is a fault.
 
     use super::*;
     use crate::swarm::ResponseEnd;

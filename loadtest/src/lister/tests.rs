@@ -27,7 +27,7 @@ fn items_and_digest_are_the_same_for_every_piece_length() {
     assert!(results.iter().all(|one| *one == results[0]));
 }
 
-/// What a lister makes of a body that comes in pieces of this length.
+/// What a lister finds in a body that arrives in pieces of this length.
 fn listed(mut lister: Lister, body: &[u8], piece_len: usize) -> ListResult {
     let mut recorder = Recorder::default();
     body.chunks(piece_len)

@@ -13,9 +13,9 @@ use crate::http2::{Call, Http2Client};
 use crate::target::Target;
 use crate::wire::event::first_version;
 
-/// Writes under way at a time.
+/// Number of concurrent writes.
 const LANES: usize = 16;
-/// Step from pod to pod: prime, so that all namespaces and nodes are met.
+/// Step from pod to pod: a prime, so that all namespaces and nodes are used.
 const STRIDE: usize = 7_919;
 
 /// What to change, how fast and how long.
@@ -29,19 +29,19 @@ pub struct PodChurn {
     pub duration: Duration,
 }
 
-/// What was changed.
+/// The outcome of the changes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PodWrites {
     /// Changes made.
     pub count: usize,
     /// The newest version among them.
     pub last: u64,
-    /// How long it took.
-    pub took: Duration,
+    /// Duration.
+    pub duration: Duration,
 }
 
 impl PodChurn {
-    /// Makes the changes; `turn` tells one run from the next.
+    /// Makes the changes; `turn` distinguishes one run from the next.
     ///
     /// # Errors
     /// If the server refuses one.
@@ -71,7 +71,7 @@ impl PodChurn {
         Ok(PodWrites {
             count,
             last,
-            took: begun.elapsed(),
+            duration: begun.elapsed(),
         })
     }
 

@@ -1,4 +1,4 @@
-//! What the server holds, in a form that stores can be compared with.
+//! The server's state in a form that stores can be compared with.
 
 use std::fmt::Write;
 
@@ -11,10 +11,10 @@ use crate::target::Target;
 
 /// Items per page.
 const PAGE_LEN: usize = 2_000;
-/// Only metadata.
+/// Metadata only.
 const ACCEPT: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
-/// Number and hash of what somebody holds.
+/// Number and hash of the objects in a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreDigest {
     /// Objects.
@@ -50,7 +50,7 @@ struct ItemMetadata {
     resource_version: String,
 }
 
-/// SHA-256 of the sorted lines `namespace/name/resourceVersion`, as the client-go program has it.
+/// SHA-256 of the sorted lines `namespace/name/resourceVersion`, as the client-go program computes it.
 pub fn digest(mut lines: Vec<String>) -> StoreDigest {
     lines.sort_unstable();
     let sum = hash(&SHA256, lines.concat().as_bytes());
@@ -65,10 +65,10 @@ pub fn digest(mut lines: Vec<String>) -> StoreDigest {
     }
 }
 
-/// All pods that the server holds now, of one version.
+/// All pods of the server at one version.
 ///
 /// # Errors
-/// If the server refuses, or is changed for so long that it forgets the version.
+/// If the server refuses, or changes for so long that it compacts the version.
 pub async fn held(target: &Target) -> Result<StoreDigest> {
     let http2 = Http2Client::connect(target).await?;
     let (mut lines, mut more) = (Vec::new(), String::new());

@@ -1,4 +1,4 @@
-//! The report as Markdown: tables that also read well on a terminal.
+//! The report as Markdown: tables that are also readable on a terminal.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -8,13 +8,13 @@ use super::number::{quantity, short};
 use super::target::RATES_DIFFER;
 use super::{Column, Report, RunReport, ScenarioReport};
 
-/// In the place of a figure that there is not.
+/// Stands for a missing figure.
 const NONE: &str = "–";
 
-/// Wider tables are turned.
+/// Wider tables are transposed.
 const COLUMNS_MAX: usize = 6;
 
-/// A table's row: a name and one cell a column.
+/// A table's row: a name and one cell per column.
 pub type TableRow = (String, Vec<String>);
 
 /// The whole report.
@@ -45,14 +45,14 @@ pub fn page(report: &Report) -> String {
     text
 }
 
-/// One scenario: what it shows, its targets, and what is to be said.
+/// One scenario: its description, targets and remarks.
 pub fn summary(played: &ScenarioReport) -> String {
     let mut text = format!("## {}\n\n{}\n", played.name, played.about.trim());
     if played.scale != 1.0 {
         let factor = short(played.scale);
         let _ = writeln!(
             text,
-            "\nCounts and times × {factor}: what scenarios are compared by holds at 1."
+            "\nCounts and times × {factor}: only figures at scale 1 can be compared."
         );
     }
     let shown = figures(played)
@@ -62,7 +62,7 @@ pub fn summary(played: &ScenarioReport) -> String {
     if !rows.is_empty() {
         let (headings, rows) = filled(&headings(played), &rows);
         text.push('\n');
-        // Many runs are read downwards: a table of two dozen columns fits no page.
+        // Many runs are listed downwards: a table of two dozen columns fits no page.
         text.push_str(&if headings.len() > COLUMNS_MAX {
             turned(&headings, &rows)
         } else {
@@ -105,7 +105,7 @@ fn details(played: &ScenarioReport) -> String {
     text
 }
 
-/// Only the columns that say something in these rows.
+/// Drops the columns without a value in these rows.
 pub fn filled(headings: &[String], rows: &[TableRow]) -> (Vec<String>, Vec<TableRow>) {
     let says = |at: &usize| rows.iter().any(|(_, cells)| cells[*at] != NONE);
     let kept: Vec<usize> = (0..headings.len()).filter(says).collect();
@@ -118,7 +118,7 @@ pub fn filled(headings: &[String], rows: &[TableRow]) -> (Vec<String>, Vec<Table
     )
 }
 
-/// What the columns of tables are called.
+/// Titles of the columns.
 pub fn headings(played: &ScenarioReport) -> Vec<String> {
     played
         .columns()
@@ -126,7 +126,7 @@ pub fn headings(played: &ScenarioReport) -> Vec<String> {
         .collect()
 }
 
-/// What a run is called.
+/// Title of a run.
 pub fn name(run: &RunReport) -> String {
     run.heading(&Column {
         name: super::TARGET_COLUMN.to_owned(),
@@ -134,7 +134,7 @@ pub fn name(run: &RunReport) -> String {
     })
 }
 
-/// What was wrong with a run, and what is worth reading besides.
+/// Errors, faults and other remarks of a run.
 pub fn remarks(run: &RunReport) -> impl Iterator<Item = (&'static str, &str)> {
     let not_played = run.error.iter().map(|error| ("NOT PLAYED", error.as_str()));
     let faults = run.faults.iter().map(|fault| ("FAULT", fault.as_str()));
@@ -143,7 +143,7 @@ pub fn remarks(run: &RunReport) -> impl Iterator<Item = (&'static str, &str)> {
     not_played.chain(faults).chain(invalid).chain(notes)
 }
 
-/// All figures: those to be shown first, then the others by name.
+/// All figures: first those to be shown, then the others by name.
 pub fn figures(played: &ScenarioReport) -> Vec<TableRow> {
     let mut names: Vec<&str> = played.show.iter().map(String::as_str).collect();
     let shown: BTreeSet<&str> = names.iter().copied().collect();
@@ -167,7 +167,7 @@ pub fn figures(played: &ScenarioReport) -> Vec<TableRow> {
         .collect()
 }
 
-/// The ratios that the scenario asks for, of those that there are.
+/// The ratios that the scenario asks for, if they could be computed.
 pub fn ratios(played: &ScenarioReport) -> Vec<TableRow> {
     let row = |comparison: &super::target::Comparison| {
         let name = format!("{} × {}", quantity(&comparison.figure), comparison.to);
@@ -181,7 +181,7 @@ pub fn ratios(played: &ScenarioReport) -> Vec<TableRow> {
         .collect()
 }
 
-/// The targets: measured, bound, verdict.
+/// The targets: measured value, bound, verdict.
 pub fn targets(played: &ScenarioReport) -> Vec<TableRow> {
     let row = |target: &super::target::FigureTarget| {
         (
@@ -196,7 +196,7 @@ pub fn targets(played: &ScenarioReport) -> Vec<TableRow> {
     played.targets.iter().map(row).collect()
 }
 
-/// What was measured of a target, or why nothing was.
+/// The measured value of a target, or why there is none.
 pub fn measured(played: &ScenarioReport, target: &super::target::FigureTarget) -> String {
     let figure = target.measured(played);
     let text = figure.and_then(|figure| figure.text(""));
@@ -221,7 +221,7 @@ fn cells(
         .collect()
 }
 
-/// A Markdown table, its cells filled up so that it can be read as it is.
+/// A Markdown table with aligned cells.
 pub fn table(corner: &str, headings: &[String], rows: &[TableRow]) -> String {
     let first = rows
         .iter()

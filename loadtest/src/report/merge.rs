@@ -1,8 +1,8 @@
-//! Runs that were repeated become one run whose figures have a value for each.
+//! Merges repeated runs into one run whose figures have a value for each repeat.
 
 use super::{Column, RunReport};
 
-/// The runs of all repeats, each a list in the same order; a repeat that was broken off has fewer.
+/// Merges the runs of all repeats, which are in the same order; an interrupted repeat has fewer.
 pub fn repeated(repeats: Vec<Vec<RunReport>>) -> Vec<RunReport> {
     let count = repeats.len();
     let mut merged: Vec<RunReport> = Vec::new();
@@ -89,7 +89,7 @@ fn add_column(merged: &mut Column, column: Column, number: usize) {
 
 #[cfg(test)]
 mod tests {
-    //! What every repeat found is there, also what only one of them found.
+    //! Figures of all repeats are kept, also those that only one repeat has.
 
     use std::collections::BTreeMap;
 

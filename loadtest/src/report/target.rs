@@ -1,26 +1,26 @@
-//! Which figures are compared with which, and what they ought to reach. A target that is missed is told, it fails nothing.
+//! Comparisons between figures, and their targets. A missed target is reported; it fails nothing.
 
 use serde::{Deserialize, Serialize};
 
 use super::figure::Figure;
 use super::{Column, RunReport, ScenarioReport};
 
-/// Stands between a server and a column where one of several columns is meant: `gateway / socket loop`.
+/// Separates a server from one of its columns: `gateway / socket loop`.
 const BETWEEN: &str = " / ";
-/// Figures at different rates are not compared: what has less to do, or does it in fewer steps, is no yardstick.
+/// Figures at different rates are not compared: a server with less work, or with larger batches, is no reference.
 const RATE: &str = "upstream events a second";
-/// How far rates that count as equal lie apart at most.
+/// Largest relative difference of rates that count as equal.
 pub const RATES_APART_MAX: f64 = 0.05;
-/// In the place of a ratio between unequal rates.
+/// Stands for a ratio between unequal rates.
 pub const RATES_DIFFER: &str = "no ratio: rates differ";
 
-/// A row of ratios: every column's figure to that of one.
+/// A row of ratios: every column's figure divided by that of one column.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Comparison {
-    /// The figure, name and unit as the player writes it.
+    /// The figure's name with its unit, as the scenario writes it.
     pub figure: String,
-    /// What it is divided by: a server, or `SERVER / COLUMN`.
+    /// The divisor: a server, or `SERVER / COLUMN`.
     pub to: String,
 }
 
@@ -28,22 +28,22 @@ pub struct Comparison {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct FigureTarget {
-    /// In words.
+    /// Name of the target.
     pub what: String,
-    /// The figure, name and unit as the player writes it.
+    /// The figure's name with its unit, as the scenario writes it.
     pub figure: String,
-    /// Of which server, or `SERVER / COLUMN`.
+    /// A server, or `SERVER / COLUMN`.
     pub of: String,
-    /// At which value of the swept flag.
+    /// The value of the swept flag.
     #[serde(default)]
     pub at: Option<String>,
-    /// Divided by that of this one.
+    /// Divide by the figure of this server or column.
     #[serde(default)]
     pub to: Option<String>,
-    /// The size of that one, if another.
+    /// The value of the swept flag for the divisor, if it differs.
     #[serde(default)]
     pub to_at: Option<String>,
-    /// Less that of this one.
+    /// Subtract the figure of this server or column.
     #[serde(default)]
     pub less: Option<String>,
     /// Upper bound.
@@ -54,14 +54,14 @@ pub struct FigureTarget {
     pub at_least: Option<f64>,
 }
 
-/// How a target came out.
+/// The verdict about a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TargetVerdict {
     /// Within its bound.
     Met,
-    /// Beyond it.
+    /// Outside of it.
     Short,
-    /// Not measured in this run.
+    /// Not measured in these runs.
     Unknown,
     /// A run that it needs was not one of the scenario, or had faults.
     Invalid,
@@ -70,7 +70,7 @@ pub enum TargetVerdict {
 }
 
 impl TargetVerdict {
-    /// One word.
+    /// The verdict as text.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Met => "met",
@@ -83,7 +83,7 @@ impl TargetVerdict {
 }
 
 impl Comparison {
-    /// The ratio of one column; none if either figure is missing, the divisor is nothing, or the rates differ.
+    /// The ratio of one column; none if a figure is missing, the divisor is 0, or the rates differ.
     pub fn ratio(
         &self,
         played: &ScenarioReport,
@@ -106,7 +106,7 @@ impl Comparison {
 }
 
 impl FigureTarget {
-    /// The median of what was measured.
+    /// The median of the measured values.
     pub fn value(&self, played: &ScenarioReport) -> Option<f64> {
         self.measured(played)?.median()
     }
@@ -127,7 +127,7 @@ impl FigureTarget {
         Some(figure.with(by, of)).filter(|_| place.has_rate_of(&other))
     }
 
-    /// Whether it is not measured because the two were not measured at one rate.
+    /// Whether there is no value because the rates differ.
     pub fn rates_differ(&self, played: &ScenarioReport) -> bool {
         let of = played.place(&self.of, self.at.as_deref());
         let other = self.other();
@@ -136,7 +136,7 @@ impl FigureTarget {
             .is_some_and(|(of, other)| !of.has_rate_of(&other))
     }
 
-    /// What it is compared with.
+    /// The server or column that it is compared with.
     pub fn other(&self) -> Option<&str> {
         self.to.as_deref().or(self.less.as_deref())
     }
@@ -145,7 +145,7 @@ impl FigureTarget {
         self.to_at.as_deref().or(self.at.as_deref())
     }
 
-    /// How it came out, by the median.
+    /// The verdict, by the median.
     pub fn verdict(&self, played: &ScenarioReport) -> TargetVerdict {
         let Some(value) = self.value(played) else {
             return TargetVerdict::Unknown;
@@ -171,7 +171,7 @@ impl FigureTarget {
         }
     }
 
-    /// Its bound in words.
+    /// Its bound with divisor or unit.
     pub fn bound(&self) -> String {
         let Some(limit) = self.limit() else {
             return String::new();
@@ -185,7 +185,7 @@ impl FigureTarget {
         format!("{limit}{rest}")
     }
 
-    /// Its bound as a number.
+    /// Its bound as a number with its sign.
     pub fn limit(&self) -> Option<String> {
         let (sign, bound) = match (self.at_most, self.at_least) {
             (Some(most), _) => ("≤", most),
@@ -196,11 +196,11 @@ impl FigureTarget {
     }
 }
 
-/// Where a figure stands.
+/// A run, and the column in it.
 struct FigurePlace<'a> {
     run: &'a RunReport,
     column: Option<&'a Column>,
-    /// Whether figures of the run as a whole stand there too.
+    /// Whether figures of the whole run belong to it too.
     is_whole: bool,
 }
 
@@ -211,7 +211,7 @@ impl<'a> FigurePlace<'a> {
         of_column.or_else(whole)
     }
 
-    /// Whether both had as many events a second to deal with; what has no events has any rate.
+    /// Whether both had equally many events a second; without events every rate is equal.
     fn has_rate_of(&self, other: &Self) -> bool {
         let rate = |place: &Self| place.figure(RATE).and_then(Figure::median);
         rate(self)
@@ -221,7 +221,7 @@ impl<'a> FigurePlace<'a> {
 }
 
 impl ScenarioReport {
-    /// A server (or `SERVER / COLUMN`) and size; any size where none is asked for and there is but one.
+    /// The place of a server (or `SERVER / COLUMN`) at a size; without a size there must be only one.
     fn place(&self, place: &str, size: Option<&str>) -> Option<FigurePlace<'_>> {
         let run = self.run(place, size)?;
         let name = place.split_once(BETWEEN).map(|(_, name)| name);
@@ -232,7 +232,7 @@ impl ScenarioReport {
         })
     }
 
-    /// The run that such a place is in.
+    /// The run of such a place.
     fn run(&self, place: &str, size: Option<&str>) -> Option<&RunReport> {
         let label = place.split_once(BETWEEN).map_or(place, |(label, _)| label);
         let fits = |run: &&RunReport| {

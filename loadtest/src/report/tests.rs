@@ -1,4 +1,4 @@
-//! Reports over a made-up run: ratios, verdicts, headings, tables, and pages that nothing can break out of.
+//! Reports of an invented run: ratios, verdicts, headings, tables, and pages with hostile texts.
 
 use super::figure::Figure;
 use super::target::TargetVerdict;
@@ -45,7 +45,7 @@ fn two_servers() -> ScenarioReport {
     ])
 }
 
-/// A target with its places and bound; the fields that matter here.
+/// A target with server, divisor and bound.
 fn target(of: &str, to: Option<&str>, at_most: f64) -> FigureTarget {
     FigureTarget {
         what: "CPU".to_owned(),
@@ -293,7 +293,7 @@ fn a_run_that_was_not_the_scenario_meets_no_target() {
     assert!(text.contains("INVALID (gateway): too few writes"), "{text}");
 }
 
-/// Three repeats of a gateway and a loop beside it, at so many events a second.
+/// Three repeats of a gateway and a loop beside it, at these events a second.
 fn three_repeats(rates: [f64; 2]) -> ScenarioReport {
     let column = |name: &str, cpu: [f64; 3], rate: f64| {
         let mut figure = Figure::default();
@@ -411,7 +411,7 @@ fn quoted_figures_are_those_of_the_claims() {
     }
 }
 
-/// Equal but for the last digits of numbers, which reading and writing them may change.
+/// Compares values; numbers may differ in the last digits after being written and read.
 fn is_same(left: &serde_json::Value, right: &serde_json::Value) -> bool {
     use serde_json::Value;
     match (left, right) {
@@ -432,7 +432,7 @@ fn is_same(left: &serde_json::Value, right: &serde_json::Value) -> bool {
     }
 }
 
-/// What is committed was made by this program from the committed report, if there is one.
+/// The committed page was made by this program from the committed report.
 #[test]
 fn the_committed_page_is_that_of_the_committed_report() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");

@@ -1,14 +1,14 @@
-//! Command lines as words: flags set and scaled.
+//! Command lines as words: setting and scaling flags.
 
-/// Shortest time that a scaled one becomes, seconds: less measures nothing.
+/// Shortest scaled time, seconds: shorter ones measure nothing.
 const SECONDS_MIN: f64 = 1.0;
 
-/// Splits at blanks. There is no quoting: no flag of ours needs it.
+/// Splits at blanks. There is no quoting: no flag of the load test needs it.
 pub fn split(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// A command line to read and to repeat.
+/// A command line with quoting, to read and to repeat.
 pub fn joined(words: &[String]) -> String {
     let quoted = |word: &String| {
         let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=./:,@%+".contains(letter);
@@ -21,7 +21,7 @@ pub fn joined(words: &[String]) -> String {
     words.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
-/// The value of a flag: `--flag VALUE` or `--flag=VALUE`; the last counts.
+/// The value of a flag: `--flag VALUE` or `--flag=VALUE`; the last one counts.
 pub fn value<'a>(words: &'a [String], flag: &str) -> Option<&'a str> {
     let at = place(words, flag)?;
     match words[at].split_once('=') {
@@ -30,7 +30,7 @@ pub fn value<'a>(words: &'a [String], flag: &str) -> Option<&'a str> {
     }
 }
 
-/// Gives a flag a value, in place of the one it has.
+/// Sets the value of a flag, in place of an old one.
 pub fn set(words: &mut Vec<String>, flag: &str, value: &str) {
     match place(words, flag) {
         Some(at) if words[at].contains('=') => words[at] = format!("{flag}={value}"),
@@ -39,7 +39,7 @@ pub fn set(words: &mut Vec<String>, flag: &str, value: &str) {
     }
 }
 
-/// Adds flags, in place of those that are there already.
+/// Adds flags, in place of old ones.
 pub fn add(words: &mut Vec<String>, more: &[String]) {
     let mut rest = more.iter().peekable();
     while let Some(word) = rest.next() {
@@ -63,7 +63,7 @@ fn place(words: &[String], flag: &str) -> Option<usize> {
     words.iter().rposition(is)
 }
 
-/// A flag's value times a factor: every number in it, counts at least one, times at least a second.
+/// Multiplies every number in a flag's value: counts become at least 1, times at least a second.
 pub fn scaled(value: &str, factor: f64) -> String {
     let mut text = String::new();
     let mut rest = value;

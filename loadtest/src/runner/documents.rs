@@ -1,4 +1,4 @@
-//! `merge`, `page`, `quote`: from the files of several commands to docs/PERFORMANCE.md and README's figures.
+//! `merge`, `page`, `quote`: from the files of several commands to docs/PERFORMANCE.md and the figures in README.
 
 use std::path::{Path, PathBuf};
 
@@ -12,25 +12,25 @@ use crate::command::Subcommand;
 use crate::report::page::{page, quoted};
 use crate::report::{Report, RunReport, ScenarioReport, claim};
 
-/// What stands between a scenario file and the figures that belong to it.
+/// Separates a scenario file from the file with its figures.
 const OF: char = '=';
-/// The part of the page that is written by hand, in the report's folder.
+/// The hand-written part of the page, in the report's folder.
 const HISTORY: &str = "history.md";
 
 /// Makes one report from several and from the figures of benches.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "merge")]
 pub struct Merge {
-    /// Reports, figures of benches, and SCENARIO.yaml=FIGURES.json for a player that was run by itself.
+    /// Reports, figures of benches, and SCENARIO.yaml=FIGURES.json for a scenario that was run by itself.
     #[arg(required = true, value_name = "FILE")]
     pub inputs: Vec<String>,
     /// The report to write.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// How long all of it took, builds included, in seconds.
+    /// Duration of the whole measurement, builds included, in seconds.
     #[arg(long, value_name = "SECONDS")]
     pub took: Option<f64>,
-    /// The command that repeats it.
+    /// The command that repeats the measurement.
     #[arg(long)]
     pub command: Option<String>,
 }
@@ -56,13 +56,13 @@ impl Subcommand for Page {
     }
 }
 
-/// Puts a report's figures into the marks of texts.
+/// Replaces the marked figures of texts by those of a report.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "quote")]
 pub struct Quote {
     /// The report.
     pub file: PathBuf,
-    /// Texts whose figures are marked: <!-- figure: SCENARIO: WHAT -->…<!-- end -->.
+    /// Texts with marked figures: <!-- figure: SCENARIO: WHAT -->…<!-- end -->.
     #[arg(required = true)]
     pub documents: Vec<PathBuf>,
 }
@@ -73,15 +73,15 @@ impl Subcommand for Quote {
     }
 }
 
-/// Makes one report of several, and of the figures of benches and players.
+/// Makes one report from several, and from the figures of benches and scenarios.
 ///
 /// # Errors
-/// If one cannot be read, is of another commit or machine, or has a scenario that another has too.
+/// If an input cannot be read, is of another commit or machine, or has a scenario that another has too.
 fn merge(flags: &Merge) -> Result<()> {
     let mut merged: Option<Report> = None;
     let mut others = Vec::new();
     for input in &flags.inputs {
-        // What is played beside the scenarios of a trial belongs to the trial.
+        // Scenarios that run beside those of a trial belong to the trial.
         let first = merged.as_ref().and_then(|report| report.scenarios.first());
         match read(input, first.map_or(1.0, |played| played.scale))? {
             Input::Report(report) => match &mut merged {
@@ -101,9 +101,9 @@ fn merge(flags: &Merge) -> Result<()> {
         .collect();
     names.sort_unstable();
     if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-        bail!("{}: is there twice", pair[0]);
+        bail!("{}: occurs twice", pair[0]);
     }
-    // Only plots need them, and they would be most of the file.
+    // Only charts need histograms, and they would be most of the file.
     for run in report.scenarios.iter_mut().flat_map(|one| &mut one.runs) {
         run.columns
             .iter_mut()
@@ -162,7 +162,7 @@ fn read(input: &str, scale: f64) -> Result<Input> {
     Ok(Input::ScenarioReport(Box::new(played)))
 }
 
-/// Sheets that a player wrote outside of `run`: each is a run, called as its title.
+/// Results that a scenario wrote outside of `run`: each is a run with its title as label.
 fn from_results(scenario: &ScenarioFile, scale: f64, text: &[u8]) -> Result<ScenarioReport> {
     let mut played = scenario.heading(scale);
     played.command = scenario.play.join(" ");
@@ -180,10 +180,10 @@ fn from_results(scenario: &ScenarioFile, scale: f64, text: &[u8]) -> Result<Scen
     Ok(played)
 }
 
-/// The page of a report; if there is none, the page says so.
+/// The page of a report; without a report the page says so.
 ///
 /// # Errors
-/// If the report or what was written by hand cannot be read.
+/// If the report or the hand-written part cannot be read.
 fn show_page(flags: &Page) -> Result<String> {
     let report = match flags.file.exists() {
         true => Some(Report::read(&flags.file)?),
@@ -195,7 +195,7 @@ fn show_page(flags: &Page) -> Result<String> {
     Ok(page(report.as_ref(), &history))
 }
 
-/// Puts the report's figures into the marks of a file.
+/// Replaces the marked figures of files by those of the report.
 ///
 /// # Errors
 /// If a mark names no row of the report, or a file cannot be read or written.

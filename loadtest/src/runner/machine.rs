@@ -1,4 +1,4 @@
-//! What the system says about the machine, its load, and processes at their end.
+//! Facts about the machine, and its load.
 
 use std::fs::read_to_string;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub fn facts(busy_before: f64) -> Machine {
     }
 }
 
-/// Share of all processors that is busy for so long from now, %.
+/// Share of all processors that is busy during this time, %.
 pub async fn busy(wait: Duration) -> f64 {
     let before = MachineCpu::now().unwrap_or_default();
     tokio::time::sleep(wait).await;
@@ -39,7 +39,7 @@ pub fn load() -> String {
     text.split(' ').take(3).collect::<Vec<_>>().join(" ")
 }
 
-/// The moment, RFC 3339, to the second.
+/// The current time, RFC 3339, to the second.
 pub fn now() -> String {
     let now = k8s_openapi::jiff::Timestamp::now();
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()

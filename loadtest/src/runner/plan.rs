@@ -1,22 +1,22 @@
-//! From a scenario to its runs: servers times sizes, scaled.
+//! The runs of a scenario file: servers times sizes, scaled.
 
 use std::time::Duration;
 
 use super::arguments;
 use super::scenario_file::{Owner, ScenarioFile, ServerKind};
 
-/// One run to be made.
+/// One run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunPlan {
-    /// What its servers are called.
+    /// Label of its servers.
     pub label: String,
     /// Value of the swept flag.
     pub size: Option<String>,
-    /// What the swarm talks to.
+    /// The server under test.
     pub server: ServerKind,
-    /// Gateways in a row.
+    /// Number of chained gateways.
     pub tiers: usize,
-    /// The player with its flags.
+    /// The scenario with its flags.
     pub play: Vec<String>,
     /// Flags of the embedded API server.
     pub apiserver: Vec<String>,
@@ -24,7 +24,7 @@ pub struct RunPlan {
     pub gateway: Vec<String>,
     /// Most open files of each gateway.
     pub gateway_files: Option<u32>,
-    /// Longest time of the player.
+    /// Longest time of the scenario.
     pub limit: Duration,
 }
 
@@ -38,8 +38,8 @@ impl RunPlan {
     }
 }
 
-/// All runs of a scenario, sizes outermost so that servers of one size meet the same hour; `only` names labels or servers, none
-/// of it means all.
+/// All runs of a scenario file. Sizes are the outer loop, so that the servers of one size run close together. `only` names labels or
+/// servers; empty means all.
 pub fn plan(scenario: &ScenarioFile, scale: f64, only: &[String]) -> Vec<RunPlan> {
     let mut planned = Vec::new();
     for size in sizes(scenario, scale) {
@@ -80,7 +80,7 @@ pub fn plan(scenario: &ScenarioFile, scale: f64, only: &[String]) -> Vec<RunPlan
     planned
 }
 
-/// The values of the sweep, scaled if it is over a flag that is; one run without a size if there is no sweep.
+/// The values of the sweep, scaled if its flag is; one run without a size if there is no sweep.
 fn sizes(scenario: &ScenarioFile, scale: f64) -> Vec<Option<String>> {
     let Some(sweep) = &scenario.sweep else {
         return vec![None];

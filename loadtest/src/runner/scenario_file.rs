@@ -1,4 +1,4 @@
-//! Scenario files: what is played, against which servers, and what is looked at. Every key is in README.md.
+//! Scenario files: scenario, servers and figures. README.md documents every key.
 
 use std::io::Read;
 use std::path::Path;
@@ -11,23 +11,23 @@ use super::arguments;
 use crate::report::ScenarioReport;
 use crate::report::target::{Comparison, FigureTarget};
 
-/// The longest of ours takes 2 KB; a mistaken path to something huge must not fill the memory.
+/// The longest scenario file has 2 KB; a wrong path to a huge file must not fill the memory.
 const FILE_LEN_MAX: u64 = 1 << 20;
-/// How long a player may take unless the file says otherwise.
+/// Longest time of a scenario unless the file has a limit.
 const LIMIT: Duration = Duration::from_secs(300);
-/// More gateways in a row than anybody stacks.
+/// Most chained gateways.
 const TIERS_MAX: usize = 8;
 
-/// A scenario file, checked.
+/// A checked scenario file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScenarioFile {
-    /// The file's name without its ending.
+    /// The file's name without its extension.
     pub name: String,
-    /// What it is about.
+    /// Description.
     pub about: String,
-    /// The player: a subcommand and its flags.
+    /// The scenario: a subcommand and its flags.
     pub play: Vec<String>,
-    /// Against which servers.
+    /// The servers to run it against.
     pub runs: Vec<RunServers>,
     /// Flags of the embedded API server.
     pub apiserver: Vec<String>,
@@ -35,19 +35,19 @@ pub struct ScenarioFile {
     pub gateway: Vec<String>,
     /// A flag with several values.
     pub sweep: Option<Sweep>,
-    /// Flags of the player that `--scale` multiplies.
+    /// Flags of the scenario that `--scale` multiplies.
     pub scaled: Vec<String>,
-    /// Longest time of the player in one run.
+    /// Longest time of the scenario in one run.
     pub limit: Duration,
     /// Figures to show first and to draw.
     pub show: Vec<String>,
     /// Ratios to compute.
     pub compare: Vec<Comparison>,
-    /// What ought to be reached.
+    /// Targets of figures.
     pub targets: Vec<FigureTarget>,
 }
 
-/// What a run's swarm talks to.
+/// The server under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ServerKind {
@@ -69,30 +69,30 @@ pub enum ServerKind {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct RunServers {
-    /// What the swarm talks to.
+    /// The server under test.
     pub server: ServerKind,
-    /// What this is called, if not after the server.
+    /// Label of the run, if it differs from the server's name.
     #[serde(default)]
     label: Option<String>,
-    /// More flags of the player.
+    /// More flags of the scenario.
     #[serde(default)]
     play: String,
     /// More flags of gateways.
     #[serde(default)]
     gateway: String,
-    /// Most open files of each gateway, if not what the runner itself may open.
+    /// Most open files of each gateway, if it differs from the runner's limit.
     #[serde(default)]
     pub gateway_files: Option<u32>,
-    /// Gateways in a row.
+    /// Number of chained gateways.
     #[serde(default = "one")]
     pub tiers: usize,
 }
 
-/// One flag, several values: a run each.
+/// A flag with several values, one run for each.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sweep {
-    /// Whose flag.
+    /// Owner of the flag.
     #[serde(default)]
     pub of: Owner,
     /// The flag.
@@ -101,20 +101,20 @@ pub struct Sweep {
     pub values: Vec<String>,
 }
 
-/// Whose flag is swept over.
+/// Owner of a flag.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Owner {
-    /// The player's.
+    /// The scenario.
     #[default]
     Play,
-    /// The embedded API server's.
+    /// The embedded API server.
     Apiserver,
-    /// The gateways'.
+    /// The gateways.
     Gateway,
 }
 
-/// A file as written.
+/// The file as written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ScenarioText {
@@ -144,7 +144,7 @@ const fn one() -> usize {
 }
 
 impl ServerKind {
-    /// As it is written in files and on the command line.
+    /// Its name in files and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Embedded => "embedded",
@@ -156,19 +156,19 @@ impl ServerKind {
         }
     }
 
-    /// Whether a gateway stands before the API server.
+    /// Whether a gateway is in front of the API server.
     pub const fn has_gateway(self) -> bool {
         !matches!(self, Self::Embedded | Self::Real)
     }
 }
 
 impl RunServers {
-    /// What the run is called.
+    /// The label of the run.
     pub fn label(&self) -> &str {
         self.label.as_deref().unwrap_or(self.server.name())
     }
 
-    /// More flags of the player.
+    /// More flags of the scenario.
     pub fn play(&self) -> Vec<String> {
         arguments::split(&self.play)
     }
@@ -183,7 +183,7 @@ impl ScenarioFile {
     /// Reads a file.
     ///
     /// # Errors
-    /// If it is not there or not a scenario; the message tells the line.
+    /// If it is not there or not a scenario file; the message has the line.
     pub fn read(file: &Path) -> Result<Self> {
         let mut text = String::new();
         std::fs::File::open(file)
@@ -192,10 +192,10 @@ impl ScenarioFile {
         Self::parse(file, &text)
     }
 
-    /// [`Self::read`], given the text.
+    /// Like [`Self::read`], given the text.
     ///
     /// # Errors
-    /// If it is not a scenario.
+    /// If it is not a scenario file.
     pub fn parse(file: &Path, text: &str) -> Result<Self> {
         let written: ScenarioText = serde_saphyr::from_str(text).map_err(|error| {
             let message = error.without_snippet().to_string();
@@ -216,7 +216,7 @@ impl ScenarioFile {
 
     fn check(name: String, written: ScenarioText) -> Result<Self> {
         let play = arguments::split(&written.play);
-        ensure!(!play.is_empty(), "play: no player");
+        ensure!(!play.is_empty(), "play: no scenario");
         ensure!(!written.runs.is_empty(), "runs: none");
         let mut labels: Vec<&str> = Vec::new();
         for run in &written.runs {
@@ -279,7 +279,7 @@ impl ScenarioFile {
         })
     }
 
-    /// The report of this scenario before any run.
+    /// The scenario's report before any run.
     pub fn heading(&self, scale: f64) -> ScenarioReport {
         ScenarioReport {
             name: self.name.clone(),

@@ -1,4 +1,4 @@
-//! A player: a subcommand of this program that is told where the servers are, and writes its figures as JSON.
+//! A scenario's process: a subcommand of this program with the addresses of the servers, which writes its figures as JSON.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,20 +11,20 @@ use super::servers::{Endpoint, Servers};
 use crate::report::figure::Figure;
 use crate::report::{Column, TARGET_COLUMN};
 
-/// What a player found.
+/// The figures and remarks of a run.
 #[derive(Debug, Default)]
 pub struct RunFigures {
-    /// Its columns.
+    /// Columns of figures.
     pub columns: Vec<Column>,
-    /// What was wrong.
+    /// Wrong answers of the server.
     pub faults: Vec<String>,
-    /// Why its figures are not those of the scenario.
+    /// Why the figures are not those of the scenario.
     pub invalid: Vec<String>,
-    /// What is worth reading besides.
+    /// Other remarks.
     pub notes: Vec<String>,
 }
 
-/// A player's file. It may hold more.
+/// The scenario's JSON; further keys are ignored.
 #[derive(Debug, Deserialize)]
 struct ResultsText {
     runs: BTreeMap<String, BTreeMap<String, f64>>,
@@ -39,27 +39,27 @@ struct ResultsText {
     passed: bool,
 }
 
-/// Starts the servers, plays, and reads the figures. What has started is in `servers`, also when this is dropped.
+/// Starts the servers, runs the scenario, and reads the figures. `servers` knows all started processes, also when this future is dropped.
 ///
 /// # Errors
-/// If a server or the player could not do its part; wrong answers are no error but faults.
+/// If a server or the scenario failed. Wrong answers are faults, not errors.
 pub async fn play(planned: &RunPlan, servers: &mut Servers) -> Result<RunFigures> {
     let (api, gateway) = servers.start(planned).await?;
     let json = servers.json();
-    // What an earlier run left must not be taken for this one's.
+    // A file of an earlier run must not be taken for this one's.
     let _ = std::fs::remove_file(&json);
-    let player = servers.play(&arguments(planned, &api, gateway.as_ref(), &json))?;
-    let status = player.ended(planned.limit).await?;
+    let process = servers.play(&arguments(planned, &api, gateway.as_ref(), &json))?;
+    let status = process.ended(planned.limit).await?;
     let text = std::fs::read(&json)
-        .with_context(|| format!("the player ended without figures: {status}"))?;
+        .with_context(|| format!("the scenario ended without figures: {status}"))?;
     let found = read(&text).with_context(|| json.display().to_string())?;
     if !status.success() && found.faults.is_empty() {
-        bail!("the player failed without saying why: {status}");
+        bail!("the scenario failed without a fault: {status}");
     }
     Ok(found)
 }
 
-/// The player's command line: its own flags, and where the servers are.
+/// The command line of the scenario: its own flags, and the servers.
 pub fn arguments(
     planned: &RunPlan,
     api: &Endpoint,
@@ -88,18 +88,18 @@ pub fn arguments(
     words
 }
 
-/// The figures in a player's file.
+/// The figures in a scenario's file.
 ///
 /// # Errors
-/// If it is none.
+/// If it is not such a file.
 pub fn read(text: &[u8]) -> Result<RunFigures> {
     Ok(found(serde_json::from_slice(text)?))
 }
 
-/// The figures in a file of one or several all_results, each with its title.
+/// The figures in a file with one result or a list of results, each with its title.
 ///
 /// # Errors
-/// If it is none.
+/// If it is not such a file.
 pub fn read_all_results(text: &[u8]) -> Result<Vec<(String, RunFigures)>> {
     let document: serde_json::Value = serde_json::from_slice(text)?;
     let all_results = match document {
@@ -126,7 +126,7 @@ fn found(mut written: ResultsText) -> RunFigures {
         }
     };
     let mut columns: Vec<Column> = written.runs.into_iter().map(column).collect();
-    // What it is compared with follows.
+    // The target comes first, then what it is compared with.
     columns.sort_by_key(|column| column.name != TARGET_COLUMN);
     let mut faults = written.faults;
     if !written.passed && faults.is_empty() {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_player_without_histograms_is_understood() {
+    fn results_without_histograms_are_valid() {
         let found = read(br#"{"runs": {"target": {}}, "passed": true}"#).unwrap();
         assert!(found.columns[0].histograms.is_empty());
     }

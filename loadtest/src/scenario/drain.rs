@@ -1,5 +1,5 @@
-//! `drain`: a gateway with a mixed clients is asked to end, while objects change. Every stream must end in order and between two events, with
-//! all events up to there; lists that are under way must come whole; who comes new must be turned away; and the gateway must be gone in time.
+//! `drain`: a gateway with clients of every kind is asked to end while objects change. Every stream must end in order, between two events,
+//! and with all events so far; lists in progress must complete; new clients must be turned away; and the gateway must end in time.
 
 mod client;
 mod clients;
@@ -27,13 +27,13 @@ use gateway::{GatewayControl, GatewayPid};
 use probes::ConnectionProbes;
 use verdict::DrainTimes;
 
-/// How often it is looked how far they are.
+/// How often progress is checked.
 const LOOK: Duration = Duration::from_millis(5);
-/// New connections that are tried while the gateway waits for its last clients.
+/// Number of new connections that are tried while the gateway waits for its last clients.
 const LATE_KNOCKS: usize = 5;
-/// What may come after the time-out: the log's last lines, the system's cleaning up, a machine that is busy.
+/// Time after the drain timeout for the log's last lines and the system's cleanup on a busy machine.
 const SPARE: Duration = Duration::from_secs(5);
-/// Time for the reference to see the last write.
+/// Time for the reference to receive the last write.
 const SETTLE_WAIT: Duration = Duration::from_secs(10);
 
 /// A gateway with clients of every kind is asked to end: every stream ends in order and complete, new clients are turned away, and the
@@ -52,16 +52,16 @@ pub struct Drain {
     /// Number of watchers, of all kinds together.
     #[arg(long, default_value_t = 3_000)]
     pub watchers: usize,
-    /// Clients that are in the middle of a list, half of them of one that is forwarded.
+    /// Clients with a list in progress; half of the lists are forwarded.
     #[arg(long, default_value_t = 16)]
     pub listers: usize,
-    /// Objects that these lists hold besides those that are written; missing ones are created.
+    /// Objects in these lists besides those that are written; missing ones are created.
     #[arg(long, default_value_t = 600)]
     pub ballast_objects: usize,
-    /// Size of these, bytes.
+    /// Size of each of them, bytes.
     #[arg(long, default_value_t = 5_000)]
     pub ballast_size: usize,
-    /// How long the gateway may take to end, as it was told.
+    /// The gateway's drain timeout.
     #[arg(long, default_value = "25s", value_parser = seconds)]
     pub drain_timeout: Duration,
 }
@@ -84,10 +84,10 @@ impl Scenario for Drain {
     }
 }
 
-/// Plays it with a gateway that is asked to end, and has ended, as it says.
+/// Plays the scenario with a gateway that `gateway` can end.
 ///
 /// # Errors
-/// As [`run`].
+/// As [`Scenario::run`].
 pub async fn play(
     flags: &Drain,
     gateway: &impl GatewayControl,
@@ -95,7 +95,7 @@ pub async fn play(
 ) -> Result<()> {
     raise_open_files(flags.watchers + flags.listers)?;
     let (target, reference) = targets(&flags.server)?;
-    // A list through the gateway makes its cache, so that the reference's version is within its history.
+    // A list through the gateway fills its cache, so that the reference's version is within its history.
     let first = format!("{}?resourceVersion=0&limit=1", flags.server.path);
     Client::new(target.clone()).json(&first).await?;
     let mut collections = Collections::begin(flags, &reference).await?;
@@ -120,8 +120,8 @@ pub async fn play(
     Ok(())
 }
 
-/// Asks the gateway to end, and watches until it has or its time is over. Those who are slow read on when the others are gone and some have
-/// knocked in vain.
+/// Asks the gateway to end, and waits until it has ended or its time is over. Slow clients read on when the others are gone and some new
+/// connections have been tried.
 async fn end(
     flags: &Drain,
     gateway: &impl GatewayControl,
@@ -133,7 +133,7 @@ async fn end(
     gateway.terminate()?;
     probes.begin();
     let deadline = asked_at + flags.drain_timeout + SPARE;
-    // The slow need their time too.
+    // The slow clients need time too.
     let half = asked_at + flags.drain_timeout / 2;
     until(half, || clients.is_over(ClientSet::Prompt)).await;
     let prompt_after = asked_at.elapsed();
@@ -146,7 +146,7 @@ async fn end(
     let ended_after = gateway.has_ended().then(|| asked_at.elapsed());
     probes.stop();
     if ended_after.is_some() {
-        // What the end of a process closes is still to be read.
+        // Bytes that the process sent before its end are still to be read.
         until(Instant::now() + SPARE, || clients.is_over(ClientSet::All)).await;
     }
     Ok(DrainTimes {
@@ -158,7 +158,7 @@ async fn end(
     })
 }
 
-/// Waits until something is so, or it is so late.
+/// Waits until a condition holds, or until the deadline.
 async fn until(deadline: Instant, is_so: impl Fn() -> bool) {
     while !is_so() && Instant::now() < deadline {
         tokio::time::sleep(LOOK).await;

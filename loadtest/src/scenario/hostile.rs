@@ -1,5 +1,5 @@
-//! `hostile`: a witness alone, then beside an attack, then alone again. It ought to notice little of the attack, and the server ought to
-//! give back the memory that the attack took.
+//! `hostile`: a witness alone, then beside an attack, then alone again. The attack should hardly affect the witness, and the server should
+//! release the memory that the attack took.
 
 mod attacker;
 pub mod witness;
@@ -24,21 +24,21 @@ use crate::texts::Texts;
 use attacker::AttackerProcess;
 use witness::{Operation, OperationRecord, Witness, WitnessReport};
 
-/// What the witness may notice at its 99th percentile, or twice what it has without the attack if that is more.
+/// Allowed p99 of the witness, or twice its p99 without the attack if that is more.
 const P99_MAX: Duration = Duration::from_millis(20);
-/// What the server may keep of an attack's memory, besides a quarter of what it had before: heaps do not shrink to the byte.
+/// Memory that the server may keep after an attack, besides a quarter of what it had before: heaps do not shrink to the byte.
 const KEPT_MAX: u64 = 16 << 20;
-/// After the attack the server may take so long to be as it was.
+/// Time for the server to recover after the attack.
 const RECOVERY: Duration = Duration::from_secs(1);
-/// Share of the objects to be written which an attack needs to be one of its rate.
+/// Share of the objects to be written that an attack must write.
 const WRITES_MET: f64 = 0.9;
-/// Longest time for an attack's clients to come.
+/// Longest time for the attack's clients to connect.
 const BEGIN_WAIT: Duration = Duration::from_secs(20);
-/// Besides the phases: the first answers, the last event.
+/// Time besides the phases, for the first responses and the last event.
 const SPARE: Duration = Duration::from_secs(30);
 /// How often memory is read.
 const LOOK: Duration = Duration::from_millis(50);
-/// Different failures of the witness that are told.
+/// Number of different failures of the witness that are reported.
 const FAILURES_MAX: usize = 5;
 
 /// The server's memory, bytes.
@@ -49,7 +49,7 @@ struct Memory {
     after: u64,
 }
 
-/// When the attack began and ended, nanoseconds since the epoch.
+/// Start and end of the attack, nanoseconds since the epoch.
 #[derive(Debug)]
 struct Times {
     attack: u64,
@@ -62,22 +62,22 @@ struct Times {
 pub struct Hostile {
     #[command(flatten)]
     pub server: ServerFlags,
-    /// What is done to the server.
+    /// The attack.
     #[arg(long, value_enum)]
     pub attack: Attack,
     /// Time of the witness alone.
     #[arg(long, default_value = "5s", value_parser = seconds)]
     pub quiet: Duration,
-    /// Time of the attack, after its clients have come.
+    /// Time of the attack, after its clients have connected.
     #[arg(long, default_value = "10s", value_parser = seconds)]
     pub duration: Duration,
-    /// Time afterwards, at whose end memory must be back.
+    /// Time afterwards, at whose end memory is checked.
     #[arg(long, default_value = "10s", value_parser = seconds)]
     pub after: Duration,
-    /// Clients of the attack: connections, or watches on few of them; by default what suits it.
+    /// Clients of the attack: connections, or watches on few of them; the default depends on the attack.
     #[arg(long)]
     pub clients: Option<usize>,
-    /// Requests or frames a second of all its clients together; by default what suits it.
+    /// Requests or frames a second of all its clients together; the default depends on the attack.
     #[arg(long)]
     pub rate: Option<f64>,
 }
@@ -130,7 +130,7 @@ impl Scenario for Hostile {
         }
         if !first {
             results.invalid(format!(
-                "{}: not all clients of the attack came within {BEGIN_WAIT:?}",
+                "{}: not all clients of the attack connected within {BEGIN_WAIT:?}",
                 self.attack.name()
             ));
         }
@@ -143,7 +143,7 @@ impl Scenario for Hostile {
     }
 }
 
-/// Reads memory until something is so, for this long at most; whether it was.
+/// Samples memory until `is_over`, for this time at most; returns whether it was.
 async fn watch_memory(
     pid: u32,
     memory: &mut Memory,
@@ -181,16 +181,16 @@ fn report_attack(results: &mut Results, flags: &Hostile, tally: &AttackCounts, s
     }
 }
 
-/// What was too much.
+/// Limits that were exceeded.
 #[derive(Debug, Default)]
 struct WitnessVerdict {
     missed: Vec<String>,
-    /// The worst p99, as a share of what is allowed.
+    /// The worst p99, as a share of the allowed one.
     worst: f64,
     failures: Option<Texts>,
 }
 
-/// What the witness did in a while.
+/// The witness's operations of one kind in one phase.
 struct Phase<'a> {
     name: &'static str,
     done: Vec<&'a OperationRecord>,
@@ -229,7 +229,7 @@ impl<'a> Phase<'a> {
     }
 }
 
-/// Puts the witness' figures into the results.
+/// Adds the witness's figures to the results.
 fn verdict(results: &mut Results, done: &[OperationRecord], times: &Times) -> WitnessVerdict {
     let mut verdict = WitnessVerdict::default();
     let mut failures = Texts::new(FAILURES_MAX);
@@ -306,7 +306,7 @@ impl WitnessVerdict {
 
 #[cfg(test)]
 mod tests {
-    //! What the witness could not do makes its figures worse, never better.
+    //! Failed operations make the witness's figures worse, never better.
 
     use super::*;
 
@@ -316,12 +316,12 @@ mod tests {
         OperationRecord {
             operation: Operation::List,
             due_ns: due_ms * MS,
-            took: Some(Duration::from_millis(took_ms)),
+            duration: Some(Duration::from_millis(took_ms)),
             failure: failure.map(str::to_owned),
         }
     }
 
-    /// Lists at rest, and then these beside the attack; the share of what is allowed, and what was missed.
+    /// The verdict about lists at rest, and then these lists beside the attack.
     fn judged(attacked: &[OperationRecord]) -> (WitnessVerdict, Results) {
         let times = Times {
             attack: 1_000 * MS,
@@ -332,7 +332,7 @@ mod tests {
         let mut results = Results::new("hostile");
         results.column(TARGET_COLUMN);
         let mut verdict = verdict(&mut results, &all, &times);
-        // Only lists are played here.
+        // The records have lists only.
         verdict.missed.retain(|missed| missed.contains("lists"));
         verdict.missed.retain(|missed| !missed.contains("full"));
         (verdict, results)

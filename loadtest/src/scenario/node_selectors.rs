@@ -1,5 +1,5 @@
-//! `node-selectors`: like kubelets, each watcher selects the pods of one node; first a few watchers, then all. The server's work for an event
-//! should hardly depend on their number.
+//! `node-selectors`: like kubelets, each watcher selects the pods of one node; first a few watchers, then all. The server's work for an
+//! event should hardly depend on their number.
 
 use std::path::Path;
 use std::time::Duration;

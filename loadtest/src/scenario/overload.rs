@@ -1,5 +1,5 @@
-//! `overload`: more lists and watches than the server takes. It must say so (429 with Retry-After, or 410 in a stream), stay within its
-//! memory, deliver nothing wrong meanwhile, and answer at once when the load is gone.
+//! `overload`: more lists and watches than the server accepts. It must refuse them (429 with Retry-After, or 410 in a stream), stay within
+//! its memory, deliver nothing wrong meanwhile, and answer at once after the load.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,20 +25,20 @@ use crate::swarm::Swarm;
 use crate::watcher::{Plan, Watcher};
 use crate::writer::{Churn, Writes};
 
-/// Time for what happens besides the load: creating ballast, late watchers.
+/// Time besides the load, for creating ballast and for late watchers.
 const SPARE: Duration = Duration::from_secs(120);
 /// How often memory is read.
 const LOOK: Duration = Duration::from_millis(50);
-/// From one attempt to list to the next, when the load is over.
+/// Time between attempts to list after the load.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
-/// A list that takes longer is none.
+/// Longest time for a list.
 const LIST_WAIT: Duration = Duration::from_secs(30);
-/// Live events for the late watchers.
+/// Time of live events for the late watchers.
 const LATE_TIME: Duration = Duration::from_secs(2);
-/// Time for the reference to see the last write.
+/// Time for the reference to receive the last write.
 const SETTLE_WAIT: Duration = Duration::from_secs(15);
 
-/// What was seen while the load lasted.
+/// Clients and counters of the load.
 struct Load {
     rss_max: u64,
     stormers: Vec<RepeatLister>,
@@ -58,23 +58,23 @@ pub struct Overload {
     /// Clients that list again and again.
     #[arg(long, default_value_t = 500)]
     pub listers: usize,
-    /// Objects that these lists hold besides those that are written; missing ones are created.
+    /// Objects in these lists besides those that are written; missing ones are created.
     #[arg(long, default_value_t = 10_000)]
     pub ballast_objects: usize,
-    /// Size of these, bytes.
+    /// Size of each of them, bytes.
     #[arg(long, default_value_t = 2_900)]
     pub ballast_size: usize,
-    /// Most memory that the server may have at any moment, MiB.
+    /// Most memory that the server may have at any time, MiB.
     #[arg(long)]
     pub memory_max: Option<u64>,
-    /// Watchers that come when the load is over.
+    /// Number of watchers that start after the load.
     #[arg(long, default_value_t = 100)]
     pub late_watchers: usize,
-    /// Clients that are refused ask again after a second, as scripts do; without this they wait as long as they are told, as client-go
-    /// does, 30 s at most.
+    /// Refused clients retry after a second, as scripts do; without this flag they obey Retry-After, as client-go does, up to
+    /// 30 s.
     #[arg(long)]
     pub impatient: bool,
-    /// How soon after the load the server must answer a list.
+    /// Longest time until the server answers a list after the load.
     #[arg(long, default_value = "5s", value_parser = seconds)]
     pub recovery: Duration,
 }
@@ -165,7 +165,7 @@ fn ballast(flags: &Overload, run: &WatchRun<'_>) -> Churn {
     }
 }
 
-/// Puts on the load, and takes it off again.
+/// Starts the load, and ends it after the duration.
 async fn press(
     flags: &Overload,
     run: &WatchRun<'_>,
@@ -216,9 +216,9 @@ async fn recover(flags: &Overload, run: &WatchRun<'_>, path: &str, results: &mut
         }
         tokio::time::sleep(AGAIN_AFTER).await;
     };
-    let took = begun.elapsed();
-    results.figure("first list after the load, ms", took.as_secs_f64() * 1e3);
-    if !answered || took > flags.recovery {
+    let elapsed = begun.elapsed();
+    results.figure("first list after the load, ms", elapsed.as_secs_f64() * 1e3);
+    if !answered || elapsed > flags.recovery {
         results.fault(format!(
             "no list within {:?} after the load: {last:?}",
             flags.recovery
@@ -226,7 +226,7 @@ async fn recover(flags: &Overload, run: &WatchRun<'_>, path: &str, results: &mut
     }
 }
 
-/// Watchers that come after the load, from where the reference is now.
+/// Watchers that start after the load, at the reference's newest version.
 async fn late_watchers(
     flags: &Overload,
     run: &WatchRun<'_>,
@@ -239,8 +239,8 @@ async fn late_watchers(
     let swarm = Swarm::start(watchers, &run.swarm_config, Arc::new(Control::default()))?;
     let begun = Instant::now();
     swarm.ready(ready_wait(flags.late_watchers)).await?;
-    let took = begun.elapsed().as_secs_f64();
-    results.figure("late watchers all watching after, s", took);
+    let elapsed = begun.elapsed().as_secs_f64();
+    results.figure("late watchers all watching after, s", elapsed);
     Ok((swarm, plans))
 }
 

@@ -1,4 +1,4 @@
-//! Who watches in a run: how many, what each asks for, and which of them are apart from the others.
+//! The watchers of a run: their number, what they ask for, and how they behave.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use crate::writer::shape::{node_name, node_of, number_of};
 
 /// One watcher in so many is sampled.
 const SAMPLED_EVERY: usize = 50;
-/// Of a mixed population one watch in so many asks for no bookmarks.
+/// In a mixed population one watch in so many has no bookmarks.
 const SILENT_EVERY: usize = 4;
-/// Longer than any run: streams shall not end by themselves.
+/// Longer than any run: streams must not end by themselves.
 const STREAM_TIMEOUT_S: u64 = 3_600;
 
-/// What watchers ask for.
+/// The objects that watchers select.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Select {
     /// The whole collection.
     All,
-    /// Watcher `i` the pods of node `i`, out of so many nodes.
+    /// Watcher `i` selects the pods of node `i`, out of so many nodes.
     Nodes(usize),
 }
 
@@ -32,30 +32,30 @@ pub enum Select {
 pub struct Population {
     /// Number of watchers.
     pub watchers: usize,
-    /// What they ask for.
+    /// The objects that they select.
     pub select: Select,
-    /// So many have no say in latency, whether they are slow or not, so that two runs compare the same others.
+    /// Number of watchers whose latencies are not counted, whether they are slow or not, so that two runs compare the same others.
     pub excluded: usize,
-    /// How those are slow, if they are.
+    /// How these watchers are slow, if they are.
     pub slowness: Option<Slowness>,
-    /// Whether all come and go.
+    /// Whether all watchers come and go.
     pub visits: bool,
     /// See [`Plan::line_len_max`].
     pub line_len_max: Option<usize>,
     /// See [`Plan::bookmarks`].
     pub bookmarks: bool,
-    /// Versions that they begin at, by turns; all at the run's start if there are none. One in four of such a population asks for no bookmarks.
+    /// Start versions, used in turn; empty means the run's start. In such a population one watch in four has no bookmarks.
     pub starts: Vec<u64>,
-    /// What they ask for. Some compare events byte by byte with the reference's, which are in JSON, if theirs are too.
+    /// Media type. In JSON, some watchers compare events byte by byte with the reference's, which are in JSON.
     pub accept: Accept,
-    /// The number of the first, where others play those before.
+    /// The number of the first watcher; other processes have those before.
     pub first: usize,
-    /// Watchers of all shares together.
+    /// Number of watchers of all shares together.
     pub of_all: usize,
 }
 
 impl Population {
-    /// Watchers of the whole collection who all read.
+    /// Watchers of the whole collection that read everything.
     pub fn of(watchers: usize) -> Self {
         Self {
             watchers,
@@ -72,7 +72,7 @@ impl Population {
         }
     }
 
-    /// The same population in so many shares.
+    /// Splits the population into so many shares.
     pub fn shares(&self, count: usize) -> Vec<Self> {
         let share = self.watchers.div_ceil(count.max(1)).max(1);
         let firsts = (0..self.watchers).step_by(share);
@@ -96,7 +96,7 @@ impl Population {
         };
         let plans: Vec<Plan> = match self.select {
             Select::All if self.starts.is_empty() => vec![plan(start, String::new())],
-            // As many that every start is met with bookmarks and without.
+            // Enough plans that every start occurs with bookmarks and without.
             Select::All => (0..self.starts.len() * SILENT_EVERY)
                 .map(|number| {
                     let mut plan = plan(self.starts[number % self.starts.len()], String::new());
@@ -116,7 +116,7 @@ impl Population {
         plans.into_iter().map(Arc::new).collect()
     }
 
-    /// The watchers, who hold `initial` at their plan's start.
+    /// The watchers, which hold `initial` at their plan's start.
     pub fn make_watchers(
         &self,
         plans: &[Arc<Plan>],
@@ -126,13 +126,13 @@ impl Population {
             .map(|number| {
                 let plan = plans[number % plans.len()].clone();
                 let watcher = Watcher::new(plan, self.behaviour(number), initial);
-                // Each samples others than the next, so that together they see all.
+                // Each samples other events than the next, so that together they check all.
                 watcher.sampling_from(number / SAMPLED_EVERY)
             })
             .collect()
     }
 
-    /// Sets for every plan the newest version that its watchers will see.
+    /// Sets the goal of every plan: the newest version that its watchers will receive.
     pub fn set_goals(&self, plans: &[Arc<Plan>], reference: &Reference, start: u64) {
         if self.select == Select::All {
             return plans
@@ -146,7 +146,7 @@ impl Population {
         }
     }
 
-    /// What the watchers of each plan must have seen.
+    /// The part of the reference that the watchers of each plan must receive.
     pub fn parts(&self, reference: &Reference) -> HashMap<usize, Reference> {
         match self.select {
             Select::All => reference.split(|_| 0),
@@ -161,7 +161,7 @@ impl Population {
                 seed: number as u64,
             };
         }
-        // Spread evenly: over HTTP/2 they share connections with the others.
+        // Spread evenly: over HTTP/2 excluded watchers share connections with the others.
         let excluded_every = self.of_all / self.excluded.clamp(1, self.of_all.max(1));
         let is_excluded = self.excluded > 0 && (number + 1).is_multiple_of(excluded_every.max(1));
         match self.slowness {
@@ -179,7 +179,7 @@ impl Population {
 
 #[cfg(test)]
 mod tests {
-    //! Who is excluded, and who must see what.
+    //! Excluded watchers, starts, and the parts of the reference.
 
     use super::*;
     use crate::swarm::pace::ReadPace;
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mixed_crowd_begins_at_every_start_with_bookmarks_and_without() {
+    fn a_mixed_population_begins_at_every_start_with_bookmarks_and_without() {
         let population = Population {
             starts: vec![10, 20, 30],
             ..Population::of(24)

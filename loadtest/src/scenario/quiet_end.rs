@@ -1,5 +1,5 @@
-//! `quiet-end`: a burst, then nothing, again and again, with objects and bursts of every size: after each, every watch must have everything
-//! although no further event pushes it out.
+//! `quiet-end`: a burst, then no writes, again and again, with objects and bursts of every size. After each burst every watch must have
+//! everything, although no further event pushes it out.
 
 use std::fmt;
 use std::path::Path;
@@ -19,14 +19,14 @@ use crate::results::{Results, at_share, mib};
 use crate::swarm::Accept;
 use crate::writer::{Churn, LANES, Writes};
 
-/// What an event of metadata alone is counted as, at most, bytes.
+/// Assumed length of an event with metadata only, at most, bytes.
 const METADATA_LEN: usize = 500;
-/// What one watcher may get of a burst: the API server and the reference have to take it too, bytes.
+/// Limit for the bytes of a burst to one watcher: the API server and the reference have to carry them too.
 const EACH_MAX: usize = 64 << 20;
-/// Longest run, whatever the flags multiply to.
+/// Longest time limit, whatever the flags multiply to.
 const LIMIT: Duration = Duration::from_secs(1_800);
 
-/// A burst of one kind.
+/// The size of a burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Case {
     writes: usize,
@@ -39,7 +39,7 @@ impl fmt::Display for Case {
     }
 }
 
-/// What the rounds of a case came to.
+/// Results of the rounds of a case.
 #[derive(Debug, Default)]
 struct CaseOutcome {
     rounds: usize,
@@ -56,22 +56,23 @@ pub struct QuietEnd {
     pub server: ServerFlags,
     #[command(flatten)]
     pub watching: WatchFlags,
-    /// Bursts of each size: of four one each is written at once and one after the other, at the API server and through the server under test.
+    /// Bursts of each size. Of four, one each is written at once and one after the other, at the API server and through the server under
+    /// test.
     #[arg(long, default_value_t = 4)]
     pub rounds: usize,
-    /// Writes of a burst, several sizes after each other.
+    /// Numbers of writes in a burst.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 20, 200])]
     pub writes: Vec<usize>,
     /// Sizes of the object on the wire, bytes.
     #[arg(long, value_delimiter = ',', default_values_t = [100, 1_000, 20_000, 70_000, 1 << 20])]
     pub sizes: Vec<usize>,
-    /// What all watchers together may get of one burst, MiB; bursts of more are left out.
+    /// Limit for one burst to all watchers together, MiB; larger bursts are left out.
     #[arg(long, default_value_t = 512)]
     pub volume_max: usize,
     /// Watch over WebSockets.
     #[arg(long)]
     pub websocket: bool,
-    /// Ask for the metadata of objects alone.
+    /// Ask for the metadata of objects only.
     #[arg(long)]
     pub metadata: bool,
     /// Ask for objects in protobuf.
@@ -130,7 +131,7 @@ impl QuietEnd {
     }
 }
 
-/// Every size with every burst, as far as what all watchers get of it stays within bounds.
+/// All combinations of sizes and bursts within the limits.
 fn cases(flags: &QuietEnd) -> Vec<Case> {
     let volume_max = flags.volume_max << 20;
     let all = flags.sizes.iter().flat_map(|object_len| {
@@ -183,8 +184,8 @@ async fn play(
     Ok(())
 }
 
-/// One burst and its end: written one after the other or at once, so that several events wait together, and directly at the API server or
-/// through the server under test.
+/// One burst and its end. Writes are made at once or one after the other, so that several events are pending together, and directly at the
+/// API server or through the server under test.
 async fn one(running: &mut ActiveRun<'_>, case: Case, round: usize) -> Result<(Writes, CatchUp)> {
     let run = running.run;
     let Some(churn) = &run.churn else {
@@ -212,7 +213,7 @@ impl CaseOutcome {
     fn add(&mut self, quiet: CatchUp) {
         self.rounds += 1;
         self.lags.extend(quiet.lag);
-        self.took_ms.push(quiet.took_ms());
+        self.took_ms.push(quiet.duration_ms());
     }
 
     fn report(&self, results: &mut Results, case: Case) {
@@ -239,19 +240,19 @@ impl CaseOutcome {
 fn total(results: &mut Results, outcomes: &[CaseOutcome]) {
     let rounds: usize = outcomes.iter().map(|one| one.rounds).sum();
     let behind: usize = outcomes.iter().map(|one| one.lags.len()).sum();
-    let mut took: Vec<f64> = outcomes
+    let mut times: Vec<f64> = outcomes
         .iter()
         .flat_map(|one| one.took_ms.clone())
         .collect();
-    took.sort_by(f64::total_cmp);
+    times.sort_by(f64::total_cmp);
     results.figure("rounds", rounds as f64);
     results.figure("rounds with watchers behind", behind as f64);
     results.figure(
         "last event behind last write, ms, median",
-        at_share(&took, 0.5),
+        at_share(&times, 0.5),
     );
     results.figure(
         "last event behind last write, ms, max",
-        at_share(&took, 1.0),
+        at_share(&times, 1.0),
     );
 }

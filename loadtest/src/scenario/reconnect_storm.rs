@@ -1,5 +1,5 @@
-//! `reconnect-storm`: watchers of many users connect at once to a gateway that has just been started, and all of them once more. How
-//! many reviews reach the API server, and what does an event cost beside a gateway that checks nobody?
+//! `reconnect-storm`: watchers of many users connect at once to a gateway that has just been started, and then again. How many reviews
+//! reach the API server, and what does an event cost compared with a gateway that checks no access?
 
 mod server;
 
@@ -22,7 +22,7 @@ use crate::target::user_token;
 use crate::temp_folder::TempFolder;
 use server::{ReviewServer, WRITER};
 
-/// Streams are not asked about again while it is counted: that is another question each time.
+/// Streams are not authorized again during the measurement, because that would add reviews.
 const CHECKED: &str = "--auth review --reauthorize-interval 1h";
 const UNCHECKED: &str = "--auth none";
 
@@ -33,7 +33,7 @@ const UNCHECKED: &str = "--auth none";
 pub struct ReconnectStorm {
     #[command(flatten)]
     pub setting: WatchRunFlags,
-    /// Users that the watchers are.
+    /// Number of users that the watchers act as.
     #[arg(long, default_value_t = 500)]
     pub users: usize,
     #[command(flatten)]
@@ -81,7 +81,7 @@ async fn start_gateway(
     GatewayProcess::start(&flags.gateway.program()?, folder.path(), &words).await
 }
 
-/// One storm and its window.
+/// One storm and its measured window.
 async fn play(
     name: &str,
     flags: &ReconnectStorm,
@@ -95,7 +95,7 @@ async fn play(
     setting.server.token = Some(user_token(0));
     setting.server.server_pid = Some(gateway.process.pid()?);
     setting.server.upstream_pid = None;
-    // Other processes would not know of the users.
+    // Other processes would not know the users.
     setting.watching.processes = 1;
     raise_open_files(setting.watching.watchers * 2)?;
     let population = Population::of(setting.watching.watchers);
@@ -108,7 +108,7 @@ async fn play(
     Ok(())
 }
 
-/// Reads what the API server was asked about, and how often about the same.
+/// Reports the reviews at the API server; more than one about the same subject is a fault.
 fn judge(flags: &ReconnectStorm, server: &ReviewServer, name: &str, results: &mut Results) {
     let reviews = server.running.reviews();
     let totals = reviews.totals();
@@ -129,7 +129,7 @@ fn judge(flags: &ReconnectStorm, server: &ReviewServer, name: &str, results: &mu
         if most > 1 {
             results.fault(format!("{name}: {most} {what} about one subject"));
         }
-        // Otherwise it was not asked at all, and nothing is shown.
+        // Fewer subjects than users prove nothing: the gateway has not asked.
         let users = flags.users.min(flags.setting.watching.watchers);
         if subjects < users {
             results.fault(format!("{name}: {what} about {subjects} of {users} users"));
@@ -137,7 +137,7 @@ fn judge(flags: &ReconnectStorm, server: &ReviewServer, name: &str, results: &mu
     }
 }
 
-/// A column of what an event costs beside a gateway that checks nobody.
+/// A column with the cost of an event, divided by that of a gateway that checks no access.
 fn compare(results: &mut Results) {
     let of = |column| results.value(SERVER_PER_EVENT, column);
     let (Some(none), Some(cold), Some(warm)) = (of(0), of(1), of(2)) else {

@@ -1,5 +1,5 @@
-//! `slow`: ways to be slow, each played beside the same run without it: do the others notice, and do the slow get there in the end? Three
-//! of them are those of Kubernetes' BenchmarkSlowWatcherTax (kubernetes/kubernetes#141450).
+//! `slow`: ways to read slowly, each beside the same run without it. Are the other watchers delayed, and do the slow ones recover? Three of
+//! them are those of Kubernetes' BenchmarkSlowWatcherTax (kubernetes/kubernetes#141450).
 
 mod given_up;
 
@@ -19,13 +19,13 @@ use crate::results::Results;
 use crate::swarm::pace::{ReadPace, Slowness};
 use given_up::given_up;
 
-/// Reads a second of those that read slowly.
+/// Reads a second of a client that reads slowly.
 const SLOW_READS: f64 = 10.0;
-/// Pieces that trickle, bytes.
+/// Length of the pieces of a client that trickles, bytes.
 const TRICKLE_LEN: usize = 2_048;
-/// Window of every HTTP/2 stream, bytes: the protocol's own, so that what is not read soon waits at the server.
+/// Window of every HTTP/2 stream, bytes: the protocol's default, so that unread data soon waits at the server.
 const STREAM_WINDOW_LEN: u32 = 65_535;
-/// What an event is longer than its object.
+/// Length of an event besides its object.
 const EVENT_BESIDES_LEN: usize = 40;
 
 /// Ways to read slowly, each beside the same run without: are the other watchers delayed, do the slow ones recover?
@@ -34,16 +34,16 @@ const EVENT_BESIDES_LEN: usize = 40;
 pub struct Slow {
     #[command(flatten)]
     pub setting: WatchRunFlags,
-    /// How some are slow; several are played one after the other.
+    /// How some watchers are slow; several kinds are played one after the other.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [
         SlowKind::Renews, SlowKind::NeverReads, SlowKind::RenewsUnread,
         SlowKind::ReadsSlowly, SlowKind::Pauses, SlowKind::Trickles, SlowKind::Http2, SlowKind::Half,
     ])]
     pub kind: Vec<SlowKind>,
-    /// How long those who begin anew stay on a stream, such as 0.5s.
+    /// How long a watcher that renews stays on a stream, such as 0.5s.
     #[arg(long, default_value = "0.5s", value_parser = seconds)]
     pub renews_every: Duration,
-    /// Receive buffer of the slow over HTTP/1.1, bytes.
+    /// Receive buffer of slow watchers over HTTP/1.1, bytes.
     #[arg(long, default_value_t = 4_096)]
     pub receive_buffer: usize,
 }
@@ -51,20 +51,20 @@ pub struct Slow {
 /// How slow watchers are slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SlowKind {
-    /// One in a hundred reads, and leaves now and then to watch anew from the newest version: what that alone costs the others.
+    /// One in a hundred reads, and now and then leaves and watches again from the newest version: the cost of that alone.
     #[value(alias = "draining-companion")]
     Renews,
     /// One in a hundred does not read at all.
     #[value(alias = "stalled-once")]
     NeverReads,
-    /// One in a hundred does not read at all, and leaves now and then to watch anew from the newest version.
+    /// One in a hundred does not read at all, and now and then leaves and watches again from the newest version.
     #[value(alias = "stalled-reconnecting")]
     RenewsUnread,
-    /// One in ten reads a tenth of what comes.
+    /// One in ten reads a tenth of the bytes.
     ReadsSlowly,
-    /// One in ten reads for a second and rests for four.
+    /// One in ten reads for a second and pauses for four.
     Pauses,
-    /// One in a hundred reads small pieces, just as fast as they come.
+    /// One in a hundred reads small pieces, as fast as they arrive.
     Trickles,
     /// One stream in a hundred is not read, on HTTP/2 connections that others read from.
     Http2,
@@ -90,7 +90,7 @@ impl Scenario for Slow {
     }
 }
 
-/// One kind of slowness: a column without it, and one with it.
+/// Plays one kind: a column without slow watchers, and one with them.
 async fn play(flags: &Slow, kind: SlowKind, results: &mut Results) -> Result<()> {
     let mut setting = flags.setting.clone();
     setting.watching.http2 |= kind == SlowKind::Http2;
@@ -120,16 +120,14 @@ async fn play(flags: &Slow, kind: SlowKind, results: &mut Results) -> Result<()>
         let renewed = beside_slow.ends.get(LEFT).copied().unwrap_or(0);
         results.figure("streams begun anew", renewed as f64);
         if renewed == 0 {
-            results.fault(format!(
-                "{with}: no stream was begun anew: nothing was proven"
-            ));
+            results.fault(format!("{with}: no stream was renewed: nothing was proven"));
         }
     }
     run.clean(&setting.churning).await;
     Ok(())
 }
 
-/// A run, and how many watches the API server gave up in it.
+/// Plays a run; counts the watches that the API server has terminated in it.
 async fn run_counted(run: &WatchRun<'_>, results: &mut Results) -> Result<Recorder> {
     let before = given_up(&run.reference).await?;
     let recorder = run.run(results).await?;
@@ -140,7 +138,7 @@ async fn run_counted(run: &WatchRun<'_>, results: &mut Results) -> Result<Record
 }
 
 impl SlowKind {
-    /// How many of all are slow.
+    /// The number of slow watchers.
     fn count(self, watchers: usize) -> usize {
         let one_in = match self {
             Self::Renews | Self::NeverReads | Self::RenewsUnread | Self::Trickles | Self::Http2 => {

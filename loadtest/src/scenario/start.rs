@@ -1,5 +1,5 @@
 //! `start`: the same initial events, once to a client that drops them and once to a gateway that was just started. How much later than
-//! delivered are they ready? Does not measure how long a process takes to start.
+//! their delivery is the gateway's cache ready? The start of the process is not measured.
 
 mod delivered;
 mod fresh;
@@ -21,7 +21,7 @@ use crate::temp_folder::TempFolder;
 use delivered::{Delivery, Protocol, deliver};
 use fresh::{FreshGateway, Upstream};
 
-/// Requests of the seeder under way at a time.
+/// Number of concurrent requests of the seeder.
 const SEED_IN_FLIGHT: usize = 64;
 /// Seeding is bounded too: a real server takes 2,000 pods a second.
 const SEED_WAIT: Duration = Duration::from_secs(300);
@@ -30,7 +30,7 @@ const DELIVERED: &str = "delivered, s";
 const DELIVERED_HTTP1: &str = "delivered over HTTP/1.1, s";
 const READY: &str = "ready, s";
 
-/// What one encoding took, round by round.
+/// Times of one encoding, round by round.
 #[derive(Debug, Default)]
 struct StartTimes {
     delivered: Vec<Duration>,
@@ -55,7 +55,7 @@ pub struct Start {
     /// Encodings, one after the other.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [ObjectEncoding::Json, ObjectEncoding::Protobuf])]
     pub encodings: Vec<ObjectEncoding>,
-    /// How often, for each encoding.
+    /// Rounds for each encoding.
     #[arg(long, default_value_t = 5)]
     pub rounds: usize,
     /// Longest time for the initial events, such as 60s.
@@ -65,7 +65,7 @@ pub struct Start {
     pub gateway: GatewayFlags,
 }
 
-/// How objects are written.
+/// Encodings of objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ObjectEncoding {
     /// JSON.
@@ -95,7 +95,7 @@ impl Scenario for Start {
         results.note(format!(
             "{} pods were made in {:.1} s, the last ones of {} bytes in JSON",
             seeded.made,
-            seeded.took.as_secs_f64(),
+            seeded.duration.as_secs_f64(),
             seeded.pod_len
         ));
         let folder = TempFolder::new("start")?;
@@ -106,8 +106,8 @@ impl Scenario for Start {
         };
         for encoding in self.encodings() {
             results.column(encoding.as_str());
-            let took = scene.play(encoding, results).await?;
-            took.report(fleet.pods, results);
+            let times = scene.play(encoding, results).await?;
+            times.report(fleet.pods, results);
         }
         Ok(())
     }
@@ -130,20 +130,20 @@ struct StartRun<'a> {
 }
 
 impl StartRun<'_> {
-    /// In turn, so that a busy moment of the machine meets all of them.
+    /// Deliveries and gateways take turns, so that a busy moment of the machine affects all of them.
     async fn play(&self, encoding: Encoding, results: &mut Results) -> Result<StartTimes> {
-        let mut took = StartTimes::default();
+        let mut times = StartTimes::default();
         for round in 0..self.flags.rounds.max(1) {
             let delivery = self.deliver(Protocol::of(&self.target), encoding).await?;
-            took.len = delivery.len;
-            took.delivered.push(delivery.took);
+            times.len = delivery.len;
+            times.delivered.push(delivery.duration);
             if self.target.tls.is_some() {
                 let delivery = self.deliver(Protocol::Http1, encoding).await?;
-                took.delivered_http1.push(delivery.took);
+                times.delivered_http1.push(delivery.duration);
             }
-            self.fill(encoding, round == 0, &mut took, results).await?;
+            self.fill(encoding, round == 0, &mut times, results).await?;
         }
-        Ok(took)
+        Ok(times)
     }
 
     async fn deliver(&self, protocol: Protocol, encoding: Encoding) -> Result<Delivery> {
@@ -151,12 +151,12 @@ impl StartRun<'_> {
         deliver(&self.target, &server.path, protocol, encoding, *wait).await
     }
 
-    /// One gateway, from its first request until it answers that from memory.
+    /// Measures one gateway, from its first request until it answers from memory.
     async fn fill(
         &self,
         encoding: Encoding,
         is_checked: bool,
-        took: &mut StartTimes,
+        times: &mut StartTimes,
         results: &mut Results,
     ) -> Result<()> {
         let program = self.flags.gateway.program()?;
@@ -165,25 +165,27 @@ impl StartRun<'_> {
         let (before, upstream_before) = (fresh.usage()?, upstream_cpu()?);
         let begun = Instant::now();
         fresh.ready(encoding, self.flags.wait).await?;
-        took.ready.push(begun.elapsed());
+        times.ready.push(begun.elapsed());
         let (after, upstream_after) = (fresh.usage()?, upstream_cpu()?);
-        took.cpu.push(after.cpu.saturating_sub(before.cpu));
+        times.cpu.push(after.cpu.saturating_sub(before.cpu));
         if let Some((before, after)) = upstream_before.zip(upstream_after) {
-            took.upstream_cpu.push(after.cpu.saturating_sub(before.cpu));
+            times
+                .upstream_cpu
+                .push(after.cpu.saturating_sub(before.cpu));
         }
-        took.peak_rss = took.peak_rss.max(after.peak_rss);
+        times.peak_rss = times.peak_rss.max(after.peak_rss);
         if is_checked {
             let protocol = Protocol::Http1;
             let (path, wait) = (&self.flags.server.path, self.flags.wait);
-            let told = deliver(&fresh.target()?, path, protocol, encoding, wait).await?;
-            // Events are upstream's bytes, only the marker is the gateway's own: an object is missing if a good part of one is.
-            let object_len = took.len / self.flags.fleet.pods.max(1) as u64;
-            if told.len.abs_diff(took.len) > object_len / 2 {
+            let initial = deliver(&fresh.target()?, path, protocol, encoding, wait).await?;
+            // Events are upstream's bytes, only the marker is the gateway's own. A difference of half an object means that one is missing.
+            let object_len = times.len / self.flags.fleet.pods.max(1) as u64;
+            if initial.len.abs_diff(times.len) > object_len / 2 {
                 results.fault(format!(
                     "{}: the gateway has {} bytes of initial events, upstream {}",
                     encoding.as_str(),
-                    told.len,
-                    took.len
+                    initial.len,
+                    times.len
                 ));
             }
         }
@@ -192,7 +194,7 @@ impl StartRun<'_> {
 }
 
 impl StartTimes {
-    /// The best of all rounds: what disturbs only ever adds.
+    /// The best of all rounds: disturbances only add time.
     fn report(&self, pods: usize, results: &mut Results) {
         let best = |of: &[Duration]| of.iter().min().map(Duration::as_secs_f64);
         let each_us = |seconds: f64| seconds * 1e6 / pods.max(1) as f64;
@@ -216,7 +218,7 @@ impl StartTimes {
         let rounds = |name: &str, of: &[Duration]| {
             let seconds: Vec<_> = of
                 .iter()
-                .map(|took| format!("{:.2}", took.as_secs_f64()))
+                .map(|times| format!("{:.2}", times.as_secs_f64()))
                 .collect();
             format!("{name} {}", seconds.join(" "))
         };

@@ -135,7 +135,7 @@ async fn against_socket_loop(
     Ok(())
 }
 
-/// A column of what the target costs beyond the floor, if both did as much in their time.
+/// A column with the target's cost compared with the floor, if both had the same rates.
 fn compare(results: &mut Results) {
     let both =
         |results: &Results, row: &str| Some((results.value(row, 0)?, results.value(row, 1)?));
@@ -169,7 +169,7 @@ fn compare(results: &mut Results) {
     }
 }
 
-/// This program as a socket loop, ended with its owner.
+/// This program as a socket loop, killed when dropped.
 struct SocketLoopProcess {
     child: Child,
     url: String,
@@ -216,7 +216,7 @@ impl SocketLoopProcess {
                     return Ok(socket_loop);
                 }
             }
-            bail!("the socket loop shows no certificate");
+            bail!("the socket loop has printed no certificate");
         }
         Ok(socket_loop)
     }

@@ -1,20 +1,20 @@
-//! What slow watchers cost the others, who must not notice: the latencies of the same others in two runs, without the slow and with
-//! them. Kubernetes' BenchmarkSlowWatcherTax calls the difference the tax.
+//! The cost of slow watchers for the others: latencies of the same other watchers in two runs, without slow watchers and with them.
+//! Kubernetes' BenchmarkSlowWatcherTax calls the difference the tax.
 
 use hdrhistogram::Histogram;
 
 use crate::results::Results;
 
-/// What upstream's benchmark counts as a slow dispatch.
+/// The limit of a slow dispatch in upstream's benchmark, µs.
 const LATE_US: u64 = 5_000;
 
-/// Puts into the newest column how many events were late.
+/// Adds the share of late events to the newest column.
 pub fn late(results: &mut Results, latency: &Histogram<u64>) {
     let share = share(beyond(latency, LATE_US), latency.len());
     results.figure("events of the others later than 5 ms, %", share * 100.0);
 }
 
-/// Puts into the newest column, that of the run with the slow, how the others fared beside the run without.
+/// Adds to the newest column, which is that of the run with slow watchers, the comparison with the run without.
 pub fn tax(results: &mut Results, without: &Histogram<u64>, with: &Histogram<u64>) {
     let ratio = |quantile: f64| {
         let [a, b] = [without, with].map(|of| of.value_at_quantile(quantile) as f64);
@@ -32,7 +32,7 @@ pub fn tax(results: &mut Results, without: &Histogram<u64>, with: &Histogram<u64
     results.figure(&format!("{name}, per million"), per_million);
 }
 
-/// How many were above this value, as far as the histogram tells values apart.
+/// Number of values above this one, within the histogram's resolution.
 fn beyond(latency: &Histogram<u64>, value: u64) -> u64 {
     let bound = latency.highest_equivalent(value);
     let values = latency.iter_recorded();

@@ -1,4 +1,4 @@
-//! Each player finds nothing wrong with the embedded API server, at the smallest size that proves something.
+//! Each scenario finds nothing wrong with the embedded API server at the smallest size that proves something.
 
 mod drain;
 mod relay;
@@ -28,7 +28,7 @@ use crate::target::Target;
 use crate::writer::Churn;
 use relay::{HoldBack, Relay};
 
-/// A hang shall fail here, not in the runner of the tests. Far more than a busy machine needs.
+/// A hanging scenario must fail here, not in the test runner. Far more than a busy machine needs.
 const DEADLINE: Duration = Duration::from_secs(240);
 
 async fn server(options: Options) -> Apiserver {
@@ -180,7 +180,7 @@ async fn a_server_within_its_capacity_is_not_overloaded() {
     proves(&results, "watchers that got events", 10.0);
 }
 
-/// Waits for some watches, so that the lists before them are spared, and orders a fault.
+/// Waits for some watches, so that the lists before them are spared, and injects a fault.
 async fn order_when_watched(server: &Apiserver, order: &str) {
     while server.watch_count() < 2 {
         tokio::task::yield_now().await;
@@ -213,7 +213,7 @@ async fn a_streamed_list_that_is_cut_or_garbled_is_a_fault() {
     }
 }
 
-/// Plays a scenario through a relay that keeps the end of what comes; its reference is the server itself.
+/// Plays a scenario through a relay that holds back the end of streams; its reference is the server itself.
 async fn play_behind<S: Scenario>(held: HoldBack, arguments: &str) -> Results {
     let server = server(Options::default()).await;
     let relay = Relay::before(server.address(), held).await;
@@ -251,14 +251,14 @@ async fn one_byte_of_a_long_event_that_is_changed_is_found() {
 }
 
 #[tokio::test]
-async fn a_mixed_crowd_has_everything_from_where_each_began() {
+async fn a_mixed_population_has_everything_from_where_each_began() {
     for protocol in ["", "--http2 --streams-per-connection 8"] {
         let server = server(Options::default()).await;
         let arguments = "steady --mixed --watchers 30 --write-rate 200 --objects 10 --duration 0.4 --warm-up 0.05";
         let results = play::<Steady>(&server, &format!("{arguments} {protocol}")).await;
         let events = |row: &str| results.value(row, 0).unwrap_or(0.0);
         proves(&results, "events verified", 1.0);
-        // Who began later has fewer: not as many as all from the first version on.
+        // Watchers that start later have fewer events: the sum is less than if all started at the first version.
         assert!(
             events("events verified") < events("reference events") * 30.0,
             "{results}"
@@ -270,7 +270,7 @@ async fn a_mixed_crowd_has_everything_from_where_each_began() {
 async fn one_write_in_ten_goes_through_the_other_server() {
     let server = server(Options::default()).await;
     let target = Target::new(&format!("http://{}", server.address()), None, None).unwrap();
-    // It closes every connection.
+    // This server closes every connection.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let gone = listener.local_addr().unwrap();
     let closing = tokio::spawn(async move { while listener.accept().await.is_ok() {} });
@@ -354,14 +354,14 @@ async fn a_witness_tells_what_never_came_and_that_its_stream_ended() {
         let seen = witness.finish().await;
         assert_eq!(seen.missing, missing, "{seen:?}");
         let of_streams =
-            |one: &&OperationRecord| one.operation == Operation::Event && one.took.is_none();
+            |one: &&OperationRecord| one.operation == Operation::Event && one.duration.is_none();
         let streams = seen.done.iter().filter(of_streams).count();
         assert_eq!(streams, ended, "{seen:?}");
         let late = seen
             .done
             .iter()
             .filter(|one| one.operation == Operation::Event);
-        let late = late.filter(|one| one.took.is_some() && one.failure.is_some());
+        let late = late.filter(|one| one.duration.is_some() && one.failure.is_some());
         assert_eq!(late.count(), missing, "{seen:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! One run of watchers under churn, from the first list to the verdict: what all scenarios with watchers have in common.
+//! One run of watchers under churn, from the first list to the verdict: the common part of all scenarios with watchers.
 
 pub mod quiet;
 pub mod verdicts;
@@ -26,22 +26,22 @@ use crate::writer::{Churn, Writes};
 use quiet::CatchUp;
 use window::Snapshot;
 
-/// Versions that the watchers of a mixed population begin at, and the writes that they are spread over.
+/// Number of start versions of a mixed population, and of the writes that they are spread over.
 const STARTS: usize = 5;
 const STARTS_SPREAD: usize = 100;
-/// Time for the reference to see the last write.
+/// Time for the reference to receive the last write.
 const SETTLE_WAIT: Duration = Duration::from_secs(10);
-/// How often it is looked whether the swarm has heard.
+/// How often the swarm's answer to an order is polled.
 const LOOK: Duration = Duration::from_millis(5);
-/// Live events after the slow have woken.
+/// Time of live events after slow watchers read again.
 const AFTER_WAKING: Duration = Duration::from_secs(2);
 
-/// Everything a run needs.
+/// Configuration of a run.
 #[derive(Debug, Clone)]
 pub struct WatchRun<'a> {
     /// Name of the column.
     pub name: &'a str,
-    /// How the swarm is wired to the server under test.
+    /// Configuration of the swarm, with the server under test.
     pub swarm_config: SwarmConfig,
     /// The server of the reference.
     pub reference: Target,
@@ -51,55 +51,55 @@ pub struct WatchRun<'a> {
     pub churn: Option<Churn>,
     /// The watchers.
     pub population: Population,
-    /// Whether they begin at different versions, some without bookmarks, and a part of the writes goes through the server under test.
+    /// Whether watchers start at different versions, some without bookmarks, and some writes go through the server under test.
     pub is_mixed: bool,
     /// Processes that they are split over.
     pub processes: usize,
-    /// The server under test as the flags have it.
+    /// The flags of the server under test.
     pub server: &'a ServerFlags,
     /// Churn before the measured window.
     pub warm_up: Duration,
     /// The measured window.
     pub duration: Duration,
-    /// Process under test.
+    /// Process of the server under test.
     pub server_pid: Option<u32>,
-    /// Process behind it.
+    /// Process of the API server behind it.
     pub upstream_pid: Option<u32>,
 }
 
-/// A run whose watchers all watch.
+/// A run whose watchers are all connected.
 #[derive(Debug)]
 pub struct ActiveRun<'a> {
-    /// What was asked for.
+    /// Its configuration.
     pub run: &'a WatchRun<'a>,
     /// The reference.
     pub recording: Recording,
-    /// Orders to the swarm.
+    /// Orders to the swarm, and its counters.
     pub control: Arc<Control>,
     workers: Workers,
     plans: Vec<Arc<Plan>>,
 }
 
-/// Time for so many watchers to connect and get their first response: TLS on a busy machine takes milliseconds each.
+/// Time for so many watchers to connect and get their first response: TLS takes milliseconds each on a busy machine.
 pub fn ready_wait(watchers: usize) -> Duration {
     Duration::from_secs(25) + Duration::from_millis(4) * u32::try_from(watchers).unwrap_or(u32::MAX)
 }
 
-/// Time for so many watchers to get where the reference is.
+/// Time for so many watchers to reach the reference.
 pub fn done_wait(watchers: usize) -> Duration {
     Duration::from_secs(15) + Duration::from_millis(1) * u32::try_from(watchers).unwrap_or(u32::MAX)
 }
 
-/// What a run may take besides its window.
+/// Time of a run besides its window.
 pub fn spare(watchers: usize) -> Duration {
     ready_wait(watchers) + done_wait(watchers) + SETTLE_WAIT * 2 + Duration::from_secs(10)
 }
 
 impl<'a> WatchRun<'a> {
-    /// Runs with steady churn and fills one column; wrong answers become faults of the results. Returns what was counted.
+    /// Runs with steady churn and fills one column; wrong answers become faults of the results. Returns the counters.
     ///
     /// # Errors
-    /// If the run could not be made at all.
+    /// If the run could not be made.
     pub async fn run(&self, results: &mut Results) -> Result<Recorder> {
         let running = self.begin(results).await?;
         let writing = self.churn.as_ref().map(Churn::start);
@@ -117,17 +117,17 @@ impl<'a> WatchRun<'a> {
         running.finish(results, written.as_ref()).await
     }
 
-    /// Begins a column, the reference and the swarm.
+    /// Starts a column, the reference and the swarm.
     ///
     /// # Errors
-    /// If a server does not answer, or some watchers do not come to watch.
+    /// If a server does not answer, or some watchers do not connect.
     pub async fn begin(&'a self, results: &mut Results) -> Result<ActiveRun<'a>> {
         results.column(self.name);
         if let Some(churn) = &self.churn {
             churn.prepare().await?;
         }
         if self.swarm_config.target.address != self.reference.address {
-            // A list through a gateway makes its cache, so that the reference's version is within its history.
+            // A list through a gateway fills its cache, so that the reference's version is within its history.
             let first = format!("{}?resourceVersion=0&limit=1", self.path);
             Client::new(self.swarm_config.target.clone())
                 .json(&first)
@@ -167,7 +167,7 @@ impl<'a> WatchRun<'a> {
         results.figure("writes", written.versions.len() as f64);
         if let Some(version) = reference.first_missing(&written.versions, recording.start) {
             results.fault(format!(
-                "{}: version {version} was written, but the reference never saw it",
+                "{}: version {version} was written, but the reference never received it",
                 self.name
             ));
         }
@@ -190,7 +190,7 @@ impl<'a> WatchRun<'a> {
     }
 }
 
-/// Versions of some writes that nobody watches yet, evenly apart.
+/// Versions of some unwatched writes, evenly spaced.
 async fn starts(churn: &Churn, recording: &mut Recording) -> Result<Vec<u64>> {
     let written = churn.burst(STARTS_SPREAD).await;
     recording.reached(written.last(), SETTLE_WAIT).await?;
@@ -203,7 +203,7 @@ async fn starts(churn: &Churn, recording: &mut Recording) -> Result<Vec<u64>> {
 }
 
 impl ActiveRun<'_> {
-    /// Lets latencies count for a while, after another; returns the edges of that time.
+    /// Measures latencies for a while, after a warm-up; returns the snapshots at both ends.
     ///
     /// # Errors
     /// If a process is gone.
@@ -214,7 +214,7 @@ impl ActiveRun<'_> {
         Ok([from, self.measure_end()?])
     }
 
-    /// From now on latencies count; returns how things stand.
+    /// Starts to count latencies; returns a snapshot.
     ///
     /// # Errors
     /// As [`Self::measure`].
@@ -228,7 +228,7 @@ impl ActiveRun<'_> {
         edge
     }
 
-    /// Latencies of what is written later do not count; returns how things stand.
+    /// Stops to count latencies of later writes; returns a snapshot.
     ///
     /// # Errors
     /// As [`Self::measure`].
@@ -237,7 +237,7 @@ impl ActiveRun<'_> {
         self.edge()
     }
 
-    /// How things stand now.
+    /// The current counters and usage.
     ///
     /// # Errors
     /// If a process is gone.
@@ -254,11 +254,11 @@ impl ActiveRun<'_> {
         })
     }
 
-    /// Nobody writes any more: waits until every watcher has what the reference has, which must have come to the last of `written`, or
-    /// until nothing more comes.
+    /// After the last write: waits until every watcher has all events of the reference, which must have reached the last of `written`, or
+    /// until nothing more arrives.
     ///
     /// # Errors
-    /// If they do not get there in time although there is always more; says how far they came.
+    /// If events still arrive at the end of the time; the message has the number of watchers that got there.
     pub async fn quiet(&mut self, written: Option<&Writes>) -> Result<CatchUp> {
         let written_ns = quiet::since(written.map(|written| written.last_answer_ns));
         let version = written.map_or(0, Writes::last);
@@ -276,20 +276,20 @@ impl ActiveRun<'_> {
         Ok(CatchUp::between(written_ns, delivered_ns, behind))
     }
 
-    /// Waits until nobody counts as being at an earlier goal any more.
+    /// Waits until no watcher is counted as having reached an earlier goal.
     async fn forget_goals(&self) -> Result<()> {
         let deadline = Instant::now() + SETTLE_WAIT;
         self.plans.iter().for_each(|plan| plan.set_goal(0));
         while self.control.progress.load(Ordering::Relaxed) != 0 {
             if Instant::now() > deadline {
-                bail!("the swarm does not listen");
+                bail!("the swarm does not carry out its orders");
             }
             tokio::time::sleep(LOOK).await;
         }
         Ok(())
     }
 
-    /// Lets all get to the end, and judges them. Returns what was counted.
+    /// Waits until all watchers have everything, stops them, and compares them with the reference. Returns the counters.
     ///
     /// # Errors
     /// If the reference failed.
@@ -301,7 +301,7 @@ impl ActiveRun<'_> {
         let name = self.run.name;
         match self.quiet(written).await {
             Ok(quiet) if written.is_some() => quiet.report(results, name),
-            // The server goes on writing: later events follow, and push on whatever waits.
+            // The server goes on writing: later events push out pending ones.
             Ok(_) => results.note(format!("{name}: the server writes by itself: no quiet end")),
             Err(error) => results.fault(format!("{name}: {error:#}")),
         }
@@ -316,7 +316,7 @@ impl ActiveRun<'_> {
         let from_ns = self.control.measure_from_ns.load(Ordering::Relaxed);
         let until_ns = self.control.measure_until_ns.load(Ordering::Relaxed);
         window::latencies_at_reference(results, &self.recording.latency(from_ns..until_ns));
-        // A copy: no lock is held while other processes judge.
+        // A copy, so that no lock is held while other processes judge.
         let reference = self.recording.reference().clone();
         let outcome = finished
             .judge(&self.run.population, &self.plans, &reference)
@@ -331,7 +331,7 @@ impl ActiveRun<'_> {
     }
 }
 
-/// Notes why streams ended.
+/// Notes why streams have ended.
 fn ends(results: &mut Results, name: &str, recorder: &Recorder) {
     for (cause, count) in &recorder.ends {
         results.note(format!("{name}: {cause}: {count}"));

@@ -1,4 +1,4 @@
-//! The watchers of a run at work: in this process, or split over several of this program, which end with it.
+//! The watchers of a run at work: in this process, or split over several processes of this program, which end with it.
 
 pub mod process;
 
@@ -19,33 +19,33 @@ use crate::verify::reference::{ObjectVersions, Reference};
 use crate::watcher::{Plan, Watcher};
 use process::{WorkerCounts, WorkerProcess, WorkerTask};
 
-/// What it takes to set watchers to work.
+/// Configuration of the workers.
 #[derive(Debug, Clone)]
 pub struct WorkerConfig<'a> {
-    /// The server as the flags have it: other processes are told so.
+    /// The flags of the server, for other processes.
     pub server: &'a ServerFlags,
-    /// How this process is wired to it.
+    /// Configuration of the swarm in this process.
     pub swarm_config: &'a SwarmConfig,
-    /// Who watches.
+    /// The watchers.
     pub population: &'a Population,
-    /// How many processes share the work.
+    /// Number of processes.
     pub processes: usize,
     /// Path of the collection.
     pub path: &'a str,
-    /// Version that all begin after.
+    /// Version that all watches start after.
     pub start: u64,
 }
 
-/// Watchers at work.
+/// Running watchers.
 #[derive(Debug)]
 pub enum Workers {
-    /// Here.
+    /// In this process.
     Local(Swarm<Watcher>),
-    /// In other processes. Each task relays orders and counts until its process has stopped.
+    /// In other processes. Each task relays orders and counters until its process has stopped.
     Remote(RemoteWorkers),
 }
 
-/// Watchers at work in other processes.
+/// Running watchers in other processes.
 #[derive(Debug)]
 pub struct RemoteWorkers {
     control: Arc<Control>,
@@ -54,12 +54,12 @@ pub struct RemoteWorkers {
     relays: Vec<JoinHandle<Result<(WorkerProcess, WorkerCounts)>>>,
 }
 
-/// Watchers that have stopped, and have not been judged.
+/// Watchers that have stopped and are to be judged.
 #[derive(Debug)]
 pub struct StoppedWorkers {
-    /// What they counted.
+    /// Their counters.
     pub recorder: Recorder,
-    /// The newest version that any of them saw.
+    /// The newest version that any of them received.
     pub furthest: u64,
     judged: VerdictSource,
 }
@@ -71,7 +71,7 @@ enum VerdictSource {
 }
 
 impl Workers {
-    /// Begins.
+    /// Starts the watchers.
     ///
     /// # Errors
     /// If threads or processes cannot be started.
@@ -130,10 +130,10 @@ impl Workers {
         Ok(all)
     }
 
-    /// Waits until every watcher's first response has begun.
+    /// Waits until every watcher's first response has started.
     ///
     /// # Errors
-    /// If that takes longer than `wait`; says how far it came.
+    /// If that takes longer than `wait`; the message has the number of watchers that got there.
     pub async fn ready(&self, wait: Duration) -> Result<()> {
         match self {
             Self::Local(swarm) => swarm.ready(wait).await,
@@ -145,7 +145,7 @@ impl Workers {
         }
     }
 
-    /// Whether all processes are still there.
+    /// Checks that all processes run.
     ///
     /// # Errors
     /// If one has ended.
@@ -158,7 +158,7 @@ impl Workers {
         }
     }
 
-    /// Stops all.
+    /// Stops all watchers.
     ///
     /// # Errors
     /// If a thread or a process has failed.
@@ -194,7 +194,7 @@ impl Workers {
 }
 
 impl StoppedWorkers {
-    /// Compares all with the reference.
+    /// Compares all watchers with the reference.
     ///
     /// # Errors
     /// If a process has failed.

@@ -1,21 +1,21 @@
-//! Just enough HTTP/2 for watches: frames are cut, windows are kept, and requests are taken unread. What waits for all streams of a connection
-//! leaves with one system call, which no server that treats its streams one by one can do.
+//! Just enough HTTP/2 for watches: it writes frames and keeps windows; requests are not parsed. Everything pending on all streams of a
+//! connection leaves with one system call, which a server that handles its streams one by one cannot do.
 
 use std::io::IoSlice;
 
 use super::pipe::Pipe;
 use super::{EventLog, Piece};
 
-/// What a client says first.
+/// The client's preface.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Windows until the client says otherwise.
+/// Initial windows of the protocol.
 const WINDOW_LEN: i64 = 65_535;
-/// Longest frame until the client says otherwise; longer ones are not used, and none are taken.
+/// The protocol's initial frame size; longer frames are neither sent nor accepted.
 const FRAME_LEN_MAX: usize = 16_384;
 const HEAD_LEN: usize = 9;
-/// Slices of one system call: the kernel's own bound.
+/// Slices of one system call: the kernel's limit.
 const SLICES_MAX: usize = 1_024;
-/// Bytes planned at a time.
+/// Bytes that are planned at a time.
 const PLAN_LEN_MAX: usize = 1 << 20;
 
 const DATA: u8 = 0;
@@ -35,7 +35,7 @@ pub struct Http2Connection {
     streams: Vec<Http2Stream>,
     window: i64,
     initial_window: i64,
-    /// Answers, and what found no room; sent before everything else.
+    /// Control frames, and bytes that did not fit into the socket; sent first.
     waiting: Vec<u8>,
 }
 
@@ -47,7 +47,7 @@ struct Http2Stream {
     offset: usize,
 }
 
-/// A frame that has come.
+/// A received frame.
 struct Frame<'a> {
     kind: u8,
     flags: u8,
@@ -55,10 +55,10 @@ struct Frame<'a> {
     body: &'a [u8],
 }
 
-/// A part of what is to be sent.
+/// A part of the bytes to be sent.
 enum FramePart {
     Head([u8; HEAD_LEN]),
-    /// A piece, and which bytes of its lines.
+    /// A piece, and the range of its lines.
     Lines(usize, usize, usize),
 }
 
@@ -68,7 +68,7 @@ impl Default for Http2Connection {
             streams: Vec::new(),
             window: WINDOW_LEN,
             initial_window: WINDOW_LEN,
-            // Settings of our own: none.
+            // SETTINGS without any setting.
             waiting: head(0, SETTINGS, 0, 0).to_vec(),
         }
     }
@@ -81,7 +81,7 @@ fn head(len: usize, kind: u8, flags: u8, stream: u32) -> [u8; HEAD_LEN] {
 }
 
 impl Http2Connection {
-    /// Takes the frames that have come; false if they are none.
+    /// Processes received frames; false if they are invalid.
     pub fn read(&mut self, input: &mut Vec<u8>, tape: &EventLog) -> bool {
         let mut at = 0;
         while let Some(&[a, b, c, kind, flags, d, e, f, g]) = input
@@ -166,7 +166,7 @@ impl Http2Connection {
         }
     }
 
-    /// Writes all that the streams have not got and have room for; false when the client is gone.
+    /// Writes the pending pieces of all streams within their windows; false when the client is gone.
     pub fn write(&mut self, pipe: &mut Pipe, tape: &EventLog) -> bool {
         while pipe.is_writable() {
             if !self.waiting.is_empty() {
@@ -186,7 +186,7 @@ impl Http2Connection {
             let slices: Vec<IoSlice<'_>> =
                 plan.iter().map(|part| part.slice(&tape.pieces)).collect();
             for slices in slices.chunks(SLICES_MAX) {
-                // What finds no room is kept: it is planned, and the windows count it.
+                // Bytes that do not fit are kept: they are planned, and the windows count them.
                 let mut sent = 0;
                 if self.waiting.is_empty() {
                     match pipe.send_all(slices) {
@@ -204,7 +204,7 @@ impl Http2Connection {
         true
     }
 
-    /// Frames for what the streams have not got, as far as windows allow.
+    /// Frames for the pending pieces of the streams, within the windows.
     fn plan(&mut self, tape: &EventLog) -> Vec<FramePart> {
         let mut plan = Vec::new();
         let mut left = PLAN_LEN_MAX;
@@ -231,7 +231,7 @@ impl Http2Connection {
 }
 
 impl Http2Stream {
-    /// Adds what it has not got, so many bytes at most; says how many.
+    /// Adds pending pieces of at most so many bytes; returns their length.
     fn fill(&mut self, plan: &mut Vec<FramePart>, pieces: &[Piece], room: usize) -> usize {
         let mut len = 0;
         while len < room && self.next < pieces.len() {

@@ -1,4 +1,4 @@
-//! The loop's pieces are what the swarm reads, plain and with TLS.
+//! The swarm can read the loop's pieces, plain and with TLS.
 
 use std::io::{Read, Write};
 
@@ -14,7 +14,7 @@ fn chunks(tape: &EventLog) -> Vec<u8> {
     chunks.collect::<Vec<_>>().concat()
 }
 
-/// A tape of so many events of this length, and a peer at its beginning with the other end of its socket.
+/// A log of so many events of this length, and a peer at its start with the other end of its socket.
 fn behind(events: usize, len: usize) -> (EventLog, Peer, std::net::TcpStream) {
     let mut tape = EventLog {
         pieces: Vec::new(),
@@ -39,7 +39,7 @@ fn behind(events: usize, len: usize) -> (EventLog, Peer, std::net::TcpStream) {
     (tape, peer, client)
 }
 
-/// System calls of this thread that wrote, as the kernel counts them.
+/// Number of this thread's write system calls, as the kernel counts them.
 fn writes() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/io").unwrap();
     let count = text.lines().find_map(|line| line.strip_prefix("syscw: "));
@@ -60,7 +60,7 @@ fn what_waits_for_a_peer_leaves_at_once() {
 
 #[test]
 fn a_peer_without_room_goes_on_where_it_was() {
-    // Each is more than a socket takes at once.
+    // Each is more than a socket accepts at once.
     let (tape, mut peer, mut client) = behind(8, 4 << 20);
     peer.lose_one_in = Some(7);
     let mut expected = Vec::new();
@@ -144,7 +144,7 @@ fn with_tls_the_bytes_are_the_same() {
     let mut pipe = Pipe::new(TcpStream::from_std(socket), Some(&config)).unwrap();
     let piece: Vec<u8> = (0..40_000_u32).map(|at| (at % 251) as u8).collect();
     let mut request = Vec::new();
-    // Ends with the client's patience at the latest: its read fails when the pipe is dropped.
+    // Ends with the client's timeout at the latest: its read fails when the pipe is dropped.
     while request.is_empty() {
         assert!(pipe.read(&mut request));
         std::thread::yield_now();

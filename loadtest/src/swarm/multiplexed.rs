@@ -1,4 +1,4 @@
-//! One swarm thread over HTTP/2: many members' streams on each of a few connections, by hyper.
+//! One swarm thread over HTTP/2: streams of many members on each of a few connections, by hyper.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -21,37 +21,37 @@ use crate::recorder::{Control, Recorder, now_ns};
 use crate::target::CONNECT_WAIT;
 use crate::wire::response::retry_after;
 
-/// How often orders are looked at.
+/// How often orders are checked.
 const LOOK: Duration = Duration::from_millis(20);
-/// Every look walks over all members: of a hundred thousand ten times a second.
+/// Every check visits all members: a hundred thousand of them ten times a second.
 const LOOK_PER_MEMBER: Duration = Duration::from_micros(1);
-/// Connections being made at one time: a server gives up on handshakes that wait too long.
+/// Connections that are opened at the same time: servers give up on slow handshakes.
 const CONNECTING_MAX: usize = 32;
-/// Streams of a connection that were left and are remembered for a while.
+/// Streams that the client has reset and that h2 still remembers.
 const RESET_STREAMS_MAX: usize = 10_000;
-/// With windows of a chosen size, that of the connection: the streams that are not read must not hold up the others.
+/// Window of the connection if streams have a chosen window: unread streams must not block the others.
 const CONNECTION_WINDOW_LEN: u32 = 1 << 30;
 
 type Sender = SendRequest<Empty<Bytes>>;
 
-/// A connection that several members share, made anew by whoever first finds it gone.
+/// A connection that several members share; the first one that finds it gone opens it again.
 #[derive(Default)]
 struct SharedConnection {
     sender: tokio::sync::Mutex<Option<Sender>>,
 }
 
-/// What a member's requests have come to so far.
+/// What a member remembers of its requests.
 #[derive(Default)]
 struct History {
-    /// One of them was answered.
+    /// Whether one of them got a response.
     was_ready: bool,
-    /// When the last response said to come again.
+    /// Retry-After of the last response.
     retry_after: Option<Duration>,
 }
 
 struct Thread<M> {
     members: Vec<RefCell<M>>,
-    /// Whether a member's response with status 200 has begun and goes on.
+    /// Whether a response with status 200 is in progress, for each member.
     is_open: Vec<Cell<bool>>,
     recorder: RefCell<Recorder>,
     control: Arc<Control>,
@@ -84,7 +84,7 @@ pub fn run<M: Member>(
     for first in (0..thread.members.len()).step_by(streams.max(1)) {
         let shared = Rc::new(SharedConnection::default());
         for number in first..(first + streams.max(1)).min(thread.members.len()) {
-            // Owned by the LocalSet, ended by its drop.
+            // The LocalSet owns the task and ends it.
             tasks.spawn_local(drive(thread.clone(), shared.clone(), number));
         }
     }
@@ -109,7 +109,7 @@ async fn obey<M: Member>(thread: &Thread<M>) {
     let look = LOOK.max(LOOK_PER_MEMBER * count);
     while !thread.control.stop.load(Ordering::Relaxed) {
         tokio::time::sleep(look).await;
-        // One at a time: nothing else runs on this thread meanwhile.
+        // Nothing else runs on this thread meanwhile, so the borrows cannot conflict.
         let members: Vec<_> = thread.members.iter().map(RefCell::borrow).collect();
         let is_open = thread.is_open.iter().map(Cell::get);
         let all = members.iter().map(|member| &**member).zip(is_open);
@@ -149,7 +149,7 @@ async fn drive<M: Member>(thread: Rc<Thread<M>>, shared: Rc<SharedConnection>, n
     }
 }
 
-/// One request and its whole response; its status, or none if the member left it.
+/// One request and its whole response; returns its status, or none if the member left it.
 async fn exchange<M: Member>(
     thread: &Thread<M>,
     shared: &SharedConnection,
@@ -182,8 +182,8 @@ async fn exchange<M: Member>(
     if status == 200 {
         thread.members[number].borrow_mut().begins();
     }
-    let told = response.headers().get("retry-after");
-    history.retry_after = told.and_then(|value| retry_after(value.to_str().ok()?));
+    let header = response.headers().get("retry-after");
+    history.retry_after = header.and_then(|value| retry_after(value.to_str().ok()?));
     if status == TOO_MANY {
         let says_when = history.retry_after.is_some();
         thread.recorder.borrow_mut().shed(says_when);
@@ -198,7 +198,7 @@ async fn exchange<M: Member>(
             return Ok(None);
         }
         let Some(frame) = body.frame().await else {
-            // hyper takes a reset that tells no error for the end.
+            // hyper takes a reset without an error for the end.
             ensure!(body.is_end_stream(), "reset by the server");
             return Ok(Some(status));
         };
@@ -221,14 +221,14 @@ async fn exchange<M: Member>(
     }
 }
 
-/// Whether a slow member leaves a stream that began then.
+/// Whether a slow member leaves a stream that started then.
 fn renews<M: Member>(thread: &Thread<M>, number: usize, begun: Instant) -> bool {
     let slow = thread.members[number].borrow().slowness();
     thread.control.stalled.load(Ordering::Relaxed)
         && slow.is_some_and(|slow| slow.renews(begun.elapsed()))
 }
 
-/// Lets a slow member take its time.
+/// Pauses a slow member.
 async fn rest<M: Member>(
     thread: &Thread<M>,
     number: usize,
@@ -249,13 +249,13 @@ async fn rest<M: Member>(
         if wait.is_zero() {
             return;
         }
-        // Looks up now and then whether the slow time is over.
+        // Checks now and then whether the slow time is over.
         tokio::time::sleep(wait.min(LOOK)).await;
     }
 }
 
 async fn sender<M>(thread: &Thread<M>, shared: &SharedConnection) -> Result<Sender> {
-    // Members of one connection wait here for the one that makes it; they have nothing else to do.
+    // Other members of the connection wait here until it is open.
     let mut slot = shared.sender.lock().await;
     if let Some(sender) = slot.as_ref().filter(|sender| !sender.is_closed()) {
         return Ok(sender.clone());
@@ -264,8 +264,8 @@ async fn sender<M>(thread: &Thread<M>, shared: &SharedConnection) -> Result<Send
     let making = async {
         let stream = thread.swarm_config.target.connect("h2").await?;
         let mut builder = Builder::new(TokioExecutor::new());
-        // Members that leave are told of events that were on their way: by default h2 forgets who left after ten of them,
-        // and takes what comes later for a flood.
+        // Members that leave still receive events in flight. By default h2 forgets a reset stream after ten others, and takes later frames
+        // for a flood.
         builder.max_concurrent_reset_streams(RESET_STREAMS_MAX);
         if let Some(len) = thread.swarm_config.stream_window {
             builder
@@ -284,7 +284,7 @@ async fn sender<M>(thread: &Thread<M>, shared: &SharedConnection) -> Result<Send
 
 #[cfg(test)]
 mod tests {
-    //! A stream that is reset has not ended, whatever the reset says.
+    //! A stream that was reset has not ended in order, whatever the error code.
 
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
@@ -300,7 +300,7 @@ mod tests {
     const END: &[u8] = b"\0\0\0\0\x01\0\0\0\x01";
     const RESET_WITHOUT_ERROR: &[u8] = b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\0";
 
-    /// Asks once, and keeps how that ended.
+    /// Sends one request, and keeps how its response ended.
     #[derive(Debug, Default)]
     struct Once(Option<String>);
 
@@ -323,7 +323,7 @@ mod tests {
         }
     }
 
-    /// Reads a frame, and tells whether it is the head of a request.
+    /// Reads a frame; true if it has the headers of a request.
     fn is_head(stream: &mut TcpStream) -> bool {
         let mut head = [0; 9];
         stream.read_exact(&mut head).unwrap();
@@ -332,7 +332,7 @@ mod tests {
         head[3] == 1
     }
 
-    /// How a stream ended whose last frame is this.
+    /// How a stream ended whose last frame is this one.
     async fn ended(last: &'static [u8]) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,5 +1,5 @@
-//! How clients read that are slow on purpose. They are so while [`Control::stalled`](crate::recorder::Control) holds, and read freely
-//! before and after. Time comes in as an argument.
+//! How slow clients read. They are slow while [`Control::stalled`](crate::recorder::Control) is set, and read freely before and after. Time
+//! is an argument.
 
 use std::time::Duration;
 
@@ -12,53 +12,51 @@ pub enum ReadPace {
     Freely,
     /// Not at all.
     Never,
-    /// At most so many bytes, and the next so long after.
+    /// At most so many bytes, then a pause.
     Pieces {
         /// Bytes of one read.
         len: usize,
-        /// From one read to the next.
+        /// Time from one read to the next.
         every: Duration,
     },
-    /// Freely for a while, then not at all for a while, again and again; all such clients at once.
+    /// Freely for a while, then not at all, in turn; all such clients at the same time.
     Spells {
-        /// How long it reads.
+        /// Time of reading.
         reads: Duration,
-        /// How long it does not.
+        /// Time without reading.
         rests: Duration,
     },
 }
 
-/// What a slow client does after a read.
+/// The pause of a slow client after a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadPause {
-    /// Reads on.
     None,
-    /// Reads after this time.
+    /// Until this time has passed.
     For(Duration),
-    /// Reads when it is told that the slow time is over.
+    /// Until the slow time is over.
     UntilWoken,
 }
 
-/// A slow client's ways.
+/// How a client is slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slowness {
-    /// How it reads.
     pub pace: ReadPace,
-    /// Receive buffer of its socket, bytes; HTTP/2 has windows instead.
+    /// Receive buffer of its socket, bytes; HTTP/2 uses windows instead.
     pub receive_buffer: usize,
-    /// After so long on a stream it leaves, and watches anew from the newest version that any of its thread has seen.
+    /// Age at which it leaves a stream, and watches again from the newest version that its thread has received.
     pub renews_every: Option<Duration>,
 }
 
 impl Slowness {
-    /// Whether a stream that is so old is left.
+    /// Whether a stream of this age is left.
     pub fn renews(&self, age: Duration) -> bool {
         self.renews_every.is_some_and(|every| age >= every)
     }
 }
 
 impl ReadPace {
-    /// What comes after a read of `len` bytes that ended so long after the epoch.
+    /// The pause after a read of `len` bytes that ended at this time since the epoch.
     pub fn rest(self, len: usize, now: Duration) -> ReadPause {
         match self {
             Self::Freely => ReadPause::None,
@@ -91,7 +89,7 @@ impl ReadPace {
 
 #[cfg(test)]
 mod tests {
-    //! Each pace rests as long as it says.
+    //! The pauses of each pace.
 
     use super::*;
 

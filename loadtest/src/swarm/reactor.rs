@@ -16,9 +16,9 @@ use super::{LOOK, Member, Next, ProgressShare, ResponseEnd, SwarmConfig};
 use crate::recorder::{Control, Recorder};
 use crate::wire::websocket::HANDSHAKE;
 
-/// Connections being made at one time, so that no listen queue overflows and no server gives up on a handshake.
+/// Connections that are opened at the same time, so that no listen queue overflows and no handshake times out.
 const CONNECTING_MAX: usize = 64;
-/// How often members are asked whether they are done: that walks over all of them.
+/// How often progress is counted, which visits all members.
 const COUNT_EVERY: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,11 +26,11 @@ enum SlotState {
     /// Not connected yet, or no longer.
     Outside,
     Connecting,
-    /// A request is on its way, or its response.
+    /// A request or its response is in progress.
     Busy,
     /// Connected, until the next round.
     Resting,
-    /// Told not to read.
+    /// A slow client that does not read now.
     Stalled,
 }
 
@@ -40,22 +40,22 @@ struct Slot<M> {
     place: SlotState,
     path: Option<String>,
     was_ready: bool,
-    /// Counted among those that are being connected, TLS included.
+    /// Whether it is counted in `connecting`, which includes the TLS handshake.
     is_connecting: bool,
-    /// The server has closed its side. That is said once, perhaps together with the last bytes, and a short read does not show it.
+    /// The server has closed its side. That is reported once, perhaps together with the last bytes, and a short read does not show it.
     hung_up: bool,
-    /// Slow, and not to be read before its time in `resting`.
+    /// A slow client that does not read before its time in `resting`.
     rests: bool,
     /// When its newest request was sent.
     sent_at: Instant,
-    /// Not to be asked before its time in `paused`, connected or not.
+    /// Pausing until its time in `paused`, connected or not.
     pauses: bool,
-    /// When its last response said to come again.
+    /// Retry-After of its last response.
     retry_after: Option<Duration>,
 }
 
 impl<M> Slot<M> {
-    /// Whether a response with status 200 has begun and goes on.
+    /// Whether a response with status 200 is in progress.
     fn is_open(&self) -> bool {
         let begun = |connection: &Connection| connection.has_begun();
         self.place == SlotState::Busy && !self.rests && self.connection.as_ref().is_some_and(begun)
@@ -71,11 +71,11 @@ struct Reactor<'a, M> {
     recorder: Recorder,
     buffers: Buffers,
     first_number: usize,
-    /// Seats that want a connection.
+    /// Slots that want a connection.
     outside: VecDeque<usize>,
-    /// Pausing seats by when they are asked again; each stands there once.
+    /// Pausing slots by the end of the pause; each at most once.
     paused: BinaryHeap<Reverse<(Instant, usize)>>,
-    /// Slow seats by when they read again; each stands there once at most.
+    /// Slow slots by the time of their next read; each at most once.
     resting: BinaryHeap<Reverse<(Instant, usize)>>,
     more_left: Vec<usize>,
     connecting: usize,
@@ -84,7 +84,7 @@ struct Reactor<'a, M> {
 /// Runs until ordered to stop.
 ///
 /// # Errors
-/// If the poller fails; what happens to single connections is the members' business.
+/// If the poller fails. Errors of single connections go to the members.
 pub fn run<M: Member>(
     members: Vec<M>,
     swarm_config: &SwarmConfig,
@@ -185,7 +185,7 @@ impl<M: Member> Reactor<'_, M> {
         while self.connecting < CONNECTING_MAX
             && let Some(number) = self.outside.pop_front()
         {
-            // The end of its pause and the loss of its connection may both have put it here, or the latter alone.
+            // The end of a pause and a lost connection may both have queued the slot.
             if self.seats[number].place != SlotState::Outside || self.seats[number].pauses {
                 continue;
             }
@@ -279,7 +279,7 @@ impl<M: Member> Reactor<'_, M> {
         let Some(connection) = &mut seat.connection else {
             return;
         };
-        // A stream that was begun anew has to come to be one first.
+        // A renewed stream must have started before it is slow.
         let is_slow = connection.has_begun() && self.control.stalled.load(Ordering::Relaxed);
         let pace = seat
             .member
@@ -288,7 +288,7 @@ impl<M: Member> Reactor<'_, M> {
             .map(|slow| slow.pace);
         let len_max = pace.map(|pace| pace.read_len_max());
         let bytes_before = self.recorder.bytes;
-        // What comes while other connections are read has not come before.
+        // The clock is read here, because the bytes of this connection may have arrived after those of others.
         self.recorder.tick(self.control);
         let turn = connection.read(
             &mut seat.member,
@@ -333,7 +333,7 @@ impl<M: Member> Reactor<'_, M> {
         }
     }
 
-    /// Asks the member of a free connection what comes next.
+    /// Asks the member of a free connection for its next action.
     fn ask(&mut self, number: usize) {
         match self.seats[number].member.next(self.control) {
             Next::Send(path) => self.send(number, &path),
@@ -383,11 +383,11 @@ impl<M: Member> Reactor<'_, M> {
         self.leave(number);
     }
 
-    /// Drops the connection and queues the seat for another.
+    /// Drops the connection and queues the slot for another.
     fn leave(&mut self, number: usize) {
         let seat = &mut self.seats[number];
         if let Some(mut connection) = seat.connection.take() {
-            // The socket is closed with its drop, which deregisters it too.
+            // Dropping the connection closes the socket, and deregisters it too.
             let _ = self.poll.registry().deregister(&mut connection.socket);
         }
         if std::mem::take(&mut seat.is_connecting) {
@@ -397,7 +397,7 @@ impl<M: Member> Reactor<'_, M> {
         self.outside.push_back(number);
     }
 
-    /// Leaves a seat alone for as long as its last response said.
+    /// Pauses a slot for the time in its last response.
     fn pause(&mut self, number: usize) {
         let seat = &mut self.seats[number];
         let wait = self.swarm_config.pause(seat.retry_after.take());
@@ -420,7 +420,7 @@ impl<M: Member> Reactor<'_, M> {
         }
     }
 
-    /// Reads the slow whose time has come. Their readiness was reported once and is gone, so they are read without being asked.
+    /// Reads slow clients whose pause is over. Their readiness was reported once, so they are read without a new event.
     fn end_rests(&mut self) {
         let now = Instant::now();
         while let Some(Reverse((due, number))) = self.resting.peek().copied()
@@ -432,7 +432,7 @@ impl<M: Member> Reactor<'_, M> {
         }
     }
 
-    /// While the slow are slow, those who begin anew now and then leave streams that are old enough.
+    /// While slow clients are slow, those that renew leave streams that are old enough.
     fn renew_some(&mut self) {
         if !self.control.stalled.load(Ordering::Relaxed) {
             return;
@@ -457,7 +457,7 @@ impl<M: Member> Reactor<'_, M> {
         }
     }
 
-    /// Lets the stalled read again, as [`Self::end_rests`] does.
+    /// Lets stalled clients read again, as [`Self::end_rests`] does.
     fn wake_stalled(&mut self) {
         for number in 0..self.seats.len() {
             if self.seats[number].place == SlotState::Stalled {

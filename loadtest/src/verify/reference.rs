@@ -1,4 +1,4 @@
-//! The sequence of events that every watcher must have seen, recorded by one independent watcher.
+//! The sequence of events that every watcher must receive, recorded by one independent watcher.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -20,7 +20,7 @@ pub struct Entry {
     pub object: u32,
 }
 
-/// Objects by name with their versions: what a watcher's cache would hold.
+/// Objects by name with their versions: the state of a watcher's cache.
 pub type ObjectVersions = BTreeMap<String, u64>;
 
 /// The recorded events, in version order.
@@ -28,17 +28,17 @@ pub type ObjectVersions = BTreeMap<String, u64>;
 pub struct Reference {
     entries: Vec<Entry>,
     names: Vec<String>,
-    /// Only for adding more: not passed on.
+    /// For adding events only: not serialised.
     #[serde(skip)]
     numbers: HashMap<String, u32>,
     initial: ObjectVersions,
 }
 
 impl Reference {
-    /// Events that are kept at most: 48 hours at 25 a second, 100 MB.
+    /// Most events that are kept: 48 hours at 25 a second, 100 MB.
     pub const ENTRIES_MAX: usize = 4 << 20;
 
-    /// A reference that begins with this state.
+    /// A reference that starts with these objects.
     pub fn begin(initial: ObjectVersions) -> Self {
         Self {
             initial,
@@ -46,7 +46,7 @@ impl Reference {
         }
     }
 
-    /// The number of an object.
+    /// The number of an object; a new one if the name is new.
     pub fn object(&mut self, name: &str) -> u32 {
         if let Some(number) = self.numbers.get(name) {
             return *number;
@@ -57,7 +57,7 @@ impl Reference {
         number
     }
 
-    /// The state after all events up to `until`.
+    /// The objects after all events up to `until`.
     pub fn state_at(&self, until: u64) -> ObjectVersions {
         let mut state = self.initial.clone();
         for entry in self.after(0, until) {
@@ -70,7 +70,7 @@ impl Reference {
         state
     }
 
-    /// The part of it whose objects' names are in the same group, for every group that occurs.
+    /// Splits the reference by groups of object names.
     pub fn split<G: Hash + Eq>(&self, group: impl Fn(&str) -> G) -> HashMap<G, Self> {
         let mut parts: HashMap<G, Self> = HashMap::new();
         for (name, version) in &self.initial {
@@ -86,7 +86,7 @@ impl Reference {
         parts
     }
 
-    /// A fingerprint of the state after each event, and of the one it began with: [`fingerprint`] of what a list at that version holds.
+    /// The fingerprint of the objects after each event, and before the first one: [`fingerprint`] of a list at that version.
     pub fn fingerprints(&self) -> Fingerprints {
         let mut versions: HashMap<&str, u64> = HashMap::new();
         for (name, version) in &self.initial {
@@ -112,7 +112,7 @@ impl Reference {
         Fingerprints { prints }
     }
 
-    /// The state the reference began with.
+    /// The objects before the first event.
     pub fn initial(&self) -> &ObjectVersions {
         &self.initial
     }
@@ -131,7 +131,7 @@ impl Reference {
         self.entries.last().map_or(0, |entry| entry.version)
     }
 
-    /// How many events there are.
+    /// Number of events.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -152,7 +152,7 @@ impl Reference {
         Some(self.entries[at].body_hash)
     }
 
-    /// The first of `versions` (in any order) after `start` that is not in the reference.
+    /// The first of `versions` (in any order) after `start` that the reference lacks.
     pub fn first_missing(&self, versions: &[u64], start: u64) -> Option<u64> {
         versions
             .iter()
@@ -168,21 +168,21 @@ pub struct Fingerprints {
 }
 
 impl Fingerprints {
-    /// That of the state after all events up to `version`.
+    /// The fingerprint after all events up to `version`.
     pub fn at(&self, version: u64) -> u64 {
         let after = self.prints.partition_point(|(one, _)| *one <= version);
         self.prints[after.max(1) - 1].1
     }
 }
 
-/// A fingerprint of some objects, whatever their order.
+/// A fingerprint of objects that does not depend on their order.
 pub fn fingerprint<'a>(objects: impl IntoIterator<Item = (&'a String, &'a u64)>) -> u64 {
     objects.into_iter().fold(0, |print, (name, version)| {
         print ^ object_print(name, *version)
     })
 }
 
-/// What one object adds to a fingerprint.
+/// The part of one object in a fingerprint.
 pub fn object_print(name: &str, version: u64) -> u64 {
     let mut hasher = DefaultHasher::new();
     (name, version).hash(&mut hasher);

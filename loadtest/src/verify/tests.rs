@@ -1,4 +1,4 @@
-//! Planted faults are found and named; honest streams pass.
+//! Planted faults are found and named; correct streams pass.
 
 use super::*;
 use reference::Entry;

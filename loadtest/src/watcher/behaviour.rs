@@ -1,4 +1,4 @@
-//! What watchers have in common, how single ones behave, and when those that come and go do so.
+//! Plans that watchers share, the behaviour of single watchers, and the visits of those that come and go.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,30 +6,30 @@ use kube_fanout::resource::Encoding;
 
 use crate::swarm::pace::Slowness;
 
-/// What all watchers of a group have in common.
+/// What all watchers of a group share.
 #[derive(Debug)]
 pub struct Plan {
     /// Path of the collection, such as `/api/v1/namespaces/default/configmaps`.
     pub path: String,
-    /// What a watcher asks besides, such as `&fieldSelector=spec.nodeName%3Dnode-1`, or nothing.
+    /// More of the query, such as `&fieldSelector=spec.nodeName%3Dnode-1`; may be empty.
     pub selector: String,
-    /// Version that all begin after.
+    /// Version that all watches start after.
     pub start: u64,
-    /// How long the server is asked to keep the stream.
+    /// The stream's timeout in the request, seconds.
     pub timeout_s: u64,
-    /// Bytes of an event's line that are looked at, if not all: thousands of clients in the middle of a long one would keep it.
+    /// Most bytes of an event's line that are kept, if not all: thousands of clients may be in the middle of a long one.
     pub line_len_max: Option<usize>,
-    /// Whether bookmarks are asked for. One would bring what lies behind it, and so hide that it had been left there.
+    /// Whether bookmarks are requested. A bookmark would push out pending events, and so hide that they were pending.
     pub bookmarks: bool,
-    /// Which part of the reference its watchers see, of a population that is split by selectors.
+    /// The part of the reference for its watchers, if a population is split by selectors.
     pub part: usize,
-    /// How events and lists are written.
+    /// Encoding of events and lists.
     pub encoding: Encoding,
     goal: AtomicU64,
 }
 
 impl Plan {
-    /// For watchers of a whole collection.
+    /// A plan for watchers of a whole collection.
     pub fn new(path: &str, start: u64, timeout_s: u64) -> Self {
         Self {
             path: path.to_owned(),
@@ -44,39 +44,39 @@ impl Plan {
         }
     }
 
-    /// Tells the watchers the version that they must reach.
+    /// Sets the version that the watchers must reach.
     pub fn set_goal(&self, version: u64) {
         // Relaxed: stands alone.
         self.goal.store(version, Ordering::Relaxed);
     }
 
-    /// That version, once it is known.
+    /// The version that the watchers must reach, once it is set.
     pub fn goal(&self) -> Option<u64> {
         // Relaxed: stands alone.
         Some(self.goal.load(Ordering::Relaxed)).filter(|goal| *goal != 0)
     }
 }
 
-/// How one watcher behaves.
+/// Behaviour of one watcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Behaviour {
-    /// Reads, and its latencies count.
+    /// Reads, and its latencies are counted.
     Reads,
-    /// As `Reads`, and a sample of its events is checked byte by byte.
+    /// Like `Reads`; in addition a sample of its events is checked byte by byte.
     Sampled,
-    /// Reads, but its latencies do not count: it stands for one that is slow in another run.
+    /// Reads, but its latencies are not counted: it corresponds to a slow watcher in another run.
     Excluded,
-    /// Is slow when told to; its latencies do not count, its state is compared at the end, unless it skips events of its own will.
+    /// Is slow when ordered to. Its latencies are not counted; its state is compared at the end, unless it skips events by renewing.
     Slow(Slowness),
-    /// Comes and goes until the goal is known; its latencies do not count, its state is compared at the end.
+    /// Comes and goes until the goal is set. Its latencies are not counted; its state is compared at the end.
     Visits {
-        /// Decides how long it stays and how it comes back.
+        /// Seed for the length of its visits and the ways to return.
         seed: u64,
     },
 }
 
 impl Behaviour {
-    /// Whether it reads one stream from the beginning to the end.
+    /// Whether it reads one stream from start to end.
     pub const fn reads_on(self) -> bool {
         match self {
             Self::Reads | Self::Sampled | Self::Excluded => true,
@@ -84,7 +84,7 @@ impl Behaviour {
         }
     }
 
-    /// Whether its state is compared with the server's in the end.
+    /// Whether its state is compared with the server's at the end.
     pub fn is_compared(self) -> bool {
         match self {
             Self::Reads | Self::Sampled | Self::Excluded => false,
@@ -94,18 +94,18 @@ impl Behaviour {
     }
 }
 
-/// How a visitor comes back.
+/// How a visitor returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Return {
-    /// Watches on from where it left.
+    /// Resumes where it left.
     Resumes,
-    /// Lists what is there and watches on.
+    /// Lists and then watches.
     ListClient,
-    /// Watches from the version that the run began with.
+    /// Watches from the run's start version.
     FromStart,
 }
 
-/// A visitor's plans.
+/// The visits of one watcher.
 #[derive(Debug)]
 pub struct Visits {
     random: fastrand::Rng,
@@ -113,13 +113,13 @@ pub struct Visits {
     fresh_starts: u32,
 }
 
-/// Events of one visit.
+/// Most events of one visit.
 const VISIT_EVENTS_MAX: u64 = 200;
-/// Fresh starts of one visitor, each a segment of its proof; afterwards it only resumes.
+/// Most fresh starts of one watcher, each a segment of its track; later it only resumes.
 const FRESH_STARTS_MAX: u32 = 48;
 
 impl Visits {
-    /// A first visit.
+    /// The first visit.
     pub fn begin(seed: u64) -> Self {
         let mut visits = Self {
             random: fastrand::Rng::with_seed(seed),
@@ -130,7 +130,7 @@ impl Visits {
         visits
     }
 
-    /// An event has come.
+    /// Counts an event.
     pub fn event(&mut self) {
         self.events_left = self.events_left.saturating_sub(1);
     }
@@ -140,7 +140,7 @@ impl Visits {
         self.events_left == 0
     }
 
-    /// Plans the next visit.
+    /// Chooses the next visit.
     pub fn come_back(&mut self) -> Return {
         self.events_left = self.random.u64(1..=VISIT_EVENTS_MAX);
         let back = match self.random.u8(0..3) {

@@ -1,4 +1,4 @@
-//! A watcher resumes, lists again after 410, and is convicted if it does not converge.
+//! A watcher resumes, lists again after 410, and has a fault if it does not converge.
 
 use super::*;
 use crate::results::Results;
@@ -20,7 +20,7 @@ fn line(kind: &str, name: &str, version: u64) -> String {
     ) + "\n"
 }
 
-/// Versions 11 to 40, modifying a, b, c in turn; the watcher knows a and b from the start.
+/// Versions 11 to 40, which modify a, b, c in turn; the watcher knows a and b from the start.
 fn reference() -> Reference {
     let mut reference = Reference::begin(ObjectVersions::from([
         ("n/a".to_owned(), 1),
@@ -135,7 +135,7 @@ fn after_410_it_lists_and_watches_on_from_there() {
             r#"{{"metadata":{{"resourceVersion":"30"}},"items":[{others}{comma}{c_in_list}]}}"#
         ));
         assert_eq!(bench.end(ResponseEnd::Complete(200)), watch_from(30));
-        // A list without c is not what the server holds, even if later events bring c.
+        // A list without c is not the server's state, even if later events bring c.
         assert!(bench.verdict_until(30).is_some() == fault_expected);
         bench.deliver(31..=40);
         assert_eq!(bench.verdict().is_some(), fault_expected);
@@ -163,14 +163,14 @@ fn of_a_reader_too_the_list_must_hold_what_the_server_held() {
         bench.end(ResponseEnd::Complete(200));
         bench.deliver(31..=40);
         assert_eq!(bench.verdict().is_some(), is_faulty);
-        // Even a list that is right is one too many where nobody is to lose its place.
+        // For a reader even a correct list after 410 is a fault.
         let (mut results, plan) = (Results::new("steady"), bench.watcher.plan.clone());
         let parts = std::collections::HashMap::from([(0, reference())]);
         let outcome = WatchOutcome::of(&[bench.watcher], &[plan], &parts, 0);
         outcome.report_drops(&mut results, "target");
         let text = results.to_string();
         assert!(text.contains("1 streams of readers were ended"), "{text}");
-        assert!(text.contains("1 readers were told 410"), "{text}");
+        assert!(text.contains("1 readers received 410"), "{text}");
     }
 }
 
@@ -217,7 +217,7 @@ fn who_begins_anew_skips_to_the_newest_and_loses_nothing_from_there_on() {
         assert_eq!(bench.end(ResponseEnd::Left), watch_from(30));
         bench.deliver(31 + lost..=40);
         assert_eq!(bench.verdict().is_some(), convicted);
-        // Nobody has seen more than it has: it watches on.
+        // No watcher has a newer version: it continues from its own.
         assert_eq!(bench.end(ResponseEnd::Left), watch_from(40));
     }
 }

@@ -1,4 +1,4 @@
-//! Watch events and lists in Kubernetes' protobuf: what [`Event`] tells of them, found by the numbers of a few fields.
+//! Watch events and lists in Kubernetes' protobuf: the fields of [`Event`], found by their numbers.
 
 use anyhow::{Context, Result, bail};
 use kube_fanout::resource::Span;
@@ -13,7 +13,7 @@ const ITEMS: u32 = 2;
 /// `code` of a Status.
 const STATUS_CODE: u32 = 6;
 
-/// What is read of an object's metadata.
+/// The metadata of an object that is read.
 #[derive(Debug, Default)]
 struct Metadata {
     name: String,
@@ -22,13 +22,13 @@ struct Metadata {
     write: Option<WriteTime>,
 }
 
-/// A list as far as it is compared: its version, and its objects' namespaced names with their versions.
+/// A list as far as it is compared: its version, and the objects' namespaced names with their versions.
 pub type ListVersions = (u64, Vec<(String, u64)>);
 
-/// Reads a watch event, which stands there without its length.
+/// Reads a watch event without its length prefix.
 ///
 /// # Errors
-/// If it is none, or carries no version.
+/// If it is not an event, or has no version.
 pub fn event(frame: &[u8]) -> Result<Event> {
     let message = whole(frame)?;
     let kind = match last(frame, message, 1)?.map(|at| at.of(frame)) {
@@ -60,7 +60,7 @@ pub fn event(frame: &[u8]) -> Result<Event> {
 /// Reads a list.
 ///
 /// # Errors
-/// If it is none, or an object in it has no name or version.
+/// If it is not a list, or an object in it has no name or version.
 pub fn list(body: &[u8]) -> Result<ListVersions> {
     let list = object_in(body, whole(body)?)?;
     let (mut version, mut items) = (None, Vec::new());
@@ -83,7 +83,7 @@ pub fn list(body: &[u8]) -> Result<ListVersions> {
 }
 
 impl Metadata {
-    /// Of the object that stands here. All of its fields are walked over, so that one that is cut is found.
+    /// The metadata of an object. All of its fields are visited, so that a truncated one is found.
     fn of(bytes_all: &[u8], object: Span) -> Result<Self> {
         let at = last(bytes_all, object, METADATA)?.context("an object without metadata")?;
         let mut metadata = Self::default();
@@ -114,7 +114,7 @@ fn whole(bytes: &[u8]) -> Result<Span> {
     Ok(Span { start: 0, end })
 }
 
-/// The message in the envelope that every object has: a magic, and `runtime.Unknown`.
+/// The message in the envelope of every object: a magic number, and `runtime.Unknown`.
 fn object_in(bytes_all: &[u8], at: Span) -> Result<Span> {
     if !at.of(bytes_all).starts_with(MAGIC) {
         bail!("an object that is not in protobuf");
@@ -126,7 +126,7 @@ fn object_in(bytes_all: &[u8], at: Span) -> Result<Span> {
     last(bytes_all, unknown, 2)?.context("an envelope without an object")
 }
 
-/// Where the last field with this number stands in a message whose other fields are walked over.
+/// The last field with this number in a message; the other fields are visited too.
 fn last(bytes_all: &[u8], message: Span, number: u32) -> Result<Option<Span>> {
     let mut found = None;
     for field in WireFields::within(bytes_all, message) {

@@ -58,7 +58,7 @@ enum BodyState {
     Trailer {
         empty: bool,
     },
-    /// In a body whose length the head has told.
+    /// In a body whose length is in the head.
     Counted {
         left: u64,
     },

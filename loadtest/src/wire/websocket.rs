@@ -1,11 +1,11 @@
-//! What a server sends over a WebSocket (RFC 6455), fed in pieces of any length: the payload of its messages, framing removed. What a
-//! watch sends there is what it sends in a body, an event a message.
+//! The payload of the messages on a WebSocket (RFC 6455), fed in pieces of any length. A watch sends there what it sends in a body, an
+//! event a message.
 
 use anyhow::{Result, bail};
 
-/// Headers of the opening handshake behind the request line; the origin is what the API server demands.
+/// Headers of the handshake, behind the request line; the API server demands the origin.
 pub const HANDSHAKE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nOrigin: http://127.0.0.1\r\n";
-/// The status of an agreed handshake.
+/// The status of a successful handshake.
 pub const SWITCHING: u16 = 101;
 /// Longest head of a frame: two bytes, and eight of length.
 const HEAD_LEN_MAX: usize = 10;
@@ -22,17 +22,17 @@ const CLOSE: u8 = 8;
 pub struct WebSocketFrames {
     head: [u8; HEAD_LEN_MAX],
     head_len: usize,
-    /// Bytes of the frame's payload that have not come yet; none between frames.
+    /// Bytes of the frame's payload that have not arrived yet; none between frames.
     left: Option<u64>,
-    /// The close frame has come.
+    /// Whether the close frame has arrived.
     are_over: bool,
 }
 
 impl WebSocketFrames {
-    /// Hands on the payload of data frames.
+    /// Passes on the payload of data frames.
     ///
     /// # Errors
-    /// If the server masks, or a frame is too long.
+    /// If a frame is masked or too long.
     pub fn feed(&mut self, mut piece: &[u8], mut data: impl FnMut(&[u8])) -> Result<()> {
         while !piece.is_empty() {
             let Some(left) = self.left else {

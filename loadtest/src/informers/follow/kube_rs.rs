@@ -1,4 +1,4 @@
-//! kube-rs's reflector as its documentation has it: a watcher with streaming lists and its usual back-off, into a store.
+//! kube-rs's reflector as in its documentation: a watcher with streaming lists and the default back-off, into a store.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -46,7 +46,7 @@ pub async fn metadata(kubeconfig: &Path) -> Result<InformerHandle> {
 }
 
 async fn client(kubeconfig: &Path) -> Result<Client> {
-    // kube takes the process's provider, if there are two of them.
+    // kube uses the process's default provider if there are two.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let file = Kubeconfig::read_from(kubeconfig)?;
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;

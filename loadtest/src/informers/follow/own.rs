@@ -46,7 +46,7 @@ pub async fn typed_bare(kubeconfig: &Path) -> Result<InformerHandle> {
     follow(kubeconfig, pods).await
 }
 
-/// Pods decoded where somebody looks.
+/// Pods that are decoded on access.
 pub async fn packed(kubeconfig: &Path) -> Result<InformerHandle> {
     follow(kubeconfig, ListWatch::<Packed<Pod>>::packed_kind()).await
 }
@@ -57,7 +57,7 @@ pub async fn packed_bare(kubeconfig: &Path) -> Result<InformerHandle> {
     follow(kubeconfig, pods).await
 }
 
-/// Pods as the bytes that came.
+/// Pods as bytes.
 pub async fn raw(kubeconfig: &Path) -> Result<InformerHandle> {
     follow(kubeconfig, ListWatch::raw(&pods())).await
 }

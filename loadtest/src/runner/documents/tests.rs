@@ -1,4 +1,4 @@
-//! Reports and figures of benches become one report; what does not belong together is refused.
+//! Reports and figures of benches become one report; inputs of different commits or machines are refused.
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ fn write(folder: &TempFolder, name: &str, text: &str) -> String {
     file.display().to_string()
 }
 
-/// One scenario with a run and a target, as benches write them too.
+/// One scenario with a run and a target, in the format that benches write too.
 fn played(name: &str) -> Value {
     json!({
         "name": name, "about": "", "command": "", "scale": 1.0, "swept": null, "show": [], "compare": [],
@@ -94,7 +94,7 @@ fn what_does_not_belong_together_is_refused() {
     );
     check(
         write(&folder, "c.json", &report("4fb7e20", "a")),
-        "a: is there twice",
+        "a: occurs twice",
     );
     let bench = write(&folder, "bench.json", &played("x").to_string());
     let error = merged(&folder, &[bench]).unwrap_err();

@@ -1,4 +1,4 @@
-//! Scenario files: what is refused and where, what they turn into, and that those of this project can be played.
+//! Scenario files: errors with their place, planned runs, and that this project's files are valid.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! A client that asks once: what came, how the response ended, and how its connection did.
+//! A client with one request: records what it received, how the response ended, and how its connection ended.
 
 use crate::lister::repeat::RepeatLister;
 use crate::recorder::{Control, Recorder, now_ns};
@@ -7,38 +7,35 @@ use crate::swarm::{Member, Next, ResponseEnd};
 use crate::verify::reference::{Fingerprints, Reference};
 use crate::watcher::Watcher;
 
-/// What it asks for.
+/// Its request.
 #[derive(Debug)]
 pub enum Request {
-    /// A watch.
     Watch(Box<Watcher>),
-    /// A list.
     List(Box<RepeatLister>),
 }
 
-/// One client.
 #[derive(Debug)]
 pub struct DrainClient {
     request: Request,
     slowness: Option<Slowness>,
-    /// Whether its connection ends with its response, and it sees how.
+    /// Whether its connection ends with its response, so that it sees the end.
     sees_close: bool,
     has_begun: bool,
     end: Option<End>,
     was_closed_in_order: Option<bool>,
 }
 
-/// The end of a response that had begun.
+/// The end of a started response.
 #[derive(Debug)]
 struct End {
-    /// When it came, nanoseconds since the epoch.
+    /// Nanoseconds since the epoch.
     at_ns: u64,
-    /// What was wrong with it.
+    /// Why it is not a good end.
     failure: Option<String>,
 }
 
 impl DrainClient {
-    /// A client that has asked for nothing yet. Who is slow is so while that is ordered.
+    /// A client before its request. A slow client does not read while that is ordered.
     pub fn new(request: Request, slowness: Option<Slowness>, sees_close: bool) -> Self {
         Self {
             request,
@@ -50,7 +47,7 @@ impl DrainClient {
         }
     }
 
-    /// The newest version that it saw in an event.
+    /// The newest version of its events.
     pub fn last(&self) -> u64 {
         match &self.request {
             Request::Watch(watcher) => watcher.track().last(),
@@ -58,7 +55,7 @@ impl DrainClient {
         }
     }
 
-    /// How many events it got.
+    /// Number of its events.
     pub fn events(&self) -> u64 {
         match &self.request {
             Request::Watch(watcher) => watcher.track().count(),
@@ -71,7 +68,7 @@ impl DrainClient {
         self.end.as_ref().map(|end| end.at_ns)
     }
 
-    /// Whether response and connection have ended as far as it is to see them.
+    /// Whether its response has ended, and its connection, if it sees that.
     fn is_over(&self) -> bool {
         let is_seen = |end: &End| {
             end.failure.is_some() || !self.sees_close || self.was_closed_in_order.is_some()
@@ -79,7 +76,7 @@ impl DrainClient {
         self.end.as_ref().is_some_and(is_seen)
     }
 
-    /// The first thing that was wrong, of a gateway that was asked to end at `asked_ns`.
+    /// The first error, for a gateway that was asked to end at `asked_ns`.
     pub fn fault(
         &self,
         asked_ns: u64,
@@ -98,9 +95,7 @@ impl DrainClient {
         match self.was_closed_in_order {
             None if self.sees_close => return Some("its connection was left open".to_owned()),
             Some(false) => {
-                return Some(
-                    "its connection was reset, or ended without the end of TLS".to_owned(),
-                );
+                return Some("its connection was reset, or closed without closing TLS".to_owned());
             }
             None | Some(true) => {}
         }
@@ -109,7 +104,7 @@ impl DrainClient {
             Request::Watch(watcher) if watcher.track().count() == 0 => {
                 Some("got no events: nothing was proven".to_owned())
             }
-            Request::Watch(watcher) if watcher.expired() > 0 => Some("was told 410".to_owned()),
+            Request::Watch(watcher) if watcher.expired() > 0 => Some("received 410".to_owned()),
             Request::Watch(watcher) => {
                 let until = watcher.track().resume_version();
                 let fault = watcher.verdict(reference, states, until);
@@ -149,7 +144,7 @@ impl Member for DrainClient {
         self.member().ended(how, recorder);
         let is_good = how == ResponseEnd::Complete(200);
         if !is_good && !self.has_begun {
-            // It asks again.
+            // It sends its request again.
             return;
         }
         let failure = match how {
@@ -179,14 +174,14 @@ impl Member for DrainClient {
 
 #[cfg(test)]
 mod tests {
-    //! What counts as a good end.
+    //! Which ends are good.
 
     use super::*;
     use crate::lister::repeat::RepeatLister;
 
     const LIST: &str = r#"{"metadata":{"resourceVersion":"3"},"items":[{"metadata":{"uid":"1"}}]}"#;
 
-    /// What is wrong with a list that ended so, 10 ns after the gateway was asked to end.
+    /// The error of a list with this end, after the gateway was asked to end.
     fn fault(body: &str, how: ResponseEnd<'_>, closed: Option<bool>) -> Option<String> {
         let list = RepeatLister::new("/p".into(), 1);
         let mut client = DrainClient::new(Request::List(Box::new(list)), None, true);

@@ -1,4 +1,4 @@
-//! Clients of every kind that the gateway serves, each kind a swarm of its own.
+//! Clients of every kind that a gateway serves, each kind a swarm of its own.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,21 +19,21 @@ use crate::target::Target;
 
 /// Streams on each HTTP/2 connection.
 const STREAMS: usize = 20;
-/// Receive window of an HTTP/2 stream, bytes: what is longer is under way while it is not read.
+/// Receive window of an HTTP/2 stream, bytes: longer responses stay in progress while they are not read.
 const WINDOW_LEN: u32 = 64 << 10;
-/// Who is slow reads nothing until it is woken.
+/// A slow client reads nothing until it is woken.
 const SLOW: Slowness = Slowness {
     pace: ReadPace::Never,
     receive_buffer: 4_096,
     renews_every: None,
 };
 
-/// Clients that are alike.
+/// A kind of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientKind {
-    /// What they are called.
+    /// Name in messages and figures.
     pub name: &'static str,
-    /// How many of a hundred watchers. Of listers each kind has as many.
+    /// Share of all watchers, %. Of listers each kind has equally many.
     percent: usize,
     /// Whether they read nothing before they are woken.
     pub is_slow: bool,
@@ -55,7 +55,7 @@ const READERS: ClientKind = ClientKind {
     accept: Accept::Json,
 };
 
-/// Who watches.
+/// Kinds of watchers.
 const WATCHERS: [ClientKind; 9] = [
     READERS,
     ClientKind {
@@ -110,7 +110,7 @@ const WATCHERS: [ClientKind; 9] = [
     },
 ];
 
-/// Who lists. They are in the middle of it while they do not read.
+/// Kinds of listers. Their lists stay in progress while they do not read.
 const LISTERS: [ClientKind; 4] = [
     ClientKind {
         name: "list, HTTP/1.1",
@@ -138,14 +138,14 @@ const LISTERS: [ClientKind; 4] = [
     },
 ];
 
-/// Some of the clients.
+/// A selection of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientSet {
-    /// Those who read what comes.
+    /// Clients that read all the time.
     Prompt,
-    /// Those who do not, before they are woken.
+    /// Clients that do not read before they are woken.
     Slow,
-    /// Everybody.
+    /// All clients.
     All,
 }
 
@@ -159,7 +159,7 @@ impl ClientSet {
     }
 }
 
-/// The clients of a kind at work.
+/// The running clients of a kind.
 #[derive(Debug)]
 struct ClientGroup {
     kind: ClientKind,
@@ -168,32 +168,31 @@ struct ClientGroup {
     swarm: Swarm<DrainClient>,
 }
 
-/// All clients at work.
+/// All running clients.
 #[derive(Debug)]
 pub struct DrainClients(Vec<ClientGroup>);
 
-/// The clients of a kind that have stopped.
+/// The stopped clients of a kind.
 #[derive(Debug)]
 pub struct StoppedGroup {
-    /// What they are.
+    /// Their kind.
     pub kind: ClientKind,
-    /// Each of them.
     pub clients: Vec<DrainClient>,
-    /// What they counted.
+    /// Their counters.
     pub recorder: Recorder,
 }
 
-/// All clients, stopped.
+/// All stopped clients.
 #[derive(Debug)]
 pub struct StoppedClients(pub Vec<StoppedGroup>);
 
 impl ClientKind {
-    /// Whether their requests are passed on to the API server.
+    /// Whether the gateway forwards their requests to the API server.
     pub const fn is_forwarded(&self) -> bool {
         self.is_forwarded
     }
 
-    /// What they watch or list.
+    /// The collection of their requests.
     const fn collection<'a>(&self, collections: &'a Collections) -> &'a Collection {
         if self.is_forwarded {
             &collections.forwarded
@@ -217,7 +216,7 @@ impl ClientKind {
     }
 
     fn client(&self, request: Request) -> DrainClient {
-        // Other clients share an HTTP/2 connection, and a WebSocket is over with its connection.
+        // Over HTTP/2 other clients share the connection, and a WebSocket ends with its connection.
         let sees_close = !self.is_http2 && !self.is_websocket;
         DrainClient::new(request, self.slowness(), sees_close)
     }
@@ -263,7 +262,7 @@ impl ClientGroup {
 }
 
 impl DrainClients {
-    /// Sets all to work; returns when each has the beginning of its answer.
+    /// Starts all clients; returns when each has the start of its response.
     ///
     /// # Errors
     /// If some do not get there.
@@ -306,26 +305,26 @@ impl DrainClients {
         self.0.iter().filter(move |group| who.is(&group.kind))
     }
 
-    /// Whether responses and connections of all of these are over.
+    /// Whether responses and connections of all these clients have ended.
     pub fn is_over(&self, who: ClientSet) -> bool {
         let over =
             |group: &ClientGroup| group.control.progress.load(Ordering::Relaxed) >= group.count;
         self.of(who).all(over)
     }
 
-    /// Bytes that came to them so far.
+    /// Bytes that these clients have received.
     pub fn bytes(&self, who: ClientSet) -> u64 {
         let bytes = |group: &ClientGroup| group.control.bytes.load(Ordering::Relaxed);
         self.of(who).map(bytes).sum()
     }
 
-    /// Lets the slow read.
+    /// Lets slow clients read.
     pub fn wake(&self) {
         let wake = |group: &ClientGroup| group.control.stalled.store(false, Ordering::Relaxed);
         self.0.iter().for_each(wake);
     }
 
-    /// Stops all.
+    /// Stops all clients.
     ///
     /// # Errors
     /// If a thread has failed.
@@ -336,7 +335,7 @@ impl DrainClients {
 }
 
 impl StoppedClients {
-    /// The newest versions that were seen: of the collection in memory, and of the one that is forwarded.
+    /// The newest received versions: of the collection in memory, and of the forwarded one.
     pub fn furthest(&self) -> [u64; 2] {
         [false, true].map(|is_forwarded| {
             let groups = self.0.iter();

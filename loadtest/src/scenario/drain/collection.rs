@@ -1,4 +1,4 @@
-//! What the population watches and lists: a collection that the gateway keeps in memory, and one that it forwards; both change.
+//! The collections that clients watch and list: one that the gateway keeps in memory, and one that it forwards; both change.
 
 use std::sync::Arc;
 
@@ -14,17 +14,15 @@ use crate::target::Target;
 use crate::writer::shape::Shape;
 use crate::writer::{Churn, WriterTasks};
 
-/// A collection of objects that change, and what became of them.
+/// A collection with changing objects, and its reference.
 #[derive(Debug)]
 pub struct Collection {
-    /// Its path.
     pub path: Arc<str>,
-    /// The reference of its watches.
     pub recording: Recording,
     churn: Churn,
 }
 
-/// Both.
+/// Both collections.
 #[derive(Debug)]
 pub struct Collections {
     /// Answered from memory.
@@ -33,11 +31,11 @@ pub struct Collections {
     pub forwarded: Collection,
 }
 
-/// Who writes.
+/// The writers of both collections.
 #[derive(Debug)]
 pub struct WriterPair(WriterTasks, WriterTasks);
 
-/// What was written to each.
+/// The written versions of both collections.
 #[derive(Debug)]
 pub struct WrittenVersions(Vec<u64>, Vec<u64>);
 
@@ -67,14 +65,14 @@ impl Collection {
         if let Some(version) = reference.first_missing(versions, self.recording.start) {
             let path = &self.path;
             results.fault(format!(
-                "{path}: version {version} was written, but the reference never saw it"
+                "{path}: version {version} was written, but the reference never received it"
             ));
         }
     }
 }
 
 impl Collections {
-    /// Makes the objects, and begins to record what becomes of them.
+    /// Creates the objects, and starts to record the references.
     ///
     /// # Errors
     /// If the API server refuses.
@@ -88,12 +86,12 @@ impl Collections {
         })
     }
 
-    /// Begins to write.
+    /// Starts to write.
     pub fn write(&self) -> WriterPair {
         WriterPair(self.cached.churn.start(), self.forwarded.churn.start())
     }
 
-    /// Lets the references come to what was written and to the newest versions that anybody saw. What they lack is found by comparing.
+    /// Waits until the references have all written and all received versions. The comparison finds versions that they lack.
     pub async fn settle(
         &mut self,
         written: &WrittenVersions,
@@ -110,7 +108,7 @@ impl Collections {
         }
     }
 
-    /// Deletes what changed, unless it shall stay.
+    /// Deletes the changing objects, unless they are to be kept.
     pub async fn clean(&self, flags: &ChurnFlags) {
         if !flags.keep_objects {
             tokio::join!(self.cached.churn.clean(), self.forwarded.churn.clean());
@@ -119,7 +117,7 @@ impl Collections {
 }
 
 impl WriterPair {
-    /// Stops.
+    /// Stops the writers.
     pub async fn finish(self) -> WrittenVersions {
         let (cached, forwarded) = tokio::join!(self.0.finish(), self.1.finish());
         WrittenVersions(cached.versions, forwarded.versions)
@@ -127,7 +125,7 @@ impl WriterPair {
 }
 
 impl WrittenVersions {
-    /// Says how many writes there were, and finds those that the references lack.
+    /// Reports the number of writes, and finds those that the references lack.
     pub fn report(&self, collections: &Collections, results: &mut Results) {
         results.figure("writes", (self.0.len() + self.1.len()) as f64);
         collections.cached.judge(&self.0, results);

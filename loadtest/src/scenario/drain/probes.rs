@@ -1,4 +1,4 @@
-//! New connections while a gateway ends: each must be turned away, or get a whole answer, and none may be left waiting.
+//! New connections while a gateway ends: each must be turned away or get a complete response, and none may be left waiting.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,27 +13,27 @@ use crate::swarm::TOO_MANY;
 use crate::target::Target;
 use crate::wire::response::{Progress, Response};
 
-/// From one connection to the next.
+/// Time between connections.
 const EVERY: Duration = Duration::from_millis(20);
-/// A connection that has no answer by then is left waiting.
+/// A connection without a response after this time counts as left waiting.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
-/// What a server says that takes no more requests.
+/// The status of a server that takes no more requests.
 const UNAVAILABLE: u16 = 503;
 
-/// What became of a connection.
+/// The outcome of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
-    /// Refused, or closed before an answer.
+    /// Refused, or closed before a response.
     Refused,
-    /// Closed in the middle of an answer.
+    /// Closed in the middle of a response.
     Half,
-    /// This status, and its body.
+    /// A complete response with this status.
     Whole(u16),
-    /// Nothing for long.
+    /// No response in time.
     Silence,
 }
 
-/// A client that connects again and again once it is told to.
+/// A client that connects again and again.
 #[derive(Debug, Clone)]
 pub struct ConnectionProbes(Arc<ProbeState>);
 
@@ -41,15 +41,15 @@ pub struct ConnectionProbes(Arc<ProbeState>);
 struct ProbeState {
     target: Target,
     path: String,
-    /// The gateway serves nobody any more who was not there before.
+    /// Whether all clients that were connected before have gone, so that new ones must not be served.
     is_late: AtomicBool,
     has_stopped: AtomicBool,
-    /// Each with whether it was late.
+    /// Each outcome, and whether the probe was late.
     answers: Mutex<Vec<(Answer, bool)>>,
 }
 
 impl ConnectionProbes {
-    /// A client that asks for this path.
+    /// A client that requests this path.
     pub fn new(target: Target, path: String) -> Self {
         Self(Arc::new(ProbeState {
             target,
@@ -60,15 +60,15 @@ impl ConnectionProbes {
         }))
     }
 
-    /// Begins; ends after [`Self::stop`].
+    /// Starts to connect; ends after [`Self::stop`].
     pub fn begin(&self) {
         let shared = self.0.clone();
-        // Each knock has its deadline, and the last of them ends it.
+        // Each probe has a deadline, so the task ends soon after the last one.
         tokio::spawn(async move {
             while !shared.has_stopped.load(Ordering::Relaxed) {
                 let is_late = shared.is_late.load(Ordering::Relaxed);
                 let answer = knock(&shared.target, &shared.path).await;
-                // A port that is free again may be somebody else's.
+                // The port may belong to another process by now.
                 if !shared.has_stopped.load(Ordering::Relaxed) {
                     shared.answers().push((answer, is_late));
                 }
@@ -77,23 +77,23 @@ impl ConnectionProbes {
         });
     }
 
-    /// From the next one on nobody may be served; returns how many answers there are.
+    /// From the next probe on no client may be served; returns the number of outcomes so far.
     pub fn be_late(&self) -> usize {
         self.0.is_late.store(true, Ordering::Relaxed);
         self.count()
     }
 
-    /// How many answers there are.
+    /// Number of outcomes.
     pub fn count(&self) -> usize {
         self.0.answers().len()
     }
 
-    /// What comes now is nothing of the gateway's.
+    /// Later outcomes do not count.
     pub fn stop(&self) {
         self.0.has_stopped.store(true, Ordering::Relaxed);
     }
 
-    /// What became of them.
+    /// The outcomes.
     pub fn finish(&self) -> Answers {
         Answers(self.0.answers().clone())
     }
@@ -101,7 +101,6 @@ impl ConnectionProbes {
 
 impl ProbeState {
     fn answers(&self) -> MutexGuard<'_, Vec<(Answer, bool)>> {
-        // Nothing under the lock panics half way.
         self.answers.lock()
     }
 }
@@ -117,7 +116,7 @@ async fn knock(target: &Target, path: &str) -> Answer {
     }
 }
 
-/// The status of a whole answer.
+/// The status of a complete response.
 async fn ask(target: &Target, path: &str, has_begun: &mut bool) -> Result<u16> {
     let mut stream = target.connect("http/1.1").await?;
     let request = target.fetch_text_as(path, "application/json");
@@ -136,12 +135,12 @@ async fn ask(target: &Target, path: &str, has_begun: &mut bool) -> Result<u16> {
     }
 }
 
-/// What became of all, each with whether nobody was to be served any more.
+/// All outcomes, each with whether the probe was late.
 #[derive(Debug)]
 pub struct Answers(Vec<(Answer, bool)>);
 
 impl Answers {
-    /// Counts them, and finds those that ought not to be.
+    /// Counts the outcomes, and adds faults for wrong ones.
     pub fn report(&self, results: &mut Results) {
         let count = |is: fn(Answer) -> bool| {
             let answers = self.0.iter().filter(|(answer, _)| is(*answer));
@@ -154,11 +153,11 @@ impl Answers {
         results.figure("new connections answered 429 or 503", count(shed));
         for (answer, is_late) in &self.0 {
             let fault = match (answer, is_late) {
-                (Answer::Half, _) => "was closed within its answer",
-                (Answer::Silence, _) => "got no answer",
+                (Answer::Half, _) => "was closed within its response",
+                (Answer::Silence, _) => "got no response",
                 (Answer::Whole(200), true) => "was served although the others had gone",
                 (Answer::Refused, _) | (Answer::Whole(200 | TOO_MANY | UNAVAILABLE), _) => continue,
-                (Answer::Whole(_), _) => "got an answer that tells nobody to come later",
+                (Answer::Whole(_), _) => "got a response that is neither 200, 429 nor 503",
             };
             results.fault(format!("a new connection {fault}"));
         }

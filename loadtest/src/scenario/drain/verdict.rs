@@ -1,4 +1,4 @@
-//! What the end of a gateway came to: how long it took, and how each client saw it.
+//! The verdict about the end of a gateway: how long it took, and how each client saw it.
 
 use std::time::Duration;
 
@@ -8,26 +8,26 @@ use crate::lister::repeat::LIST_COMPLETE;
 use crate::results::{Results, mib};
 use crate::verify::reference::{Fingerprints, Reference};
 
-/// What streams and lists that end well are counted as.
+/// Causes of good ends.
 const GOOD_ENDS: [&str; 2] = ["clean end", LIST_COMPLETE];
 
-/// The course of an end.
+/// Times of the end.
 #[derive(Debug)]
 pub struct DrainTimes {
     /// When the gateway was asked to end, nanoseconds since the epoch.
     pub asked_ns: u64,
-    /// How long it was until all who read were told the end, or it was given up.
+    /// Time until the responses of all reading clients had ended, or the wait was given up.
     pub prompt_after: Duration,
-    /// The same of all.
+    /// The same for all clients.
     pub all_after: Duration,
-    /// When it had ended, if it has.
+    /// Time until the gateway had ended, if it has.
     pub ended_after: Option<Duration>,
-    /// What came to the slow afterwards.
+    /// Bytes that slow clients received after the request to end.
     pub held_bytes: u64,
 }
 
 impl DrainTimes {
-    /// Puts times into the results; that it takes longer than it may is a fault.
+    /// Adds the times to the results; exceeding the drain timeout is a fault.
     pub fn report(&self, results: &mut Results, drain_timeout: Duration) {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         results.figure("all who read at their end after, ms", ms(self.prompt_after));
@@ -39,12 +39,12 @@ impl DrainTimes {
                 results.figure("gateway ended after, ms", ms(time));
                 if time > drain_timeout {
                     results.fault(format!(
-                        "the gateway ended after {time:?}, and had {drain_timeout:?}"
+                        "the gateway ended after {time:?}, its timeout is {drain_timeout:?}"
                     ));
                 }
             }
             None => results.fault(format!(
-                "the gateway had {drain_timeout:?} to end, and has not ended"
+                "the gateway has not ended within its timeout of {drain_timeout:?}"
             )),
         }
     }
@@ -66,7 +66,7 @@ impl Expected {
 }
 
 impl StoppedClients {
-    /// Compares what each client has with the references.
+    /// Compares each client with the references.
     pub fn report(&self, asked_ns: u64, collections: &Collections, results: &mut Results) {
         let cached = Expected::of(collections.cached.recording.reference().clone());
         let forwarded = Expected::of(collections.forwarded.recording.reference().clone());
@@ -87,7 +87,7 @@ impl StoppedClients {
 }
 
 impl StoppedGroup {
-    /// Finds the clients that something was wrong with; returns how many others there are.
+    /// Adds the faults of clients; returns the number of clients without one.
     fn judge(&self, asked_ns: u64, expected: &Expected, results: &mut Results) -> usize {
         let name = self.kind.name;
         let Expected { reference, states } = expected;

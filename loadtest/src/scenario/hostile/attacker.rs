@@ -1,4 +1,4 @@
-//! The attacker's process as its owner sees it: it ends when its input does, or with its owner.
+//! The attacker's process: it ends when its input does, or with its parent.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -14,23 +14,23 @@ use super::Hostile;
 use crate::attack::AttackCounts;
 use crate::process::piped::PipedChild;
 
-/// The address of an attacker that is not where the witness is.
+/// Address of the attacker if it differs from the witness's.
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
-/// How soon the process must end.
+/// Longest time for the process to end.
 const END_WAIT: Duration = Duration::from_secs(5);
 
-/// An attack that goes on.
+/// A running attack.
 #[derive(Debug)]
 pub struct AttackerProcess {
     tally: Arc<Mutex<AttackCounts>>,
-    /// Reads what the process says, until the input is closed; then ends it.
+    /// Reads the process's counts until the input is closed, then ends it.
     reading: JoinHandle<Result<()>>,
     input: oneshot::Sender<()>,
     clients: u64,
 }
 
 impl AttackerProcess {
-    /// Begins; it ends by itself after `life`.
+    /// Starts the process, which ends after `life` at the latest.
     ///
     /// # Errors
     /// If the process cannot be started.
@@ -54,7 +54,7 @@ impl AttackerProcess {
         let child = PipedChild::spawn(&mut command)?;
         let tally = Arc::<Mutex<AttackCounts>>::default();
         let (input, over) = oneshot::channel();
-        // Ends with the process, or with the input's other end.
+        // Ends with the process, or when the sender of `over` is used.
         let reading = tokio::spawn(read(child, tally.clone(), over));
         Ok(Self {
             tally,
@@ -68,17 +68,17 @@ impl AttackerProcess {
         *self.tally.lock()
     }
 
-    /// Whether all its clients have come, or were turned away.
+    /// Whether all its clients have connected or were refused.
     pub fn has_begun(&self) -> bool {
         self.tally().begun >= self.clients
     }
 
-    /// Ends it; what it came to.
+    /// Ends it; returns its counts.
     ///
     /// # Errors
-    /// If it failed, or ended before.
+    /// If it failed, or ended early.
     pub async fn end(self) -> Result<AttackCounts> {
-        // Who reads no more has failed, which is told next.
+        // If the reader is gone it has failed; its error is returned next.
         let _ = self.input.send(());
         self.reading.await?.context("the attacker")?;
         Ok(*self.tally.lock())
@@ -91,14 +91,14 @@ async fn read(
     mut over: oneshot::Receiver<()>,
 ) -> Result<()> {
     let keep = |line: &str| {
-        if let Ok(told) = serde_json::from_str(line) {
-            *tally.lock() = told;
+        if let Ok(counts) = serde_json::from_str(line) {
+            *tally.lock() = counts;
         }
     };
     loop {
         tokio::select! {
             // Both can be cancelled without loss.
-            line = child.line() => keep(&line?.context("it has ended by itself")?),
+            line = child.line() => keep(&line?.context("it has ended early")?),
             _ = &mut over => break,
         }
     }

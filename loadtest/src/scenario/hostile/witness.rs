@@ -1,5 +1,5 @@
-//! The witness of an attack: a client like any other, who writes, watches what it wrote, lists, and makes new connections, each at an even
-//! rate, whatever becomes of the one before.
+//! The witness of an attack: a client that writes, watches its own writes, lists, and opens new connections, each at an even rate that does
+//! not depend on earlier responses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,36 +17,34 @@ use crate::target::Target;
 use crate::wire::event::{Event, EventKind, WriteTime, first_version};
 use crate::writer::shape::Shape;
 
-/// From one to the next of its kind.
+/// Time between two operations of a kind.
 const EVERY: Duration = Duration::from_millis(50);
-/// An answer that takes longer is none.
+/// Longest time for a response.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
-/// Before a watch that has ended is begun anew.
+/// Pause before a watch is resumed.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
-/// How often it is looked whether the last event has come.
+/// How often to check for the last event.
 const LOOK: Duration = Duration::from_millis(10);
-/// Length of what it writes, bytes.
+/// Length of its object, bytes.
 const OBJECT_LEN: usize = 1_024;
 /// Name of its object.
 const NAME: &str = "witness";
 
-/// What it does.
+/// Operations of the witness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// An event, from when its write was due to its arrival.
     Event,
-    /// A consistent list of at most 100 objects, which needs no place among the lists.
+    /// A consistent list of at most 100 objects, which needs no list permit.
     List,
-    /// A list of all objects, as informers begin with.
+    /// A list of all objects, like that of a starting informer.
     FullList,
-    /// A write.
     Write,
-    /// A connection, and one short answer on it.
+    /// A connection, and one short response on it.
     Connection,
 }
 
 impl Operation {
-    /// All of them.
     pub const ALL: [Self; 5] = [
         Self::Event,
         Self::List,
@@ -54,10 +52,10 @@ impl Operation {
         Self::Write,
         Self::Connection,
     ];
-    /// Those that it does at an even rate; events come from the writes.
+    /// Operations at an even rate; events follow from the writes.
     const TIMED: [Self; 4] = [Self::List, Self::FullList, Self::Write, Self::Connection];
 
-    /// In the figures' names.
+    /// The name in figures.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Event => "events",
@@ -69,31 +67,30 @@ impl Operation {
     }
 }
 
-/// One thing done.
+/// One operation and its outcome.
 #[derive(Debug, Clone)]
 pub struct OperationRecord {
-    /// What.
     pub operation: Operation,
     /// When it was due, nanoseconds since the epoch.
     pub due_ns: u64,
-    /// How long it took from then, or has taken so far; none for what has no length, such as a stream that ended.
-    pub took: Option<Duration>,
+    /// Time from then until its end, or until now; none for failures without a length, such as a stream that ended.
+    pub duration: Option<Duration>,
     /// Why it failed.
     pub failure: Option<String>,
 }
 
 impl OperationRecord {
-    /// How long whoever wants it done has to wait. What failed is not done any sooner for having failed at once.
+    /// How long a caller has to wait for success. A failed operation does not succeed sooner because it failed at once.
     pub fn wait(&self) -> Option<Duration> {
-        let took = self.took?;
+        let duration = self.duration?;
         Some(match self.failure {
-            Some(_) => took.max(ANSWER_WAIT),
-            None => took,
+            Some(_) => duration.max(ANSWER_WAIT),
+            None => duration,
         })
     }
 }
 
-/// Something that was written.
+/// A write of the witness.
 #[derive(Debug)]
 struct WrittenVersion {
     version: u64,
@@ -105,23 +102,23 @@ struct WrittenVersion {
 struct WitnessLog {
     done: Vec<OperationRecord>,
     versions: Vec<WrittenVersion>,
-    /// Nothing new is begun.
+    /// No new operation is started.
     is_over: bool,
-    /// Of each timed operation, when the one was due that goes on or comes next.
+    /// For each timed operation, when the current or the next one is due.
     due_ns: [u64; Operation::TIMED.len()],
 }
 
 impl WitnessLog {
-    fn fail(&mut self, operation: Operation, due_ns: u64, took: Option<Duration>, why: String) {
+    fn fail(&mut self, operation: Operation, due_ns: u64, duration: Option<Duration>, why: String) {
         self.done.push(OperationRecord {
             operation,
             due_ns,
-            took,
+            duration,
             failure: Some(why),
         });
     }
 
-    /// An event has come, or a write was answered, whichever is first.
+    /// The record of a version, whose event or response has arrived.
     fn version(&mut self, version: u64, due_ns: u64) -> &mut WrittenVersion {
         let known = self.versions.iter().rposition(|one| one.version == version);
         let at = known.unwrap_or_else(|| {
@@ -139,7 +136,7 @@ impl WitnessLog {
         self.versions.iter().filter(|one| !one.has_come).count()
     }
 
-    /// What was due and is not done is told as well: a server that stands still would otherwise be judged by what it did before.
+    /// Adds operations that were due and are not done. Otherwise a server that hangs would be judged by its earlier responses only.
     fn close(&mut self, now_ns: u64) {
         let since = |due_ns: u64| Some(Duration::from_nanos(now_ns.saturating_sub(due_ns)));
         let every_ns = EVERY.as_nanos() as usize;
@@ -162,10 +159,10 @@ impl WitnessLog {
     }
 }
 
-/// A witness at work; its tasks end with it.
+/// A running witness; its tasks end with it.
 #[derive(Debug)]
 pub struct Witness {
-    /// Objects in one of its full lists.
+    /// Number of objects in one of its full lists.
     pub listed: usize,
     notes: Arc<Mutex<WitnessLog>>,
     writing: JoinSet<()>,
@@ -173,31 +170,31 @@ pub struct Witness {
     watching: JoinSet<()>,
 }
 
-/// What a witness has seen.
+/// Everything that a witness has recorded.
 #[derive(Debug)]
 pub struct WitnessReport {
-    /// What it did, and what it could not do.
+    /// Its operations and failures.
     pub done: Vec<OperationRecord>,
-    /// Events that never came.
+    /// Number of events that never arrived.
     pub missing: usize,
 }
 
-/// What the tasks need.
+/// State of the tasks.
 #[derive(Debug, Clone)]
 struct WitnessContext {
     target: Target,
-    /// The collection it writes to.
+    /// The collection of its object.
     path: String,
-    /// The same in all namespaces.
+    /// The same collection in all namespaces.
     everywhere: String,
     notes: Arc<Mutex<WitnessLog>>,
 }
 
 impl Witness {
-    /// Creates its object and begins.
+    /// Creates its object and starts the tasks.
     ///
     /// # Errors
-    /// If the server does not answer yet.
+    /// If the server does not answer.
     pub async fn begin(target: &Target, path: &str) -> Result<Self> {
         let notes = Arc::<Mutex<WitnessLog>>::default();
         let scene = WitnessContext {
@@ -231,16 +228,16 @@ impl Witness {
         })
     }
 
-    /// Does no more and waits until the last event has come, or none has come for the time of [`BOUND`].
+    /// Stops the operations and waits until the last event has arrived, or until none has arrived for [`BOUND`].
     pub async fn finish(mut self) -> WitnessReport {
         let end_ns = now_ns();
         held(&self.notes).is_over = true;
         self.others.shutdown().await;
-        // A write whose answer is not heard may have an event that nobody misses.
+        // A write without a response may have an event that is not missed.
         let written = async { while self.writing.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(BOUND, written).await;
         self.writing.shutdown().await;
-        // Every look is one by the runtime that reads: that it finds nothing is the only thing that can be missed.
+        // This runtime reads the events too, so nothing can be pending here for long.
         let came = || {
             let notes = held(&self.notes);
             (notes.versions.len() - notes.missing()) as u64
@@ -277,7 +274,7 @@ fn everywhere(path: &str) -> String {
     format!("{before}/{resource}")
 }
 
-/// Does one thing at an even rate. What is late is counted from when it was due.
+/// Repeats one operation at an even rate. A late operation is counted from when it was due.
 async fn repeat(scene: WitnessContext, operation: Operation, number: usize) {
     let mut client = Client::new(scene.target.clone());
     let mut due = Instant::now();
@@ -299,7 +296,7 @@ async fn repeat(scene: WitnessContext, operation: Operation, number: usize) {
         held(&scene.notes).done.push(OperationRecord {
             operation,
             due_ns,
-            took: Some(due.elapsed()),
+            duration: Some(due.elapsed()),
             failure: outcome.err().map(|error| format!("{error:#}")),
         });
         due += EVERY;
@@ -330,7 +327,7 @@ async fn once(
             client.call(Method::GET, &path, Vec::new()).await?
         }
         Operation::Event | Operation::Connection => {
-            // One object: of a version that may be old, a limit would not make the list any shorter.
+            // One object: at an old version a limit would not make the list shorter.
             let path = format!("{path}?fieldSelector=metadata.name%3D{NAME}&resourceVersion=0");
             let mut fresh = Client::new(scene.target.clone());
             fresh.call(Method::GET, &path, Vec::new()).await?
@@ -343,13 +340,13 @@ async fn once(
     Ok(())
 }
 
-/// The version of a list from memory, after which the server can tell everything.
+/// The version of a list from memory; the server can deliver all later events.
 async fn newest(target: &Target, path: &str) -> Result<u64> {
     let path = format!("{path}?limit=1&resourceVersion=0");
     list_version(&Client::new(target.clone()).json(&path).await?)
 }
 
-/// Watches its own object. A stream that ends is begun anew where it ended; that it ended, or was refused, is a failure of its own.
+/// Watches the witness's object, and resumes ended streams. That a stream ended or was refused is a failure of its own.
 async fn watch(scene: WitnessContext, mut version: u64) {
     loop {
         let why = match stream(&scene, &mut version).await {
@@ -365,7 +362,7 @@ async fn watch(scene: WitnessContext, mut version: u64) {
 async fn stream(scene: &WitnessContext, version: &mut u64) -> Result<()> {
     if *version == 0 {
         *version = newest(&scene.target, &scene.path).await?;
-        // What lies before is not told any more.
+        // Events up to this version will not be delivered.
         let now_ns = now_ns();
         let mut notes = held(&scene.notes);
         let older = notes.versions.iter_mut();
@@ -377,11 +374,11 @@ async fn stream(scene: &WitnessContext, version: &mut u64) -> Result<()> {
             })
             .collect();
         for due_ns in skipped {
-            let took = Duration::from_nanos(now_ns.saturating_sub(due_ns));
+            let duration = Duration::from_nanos(now_ns.saturating_sub(due_ns));
             notes.fail(
                 Operation::Event,
                 due_ns,
-                Some(took),
+                Some(duration),
                 "skipped after 410".to_owned(),
             );
         }
@@ -391,10 +388,12 @@ async fn stream(scene: &WitnessContext, version: &mut u64) -> Result<()> {
         scene.path
     );
     let mut client = Client::new(scene.target.clone());
-    client.watch(&path, |line| take(scene, line, version)).await
+    client
+        .watch(&path, |line| record_event(scene, line, version))
+        .await
 }
 
-fn take(scene: &WitnessContext, line: &[u8], version: &mut u64) -> Result<()> {
+fn record_event(scene: &WitnessContext, line: &[u8], version: &mut u64) -> Result<()> {
     let event = Event::parse(line)?;
     if event.kind == EventKind::Error {
         *version = 0;
@@ -409,7 +408,7 @@ fn take(scene: &WitnessContext, line: &[u8], version: &mut u64) -> Result<()> {
         notes.done.push(OperationRecord {
             operation: Operation::Event,
             due_ns,
-            took: Some(Duration::from_nanos(now_ns.saturating_sub(due_ns))),
+            duration: Some(Duration::from_nanos(now_ns.saturating_sub(due_ns))),
             failure: None,
         });
     }
@@ -418,7 +417,7 @@ fn take(scene: &WitnessContext, line: &[u8], version: &mut u64) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    //! What was not done, or failed at once, counts as late.
+    //! Operations that were not done, or that failed at once, count as late.
 
     use super::*;
 
@@ -432,12 +431,12 @@ mod tests {
         };
         notes.version(7, 100 * MS);
         notes.version(8, 200 * MS).has_come = true;
-        // The answer to a write whose event has come already.
+        // The response to a write whose event has arrived already.
         notes.version(8, 200 * MS);
         notes.close(1_060 * MS);
         let of = |operation: Operation| {
             let all = notes.done.iter().filter(|one| one.operation == operation);
-            all.map(|one| one.took.unwrap().as_millis())
+            all.map(|one| one.duration.unwrap().as_millis())
                 .collect::<Vec<_>>()
         };
         assert_eq!(of(Operation::List), [160, 110, 60, 10]);

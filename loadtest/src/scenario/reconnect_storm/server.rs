@@ -1,4 +1,4 @@
-//! An API server in this process that tells callers apart: the gateway, a writer, and users who may list and watch.
+//! An API server in this process with users: the gateway, a writer, and users that may list and watch.
 
 use std::path::{Path, PathBuf};
 
@@ -12,30 +12,30 @@ use crate::client::Client;
 use crate::runner::gateway;
 use crate::target::{Target, user_token};
 
-/// The token of who writes and makes roles.
+/// The token of the writer, which also creates roles.
 pub const WRITER: &str = "token-of-writer";
-/// The gateway's.
+/// The gateway's token.
 const GATEWAY: &str = "token-of-gateway";
 const MASTERS: &str = "system:masters";
-/// The group of users.
+/// The users' group.
 const USERS: &str = "loadtest:users";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
 /// A running API server.
 pub struct ReviewServer {
-    /// Ends it when dropped.
+    /// Stopped when dropped.
     pub running: Apiserver,
-    /// Where it serves.
+    /// Its URL.
     pub url: String,
-    /// For the gateway.
+    /// Kubeconfig for the gateway.
     pub kubeconfig: PathBuf,
 }
 
 impl ReviewServer {
-    /// Starts one with so many users.
+    /// Starts a server with so many users.
     ///
     /// # Errors
-    /// If it does not start, or refuses what it must take.
+    /// If it does not start, or refuses a role.
     pub async fn start(users: usize, folder: &Path) -> Result<Self> {
         let tokens = Tokens::default();
         tokens.put(WRITER, TokenUser::new("writer", &[MASTERS]));
@@ -65,7 +65,7 @@ impl ReviewServer {
     }
 }
 
-/// Lets users list and watch ConfigMaps.
+/// Allows users to list and watch ConfigMaps.
 async fn allow(url: &str) -> Result<()> {
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",

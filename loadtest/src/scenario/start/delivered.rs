@@ -1,4 +1,4 @@
-//! A client that asks for what a gateway asks for, and drops it: what no cache can be ready before. Looks for nothing but the end.
+//! A client that sends a gateway's request for initial events and drops them: no cache can be ready earlier. It only looks for their end.
 
 use std::time::{Duration, Instant};
 
@@ -18,23 +18,23 @@ use crate::wire::search::StreamSearch;
 const QUERY: &str = "allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&sendInitialEvents=true&timeoutSeconds=600&watch=true";
 /// The annotation of the bookmark behind the initial events (KEP-3157), in either encoding.
 const MARKER: &[u8] = b"k8s.io/initial-events-end";
-/// What is read at once: more than a socket holds.
+/// Length of a read: more than a socket buffers.
 const READ_LEN: usize = 256 << 10;
 /// The gateway's own windows.
 const STREAM_WINDOW_LEN: u32 = 16 << 20;
 const CONNECTION_WINDOW_LEN: u32 = 64 << 20;
 
-/// How the stream comes.
+/// Protocol of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// Read by a bare loop.
+    /// Read by a plain loop.
     Http1,
     /// Read by hyper.
     Http2,
 }
 
 impl Protocol {
-    /// The one that a gateway speaks with this server.
+    /// The protocol that a gateway uses with this server.
     pub const fn of(target: &Target) -> Self {
         if target.tls.is_some() {
             Self::Http2
@@ -44,19 +44,19 @@ impl Protocol {
     }
 }
 
-/// All initial events came.
+/// A complete delivery of initial events.
 #[derive(Clone, Copy, Debug)]
 pub struct Delivery {
     /// From before the connection until the marker.
-    pub took: Duration,
-    /// Bytes of the body up to the piece that has the marker.
+    pub duration: Duration,
+    /// Bytes of the body, up to the piece with the marker.
     pub len: u64,
 }
 
 /// Receives the initial events of a collection.
 ///
 /// # Errors
-/// If the server refuses, or they have not all come after `wait`.
+/// If the server refuses, or the events are not complete after `wait`.
 pub async fn deliver(
     target: &Target,
     path: &str,
@@ -76,7 +76,7 @@ pub async fn deliver(
         .await
         .with_context(|| format!("{path}: no end of the initial events within {wait:?}"))??;
     Ok(Delivery {
-        took: begun.elapsed(),
+        duration: begun.elapsed(),
         len,
     })
 }
@@ -136,7 +136,7 @@ async fn over_http2(target: &Target, path: &str, encoding: Encoding) -> Result<u
     Ok(search.len)
 }
 
-/// Looks for the marker.
+/// Counts bytes and looks for the marker.
 #[derive(Debug)]
 struct Search {
     marker: StreamSearch,
@@ -163,7 +163,7 @@ impl Search {
 
 #[cfg(test)]
 mod tests {
-    //! The end is seen however it is cut, and not before all events.
+    //! The end is found after all events.
 
     use kube_fanout::apiserver::{Options, start};
     use tokio::net::TcpListener;

@@ -1,4 +1,4 @@
-//! A gateway process that has answered nothing yet, and the request that makes it fill a cache. Ends with this program.
+//! A gateway process without a cache, and the request that makes it fill one. It ends with this program.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -14,12 +14,12 @@ use crate::runner::gateway::{GatewayProcess, kubeconfig};
 use crate::target::Target;
 use crate::wire::response::read_head;
 
-/// A list of nothing: what it takes is the time until the cache of all namespaces can be read.
+/// A list without objects: it takes the time until the cache of all namespaces can be read.
 const PATH: &str = "/api/v1/namespaces/nothing-is-here/pods?resourceVersion=0";
-/// After a 429, which says that the cache is being filled still.
+/// Pause after a 429, which means that the cache is not ready yet.
 const AGAIN_AFTER: Duration = Duration::from_millis(5);
 
-/// What gateways are told of the server behind them.
+/// A gateway's flags for its upstream.
 #[derive(Debug)]
 pub struct Upstream {
     folder: PathBuf,
@@ -62,7 +62,7 @@ impl Upstream {
 pub struct FreshGateway(GatewayProcess);
 
 impl FreshGateway {
-    /// Starts one, and waits until it serves.
+    /// Starts a gateway, and waits until it serves.
     ///
     /// # Errors
     /// If it does not.
@@ -73,15 +73,13 @@ impl FreshGateway {
         Ok(Self(gateway))
     }
 
-    /// Where it serves.
-    ///
     /// # Errors
-    /// None that a URL of ours can have.
+    /// Not for the URL of a running gateway.
     pub fn target(&self) -> Result<Target> {
         Target::new(&self.0.url, None, None)
     }
 
-    /// What it has used.
+    /// Its CPU and memory.
     ///
     /// # Errors
     /// If it has ended.
@@ -89,10 +87,10 @@ impl FreshGateway {
         Usage::of(self.0.process.pid()?)
     }
 
-    /// Asks for pods, which makes it fill their cache, until that can be read.
+    /// Requests pods, which makes the gateway fill their cache, until the cache can be read.
     ///
     /// # Errors
-    /// If it cannot after `wait`, or the gateway says something else.
+    /// If the cache is not ready after `wait`, or the gateway answers with another error.
     pub async fn ready(&mut self, encoding: Encoding, wait: Duration) -> Result<()> {
         let target = self.target()?;
         let deadline = Instant::now() + wait;
@@ -108,8 +106,6 @@ impl FreshGateway {
         }
     }
 
-    /// Ends it.
-    ///
     /// # Errors
     /// If the system refuses.
     pub async fn stop(mut self) -> Result<()> {

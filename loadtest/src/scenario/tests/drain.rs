@@ -1,4 +1,4 @@
-//! A gateway in this process that ends as it should, and behind relays that spoil its end.
+//! A gateway in this process that ends correctly, and behind relays that break its end.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,12 +18,12 @@ use crate::results::Results;
 use crate::scenario::drain;
 use crate::temp_folder::TempFolder;
 
-/// Clients that this many watchers of all kinds and four listers are.
+/// Number of clients with these watchers of all kinds and four listers.
 const WATCHERS: usize = 40;
 const CLIENTS: f64 = 44.0;
-/// A list of so many objects of 5,000 bytes is longer than what sockets take.
+/// A list of so many objects of 5,000 bytes is longer than what sockets buffer.
 const FLAGS: &str = "--watchers 40 --listers 4 --ballast-objects 300 --objects 8 --write-rate 40 --object-size 1500 --duration 0.5";
-/// Of a gateway that is waited for.
+/// For a gateway that ends in time.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(100);
 
 /// A gateway in this process.
@@ -31,9 +31,9 @@ struct Gateway {
     address: SocketAddr,
     drain: Drain,
     running: JoinHandle<()>,
-    /// Whether it has been asked to end.
+    /// Whether it was asked to end.
     ends: watch::Sender<bool>,
-    /// Whether it does not listen.
+    /// Whether it ignores the request.
     goes_on: bool,
 }
 
@@ -125,16 +125,16 @@ async fn over_tls_too_unless_the_end_of_tls_does_not_come() {
     all_ended_in_order(&play(&api, &gateway, &flags(gateway.address)).await);
 
     let gateway = Gateway::start(&api, tls(&certificate)).await;
-    // The record of TLS 1.3 that says so.
+    // The alert record of TLS 1.3 at the end.
     let spoiler = gateway.spoiled(Spoils::Shortens(24)).await;
     let results = play(&api, &gateway, &flags(spoiler.address)).await;
     finds(
         &results,
-        "HTTP/1.1: its connection was reset, or ended without",
+        "HTTP/1.1: its connection was reset, or closed without",
     );
     finds(
         &results,
-        "WebSocket: closed by the server without the end of TLS",
+        "WebSocket: closed by the server without closing TLS",
     );
 }
 
@@ -178,13 +178,13 @@ async fn a_gateway_that_falls_silent_is_found() {
     finds(&results, "HTTP/1.1: did not end");
     finds(&results, "HTTP/2: did not end");
     finds(&results, "list, HTTP/2: did not end");
-    finds(&results, "a new connection got no answer");
+    finds(&results, "a new connection got no response");
     finds(&results, "has not ended");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_is_served_after_the_others_have_gone_is_found() {
-    let somebody = SocketAddr::from(([127, 0, 0, 1], 0));
-    let results = play_spoiled(Spoils::Serves(somebody), false, "").await;
+    let other = SocketAddr::from(([127, 0, 0, 1], 0));
+    let results = play_spoiled(Spoils::Serves(other), false, "").await;
     finds(&results, "a new connection was served although");
 }

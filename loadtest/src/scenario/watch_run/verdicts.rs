@@ -1,4 +1,4 @@
-//! What all watchers of a run came to, compared with the reference.
+//! The verdicts about all watchers of a run.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,25 +10,25 @@ use crate::texts::Texts;
 use crate::verify::reference::Reference;
 use crate::watcher::{Plan, Watcher};
 
-/// Different faults that are described; the rest is counted.
+/// Number of different faults that are described; further ones are counted.
 const DESCRIBED_MAX: usize = 10;
 
 /// The sum of all verdicts.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct WatchOutcome {
-    /// What the faulty watchers got wrong.
+    /// Descriptions of the faults.
     pub described: Texts,
-    /// Watchers that got something wrong.
+    /// Watchers with a fault.
     pub faulty: usize,
-    /// Events that all of them took.
+    /// Events that all watchers received.
     pub verified: u64,
-    /// Watchers that were told 410.
+    /// Watchers that received 410.
     pub expired: usize,
-    /// Readers that were told 410, and listed again. Those that come and go may be: they watch from versions that grow old.
+    /// Reading watchers that received 410 and listed again. Watchers that come and go may: they watch from old versions.
     pub readers_expired: usize,
-    /// Streams that ended, of those who read.
+    /// Streams of reading watchers that ended.
     pub ended: u64,
-    /// Streams that ended, of the slow.
+    /// Streams of slow watchers that ended.
     pub ended_slow: u64,
 }
 
@@ -47,7 +47,7 @@ impl Default for WatchOutcome {
 }
 
 impl WatchOutcome {
-    /// Compares every watcher with the part of the reference that belongs to its plan; the first has this number.
+    /// Compares every watcher with the part of the reference that belongs to its plan; `first` is the number of the first watcher.
     pub fn of(
         watchers: &[Watcher],
         plans: &[Arc<Plan>],
@@ -77,7 +77,7 @@ impl WatchOutcome {
         outcome
     }
 
-    /// Adds another share's.
+    /// Adds another share's outcome.
     pub fn add(&mut self, other: &Self) {
         self.described.merge(&other.described);
         self.faulty += other.faulty;
@@ -100,7 +100,7 @@ impl WatchOutcome {
         }
     }
 
-    /// Puts all into the newest column, and the faults into the results.
+    /// Adds all figures to the newest column, and the faults to the results.
     pub fn report(&self, results: &mut Results, name: &str, reference_events: usize) {
         for fault in self.described.lines() {
             results.fault(format!("{name}: {fault}"));
@@ -116,8 +116,8 @@ impl WatchOutcome {
         }
     }
 
-    /// Makes faults of readers that lost their stream or their place, where that is not what is played. A server that drops everybody would
-    /// lose no event: all come back for them.
+    /// Adds faults for readers that lost their stream or had to list again. A server that drops all watchers loses no event, because all
+    /// resume.
     pub fn report_drops(&self, results: &mut Results, name: &str) {
         if self.ended > 0 {
             let ended = self.ended;
@@ -126,7 +126,7 @@ impl WatchOutcome {
         if self.readers_expired > 0 {
             let expired = self.readers_expired;
             results.fault(format!(
-                "{name}: {expired} readers were told 410 and had to list again"
+                "{name}: {expired} readers received 410 and had to list again"
             ));
         }
     }

@@ -1,4 +1,4 @@
-//! What happened between two moments of a run, as figures.
+//! Figures of the time between two snapshots of a run.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,9 @@ use crate::process::{MachineCpu, Usage};
 use crate::recorder::Recorder;
 use crate::results::{Results, mib};
 
-/// State of things at one moment.
+/// Counters and usage at one time.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// The moment.
     pub at: Instant,
     /// Events that the reference has seen.
     pub upstream_events: usize,
@@ -32,23 +31,23 @@ pub struct Snapshot {
 
 /// Row that compares servers.
 pub const SERVER_PER_EVENT: &str = "server CPU per delivered event, µs";
-/// The part of it that the kernel has no share in: two servers that write to as many sockets differ by it.
+/// The part without the kernel, which servers that write to equally many sockets differ in.
 pub const SERVER_USER_PER_EVENT: &str = "server user CPU per delivered event, µs";
-/// Row that compares numbers of watchers whose views are disjoint.
+/// Row that compares numbers of watchers with disjoint selectors.
 pub const SERVER_PER_UPSTREAM_EVENT: &str = "server CPU per upstream event, µs";
 /// Rows that compare runs.
 pub const LATENCY_P50: &str = "latency p50, ms";
 /// See [`LATENCY_P50`].
 pub const LATENCY_P99: &str = "latency p99, ms";
-/// What was written, or what a socket loop made of it.
+/// The rate of written events, or of the socket loop's.
 pub const UPSTREAM_EVENTS_A_SECOND: &str = "upstream events a second";
-/// What a socket loop of the same rate delivers.
+/// The rate that a socket loop must deliver too.
 pub const EVENTS_A_SECOND: &str = "events delivered a second";
-/// What a socket loop of the same size delivers.
+/// The size of the socket loop's events.
 pub const EVENT_LEN: &str = "bytes an event";
 
 impl WatchRun<'_> {
-    /// Puts the figures of a window into the newest column.
+    /// Adds the figures of a window to the newest column.
     pub fn window(&self, results: &mut Results, [from, until]: &[Snapshot; 2]) {
         let seconds = until.at.duration_since(from.at).as_secs_f64();
         let delivered = until.delivered - from.delivered;
@@ -93,19 +92,19 @@ impl WatchRun<'_> {
     }
 }
 
-/// Microseconds of each of so many events; of no events there is no such figure.
+/// Microseconds per event; no figure without events.
 fn per(results: &mut Results, name: &str, cpu: Duration, count: u64) {
     if count > 0 {
         results.figure(name, cpu.as_secs_f64() * 1e6 / count as f64);
     }
 }
 
-/// Puts the latencies into the newest column.
+/// Adds the latencies to the newest column.
 pub fn latencies(results: &mut Results, recorder: &Recorder) {
     let latency = &recorder.latency;
     results.figure("bookmarks", recorder.bookmarks as f64);
     results.figure("latencies counted", latency.len() as f64);
-    // Of nothing every quantile is 0, the best there is.
+    // Without values every quantile would be 0, the best value.
     if latency.is_empty() {
         return;
     }
@@ -122,7 +121,7 @@ pub fn latencies(results: &mut Results, recorder: &Recorder) {
     results.quantiles("latency from due", &recorder.latency_from_due, &quantiles);
 }
 
-/// Puts into the newest column what is the API server's own share of the latencies.
+/// Adds the API server's share of the latencies to the newest column.
 pub fn latencies_at_reference(results: &mut Results, latency: &Histogram<u64>) {
     if latency.is_empty() {
         return;

@@ -1,5 +1,5 @@
-//! A share of the watchers in a process of its own: one line of JSON tells it what to do, then orders go one way and counts the other.
-//! It ends when its input does, so also when this program is killed.
+//! A share of the watchers in a process of its own. One line of JSON holds its task; then orders go one way and counters the other. The
+//! process ends when its input does, so also when this program is killed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,12 +23,12 @@ use crate::swarm::Swarm;
 use crate::verify::reference::{ObjectVersions, Reference};
 use crate::watcher::Plan;
 
-/// How often orders and counts are passed on.
+/// How often orders and counters are exchanged.
 const RELAY_EVERY: Duration = Duration::from_millis(10);
-/// How long an answer may take that is waited for: a verdict over millions of events.
+/// Longest time for a verdict, which may be about millions of events.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
 
-/// How soon a part that has answered must end.
+/// Longest time for the process to end after its verdict.
 const END_WAIT: Duration = Duration::from_secs(10);
 
 /// A share of a swarm, in a process of its own; its task comes on standard input.
@@ -46,26 +46,26 @@ impl Subcommand for Part {
     }
 }
 
-/// What a part has to do.
+/// The task of a part.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct WorkerTask {
     /// Its watchers.
     pub population: Population,
     /// Path of the collection.
     pub path: String,
-    /// Version that all begin after.
+    /// Version that all watches start after.
     pub start: u64,
-    /// What there is at that version.
+    /// The objects at that version.
     pub initial: ObjectVersions,
-    /// As in [`SwarmConfig`](crate::swarm::Wiring).
+    /// As in [`SwarmConfig`](crate::swarm::SwarmConfig).
     pub streams_per_connection: Option<usize>,
-    /// As in [`SwarmConfig`](crate::swarm::Wiring).
+    /// As in [`SwarmConfig`](crate::swarm::SwarmConfig).
     pub websocket: bool,
-    /// As in [`SwarmConfig`](crate::swarm::Wiring).
+    /// As in [`SwarmConfig`](crate::swarm::SwarmConfig).
     pub stream_window: Option<u32>,
 }
 
-/// What a part is told while it runs.
+/// Orders to a running part.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Orders {
     stop: bool,
@@ -75,7 +75,7 @@ struct Orders {
     goals: Vec<u64>,
 }
 
-/// What a part counts while it runs.
+/// Counters of a running part.
 #[derive(Debug, Default, Clone, Copy, Serialize, Deserialize)]
 struct WorkerStatus {
     ready: usize,
@@ -89,16 +89,16 @@ struct WorkerStatus {
     empty_looks: u64,
 }
 
-/// What a part has counted when it stops.
+/// Counters of a stopped part.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct WorkerCounts {
     /// Latencies and ends.
     pub counts: RecorderData,
-    /// The newest version that any of its watchers saw.
+    /// The newest version that any of its watchers received.
     pub furthest: u64,
 }
 
-/// What a part says.
+/// A message of a part.
 #[derive(Debug, Serialize, Deserialize)]
 enum WorkerMessage {
     WorkerStatus(WorkerStatus),
@@ -106,17 +106,17 @@ enum WorkerMessage {
     WatchOutcome(WatchOutcome),
 }
 
-/// A part as its owner sees it.
+/// A part's process.
 #[derive(Debug)]
 pub struct WorkerProcess {
     child: PipedChild,
 }
 
 impl WorkerProcess {
-    /// Starts the process and tells it its task. The second part takes the second 256 local addresses, and so on.
+    /// Starts the process and sends its task. The second part uses the second 256 local addresses, and so on.
     ///
     /// # Errors
-    /// If there is no such process.
+    /// If the process cannot be started.
     pub async fn start(server: &ServerFlags, number: usize, task: &WorkerTask) -> Result<Self> {
         let source = u32::from(server.source) + u32::try_from(number)? * 256;
         let mut command = Command::new(std::env::current_exe()?);
@@ -128,29 +128,29 @@ impl WorkerProcess {
             command.arg("--ca").arg(ca);
         }
         if let Some(token) = &server.token {
-            // Arguments can be read by others.
+            // Other users can read arguments.
             command.env("LOADTEST_TOKEN", token);
         }
         let mut child = PipedChild::spawn(&mut command)?;
-        child.tell(&serde_json::to_string(task)?).await?;
+        child.send_line(&serde_json::to_string(task)?).await?;
         Ok(Self { child })
     }
 
-    /// The process, while it has not ended.
+    /// The process id, until the process has ended.
     pub fn pid(&self) -> Option<u32> {
         self.child.pid()
     }
 
-    /// Passes on orders and counts until the part has stopped.
+    /// Exchanges orders and counters until the part has stopped.
     ///
     /// # Errors
-    /// If the process ends before.
+    /// If the process ends early.
     pub async fn relay(
         mut self,
         plans: Vec<Arc<Plan>>,
         control: Arc<Control>,
     ) -> Result<(Self, WorkerCounts)> {
-        let (mut told, mut last) = (Orders::default(), WorkerStatus::default());
+        let (mut sent, mut last) = (Orders::default(), WorkerStatus::default());
         let mut tick = tokio::time::interval(RELAY_EVERY);
         loop {
             tokio::select! {
@@ -165,22 +165,22 @@ impl WorkerProcess {
                 },
                 _ = tick.tick() => {
                     let orders = Orders::of(&plans, &control);
-                    if orders != told {
-                        self.child.tell(&serde_json::to_string(&orders)?).await?;
-                        told = orders;
+                    if orders != sent {
+                        self.child.send_line(&serde_json::to_string(&orders)?).await?;
+                        sent = orders;
                     }
                 }
             }
         }
     }
 
-    /// Lets a part that has stopped compare its watchers with the reference.
+    /// Lets a stopped part compare its watchers with the reference.
     ///
     /// # Errors
     /// If it does not answer in time.
     pub async fn judge(mut self, reference: &str) -> Result<WatchOutcome> {
         let judging = async {
-            self.child.tell(reference).await?;
+            self.child.send_line(reference).await?;
             loop {
                 match parse(self.child.line().await?)? {
                     WorkerMessage::WatchOutcome(outcome) => return Ok(outcome),
@@ -251,7 +251,7 @@ impl WorkerStatus {
         control
             .ready
             .fetch_add(self.ready.saturating_sub(last.ready), Ordering::Relaxed);
-        // Wrap around where they have gone back.
+        // Wraps around if a counter is smaller than before.
         let progress = self.progress.wrapping_sub(last.progress);
         control.progress.fetch_add(progress, Ordering::Relaxed);
         let behind = self.behind.wrapping_sub(last.behind);
@@ -262,10 +262,10 @@ impl WorkerStatus {
     }
 }
 
-/// What the process of a part does.
+/// The work of a part's process.
 ///
 /// # Errors
-/// If the swarm cannot be run, or the owner is gone.
+/// If the swarm cannot be run, or the parent is gone.
 async fn run(server: &ServerFlags) -> Result<()> {
     let mut input = BufReader::new(tokio::io::stdin()).lines();
     let mut output = tokio::io::stdout();
@@ -291,7 +291,7 @@ async fn run(server: &ServerFlags) -> Result<()> {
         tokio::select! {
             // Both can be cancelled without loss.
             line = input.next_line() => {
-                let orders: Orders = serde_json::from_str(&line?.context("the owner is gone")?)?;
+                let orders: Orders = serde_json::from_str(&line?.context("the parent process has ended")?)?;
                 orders.give(&plans, &control);
                 if orders.stop {
                     break;
@@ -307,7 +307,10 @@ async fn run(server: &ServerFlags) -> Result<()> {
         furthest: last.max().unwrap_or(0),
     };
     say(&mut output, &WorkerMessage::WorkerCounts(stopped)).await?;
-    let line = input.next_line().await?.context("the owner is gone")?;
+    let line = input
+        .next_line()
+        .await?
+        .context("the parent process has ended")?;
     let reference: Reference = serde_json::from_str(&line)?;
     let parts = task.population.parts(&reference);
     let outcome = WatchOutcome::of(&watchers, &plans, &parts, task.population.first);
