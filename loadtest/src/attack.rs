@@ -35,7 +35,7 @@ const PRINT_EVERY: Duration = Duration::from_millis(100);
 #[derive(Debug, Default, Clone, Copy, Serialize, Deserialize)]
 pub struct AttackCounts {
     /// Clients whose first operation has completed or was refused.
-    pub begun: u64,
+    pub started: u64,
     /// Connections that are open.
     pub connections: u64,
     /// Requests answered with success, or frames sent.
@@ -51,7 +51,7 @@ pub struct AttackCounts {
 /// [`AttackCounts`] while they grow. Relaxed: each number stands alone.
 #[derive(Debug, Default)]
 struct AttackCounters {
-    begun: AtomicU64,
+    started: AtomicU64,
     connections: AtomicU64,
     done: AtomicU64,
     refused: AtomicU64,
@@ -63,7 +63,7 @@ impl AttackCounters {
     fn now(&self) -> AttackCounts {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         AttackCounts {
-            begun: of(&self.begun),
+            started: of(&self.started),
             connections: of(&self.connections),
             done: of(&self.done),
             refused: of(&self.refused),

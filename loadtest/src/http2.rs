@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Empty, Full};
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -17,6 +17,9 @@ use crate::target::Target;
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
 /// Receive window: pages of lists are megabytes long.
 const WINDOW_LEN: u32 = 8 << 20;
+
+/// Sends requests without a body.
+pub type GetSender = SendRequest<Empty<Bytes>>;
 
 /// A connection; clones share it.
 #[derive(Debug, Clone)]

@@ -96,7 +96,7 @@ pub async fn list_once(target: &Target, path: &str, wait: Duration) -> Result<Li
     let status: StatusCode = tokio::time::timeout(wait, listing)
         .await
         .with_context(|| format!("{path}: no list within {wait:?}"))??;
-    lister.ended(ResponseEnd::Complete(status.as_u16()), &mut recorder);
+    lister.response_ended(ResponseEnd::Complete(status.as_u16()), &mut recorder);
     let listed = lister.listed.pop().unwrap_or_default();
     match &listed.failure {
         Some(failure) => bail!("{path}: {failure}"),
@@ -160,7 +160,7 @@ impl Member for Lister {
         self.decoder = Some(decoder);
     }
 
-    fn ended(&mut self, how: ResponseEnd<'_>, recorder: &mut Recorder) {
+    fn response_ended(&mut self, how: ResponseEnd<'_>, recorder: &mut Recorder) {
         if let Some(mut decoder) = self.decoder.take() {
             // This compares length and checksum.
             if let Err(error) = decoder.try_finish() {

@@ -225,9 +225,12 @@ mod tests {
     fn a_process_that_nobody_has_waited_for_has_ended_too() {
         assert!(!has_ended(std::process::id()));
         let mut child = std::process::Command::new("true").spawn().unwrap();
-        let begun = std::time::Instant::now();
+        let started = std::time::Instant::now();
         while !has_ended(child.id()) {
-            assert!(begun.elapsed() < Duration::from_secs(60), "it does not end");
+            assert!(
+                started.elapsed() < Duration::from_secs(60),
+                "it does not end"
+            );
             std::thread::yield_now();
         }
         child.wait().unwrap();

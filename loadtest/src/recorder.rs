@@ -114,8 +114,8 @@ pub fn now_ns() -> u64 {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH);
         (wall.unwrap_or_default(), Instant::now())
     });
-    let (wall, begun) = &*BEGINNING;
-    u64::try_from((*wall + begun.elapsed()).as_nanos()).unwrap_or(u64::MAX)
+    let (wall, started) = &*BEGINNING;
+    u64::try_from((*wall + started.elapsed()).as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Counters of one thread.

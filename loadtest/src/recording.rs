@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use crate::client::{Client, list_version};
 use crate::recorder::now_ns;
 use crate::target::Target;
-use crate::verify::reference::{Entry, ObjectVersions, Reference, line_hash};
+use crate::verify::reference::{ObjectVersions, Reference, ReferenceEvent, line_hash};
 use crate::watcher::state_entry;
 use crate::wire::event::{Event, EventKind, WriteTime};
 
@@ -166,7 +166,7 @@ impl ReferenceRecorder {
                 let name = name.context("an object without a name")?;
                 let mut kept = self.kept.lock();
                 let object = kept.object(&name);
-                if !kept.push(Entry {
+                if !kept.push(ReferenceEvent {
                     version: event.version,
                     kind: event.kind,
                     body_hash: line_hash(line),

@@ -133,7 +133,7 @@ async fn play_all(
 ) -> Result<Report> {
     let folder = TempFolder::new("run")?;
     let mut signals = Signals::new()?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let versions = programs.versions().await?;
     let commit = commit(versions.get(GATEWAY).map_or("", String::as_str));
     let mut report = Report {
@@ -157,7 +157,7 @@ async fn play_all(
             break;
         }
     }
-    report.took_s = begun.elapsed().as_secs_f64();
+    report.took_s = started.elapsed().as_secs_f64();
     report.claims = claim::all(&report.scenarios);
     Ok(report)
 }
@@ -199,7 +199,7 @@ async fn play(
     folder: &Path,
     signals: &mut Signals,
 ) -> RunReport {
-    let begun = Instant::now();
+    let started = Instant::now();
     let busy_before = machine::busy(BUSY_BEFORE_RUN).await;
     let mut run = RunReport {
         label: planned.label.clone(),
@@ -234,7 +234,7 @@ async fn play(
     if let Err(error) = servers.stop().await {
         run.notes.push(format!("stopping: {error:#}"));
     }
-    run.took_s = begun.elapsed().as_secs_f64();
+    run.took_s = started.elapsed().as_secs_f64();
     run
 }
 

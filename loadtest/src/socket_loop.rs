@@ -146,12 +146,12 @@ fn run(flags: &SocketLoop) -> Result<()> {
         },
         lose_one_in: flags.lose_one_in,
     };
-    let begun = Instant::now();
+    let started = Instant::now();
     let interval =
         Duration::from_secs_f64(server.tape.events_per_write as f64 / flags.rate.max(0.01));
-    let mut due = begun + interval;
+    let mut due = started + interval;
     let mut ready = Events::with_capacity(1024);
-    while begun.elapsed() < flags.duration {
+    while started.elapsed() < flags.duration {
         let wait = due.saturating_duration_since(Instant::now()).min(WAIT_MAX);
         match server.poll.poll(&mut ready, Some(wait)) {
             Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error.into()),
@@ -174,7 +174,7 @@ fn run(flags: &SocketLoop) -> Result<()> {
             server.tick();
         }
     }
-    let achieved = server.tape.version() as f64 / begun.elapsed().as_secs_f64();
+    let achieved = server.tape.version() as f64 / started.elapsed().as_secs_f64();
     // The parent may be gone.
     let mut out = std::io::stdout();
     let _ = writeln!(out, "events a second: {achieved:.2}");

@@ -91,11 +91,11 @@ pub trait Member: Send + 'static {
     /// The next action; called when the connection is free: at the start, and after each response.
     fn next(&mut self, control: &Control) -> Next;
     /// A response with status 200 has started; called once or more often.
-    fn begins(&mut self) {}
+    fn response_started(&mut self) {}
     /// A piece of the body of a response with this status.
     fn body(&mut self, status: u16, data: &[u8], recorder: &mut Recorder);
     /// The response has ended.
-    fn ended(&mut self, how: ResponseEnd<'_>, recorder: &mut Recorder);
+    fn response_ended(&mut self, how: ResponseEnd<'_>, recorder: &mut Recorder);
     /// The server has closed the connection after a response; `in_order` if it was not reset and TLS was closed first. Over HTTP/1.1 only.
     fn closed(&mut self, _in_order: bool) {}
     /// Number of orders in `control` that it has carried out: rounds, or 1 when the goal is reached.
@@ -109,7 +109,7 @@ pub trait Member: Send + 'static {
         None
     }
     /// Whether it leaves the response now; called after each piece.
-    fn leaves(&self, _control: &Control) -> bool {
+    fn wants_to_leave(&self, _control: &Control) -> bool {
         false
     }
 }

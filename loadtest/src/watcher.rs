@@ -359,7 +359,7 @@ impl Member for Watcher {
         })
     }
 
-    fn begins(&mut self) {
+    fn response_started(&mut self) {
         self.is_streaming |= self.mode == Mode::WatchFlags;
     }
 
@@ -387,12 +387,13 @@ impl Member for Watcher {
         }
     }
 
-    fn ended(&mut self, how: ResponseEnd<'_>, recorder: &mut Recorder) {
+    fn response_ended(&mut self, how: ResponseEnd<'_>, recorder: &mut Recorder) {
         let between = self.frames.is_between();
         self.frames.clear();
         let stream_error = self.inner.stream_error.take();
-        let had_begun = std::mem::take(&mut self.is_streaming) || how == ResponseEnd::Complete(200);
-        let is_lost = self.mode == Mode::WatchFlags && had_begun && how != ResponseEnd::Left;
+        let had_started =
+            std::mem::take(&mut self.is_streaming) || how == ResponseEnd::Complete(200);
+        let is_lost = self.mode == Mode::WatchFlags && had_started && how != ResponseEnd::Left;
         self.streams_ended += u64::from(is_lost);
         match (how, self.mode) {
             (ResponseEnd::Complete(200), Mode::ListReader) => {
@@ -459,7 +460,7 @@ impl Member for Watcher {
         }
     }
 
-    fn leaves(&self, _: &Control) -> bool {
+    fn wants_to_leave(&self, _: &Control) -> bool {
         let is_over = self.inner.visits.as_ref().is_some_and(Visits::is_over);
         is_over && self.plan.goal().is_none()
     }

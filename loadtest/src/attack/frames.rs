@@ -55,7 +55,7 @@ async fn flood(scene: &AttackState, is_first: &mut bool) -> Result<()> {
     writer.write_all(OPENING).await?;
     let _open = OpenConnection::of(scene);
     if std::mem::take(is_first) {
-        count(&scene.counts.begun);
+        count(&scene.counts.started);
     }
     let sending = async {
         let mut tick = tokio::time::interval(SEND_EVERY);

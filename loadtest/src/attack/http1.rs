@@ -62,7 +62,7 @@ pub(super) fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) {
                 scene.pace.turn().await;
                 let outcome = client(&scene, &versions, &mut is_first).await;
                 if std::mem::take(&mut is_first) {
-                    count(&scene.counts.begun);
+                    count(&scene.counts.started);
                 }
                 count(match outcome {
                     Ok(()) => &scene.counts.closed,
@@ -96,7 +96,7 @@ async fn client(scene: &AttackState, versions: &RecentVersions, is_first: &mut b
     let mut head = [0; 12];
     tokio::time::timeout(ANSWER_WAIT, stream.read_exact(&mut head)).await??;
     if std::mem::take(is_first) {
-        count(&scene.counts.begun);
+        count(&scene.counts.started);
     }
     ensure!(&head[9..] == b"200", "turned away");
     count(&scene.counts.done);
@@ -150,7 +150,7 @@ async fn repeat(
             .await?;
         let head = tokio::time::timeout(ANSWER_WAIT, read_head(&mut stream)).await??;
         if std::mem::take(is_first) {
-            count(&scene.counts.begun);
+            count(&scene.counts.started);
         }
         count(if head.status == 200 {
             &scene.counts.done

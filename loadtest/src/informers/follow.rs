@@ -102,7 +102,7 @@ fn run(flags: &Follow) -> Result<()> {
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let begun = Instant::now();
+        let started = Instant::now();
         let following = match flags.reader {
             InformerKind::Typed => own::typed(&flags.kubeconfig).await?,
             InformerKind::TypedBare => own::typed_bare(&flags.kubeconfig).await?,
@@ -115,11 +115,11 @@ fn run(flags: &Follow) -> Result<()> {
             InformerKind::KubeRsDynamic => kube_rs::dynamic(&flags.kubeconfig).await?,
             InformerKind::KubeRsMetadata => kube_rs::metadata(&flags.kubeconfig).await?,
         };
-        follow(following, begun).await
+        follow(following, started).await
     })
 }
 
-async fn follow(following: InformerHandle, begun: Instant) -> Result<()> {
+async fn follow(following: InformerHandle, started: Instant) -> Result<()> {
     let InformerHandle {
         seen,
         synced,
@@ -128,7 +128,7 @@ async fn follow(following: InformerHandle, begun: Instant) -> Result<()> {
         end,
     } = following;
     synced.await?;
-    let sync_ms = begun.elapsed().as_secs_f64() * 1e3;
+    let sync_ms = started.elapsed().as_secs_f64() * 1e3;
     // Read before the store is listed.
     let used = Usage::own()?;
     say(

@@ -104,7 +104,7 @@ impl Member for WatchLister {
         }
     }
 
-    fn ended(&mut self, how: ResponseEnd<'_>, recorder: &mut Recorder) {
+    fn response_ended(&mut self, how: ResponseEnd<'_>, recorder: &mut Recorder) {
         let StreamedList {
             mut listed,
             is_marked,
@@ -127,7 +127,7 @@ impl Member for WatchLister {
         self.listed.len()
     }
 
-    fn leaves(&self, _: &Control) -> bool {
+    fn wants_to_leave(&self, _: &Control) -> bool {
         self.current.is_marked || self.current.listed.failure.is_some()
     }
 }
@@ -159,13 +159,13 @@ mod tests {
         for piece in text.as_bytes().chunks(40) {
             client.body(200, piece, &mut recorder);
         }
-        assert_eq!(client.leaves(&control), leaves);
+        assert_eq!(client.wants_to_leave(&control), leaves);
         let how = if leaves {
             ResponseEnd::Left
         } else {
             ResponseEnd::Complete(200)
         };
-        client.ended(how, &mut recorder);
+        client.response_ended(how, &mut recorder);
         let listed = client.into_lists().pop().unwrap();
         let found = listed.failure.as_deref();
         assert_eq!(found.is_some(), failure.is_some(), "{found:?}");

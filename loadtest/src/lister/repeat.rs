@@ -53,8 +53,8 @@ impl Member for RepeatLister {
         }
     }
 
-    fn ended(&mut self, how: ResponseEnd<'_>, recorder: &mut Recorder) {
-        self.lister.ended(how, recorder);
+    fn response_ended(&mut self, how: ResponseEnd<'_>, recorder: &mut Recorder) {
+        self.lister.response_ended(how, recorder);
         let fresh = Lister::new(self.path.clone());
         let listed = std::mem::replace(&mut self.lister, fresh)
             .into_lists()
@@ -98,7 +98,7 @@ mod tests {
             ResponseEnd::Broken(_) | ResponseEnd::Left => 200,
         };
         client.body(status, body.as_bytes(), &mut recorder);
-        client.ended(how, &mut recorder);
+        client.response_ended(how, &mut recorder);
         assert_eq!(client.next(&control), next);
         assert_eq!(client.wrong(), wrong);
     }

@@ -18,7 +18,7 @@ fn items_and_digest_are_the_same_for_every_piece_length() {
         let mut recorder = Recorder::default();
         body.chunks(piece_len)
             .for_each(|piece| lister.body(200, piece, &mut recorder));
-        lister.ended(ResponseEnd::Complete(200), &mut recorder);
+        lister.response_ended(ResponseEnd::Complete(200), &mut recorder);
         results.push(lister.listed.remove(0));
     }
     assert_eq!(results[0].items, 40);
@@ -32,7 +32,7 @@ fn listed(mut lister: Lister, body: &[u8], piece_len: usize) -> ListResult {
     let mut recorder = Recorder::default();
     body.chunks(piece_len)
         .for_each(|piece| lister.body(200, piece, &mut recorder));
-    lister.ended(ResponseEnd::Complete(200), &mut recorder);
+    lister.response_ended(ResponseEnd::Complete(200), &mut recorder);
     lister.listed.remove(0)
 }
 

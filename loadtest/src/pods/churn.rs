@@ -47,7 +47,7 @@ impl PodChurn {
     /// If the server refuses one.
     pub async fn run(self, target: &Target, turn: usize) -> Result<PodWrites> {
         let http2 = Http2Client::connect(target).await?;
-        let begun = Instant::now();
+        let started = Instant::now();
         let count = (self.rate * self.duration.as_secs_f64()) as usize;
         let mut lanes = JoinSet::new();
         for lane in 0..LANES {
@@ -56,7 +56,7 @@ impl PodChurn {
                 let mut last = 0;
                 for at in (lane..count).step_by(LANES) {
                     tokio::time::sleep_until(
-                        begun + Duration::from_secs_f64(at as f64 / self.rate),
+                        started + Duration::from_secs_f64(at as f64 / self.rate),
                     )
                     .await;
                     last = last.max(self.change(&http2, at, turn).await?);
@@ -71,7 +71,7 @@ impl PodChurn {
         Ok(PodWrites {
             count,
             last,
-            duration: begun.elapsed(),
+            duration: started.elapsed(),
         })
     }
 

@@ -32,7 +32,7 @@ pub struct SeedOutcome {
 /// # Errors
 /// If the server refuses one.
 pub async fn seed(target: &Target, fleet: Fleet, in_flight: usize) -> Result<SeedOutcome> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let next = Arc::new(AtomicUsize::new(0));
     let mut lanes = JoinSet::new();
     let mut connections = Vec::new();
@@ -65,7 +65,7 @@ pub async fn seed(target: &Target, fleet: Fleet, in_flight: usize) -> Result<See
     }
     Ok(SeedOutcome {
         made,
-        duration: begun.elapsed(),
+        duration: started.elapsed(),
         pod_len,
     })
 }

@@ -106,7 +106,7 @@ impl ChildProcess {
     ///
     /// # Errors
     /// If it does not end in time; it still runs then.
-    pub async fn ended(&mut self, wait: Duration) -> Result<ExitStatus> {
+    pub async fn wait_for_end(&mut self, wait: Duration) -> Result<ExitStatus> {
         let status = tokio::time::timeout(wait, self.child.wait()).await;
         Ok(status.with_context(|| format!("{} has not ended after {wait:?}", self.name))??)
     }
@@ -122,7 +122,7 @@ impl ChildProcess {
             return Ok(());
         };
         let _ = kill_process_group(group, Signal::TERM);
-        if self.ended(END_WAIT).await.is_err() {
+        if self.wait_for_end(END_WAIT).await.is_err() {
             eprintln!("{} still ran {END_WAIT:?} after SIGTERM: killed", self.name);
             kill_process_group(group, Signal::KILL)?;
             self.child.wait().await?;

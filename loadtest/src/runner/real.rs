@@ -29,7 +29,7 @@ pub struct RealServer {
     /// The running script; it must not be interrupted between starting a process and writing its id.
     working: Option<Child>,
     /// Whether processes may run that have not been stopped.
-    begun: bool,
+    started: bool,
 }
 
 impl RealServer {
@@ -53,7 +53,7 @@ impl RealServer {
             state,
             ports,
             working: None,
-            begun: false,
+            started: false,
         })
     }
 
@@ -63,7 +63,7 @@ impl RealServer {
     /// If the script fails or takes too long.
     pub async fn start(&mut self) -> Result<()> {
         self.perform("install", INSTALL_WAIT).await?;
-        self.begun = true;
+        self.started = true;
         self.perform("start", START_WAIT).await
     }
 
@@ -75,7 +75,7 @@ impl RealServer {
         if let Some(mut working) = self.working.take() {
             let _ = tokio::time::timeout(START_WAIT, working.wait()).await;
         }
-        self.begun = false;
+        self.started = false;
         self.perform("stop", STOP_WAIT).await
     }
 
@@ -147,7 +147,7 @@ impl RealServer {
 impl Drop for RealServer {
     /// Needed after a panic only: [`RealServer::stop`] does it otherwise. The script waits for a bounded time.
     fn drop(&mut self) {
-        if self.begun {
+        if self.started {
             let mut script = std::process::Command::new(&self.script);
             let _ = script
                 .arg("stop")

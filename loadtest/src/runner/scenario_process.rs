@@ -49,7 +49,7 @@ pub async fn play(planned: &RunPlan, servers: &mut Servers) -> Result<RunFigures
     // A file of an earlier run must not be taken for this one's.
     let _ = std::fs::remove_file(&json);
     let process = servers.play(&arguments(planned, &api, gateway.as_ref(), &json))?;
-    let status = process.ended(planned.limit).await?;
+    let status = process.wait_for_end(planned.limit).await?;
     let text = std::fs::read(&json)
         .with_context(|| format!("the scenario ended without figures: {status}"))?;
     let found = read(&text).with_context(|| json.display().to_string())?;

@@ -99,10 +99,10 @@ pub async fn play(
     let first = format!("{}?resourceVersion=0&limit=1", flags.server.path);
     Client::new(target.clone()).json(&first).await?;
     let mut collections = Collections::begin(flags, &reference).await?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let clients = DrainClients::begin(flags, &target, &collections).await?;
     results.column("drain");
-    results.figure("all there after, s", begun.elapsed().as_secs_f64());
+    results.figure("all there after, s", started.elapsed().as_secs_f64());
     let writing = collections.write();
     tokio::time::sleep(flags.churning.warm_up + flags.churning.duration).await;
 

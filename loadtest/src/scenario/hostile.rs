@@ -108,11 +108,11 @@ impl Scenario for Hostile {
         };
         let cpu = Usage::of(pid)?.cpu;
         let attack = now_ns();
-        let begun = Instant::now();
+        let started = Instant::now();
         let attacking = AttackerProcess::begin(self, reference, self.time_limit())?;
-        let first = watch_memory(pid, &mut memory, BEGIN_WAIT, || attacking.has_begun()).await?;
+        let first = watch_memory(pid, &mut memory, BEGIN_WAIT, || attacking.has_started()).await?;
         watch_memory(pid, &mut memory, self.duration, || false).await?;
-        let seconds = begun.elapsed().as_secs_f64();
+        let seconds = started.elapsed().as_secs_f64();
         let cpu = (Usage::of(pid)?.cpu - cpu).as_secs_f64() / seconds;
         let tally = attacking.end().await?;
         let times = Times {

@@ -103,11 +103,11 @@ impl Scenario for Overload {
         }
         let target = &run.swarm_config.target;
         let path: Arc<str> = format!("{}?resourceVersion=0", run.path).into();
-        let begun = Instant::now();
+        let started = Instant::now();
         list_once(target, &path, LIST_WAIT).await?;
         results.figure(
             "list before the load, ms",
-            begun.elapsed().as_secs_f64() * 1e3,
+            started.elapsed().as_secs_f64() * 1e3,
         );
         let mut recording = Recording::begin(run.reference.clone(), run.path).await?;
         let writing = run.churn.as_ref().map(Churn::start);
@@ -204,19 +204,19 @@ async fn press(
 
 /// Waits until the server answers a list again.
 async fn recover(flags: &Overload, run: &WatchRun<'_>, path: &str, results: &mut Results) {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut last = None;
     let answered = loop {
         match list_once(&run.swarm_config.target, path, LIST_WAIT).await {
             Ok(_) => break true,
             Err(error) => last = Some(error),
         }
-        if begun.elapsed() > flags.recovery {
+        if started.elapsed() > flags.recovery {
             break false;
         }
         tokio::time::sleep(AGAIN_AFTER).await;
     };
-    let elapsed = begun.elapsed();
+    let elapsed = started.elapsed();
     results.figure("first list after the load, ms", elapsed.as_secs_f64() * 1e3);
     if !answered || elapsed > flags.recovery {
         results.fault(format!(
@@ -237,9 +237,9 @@ async fn late_watchers(
     let plans = population.plans(run.path, recording.last());
     let watchers = population.make_watchers(&plans, &Arc::default());
     let swarm = Swarm::start(watchers, &run.swarm_config, Arc::new(Control::default()))?;
-    let begun = Instant::now();
+    let started = Instant::now();
     swarm.ready(ready_wait(flags.late_watchers)).await?;
-    let elapsed = begun.elapsed().as_secs_f64();
+    let elapsed = started.elapsed().as_secs_f64();
     results.figure("late watchers all watching after, s", elapsed);
     Ok((swarm, plans))
 }

@@ -183,7 +183,7 @@ mod tests {
 
     use super::*;
     use crate::swarm::pace::ReadPace;
-    use crate::verify::reference::Entry;
+    use crate::verify::reference::ReferenceEvent;
     use crate::wire::event::EventKind;
 
     #[test]
@@ -242,7 +242,7 @@ mod tests {
         let mut reference = Reference::begin(ObjectVersions::new());
         for version in 11..=15 {
             let object = reference.object(&format!("n/cm-{}", version % 2));
-            assert!(reference.push(Entry {
+            assert!(reference.push(ReferenceEvent {
                 version,
                 kind: EventKind::Modified,
                 body_hash: 0,

@@ -163,9 +163,9 @@ impl StartRun<'_> {
         let mut fresh = FreshGateway::start(&program, &self.upstream).await?;
         let upstream_cpu = || self.flags.server.server_pid.map(Usage::of).transpose();
         let (before, upstream_before) = (fresh.usage()?, upstream_cpu()?);
-        let begun = Instant::now();
+        let started = Instant::now();
         fresh.ready(encoding, self.flags.wait).await?;
-        times.ready.push(begun.elapsed());
+        times.ready.push(started.elapsed());
         let (after, upstream_after) = (fresh.usage()?, upstream_cpu()?);
         times.cpu.push(after.cpu.saturating_sub(before.cpu));
         if let Some((before, after)) = upstream_before.zip(upstream_after) {

@@ -149,10 +149,10 @@ impl<'a> WatchRun<'a> {
             path: self.path,
             start: recording.start,
         };
-        let begun = Instant::now();
+        let started = Instant::now();
         let workers = Workers::start(&config, &plans, &initial, control.clone()).await?;
         workers.ready(ready_wait(self.population.watchers)).await?;
-        results.figure("all watching after, s", begun.elapsed().as_secs_f64());
+        results.figure("all watching after, s", started.elapsed().as_secs_f64());
         Ok(ActiveRun {
             run: self,
             recording,

@@ -207,9 +207,9 @@ impl Connection {
     }
 
     /// Whether a response with status 200 has started, or a WebSocket.
-    pub fn has_begun(&self) -> bool {
-        let begun = |head: Head| matches!(head.status, 200 | SWITCHING);
-        self.response.head().is_some_and(begun)
+    pub fn has_started(&self) -> bool {
+        let started = |head: Head| matches!(head.status, 200 | SWITCHING);
+        self.response.head().is_some_and(started)
     }
 
     /// The Retry-After of the last response.
@@ -265,11 +265,11 @@ impl Connection {
             None
         };
         if let Some(missing) = missing {
-            member.ended(ResponseEnd::Broken(missing), recorder);
+            member.response_ended(ResponseEnd::Broken(missing), recorder);
             recorder.end("connection closed");
         } else {
             let status = head.map_or(0, |head| head.status);
-            member.ended(ResponseEnd::Complete(member_status(status)), recorder);
+            member.response_ended(ResponseEnd::Complete(member_status(status)), recorder);
         }
         ReadOutcome::Gone
     }
@@ -332,7 +332,7 @@ impl Connection {
                 if status == TOO_MANY {
                     recorder.shed(head.is_some_and(|head| head.retry_after.is_some()));
                 }
-                member.ended(ResponseEnd::Complete(status), recorder);
+                member.response_ended(ResponseEnd::Complete(status), recorder);
                 Ok(Some(if closes {
                     ReadOutcome::Gone
                 } else {
@@ -360,6 +360,6 @@ fn broken<M: Member>(
     let text = format!("{error:#}");
     recorder.end("connection broken");
     recorder.message(&text);
-    member.ended(ResponseEnd::Broken(&text), recorder);
+    member.response_ended(ResponseEnd::Broken(&text), recorder);
     ReadOutcome::Gone
 }

@@ -7,16 +7,16 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail, ensure};
-use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::Request;
 use hyper::body::Body;
-use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper::client::conn::http2::Builder;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::task::LocalSet;
 
 use super::pace::ReadPause;
 use super::{Member, Next, ProgressShare, ResponseEnd, SwarmConfig, TOO_MANY};
+use crate::http2::GetSender;
 use crate::recorder::{Control, Recorder, now_ns};
 use crate::target::CONNECT_WAIT;
 use crate::wire::response::retry_after;
@@ -32,12 +32,10 @@ const RESET_STREAMS_MAX: usize = 10_000;
 /// Window of the connection if streams have a chosen window: unread streams must not block the others.
 const CONNECTION_WINDOW_LEN: u32 = 1 << 30;
 
-type Sender = SendRequest<Empty<Bytes>>;
-
 /// A connection that several members share; the first one that finds it gone opens it again.
 #[derive(Default)]
 struct SharedConnection {
-    sender: tokio::sync::Mutex<Option<Sender>>,
+    sender: tokio::sync::Mutex<Option<GetSender>>,
 }
 
 /// What a member remembers of its requests.
@@ -135,13 +133,15 @@ async fn drive<M: Member>(thread: Rc<Thread<M>>, shared: Rc<SharedConnection>, n
                 let mut recorder = thread.recorder.borrow_mut();
                 let mut member = thread.members[number].borrow_mut();
                 match result {
-                    Ok(None) => member.ended(ResponseEnd::Left, &mut recorder),
-                    Ok(Some(status)) => member.ended(ResponseEnd::Complete(status), &mut recorder),
+                    Ok(None) => member.response_ended(ResponseEnd::Left, &mut recorder),
+                    Ok(Some(status)) => {
+                        member.response_ended(ResponseEnd::Complete(status), &mut recorder)
+                    }
                     Err(error) => {
                         let text = format!("{error:#}");
                         recorder.end("stream broken");
                         recorder.message(&text);
-                        member.ended(ResponseEnd::Broken(&text), &mut recorder);
+                        member.response_ended(ResponseEnd::Broken(&text), &mut recorder);
                     }
                 }
             }
@@ -157,7 +157,7 @@ async fn exchange<M: Member>(
     path: &str,
     history: &mut History,
 ) -> Result<Option<u16>> {
-    let begun = Instant::now();
+    let started = Instant::now();
     history.retry_after = None;
     let target = thread.swarm_config.target.of_client(number);
     let mut sender = sender(thread, shared).await?;
@@ -180,7 +180,7 @@ async fn exchange<M: Member>(
     }
     thread.is_open[number].set(status == 200);
     if status == 200 {
-        thread.members[number].borrow_mut().begins();
+        thread.members[number].borrow_mut().response_started();
     }
     let header = response.headers().get("retry-after");
     history.retry_after = header.and_then(|value| retry_after(value.to_str().ok()?));
@@ -192,9 +192,9 @@ async fn exchange<M: Member>(
     let mut read_len = 0;
     loop {
         if history.was_ready {
-            rest(thread, number, read_len, begun).await;
+            rest(thread, number, read_len, started).await;
         }
-        if renews(thread, number, begun) {
+        if renews(thread, number, started) {
             return Ok(None);
         }
         let Some(frame) = body.frame().await else {
@@ -214,7 +214,10 @@ async fn exchange<M: Member>(
             .body(status, &data, &mut recorder);
         thread.control.add(&recorder.since(&before));
         drop(recorder);
-        if thread.members[number].borrow().leaves(&thread.control) {
+        if thread.members[number]
+            .borrow()
+            .wants_to_leave(&thread.control)
+        {
             return Ok(None);
         }
         read_len = data.len();
@@ -222,10 +225,10 @@ async fn exchange<M: Member>(
 }
 
 /// Whether a slow member leaves a stream that started then.
-fn renews<M: Member>(thread: &Thread<M>, number: usize, begun: Instant) -> bool {
+fn renews<M: Member>(thread: &Thread<M>, number: usize, started: Instant) -> bool {
     let slow = thread.members[number].borrow().slowness();
     thread.control.stalled.load(Ordering::Relaxed)
-        && slow.is_some_and(|slow| slow.renews(begun.elapsed()))
+        && slow.is_some_and(|slow| slow.renews(started.elapsed()))
 }
 
 /// Pauses a slow member.
@@ -233,17 +236,17 @@ async fn rest<M: Member>(
     thread: &Thread<M>,
     number: usize,
     read_len: usize,
-    stream_begun: Instant,
+    stream_started: Instant,
 ) {
     let Some(slow) = thread.members[number].borrow().slowness() else {
         return;
     };
     let is_slow = || thread.control.stalled.load(Ordering::Relaxed);
-    let begun = Instant::now();
-    while is_slow() && !slow.renews(stream_begun.elapsed()) {
+    let started = Instant::now();
+    while is_slow() && !slow.renews(stream_started.elapsed()) {
         let wait = match slow.pace.rest(read_len, Duration::from_nanos(now_ns())) {
             ReadPause::None => return,
-            ReadPause::For(time) => time.saturating_sub(begun.elapsed()),
+            ReadPause::For(time) => time.saturating_sub(started.elapsed()),
             ReadPause::UntilWoken => LOOK,
         };
         if wait.is_zero() {
@@ -254,7 +257,7 @@ async fn rest<M: Member>(
     }
 }
 
-async fn sender<M>(thread: &Thread<M>, shared: &SharedConnection) -> Result<Sender> {
+async fn sender<M>(thread: &Thread<M>, shared: &SharedConnection) -> Result<GetSender> {
     // Other members of the connection wait here until it is open.
     let mut slot = shared.sender.lock().await;
     if let Some(sender) = slot.as_ref().filter(|sender| !sender.is_closed()) {
@@ -314,7 +317,7 @@ mod tests {
 
         fn body(&mut self, _: u16, _: &[u8], _: &mut Recorder) {}
 
-        fn ended(&mut self, how: ResponseEnd<'_>, _: &mut Recorder) {
+        fn response_ended(&mut self, how: ResponseEnd<'_>, _: &mut Recorder) {
             self.0.get_or_insert(format!("{how:?}"));
         }
 

@@ -57,8 +57,10 @@ struct Slot<M> {
 impl<M> Slot<M> {
     /// Whether a response with status 200 is in progress.
     fn is_open(&self) -> bool {
-        let begun = |connection: &Connection| connection.has_begun();
-        self.place == SlotState::Busy && !self.rests && self.connection.as_ref().is_some_and(begun)
+        let started = |connection: &Connection| connection.has_started();
+        self.place == SlotState::Busy
+            && !self.rests
+            && self.connection.as_ref().is_some_and(started)
     }
 }
 
@@ -234,7 +236,7 @@ impl<M: Member> Reactor<'_, M> {
         self.recorder.message(&text);
         self.seats[number]
             .member
-            .ended(ResponseEnd::Broken(&text), &mut self.recorder);
+            .response_ended(ResponseEnd::Broken(&text), &mut self.recorder);
         self.leave(number);
     }
 
@@ -280,7 +282,7 @@ impl<M: Member> Reactor<'_, M> {
             return;
         };
         // A renewed stream must have started before it is slow.
-        let is_slow = connection.has_begun() && self.control.stalled.load(Ordering::Relaxed);
+        let is_slow = connection.has_started() && self.control.stalled.load(Ordering::Relaxed);
         let pace = seat
             .member
             .slowness()
@@ -296,14 +298,14 @@ impl<M: Member> Reactor<'_, M> {
             &mut self.recorder,
             len_max,
         );
-        if !seat.was_ready && connection.has_begun() {
+        if !seat.was_ready && connection.has_started() {
             seat.was_ready = true;
             self.control.ready.fetch_add(1, Ordering::Relaxed);
         }
         if matches!(turn, ReadOutcome::Gone | ReadOutcome::Free) {
             seat.retry_after = connection.retry_after();
-        } else if connection.has_begun() {
-            seat.member.begins();
+        } else if connection.has_started() {
+            seat.member.response_started();
         }
         match turn {
             ReadOutcome::Gone => return self.leave(number),
@@ -312,8 +314,11 @@ impl<M: Member> Reactor<'_, M> {
                 seat.place = SlotState::Resting;
                 return self.ask(number);
             }
-            ReadOutcome::MoreLeft | ReadOutcome::Drained if seat.member.leaves(self.control) => {
-                seat.member.ended(ResponseEnd::Left, &mut self.recorder);
+            ReadOutcome::MoreLeft | ReadOutcome::Drained
+                if seat.member.wants_to_leave(self.control) =>
+            {
+                seat.member
+                    .response_ended(ResponseEnd::Left, &mut self.recorder);
                 return self.leave(number);
             }
             ReadOutcome::MoreLeft | ReadOutcome::Drained => {}
@@ -369,7 +374,7 @@ impl<M: Member> Reactor<'_, M> {
         self.recorder.message(&text);
         self.seats[number]
             .member
-            .ended(ResponseEnd::Broken(&text), &mut self.recorder);
+            .response_ended(ResponseEnd::Broken(&text), &mut self.recorder);
         self.leave(number);
     }
 
@@ -443,7 +448,8 @@ impl<M: Member> Reactor<'_, M> {
             if matches!(seat.place, SlotState::Busy | SlotState::Stalled)
                 && seat.member.slowness().is_some_and(is_old)
             {
-                seat.member.ended(ResponseEnd::Left, &mut self.recorder);
+                seat.member
+                    .response_ended(ResponseEnd::Left, &mut self.recorder);
                 self.leave(number);
             }
         }

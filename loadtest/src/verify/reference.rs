@@ -9,7 +9,7 @@ use crate::wire::event::EventKind;
 
 /// One event of the reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct ReferenceEvent {
     /// Resource version.
     pub version: u64,
     /// Event type.
@@ -26,7 +26,7 @@ pub type ObjectVersions = BTreeMap<String, u64>;
 /// The recorded events, in version order.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub struct Reference {
-    entries: Vec<Entry>,
+    entries: Vec<ReferenceEvent>,
     names: Vec<String>,
     /// For adding events only: not serialised.
     #[serde(skip)]
@@ -81,7 +81,7 @@ impl Reference {
             let name = &self.names[entry.object as usize];
             let part = parts.entry(group(name)).or_default();
             let object = part.object(name);
-            part.entries.push(Entry { object, ..*entry });
+            part.entries.push(ReferenceEvent { object, ..*entry });
         }
         parts
     }
@@ -118,7 +118,7 @@ impl Reference {
     }
 
     /// Adds the next event; false if it is not newer than the last, or the limit is reached.
-    pub fn push(&mut self, entry: Entry) -> bool {
+    pub fn push(&mut self, entry: ReferenceEvent) -> bool {
         let fits = self.entries.len() < Self::ENTRIES_MAX && entry.version > self.last();
         if fits {
             self.entries.push(entry);
@@ -137,7 +137,7 @@ impl Reference {
     }
 
     /// The events with versions in (`after`, `until`].
-    pub fn after(&self, after: u64, until: u64) -> &[Entry] {
+    pub fn after(&self, after: u64, until: u64) -> &[ReferenceEvent] {
         let from = self.entries.partition_point(|entry| entry.version <= after);
         let to = self.entries.partition_point(|entry| entry.version <= until);
         &self.entries[from..to.max(from)]

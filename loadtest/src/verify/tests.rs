@@ -1,7 +1,7 @@
 //! Planted faults are found and named; correct streams pass.
 
 use super::*;
-use reference::Entry;
+use reference::ReferenceEvent;
 
 const START: u64 = 100;
 
@@ -10,7 +10,7 @@ fn reference() -> Reference {
     for i in 1..=500u64 {
         // Uneven steps, some of more than one byte.
         let version = START + i * 3 + if i > 250 { 1_000 } else { 0 };
-        assert!(reference.push(Entry {
+        assert!(reference.push(ReferenceEvent {
             version,
             kind: EventKind::Modified,
             body_hash: version * 7,
@@ -241,7 +241,7 @@ fn the_state_at_a_version_follows_from_the_events() {
         (8, EventKind::Added, "b"),
     ] {
         let object = reference.object(name);
-        assert!(reference.push(Entry {
+        assert!(reference.push(ReferenceEvent {
             version,
             kind,
             body_hash: 0,

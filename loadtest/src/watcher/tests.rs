@@ -4,7 +4,7 @@ use super::*;
 use crate::results::Results;
 use crate::scenario::watch_run::verdicts::WatchOutcome;
 use crate::swarm::pace::ReadPace;
-use crate::verify::reference::Entry;
+use crate::verify::reference::ReferenceEvent;
 use crate::wire::protobuf::tests::frame;
 
 const START: u64 = 10;
@@ -29,7 +29,7 @@ fn reference() -> Reference {
     for version in START + 1..=40 {
         let object = reference.object(&format!("n/{}", name(version)));
         let body = line("MODIFIED", name(version), version);
-        assert!(reference.push(Entry {
+        assert!(reference.push(ReferenceEvent {
             version,
             kind: EventKind::Modified,
             body_hash: line_hash(body.trim_end().as_bytes()),
@@ -76,7 +76,7 @@ impl Bench {
     }
 
     fn end(&mut self, how: ResponseEnd<'_>) -> Next {
-        self.watcher.ended(how, &mut self.recorder);
+        self.watcher.response_ended(how, &mut self.recorder);
         self.watcher.next(&self.control)
     }
 

@@ -20,7 +20,7 @@ pub struct DrainClient {
     slowness: Option<Slowness>,
     /// Whether its connection ends with its response, so that it sees the end.
     sees_close: bool,
-    has_begun: bool,
+    has_started: bool,
     end: Option<End>,
     was_closed_in_order: Option<bool>,
 }
@@ -41,7 +41,7 @@ impl DrainClient {
             request,
             slowness,
             sees_close,
-            has_begun: false,
+            has_started: false,
             end: None,
             was_closed_in_order: None,
         }
@@ -130,20 +130,20 @@ impl Member for DrainClient {
         }
     }
 
-    fn begins(&mut self) {
-        self.has_begun = true;
-        self.member().begins();
+    fn response_started(&mut self) {
+        self.has_started = true;
+        self.member().response_started();
     }
 
     fn body(&mut self, status: u16, data: &[u8], recorder: &mut Recorder) {
-        self.has_begun |= status == 200;
+        self.has_started |= status == 200;
         self.member().body(status, data, recorder);
     }
 
-    fn ended(&mut self, how: ResponseEnd<'_>, recorder: &mut Recorder) {
-        self.member().ended(how, recorder);
+    fn response_ended(&mut self, how: ResponseEnd<'_>, recorder: &mut Recorder) {
+        self.member().response_ended(how, recorder);
         let is_good = how == ResponseEnd::Complete(200);
-        if !is_good && !self.has_begun {
+        if !is_good && !self.has_started {
             // It sends its request again.
             return;
         }
@@ -188,7 +188,7 @@ mod tests {
         let asked_ns = now_ns();
         let mut recorder = Recorder::default();
         client.body(200, body.as_bytes(), &mut recorder);
-        client.ended(how, &mut recorder);
+        client.response_ended(how, &mut recorder);
         closed.into_iter().for_each(|closed| client.closed(closed));
         assert_eq!(client.next(&Control::default()), Next::Done);
         let reference = Reference::default();
@@ -215,7 +215,7 @@ mod tests {
         let list = RepeatLister::new("/p".into(), 1);
         let mut client = DrainClient::new(Request::List(Box::new(list)), None, true);
         let mut recorder = Recorder::default();
-        client.ended(ResponseEnd::Complete(429), &mut recorder);
+        client.response_ended(ResponseEnd::Complete(429), &mut recorder);
         assert_eq!(client.next(&Control::default()), Next::Pause);
         assert_eq!(client.progress(&Control::default()), 0);
         let reference = Reference::default();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::results::Results;
@@ -22,7 +22,7 @@ const UNAVAILABLE: u16 = 503;
 
 /// The outcome of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
+enum ProbeOutcome {
     /// Refused, or closed before a response.
     Refused,
     /// Closed in the middle of a response.
@@ -45,7 +45,7 @@ struct ProbeState {
     is_late: AtomicBool,
     has_stopped: AtomicBool,
     /// Each outcome, and whether the probe was late.
-    answers: Mutex<Vec<(Answer, bool)>>,
+    outcomes: Mutex<Vec<(ProbeOutcome, bool)>>,
 }
 
 impl ConnectionProbes {
@@ -56,7 +56,7 @@ impl ConnectionProbes {
             path,
             is_late: AtomicBool::new(false),
             has_stopped: AtomicBool::new(false),
-            answers: Mutex::default(),
+            outcomes: Mutex::default(),
         }))
     }
 
@@ -67,10 +67,10 @@ impl ConnectionProbes {
         tokio::spawn(async move {
             while !shared.has_stopped.load(Ordering::Relaxed) {
                 let is_late = shared.is_late.load(Ordering::Relaxed);
-                let answer = knock(&shared.target, &shared.path).await;
+                let outcome = probe(&shared.target, &shared.path).await;
                 // The port may belong to another process by now.
                 if !shared.has_stopped.load(Ordering::Relaxed) {
-                    shared.answers().push((answer, is_late));
+                    shared.outcomes.lock().push((outcome, is_late));
                 }
                 tokio::time::sleep(EVERY).await;
             }
@@ -85,7 +85,7 @@ impl ConnectionProbes {
 
     /// Number of outcomes.
     pub fn count(&self) -> usize {
-        self.0.answers().len()
+        self.0.outcomes.lock().len()
     }
 
     /// Later outcomes do not count.
@@ -94,30 +94,24 @@ impl ConnectionProbes {
     }
 
     /// The outcomes.
-    pub fn finish(&self) -> Answers {
-        Answers(self.0.answers().clone())
+    pub fn finish(&self) -> ProbeOutcomes {
+        ProbeOutcomes(self.0.outcomes.lock().clone())
     }
 }
 
-impl ProbeState {
-    fn answers(&self) -> MutexGuard<'_, Vec<(Answer, bool)>> {
-        self.answers.lock()
-    }
-}
-
-async fn knock(target: &Target, path: &str) -> Answer {
-    let mut has_begun = false;
-    let asking = ask(target, path, &mut has_begun);
+async fn probe(target: &Target, path: &str) -> ProbeOutcome {
+    let mut has_started = false;
+    let asking = ask(target, path, &mut has_started);
     match tokio::time::timeout(ANSWER_WAIT, asking).await {
-        Ok(Ok(status)) => Answer::Whole(status),
-        Ok(Err(_)) if has_begun => Answer::Half,
-        Ok(Err(_)) => Answer::Refused,
-        Err(_) => Answer::Silence,
+        Ok(Ok(status)) => ProbeOutcome::Whole(status),
+        Ok(Err(_)) if has_started => ProbeOutcome::Half,
+        Ok(Err(_)) => ProbeOutcome::Refused,
+        Err(_) => ProbeOutcome::Silence,
     }
 }
 
 /// The status of a complete response.
-async fn ask(target: &Target, path: &str, has_begun: &mut bool) -> Result<u16> {
+async fn ask(target: &Target, path: &str, has_started: &mut bool) -> Result<u16> {
     let mut stream = target.connect("http/1.1").await?;
     let request = target.fetch_text_as(path, "application/json");
     stream.write_all(&request).await?;
@@ -128,7 +122,7 @@ async fn ask(target: &Target, path: &str, has_begun: &mut bool) -> Result<u16> {
         if len == 0 {
             bail!("closed before the end");
         }
-        *has_begun = true;
+        *has_started = true;
         if let Progress::Complete(_) = response.feed(&buffer[..len], |_, _| ())? {
             return Ok(response.head().map_or(0, |head| head.status));
         }
@@ -137,27 +131,29 @@ async fn ask(target: &Target, path: &str, has_begun: &mut bool) -> Result<u16> {
 
 /// All outcomes, each with whether the probe was late.
 #[derive(Debug)]
-pub struct Answers(Vec<(Answer, bool)>);
+pub struct ProbeOutcomes(Vec<(ProbeOutcome, bool)>);
 
-impl Answers {
+impl ProbeOutcomes {
     /// Counts the outcomes, and adds faults for wrong ones.
     pub fn report(&self, results: &mut Results) {
-        let count = |is: fn(Answer) -> bool| {
-            let answers = self.0.iter().filter(|(answer, _)| is(*answer));
-            answers.count() as f64
+        let count = |is: fn(ProbeOutcome) -> bool| {
+            let outcomes = self.0.iter().filter(|(outcome, _)| is(*outcome));
+            outcomes.count() as f64
         };
-        let refused = count(|answer| answer == Answer::Refused);
-        let shed = |answer: Answer| matches!(answer, Answer::Whole(TOO_MANY | UNAVAILABLE));
+        let refused = count(|outcome| outcome == ProbeOutcome::Refused);
+        let shed =
+            |outcome: ProbeOutcome| matches!(outcome, ProbeOutcome::Whole(TOO_MANY | UNAVAILABLE));
         results.figure("new connections", self.0.len() as f64);
         results.figure("new connections refused", refused);
         results.figure("new connections answered 429 or 503", count(shed));
-        for (answer, is_late) in &self.0 {
-            let fault = match (answer, is_late) {
-                (Answer::Half, _) => "was closed within its response",
-                (Answer::Silence, _) => "got no response",
-                (Answer::Whole(200), true) => "was served although the others had gone",
-                (Answer::Refused, _) | (Answer::Whole(200 | TOO_MANY | UNAVAILABLE), _) => continue,
-                (Answer::Whole(_), _) => "got a response that is neither 200, 429 nor 503",
+        for (outcome, is_late) in &self.0 {
+            let fault = match (outcome, is_late) {
+                (ProbeOutcome::Half, _) => "was closed within its response",
+                (ProbeOutcome::Silence, _) => "got no response",
+                (ProbeOutcome::Whole(200), true) => "was served although the others had gone",
+                (ProbeOutcome::Refused, _)
+                | (ProbeOutcome::Whole(200 | TOO_MANY | UNAVAILABLE), _) => continue,
+                (ProbeOutcome::Whole(_), _) => "got a response that is neither 200, 429 nor 503",
             };
             results.fault(format!("a new connection {fault}"));
         }

@@ -69,8 +69,8 @@ impl AttackerProcess {
     }
 
     /// Whether all its clients have connected or were refused.
-    pub fn has_begun(&self) -> bool {
-        self.tally().begun >= self.clients
+    pub fn has_started(&self) -> bool {
+        self.tally().started >= self.clients
     }
 
     /// Ends it; returns its counts.

@@ -242,9 +242,9 @@ impl Witness {
             let notes = held(&self.notes);
             (notes.versions.len() - notes.missing()) as u64
         };
-        let begun = Instant::now();
-        let mut silence = Silence::begin(came(), begun.elapsed());
-        while held(&self.notes).missing() > 0 && silence.look(came(), begun.elapsed()) < BOUND {
+        let started = Instant::now();
+        let mut silence = Silence::begin(came(), started.elapsed());
+        while held(&self.notes).missing() > 0 && silence.look(came(), started.elapsed()) < BOUND {
             tokio::time::sleep(LOOK).await;
         }
         self.watching.shutdown().await;

@@ -65,7 +65,7 @@ pub async fn deliver(
     wait: Duration,
 ) -> Result<Delivery> {
     let path = format!("{path}?{QUERY}");
-    let begun = Instant::now();
+    let started = Instant::now();
     let receiving = async {
         match protocol {
             Protocol::Http1 => over_http1(target, &path, encoding).await,
@@ -76,7 +76,7 @@ pub async fn deliver(
         .await
         .with_context(|| format!("{path}: no end of the initial events within {wait:?}"))??;
     Ok(Delivery {
-        duration: begun.elapsed(),
+        duration: started.elapsed(),
         len,
     })
 }

@@ -114,15 +114,15 @@ pub async fn settled(
 ) -> Result<Option<VersionLag>> {
     let count_of = |of: &AtomicUsize| of.load(Ordering::Relaxed);
     let number_of = |of: &AtomicU64| of.load(Ordering::Relaxed);
-    let begun = Instant::now();
+    let started = Instant::now();
     let now = || PollCounts {
         arrivals: number_of(&control.arrivals),
         empty: number_of(&control.empty_looks),
     };
-    let mut silence = SwarmSilence::begin(now(), begun.elapsed());
+    let mut silence = SwarmSilence::begin(now(), started.elapsed());
     while count_of(&control.progress) < count {
         works()?;
-        let is_silent = silence.look(now(), begun.elapsed()) >= BOUND;
+        let is_silent = silence.look(now(), started.elapsed()) >= BOUND;
         let behind = count_of(&control.behind);
         // Members without an open watch (which list again or pause) are waited for.
         if is_silent && behind > 0 {
@@ -133,7 +133,7 @@ pub async fn settled(
                 versions: number_of(&control.behind_by).max(1),
             }));
         }
-        if begun.elapsed() > wait {
+        if started.elapsed() > wait {
             let there = count_of(&control.progress);
             bail!("after {wait:?} only {there} of {count} clients have reached the goal");
         }
