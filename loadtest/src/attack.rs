@@ -32,7 +32,7 @@ const BACK_AFTER: Duration = Duration::from_millis(500);
 const PRINT_EVERY: Duration = Duration::from_millis(100);
 
 /// Counts of an attack.
-#[derive(Debug, Default, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
 pub struct AttackCounts {
     /// Clients whose first operation has completed or was refused.
     pub started: u64,
@@ -49,7 +49,7 @@ pub struct AttackCounts {
 }
 
 /// [`AttackCounts`] while they grow. Relaxed: each number stands alone.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 struct AttackCounters {
     started: AtomicU64,
     connections: AtomicU64,
@@ -57,20 +57,6 @@ struct AttackCounters {
     refused: AtomicU64,
     closed: AtomicU64,
     written: AtomicU64,
-}
-
-impl AttackCounters {
-    fn now(&self) -> AttackCounts {
-        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        AttackCounts {
-            started: of(&self.started),
-            connections: of(&self.connections),
-            done: of(&self.done),
-            refused: of(&self.refused),
-            closed: of(&self.closed),
-            written: of(&self.written),
-        }
-    }
 }
 
 fn count(of: &AtomicU64) {
@@ -195,7 +181,7 @@ async fn run(flags: &Attacker) -> Result<()> {
 }
 
 fn print_counts(scene: &AttackState) -> Result<()> {
-    println!("{}", serde_json::to_string(&scene.counts.now())?);
+    println!("{}", serde_json::to_string(&scene.counts)?);
     Ok(())
 }
 

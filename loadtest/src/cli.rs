@@ -7,8 +7,6 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use clap::Args;
 
-use crate::pods::Fleet;
-
 /// The server under test and how to reach it.
 #[derive(Debug, Clone, Args)]
 pub struct ServerFlags {
@@ -96,31 +94,6 @@ pub struct WatchRunFlags {
     pub watching: WatchFlags,
     #[command(flatten)]
     pub churning: ChurnFlags,
-}
-
-/// The number of pods and what they are spread over.
-#[derive(Debug, Clone, Copy, Args)]
-pub struct FleetFlags {
-    /// Number of pods that the server must hold; missing ones are created.
-    #[arg(long, default_value_t = 100_000)]
-    pub pods: usize,
-    /// Namespaces that they are spread over.
-    #[arg(long, default_value_t = 50)]
-    pub namespaces: usize,
-    /// Nodes that they are spread over.
-    #[arg(long, default_value_t = 200)]
-    pub nodes: usize,
-}
-
-impl FleetFlags {
-    /// The pods that the flags describe.
-    pub const fn fleet(&self) -> Fleet {
-        Fleet {
-            pods: self.pods,
-            namespaces: self.namespaces,
-            nodes: self.nodes,
-        }
-    }
 }
 
 /// The gateway's program.

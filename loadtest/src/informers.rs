@@ -11,9 +11,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, Parser};
 
-use crate::cli::{FleetFlags, seconds};
+use crate::cli::seconds;
 use crate::command::{Subcommand, block_on};
-use crate::pods::{PodChurn, StoreDigest, held, seed as seed_pods};
+use crate::pods::{Fleet, PodChurn, StoreDigest, held, seed as seed_pods};
 use crate::results::{self, Results};
 use crate::runner::machine;
 use crate::socket_loop::RATE_MET;
@@ -54,7 +54,7 @@ pub struct PodFlags {
     #[arg(long)]
     pub ca: Option<PathBuf>,
     #[command(flatten)]
-    pub fleet: FleetFlags,
+    pub fleet: Fleet,
 }
 
 /// Compares client-go's informers, kube-rs's reflector and this project's informer on the same pods: equal stores, sync time, CPU, memory.
@@ -123,7 +123,7 @@ async fn within<T>(limit: Duration, work: impl Future<Output = Result<T>>) -> Re
 
 async fn seed(flags: &SeedPods) -> Result<Results> {
     let target = target(&flags.written)?;
-    let seeded = seed_pods(&target, flags.written.fleet.fleet(), flags.in_flight).await?;
+    let seeded = seed_pods(&target, flags.written.fleet, flags.in_flight).await?;
     let mut results = Results::new("seed-pods");
     results.column("pods");
     results.figure("made", seeded.made as f64);
@@ -142,7 +142,7 @@ async fn compare_all(flags: &Compare) -> Result<Vec<Results>> {
     let mut scene = InformersRun {
         flags,
         churn: PodChurn {
-            fleet: flags.written.fleet.fleet(),
+            fleet: flags.written.fleet,
             rate: flags.rate,
             duration: flags.churn,
         },

@@ -9,17 +9,22 @@ pub use churn::PodChurn;
 pub use digest::{StoreDigest, digest, held};
 pub use seed::seed;
 
+use clap::Args;
+
 #[cfg(test)]
 mod tests;
 
 /// A set of pods; a pod is identified by its number.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Args)]
 pub struct Fleet {
-    /// Number of pods.
+    /// Number of pods that the server must hold; missing ones are created.
+    #[arg(long, default_value_t = 100_000)]
     pub pods: usize,
     /// Namespaces that they are spread over.
+    #[arg(long, default_value_t = 50)]
     pub namespaces: usize,
     /// Nodes that they are spread over.
+    #[arg(long, default_value_t = 200)]
     pub nodes: usize,
 }
 

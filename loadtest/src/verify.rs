@@ -6,7 +6,7 @@
 pub mod reference;
 pub mod steps;
 
-use std::fmt;
+use thiserror::Error;
 
 use crate::wire::event::EventKind;
 use reference::Reference;
@@ -17,100 +17,49 @@ const SEGMENTS_MAX: usize = 64;
 /// The same for a watcher that renews its stream a few times a second: enough for any run.
 const RENEWALS_MAX: usize = 4_096;
 
-/// An error that a watcher has found.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// An error that a watcher has found. `after` is the version that the watcher received before.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Fault {
-    /// This version came twice, the second time after `after`.
-    Doubled {
-        /// The version.
-        version: u64,
-        /// The newest version delivered before it.
-        after: u64,
-    },
+    /// This version came twice.
+    #[error("doubled: version {version} again after {after}")]
+    Doubled { version: u64, after: u64 },
     /// This version came after a newer one.
-    OutOfOrder {
-        /// The version.
-        version: u64,
-        /// The newest version delivered before it.
-        after: u64,
-    },
+    #[error("out of order: version {version} after {after}")]
+    OutOfOrder { version: u64, after: u64 },
     /// A bookmark passed this version before it was delivered.
-    BookmarkAhead {
-        /// The late version.
-        version: u64,
-        /// The bookmark's version.
-        bookmark: u64,
-    },
+    #[error("bookmark {bookmark} ran ahead of version {version}")]
+    BookmarkAhead { version: u64, bookmark: u64 },
     /// A bookmark was older than what had been delivered.
-    BookmarkBehind {
-        /// The bookmark's version.
-        bookmark: u64,
-        /// The version it is older than.
-        after: u64,
-    },
+    #[error("bookmark {bookmark} after version {after}")]
+    BookmarkBehind { bookmark: u64, after: u64 },
     /// The reference has this version, the watcher does not.
-    Lost {
-        /// The version.
-        version: u64,
-        /// The version that the watcher received before it.
-        after: u64,
-    },
+    #[error("lost: version {version} is missing after {after}")]
+    Lost { version: u64, after: u64 },
     /// The reference has newer events than the watcher's last; it has all up to there. Watchers that are behind differ in their last
     /// version, so none is named.
-    Lag,
+    #[error("behind: the newest events are missing")]
+    Behind,
     /// The watcher has this version, the reference does not.
-    Foreign {
-        /// The version.
-        version: u64,
-    },
+    #[error("version {version} is unknown to the reference")]
+    Foreign { version: u64 },
     /// The versions agree, the event types do not.
+    #[error("same versions, other event types")]
     KindsDiffer,
     /// A sampled event's bytes differ from the reference's.
-    BodyDiffers {
-        /// The version.
-        version: u64,
-    },
+    #[error("the body of version {version} differs from the reference's")]
+    BodyDiffers { version: u64 },
     /// The sequences differ after the recorded steps.
+    #[error("the sequence differs after the recorded part")]
     Unexplained,
     /// The watcher started again too often.
+    #[error("started again too often")]
     TooManyRelists,
     /// Search and parser disagree about a line, or it could not be read.
+    #[error("unreadable: {0}")]
     Unreadable(String),
     /// The watcher's state differs from the server's at the end.
+    #[error("not converged: {0}")]
     NotConverged(String),
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Doubled { version, after } => {
-                write!(f, "doubled: version {version} again after {after}")
-            }
-            Self::OutOfOrder { version, after } => {
-                write!(f, "out of order: version {version} after {after}")
-            }
-            Self::BookmarkAhead { version, bookmark } => {
-                write!(f, "bookmark {bookmark} ran ahead of version {version}")
-            }
-            Self::BookmarkBehind { bookmark, after } => {
-                write!(f, "bookmark {bookmark} after version {after}")
-            }
-            Self::Lost { version, after } => {
-                write!(f, "lost: version {version} is missing after {after}")
-            }
-            Self::Lag => write!(f, "behind: the newest events are missing"),
-            Self::Foreign { version } => write!(f, "version {version} is unknown to the reference"),
-            Self::KindsDiffer => write!(f, "same versions, other event types"),
-            Self::BodyDiffers { version } => write!(
-                f,
-                "the body of version {version} differs from the reference's"
-            ),
-            Self::Unexplained => write!(f, "the sequence differs after the recorded part"),
-            Self::TooManyRelists => write!(f, "started again too often"),
-            Self::Unreadable(why) => write!(f, "unreadable: {why}"),
-            Self::NotConverged(why) => write!(f, "not converged: {why}"),
-        }
-    }
 }
 
 /// A sequence of events without gaps, after a start version.
@@ -297,7 +246,7 @@ fn compare(segment: &Segment, reference: &Reference, until: u64) -> Option<Fault
             Some(version) if version == entry.version => after = version,
             Some(version) if version < entry.version => return Some(Fault::Foreign { version }),
             None if segment.steps.is_cut() => return Some(Fault::Unexplained),
-            None => return Some(Fault::Lag),
+            None => return Some(Fault::Behind),
             Some(_) => {
                 return Some(Fault::Lost {
                     version: entry.version,

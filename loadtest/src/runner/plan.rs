@@ -63,8 +63,8 @@ pub fn plan(scenario: &ScenarioFile, scale: f64, only: &[String]) -> Vec<RunPlan
                 gateway_files: servers.gateway_files,
                 limit: scenario.limit,
             };
-            arguments::add(&mut run.play, &servers.play());
-            arguments::add(&mut run.gateway, &servers.gateway());
+            arguments::add(&mut run.play, &servers.play);
+            arguments::add(&mut run.gateway, &servers.gateway);
             shrink(&mut run.play, &scenario.scaled, scale);
             if let Some((sweep, size)) = scenario.sweep.as_ref().zip(size.as_ref()) {
                 let words = match sweep.of {

@@ -4,8 +4,9 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
-use serde::Deserialize;
+use anyhow::{Context, ensure};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 
 use super::arguments;
 use crate::report::ScenarioReport;
@@ -18,33 +19,58 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// Most chained gateways.
 const TIERS_MAX: usize = 8;
 
-/// A checked scenario file.
-#[derive(Debug, Clone, PartialEq)]
+/// A scenario file.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ScenarioFile {
     /// The file's name without its extension.
+    #[serde(skip)]
     pub name: String,
     /// Description.
     pub about: String,
     /// The scenario: a subcommand and its flags.
+    #[serde(deserialize_with = "words")]
     pub play: Vec<String>,
     /// The servers to run it against.
     pub runs: Vec<RunServers>,
     /// Flags of the embedded API server.
+    #[serde(default, deserialize_with = "words")]
     pub apiserver: Vec<String>,
     /// Flags of gateways.
+    #[serde(default, deserialize_with = "words")]
     pub gateway: Vec<String>,
     /// A flag with several values.
+    #[serde(default)]
     pub sweep: Option<Sweep>,
     /// Flags of the scenario that `--scale` multiplies.
+    #[serde(default)]
     pub scaled: Vec<String>,
     /// Longest time of the scenario in one run.
+    #[serde(default = "default_limit", deserialize_with = "limit")]
     pub limit: Duration,
     /// Figures to show first and to draw.
+    #[serde(default)]
     pub show: Vec<String>,
     /// Ratios to compute.
+    #[serde(default)]
     pub compare: Vec<Comparison>,
     /// Targets of figures.
+    #[serde(default)]
     pub targets: Vec<FigureTarget>,
+}
+
+fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    Ok(arguments::split(&String::deserialize(deserializer)?))
+}
+
+const fn default_limit() -> Duration {
+    LIMIT
+}
+
+fn limit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let error = |error| D::Error::custom(format!("limit: {error}"));
+    crate::cli::seconds(&text).map_err(error)
 }
 
 /// The server under test.
@@ -75,11 +101,11 @@ pub struct RunServers {
     #[serde(default)]
     label: Option<String>,
     /// More flags of the scenario.
-    #[serde(default)]
-    play: String,
+    #[serde(default, deserialize_with = "words")]
+    pub play: Vec<String>,
     /// More flags of gateways.
-    #[serde(default)]
-    gateway: String,
+    #[serde(default, deserialize_with = "words")]
+    pub gateway: Vec<String>,
     /// Most open files of each gateway, if it differs from the runner's limit.
     #[serde(default)]
     pub gateway_files: Option<u32>,
@@ -114,31 +140,6 @@ pub enum Owner {
     Gateway,
 }
 
-/// The file as written.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ScenarioText {
-    about: String,
-    play: String,
-    runs: Vec<RunServers>,
-    #[serde(default)]
-    apiserver: String,
-    #[serde(default)]
-    gateway: String,
-    #[serde(default)]
-    sweep: Option<Sweep>,
-    #[serde(default)]
-    scaled: Vec<String>,
-    #[serde(default)]
-    limit: Option<String>,
-    #[serde(default)]
-    show: Vec<String>,
-    #[serde(default)]
-    compare: Vec<Comparison>,
-    #[serde(default)]
-    targets: Vec<FigureTarget>,
-}
-
 const fn one() -> usize {
     1
 }
@@ -167,16 +168,6 @@ impl RunServers {
     pub fn label(&self) -> &str {
         self.label.as_deref().unwrap_or(self.server.name())
     }
-
-    /// More flags of the scenario.
-    pub fn play(&self) -> Vec<String> {
-        arguments::split(&self.play)
-    }
-
-    /// More flags of gateways.
-    pub fn gateway(&self) -> Vec<String> {
-        arguments::split(&self.gateway)
-    }
 }
 
 impl ScenarioFile {
@@ -184,7 +175,7 @@ impl ScenarioFile {
     ///
     /// # Errors
     /// If it is not there or not a scenario file; the message has the line.
-    pub fn read(file: &Path) -> Result<Self> {
+    pub fn read(file: &Path) -> anyhow::Result<Self> {
         let mut text = String::new();
         std::fs::File::open(file)
             .and_then(|opened| opened.take(FILE_LEN_MAX).read_to_string(&mut text))
@@ -196,8 +187,8 @@ impl ScenarioFile {
     ///
     /// # Errors
     /// If it is not a scenario file.
-    pub fn parse(file: &Path, text: &str) -> Result<Self> {
-        let written: ScenarioText = serde_saphyr::from_str(text).map_err(|error| {
+    pub fn parse(file: &Path, text: &str) -> anyhow::Result<Self> {
+        let mut parsed: Self = serde_saphyr::from_str(text).map_err(|error| {
             let message = error.without_snippet().to_string();
             let line = error.location().map_or(1, |location| location.line());
             anyhow::anyhow!(
@@ -206,20 +197,17 @@ impl ScenarioFile {
                 message.lines().next().unwrap_or("not YAML")
             )
         })?;
-        let name = file
-            .file_stem()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        Self::check(name, written).with_context(|| file.display().to_string())
+        parsed.check().with_context(|| file.display().to_string())?;
+        let name = file.file_stem().unwrap_or_default();
+        parsed.name = name.to_string_lossy().into_owned();
+        Ok(parsed)
     }
 
-    fn check(name: String, written: ScenarioText) -> Result<Self> {
-        let play = arguments::split(&written.play);
-        ensure!(!play.is_empty(), "play: no scenario");
-        ensure!(!written.runs.is_empty(), "runs: none");
+    fn check(&self) -> anyhow::Result<()> {
+        ensure!(!self.play.is_empty(), "play: no scenario");
+        ensure!(!self.runs.is_empty(), "runs: none");
         let mut labels: Vec<&str> = Vec::new();
-        for run in &written.runs {
+        for run in &self.runs {
             ensure!(
                 !labels.contains(&run.label()),
                 "runs: two are called {}",
@@ -242,41 +230,22 @@ impl ScenarioFile {
             );
             labels.push(run.label());
         }
-        for place in written
+        for place in self
             .targets
             .iter()
             .flat_map(|target| [Some(&target.of), target.to.as_ref(), target.less.as_ref()])
             .flatten()
-            .chain(written.compare.iter().map(|comparison| &comparison.to))
+            .chain(self.compare.iter().map(|comparison| &comparison.to))
         {
             let label = place.split(" / ").next().unwrap_or_default();
             ensure!(labels.contains(&label), "{place}: no run is called {label}");
         }
-        if written
-            .sweep
-            .as_ref()
-            .is_some_and(|sweep| sweep.values.is_empty())
-        {
-            bail!("sweep: no values");
-        }
-        let limit = written
-            .limit
-            .as_deref()
-            .map_or(Ok(LIMIT), crate::cli::seconds);
-        Ok(Self {
-            name,
-            play,
-            about: written.about,
-            runs: written.runs,
-            apiserver: arguments::split(&written.apiserver),
-            gateway: arguments::split(&written.gateway),
-            sweep: written.sweep,
-            scaled: written.scaled,
-            limit: limit.map_err(|error| anyhow::anyhow!("limit: {error}"))?,
-            show: written.show,
-            compare: written.compare,
-            targets: written.targets,
-        })
+        let is_empty = |sweep: &Sweep| sweep.values.is_empty();
+        ensure!(
+            !self.sweep.as_ref().is_some_and(is_empty),
+            "sweep: no values"
+        );
+        Ok(())
     }
 
     /// The scenario's report before any run.

@@ -12,8 +12,8 @@ use clap::{Parser, ValueEnum};
 use kube_fanout::resource::Encoding;
 
 use super::Scenario;
-use crate::cli::{FleetFlags, GatewayFlags, ServerFlags, seconds};
-use crate::pods::seed;
+use crate::cli::{GatewayFlags, ServerFlags, seconds};
+use crate::pods::{Fleet, seed};
 use crate::process::Usage;
 use crate::results::{Results, mib};
 use crate::target::Target;
@@ -51,7 +51,7 @@ pub struct Start {
     #[command(flatten)]
     pub server: ServerFlags,
     #[command(flatten)]
-    pub fleet: FleetFlags,
+    pub fleet: Fleet,
     /// Encodings, one after the other.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [ObjectEncoding::Json, ObjectEncoding::Protobuf])]
     pub encodings: Vec<ObjectEncoding>,
@@ -88,7 +88,7 @@ impl Scenario for Start {
 
     async fn run(&self, results: &mut Results) -> Result<()> {
         let (target, _) = super::targets(&self.server)?;
-        let fleet = self.fleet.fleet();
+        let fleet = self.fleet;
         let seeded = tokio::time::timeout(SEED_WAIT, seed(&target, fleet, SEED_IN_FLIGHT))
             .await
             .with_context(|| format!("no {} pods after {SEED_WAIT:?}", fleet.pods))??;

@@ -50,7 +50,7 @@ fn every_single_loss_is_named() {
         let version = some.remove(gone);
         let after = if gone == 0 { START } else { all[gone - 1] };
         let expected = if gone + 1 == all.len() {
-            Fault::Lag
+            Fault::Behind
         } else {
             Fault::Lost { version, after }
         };
@@ -210,7 +210,7 @@ fn a_stream_that_stops_early_is_behind_what_is_due() {
         .iter()
         .for_each(|version| track.event(EventKind::Modified, *version));
     assert_eq!(track.verdict(&reference, all[99]), None);
-    assert_eq!(track.verdict(&reference, all[100]), Some(Fault::Lag));
+    assert_eq!(track.verdict(&reference, all[100]), Some(Fault::Behind));
 }
 
 #[test]

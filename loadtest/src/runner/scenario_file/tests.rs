@@ -21,7 +21,7 @@ compare:
   - {figure: 'server RSS, MiB', to: embedded}
 ";
 
-fn parse(text: &str) -> Result<ScenarioFile> {
+fn parse(text: &str) -> anyhow::Result<ScenarioFile> {
     ScenarioFile::parse(Path::new("scenarios/some.yaml"), text)
 }
 
@@ -141,7 +141,11 @@ fn every_scenario_of_this_project_can_be_played() {
         for flag in &scenario.scaled {
             let line = [
                 scenario.play.clone(),
-                scenario.runs.iter().flat_map(RunServers::play).collect(),
+                scenario
+                    .runs
+                    .iter()
+                    .flat_map(|run| run.play.clone())
+                    .collect(),
             ]
             .concat();
             let swept = scenario
