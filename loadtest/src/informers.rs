@@ -201,7 +201,7 @@ impl InformersRun<'_> {
         let started = Informer::start(row.id(), row.command(self.flags)?).await?;
         let (mut informer, synced, duration) = started;
         results.figure("process start to synced, s", duration.as_secs_f64());
-        results.figure("list started to synced, s", synced.sync_ms / 1e3);
+        results.figure("list begun to synced, s", synced.sync_ms / 1e3);
         results.figure(SYNC_CPU, synced.cpu_ms / 1e3);
         results.figure(SYNC_PEAK, synced.peak_rss / MIB);
         results.figure("objects", synced.objects as f64);

@@ -118,7 +118,7 @@ async fn play(flags: &Slow, kind: SlowKind, results: &mut Results) -> Result<()>
     tax::tax(results, &of_others.latency, &beside_slow.latency);
     if kind.renews() {
         let renewed = beside_slow.ends.get(LEFT).copied().unwrap_or(0);
-        results.figure("streams started anew", renewed as f64);
+        results.figure("streams begun anew", renewed as f64);
         if renewed == 0 {
             results.fault(format!("{with}: no stream was renewed: nothing was proven"));
         }

@@ -127,9 +127,9 @@ async fn those_who_are_slow_get_there_and_the_others_are_compared() {
             );
         }
         for column in [1, 5] {
-            assert!(of("streams started anew", column) >= 2.0, "{results}");
+            assert!(of("streams begun anew", column) >= 2.0, "{results}");
         }
-        assert!(of("streams started anew", 3) < 1.0, "{results}");
+        assert!(of("streams begun anew", 3) < 1.0, "{results}");
     }
 }
 
