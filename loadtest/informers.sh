@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # client-go's informers, kube-rs's reflector and this project's informer on 100,000 pods of a real API server: sync time, CPU, memory,
-# as ratios to client-go; every store must be what the server holds. About 25 minutes.
+# as ratios to client-go; every store must equal the server's state. About 25 minutes.
 #
 #   loadtest/informers.sh [NAME=VALUE…] [--pods N] [FLAGS of kube-fanout-informers compare]
 #   loadtest/informers.sh --pods 10000 --rows typed/client-go,typed/ours --churn 5s --settle 2s
@@ -29,7 +29,7 @@ die() { printf 'informers.sh: %s\n' "$*" >&2; exit 1; }
 [ ! -e "$state/run" ] || die "$state holds a server already"
 working=
 
-# What the seeder must know too.
+# Flags that the seeder needs too.
 fleet=() rest=()
 while [ $# -gt 0 ]; do
   case $1 in
@@ -56,7 +56,7 @@ client_go=$("$server" informer)
 at=(--target "https://127.0.0.1:$REAL_APISERVER_PORT" --ca "$state/pki/ca.crt" --token "@$state/pki/admin.token" ${fleet[@]+"${fleet[@]}"})
 echo "load before: $(cut -d' ' -f1-3 /proc/loadavg)"
 
-# In the background, so that a signal to this script is seen at once. The informers end when the program does.
+# In the background, so that a signal to this script is handled at once. The informers end when the program does.
 play() {
   "$bin/kube-fanout-informers" "$@" &
   working=$!

@@ -129,7 +129,7 @@ pub fn connections(watching: &WatchFlags) -> usize {
     connections_of(share, streams)
 }
 
-/// Connections that so many watchers need, over HTTP/2 with so many streams on each.
+/// Connections that this many watchers need, over HTTP/2 with this many streams on each.
 pub fn connections_of(watchers: usize, streams_per_connection: Option<usize>) -> usize {
     watchers.div_ceil(streams_per_connection.unwrap_or(1).max(1))
 }

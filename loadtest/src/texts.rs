@@ -23,7 +23,7 @@ struct Line {
 }
 
 impl Texts {
-    /// An empty list of at most so many different messages; further ones are counted.
+    /// An empty list of at most this many different messages; further ones are counted.
     pub fn new(different_max: usize) -> Self {
         Self {
             lines: Vec::new(),

@@ -25,7 +25,7 @@ use behaviour::{Return, Visits};
 const LISTS_MAX: usize = 4_096;
 /// Largest list that a relisting watcher accepts.
 const LIST_LEN_MAX: usize = 256 << 20;
-/// A sampled watcher parses one in so many events fully and compares its bytes; all events, if the others read only heads.
+/// A sampled watcher parses one in this many events fully and compares its bytes; all events, if the others read only heads.
 const SAMPLE_EVERY: u64 = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,11 +19,11 @@ use shape::Shape;
 
 /// Default number of connections. Each writes its own objects one after the other, so that versions of one object never race.
 pub const LANES: usize = 4;
-/// One in so many writes deletes the object and creates it again, so that all event types occur.
+/// One in this many writes deletes the object and creates it again, so that all event types occur.
 const RECREATE_EVERY: u64 = 50;
 /// About the length that a server adds to an object: uid, timestamps, managed fields.
 const ADDED_LEN: usize = 480;
-/// One in so many writes goes through the other server, if there is one.
+/// One in this many writes goes through the other server, if there is one.
 const ALSO_EVERY: u64 = 10;
 /// Versions that are kept per connection.
 const VERSIONS_MAX: usize = 1 << 20;
@@ -145,7 +145,7 @@ impl Churn {
         self.write(Pacing::At(self.rate))
     }
 
-    /// Writes so many times, as fast as the server accepts it.
+    /// Writes this many times, as fast as the server accepts it.
     pub async fn burst(&self, writes: usize) -> Writes {
         self.write(Pacing::Burst(Arc::new(AtomicUsize::new(writes))))
             .joined()

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_whole_list_is_refused() {
+    fn incomplete_lists_are_refused() {
         check(&added("a", 3), false, Some("before the marker"));
         let early = MARKED.replace("\"true\"", "\"false\"");
         check(

@@ -19,7 +19,7 @@ pub struct RepeatLister {
 }
 
 impl RepeatLister {
-    /// A client whose lists must have at least so many objects.
+    /// A client whose lists must have at least this many objects.
     pub fn new(path: Arc<str>, items_min: u64) -> Self {
         Self {
             lister: Lister::new(path.clone()),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_makes_of_answers() {
+    fn responses_decide_the_next_request() {
         let again = || Next::Send("/p".to_owned());
         let whole = r#"{"metadata":{"resourceVersion":"3"},"items":[{"metadata":{"uid":"1"}}]}"#;
         check(whole, ResponseEnd::Complete(200), again(), None);

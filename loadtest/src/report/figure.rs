@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again_by_its_values() {
+    fn figures_are_read_by_their_values() {
         let made = figure(&[Some(1.0), None, Some(4.0)]);
         let mut json = serde_json::to_value(&made).unwrap();
         assert_eq!(

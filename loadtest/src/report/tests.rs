@@ -106,7 +106,7 @@ fn a_figure_may_be_bounded_by_itself_or_by_its_distance() {
 }
 
 #[test]
-fn what_was_not_measured_is_not_judged() {
+fn figures_that_were_not_measured_have_no_verdict() {
     for (of, to) in [
         ("real", None),
         ("gateway", Some("real")),
@@ -206,7 +206,7 @@ fn a_column_that_says_nothing_is_left_out() {
 }
 
 #[test]
-fn what_failed_is_told() {
+fn failures_are_reported() {
     let mut bad = two_servers();
     bad.runs[0].error = Some("it did not start".to_owned());
     bad.runs[1].faults = vec!["lost <7>".to_owned()];
@@ -348,7 +348,7 @@ fn there_is_no_ratio_between_unequal_rates() {
 }
 
 #[test]
-fn what_had_faults_or_was_scaled_meets_no_target() {
+fn runs_with_faults_or_scale_meet_no_target() {
     let mut played = two_servers();
     played.scale = 0.1;
     let of_gateway = target("gateway", None, 9.0);
@@ -371,7 +371,7 @@ fn another_format_is_refused_in_words() {
 }
 
 #[test]
-fn the_page_tells_missed_targets_and_where_it_was_measured() {
+fn the_page_has_missed_targets_and_the_place_of_measurement() {
     let mut missed = three_repeats([100.0, 100.0]);
     missed.targets[0].at_most = Some(1.0);
     missed.runs[0].faults = vec!["lost".to_owned()];

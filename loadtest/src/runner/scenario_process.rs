@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_pass_has_a_fault() {
+    fn results_that_did_not_pass_have_a_fault() {
         let found = read(br#"{"runs": {}, "passed": false}"#).unwrap();
         assert_eq!(found.faults, ["not passed"]);
         assert!(read(b"{}").is_err() && read(b"[]").is_err());

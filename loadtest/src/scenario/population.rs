@@ -11,9 +11,9 @@ use crate::verify::reference::{ObjectVersions, Reference};
 use crate::watcher::{Behaviour, Plan, Watcher};
 use crate::writer::shape::{node_name, node_of, number_of};
 
-/// One watcher in so many is sampled.
+/// One watcher in this many is sampled.
 const SAMPLED_EVERY: usize = 50;
-/// In a mixed population one watch in so many has no bookmarks.
+/// In a mixed population one watch in this many has no bookmarks.
 const SILENT_EVERY: usize = 4;
 /// Longer than any run: streams must not end by themselves.
 const STREAM_TIMEOUT_S: u64 = 3_600;
@@ -23,7 +23,7 @@ const STREAM_TIMEOUT_S: u64 = 3_600;
 pub enum Select {
     /// The whole collection.
     All,
-    /// Watcher `i` selects the pods of node `i`, out of so many nodes.
+    /// Watcher `i` selects the pods of node `i`, out of this many nodes.
     Nodes(usize),
 }
 
@@ -72,7 +72,7 @@ impl Population {
         }
     }
 
-    /// Splits the population into so many shares.
+    /// Splits the population into this many shares.
     pub fn shares(&self, count: usize) -> Vec<Self> {
         let share = self.watchers.div_ceil(count.max(1)).max(1);
         let firsts = (0..self.watchers).step_by(share);

@@ -102,7 +102,7 @@ async fn each_nodes_watcher_sees_its_pods() {
 }
 
 #[tokio::test]
-async fn streamed_lists_are_whole_over_both_protocols() {
+async fn streamed_lists_are_complete_over_both_protocols() {
     for protocol in ["", "--streams-per-connection 4"] {
         let server = server(Options::default()).await;
         let arguments = "watch-list-herd --clients 8 --rounds 2 --objects 50 --object-size 600";
@@ -113,7 +113,7 @@ async fn streamed_lists_are_whole_over_both_protocols() {
 }
 
 #[tokio::test]
-async fn those_who_are_slow_get_there_and_the_others_are_compared() {
+async fn slow_watchers_catch_up_and_the_others_are_compared() {
     for protocol in ["", "--http2 --streams-per-connection 4"] {
         let server = server(Options::default()).await;
         let arguments = "slow --kind renews,never-reads,stalled-reconnecting --renews-every 0.3s --watchers 6 --write-rate 200 --objects 10 --duration 1.2 --warm-up 0.1";
@@ -134,7 +134,7 @@ async fn those_who_are_slow_get_there_and_the_others_are_compared() {
 }
 
 #[tokio::test]
-async fn those_who_come_and_go_end_with_the_servers_state() {
+async fn clients_that_come_and_go_end_with_the_servers_state() {
     let server = server(Options::default()).await;
     let arguments =
         "joiners --watchers 10 --write-rate 400 --objects 20 --duration 1 --warm-up 0.05";
@@ -163,7 +163,7 @@ async fn the_servers_own_churn_is_followed() {
 }
 
 #[tokio::test]
-async fn long_lists_are_whole() {
+async fn long_lists_are_complete() {
     let server = server(Options::default()).await;
     let arguments = "big-lists --clients 2 --rounds 1 --objects 20 --object-size 50000";
     let results = play::<BigLists>(&server, arguments).await;
@@ -189,7 +189,7 @@ async fn order_when_watched(server: &Apiserver, order: &str) {
 }
 
 #[tokio::test]
-async fn requests_that_are_shed_are_counted_and_come_again() {
+async fn shed_requests_are_counted_and_sent_again() {
     let server = server(Options::default()).await;
     let arguments = "overload --watchers 5 --listers 4 --late-watchers 3 --ballast-objects 20 --write-rate 50 --objects 10 --duration 0.5";
     let order =
@@ -231,7 +231,7 @@ fn finds(results: &Results, fault: &str) {
 const ONE_WRITE: &str = "quiet-end --watchers 3 --rounds 1 --writes 1 --sizes 1000";
 
 #[tokio::test]
-async fn who_lacks_the_last_event_is_found_in_every_form() {
+async fn a_missing_last_event_is_found_in_every_form() {
     for form in ["", "--http2", "--metadata"] {
         let arguments = format!("{ONE_WRITE} {form}");
         let results = play_behind::<QuietEnd>(HoldBack::UntilNext, &arguments).await;
@@ -288,14 +288,14 @@ async fn one_write_in_ten_goes_through_the_other_server() {
 }
 
 #[tokio::test]
-async fn who_is_pushed_on_by_a_timer_was_behind() {
+async fn an_event_that_a_timer_pushes_out_counts_as_behind() {
     let later = HoldBack::For(Duration::from_millis(1_500));
     let results = play_behind::<QuietEnd>(later, ONE_WRITE).await;
     finds(&results, "behind at the end: 1 × 1000 B");
 }
 
 #[tokio::test]
-async fn who_gets_the_last_event_by_coming_back_has_lost_its_stream() {
+async fn an_event_that_needs_a_new_stream_is_a_lost_stream() {
     let cut = HoldBack::ThenCut(Duration::from_millis(50));
     let results = play_behind::<QuietEnd>(cut, ONE_WRITE).await;
     finds(&results, "1 streams of readers were ended");
@@ -323,7 +323,7 @@ async fn a_server_that_drops_its_watchers_has_not_passed() {
 }
 
 #[tokio::test]
-async fn a_run_below_its_rate_says_so() {
+async fn a_run_below_its_rate_is_invalid() {
     let server = server(Options::default()).await;
     let arguments =
         "steady --watchers 1 --write-rate 1000000 --objects 10 --duration 0.3 --warm-up 0.05";
@@ -340,7 +340,7 @@ async fn a_run_below_its_rate_says_so() {
 }
 
 #[tokio::test]
-async fn a_witness_tells_what_never_came_and_that_its_stream_ended() {
+async fn a_witness_records_missing_events_and_ended_streams() {
     for (held, missing, ended) in [
         (HoldBack::UntilNext, 1, 0),
         (HoldBack::ThenCut(Duration::from_millis(10)), 0, 1),

@@ -80,12 +80,12 @@ pub struct ActiveRun<'a> {
     plans: Vec<Arc<Plan>>,
 }
 
-/// Time for so many watchers to connect and get their first response: TLS takes milliseconds each on a busy machine.
+/// Time for this many watchers to connect and get their first response: TLS takes milliseconds each on a busy machine.
 pub fn ready_wait(watchers: usize) -> Duration {
     Duration::from_secs(25) + Duration::from_millis(4) * u32::try_from(watchers).unwrap_or(u32::MAX)
 }
 
-/// Time for so many watchers to reach the reference.
+/// Time for this many watchers to reach the reference.
 pub fn done_wait(watchers: usize) -> Duration {
     Duration::from_secs(15) + Duration::from_millis(1) * u32::try_from(watchers).unwrap_or(u32::MAX)
 }

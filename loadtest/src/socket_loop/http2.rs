@@ -231,7 +231,7 @@ impl Http2Connection {
 }
 
 impl Http2Stream {
-    /// Adds pending pieces of at most so many bytes; returns their length.
+    /// Adds pending pieces of at most this many bytes; returns their length.
     fn fill(&mut self, plan: &mut Vec<FramePart>, pieces: &[Piece], room: usize) -> usize {
         let mut len = 0;
         while len < room && self.next < pieces.len() {

@@ -14,7 +14,7 @@ fn chunks(tape: &EventLog) -> Vec<u8> {
     chunks.collect::<Vec<_>>().concat()
 }
 
-/// A log of so many events of this length, and a peer at its start with the other end of its socket.
+/// A log of this many events of this length, and a peer at its start with the other end of its socket.
 fn behind(events: usize, len: usize) -> (EventLog, Peer, std::net::TcpStream) {
     let mut tape = EventLog {
         pieces: Vec::new(),
@@ -47,7 +47,7 @@ fn writes() -> u64 {
 }
 
 #[test]
-fn what_waits_for_a_peer_leaves_at_once() {
+fn pending_events_leave_with_one_system_call() {
     let (tape, mut peer, mut client) = behind(50, 1_024);
     let before = writes();
     assert!(peer.write(&tape));

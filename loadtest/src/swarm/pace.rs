@@ -12,7 +12,7 @@ pub enum ReadPace {
     Freely,
     /// Not at all.
     Never,
-    /// At most so many bytes, then a pause.
+    /// At most this many bytes, then a pause.
     Pieces {
         /// Bytes of one read.
         len: usize,

@@ -204,7 +204,7 @@ fn events_in_protobuf_are_held_to_the_reference() {
 }
 
 #[test]
-fn who_begins_anew_skips_to_the_newest_and_loses_nothing_from_there_on() {
+fn a_renewed_watch_skips_to_the_newest_version_and_loses_nothing_after_it() {
     let renews = Behaviour::Slow(Slowness {
         pace: ReadPace::Never,
         receive_buffer: 4_096,

@@ -12,7 +12,7 @@ pub enum Shape {
     ConfigMap,
     /// Secrets, written with PUT, with an annotation that gives them their length.
     Secret,
-    /// Pods on so many nodes, changed by patching an annotation: most of a pod is immutable.
+    /// Pods on this many nodes, changed by patching an annotation: most of a pod is immutable.
     Pod {
         /// Number of nodes.
         nodes: usize,

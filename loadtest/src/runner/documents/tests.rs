@@ -81,7 +81,7 @@ fn reports_benches_and_sheets_become_one_report() {
 }
 
 #[test]
-fn what_does_not_belong_together_is_refused() {
+fn reports_of_different_commits_or_machines_are_refused() {
     let folder = TempFolder::new("documents-refused").unwrap();
     let first = write(&folder, "a.json", &report("4fb7e20", "a"));
     let check = |second: String, says: &str| {

@@ -49,7 +49,7 @@ fn unknown_keys_are_refused_with_their_line() {
 }
 
 #[test]
-fn what_cannot_be_played_is_refused() {
+fn invalid_scenarios_are_refused() {
     refused(
         &FILE.replace("label: 'gateway, HTTP/2', ", ""),
         "two are called gateway",

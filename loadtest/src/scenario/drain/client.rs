@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_turned_away_before_asks_again() {
+    fn a_refused_client_sends_its_request_again() {
         let list = RepeatLister::new("/p".into(), 1);
         let mut client = DrainClient::new(Request::List(Box::new(list)), None, true);
         let mut recorder = Recorder::default();

@@ -424,7 +424,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn what_was_due_and_is_not_done_is_late() {
+    fn operations_that_are_due_and_not_done_count_as_late() {
         let mut notes = WitnessLog {
             due_ns: [900 * MS, 1_050 * MS, 2_000 * MS, 2_000 * MS],
             ..WitnessLog::default()

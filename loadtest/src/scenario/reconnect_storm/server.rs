@@ -32,7 +32,7 @@ pub struct ReviewServer {
 }
 
 impl ReviewServer {
-    /// Starts a server with so many users.
+    /// Starts a server with this many users.
     ///
     /// # Errors
     /// If it does not start, or refuses a role.

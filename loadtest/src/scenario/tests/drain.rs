@@ -21,7 +21,7 @@ use crate::temp_folder::TempFolder;
 /// Number of clients with these watchers of all kinds and four listers.
 const WATCHERS: usize = 40;
 const CLIENTS: f64 = 44.0;
-/// A list of so many objects of 5,000 bytes is longer than what sockets buffer.
+/// A list of this many objects of 5,000 bytes is longer than what sockets buffer.
 const FLAGS: &str = "--watchers 40 --listers 4 --ballast-objects 300 --objects 8 --write-rate 40 --object-size 1500 --duration 0.5";
 /// For a gateway that ends in time.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(100);
@@ -183,7 +183,7 @@ async fn a_gateway_that_falls_silent_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_served_after_the_others_have_gone_is_found() {
+async fn a_client_served_after_the_others_have_gone_is_found() {
     let other = SocketAddr::from(([127, 0, 0, 1], 0));
     let results = play_spoiled(Spoils::Serves(other), false, "").await;
     finds(&results, "a new connection was served although");

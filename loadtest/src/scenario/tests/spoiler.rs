@@ -21,7 +21,7 @@ const KEPT_FOR: Duration = Duration::from_millis(300);
 /// How it breaks connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Spoils {
-    /// Drops so many bytes at the end of each connection, and closes it.
+    /// Drops this many bytes at the end of each connection, and closes it.
     Shortens(usize),
     /// Passes nothing on and closes nothing. New connections wait for ever.
     FallsSilent,
