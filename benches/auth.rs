@@ -1,7 +1,8 @@
-//! What it takes to authenticate and to authorize a request whose answers are remembered: each time the wall clock, sorted.
+//! Time to authenticate and authorize a request whose authentication and authorization results are cached: wall time of each request, as
+//! quantiles.
 //!
-//! A plain program: `cargo bench --bench auth [-- --quick]`. Upstream is a stub that allows everything and is asked once for each
-//! token and question.
+//! A plain program: `cargo bench --bench auth [-- --quick]`. Upstream is a stub that allows everything. It is called once for each token
+//! and for each distinct authorization request.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -23,14 +24,14 @@ use std::time::{Duration, Instant, SystemTime};
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderValue};
 use kube_fanout::auth::access::{Access, ResourceAccess};
-use kube_fanout::auth::access_review::Verdict;
+use kube_fanout::auth::access_review::AccessVerdict;
 use kube_fanout::auth::authenticator::{Authenticator, AuthenticatorSettings};
-use kube_fanout::auth::caller::{PeerIdentity, Token};
+use kube_fanout::auth::caller::{BearerToken, PeerIdentity};
 use kube_fanout::auth::decisions::Authorizer;
 use kube_fanout::auth::digest::CredentialHasher;
-use kube_fanout::auth::guard::{Guard, GuardSettings, Mode};
+use kube_fanout::auth::guard::{AuthorizerMode, Guard, GuardSettings};
 use kube_fanout::auth::lease::LeaseHold;
-use kube_fanout::auth::question::Question;
+use kube_fanout::auth::question::AccessQuestion;
 use kube_fanout::auth::token_cache::{TokenCache, WallClock};
 use kube_fanout::auth::token_review::{TokenAuthenticator, TokenVerdict};
 use kube_fanout::auth::upstream::{ReviewError, ReviewPurpose};
@@ -41,7 +42,7 @@ use record::{Claim, Record};
 use rounds::Effort;
 
 const USERS: usize = 500;
-/// Streams that are open, and hold their permission.
+/// Open streams, each of which holds a lease on its permission.
 const STREAMS: usize = 5_000;
 
 #[derive(Debug)]
@@ -50,7 +51,7 @@ struct Upstream;
 impl TokenAuthenticator for Upstream {
     fn authenticate<'a>(
         &'a self,
-        token: &'a Token,
+        token: &'a BearerToken,
         _: ReviewPurpose,
     ) -> Pin<Box<dyn Future<Output = TokenVerdict> + Send + 'a>> {
         let user = User {
@@ -65,10 +66,10 @@ impl TokenAuthenticator for Upstream {
 impl Authorizer for Upstream {
     fn decide<'a>(
         &'a self,
-        _: &'a Question,
+        _: &'a AccessQuestion,
         _: ReviewPurpose,
-    ) -> Pin<Box<dyn Future<Output = Result<Verdict, ReviewError>> + Send + 'a>> {
-        Box::pin(std::future::ready(Ok(Verdict {
+    ) -> Pin<Box<dyn Future<Output = Result<AccessVerdict, ReviewError>> + Send + 'a>> {
+        Box::pin(std::future::ready(Ok(AccessVerdict {
             is_allowed: true,
             reason: String::new(),
         })))
@@ -91,7 +92,7 @@ fn guard(metrics: &Metrics) -> Guard {
     let authenticator = Authenticator::new(settings, tokens, clock, metrics.authentication());
     Guard::new(
         GuardSettings {
-            mode: Mode::Review,
+            mode: AuthorizerMode::Review,
             allow_ttl: Duration::from_secs(300),
             deny_ttl: Duration::from_secs(30),
             reauthorize_interval: Duration::from_secs(3_600),
@@ -104,7 +105,7 @@ fn guard(metrics: &Metrics) -> Guard {
     )
 }
 
-/// One request of a user for all ConfigMaps.
+/// Authenticates and authorizes one request of a user that lists all ConfigMaps.
 async fn pass(guard: &Guard, headers: &HeaderMap, access: &Access) -> LeaseHold {
     let caller = guard.authenticate(headers, &PeerIdentity::default()).await;
     let caller = caller.expect("authenticated");

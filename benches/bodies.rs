@@ -1,8 +1,9 @@
-//! CPU that lists cost the server, beside a loop that writes as many bytes to a socket.
+//! Server CPU time per list response, compared with a loop that writes the same number of bytes to a socket.
 //!
-//! A plain program: `cargo bench --bench bodies [-- --quick]`. Servers are processes of their own (this program again), so
-//! their CPU time, kernel included, is told apart from the clients'. Both are asked in turn; the ratio is the figure. What
-//! is done once for all (compressing, a frame of another type) stands beside a single thread doing the least that it could.
+//! A plain program: `cargo bench --bench bodies [-- --quick]`. Servers run as separate processes (this program again), so that their CPU
+//! time, kernel included, can be separated from the clients'. The two servers are measured alternately; the ratio is the result. Work
+//! that is done once for all clients (compressing, changing an event's type) is compared with a single thread that does the minimum for
+//! the same result.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -39,13 +40,13 @@ use rounds::{Effort, median, nanos_each, process_cpu, timed};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const OBJECT_LEN: usize = 2_900;
-/// Clients at once.
+/// Concurrent clients.
 const CLIENTS: usize = 8;
-/// What the loop writes at once, as much as a frame of a list.
+/// Bytes per write of the loop: as many as a frame of a list has.
 const PIECE_LEN: usize = 128 << 10;
-/// More than any answer here is long.
+/// Longer than any response of this bench.
 const SOURCE_LEN: usize = 32 << 20;
-/// As many as serve in the gateway.
+/// As many worker threads as the gateway has.
 const THREADS: usize = 2;
 
 fn main() -> io::Result<()> {
@@ -60,12 +61,12 @@ fn main() -> io::Result<()> {
     }
 }
 
-/// One way to ask for all objects.
+/// One form of a request for all objects.
 struct Row {
     name: &'static str,
     query: &'static str,
     headers: &'static str,
-    /// What stands in the last bytes, if the connection does not end by itself.
+    /// The response's last bytes contain this, for responses after which the connection stays open.
     ends_with: &'static [u8],
     target: &'static str,
 }
@@ -142,13 +143,14 @@ fn print_row(name: &str, len: usize, figures: [Vec<f64>; 3], target: &str) {
 }
 
 fn address(server: &Child) -> io::Result<SocketAddr> {
-    let told: Vec<SocketAddr> = server.told()?;
-    told.first()
+    let words: Vec<SocketAddr> = server.words()?;
+    words
+        .first()
         .copied()
         .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Milliseconds of the server's CPU per answer, of `each` answers to every client.
+/// Milliseconds of server CPU time per response, when every client sends `each` requests.
 fn herd(server: &Child, ask: &str, ends_with: &'static [u8], each: usize) -> io::Result<f64> {
     let (address, before) = (address(server)?, process_cpu(server.pid()));
     let clients: Vec<_> = (0..CLIENTS)
@@ -169,12 +171,12 @@ fn herd(server: &Child, ask: &str, ends_with: &'static [u8], each: usize) -> io:
     Ok(nanos_each(spent, (CLIENTS * each) as u64) / 1e6)
 }
 
-/// Asks once over a connection of its own; the length of the answer, head included.
+/// Sends one request over a new connection; returns the length of the response, head included.
 fn answer(address: SocketAddr, ask: &str, ends_with: &[u8]) -> io::Result<usize> {
     let mut stream = TcpStream::connect(address)?;
     stream.write_all(ask.as_bytes())?;
     let mut buffer = vec![0; 256 << 10];
-    // So much of what was read before is looked at again: the end may be cut in two.
+    // Keep this many bytes of the previous read: the end marker may be split between two reads.
     let (mut len, mut kept) = (0, 0);
     loop {
         let read = stream.read(&mut buffer[kept..])?;
@@ -195,7 +197,7 @@ fn answer(address: SocketAddr, ask: &str, ends_with: &[u8]) -> io::Result<usize>
     }
 }
 
-/// Compressing what nobody has compressed yet, beside the same compressor on bytes that lie ready.
+/// The first compression of a list, compared with the same compressor on contiguous bytes.
 fn first_gzip(count: usize, effort: Effort) -> io::Result<()> {
     let plain: Vec<u8> = (0..count).flat_map(|index| line(index).to_vec()).collect();
     let ask = "GET /api/v1/configmaps?resourceVersion=0 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\
@@ -220,10 +222,10 @@ fn first_gzip(count: usize, effort: Effort) -> io::Result<()> {
     Ok(())
 }
 
-/// Frames that the last row speaks of.
+/// The last row's figures are for this many frames.
 const FRAMES: f64 = 1_000.0;
 
-/// Frames of events that are not of the type that is kept, beside a copy of them.
+/// Watch frames whose event type differs from the stored one, compared with a copy of the frames.
 fn other_kind(effort: Effort) {
     let objects: Vec<Object> = (0..100).map(object).collect();
     let (mut figures, rounds) = ([Vec::new(), Vec::new(), Vec::new()], effort.pick(200, 1));
@@ -254,7 +256,7 @@ fn other_kind(effort: Effort) {
     );
 }
 
-/// An event line whose bytes compress about as those of real objects do.
+/// An event line that compresses about as well as real objects do.
 fn line(index: usize) -> Bytes {
     let mut text = format!(
         r#"{{"type":"ADDED","object":{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"config-{index:06}","namespace":"team-{:02}","uid":"e0107c60-3809-4949-b3b5-{index:012}","resourceVersion":"{}","creationTimestamp":"2026-11-21T02:54:13Z"}},"data":{{"text":""#,
@@ -279,19 +281,19 @@ fn object(index: usize) -> Object {
     }
 }
 
-/// The part of the gateway.
+/// The child process that runs the gateway.
 async fn serve(count: usize) -> io::Result<()> {
     let objects = (0..count).map(object).collect();
     let (_writer, served) = gateway::filled(gateway::kind("configmaps", "ConfigMap"), objects);
-    child::tell(&[gateway::serve(served, None).await?]);
+    child::report(&[gateway::serve(served, None).await?]);
     child::end_with_parent();
     std::future::pending().await
 }
 
-/// The part of the loop: as many bytes as the path says.
+/// The child process that runs the loop: it writes as many bytes as the request's path says.
 fn bare() -> io::Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
-    child::tell(&[listener.local_addr()?]);
+    child::report(&[listener.local_addr()?]);
     child::end_with_parent();
     let source: &'static [u8] = vec![b'x'; SOURCE_LEN].leak();
     let threads: Vec<_> = (0..CLIENTS)
@@ -301,7 +303,7 @@ fn bare() -> io::Result<()> {
                 let listener = listener?;
                 loop {
                     let (stream, _) = listener.accept()?;
-                    // A client that went away is no concern of the others.
+                    // A client that disconnects does not affect the others.
                     let _ = write_to(&stream, source);
                 }
             })

@@ -1,8 +1,8 @@
-//! How long each stage of decoding takes per event or list item, and its ratio to a limit measured in the same run.
+//! Time of each stage of decoding per event or list item, and its ratio to a limit measured in the same run.
 //!
-//! A plain program: `cargo bench --bench decode [-- --quick]`. Limits: a copy of the same bytes; a look at every quote and backslash
-//! by memchr, which is the least that a reader of JSON by memchr does; serde_json reading the same fields. Wall times on a
-//! busy machine mislead; compare lines of one run.
+//! A plain program: `cargo bench --bench decode [-- --quick]`. The limits are: a copy of the same bytes; a memchr search for every quote
+//! and backslash, which is the minimum for a JSON reader that is based on memchr; serde_json reading the same fields. Wall times vary
+//! with the machine's load: compare lines of one run only.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use kube_fanout::decode::{
-    Frames, ItemForm, ListPage, object_in, scan_envelope, scan_list, scan_object,
+    Frames, ItemFraming, ListPage, object_in, scan_envelope, scan_list, scan_object,
     scan_protobuf_list, scan_protobuf_object, scan_watch,
 };
 use kube_fanout::resource::protobuf::{answer_end, answer_head, frame_around, type_meta};
@@ -33,7 +33,7 @@ use kube_fanout::resource::wire::put_bytes;
 use kube_fanout::resource::{
     Encoding, EventKind, Gvr, Layout, Object, ResourceKind, ResourceVersion,
 };
-use kube_fanout::view::{Cut, Form, ManagedFields, MetaVersion, Rendition};
+use kube_fanout::view::{ManagedFields, MetaVersion, ObjectFormat, ObjectPart, Projection};
 
 use record::{Claim, Record};
 use rounds::Effort;
@@ -43,7 +43,7 @@ use typical::Size;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// What arrives at once from a busy upstream.
+/// Bytes that arrive together from a busy upstream.
 const CHUNK_LEN: usize = 16 << 10;
 
 fn main() -> std::io::Result<()> {
@@ -79,20 +79,20 @@ fn main() -> std::io::Result<()> {
 
 const ABOUT: &str = "Each stage of decoding, for one event or item of 4 KB, beside what other readers take for the same bytes: three times the shortest of twenty rounds.";
 const EACH: &str = "time of each, µs";
-/// How often the shortest of some rounds is looked for.
+/// How many times the minimum over the rounds is determined.
 const REPEATS: usize = 3;
 
-/// How much is measured how often.
+/// The number of items and of rounds that are measured.
 #[derive(Clone, Copy, Debug)]
 struct Table<'a> {
-    /// Few enough to stay in the processor's cache, as what has just arrived does.
+    /// Few enough to stay in the processor's cache, like bytes that have just arrived.
     count: usize,
     rounds: u32,
     record: &'a RefCell<Record>,
     encoding: &'a Cell<&'static str>,
 }
 
-/// What a stage is compared with.
+/// The reference that a stage is compared with.
 #[derive(Clone, Copy, Debug)]
 struct Limit {
     name: &'static str,
@@ -112,7 +112,7 @@ impl Table<'_> {
         println!("  {name:38} {micros:>8.3} µs {ratio:>8.2} × {}", limit.name);
     }
 
-    /// The shortest of several rounds: what disturbs only ever adds.
+    /// The minimum of several rounds: disturbances only add time.
     #[expect(clippy::cast_precision_loss, reason = "some hundred")]
     fn micros(self, name: &str, each: &mut dyn FnMut() -> usize) -> f64 {
         let mut round = |_| {
@@ -203,7 +203,7 @@ impl Table<'_> {
         })
     }
 
-    /// From a stream's bytes to what its events say.
+    /// From a stream's bytes to decoded events.
     fn watch(self, encoding: Encoding, frames: &[Bytes], copy: Limit, scan: Limit) {
         let stream = frames.concat();
         self.stage("frame: cut a stream", copy, &mut || {
@@ -234,7 +234,7 @@ impl Table<'_> {
     }
 
     fn items(self, encoding: Encoding, body: &[u8], page: &ListPage, limit: Limit) {
-        let form = ItemForm::new(page, encoding);
+        let form = ItemFraming::new(page, encoding);
         self.stage("list page: an item to an object", limit, &mut || {
             let object = |item: &[u8]| form.object(item, typical::fields());
             page.items
@@ -244,7 +244,7 @@ impl Table<'_> {
         });
     }
 
-    /// From objects to frames that say something else.
+    /// From objects to frames with other contents: another type, another version, metadata only.
     fn encode(self, encoding: Encoding, frames: &[Bytes], copy: Limit) {
         let objects: Vec<Object> = frames.iter().map(|frame| object(encoding, frame)).collect();
         self.stage("encode: another type of event", copy, &mut || {
@@ -260,18 +260,18 @@ impl Table<'_> {
                 .map(|object| black_box(deleted(object)).len())
                 .sum()
         });
-        let metadata = Form::Metadata(MetaVersion::V1);
+        let metadata = ObjectPart::Metadata(MetaVersion::V1);
         let without = ManagedFields::Dropped;
         for (name, form, managed_fields) in [
             ("encode: cut to metadata", metadata, ManagedFields::Kept),
-            ("encode: without managed fields", Form::Whole, without),
+            ("encode: without managed fields", ObjectPart::Whole, without),
         ] {
-            let rendition = Rendition {
+            let rendition = ObjectFormat {
                 form,
                 managed_fields,
-                ..Rendition::whole(encoding)
+                ..ObjectFormat::whole(encoding)
             };
-            let Some(cut) = Cut::new(rendition, &kind(encoding)) else {
+            let Some(cut) = Projection::new(rendition, &kind(encoding)) else {
                 continue;
             };
             self.stage(name, copy, &mut || {
@@ -303,7 +303,7 @@ fn kind(encoding: Encoding) -> ResourceKind {
     }
 }
 
-/// What a typed, borrowed reading of the same fields would be.
+/// The same fields, read by serde_json into borrowed types.
 #[derive(serde::Deserialize)]
 struct Event<'a> {
     #[serde(rename = "type")]

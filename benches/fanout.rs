@@ -1,8 +1,9 @@
-//! CPU per delivered event of the whole downstream path, beside a loop that only writes to sockets.
+//! CPU time per delivered event of the whole downstream path, compared with a loop that only writes to sockets.
 //!
-//! A plain program: `cargo bench --bench fanout [-- --quick] [plain] [tls] [http2] [http2-alone]`, all of them unless some are named. Each server is a process of its own (this program
-//! again), so its CPU time, kernel included, is told apart from the clients'. One step at a time: the next events are
-//! published when every client has the last ones. Both servers are measured in turn; the ratio is the figure.
+//! A plain program: `cargo bench --bench fanout [-- --quick] [plain] [tls] [http2] [http2-alone]`. Without names it measures all four
+//! forms. Each server is a process of its own (this program again), so that its CPU time, kernel included, can be separated from the
+//! clients'. The next step's events are published when every client has received those of the last step. The two servers are measured
+//! alternately; the ratio is the result.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -34,7 +35,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use kube_fanout::cache::{Change, Writer};
+use kube_fanout::cache::{CacheWriter, Change};
 use kube_fanout::resource::FieldTable;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -96,7 +97,7 @@ fn measure(effort: Effort) -> io::Result<()> {
     bench.record.write()
 }
 
-/// What stands above its figures.
+/// Printed above the figures in docs/PERFORMANCE.md.
 const ABOUT: &str = "CPU per delivered event of the whole downstream path, one step at a time, beside a loop that only writes to sockets; each server is \
 a process of its own. User time, which the kernel's work for sockets is not in, stands beside it.";
 const CPU: &str = "CPU per event, µs";
@@ -104,7 +105,7 @@ const USER: &str = "user CPU per event, µs";
 /// Watchers of the runs that docs/PERFORMANCE.md quotes.
 const QUOTED_SIZE: usize = 2_000;
 
-/// Those that are named on the command line, or all.
+/// The forms named on the command line, or all.
 fn forms() -> Vec<Form> {
     let all = [
         ("plain", Form::Plain),
@@ -121,13 +122,13 @@ fn forms() -> Vec<Form> {
     chosen.map(|(_, form)| form).collect()
 }
 
-/// What is measured of a pair of servers: the step, its name, deliveries of one round, the most that the ratio may be.
+/// Steps measured on each pair of servers: the step, its name, deliveries per round, the largest permitted ratio.
 const STEPS: [(Order, &str, usize, f64); 3] = [
     (Order::One, "1", 50_000, 1.35),
     (Order::Batch, "16, published at once", 200_000, 1.5),
     (Order::Singly, "16, one by one", 200_000, 1.5),
 ];
-/// Over HTTP/2 with a hundred streams a connection, microseconds of an event of sixteen.
+/// Upper limit over HTTP/2 with a hundred streams per connection, in steps of 16 events: microseconds per event.
 const HTTP2_MAX: f64 = 0.8;
 
 struct Bench {
@@ -135,7 +136,7 @@ struct Bench {
     record: Record,
 }
 
-/// What a round took of a server, microseconds per delivered event.
+/// CPU time that a server used in a round: microseconds per delivered event.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     cpu: f64,
@@ -170,12 +171,12 @@ impl Bench {
                     of_bare.push(bare.run(order, steps).await?);
                 }
             }
-            self.tell((form, title), (threads, size), step, [of_ours, of_bare]);
+            self.print_and_record((form, title), (threads, size), step, [of_ours, of_bare]);
         }
         Ok(())
     }
 
-    fn tell(
+    fn print_and_record(
         &mut self,
         (form, title): (Form, &str),
         (threads, size): (usize, usize),
@@ -232,7 +233,7 @@ struct Server {
 impl Server {
     async fn start(part: &str, form: Form, threads: usize, size: usize) -> io::Result<Self> {
         let child = Child::start(part, threads)?;
-        let addresses: Vec<SocketAddr> = child.told()?;
+        let addresses: Vec<SocketAddr> = child.words()?;
         let (addresses, control_addresses) = addresses.split_at(addresses.len() / 2);
         let mut controls = Vec::new();
         let share = u16::try_from(size / addresses.len()).map_err(io::Error::other)?;
@@ -251,7 +252,7 @@ impl Server {
         })
     }
 
-    /// Does so many steps.
+    /// Performs `steps` steps.
     async fn run(&mut self, order: Order, steps: usize) -> io::Result<Cost> {
         let pid = self.child.pid();
         let (before, user_before) = (process_cpu(pid), process_user(pid));
@@ -260,7 +261,7 @@ impl Server {
             for control in &mut self.controls {
                 control.write_all(&order.word()).await?;
             }
-            self.herd.arrived().await?;
+            self.herd.wait_for_events().await?;
         }
         let delivered = order.events() * (steps * self.size) as u64;
         let each_us = |now: Duration, then| nanos_each(now.saturating_sub(then), delivered) / 1e3;
@@ -271,7 +272,7 @@ impl Server {
     }
 }
 
-/// The gateway's part: publishes as it is told.
+/// The child process that runs the gateway: publishes events on order.
 async fn serve(is_encrypted: bool) -> io::Result<()> {
     child::end_with_parent();
     let tls = is_encrypted.then(tls::server).transpose()?;
@@ -280,9 +281,9 @@ async fn serve(is_encrypted: bool) -> io::Result<()> {
         gateway::filled(gateway::kind("configmaps", "ConfigMap"), objects.collect());
     let address = gateway::serve(served, tls).await?;
     let control = TcpListener::bind(("127.0.0.1", 0)).await?;
-    child::tell(&[address, control.local_addr()?]);
+    child::report(&[address, control.local_addr()?]);
     let (control, _) = control.accept().await?;
-    // On a worker, as upstream's driver is. The parent hanging up is how it ends.
+    // On a worker thread, like upstream's driver. It ends when the parent closes the connection.
     let _ = tokio::spawn(obey(control, writer)).await;
     Ok(())
 }
@@ -297,7 +298,7 @@ fn change(version: u64) -> Change {
     gateway::change(order::line(version).into(), FieldTable::default())
 }
 
-async fn obey(mut control: TcpStream, mut writer: Writer) -> io::Result<()> {
+async fn obey(mut control: TcpStream, mut writer: CacheWriter) -> io::Result<()> {
     let mut version = gateway::FIRST_VERSION;
     let mut word = [0; order::LEN];
     loop {

@@ -1,8 +1,8 @@
-//! What an event costs until it is in the views that show it, however many views there are; and what a view costs.
+//! CPU time from an event's dispatch until it is in the views that show it, for different numbers of views; and the memory of a view.
 //!
-//! A plain program: `cargo bench --bench filter [-- --quick]`. Each event is one dispatch and matches one view. Figures
-//! are CPU time of the thread that dispatches, and the limit beside them is a map from a value to a queue of frames:
-//! compare columns of one run. Nobody waits in the views, so no waking is measured.
+//! A plain program: `cargo bench --bench filter [-- --quick]`. Each event is one dispatch and matches one view. Figures are CPU time of the
+//! dispatching thread; the limit is a map from a value to a queue of frames. Compare columns of one run. No watch waits in the views, so
+//! wake-ups are not measured.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -29,7 +29,7 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use kube_fanout::cache::{Event, Observer as _};
 use kube_fanout::resource::EventKind;
-use kube_fanout::view::{Entry, Hub};
+use kube_fanout::view::{Hub, ViewSubscription};
 
 use child::Child;
 use interests::By;
@@ -39,7 +39,7 @@ use rounds::{Effort, median, nanos_each, resident, timed};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// By what views tell events apart, how many there are, and what they may cost beside five of the first.
+/// The kind of the views' selectors, the number of views, and the permitted cost relative to five views.
 const ROWS: [(By, usize, &str); 9] = [
     (By::Node, 5, ""),
     (By::Node, 5_000, "<= 2"),
@@ -94,13 +94,13 @@ fn filter(effort: Effort) {
     }
 }
 
-fn joined(hub: &Hub, by: By, views: usize) -> Vec<Entry> {
+fn joined(hub: &Hub, by: By, views: usize) -> Vec<ViewSubscription> {
     (0..views)
         .map(|index| hub.join(&by.selector(index)))
         .collect()
 }
 
-/// Nanoseconds of a dispatch once every view has shown something.
+/// Nanoseconds per dispatch, after every view has shown at least one event.
 fn dispatched(by: By, views: usize, events: &[Arc<Event>]) -> f64 {
     let hub = Hub::new(&interests::kind());
     let entries = joined(&hub, by, views);
@@ -133,10 +133,10 @@ fn dispatched(by: By, views: usize, events: &[Arc<Event>]) -> f64 {
     nanos_each(took, events.len() as u64)
 }
 
-/// Frames that a queue keeps, as a view does about.
+/// Frames kept per queue, about as many as a view keeps.
 const QUEUED: usize = 16;
 
-/// Nanoseconds of finding the queue of an event's value and putting its frame there.
+/// Nanoseconds to find the queue for an event's value and append its frame.
 fn looked_up(by: By, events: &[Arc<Event>]) -> f64 {
     fn value(by: By, event: &Event) -> &str {
         let object = event.object();
@@ -172,20 +172,20 @@ fn looked_up(by: By, events: &[Arc<Event>]) -> f64 {
     nanos_each(took, events.len() as u64)
 }
 
-/// Bytes that a view costs with one watcher, once it has shown so many events. Two processes go through the same
-/// history, one without views, so that only these are counted.
+/// Memory per view with one watcher after the view has shown `events` events, in bytes. Two processes replay the same history, one of them
+/// without views; the difference is the views' memory.
 fn bytes_each(views: usize, events: usize) -> io::Result<f64> {
     let mut resident = [0.0; 2];
     for (resident, part) in resident.iter_mut().zip(["views", "none"]) {
-        let told = Child::start(&format!("{part} {events}"), views)?.told()?;
-        *resident = told.first().copied().unwrap_or(f64::NAN);
+        let words = Child::start(&format!("{part} {events}"), views)?.words()?;
+        *resident = words.first().copied().unwrap_or(f64::NAN);
     }
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
     Ok((resident[0] - resident[1]) / views as f64)
 }
 
-/// A process's part: its name and the events of each view; tells its size. The history goes on while views age, a second
-/// from an event of a view to its next.
+/// A child process: its role is `part` and the number of events per view; reports its memory. The history's clock advances one second
+/// between two events of a view, so that views age.
 fn hold(part: &str, views: usize) -> io::Result<()> {
     child::end_with_parent();
     let (part, events) = part.split_once(' ').ok_or(io::ErrorKind::InvalidInput)?;
@@ -203,7 +203,7 @@ fn hold(part: &str, views: usize) -> io::Result<()> {
         let now = start + Duration::from_secs(event.sequence() / views as u64);
         shown.dispatch(std::slice::from_ref(&event), through, version, now);
     });
-    child::tell(&[resident(std::process::id())?]);
+    child::report(&[resident(std::process::id())?]);
     drop((hub, entries, writer));
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! Many handlers on one informer: what a stuck one costs the others, and what telling a handler costs, beside a thread and
-//! a channel per handler.
+//! Many handlers on one informer: how much a stuck handler delays the others, and what a notification costs per handler, compared with a
+//! thread and a channel per handler.
 //!
-//! A plain program: `cargo bench --bench handlers [-- --quick]`. Delays are wall times from handing over a change to the
-//! call, so they need a quiet machine; the rows of one table are measured in turns. CPU times are the process's.
+//! A plain program: `cargo bench --bench handlers [-- --quick]`. A delay is the wall time from the distribution of a change to the
+//! handler's call, so it needs an idle machine; the rows of one table are measured alternately. CPU times are those of the whole process.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -19,12 +19,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use kube_fanout::informer::{Cached, HandlerOptions, Notification, Overflow, Present, Processor};
+use kube_fanout::informer::{
+    Cached, HandlerOptions, InitialState, Notification, Overflow, Processor,
+};
 use kube_fanout::resource::{Object, ObjectParts, ResourceVersion};
 use rounds::{Effort, median, nanos_each, process_cpu};
 
 const HANDLERS: usize = 1_000;
-/// Changes that are told as one, as a relist or a burst would be.
+/// Changes that are distributed together, as after a relist or in a burst.
 const BURST: usize = 64;
 
 fn main() {
@@ -59,7 +61,7 @@ fn main() {
     costs(effort);
 }
 
-/// p50, p99 and the longest, µs.
+/// The median, the 99th percentile and the maximum, in µs.
 #[derive(Clone, Copy)]
 struct Quantiles([f64; 3]);
 
@@ -116,7 +118,7 @@ fn change(version: u64) -> Notification<Instant> {
     }
 }
 
-/// Notes how long a change took to get here, and says when all of a round have it.
+/// Records the delay of each change, and signals when all handlers have received the round's change.
 struct Round {
     delays: Mutex<Vec<Duration>>,
     left: AtomicUsize,
@@ -134,25 +136,31 @@ impl Round {
         (Arc::new(round), is_done)
     }
 
-    fn note(&self, change: &Notification<Instant>) {
+    fn record(&self, change: &Notification<Instant>) {
         if let Notification::Updated { new, .. } = change {
             let delay = new.elapsed();
             if let Ok(mut delays) = self.delays.lock() {
                 delays.push(delay);
             }
         }
-        // AcqRel: the last one is told after all others have noted theirs.
+        // AcqRel: the last handler signals after all others have recorded their delays.
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // One place is enough: there is one round at a time.
+            // A capacity of one is enough: there is one round at a time.
             let _ = self.done.try_send(());
         }
     }
 
-    /// Sends changes one after the other, each when everybody has the one before.
-    fn run(&self, changes: usize, handlers: usize, is_done: &Receiver<()>, tell: &dyn Fn(u64)) {
+    /// Sends changes one at a time; the next one when all handlers have received the last one.
+    fn run(
+        &self,
+        changes: usize,
+        handlers: usize,
+        is_done: &Receiver<()>,
+        distribute: &dyn Fn(u64),
+    ) {
         for version in 0..changes as u64 {
             self.left.store(handlers, Ordering::Release);
-            tell(version);
+            distribute(version);
             let _ = is_done.recv();
         }
     }
@@ -162,7 +170,7 @@ impl Round {
             .delays
             .lock()
             .map_or_else(|_| Vec::new(), |delays| delays.clone());
-        // The first change starts threads.
+        // The first change is left out: it starts threads.
         let rest = delays.split_off(HANDLERS.min(delays.len() / 2));
         Quantiles::of(rest)
     }
@@ -190,19 +198,19 @@ fn ours_delays(changes: usize, stuck: usize) -> Quantiles {
         processor.add(
             Arc::new(handler),
             options,
-            Present::nothing(),
+            InitialState::nothing(),
             Instant::now(),
         );
     }
     let (round, is_done) = Round::new();
     for _ in stuck..HANDLERS {
         let round = Arc::clone(&round);
-        let handler = move |change: &Notification<Instant>| round.note(change);
+        let handler = move |change: &Notification<Instant>| round.record(change);
         let options = HandlerOptions::named("other");
         processor.add(
             Arc::new(handler),
             options,
-            Present::nothing(),
+            InitialState::nothing(),
             Instant::now(),
         );
     }
@@ -236,7 +244,7 @@ impl Threads {
         Self { senders, threads }
     }
 
-    fn tell(&self, change: &Notification<Instant>) {
+    fn distribute(&self, change: &Notification<Instant>) {
         for sender in &self.senders {
             let _ = sender.send(change.clone());
         }
@@ -252,17 +260,18 @@ impl Threads {
 
 fn thread_delays(changes: usize) -> Quantiles {
     let (round, is_done) = Round::new();
-    let noting = Arc::clone(&round);
-    let on_change: OnChange = Arc::new(move |change: &Notification<Instant>| noting.note(change));
+    let recording = Arc::clone(&round);
+    let on_change: OnChange =
+        Arc::new(move |change: &Notification<Instant>| recording.record(change));
     let threads = Threads::new(HANDLERS, &on_change);
     round.run(changes, HANDLERS, &is_done, &|version| {
-        threads.tell(&change(version));
+        threads.distribute(&change(version));
     });
     threads.join();
     round.quantiles()
 }
 
-/// Counts calls, and says when as many as were awaited have come.
+/// Counts calls, and signals when the awaited number is reached.
 struct Count {
     calls: AtomicU64,
     awaited: AtomicU64,
@@ -281,7 +290,7 @@ impl Count {
     }
 
     fn call(&self) {
-        // Relaxed: the channel orders what is read afterwards.
+        // Relaxed: the channel orders the reads that follow.
         let calls = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         if calls == self.awaited.load(Ordering::Relaxed) {
             let _ = self.done.try_send(());
@@ -289,7 +298,7 @@ impl Count {
     }
 }
 
-/// Rows of handlers and changes told at once.
+/// Rows: the number of handlers, and of changes distributed together.
 const LOADS: [(usize, usize); 6] = [
     (1, 1),
     (1, BURST),
@@ -323,12 +332,18 @@ fn costs(effort: Effort) {
     }
 }
 
-/// Tells bursts, each when the one before has arrived everywhere; the first is not counted.
-fn cost(count: &Count, is_done: &Receiver<()>, each: u64, bursts: usize, tell: &dyn Fn()) -> f64 {
+/// Distributes bursts, the next one when the last has reached every handler; the first burst is not counted.
+fn cost(
+    count: &Count,
+    is_done: &Receiver<()>,
+    each: u64,
+    bursts: usize,
+    distribute: &dyn Fn(),
+) -> f64 {
     let mut before = Duration::ZERO;
     for burst in 0..=bursts as u64 {
         count.awaited.store((burst + 1) * each, Ordering::Relaxed);
-        tell();
+        distribute();
         let _ = is_done.recv();
         if burst == 0 {
             before = process_cpu(std::process::id());
@@ -349,7 +364,7 @@ fn ours_cost(handlers: usize, burst: usize, bursts: usize) -> f64 {
         processor.add(
             Arc::new(handler),
             options,
-            Present::nothing(),
+            InitialState::nothing(),
             Instant::now(),
         );
     }
@@ -370,7 +385,7 @@ fn threads_cost(handlers: usize, burst: usize, bursts: usize) -> f64 {
     let changes: Vec<_> = (0..burst as u64).map(change).collect();
     let each = (handlers * burst) as u64;
     let figure = cost(&count, &is_done, each, bursts, &|| {
-        changes.iter().for_each(|change| threads.tell(change));
+        changes.iter().for_each(|change| threads.distribute(change));
     });
     threads.join();
     figure

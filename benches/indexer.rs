@@ -1,8 +1,8 @@
-//! The informer's store beside other structures: writing, reading, and how long a list holds up the writer.
+//! The informer's store compared with other structures: writing, reading, and how long a list blocks the writer.
 //!
-//! A plain program: `cargo bench --bench indexer [-- --quick]`. Figures are CPU time of the threads that do the work,
-//! except for the writer's waits, which are wall time without what other processes took: compare columns of one run.
-//! Memory is what the objects cost besides themselves, in a process of its own per structure.
+//! A plain program: `cargo bench --bench indexer [-- --quick]`. Figures are CPU time of the threads that do the work. The writer's waits
+//! are wall time minus the time that the thread was runnable but not scheduled. Compare columns of one run only. Memory is the store's
+//! overhead per object, measured in a process of its own per structure.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -38,7 +38,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const OBJECTS: usize = 100_000;
 const ON_EACH_NODE: usize = 100;
-/// Between two writes while others read: a busy cluster's rate, and room for readers.
+/// Pause between two writes while others read: about the rate of a busy cluster, and enough time for readers.
 const PAUSE: Duration = Duration::from_micros(50);
 
 const NAMES: [&str; 4] = ["ours", "one map", "shards", "tries"];
@@ -50,7 +50,7 @@ fn main() -> io::Result<()> {
     let effort = Effort::of_arguments();
     let load = Load::new(effort.pick(OBJECTS, OBJECTS / 100));
     let rounds = effort.pick(5, 1);
-    // Round by round, so that a disturbance meets all of them.
+    // Alternate between the structures, so that a disturbance affects all of them.
     let mut columns: [Vec<Figures>; 4] = Default::default();
     for _ in 0..rounds {
         columns[0].push(figures::<Ours>(&load, effort));
@@ -69,8 +69,8 @@ fn main() -> io::Result<()> {
     }
     let mut bytes = [0.0; 4];
     for (figure, name) in bytes.iter_mut().zip(NAMES) {
-        let told: Vec<f64> = Child::start(name, load.objects.len())?.told()?;
-        *figure = told.first().copied().unwrap_or(f64::NAN);
+        let words: Vec<f64> = Child::start(name, load.objects.len())?.words()?;
+        *figure = words.first().copied().unwrap_or(f64::NAN);
     }
     print_row("bytes per object besides the object", bytes);
     Ok(())
@@ -82,7 +82,7 @@ fn print_row(name: &str, figures: [f64; 4]) {
     println!("{:>15.2}x", figures[1] / figures[0]);
 }
 
-/// What is measured, in the order of [`figures`]. In nanoseconds unless it says otherwise.
+/// The measurements, in the order of [`figures`]; in nanoseconds unless the name has another unit.
 const ROWS: [&str; 14] = [
     "put, a new object",
     "put, same node, nobody reads",
@@ -112,7 +112,7 @@ fn figures<S: Store>(load: &Load, effort: Effort) -> Figures {
     });
     let same_node = timed(|| load.puts(&store, &load.updated)).1;
     let other_node = timed(|| load.puts(&store, &load.moved)).1;
-    // Before others mix old and new nodes.
+    // Before the other measurements mix old and new nodes.
     let (nodes, by_node) = timed(|| load.reads_by_node(&store));
     let (_, walked) = timed(|| walk(&store));
     let gets = effort.pick(400_000, 1_000);
@@ -136,18 +136,18 @@ fn figures<S: Store>(load: &Load, effort: Effort) -> Figures {
     ]
 }
 
-/// Objects, made beforehand so that making them does not count.
+/// Objects, created in advance so that their creation is not measured.
 struct Load {
     objects: Vec<Stored>,
-    /// The same with new versions, in an order that no cache foresees.
+    /// The same objects at new versions, in an order that a processor's cache cannot predict.
     updated: Vec<Stored>,
-    /// The same on other nodes.
+    /// The same objects on other nodes.
     moved: Vec<Stored>,
-    /// Their keys, in another order: not the strings that the objects hold.
+    /// The objects' keys in another order; the strings are copies, not those that the objects hold.
     keys: Vec<String>,
 }
 
-/// Steps through all of any number of objects that it has no factor in common with.
+/// Stepping by this visits all of any number of objects with which it has no common factor.
 const STRIDE: usize = 61_643;
 
 impl Load {
@@ -178,7 +178,7 @@ impl Load {
         }
     }
 
-    /// Returns how many reads that were.
+    /// Returns the number of reads.
     fn reads_by_node(&self, store: &impl Store) -> u64 {
         let nodes = 1..self.objects.len() / ON_EACH_NODE;
         let count = nodes.len() as u64;
@@ -210,14 +210,14 @@ fn pod(at: usize, version: u64, node: usize) -> Stored {
     Arc::new(Cached::new(&Object::new(parts, b"{}"), pod))
 }
 
-/// What a lister does with each object: looks at a label.
+/// The work of a list: reads a label of each object.
 fn walk(store: &impl Store) -> usize {
     let mut count = 0;
     store.walk(&mut |object| count += usize::from(object.label("tier") == Some("web")));
     black_box(count)
 }
 
-/// Nanoseconds of CPU per get, while one thread writes now and then.
+/// Nanoseconds of CPU per get, while one thread writes at intervals.
 fn beside_gets(store: &impl Store, load: &Load, count: usize, readers: usize) -> f64 {
     let over = AtomicBool::new(false);
     let took: Duration = std::thread::scope(|scope| {
@@ -227,7 +227,7 @@ fn beside_gets(store: &impl Store, load: &Load, count: usize, readers: usize) ->
             .collect();
         let took = readers.into_iter().filter_map(|thread| thread.join().ok());
         let took = took.sum();
-        // Relaxed: only ends the loop, publishes nothing.
+        // Relaxed: the flag only ends the loop and publishes nothing.
         over.store(true, Ordering::Relaxed);
         took
     });
@@ -236,7 +236,7 @@ fn beside_gets(store: &impl Store, load: &Load, count: usize, readers: usize) ->
 
 fn write_until(store: &impl Store, load: &Load, over: &AtomicBool) {
     for object in load.updated.iter().chain(&load.moved).cycle() {
-        // Relaxed: as above.
+        // Relaxed: see above.
         if over.load(Ordering::Relaxed) {
             return;
         }
@@ -245,7 +245,7 @@ fn write_until(store: &impl Store, load: &Load, over: &AtomicBool) {
     }
 }
 
-/// What the writer and who lists see of each other.
+/// Costs of a writer and of threads that list at the same time.
 struct BesideLists {
     put_nanos: f64,
     walk_millis: f64,
@@ -261,7 +261,7 @@ fn beside_lists(store: &impl Store, load: &Load, effort: Effort, readers: usize)
             .map(|_| scope.spawn(|| timed(|| walk_until(store, &over))))
             .collect();
         let (waits, put) = writes(store, load, puts);
-        // Relaxed: only ends the loop, publishes nothing.
+        // Relaxed: the flag only ends the loop and publishes nothing.
         over.store(true, Ordering::Relaxed);
         let walks: Vec<_> = readers
             .into_iter()
@@ -281,7 +281,7 @@ fn beside_lists(store: &impl Store, load: &Load, effort: Effort, readers: usize)
     }
 }
 
-/// How long each of some writes took, and the CPU time of all of them.
+/// The wall time of each of `count` writes, and the CPU time of all of them.
 fn writes(store: &impl Store, load: &Load, count: usize) -> (Vec<Duration>, Duration) {
     let mut waits = Vec::with_capacity(count);
     let ((), all) = timed(|| {
@@ -291,7 +291,7 @@ fn writes(store: &impl Store, load: &Load, count: usize) -> (Vec<Duration>, Dura
             let start = Instant::now();
             store.put(object);
             let took = start.elapsed();
-            // What the machine's other work took from this thread is no wait for the store.
+            // Time in which the scheduler ran other threads is not a wait for the store.
             waits.push(took.saturating_sub(run_delay().saturating_sub(not_run)));
             std::thread::sleep(PAUSE);
         }
@@ -305,27 +305,27 @@ fn writes(store: &impl Store, load: &Load, count: usize) -> (Vec<Duration>, Dura
     (waits, all.saturating_sub(pauses))
 }
 
-/// How long this thread was ready to run and did not.
+/// Time that this thread was runnable but not scheduled.
 fn run_delay() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanos = text.split(' ').nth(1).and_then(|word| word.parse().ok());
     Duration::from_nanos(nanos.unwrap_or(0))
 }
 
-/// Walks over and over, once at least; returns how often.
+/// Walks repeatedly, at least once; returns the number of walks.
 fn walk_until(store: &impl Store, over: &AtomicBool) -> u64 {
     let mut count = 0;
     loop {
         walk(store);
         count += 1;
-        // Relaxed: as above.
+        // Relaxed: see above.
         if over.load(Ordering::Relaxed) {
             return count;
         }
     }
 }
 
-/// A structure's part: takes objects, each replaced once as time goes by, and tells what it costs besides them.
+/// The child process of a structure: stores objects, replaces each once, and reports the memory per object besides the objects themselves.
 fn hold(part: &str, count: usize) -> io::Result<()> {
     child::end_with_parent();
     let bytes = match part {
@@ -334,7 +334,7 @@ fn hold(part: &str, count: usize) -> io::Result<()> {
         "shards" => cost::<Shards>(count),
         _ => cost::<Tries>(count),
     }?;
-    child::tell(&[bytes]);
+    child::report(&[bytes]);
     Ok(())
 }
 

@@ -1,8 +1,8 @@
-//! Resident memory of an idle watch, and of a cached object.
+//! Resident memory of an idle watch and of a cached object.
 //!
-//! A plain program: `cargo bench --bench memory [-- --quick]`. Each server is a process of its own (this program
-//! again, with the gateway's allocator); kernel memory of sockets is not counted. Beside the watches stand those of
-//! hyper alone, beside the objects their bytes on the wire.
+//! A plain program: `cargo bench --bench memory [-- --quick]`. Each server is a process of its own (this program again, with the
+//! gateway's allocator). The kernel's memory for sockets is not counted. Watches are compared with responses of hyper alone, objects with
+//! their bytes on the wire.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -55,9 +55,9 @@ use rounds::{Effort, median, resident};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Opened before the first look, so that what a server has once is not counted per watch.
+/// Watches opened before the first measurement, so that memory that a server allocates once is not counted per watch.
 const WARM: usize = 100;
-/// Allocator and kernel have settled by then; figures do not change later.
+/// By then the allocator and the kernel have settled; the figures do not change later.
 const SETTLED: Duration = Duration::from_secs(2);
 
 fn main() -> io::Result<()> {
@@ -113,8 +113,8 @@ fn measure(effort: Effort) -> io::Result<()> {
             (0, "of 1,000 to 8,000 bytes"),
         ] {
             let child = Child::start(&format!("objects-{}", encoding.as_str()), len)?;
-            let told: Vec<usize> = child.told()?;
-            let &[listed, updated, wire] = told.as_slice() else {
+            let words: Vec<usize> = child.words()?;
+            let &[listed, updated, wire] = words.as_slice() else {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             };
             #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^52")]
@@ -138,7 +138,7 @@ fn measure(effort: Effort) -> io::Result<()> {
     record.write()
 }
 
-/// The rounds of an idle watch, ours and hyper's, and the most that ours may take.
+/// Records the rounds of an idle watch, of the gateway and of hyper, and the upper limit for the gateway.
 fn record_watch(record: &mut Record, name: &str, figures: &[Vec<f64>; 2], most: f64) {
     for (column, rounds, what, at_most) in [
         (
@@ -169,13 +169,13 @@ fn record_watch(record: &mut Record, name: &str, figures: &[Vec<f64>; 2], most: 
 const WATCH: &str = "memory of an idle watch, B";
 const OBJECT: &str = "memory / wire bytes";
 
-/// Resident bytes per watch in a server that holds so many, after each has got one event.
+/// Resident bytes per watch in a server with `count` watches, after each has received one event.
 async fn idle_watch(part: &str, form: Form, count: usize, effort: Effort) -> io::Result<f64> {
     let child = match form {
         Form::Tls => Child::start(&format!("{part}-tls"), 2)?,
         Form::Plain | Form::Http2 | Form::Http2Alone => Child::start(part, 2)?,
     };
-    let addresses: Vec<SocketAddr> = child.told()?;
+    let addresses: Vec<SocketAddr> = child.words()?;
     let address = match form {
         Form::Plain | Form::Tls => addresses[0],
         Form::Http2 | Form::Http2Alone => addresses[1],
@@ -192,7 +192,7 @@ async fn idle_watch(part: &str, form: Form, count: usize, effort: Effort) -> io:
     Ok(after.saturating_sub(before) as f64 / count as f64)
 }
 
-/// A server's part: watches that are idle after one event.
+/// The child process of a server: its watches are idle after one event.
 async fn serve(part: &str) -> io::Result<()> {
     child::end_with_parent();
     let (part, tls) = match part.strip_suffix("-tls") {
@@ -200,22 +200,22 @@ async fn serve(part: &str) -> io::Result<()> {
         None => (part, None),
     };
     if part == "hyper" {
-        child::tell(&floor::serve(tls).await?);
+        child::report(&floor::serve(tls).await?);
     } else {
-        // The one event: an object that each watch begins with.
+        // The one event: an initial object for each watch.
         let line = Bytes::from(order::line(gateway::FIRST_VERSION + 1));
         let change = gateway::change(line, FieldTable::default());
         let (mut writer, served) =
             gateway::filled(gateway::kind("configmaps", "ConfigMap"), Vec::new());
         writer.apply([change], Instant::now());
         let address = gateway::serve(served, tls).await?;
-        child::tell(&[address, address]);
+        child::report(&[address, address]);
     }
     std::future::pending::<Infallible>().await;
     Ok(())
 }
 
-/// Resident bytes of this process, when the allocator has given back what is free: it does so while it is used.
+/// Resident bytes of this process after the allocator has returned free memory, which it does while it is used.
 fn settled() -> io::Result<usize> {
     const STEPS: u32 = 100;
     for len in 0..STEPS {
@@ -225,10 +225,10 @@ fn settled() -> io::Result<usize> {
     resident(std::process::id())
 }
 
-/// Objects held at a time: enough that what a process has anyway does not count.
+/// Objects held at a time: enough that the process's own memory does not matter.
 const OBJECTS: usize = 40_000;
 
-/// The part of a cache: takes in a list, then a change of each object, and tells its size per object after each.
+/// The child process of a cache: fills it from a list, then changes each object, and reports its size per object after each step.
 fn hold_objects(encoding: Encoding, len: usize) -> io::Result<()> {
     let sizes = if len == 0 {
         Sizes::Mixed
@@ -241,7 +241,7 @@ fn hold_objects(encoding: Encoding, len: usize) -> io::Result<()> {
     let listed = settled()?;
     held.update_all();
     let updated = settled()?;
-    child::tell(&[
+    child::report(&[
         each(listed.saturating_sub(before)),
         each(updated.saturating_sub(before)),
         each(wire),

@@ -1,7 +1,8 @@
-//! The broadcast ring beside `tokio::sync::broadcast`, a locked queue and plain words: appending, reading, many cursors.
+//! The broadcast ring compared with `tokio::sync::broadcast`, a locked queue and an array of plain atomics: appending, reading, many
+//! cursors.
 //!
-//! A plain program: `cargo bench --bench ring [-- --quick]`. Figures are CPU time of the threads that do the work, so
-//! compare columns of one run. No sockets here: `fanout` measures the whole way.
+//! A plain program: `cargo bench --bench ring [-- --quick]`. Figures are CPU time of the threads that do the work; compare columns of one
+//! run only. There are no sockets here: `fanout` measures the whole downstream path.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -25,9 +26,9 @@ use contenders::{Borrowed, Channel, Cloned, Cursor, Locked, Payload, TokioBroadc
 use record::{Claim, Record};
 use rounds::{Effort, median, nanos_each, timed};
 
-/// Distinct values: more than the first cache level holds, as events are.
+/// Distinct values: more than fit into the first-level cache, as with events.
 const VALUES: usize = 4_096;
-/// Events between two rounds of reading: what a coalesced batch may hold.
+/// Events between two rounds of reading: about the size of a coalesced batch.
 const BATCH: usize = 64;
 const CURSORS: usize = 1_000;
 
@@ -66,7 +67,7 @@ fn main() -> std::io::Result<()> {
     record(&columns, effort).write()
 }
 
-/// Every figure; each of ours is worth a row, and broadcast's beside it.
+/// All figures; each of ours is listed as a result, together with its ratio to broadcast's.
 fn record(columns: &[Column], effort: Effort) -> Record {
     const EACH: &str = "CPU of each, ns";
     let about = "The ring beside tokio's broadcast, a locked queue and plain words: CPU time of the threads that do the work.";
@@ -92,7 +93,7 @@ fn record(columns: &[Column], effort: Effort) -> Record {
     record
 }
 
-/// What is measured, in the order of [`Column::figures`], with its target. All but the counts in nanoseconds.
+/// The measurements in the order of [`Column::figures`], with the target in nanoseconds.
 const ROWS: [(&str, f64); 8] = [
     ("append, nobody reads", 200.0),
     ("append, 1 reader follows", 200.0),
@@ -106,7 +107,7 @@ const ROWS: [(&str, f64); 8] = [
 
 struct Column {
     name: &'static str,
-    /// The rounds of each row.
+    /// The values of all rounds, per row.
     figures: [Vec<f64>; ROWS.len()],
 }
 
@@ -122,9 +123,9 @@ impl Column {
             many(&|| append::<C>(&values, appends, 2)),
             many(&|| read::<C>(&values, appends, 1)),
             many(&|| read::<C>(&values, appends, BATCH)),
-            many(&|| deliver::<C>(&values, batches, Way::new(1, 1))),
-            many(&|| deliver::<C>(&values, batches, Way::new(1, BATCH))),
-            many(&|| deliver::<C>(&values, batches, Way::new(2, BATCH))),
+            many(&|| deliver::<C>(&values, batches, ReadPattern::new(1, 1))),
+            many(&|| deliver::<C>(&values, batches, ReadPattern::new(1, BATCH))),
+            many(&|| deliver::<C>(&values, batches, ReadPattern::new(2, BATCH))),
         ];
         Self { name, figures }
     }
@@ -134,10 +135,10 @@ impl Column {
     }
 }
 
-/// Nanoseconds per append while so many threads read all they can get.
+/// Nanoseconds per append while `readers` threads read as fast as they can.
 fn append<C: Channel>(values: &[Arc<Payload>], count: usize, readers: usize) -> f64 {
     let mut channel = C::new();
-    // One that never reads: some channels do nothing when nobody could.
+    // A cursor that never reads: some channels skip work when there is no reader.
     let idle = channel.cursor();
     let over = AtomicBool::new(false);
     let took = std::thread::scope(|scope| {
@@ -145,7 +146,7 @@ fn append<C: Channel>(values: &[Arc<Payload>], count: usize, readers: usize) -> 
             let mut cursor = channel.cursor();
             let over = &over;
             scope.spawn(move || {
-                // Relaxed: only ends the loop, publishes nothing.
+                // Relaxed: the flag only ends the loop and publishes nothing.
                 while !over.load(Ordering::Relaxed) {
                     if cursor.take(BATCH).count == 0 {
                         std::thread::yield_now();
@@ -159,7 +160,7 @@ fn append<C: Channel>(values: &[Arc<Payload>], count: usize, readers: usize) -> 
                 channel.append(Arc::clone(value), now);
             }
         });
-        // Relaxed: as above.
+        // Relaxed: see above.
         over.store(true, Ordering::Relaxed);
         took
     });
@@ -167,7 +168,7 @@ fn append<C: Channel>(values: &[Arc<Payload>], count: usize, readers: usize) -> 
     nanos_each(took, count as u64)
 }
 
-/// Nanoseconds per value read by one cursor, `most` at a time, while nobody writes.
+/// Nanoseconds per value read by one cursor, at most `most` at a time, with an idle writer.
 fn read<C: Channel>(values: &[Arc<Payload>], count: usize, most: usize) -> f64 {
     let mut channel = C::new();
     let mut cursor = channel.cursor();
@@ -197,28 +198,28 @@ fn read_all(cursor: &mut impl Cursor, most: usize) -> u64 {
 
 /// How a thousand cursors read.
 #[derive(Clone, Copy, Debug)]
-struct Way {
+struct ReadPattern {
     threads: usize,
-    /// Values of one read.
+    /// Values per read.
     most: usize,
 }
 
-impl Way {
+impl ReadPattern {
     fn new(threads: usize, most: usize) -> Self {
         Self { threads, most }
     }
 }
 
-/// Nanoseconds of one thread per delivery, when its share of a thousand cursors reads each batch.
-fn deliver<C: Channel>(values: &[Arc<Payload>], batches: usize, way: Way) -> f64 {
-    let Way { threads, most } = way;
+/// Nanoseconds of one thread per delivery, when each thread reads every batch with its share of a thousand cursors.
+fn deliver<C: Channel>(values: &[Arc<Payload>], batches: usize, pattern: ReadPattern) -> f64 {
+    let ReadPattern { threads, most } = pattern;
     let mut channel = C::new();
     let mut shares: Vec<Vec<C::Cursor>> = (0..threads)
         .map(|_| (0..CURSORS / threads).map(|_| channel.cursor()).collect())
         .collect();
     let now = Instant::now();
     let (mut count, mut took) = (0, Duration::ZERO);
-    // All batches of a burst are read by everybody before the next: nobody may lag.
+    // All cursors read all batches of a burst before the next one, so that none lags.
     for _ in 0..batches {
         for value in values.iter().cycle().take(BATCH * BURST) {
             channel.append(Arc::clone(value), now);
@@ -246,7 +247,7 @@ fn deliver<C: Channel>(values: &[Arc<Payload>], batches: usize, way: Way) -> f64
     nanos_each(took, count)
 }
 
-/// Batches appended before a round of reading: so that starting threads does not count.
+/// Batches appended before a round of reading, so that the cost of starting threads is negligible.
 const BURST: usize = 8;
 
 fn read_bursts(share: &mut [impl Cursor], most: usize) -> u64 {

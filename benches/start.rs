@@ -1,9 +1,8 @@
-//! How long it takes until a cache is ready, beside a client that only receives the same bytes; and how much memory it takes on
-//! the way.
+//! Time until a cache is ready, compared with a client that only receives the same bytes; and the memory used meanwhile.
 //!
-//! A plain program: `cargo bench --bench start [-- --quick]`. Upstream, the gateway's half and the bare client are processes of
-//! their own (this program again), on one machine: they share its cores. Real API servers encode while they send and are slower
-//! than this one, which has its answers ready.
+//! A plain program: `cargo bench --bench start [-- --quick]`. Upstream, the gateway's side and the bare client are processes of their own
+//! (this program again) on one machine, and share its cores. A real API server encodes while it sends, so it is slower than this one,
+//! whose responses are prepared in advance.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -32,15 +31,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http_body_util::BodyExt as _;
-use kube_fanout::cache::{Applied, Retention, Writer};
+use kube_fanout::cache::{ApplyOutcome, CacheWriter, Retention};
 use kube_fanout::resource::{Encoding, Gvr, Layout, ResourceKind};
-use kube_fanout::upstream::cache_sink::{CacheSink, FillState, FillTally};
-use kube_fanout::upstream::client::{Client, UpstreamSource};
+use kube_fanout::upstream::cache_sink::{CacheSink, FillRecorder, FillState};
+use kube_fanout::upstream::client::{Client, ConnectSource};
 use kube_fanout::upstream::driver::{
-    Connected, Driver, DriverTally, Fetch as _, FrameRejection, Purpose, Reading, Trouble,
+    Driver, DriverRecorder, FailureReport, Fetch as _, FrameRejection, ReadSpec, RequestPurpose,
+    WatchConnection,
 };
 use kube_fanout::upstream::reflector::{
-    InitialVersion, Reflector, ReflectorOptions, RelistReason, Streaming,
+    InitialVersion, ReflectorMachine, ReflectorOptions, RelistReason, StreamingLists,
 };
 use kube_fanout::view::Hub;
 use tokio::sync::Notify;
@@ -54,7 +54,7 @@ use source::Case;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The allocator has given back by then what it will.
+/// By then the allocator has returned the free memory that it will return.
 const SETTLED: Duration = Duration::from_secs(2);
 
 fn main() -> io::Result<()> {
@@ -68,18 +68,18 @@ fn main() -> io::Result<()> {
 fn serve(case: Case) -> io::Result<()> {
     child::end_with_parent();
     let (address, len) = source::serve(case)?;
-    child::tell(&[usize::from(address.port()), len]);
+    child::report(&[usize::from(address.port()), len]);
     loop {
         std::thread::park();
     }
 }
 
-/// What a client has to do, as one number for its command line.
+/// A client's task, encoded as one number for its command line.
 #[derive(Clone, Copy, Debug)]
 struct Task {
     case: Case,
     port: u16,
-    /// Bytes of all answers, below 4 GiB.
+    /// Total length of all responses, below 4 GiB.
     len: usize,
 }
 
@@ -97,7 +97,7 @@ impl Task {
         }
     }
 
-    /// Does it, and tells the microseconds it took on the clock and on all cores, and the KiB of memory at its peak and after it.
+    /// Runs the task, and reports the wall time and the CPU time of all cores in microseconds, and the peak and final memory in KiB.
     fn play(self, part: &str) -> io::Result<()> {
         child::end_with_parent();
         let address = SocketAddr::from(([127, 0, 0, 1], self.port));
@@ -107,7 +107,7 @@ impl Task {
             .build()?;
         let before = rounds::process_cpu(std::process::id());
         let start = Instant::now();
-        // Held until its memory has been looked at.
+        // Kept until the memory has been measured.
         let mut filled = None;
         match part {
             "bare" => source::receive(self.case, address, self.len)?,
@@ -119,12 +119,12 @@ impl Task {
         std::thread::sleep(SETTLED);
         let (peak, last) = (memory("VmHWM:")?, memory("VmRSS:")?);
         drop(filled);
-        child::tell(&[wall.as_micros(), cpu.as_micros(), peak, last]);
+        child::report(&[wall.as_micros(), cpu.as_micros(), peak, last]);
         Ok(())
     }
 }
 
-/// KiB of this process's memory.
+/// A memory figure of this process, in KiB.
 fn memory(row: &str) -> io::Result<u128> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let kib = status.lines().find_map(|line| {
@@ -135,16 +135,16 @@ fn memory(row: &str) -> io::Result<u128> {
 }
 
 async fn connect(address: SocketAddr) -> Client {
-    let source = UpstreamSource::url(&format!("http://{address}")).expect("a URL");
+    let source = ConnectSource::url(&format!("http://{address}")).expect("a URL");
     Client::connect(source).await.expect("nothing is sent yet")
 }
 
-/// The gateway's connections alone: everything is received and dropped.
+/// The gateway's upstream connections alone: receives and drops everything.
 async fn receive(case: Case, address: SocketAddr) {
     let client = connect(address).await;
     let (purpose, pages) = match case.streamed {
-        true => (Purpose::Watch, 1),
-        false => (Purpose::Read, case.pages),
+        true => (RequestPurpose::Watch, 1),
+        false => (RequestPurpose::Read, case.pages),
     };
     for page in 0..pages {
         let answer = client.get(case.path(page), purpose, encoding(case)).await;
@@ -153,7 +153,7 @@ async fn receive(case: Case, address: SocketAddr) {
         while let Some(frame) = body.frame().await {
             let frame = frame.expect("upstream goes on");
             let data = frame.into_data().unwrap_or_default();
-            // The stream stays open after its marker.
+            // The stream stays open after its final bookmark.
             if case.streamed && memchr::memmem::find(&data, b"initial-events-end").is_some() {
                 return;
             }
@@ -171,7 +171,7 @@ const fn encoding(case: Case) -> Encoding {
     }
 }
 
-/// Fills a cache as the gateway does; returns when it can be read, with what must stay for it to live.
+/// Fills a cache as the gateway does; returns it when it can be read. The caller keeps it alive.
 async fn fill(case: Case, address: SocketAddr) -> Arc<kube_fanout::cache::WatchCache> {
     let kind = ResourceKind {
         gvr: Gvr::new("", "v1", "pods"),
@@ -184,8 +184,8 @@ async fn fill(case: Case, address: SocketAddr) -> Arc<kube_fanout::cache::WatchC
     };
     let options = ReflectorOptions {
         streaming: match case.streamed {
-            true => Streaming::Preferred,
-            false => Streaming::Never,
+            true => StreamingLists::Preferred,
+            false => StreamingLists::Never,
         },
         page_len: u32::try_from(source::PAGE_LEN).expect("a small number"),
         start_from: None,
@@ -198,20 +198,20 @@ async fn fill(case: Case, address: SocketAddr) -> Arc<kube_fanout::cache::WatchC
         bytes_max: 64 << 20,
         age_min: Duration::from_secs(1),
     };
-    let reading = Reading::all(&kind.gvr, 4 << 20).in_encoding(kind.encoding);
+    let reading = ReadSpec::all(&kind.gvr, 4 << 20).in_encoding(kind.encoding);
     let hub = Arc::new(Hub::new(&kind));
-    let writer = Writer::new(kind, retention, hub);
+    let writer = CacheWriter::new(kind, retention, hub);
     let cache = Arc::clone(writer.cache());
     let ready = Arc::new(Ready::default());
     let sink = CacheSink::new(writer, Duration::from_millis(5), Arc::clone(&ready) as _);
     let driver = Driver::new(
         Arc::new(connect(address).await),
         reading,
-        Reflector::new(options),
+        ReflectorMachine::new(options),
         sink,
         Arc::clone(&ready) as _,
     );
-    // Owned by the runtime: it lives as long as the process.
+    // The runtime owns the task: it lives as long as the process.
     tokio::spawn(driver.run());
     ready.0.notified().await;
     let count = cache.snapshot().map_or(0, |all| all.objects.len());
@@ -219,19 +219,19 @@ async fn fill(case: Case, address: SocketAddr) -> Arc<kube_fanout::cache::WatchC
     cache
 }
 
-/// Tells when the first state is there, and ends with the first surprise.
+/// Notifies when the first state has been applied, and panics on any failure.
 #[derive(Debug, Default)]
 struct Ready(Notify);
 
-impl FillTally for Ready {
-    fn applied(&self, _: Applied) {
+impl FillRecorder for Ready {
+    fn applied(&self, _: ApplyOutcome) {
         self.0.notify_one();
     }
 
     fn state(&self, _: FillState) {}
 }
 
-impl DriverTally for Ready {
+impl DriverRecorder for Ready {
     fn received(&self, _: usize) {}
 
     fn rejected(&self, reason: FrameRejection) {
@@ -240,17 +240,17 @@ impl DriverTally for Ready {
 
     fn relisted(&self, _: RelistReason) {}
 
-    fn connected(&self, _: Connected) {}
+    fn connected(&self, _: WatchConnection) {}
 
-    fn failed(&self, trouble: Trouble<'_>) {
+    fn failed(&self, trouble: FailureReport<'_>) {
         panic!("{trouble:?}");
     }
 }
 
-/// Figure of a case.
+/// The figure that is recorded for each case.
 const WALL: &str = "wall time, ms";
 
-/// The best of several runs: what disturbs only ever adds.
+/// The best of several runs: disturbances only add time.
 #[derive(Clone, Copy, Debug)]
 struct Figures {
     wall_ms: f64,
@@ -284,7 +284,7 @@ fn measure(effort: Effort) -> io::Result<()> {
 
 fn measure_case(name: &str, case: Case, rounds: usize, record: &mut Record) -> io::Result<()> {
     let upstream = Child::start("upstream", case.number())?;
-    let words: Vec<usize> = upstream.told()?;
+    let words: Vec<usize> = upstream.words()?;
     let &[port, len] = &*words else {
         return Err(io::ErrorKind::InvalidData.into());
     };
@@ -294,7 +294,7 @@ fn measure_case(name: &str, case: Case, rounds: usize, record: &mut Record) -> i
     let mut best: [Option<Figures>; 3] = [None; 3];
     let mut walls = [const { Vec::new() }; 3];
     let parts = ["bare", "client", "cache"];
-    // In turn, so that a busy moment of the machine meets all of them.
+    // Alternate between the parts, so that a busy moment of the machine affects all of them.
     for _ in 0..rounds {
         for ((part, best), walls) in parts.iter().zip(&mut best).zip(&mut walls) {
             let figures = run(part, task)?;
@@ -332,7 +332,7 @@ fn measure_case(name: &str, case: Case, rounds: usize, record: &mut Record) -> i
 }
 
 fn run(part: &str, task: Task) -> io::Result<Figures> {
-    let words: Vec<f64> = Child::start(part, task.number())?.told()?;
+    let words: Vec<f64> = Child::start(part, task.number())?.words()?;
     let &[wall, cpu, peak, last] = &*words else {
         return Err(io::ErrorKind::InvalidData.into());
     };

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Validates the manifests strictly against the schemas of Kubernetes, without a cluster. The schemas come with the Python package
-# kubernetes-validate, put into a virtual environment below the build directory. That every flag exists is checked by tests/tidy.rs.
+# kubernetes-validate, which is installed into a virtual environment below the build directory. tests/tidy/documents.rs checks that every
+# flag exists.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 VERSION=1.37.0
-# The oldest and the newest server that the manifests are for.
+# The oldest and the newest API server that the manifests support.
 KUBERNETES_VERSIONS=(1.32 1.37)
-# Kinds of others, which no schema of Kubernetes describes.
+# Kinds of other projects, for which Kubernetes has no schema.
 FOREIGN='PodMonitor|Certificate|Issuer'
 
 venv=${CARGO_TARGET_DIR:-target}/deploy-check
@@ -26,7 +27,7 @@ validate() { # version, files…
 
 for version in "${KUBERNETES_VERSIONS[@]}"; do
     output=$(validate "$version" deploy/manifests/*.yaml deploy/optional/*.yaml) || { echo "$output"; exit 1; }
-    # A kind without a schema is only warned of, so that a misspelt kind would pass.
+    # A kind without a schema causes only a warning, so a misspelt kind would pass.
     if unknown=$(grep -E '^WARN' <<<"$output" | grep -vE "kind ($FOREIGN) "); then
         echo "$unknown"
         exit 1
@@ -34,7 +35,7 @@ for version in "${KUBERNETES_VERSIONS[@]}"; do
     echo "manifests: $(grep -c '^INFO.* passed ' <<<"$output") objects valid for Kubernetes $version"
 done
 
-# The check itself must be able to fail.
+# Prove that the check itself can fail.
 broken=$(mktemp --suffix=.yaml)
 trap 'rm -f "$broken"' EXIT
 sed 's/terminationGracePeriodSeconds/terminationGraceSeconds/' deploy/manifests/30-deployment.yaml >"$broken"

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Builds the fuzz targets and runs each for a while: all of them, or those named. Ends with code 1 and the path of the input when one is
-# found that breaks a target. See README.md.
+# Builds the fuzz targets and runs each of them, or only those named, for some time. Exits with code 1 and prints the path of the input
+# if an input breaks a target. See README.md.
 #   fuzz/run.sh [TARGET…] [--seconds N] [--unoptimized]
-# With --unoptimized, dependencies are those of an ordinary debug build, and the targets are slow: for CI.
+# With --unoptimized the dependencies are those of an ordinary debug build, and the targets are slow: for CI.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 SECONDS_EACH=60
-# One input costs a few kilobytes; a target that reaches this runs away.
+# One input needs a few kilobytes; a target that reaches this limit has a leak or no bound.
 MEMORY_MB=1024
-# No peer is answered so late, even in a build that checks everything.
+# No input takes this long, even in a build with all checks.
 INPUT_SECONDS=10
 INPUT_LEN_MAX=4096
 
@@ -57,7 +57,7 @@ code=0
 for target in "${targets[@]}"; do
     home=$gathered/$target
     mkdir -p "$home/corpus" "$home/findings"
-    # The first folder is where new inputs go; the seeds are only read.
+    # libFuzzer writes new inputs to the first folder and only reads the seeds.
     if "$built/$target" "$home/corpus" "fuzz/seeds/$target" \
         -artifact_prefix="$home/findings/" -dict=fuzz/words.dict -max_total_time="$SECONDS_EACH" -max_len="$INPUT_LEN_MAX" \
         -rss_limit_mb="$MEMORY_MB" -malloc_limit_mb="$MEMORY_MB" -timeout="$INPUT_SECONDS" \

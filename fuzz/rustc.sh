@@ -1,6 +1,6 @@
 #!/bin/sh
-# Cargo calls this instead of rustc when run.sh builds: libFuzzer's coverage is for the crate alone, so that dependencies are the same as in
-# other builds. It is a pass of LLVM's that the stable compiler has too; cargo-fuzz sets the same flags.
+# Cargo calls this instead of rustc in builds by run.sh: it adds libFuzzer's coverage to the crate only, so that dependencies are the same
+# as in other builds. The coverage is an LLVM pass that the stable compiler has too; cargo-fuzz sets the same flags.
 rustc=$1
 shift
 case " $* " in

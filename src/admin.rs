@@ -33,12 +33,12 @@ mod tests;
 /// What readiness is made of; the composition root knows.
 pub trait Readiness: Send + Sync {
     /// All checks, in the order in which they are shown.
-    fn checks(&self) -> Vec<Check>;
+    fn checks(&self) -> Vec<ReadinessCheck>;
 }
 
 /// One line of `/readyz?verbose`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Check {
+pub struct ReadinessCheck {
     /// What is checked: `upstream`, or a resource as `pods.v1`.
     pub name: String,
     /// How it is.
@@ -56,7 +56,7 @@ pub enum CheckOutcome {
 
 /// What the admin port shows.
 #[derive(Clone)]
-pub struct Shown {
+pub struct AdminState {
     /// For `/metrics`.
     pub metrics: Arc<Metrics>,
     /// For `/readyz`.
@@ -98,7 +98,7 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
 
 /// Serves until dropped: probes and scrapes are to be answered to the very end of a drain. Owns its connections, which
 /// end with it; the port stays open.
-pub async fn serve(listener: &TcpListener, shown: Shown) -> Infallible {
+pub async fn serve(listener: &TcpListener, shown: AdminState) -> Infallible {
     let places = Permits::new(CONNECTIONS_MAX);
     let mut connections = JoinSet::new();
     let mut warned_at: Option<Instant> = None;
@@ -126,7 +126,7 @@ pub async fn serve(listener: &TcpListener, shown: Shown) -> Infallible {
     }
 }
 
-fn connection(stream: TcpStream, shown: Shown) -> impl Future<Output = ()> + Send {
+fn connection(stream: TcpStream, shown: AdminState) -> impl Future<Output = ()> + Send {
     let service = service_fn(move |request| {
         let shown = shown.clone();
         async move { Ok::<_, Infallible>(answer::answer(&request, shown).await) }

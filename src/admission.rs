@@ -1,16 +1,16 @@
-//! Who may be served now: how many lists, watches and connections there are at once, and who waits or is sent away with 429.
+//! Admission control: how many lists, watches and connections may be open at a time, and which requests wait or get 429.
 //!
 //! ```text
-//! list ── place free? ──▶ runs until its body is gone, or gives the place up when its client does not read: then it
-//!             │           goes on slowly until a place is free
+//! list ── permit free? ──▶ runs until its body is dropped, or loses the permit while its client does not read:
+//!             │            then it continues slowly until a permit is free
 //!             │ no
 //!             ▼
-//!       line, bounded in places and time ──▶ runs, or 429 with Retry-After
-//! watch ── below its bound? ──▶ runs until its stream is gone, or 429
+//!       queue, bounded in length and time ──▶ runs, or 429 with Retry-After
+//! watch ── below the limit? ──▶ runs until its stream is dropped, or 429
 //! ```
 //!
-//! What is decided is `lists`' and `fairness::line`'s. Short answers and everything on the admin port are not bounded here, forwarded
-//! requests in the pass-through (`docs/decisions/0017-admission.md`, `0025-shares.md`).
+//! The decisions are made by `lists` and `fairness::fair_queue`. Short responses and the admin port are not limited here; forwarded
+//! requests are limited in `passthrough` (`docs/decisions/0017-admission.md`, `0025-shares.md`).
 
 mod lists;
 mod memory;
@@ -26,33 +26,33 @@ use tokio::time::{Instant, Sleep};
 
 use crate::cache::{Mutex, MutexGuard};
 use crate::config::{AdmissionLimits, OpenFiles};
-use crate::fairness::line::Entry;
+use crate::fairness::fair_queue::QueueDecision;
 use crate::fairness::{Peer, Permit, Permits, Shortage};
-use crate::metrics::{AdmissionMetrics, Place, Refused};
+use crate::metrics::{AdmissionMetrics, LimitLabel, PermitKind};
 use crate::protocol::status::Status;
 use lists::{Lists, Stall};
 use memory::Memory;
 pub use memory::resident;
 
-/// Clients that were sent away together shall not come back together.
+/// A random range, so that clients that were refused together do not come back together.
 const LIST_RETRY_SECONDS: std::ops::Range<f64> = 1.0..5.0;
 /// Watches and memory are held for minutes.
 const WATCH_RETRY_SECONDS: std::ops::Range<f64> = 5.0..15.0;
 
-/// A list without a place makes a frame once in this time: about a megabyte a second.
+/// A list without a permit makes at most one frame in this time: about a megabyte per second.
 const SLOW_FRAME_PERIOD: Duration = Duration::from_millis(100);
 
-/// How often somebody in line looks whether a client that does not read holds a place.
-const LOOK_PERIOD: Duration = Duration::from_secs(1);
+/// How often a waiting list checks whether a client that does not read holds a permit.
+const CHECK_PERIOD: Duration = Duration::from_secs(1);
 
-/// The bounds of one service, and what is taken of them.
+/// The limits of one service and the permits that are in use. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Admission(Arc<Shared>);
+pub struct Admission(Arc<AdmissionState>);
 
-type WaitingLists = Lists<oneshot::Sender<ListPlace>>;
+type WaitingLists = Lists<oneshot::Sender<ListPermit>>;
 
 #[derive(Debug)]
-struct Shared {
+struct AdmissionState {
     limits: AdmissionLimits,
     lists: Mutex<WaitingLists>,
     watches: Permits,
@@ -62,10 +62,10 @@ struct Shared {
 }
 
 impl Admission {
-    /// With these bounds, told to these metrics.
+    /// With these limits, reported in these metrics.
     #[must_use]
     pub fn new(limits: AdmissionLimits, metrics: Option<AdmissionMetrics>) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(AdmissionState {
             lists: Mutex::new(Lists::new(limits.lists_max, limits.lists_waiting_max)),
             watches: Permits::new(limits.watches_max),
             memory: Memory::new(limits.memory_max),
@@ -75,7 +75,7 @@ impl Admission {
         }))
     }
 
-    /// The same for operators. To be called before it is cloned.
+    /// Marks these limits as those of operators. Must be called before the first clone.
     #[must_use]
     pub fn for_operators(mut self) -> Self {
         if let Some(shared) = Arc::get_mut(&mut self.0) {
@@ -84,92 +84,97 @@ impl Admission {
         self
     }
 
-    /// Whether its places are those of operators.
+    /// Whether these limits are those of operators.
     #[must_use]
     pub fn is_for_operators(&self) -> bool {
         self.0.is_for_operators
     }
 
-    /// Connections at once: as set, and as the limit of open files allows.
+    /// The connection limit: the configured one, or less if the limit of open files is lower.
     #[must_use]
     pub fn connections_max(&self) -> usize {
         OpenFiles::of_process(self.0.limits.connections_max).clients
     }
 
-    /// A place for a list, waited for as long as may be.
+    /// A permit for a list; waits up to the configured time for it.
     ///
     /// # Errors
-    /// 429 if there is none to be had.
-    pub async fn list(&self, peer: Peer) -> Result<ListPlace, Status> {
+    /// 429 if there is no permit in time, or too many lists wait, or memory is short.
+    pub async fn list(&self, peer: Peer) -> Result<ListPermit, Status> {
         let is_memory_over = self.0.memory.is_over(Instant::now());
-        let (id, mut turn) = {
+        let (id, mut receiver) = {
             let mut lists = self.0.lists();
-            // One goes on, so that memory which is not the lists' does not shut them out for good.
-            if is_memory_over && lists.line.running() > 0 {
-                return Err(self.refuse(Refused::Memory));
+            // One list may always run, so that memory which other parts use does not block all lists permanently.
+            if is_memory_over && lists.queue.running() > 0 {
+                return Err(self.refuse(LimitLabel::Memory));
             }
-            if !lists.line.has_room_for(peer) {
-                lists = self.0.take_back(lists);
+            if !lists.queue.has_room_for(peer) {
+                lists = self.0.reclaim(lists);
             }
-            match lists.line.enter(peer) {
-                Entry::Runs => {
-                    let place = self.0.place(&mut lists, peer);
-                    self.0.show(&lists);
-                    return Ok(place);
+            match lists.queue.enter(peer) {
+                QueueDecision::Runs => {
+                    let permit = self.0.permit(&mut lists, peer);
+                    self.0.update_gauges(&lists);
+                    return Ok(permit);
                 }
-                Entry::Full(shortage) => {
-                    return Err(self.refuse_place(Refused::Lists, Place::Lists, shortage));
+                QueueDecision::Full(shortage) => {
+                    return Err(self.refuse_permit(LimitLabel::Lists, PermitKind::Lists, shortage));
                 }
-                Entry::MayWait(ticket) => {
-                    let (sender, turn) = oneshot::channel();
+                QueueDecision::MayWait(ticket) => {
+                    let (sender, receiver) = oneshot::channel();
                     let id = ticket.wait(sender);
-                    self.0.show(&lists);
-                    (id, turn)
+                    self.0.update_gauges(&lists);
+                    (id, receiver)
                 }
             }
         };
-        let _waiting = Waiting {
+        let _waiter = ListWaiter {
             shared: &self.0,
             peer,
             id,
         };
-        let mut overdue = std::pin::pin!(tokio::time::sleep(self.0.limits.list_wait_max));
+        let mut timeout = std::pin::pin!(tokio::time::sleep(self.0.limits.list_wait_max));
         loop {
-            // All are safe to cancel: a place that comes just now is given back with the channel it lies in.
+            // Cancelling any branch is safe: a permit that arrives at this moment is released when its channel is dropped.
             tokio::select! {
                 biased;
-                place = &mut turn => return place.map_err(|_| self.refuse(Refused::ListWait)),
-                () = &mut overdue => {
-                    let shortage = self.0.lists().line.shortage(peer);
-                    // If there is room just now, all places were taken until now.
+                permit = &mut receiver => return permit.map_err(|_| self.refuse(LimitLabel::ListWait)),
+                () = &mut timeout => {
+                    let shortage = self.0.lists().queue.shortage(peer);
+                    // If there is room now, all permits were in use until just now.
                     let shortage = shortage.unwrap_or(Shortage::Total);
-                    return Err(self.refuse_place(Refused::ListWait, Place::Lists, shortage));
+                    return Err(self.refuse_permit(LimitLabel::ListWait, PermitKind::Lists, shortage));
                 }
-                () = tokio::time::sleep(LOOK_PERIOD) => drop(self.0.take_back(self.0.lists())),
+                () = tokio::time::sleep(CHECK_PERIOD) => drop(self.0.reclaim(self.0.lists())),
             }
         }
     }
 
-    /// A place for a watch.
+    /// A permit for a watch.
     ///
     /// # Errors
-    /// 429 if there is none.
-    pub fn watch(&self, peer: Peer) -> Result<WatchPlace, Status> {
+    /// 429 if there is none, or memory is short.
+    pub fn watch(&self, peer: Peer) -> Result<WatchPermit, Status> {
         if self.0.memory.is_over(Instant::now()) {
-            return Err(self.refuse(Refused::Memory));
+            return Err(self.refuse(LimitLabel::Memory));
         }
         let permit = self.0.watches.acquire(peer);
-        permit
-            .map(WatchPlace)
-            .map_err(|shortage| self.refuse_place(Refused::Watches, Place::Watches, shortage))
+        permit.map(WatchPermit).map_err(|shortage| {
+            self.refuse_permit(LimitLabel::Watches, PermitKind::Watches, shortage)
+        })
     }
 
-    /// Counts a refusal for want of a place, and says it to the client.
-    pub(crate) fn refuse_place(&self, why: Refused, place: Place, shortage: Shortage) -> Status {
+    /// Counts a refusal for lack of a permit, and returns the client's error.
+    pub(crate) fn refuse_permit(
+        &self,
+        limit: LimitLabel,
+        kind: PermitKind,
+        shortage: Shortage,
+    ) -> Status {
         if let Some(metrics) = &self.0.metrics {
-            metrics.shortages.inc(place, shortage);
+            metrics.shortages.inc(kind, shortage);
         }
-        let mut status = self.refuse(why);
+        let mut status = self.refuse(limit);
         status.message.push_str(match shortage {
             Shortage::User => ", most of them this user's",
             Shortage::Address => ", most of them from this address",
@@ -178,37 +183,37 @@ impl Admission {
         status
     }
 
-    /// Counts a refusal, and says it to the client.
-    fn refuse(&self, why: Refused) -> Status {
+    /// Counts a refusal, and returns the client's error.
+    fn refuse(&self, limit: LimitLabel) -> Status {
         if let Some(metrics) = &self.0.metrics {
-            metrics.refusals.inc(why);
+            metrics.refusals.inc(limit);
         }
-        let (what, seconds) = match why {
-            Refused::Connections => ("too many connections are open", WATCH_RETRY_SECONDS),
-            Refused::Lists => ("too many lists wait for their turn", LIST_RETRY_SECONDS),
-            Refused::ListWait => ("the list's turn did not come in time", LIST_RETRY_SECONDS),
-            Refused::Watches => ("too many watches are open", WATCH_RETRY_SECONDS),
-            Refused::Memory => ("memory is short", WATCH_RETRY_SECONDS),
+        let (cause, seconds) = match limit {
+            LimitLabel::Connections => ("too many connections are open", WATCH_RETRY_SECONDS),
+            LimitLabel::Lists => ("too many lists wait for their turn", LIST_RETRY_SECONDS),
+            LimitLabel::ListWait => ("the list's turn did not come in time", LIST_RETRY_SECONDS),
+            LimitLabel::Watches => ("too many watches are open", WATCH_RETRY_SECONDS),
+            LimitLabel::Memory => ("memory is short", WATCH_RETRY_SECONDS),
         };
         let range = seconds.end - seconds.start;
         let wait = Duration::from_secs_f64(seconds.start + range * crate::resource::fraction());
         Status::too_many_requests(
-            format!("Too many requests, please try again later: {what}"),
+            format!("Too many requests, please try again later: {cause}"),
             u32::try_from(wait.as_secs()).unwrap_or(1),
         )
     }
 }
 
-impl Shared {
+impl AdmissionState {
     fn lists(&self) -> MutexGuard<'_, WaitingLists> {
-        // Lists are whole between their methods, and these do not panic.
+        // A panic leaves the state consistent: the methods of `Lists` do not panic halfway.
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For a peer that the line has let in.
-    fn place(self: &Arc<Self>, lists: &mut WaitingLists, peer: Peer) -> ListPlace {
+    /// Creates the permit of a list that the queue has admitted.
+    fn permit(self: &Arc<Self>, lists: &mut WaitingLists, peer: Peer) -> ListPermit {
         let stall = Arc::<Stall>::default();
-        ListPlace {
+        ListPermit {
             id: lists.begin(peer, Arc::clone(&stall)),
             shared: Arc::clone(self),
             peer,
@@ -217,73 +222,73 @@ impl Shared {
         }
     }
 
-    fn show(&self, lists: &WaitingLists) {
+    fn update_gauges(&self, lists: &WaitingLists) {
         let gauge = |count| i64::try_from(count).unwrap_or(i64::MAX);
-        // The gauges are of what everybody shares.
+        // The gauges show only the limits that all clients share.
         if let Some(metrics) = self.metrics.as_ref().filter(|_| !self.is_for_operators) {
-            metrics.lists_running.set(gauge(lists.line.running()));
-            metrics.lists_waiting.set(gauge(lists.line.waiting()));
+            metrics.lists_running.set(gauge(lists.queue.running()));
+            metrics.lists_waiting.set(gauge(lists.queue.waiting()));
             metrics.lists_slow.set(gauge(lists.slow()));
         }
     }
 
-    /// Takes back the places of lists that wait for their clients, and gives them to whoever is next.
-    fn take_back<'a>(
+    /// Reclaims the permits of lists whose clients do not read, and passes them to waiting lists.
+    fn reclaim<'a>(
         self: &'a Arc<Self>,
         mut lists: MutexGuard<'a, WaitingLists>,
     ) -> MutexGuard<'a, WaitingLists> {
-        if lists.take_back(Instant::now(), self.limits.list_stall_max) {
-            self.hand_out(lists);
+        if lists.reclaim(Instant::now(), self.limits.list_stall_max) {
+            self.admit_waiting(lists);
             return self.lists();
         }
         lists
     }
 
-    /// Gives the places that have become free to whoever is next.
-    fn hand_out(self: &Arc<Self>, mut lists: MutexGuard<'_, WaitingLists>) {
-        let mut turns = Vec::new();
-        while let Some((peer, sender)) = lists.line.admit_next() {
-            turns.push((self.place(&mut lists, peer), sender));
+    /// Passes free permits to waiting lists.
+    fn admit_waiting(self: &Arc<Self>, mut lists: MutexGuard<'_, WaitingLists>) {
+        let mut admitted = Vec::new();
+        while let Some((peer, sender)) = lists.queue.admit_next() {
+            admitted.push((self.permit(&mut lists, peer), sender));
         }
-        self.show(&lists);
+        self.update_gauges(&lists);
         drop(lists);
-        for (place, sender) in turns {
-            // Who has just given up lets the place go, and it comes back here.
-            let _ = sender.send(place);
+        for (permit, sender) in admitted {
+            // If the receiver is gone, the permit is dropped here and becomes free again.
+            let _ = sender.send(permit);
         }
     }
 }
 
-/// Somebody in the line. Dropped, it stands there no longer.
-struct Waiting<'a> {
-    shared: &'a Arc<Shared>,
+/// A list in the queue; dropping it removes it from the queue.
+struct ListWaiter<'a> {
+    shared: &'a Arc<AdmissionState>,
     peer: Peer,
     id: u64,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for ListWaiter<'_> {
     fn drop(&mut self) {
         let mut lists = self.shared.lists();
-        if lists.line.give_up(self.peer, self.id) {
-            self.shared.show(&lists);
+        if lists.queue.give_up(self.peer, self.id) {
+            self.shared.update_gauges(&lists);
         }
     }
 }
 
-/// The right to send one list, until it is dropped. Who sends tells it whom the list waits for, frame by frame.
+/// Permission to send one list, until it is dropped. The sender reports, frame by frame, which side waits.
 #[derive(Debug)]
-pub struct ListPlace {
-    shared: Arc<Shared>,
+pub struct ListPermit {
+    shared: Arc<AdmissionState>,
     peer: Peer,
     id: u64,
     stall: Arc<Stall>,
-    /// Between two frames of a slow list.
+    /// The pause between two frames of a slow list.
     pause: Option<Pin<Box<Sleep>>>,
 }
 
-impl ListPlace {
-    /// Ready when the next frame may be made. So it is at once, but of a list that lost its place because its client did not take it,
-    /// and finds no other: that one goes on slowly, and leaves the work to those who have places.
+impl ListPermit {
+    /// Ready when the next frame may be made. It is ready at once unless the list has lost its permit because its client did not read, and
+    /// gets no other one: then it continues slowly and leaves the CPU to lists with permits.
     pub fn poll_work(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if let Some(since) = self.stall.since()
             && !self.has_regained()
@@ -298,44 +303,44 @@ impl ListPlace {
         Poll::Ready(())
     }
 
-    /// Whether the list has a place, or has one again.
+    /// Whether the list has a permit, or has regained one.
     fn has_regained(&self) -> bool {
         if !self.stall.is_slow() {
             return true;
         }
         let mut lists = self.shared.lists();
-        if !lists.line.has_room_for(self.peer) {
-            lists = self.shared.take_back(lists);
+        if !lists.queue.has_room_for(self.peer) {
+            lists = self.shared.reclaim(lists);
         }
-        // Looked at again: the lock may have been open meanwhile.
+        // Checked again, because the lock was released in `reclaim`.
         let has_regained = !self.stall.is_slow() || lists.regain(self.id, self.peer, &self.stall);
-        self.shared.show(&lists);
+        self.shared.update_gauges(&lists);
         has_regained
     }
 
-    /// A frame is handed over: from now on the list waits for its client.
+    /// Reports that a frame was handed over: from now on the list waits for its client.
     pub fn gave_frame(&self) {
         self.stall.set(Some(Instant::now()));
     }
 
-    /// The client waits for the list.
+    /// Reports that the client waits for the list.
     pub fn is_at_work(&self) {
         self.has_regained();
         self.stall.set(None);
     }
 }
 
-impl Drop for ListPlace {
+impl Drop for ListPermit {
     fn drop(&mut self) {
         let mut lists = self.shared.lists();
         lists.end(self.id, self.peer);
-        self.shared.hand_out(lists);
+        self.shared.admit_waiting(lists);
     }
 }
 
-/// The right to one watch, until it is dropped.
+/// Permission for one watch, until it is dropped.
 #[derive(Debug)]
-pub struct WatchPlace(#[expect(dead_code, reason = "held for its drop")] Permit);
+pub struct WatchPermit(#[expect(dead_code, reason = "held for its drop")] Permit);
 
 #[cfg(all(test, fanout_loom))]
 mod models;

@@ -1,16 +1,21 @@
-//! The embedded API server of the demo and the tests: Kubernetes' own behaviour over an in-memory store with one global
-//! revision. It persists nothing and collects no garbage. It admits everybody, unless [`AuthOptions`] say otherwise.
+//! The embedded API server of the demo and the tests. It behaves like kube-apiserver, over an in-memory store with one global
+//! revision. Nothing is persisted, and there is no garbage collector. Without [`AuthOptions`] every request is allowed.
 //!
 //! ```text
 //! request ─▶ server (auth, route, faults) ─▶ answer ─▶ store (lock) ─▶ storage (rules) ─▶ publisher ─▶ watch caches
 //! churn  ────────────────────────────────────────▶
 //! ```
+//!
+//! `connections` accepts clients; `server` takes each request through the steps above. Lists and watches do not reach `answer`:
+//! they are answered from the watch caches with the gateway's own `serve` (see `reads`). Start reading at [`start`], then
+//! `server`, [`storage`] and [`faults`].
 
 mod answer;
 pub mod auth;
 mod body;
 mod caches;
 pub mod churn;
+mod churn_task;
 mod connections;
 mod discovery;
 pub mod faults;
@@ -19,7 +24,6 @@ pub mod kinds;
 mod nesting;
 mod object_meta;
 pub mod patch;
-mod pulse;
 mod reads;
 pub mod refusal;
 mod render;
@@ -44,10 +48,10 @@ use tracing::info;
 
 use auth::{Auth, AuthError, AuthOptions, Tokens};
 use caches::Caches;
-use churn::{Churn, ObjectCount, UnknownResource};
-use faults::{FaultCounts, FaultError, Order};
+use churn::{Churn, InitialCount, UnknownResource};
+use faults::{FaultCounts, FaultError, FaultOrder};
 use kinds::{Catalogue, ServedKind};
-use reads::{Reads, Uncounted};
+use reads::{NoRecorder, Reads};
 use reviews::ReviewCounts;
 use server::Server;
 pub use settings::OptionsError;
@@ -58,85 +62,85 @@ use crate::config::ApiserverSettings;
 use crate::connection::listener;
 use crate::shutdown::Drain;
 
-/// What an API server is started with.
+/// The options of an embedded API server.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Kinds beside the built-in ones.
+    /// Kinds that are served in addition to the built-in ones.
     pub extra_kinds: Vec<ServedKind>,
-    /// Objects to begin with.
-    pub objects: Vec<ObjectCount>,
-    /// About how long each of them is, in bytes.
+    /// How many objects of each kind the server creates at start; churn changes these objects.
+    pub objects: Vec<InitialCount>,
+    /// Approximate length of each of these objects, in bytes.
     pub object_len: usize,
-    /// Changes a second to these objects; 0 for none.
+    /// Changes per second to these objects; 0 for none.
     pub churn_per_second: u32,
-    /// Seed of the objects and changes; random when missing.
+    /// Seed of the objects and changes; random if absent.
     pub seed: Option<u64>,
-    /// Plain HTTP when missing.
+    /// TLS configuration; plain HTTP if absent.
     pub tls: Option<Arc<rustls::ServerConfig>>,
-    /// Who may do what; everybody may do everything when missing.
+    /// Authentication and authorization; every request is allowed if absent.
     pub auth: Option<AuthOptions>,
 }
 
-/// Why an API server did not start.
+/// Why the embedded API server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The listener has no address.
-    #[error("the listener has no address")]
+    /// The listener's local address is unknown.
+    #[error("cannot read the listener's local address")]
     Listener(#[source] io::Error),
-    /// Objects were asked for of a kind that is not served.
-    #[error("cannot make the first objects")]
+    /// Initial objects were requested of a kind that is not served.
+    #[error("cannot create the initial objects")]
     Objects(#[source] UnknownResource),
-    /// Callers cannot be told apart.
-    #[error("authentication")]
+    /// Authentication cannot be set up.
+    #[error("cannot set up authentication")]
     Auth(#[from] AuthError),
 }
 
-/// Why `kube-fanout apiserver` did not start. Each is one line for the terminal.
+/// Why `kube-fanout apiserver` did not start. Each message is one line for the terminal.
 #[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// The address cannot be opened.
+pub enum ApiserverError {
+    /// The address cannot be bound.
     #[error("--listen {address}")]
     Listen {
-        /// The address.
+        /// The value of `--listen`.
         address: SocketAddr,
-        /// Why.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// Settings that cannot be carried out.
+    /// The settings cannot be turned into options.
     #[error(transparent)]
     Options(#[from] OptionsError),
-    /// The server itself.
+    /// The server did not start.
     #[error(transparent)]
     Start(#[from] StartError),
 }
 
-/// A running API server; dropping it ends its connections.
+/// A running API server. Dropping it closes its connections.
 #[derive(Debug)]
 pub struct Apiserver {
     address: SocketAddr,
     server: Arc<Server>,
     rate: watch::Sender<u32>,
-    /// The listener. Dropping the set aborts it, and its end takes the connections along.
+    /// The task that accepts connections. Dropping the set aborts it, which closes the connections, too.
     serving: JoinSet<()>,
-    /// Churn and progress.
+    /// The tasks for churn and progress.
     _tasks: JoinSet<()>,
 }
 
-/// Runs an API server until its drain is over.
+/// Runs an API server until its drain has ended.
 ///
 /// # Errors
-/// See [`RunError`]: only at start.
-pub async fn run(settings: ApiserverSettings, drain: Drain) -> Result<(), RunError> {
+/// [`ApiserverError`] if the server does not start; a running server does not fail.
+pub async fn run(settings: ApiserverSettings, drain: Drain) -> Result<(), ApiserverError> {
     let address = settings.listen;
     let listener =
-        listener::bind(address).map_err(|source| RunError::Listen { address, source })?;
+        listener::bind(address).map_err(|source| ApiserverError::Listen { address, source })?;
     let server = start_until(listener, Options::try_from(&settings)?, drain)?;
     info!(address = %server.address, "the embedded API server is serving");
     server.ended().await;
     Ok(())
 }
 
-/// Starts a server on a listener, with its first objects in place. Must be called inside a tokio runtime.
+/// Starts a server on a listener; its initial objects exist when this returns. Must be called inside a tokio runtime.
 ///
 /// # Errors
 /// See [`StartError`].
@@ -144,7 +148,7 @@ pub fn start(listener: TcpListener, options: Options) -> Result<Apiserver, Start
     start_until(listener, options, Drain::new())
 }
 
-/// As [`start`]; serves until the drain is over.
+/// Like [`start`], but the server stops when the drain has ended.
 ///
 /// # Errors
 /// See [`StartError`].
@@ -164,21 +168,21 @@ pub fn start_until(
     let storage = Storage::new(Arc::clone(&catalogue));
     let store = Arc::new(Store::new(storage, Box::new(caches)));
     let auth = Auth::new(options.auth, &catalogue, &store)?;
-    pulse::seed(&store, &mut churn);
+    churn_task::seed(&store, &mut churn);
     let reads = Reads {
         catalogue,
         store: Arc::clone(&store),
         served,
-        streams: Arc::new(Uncounted),
+        recorder: Arc::new(NoRecorder),
     };
     let server = Arc::new(Server::new(reads, address, auth, random));
     let mut serving = JoinSet::new();
     let tls = options.tls.map(TlsAcceptor::from);
     serving.spawn(connections::run(listener, tls, Arc::clone(&server), drain));
-    let (rate, given) = watch::channel(options.churn_per_second);
+    let (rate, rate_receiver) = watch::channel(options.churn_per_second);
     let mut tasks = JoinSet::new();
-    tasks.spawn(pulse::progress(Arc::clone(&store)));
-    tasks.spawn(pulse::run(store, churn, given));
+    tasks.spawn(churn_task::progress(Arc::clone(&store)));
+    tasks.spawn(churn_task::run(store, churn, rate_receiver));
     Ok(Apiserver {
         address,
         server,
@@ -189,61 +193,61 @@ pub fn start_until(
 }
 
 impl Apiserver {
-    /// Where it listens.
+    /// The address that the server listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The served kinds.
+    /// The kinds that the server serves.
     #[must_use]
     pub fn catalogue(&self) -> &Arc<Catalogue> {
         &self.server.catalogue
     }
 
-    /// The store, for writes that need no HTTP.
+    /// The store, for writes that bypass HTTP.
     #[must_use]
     pub fn store(&self) -> &Arc<Store> {
         &self.server.store
     }
 
-    /// Users by token, which may be changed at any time.
+    /// The users by bearer token. They may be changed at any time.
     #[must_use]
     pub fn tokens(&self) -> &Tokens {
         self.server.auth.tokens()
     }
 
-    /// Reviews that were served.
+    /// Counts of the reviews that the server has answered.
     #[must_use]
     pub fn reviews(&self) -> &ReviewCounts {
         &self.server.reviews
     }
 
-    /// Waits until its drain is over.
+    /// Waits until the server's drain has ended.
     pub async fn ended(mut self) {
         while self.serving.join_next().await.is_some() {}
     }
 
-    /// Changes how many changes a second are made; 0 stops them.
+    /// Sets how many changes per second the churn makes; 0 stops it.
     pub fn set_churn(&self, per_second: u32) {
         self.rate.send_replace(per_second);
     }
 
-    /// How many watches are open.
+    /// The number of open watches.
     #[must_use]
     pub fn watch_count(&self) -> usize {
         self.server.reads().watch_count()
     }
 
-    /// Orders a fault, as `POST /debug/faults` does.
+    /// Orders a fault, like `POST /debug/faults`.
     ///
     /// # Errors
-    /// Orders beyond a bound.
-    pub fn order(&self, order: Order) -> Result<(), FaultError> {
+    /// [`FaultError`] if the order exceeds a bound.
+    pub fn order(&self, order: FaultOrder) -> Result<(), FaultError> {
         self.server.order(order)
     }
 
-    /// How often faults struck.
+    /// How often each kind of fault has been applied.
     #[must_use]
     pub fn fault_counts(&self) -> FaultCounts {
         self.server.faults().counts()

@@ -1,11 +1,15 @@
-//! The audit log: who asked for what, and what came of it, as the API server records it (`audit.k8s.io/v1`).
+//! The audit log: which user requested what, and with which result, as the API server records it (`audit.k8s.io/v1`).
 //!
 //! ```text
-//! request ──▶ Policy ── Metadata ──▶ Trail ── a line a stage ──▶ Queue ──▶ the writer's thread ──▶ file or standard output
+//! request ──▶ AuditPolicy ── Metadata ──▶ AuditTrail ── a line per stage ──▶ AuditQueue ──▶ writer thread ──▶ file or standard output
 //! ```
 //!
-//! Recorded is what the gateway answers by itself: lists and watches from memory, shared watches of Tables, refusals. What is
-//! forwarded is in upstream's audit log. Recording never holds up a request: what finds no room in the queue is lost and counted.
+//! The gateway records the requests that it answers itself: lists and watches from memory, shared watches of Tables, and refusals.
+//! Forwarded requests are in upstream's audit log. Recording never delays a request: an event that does not fit into the queue is
+//! dropped and counted.
+//!
+//! Start with [`Audit::begin`] and [`AuditTrail`]. `policy` decides which requests are recorded, `event` has the format of a line,
+//! `request` collects the facts of a request, and `queue`, `writer` and `file` write the lines.
 
 pub mod event;
 mod file;
@@ -24,56 +28,56 @@ use arc_swap::ArcSwap;
 use tokio::sync::oneshot;
 use tracing::warn;
 
-use self::file::{LogFile, Retention};
-use self::policy::{Attributes, Level, Policy, PolicyError};
-use self::queue::Queue;
+use self::file::{LogFile, LogRetention};
+use self::policy::{AuditAttributes, AuditLevel, AuditPolicy, PolicyError};
+use self::queue::AuditQueue;
 use self::request::Request;
-pub use self::trail::Trail;
+pub use self::trail::AuditTrail;
 use crate::auth::user::User;
-use crate::config::{AuditLog, AuditSettings};
+use crate::config::{AuditOutput, AuditSettings};
 use crate::metrics::{AuditEvents, AuditMetrics};
 
-/// Policies have some hundred lines; a mistaken path to something huge must not fill the memory.
+/// Policies have a few hundred lines. The bound protects memory if the path names something huge by mistake.
 const POLICY_LEN_MAX: u64 = 1 << 20;
 
-/// The audit log cannot be used. Each is one line.
+/// The audit log cannot be used. Each message is one line.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     /// A file cannot be read or written.
     #[error("{}", path.display())]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// Longer than any policy.
+    /// The policy is longer than 1 MiB.
     #[error("{}: longer than 1 MiB", path.display())]
     TooLong {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// Not a policy.
+    /// The file is not a valid policy.
     #[error("{}:{mistake}", path.display())]
     Policy {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong where.
+        /// The first mistake, with its line.
         mistake: PolicyError,
     },
 }
 
 /// The audit log. Cheap to clone; clones are the same log.
 #[derive(Clone, Debug)]
-pub struct Audit(Arc<Inner>);
+pub struct Audit(Arc<AuditState>);
 
 #[derive(Debug)]
-struct Inner {
+struct AuditState {
     policy_path: PathBuf,
-    policy: ArcSwap<Policy>,
-    queue: Queue,
+    policy: ArcSwap<AuditPolicy>,
+    queue: AuditQueue,
     metrics: AuditMetrics,
-    /// Told when the writer has written all.
+    /// Completes when the writer has written everything after the queue was closed.
     written: Mutex<Option<oneshot::Receiver<()>>>,
 }
 
@@ -81,18 +85,18 @@ impl Audit {
     /// Reads the policy, opens the log and starts its writer.
     ///
     /// # Errors
-    /// A file cannot be used.
+    /// If the policy or the log file cannot be used.
     pub fn start(settings: &AuditSettings, metrics: AuditMetrics) -> Result<Self, AuditError> {
         let policy = read_policy(&settings.policy)?;
         let (path, output) = match &settings.log {
-            AuditLog::Stdout => (Path::new("standard output"), LogFile::stdout()),
-            AuditLog::File {
+            AuditOutput::Stdout => (Path::new("standard output"), LogFile::stdout()),
+            AuditOutput::File {
                 path,
                 len_max,
                 backups_max,
                 backup_age_max,
             } => {
-                let retention = Retention {
+                let retention = LogRetention {
                     len_max: *len_max,
                     backups_max: *backups_max,
                     age_max: backup_age_max.unwrap_or_default(),
@@ -104,9 +108,9 @@ impl Audit {
             path: path.to_owned(),
             source,
         };
-        let queue = Queue::default();
+        let queue = AuditQueue::default();
         let written = writer::start(queue.clone(), output.map_err(io)?, metrics.clone());
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(AuditState {
             policy_path: settings.policy.clone(),
             policy: ArcSwap::from_pointee(policy),
             queue,
@@ -115,7 +119,7 @@ impl Audit {
         })))
     }
 
-    /// The policy's file.
+    /// Path of the policy's file.
     #[must_use]
     pub fn policy_path(&self) -> &Path {
         &self.0.policy_path
@@ -124,7 +128,7 @@ impl Audit {
     /// Reads the policy again.
     ///
     /// # Errors
-    /// It cannot be used; the old one stays in force.
+    /// If the file cannot be used; the previous policy stays in force.
     pub fn reload(&self) -> Result<(), AuditError> {
         self.0
             .policy
@@ -132,21 +136,21 @@ impl Audit {
         Ok(())
     }
 
-    /// Begins to record a request of this user, who is authenticated; `None` is nobody. `None` is returned if the policy wants
-    /// nothing recorded.
+    /// Starts to record a request. `user` is the authenticated user, or `None` for a request without one. Returns `None` if the
+    /// policy does not record this request.
     #[must_use]
-    pub fn begin(&self, request: Request, user: Option<&Arc<User>>) -> Option<Trail> {
-        let verdict = self.0.policy.load().evaluate(Attributes {
+    pub fn begin(&self, request: Request, user: Option<&Arc<User>>) -> Option<AuditTrail> {
+        let verdict = self.0.policy.load().evaluate(AuditAttributes {
             user: user.map(AsRef::as_ref),
             verb: &request.verb,
             target: request.target(),
         });
-        (verdict.level != Level::None)
-            .then(|| Trail::new(self.clone(), request, verdict.omitted, user.cloned()))
+        (verdict.level != AuditLevel::None)
+            .then(|| AuditTrail::new(self.clone(), request, verdict.omitted, user.cloned()))
     }
 
-    /// Records nothing more and waits until all is written, for so long at most.
-    pub async fn finish(&self, within: Duration) {
+    /// Stops recording, and waits at most `timeout` until all queued events are written.
+    pub async fn finish(&self, timeout: Duration) {
         self.0.queue.close();
         let written = self
             .0
@@ -155,9 +159,9 @@ impl Audit {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         if let Some(written) = written
-            && tokio::time::timeout(within, written).await.is_err()
+            && tokio::time::timeout(timeout, written).await.is_err()
         {
-            warn!("not all audit events were written before the end");
+            warn!("some audit events were not written before the process ended");
         }
     }
 
@@ -168,7 +172,7 @@ impl Audit {
     }
 }
 
-fn read_policy(path: &Path) -> Result<Policy, AuditError> {
+fn read_policy(path: &Path) -> Result<AuditPolicy, AuditError> {
     let io = |source| AuditError::Io {
         path: path.to_owned(),
         source,
@@ -183,7 +187,7 @@ fn read_policy(path: &Path) -> Result<Policy, AuditError> {
             path: path.to_owned(),
         });
     }
-    let policy = Policy::parse(&text).map_err(|mistake| AuditError::Policy {
+    let policy = AuditPolicy::parse(&text).map_err(|mistake| AuditError::Policy {
         path: path.to_owned(),
         mistake,
     })?;

@@ -1,13 +1,19 @@
-//! Who is calling (authentication), and what they may do (authorization).
+//! Authentication and authorization: who sends a request, and what that caller may do.
 //!
 //! ```text
-//! connection's certificates, headers ──▶ authentication ──▶ Caller ──▶ authorization ──▶ Lease of a stream
-//!                                             │ TokenReview                │ SubjectAccessReview
-//!                                             └────────── upstream ────────┘
+//! certificates, headers ──▶ authenticator ──▶ Caller ──▶ decisions ──▶ Lease of a stream ◀── rechecks
+//!                            │ token_cache                  │ authorizer or policy              │
+//!                            └──── TokenReview ─────────────┴──── SubjectAccessReview ──────────┘
+//!                                              upstream
 //! ```
 //!
-//! Decisions are pure: users, questions and answers come in as values. The calls that ask the API server, and the caches of
-//! its answers, are apart from them.
+//! [`guard::Guard`] is the entry point for other modules; start reading there. It authenticates with [`authenticator`], which
+//! reads certificates, headers of front proxies and bearer tokens; it authorizes with [`decisions`], which caches the answers of the
+//! API server ([`authorizer`]) or evaluates roles in memory ([`policy`], [`rbac`]). Every open stream holds a [`lease::Lease`].
+//! [`rechecks`] checks again whatever a lease depends on, and revokes it when the permission is gone.
+//!
+//! The modules that parse and decide (`access`, `bearer`, `caller`, `certificate`, `front_proxy`, `impersonation`, `lease`, `rbac`,
+//! `user`) are pure. Calls to the API server and caches are in modules of their own.
 
 pub mod access;
 pub mod access_review;
@@ -25,11 +31,11 @@ pub mod guard;
 pub mod impersonation;
 pub mod lease;
 pub mod leases;
-mod places;
 pub mod policy;
 pub mod question;
 pub mod rbac;
 pub mod rechecks;
+mod review_permits;
 pub mod token_cache;
 pub mod token_review;
 pub mod upstream;

@@ -1,7 +1,10 @@
-//! The watch cache of one resource: the newest snapshot, the ring of history, and the version both have reached.
+//! The watch cache of one resource: the newest snapshot, the history of events in a ring, and the version that both have reached.
 //!
-//! One [`Writer`] changes it; any number of readers look at it without a lock. It knows nothing of watchers: an
-//! [`Observer`] is told of each batch after it can be read.
+//! One [`CacheWriter`] changes a [`WatchCache`]; any number of readers read it without taking a lock. The cache does not know
+//! its watches: the writer passes each batch to an [`Observer`] once readers can see the batch.
+//!
+//! Start with [`CacheWriter`], which applies changes to the objects ([`ObjectMap`]), appends them to the history ([`Ring`]) and
+//! publishes a [`Snapshot`]. A watch resumes with [`WatchCache::resume_after`]; a list at an older version uses [`Rewind`].
 
 mod event;
 mod objects;
@@ -16,59 +19,61 @@ use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 pub use event::Event;
-pub use objects::{Block, Chunk, Kept, Measured, ObjectMap, Place, Rising};
+pub use objects::{
+    BlockFormat, Chunk, DeflateBlock, LengthForm, MapPosition, ObjectMap, SortedBuilder,
+};
 pub use rewind::Rewind;
 pub use ring::{Lagged, Retention, Ring, RingWriter, Sequence};
 pub use snapshot::{Epoch, Gap, RewindError, Snapshot, floor};
-pub use writer::{Applied, Change, WentBack, Writer};
+pub use writer::{ApplyOutcome, CacheWriter, Change, VersionWentBack};
 
 use crate::resource::{ResourceKind, ResourceVersion};
 use rewind::PastStates;
 use sync::Published;
 pub(crate) use sync::{Flag, Mutex, MutexGuard};
 
-/// What an observer did with a batch.
+/// The part of a batch that an observer processed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Dispatched {
-    /// Events taken, from the first on: at least one if there were any.
+pub struct DispatchOutcome {
+    /// Events processed, counted from the first: at least one if the batch has any.
     pub events: usize,
-    /// Watchers woken.
+    /// Watches woken.
     pub woken: usize,
 }
 
-/// Told of every batch, by the writer, after it is in the ring and in the snapshot.
+/// Receives every batch from the writer, after the batch is in the ring and in the snapshot.
 pub trait Observer: Send + Sync + fmt::Debug {
-    /// `events` are new; with them the resource has reached `through` (a sequence: events below it) and
-    /// `version`. A batch without events is progress: a list or a bookmark.
+    /// Processes the next `events`. With them the resource reaches `version`, and every event has a sequence below `through`.
+    /// A batch without events reports progress: a list or a bookmark.
     ///
-    /// It may take only the first events if they cost much, and is then called again with the others. Until it has them all
-    /// it has not reached `version`.
+    /// If the events cost much, the observer may process only the first ones; it is then called again with the rest. It must not
+    /// count `version` as reached before it has processed all of them.
     fn dispatch(
         &self,
         events: &[Arc<Event>],
         through: Sequence,
         version: ResourceVersion,
         now: Instant,
-    ) -> Dispatched;
+    ) -> DispatchOutcome;
 }
 
-/// The readers' side of one resource's cache.
+/// The readers' side of the cache of one resource.
 #[derive(Debug)]
 pub struct WatchCache {
     kind: ResourceKind,
     history: Arc<Ring<Arc<Event>>>,
     snapshot: Published<Option<Arc<Snapshot>>>,
-    proven: Mutex<Proven>,
-    past: PastStates,
-    /// The newest version of a history before this one, which upstream no longer has; 0 if there was none.
+    proven: Mutex<ProvenVersion>,
+    past_states: PastStates,
+    /// The newest version of an earlier history that upstream no longer has; 0 if there was none.
     lost: ResourceVersion,
 }
 
-/// The latest version at which the state was proven to be upstream's, though no event has reached it.
+/// The newest version at which the state was proven to equal upstream's, although no event has reached it.
 #[derive(Debug, Default)]
-struct Proven {
+struct ProvenVersion {
     version: ResourceVersion,
-    /// Of the state that it was proven for.
+    /// The epoch of the state that was proven.
     epoch: Epoch,
 }
 
@@ -80,11 +85,11 @@ impl WatchCache {
             history,
             snapshot: Published::new(Arc::new(None)),
             proven: Mutex::default(),
-            past: PastStates::default(),
+            past_states: PastStates::default(),
         }
     }
 
-    /// What the resource is called and how its JSON is laid out.
+    /// The resource's names, layout and encoding.
     #[must_use]
     pub fn kind(&self) -> &ResourceKind {
         &self.kind
@@ -102,7 +107,7 @@ impl WatchCache {
         self.snapshot.with(Option::clone)
     }
 
-    /// The newest version that readers may have been told, by an event, a list, a bookmark or a proof.
+    /// The newest version that a client may have received, by an event, a list, a bookmark or a proof.
     #[must_use]
     pub fn newest_version(&self) -> ResourceVersion {
         let reached = self.snapshot().map(|snapshot| snapshot.resource_version);
@@ -113,39 +118,40 @@ impl WatchCache {
         self.snapshot.publish(Arc::new(Some(Arc::new(snapshot))));
     }
 
-    /// The first sequence that a watch from `version` has to be shown.
+    /// The sequence of the first event that a watch from `version` needs.
     ///
     /// # Errors
-    /// [`TooOld`] when events since `version` are no longer there, were never known, or `version` was reached in a lost history
-    /// only: its bearer would wait for it in vain, and then go on with objects that are gone.
-    pub fn resume_after(&self, version: ResourceVersion) -> Result<Sequence, TooOld> {
-        let snapshot = self.snapshot().ok_or(TooOld { floor: version })?;
+    /// [`VersionTooOld`] if events after `version` were evicted or never known, or if only a lost history has reached `version`. In the
+    /// last case the client would wait until upstream reaches that version again, and then continue with objects that no longer exist.
+    pub fn resume_after(&self, version: ResourceVersion) -> Result<Sequence, VersionTooOld> {
+        let snapshot = self.snapshot().ok_or(VersionTooOld { floor: version })?;
         let reached = snapshot.resource_version;
         if version > reached && version <= self.lost && version > self.proven().version {
-            return Err(TooOld { floor: reached });
+            return Err(VersionTooOld { floor: reached });
         }
-        // The place first, the floor after it: what is evicted between the two raises the floor. The other way round,
-        // the place could lie beyond events that the floor still promised.
+        // Find the sequence before the floor. If events are evicted between the two steps, the floor rises and `version` is refused
+        // below. In the opposite order, an eviction could move the sequence beyond events that the older floor still promised, and
+        // the watch would miss them.
         let first = self
             .history
             .partition_point(|event| event.resource_version() <= version);
         let floor = floor(&snapshot, &self.history);
-        // Also where one of our own events carries the version: another replica gave it to a client who has seen the true
-        // history up to there, and needs what a difference does not hold.
+        // A version inside a gap is refused even if an event of this cache carries it. A client may have got that version from another
+        // replica, together with the true history up to it, and then needs events that the difference of a relist does not hold.
         match snapshot.gaps.iter().find(|gap| gap.contains(version)) {
-            Some(gap) => Err(TooOld { floor: gap.to }),
-            None if version < floor => Err(TooOld { floor }),
+            Some(gap) => Err(VersionTooOld { floor: gap.to }),
+            None if version < floor => Err(VersionTooOld { floor }),
             None => Ok(first),
         }
     }
 
-    /// Whether a client may have this version from a history that was lost.
+    /// Whether a client may have received this version from a lost history.
     #[must_use]
     pub fn may_be_lost(&self, version: ResourceVersion) -> bool {
         version <= self.lost
     }
 
-    /// The state at exactly this version, if it needs no undoing of events.
+    /// The state at exactly this version, if it is available without undoing events.
     #[must_use]
     pub fn state_at(&self, version: ResourceVersion) -> Option<Arc<Snapshot>> {
         let newest = self.snapshot()?;
@@ -153,39 +159,39 @@ impl WatchCache {
             return Some(newest);
         }
         (version >= floor(&newest, &self.history))
-            .then(|| self.past.at(version))
+            .then(|| self.past_states.at(version))
             .flatten()
     }
 
-    /// The way to the state at an older version, from the nearest newer one that is at hand.
+    /// Starts to rewind to the state at an older version, from the nearest newer state that is available.
     ///
     /// # Errors
-    /// See [`RewindError`].
+    /// See [`RewindError`] for the reasons why the state cannot be reached.
     pub fn rewind(&self, version: ResourceVersion) -> Result<Rewind, RewindError> {
         let newest = self.snapshot().ok_or(RewindError::Future)?;
-        match self.past.next_after(version) {
+        match self.past_states.next_after(version) {
             Some(base) => Rewind::new(&newest, &base, &self.history, version),
             None => Rewind::new(&newest, &newest, &self.history, version),
         }
     }
 
-    /// Keeps an older state for the next who ask for its version, and lets go of those that the history no longer reaches.
+    /// Keeps an older state for later requests for its version, and drops the states that the history no longer reaches.
     pub fn keep(&self, state: &Arc<Snapshot>) {
-        self.past.keep(Arc::clone(state));
+        self.past_states.keep(Arc::clone(state));
         self.trim();
     }
 
-    /// Lets go of older states that the history no longer reaches.
+    /// Drops older states that the history no longer reaches.
     fn trim(&self) {
         if let Some(newest) = self.snapshot() {
-            self.past.drop_before(floor(&newest, &self.history));
+            self.past_states.drop_before(floor(&newest, &self.history));
         }
     }
 
-    /// Records that upstream's state at `version` equals `snapshot`, so that clients may be told `version` before any event
-    /// has reached it: versions made up for deletions will lie above it, and a list below it means that upstream went back.
+    /// Records that upstream's state at `version` equals `snapshot`, so that clients may receive `version` before any event
+    /// reaches it. From now on the versions invented for deletions are above it, and a list below it means that upstream went back.
     ///
-    /// Returns false if another list has replaced the state since: the proof is void, and `version` must not be told.
+    /// Returns false if another list has replaced the state since. Then the proof is void, and clients must not receive `version`.
     #[must_use]
     pub fn prove(&self, snapshot: &Snapshot, version: ResourceVersion) -> bool {
         let mut proven = self.proven();
@@ -196,23 +202,23 @@ impl WatchCache {
         is_current
     }
 
-    /// Begins an epoch, which voids proofs that are under way. Returns the latest version that was proven before.
+    /// Starts an epoch, which voids proofs in progress. Returns the newest version that was proven before.
     fn begin_epoch(&self, epoch: Epoch) -> ResourceVersion {
         let mut proven = self.proven();
         proven.epoch = epoch;
         proven.version
     }
 
-    fn proven(&self) -> MutexGuard<'_, Proven> {
+    fn proven(&self) -> MutexGuard<'_, ProvenVersion> {
         self.proven.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A version that a watch cannot resume from.
+/// The error for a version that a watch cannot resume from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("events are known only after version {floor}")]
-pub struct TooOld {
-    /// The oldest version that would do.
+#[error("version too old: the history starts at version {floor}")]
+pub struct VersionTooOld {
+    /// The oldest version that a watch can resume from.
     pub floor: ResourceVersion,
 }
 

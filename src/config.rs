@@ -1,10 +1,13 @@
-//! Settings: resolved and valid, one struct a command. The only place that reads flags, environment and file.
+//! The settings of each command, validated. The only module that reads flags, the environment and the configuration file.
 //!
 //! ```text
 //! defaults < file < environment < flags ──layers──▶ cli::Flags ──resolve──▶ Settings
 //! ```
 //!
-//! A setting is checked once, here; parts get plain values that are true together.
+//! Settings are validated once, here, so that the other modules get plain values that are consistent with each other.
+//!
+//! Start with [`read`] and [`Settings::resolve`]. `layers` and `file` combine the sources; `serve`, `auth`, `audit`, `embedded`, `kinds`
+//! and `patterns` validate; `print` writes settings as a file; [`OpenFiles`] divides the limit of open files.
 
 mod audit;
 mod auth;
@@ -25,7 +28,7 @@ use crate::cli::{self, Command, ConfigAction, Flags};
 use crate::resource::Gvr;
 
 pub use crate::cli::{AuthMode, AuthorizationMode, LogFormat, LogLevel, ObjectCount};
-pub use audit::{AuditLog, AuditSettings};
+pub use audit::{AuditOutput, AuditSettings};
 pub use auth::{AuthSettings, FrontProxySettings};
 pub use files::OpenFiles;
 pub use kinds::InvalidKind;
@@ -35,126 +38,126 @@ pub use patterns::{CacheLists, InvalidPattern, ResourcePattern};
 #[cfg(test)]
 mod tests;
 
-/// Everything a process needs to know at start.
+/// Everything that a process is configured with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The same for every command.
+    /// Settings that every command has.
     pub process: ProcessSettings,
-    /// What to do, with what.
-    pub task: Task,
+    /// The command and its settings.
+    pub task: ProcessTask,
 }
 
-/// What the process does.
+/// A command with its settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "there is one in a process")]
-pub enum Task {
+#[expect(clippy::large_enum_variant, reason = "a process has only one")]
+pub enum ProcessTask {
     /// Run the gateway.
     Serve(ServeSettings),
     /// Run the embedded API server.
     Apiserver(ApiserverSettings),
-    /// Run both, and watchers.
+    /// Run the embedded API server, a gateway and watchers.
     Demo(DemoSettings),
-    /// Say that the gateway's settings are valid.
+    /// Report that the gateway's settings are valid.
     ConfigCheck,
-    /// Print the gateway's settings: this YAML.
+    /// Print the gateway's settings, given as YAML.
     ConfigPrint(String),
 }
 
-/// Settings of the process.
+/// Settings that every command has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessSettings {
-    /// Form of the log.
+    /// Format of the log.
     pub log_format: LogFormat,
-    /// Least severe level logged.
+    /// Least severe level that is logged.
     pub log_level: LogLevel,
-    /// Threads of the runtime, at least 1.
+    /// Number of the runtime's worker threads, at least 1.
     pub worker_threads: usize,
-    /// Longest orderly end.
+    /// Longest orderly shutdown.
     pub drain_timeout: Duration,
 }
 
 /// Settings of the gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServeSettings {
-    /// Where objects come from.
+    /// The upstream API server.
     pub upstream: UpstreamSource,
-    /// Longest frame taken from upstream, in bytes: one watch event or one list item.
+    /// Longest frame accepted from upstream, in bytes: one watch event or one list item.
     pub frame_len_max: usize,
     /// Address for clients; port 0 lets the system choose.
     pub listen: SocketAddr,
-    /// What is spoken on that address.
-    pub transport: Transport,
-    /// Address for operators, with places of its own; port 0 lets the system choose.
+    /// Plain HTTP or TLS, on `listen` and `operator_listen`.
+    pub transport: ListenTransport,
+    /// Address for operators, with limits of its own; port 0 lets the system choose.
     pub operator_listen: Option<SocketAddr>,
     /// How callers are authenticated and authorized.
     pub auth: AuthSettings,
-    /// What is audited, if anything.
+    /// The audit log, if there is one.
     pub audit: Option<AuditSettings>,
     /// Address for metrics and health; port 0 lets the system choose.
     pub admin_listen: SocketAddr,
-    /// Caches that start at once and stay.
+    /// Resources whose caches are filled at start and kept.
     pub pin_resources: Vec<Gvr>,
-    /// What may be cached at all.
+    /// Resources that may be cached.
     pub cached: CacheLists,
-    /// How long a cache outlives its last client.
+    /// How long a cache is kept after its last client has left.
     pub idle_resource_timeout: Duration,
-    /// Bounds of every resource's ring.
+    /// Bounds of each resource's history.
     pub ring: RingLimits,
-    /// Longest wait for more events before clients are woken.
+    /// Longest delay of an event, under load, in which more events are collected for the same write.
     pub coalesce_delay_max: Duration,
-    /// Bounds of what clients may take together.
+    /// Limits for all clients together.
     pub admission: AdmissionLimits,
-    /// Whose requests shares do not limit.
+    /// Callers that are not limited to a share.
     pub exempt: ExemptSettings,
-    /// What is forwarded at once.
+    /// Limits of forwarded requests.
     pub forwards: ForwardLimits,
 }
 
-/// Where objects come from.
+/// How to reach the upstream API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UpstreamSource {
-    /// A kubeconfig file and, if not its current one, a context.
+    /// By a kubeconfig file.
     Kubeconfig {
-        /// The file.
+        /// Path of the kubeconfig.
         path: PathBuf,
-        /// The context's name.
+        /// The context's name; `None` for the current one.
         context: Option<String>,
     },
-    /// The service account of the pod around.
+    /// By the service account of the pod that the process runs in.
     InCluster,
-    /// An `http` or `https` address without credentials.
+    /// By an `http` or `https` URL, without credentials.
     Url(http::Uri),
 }
 
-/// What is spoken to clients.
+/// The protocol below HTTP on a port for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Transport {
-    /// HTTP in clear.
+pub enum ListenTransport {
+    /// HTTP without TLS.
     PlainHttp,
-    /// TLS with this identity.
+    /// TLS with these certificates.
     Tls {
         /// Certificate chain, PEM.
         cert: PathBuf,
         /// Private key, PEM.
         key: PathBuf,
-        /// Further identities, for the names that clients ask for.
+        /// Further certificates, chosen by the server name that a client sends (SNI).
         sni: Vec<SniCertificate>,
     },
 }
 
-/// A certificate for clients that ask for certain names.
+/// A certificate for certain server names (SNI).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SniCertificate {
     /// Certificate chain, PEM.
     pub cert: PathBuf,
     /// Private key, PEM.
     pub key: PathBuf,
-    /// Names, the first label may be `*`; empty for those in the certificate.
+    /// Server names; the first label may be `*`. Empty for the names in the certificate.
     pub names: Vec<String>,
 }
 
 impl std::fmt::Display for SniCertificate {
-    /// As `--tls-sni-cert-key` takes it.
+    /// Writes the syntax of `--tls-sni-cert-key`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{},{}", self.cert.display(), self.key.display())?;
         if self.names.is_empty() {
@@ -164,53 +167,53 @@ impl std::fmt::Display for SniCertificate {
     }
 }
 
-/// Bounds of a ring.
+/// Bounds of the history of one resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingLimits {
-    /// Most events.
+    /// Maximum number of events.
     pub events_max: usize,
-    /// Most bytes.
+    /// Maximum number of bytes.
     pub bytes_max: usize,
-    /// Younger events stay while the other two allow.
+    /// Events younger than this stay as long as the other two bounds allow.
     pub age_min: Duration,
 }
 
-/// Bounds of what clients may take together.
+/// Limits of connections, watches, lists and memory, for all clients together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdmissionLimits {
-    /// Connections at once; 0 for what the limit of open files leaves.
+    /// Maximum number of client connections; 0 for what the limit of open files leaves.
     pub connections_max: usize,
-    /// Watches at once.
+    /// Maximum number of watches.
     pub watches_max: usize,
-    /// Lists sent at once.
+    /// Maximum number of lists that are sent at the same time.
     pub lists_max: usize,
-    /// Lists that wait for their turn at once.
+    /// Maximum number of lists in the queue.
     pub lists_waiting_max: usize,
-    /// How long one waits.
+    /// Longest wait of a list in the queue.
     pub list_wait_max: Duration,
-    /// How long a list may wait for its client and keep its place while others wait for one.
+    /// How long a list keeps its permit while its client reads nothing and other lists wait for a permit.
     pub list_stall_max: Duration,
-    /// Resident bytes of the process above which no new list or watch is let in; 0 for no bound.
+    /// Resident bytes of the process above which new watches and lists are refused; 0 for no bound.
     pub memory_max: usize,
 }
 
-/// Callers whom shares do not limit. The bounds of all callers together hold for them, too.
+/// Callers that are not limited to a share. The limits for all clients together apply to them, too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExemptSettings {
     /// Names of users.
     pub users: Vec<String>,
-    /// Groups.
+    /// Names of groups.
     pub groups: Vec<String>,
 }
 
-/// Bounds of what is forwarded for all clients together. Open files may allow less (see [`OpenFiles`]).
+/// Limits of forwarded requests, for all clients together. The limit of open files may allow fewer (see [`OpenFiles`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForwardLimits {
-    /// Requests at once that end soon.
+    /// Maximum number of short requests.
     pub requests_max: usize,
-    /// Watches, logs and the like at once.
+    /// Maximum number of watches, logs and other long requests.
     pub watches_max: usize,
-    /// Upgraded connections at once.
+    /// Maximum number of upgraded connections.
     pub tunnels_max: usize,
 }
 
@@ -229,72 +232,72 @@ impl Default for ForwardLimits {
 pub struct ApiserverSettings {
     /// Loopback address; port 0 lets the system choose.
     pub listen: SocketAddr,
-    /// Objects at first.
+    /// Initial objects.
     pub objects: Vec<ObjectCount>,
-    /// Writes a second.
+    /// Writes per second.
     pub churn: u32,
-    /// About the length of an object's JSON, in bytes.
+    /// Approximate length of an object's JSON, in bytes.
     pub object_len: usize,
     /// Kinds besides the built-in ones.
     pub extra_kinds: Vec<ExtraKind>,
     /// Plain HTTP, or TLS.
-    pub transport: Transport,
-    /// How callers are checked, if they are.
+    pub transport: ListenTransport,
+    /// How callers are authenticated and authorized; `None` if every request is allowed.
     pub auth: Option<ApiserverAuth>,
 }
 
-/// How the embedded API server checks its callers.
+/// How the embedded API server authenticates and authorizes its callers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiserverAuth {
-    /// File with users by token.
+    /// File with users by bearer token.
     pub token_file: Option<PathBuf>,
     /// PEM file with the authorities of client certificates.
     pub client_ca: Option<PathBuf>,
-    /// PEM file with the authorities of front proxies, and their common names.
+    /// PEM file with the authorities of front proxies, and the accepted common names; empty for any.
     pub front_proxy: Option<(PathBuf, Vec<String>)>,
     /// The server's own audiences.
     pub audiences: Vec<String>,
-    /// Whether requests without credentials are taken.
+    /// Whether requests without credentials are those of `system:anonymous`. Otherwise they are refused.
     pub anonymous: bool,
-    /// What decides.
+    /// How requests are authorized.
     pub authorization: AuthorizationMode,
 }
 
-/// A kind that the embedded API server serves as it would a custom resource.
+/// A kind that the embedded API server serves like a custom resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExtraKind {
-    /// Plural, version, group.
+    /// Group, version and plural name.
     pub gvr: Gvr,
-    /// `Widget`.
+    /// The kind's name, such as `Widget`.
     pub kind: String,
-    /// Whether its objects live in namespaces.
+    /// Whether its objects are namespaced.
     pub namespaced: bool,
 }
 
 /// Settings of the demo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DemoSettings {
-    /// The embedded API server, on a port the system chooses.
+    /// The embedded API server, on a port that the system chooses.
     pub apiserver: ApiserverSettings,
-    /// Watchers behind the gateway.
+    /// Number of watchers that connect to the gateway.
     pub watchers: usize,
-    /// Ends by itself after this time.
+    /// Ends the demo after this time; `None` runs until the drain begins.
     pub duration: Option<Duration>,
 }
 
-/// Settings that cannot be true together, or not at all. The message names the flag.
+/// An invalid setting, or settings that contradict each other. The message names the flag.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
     /// No upstream, or more than one.
     #[error("give one of --kubeconfig, --in-cluster and --upstream")]
     Upstream,
-    /// A context without the file it is in.
+    /// A context without a kubeconfig.
     #[error("--context needs --kubeconfig")]
     ContextAlone,
-    /// Neither TLS nor the wish to go without, or both.
+    /// Neither TLS nor plain HTTP was chosen, or both.
     #[error("give either --tls-cert and --tls-key, or --plain-http")]
     Transport,
-    /// Something open to whoever reaches the port.
+    /// A choice that lets every client that reaches the port read the cluster.
     #[error(
         "{what} is refused on {listen}, which is not loopback; add --i-know-this-is-insecure to do it anyway"
     )]
@@ -304,57 +307,57 @@ pub enum SettingsError {
         /// The address.
         listen: SocketAddr,
     },
-    /// The embedded API server is for trials and stays on loopback, whether or not it checks its callers.
+    /// The embedded API server is for trials and serves only loopback, whether or not it authenticates its callers.
     #[error("--listen {0}: the embedded API server serves loopback addresses only")]
     ApiserverOffLoopback(SocketAddr),
-    /// A flag that does nothing without another.
+    /// A flag that has no effect without another one.
     #[error("--{flag} needs {needed}")]
     Needs {
         /// The flag.
         flag: &'static str,
-        /// What else to give.
+        /// What the flag needs.
         needed: &'static str,
     },
-    /// A number out of its range.
+    /// A number outside its range.
     #[error("--{flag} must be between {min} and {max}, not {given}")]
     OutOfRange {
         /// The flag.
         flag: &'static str,
-        /// What was given.
+        /// The value that was given.
         given: String,
-        /// Least value.
+        /// Smallest allowed value.
         min: String,
-        /// Greatest value.
+        /// Largest allowed value.
         max: String,
     },
-    /// A value of a flag that stands for something else than it says.
+    /// A value of a flag that has the right syntax for the command line, but no valid meaning.
     #[error("--{flag} {given}: {reason}")]
     Value {
         /// The flag.
         flag: &'static str,
-        /// What was given.
+        /// The value that was given.
         given: String,
-        /// Why not.
+        /// Why the value is invalid.
         reason: String,
     },
-    /// One port for two listeners.
+    /// The same address and port for two listeners.
     #[error("{one} and {other} are both {address}")]
     SameAddress {
-        /// A flag.
+        /// One flag.
         one: &'static str,
-        /// Another.
+        /// The other flag.
         other: &'static str,
         /// The address.
         address: SocketAddr,
     },
 }
 
-/// Reads flags, environment and file into flags that carry the value of the highest layer.
+/// Combines flags, environment and file: each returned flag has the value of the source with the highest precedence.
 ///
-/// `variable` looks an environment variable up. Reads the file that `--config` names.
+/// `variable` looks up an environment variable. The file is the one that `--config` names.
 ///
 /// # Errors
-/// [`FlagsError`], which is also how `--help` and `--version` come back.
+/// [`FlagsError`]; `--help` and `--version` are also returned as errors.
 pub fn read(
     arguments: Vec<std::ffi::OsString>,
     variable: impl Fn(&str) -> Option<std::ffi::OsString>,
@@ -362,51 +365,53 @@ pub fn read(
     layers::read(arguments, variable)
 }
 
-/// The process environment, for [`read`].
+/// Looks up a variable in the process environment; an argument for [`read`].
 #[must_use]
 pub fn environment(name: &str) -> Option<std::ffi::OsString> {
     #[expect(
         clippy::disallowed_methods,
-        reason = "the one place where the environment is read"
+        reason = "the only place where the environment is read"
     )]
     std::env::var_os(name)
 }
 
 impl Settings {
-    /// Makes settings of flags.
+    /// Validates flags and turns them into settings.
     ///
     /// # Errors
-    /// The first of the settings that is not valid.
+    /// The first invalid setting.
     pub fn resolve(flags: Flags) -> Result<Self, SettingsError> {
         let process = ProcessSettings::resolve(&flags.process)?;
         let task = match flags.command {
-            Command::Serve(flags) => Task::Serve(ServeSettings::resolve(*flags)?),
-            Command::Apiserver(flags) => Task::Apiserver(ApiserverSettings::resolve(*flags)?),
-            Command::Demo(flags) => Task::Demo(DemoSettings::resolve(flags)?),
+            Command::Serve(flags) => ProcessTask::Serve(ServeSettings::resolve(*flags)?),
+            Command::Apiserver(flags) => {
+                ProcessTask::Apiserver(ApiserverSettings::resolve(*flags)?)
+            }
+            Command::Demo(flags) => ProcessTask::Demo(DemoSettings::resolve(flags)?),
             Command::Config {
                 action: ConfigAction::Check(flags),
             } => {
                 ServeSettings::resolve(*flags)?;
-                Task::ConfigCheck
+                ProcessTask::ConfigCheck
             }
             Command::Config {
                 action: ConfigAction::Print(flags),
-            } => Task::ConfigPrint(print::file(&process, &ServeSettings::resolve(*flags)?)),
+            } => ProcessTask::ConfigPrint(print::file(&process, &ServeSettings::resolve(*flags)?)),
         };
         Ok(Self { process, task })
     }
 }
 
-/// More threads than any machine that this was tried on has CPUs; a larger number is a slip of the pen.
+/// More than any machine has CPUs; a larger number is a typing error.
 const WORKER_THREADS_MAX: usize = 1_024;
-/// An end that takes longer than an hour is not an end.
+/// A longer shutdown than an hour is a typing error.
 const DRAIN_TIMEOUT_MAX: Duration = Duration::from_secs(3_600);
 
 impl ProcessSettings {
     fn resolve(flags: &cli::ProcessFlags) -> Result<Self, SettingsError> {
         let worker_threads = match flags.worker_threads {
             0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-            given => in_range("worker-threads", given, 1, WORKER_THREADS_MAX)?,
+            count => in_range("worker-threads", count, 1, WORKER_THREADS_MAX)?,
         };
         Ok(Self {
             log_format: flags.log_format,
@@ -415,24 +420,24 @@ impl ProcessSettings {
             drain_timeout: in_range(
                 "drain-timeout",
                 flags.drain_timeout,
-                cli::Span(Duration::ZERO),
-                cli::Span(DRAIN_TIMEOUT_MAX),
+                cli::TimeSpan(Duration::ZERO),
+                cli::TimeSpan(DRAIN_TIMEOUT_MAX),
             )?
             .0,
         })
     }
 }
 
-/// The words of a list. An empty one is how a shell or a file says "none".
-fn words(given: &[String]) -> Vec<String> {
-    given
+/// The elements of a list. Empty strings are left out: an empty value is how a shell or a file writes an empty list.
+fn words(elements: &[String]) -> Vec<String> {
+    elements
         .iter()
         .filter(|word| !word.is_empty())
         .cloned()
         .collect()
 }
 
-/// `given`, if it lies between `min` and `max`, both included.
+/// Returns `given` if it lies between `min` and `max`, both included.
 fn in_range<T: PartialOrd + std::fmt::Display>(
     flag: &'static str,
     given: T,

@@ -1,7 +1,15 @@
-//! Client connections: accepting them, finding out which HTTP they speak, and handing a watch from HTTP to whatever delivers it.
+//! Client connections: accepts them, chooses HTTP/1.1 or HTTP/2, and passes requests to the service.
+//!
+//! `listener` runs one task per connection and is the place to start reading. `service` adapts the service to hyper, and `body` is the
+//! response body that hyper polls. A watch over HTTP/1.1 leaves hyper: `service` puts it into the connection's `hijack` slot, and the
+//! listener passes it with the socket to `watch::delivery`. A WebSocket takes the same slot; `websocket` runs it once HTTP has ended.
 
-mod handover;
+mod body;
 mod head;
+mod hijack;
 pub mod listener;
 mod preface;
+mod service;
 pub mod websocket;
+
+pub(crate) use body::ClientBody;

@@ -3,9 +3,9 @@
 //! Everything goes over loopback sockets as it would between machines. What is written is told by the store itself;
 //! each watcher's events are folded into one number and compared with it.
 
+mod expected_events;
 mod figures;
 mod latency;
-mod ledger;
 mod process;
 mod quiet;
 mod screen;
@@ -32,13 +32,13 @@ use crate::config::{DemoSettings, ServeSettings};
 use crate::gateway::{self, Gateway};
 use crate::resource::ResourceVersion;
 use crate::shutdown::Drain;
-use figures::{Counted, Figures, Verdict, closing};
+use expected_events::ExpectedEvents;
+use figures::{CounterSample, DemoVerdict, IntervalFigures, closing};
 use latency::Latencies;
-use ledger::Ledger;
-use process::Usage;
-use quiet::{Look, QuietEnd};
+use process::ProcessUsage;
+use quiet::{QuietEnd, QuietSample};
 use screen::Screen;
-pub use screen::Surface;
+pub use screen::ScreenKind;
 use stream::Finders;
 use watcher::{Swarm, Watcher};
 
@@ -57,7 +57,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How a demo ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum DemoOutcome {
     /// Every watcher got everything once and in order.
     Verified,
     /// Something was lost, doubled or out of order; the closing table tells what.
@@ -66,7 +66,7 @@ pub enum Outcome {
 
 /// The demo cannot begin, or was broken off. Each is one line for the terminal.
 #[derive(Debug, thiserror::Error)]
-pub enum RunError {
+pub enum DemoError {
     /// The system lets too few files be open.
     #[error(
         "{watchers} watchers need {needed} open files, the limit is {limit}: raise it (ulimit -n {needed}) or ask for fewer --watchers"
@@ -93,7 +93,7 @@ pub enum RunError {
     Apiserver(#[from] apiserver::StartError),
     /// The gateway.
     #[error("gateway")]
-    Gateway(#[from] gateway::RunError),
+    Gateway(#[from] gateway::GatewayError),
     /// A resource cannot be listed.
     #[error("{0} cannot be listed")]
     List(String),
@@ -107,18 +107,18 @@ pub enum RunError {
 
 /// One resource that is watched.
 #[derive(Clone, Debug)]
-struct Watched {
+struct WatchedResource {
     kind_index: usize,
     path: String,
 }
 
 /// All parts, running.
-struct Stage {
+struct DemoParts {
     apiserver: Apiserver,
     gateway: SocketAddr,
     gateway_drain: Drain,
-    ledger: Ledger,
-    watched: Vec<Watched>,
+    ledger: ExpectedEvents,
+    watched: Vec<WatchedResource>,
     swarm: Arc<Swarm>,
     watchers: Vec<Arc<Watcher>>,
     watcher_tasks: JoinSet<()>,
@@ -129,16 +129,16 @@ struct Stage {
 /// Runs until the drain begins or the duration is over, then checks what the watchers got.
 ///
 /// # Errors
-/// See [`RunError`].
+/// See [`DemoError`].
 pub async fn run<W: Write>(
     settings: DemoSettings,
     drain: Drain,
     out: W,
-    surface: Surface,
-) -> Result<Outcome, RunError> {
+    surface: ScreenKind,
+) -> Result<DemoOutcome, DemoError> {
     let mut screen = Screen::new(out, surface);
     let churn = settings.apiserver.churn;
-    let mut stage = Stage::set(&settings).await?;
+    let mut stage = DemoParts::set(&settings).await?;
     stage.connect(settings.watchers).await?;
     let (watchers, millis) = (settings.watchers, stage.began_at.elapsed().as_millis());
     screen.say(&format!("{watchers} watchers connected in {millis} ms"))?;
@@ -161,11 +161,11 @@ pub async fn run<W: Write>(
     stage.apiserver.set_churn(0);
     let elapsed = stage.began_at.elapsed();
     let settled = stage.settle().await;
-    let all = Counted {
+    let all = CounterSample {
         elapsed,
         ..stage.counted()
     };
-    let verdict = Verdict {
+    let verdict = DemoVerdict {
         settled,
         ..stage.verdict().await?
     };
@@ -174,21 +174,21 @@ pub async fn run<W: Write>(
     }
     stage.strike().await;
     Ok(if verdict.is_sound() {
-        Outcome::Verified
+        DemoOutcome::Verified
     } else {
-        Outcome::Faulty
+        DemoOutcome::Faulty
     })
 }
 
-impl Stage {
+impl DemoParts {
     /// Starts API server and gateway; nothing is written yet, and nobody watches.
-    async fn set(settings: &DemoSettings) -> Result<Self, RunError> {
+    async fn set(settings: &DemoSettings) -> Result<Self, DemoError> {
         check_open_files(settings.watchers)?;
         let mut options = Options::try_from(&settings.apiserver)?;
         options.churn_per_second = 0;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .await
-            .map_err(RunError::Listen)?;
+            .map_err(DemoError::Listen)?;
         let resources: Vec<String> = options
             .objects
             .iter()
@@ -198,9 +198,9 @@ impl Stage {
         let apiserver = apiserver::start(listener, options)?;
         let watched = watched(&apiserver, &resources);
         if watched.is_empty() {
-            return Err(RunError::Nothing);
+            return Err(DemoError::Nothing);
         }
-        let ledger = Ledger::new(apiserver.catalogue().kinds().len());
+        let ledger = ExpectedEvents::new(apiserver.catalogue().kinds().len());
         let begin = apiserver.store().add_publisher(Box::new(ledger.clone()));
         ledger.begin_after(begin);
 
@@ -211,7 +211,7 @@ impl Stage {
             .build()
             .unwrap_or_default();
         let gateway = Gateway::build(ServeSettings::embedded(upstream)).await?;
-        let address = gateway.address().map_err(RunError::Listen)?;
+        let address = gateway.address().map_err(DemoError::Listen)?;
         let gateway_drain = Drain::with_timeout(DRAIN_TIMEOUT);
         let mut gateway_task = JoinSet::new();
         gateway_task.spawn(gateway.run(gateway_drain.clone()));
@@ -235,7 +235,7 @@ impl Stage {
     }
 
     /// Fills the gateway's caches by a list each, then connects the watchers.
-    async fn connect(&mut self, count: usize) -> Result<(), RunError> {
+    async fn connect(&mut self, count: usize) -> Result<(), DemoError> {
         for watched in &self.watched {
             self.list(self.gateway, &watched.path).await?;
         }
@@ -255,7 +255,7 @@ impl Stage {
         if until(|| waiting() == 0).await {
             Ok(())
         } else {
-            Err(RunError::Connect(waiting()))
+            Err(DemoError::Connect(waiting()))
         }
     }
 
@@ -266,12 +266,12 @@ impl Stage {
         loop {
             tick.tick().await;
             let now = self.counted();
-            screen.show(&Figures::between(&earlier, &now))?;
+            screen.show(&IntervalFigures::between(&earlier, &now))?;
             earlier = now;
         }
     }
 
-    fn counted(&self) -> Counted {
+    fn counted(&self) -> CounterSample {
         let mut latencies = Latencies::default();
         for shard in &self.swarm.latencies {
             latencies.merge(&shard.lock().unwrap_or_else(PoisonError::into_inner));
@@ -280,14 +280,14 @@ impl Stage {
             let course = one.got().course;
             (events + course.events, bytes + course.bytes)
         });
-        Counted {
+        CounterSample {
             elapsed: self.began_at.elapsed(),
             upstream_watches: self.apiserver.watch_count(),
             watchers: self.watchers.len(),
             written: self.ledger.totals(),
             delivered,
             latencies,
-            usage: Usage::now(),
+            usage: ProcessUsage::now(),
         }
     }
 
@@ -308,8 +308,8 @@ impl Stage {
         }
     }
 
-    fn look(&self, begun_at: Instant) -> Look {
-        let mut look = Look {
+    fn look(&self, begun_at: Instant) -> QuietSample {
+        let mut look = QuietSample {
             at: begun_at.elapsed(),
             written: self.ledger.totals().0,
             delivered_bytes: 0,
@@ -323,8 +323,8 @@ impl Stage {
         look
     }
 
-    async fn verdict(&self) -> Result<Verdict, RunError> {
-        let mut verdict = Verdict::default();
+    async fn verdict(&self) -> Result<DemoVerdict, DemoError> {
+        let mut verdict = DemoVerdict::default();
         for watcher in &self.watchers {
             let (got, written) = (watcher.got(), self.ledger.course(watcher.kind_index));
             let missing = written.events.saturating_sub(got.course.events);
@@ -348,8 +348,8 @@ impl Stage {
     }
 
     /// The body of a list of everything.
-    async fn list(&self, server: SocketAddr, path: &str) -> Result<Bytes, RunError> {
-        let failed = || RunError::List(path.to_owned());
+    async fn list(&self, server: SocketAddr, path: &str) -> Result<Bytes, DemoError> {
+        let failed = || DemoError::List(path.to_owned());
         let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
         let uri = format!("http://{server}{path}");
         let answer = client.get(uri.parse().map_err(|_| failed())?);
@@ -370,7 +370,7 @@ impl Stage {
 }
 
 /// The resources that there are objects of, each once.
-fn watched(apiserver: &Apiserver, resources: &[String]) -> Vec<Watched> {
+fn watched(apiserver: &Apiserver, resources: &[String]) -> Vec<WatchedResource> {
     let catalogue = apiserver.catalogue();
     let mut kinds: Vec<usize> = resources
         .iter()
@@ -378,18 +378,18 @@ fn watched(apiserver: &Apiserver, resources: &[String]) -> Vec<Watched> {
         .collect();
     kinds.sort_unstable();
     kinds.dedup();
-    let watched = |kind_index: usize| Watched {
+    let watched = |kind_index: usize| WatchedResource {
         kind_index,
         path: catalogue.kind(kind_index).resource.gvr.collection_path(),
     };
     kinds.into_iter().map(watched).collect()
 }
 
-fn check_open_files(watchers: usize) -> Result<(), RunError> {
+fn check_open_files(watchers: usize) -> Result<(), DemoError> {
     let needed = 2 * watchers + OPEN_FILES_BESIDES;
     let limit = getrlimit(Resource::Nofile).current;
     match limit.and_then(|limit| usize::try_from(limit).ok()) {
-        Some(limit) if limit < needed => Err(RunError::OpenFiles {
+        Some(limit) if limit < needed => Err(DemoError::OpenFiles {
             watchers,
             needed,
             limit,

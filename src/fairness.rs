@@ -1,14 +1,13 @@
-//! Bounded numbers of places, shared among clients so that none of them takes all. Knows neither requests nor clocks.
+//! Bounded numbers of permits, shared among clients so that no client takes all of them. Knows neither requests nor clocks.
 //!
-//! A client may hold up to `SHARE_FACTOR` times as many places as are left free (the dynamic threshold of shared switch
-//! buffers, Choudhury and Hahne 1998). One client alone gets four fifths; a new client finds a free place, however many there
-//! are.
+//! A client may hold up to `SHARE_FACTOR` times as many permits as are free (the dynamic threshold of shared switch buffers, Choudhury and
+//! Hahne 1998). A single client gets four fifths of all permits; a new client finds a free one, however many clients there are.
 //!
-//! A client is an address until its user is known. Then its places count as the user's, and as the address' against a looser
-//! threshold: users behind one address do not lock each other out, and one who has many users does not get everything
-//! (`docs/decisions/0034-shares-of-users.md`).
+//! A client is an address until its user is known. Then its permits count as the user's, and for the address with a larger factor: users
+//! behind one address do not lock each other out, and an address with many users does not get everything
+//! (`docs/decisions/0034-shares-of-users.md`). [`Share`] counts, [`Permits`] is a share for many tasks, and [`fair_queue`] adds a queue.
 
-pub mod line;
+pub mod fair_queue;
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -17,12 +16,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashMap;
 
-/// See the module. Of four places or fewer a single client may hold all.
+/// How many permits a client may hold for each free one. Of four permits or fewer, a single client may hold all.
 const SHARE_FACTOR: usize = 4;
-/// The same for all known users behind one address: a sixteenth of what they hold stays free for others.
+/// The same for all known users behind one address together: a seventeenth of all permits stays free for other addresses.
 const ADDRESS_FACTOR: usize = 16;
 
-/// A client, as far as it is known. All hosts of one IPv6 /64 network count as one: addresses cost their owner nothing.
+/// A client, as far as it is known. All hosts of one IPv6 /64 network count as one, because such addresses cost their owner nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
     address: IpAddr,
@@ -31,20 +30,20 @@ pub struct Peer {
     is_operator: bool,
 }
 
-/// A user, by a keyed hash: nobody can make two users, or two tokens, look alike.
+/// A keyed hash of a user or a token: a client cannot create two users, or two tokens, with the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct UserKey(u64);
 
-/// Which bounds hold for a client.
+/// Which limits apply to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Class {
     Ordinary,
-    /// Those of all clients together, but no share.
+    /// Only the total of all clients; no share.
     Exempt,
 }
 
 impl Peer {
-    /// All clients whose address is not known.
+    /// All clients whose address is unknown.
     pub const UNKNOWN: Self = Self::at(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
 
     const fn at(address: IpAddr) -> Self {
@@ -56,7 +55,7 @@ impl Peer {
         }
     }
 
-    /// The same, through the listener for operators.
+    /// Marks the peer as a client of the operators' port.
     #[must_use]
     pub const fn operator(self) -> Self {
         Self {
@@ -65,13 +64,13 @@ impl Peer {
         }
     }
 
-    /// Whether it came through the listener for operators, and takes places of theirs.
+    /// Whether it is a client of the operators' port, which has limits of its own.
     #[must_use]
     pub const fn is_operator(self) -> bool {
         self.is_operator
     }
 
-    /// What it has in common with those whose places count together: the address, unless shares do not limit it.
+    /// The group whose permits are counted together with this peer's: its address, unless the peer is exempt from shares.
     #[must_use]
     pub const fn group(self) -> Self {
         match self.class {
@@ -96,20 +95,20 @@ impl From<IpAddr> for Peer {
     }
 }
 
-/// Tells users apart, and knows which of them shares do not limit. Clones are the same.
+/// Identifies users, and knows which of them are exempt from shares. Clones share one key.
 #[derive(Clone, Debug, Default)]
 pub struct Users(Arc<KnownUsers>);
 
 #[derive(Debug, Default)]
 struct KnownUsers {
-    /// Keyed at random in each process.
+    /// With a random key per process.
     hasher: RandomState,
     exempt_users: HashSet<String>,
     exempt_groups: HashSet<String>,
 }
 
 impl Users {
-    /// With users and groups whom shares do not limit.
+    /// With the users and groups that are exempt from shares.
     #[must_use]
     pub fn new(
         exempt_users: impl IntoIterator<Item = String>,
@@ -122,8 +121,8 @@ impl Users {
         }))
     }
 
-    /// The peer, now that it is known whose requests it sends. Of an impersonating caller this is the one who impersonates: nobody
-    /// takes a share that is another one's.
+    /// The peer with its user's name and groups. For an impersonated request, the user is the impersonating one: a client cannot use up
+    /// another user's share.
     #[must_use]
     pub fn known(&self, peer: Peer, name: &str, groups: &[String]) -> Peer {
         let Self(known) = self;
@@ -142,8 +141,8 @@ impl Users {
         }
     }
 
-    /// The peer with a credential that only upstream looks at. Whoever has several of them has several shares, up to that of
-    /// the address.
+    /// The peer with a credential that only upstream can check. A client with several credentials has several shares, up to the share of
+    /// its address.
     #[must_use]
     pub fn bearing(&self, peer: Peer, credential: &[u8]) -> Peer {
         Peer {
@@ -157,32 +156,32 @@ impl Users {
     }
 }
 
-/// Which bound leaves a client no place.
+/// Which limit leaves a client no permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shortage {
-    /// Its user holds as many as one user may.
+    /// The user holds as many as one user may.
     User,
-    /// Its address does.
+    /// The address holds as many as one address may.
     Address,
-    /// None is free.
+    /// No permit is free.
     Total,
 }
 
-type Counts<K> = HashMap<K, usize, foldhash::fast::RandomState>;
+type PeerCounts<K> = HashMap<K, usize, foldhash::fast::RandomState>;
 
-/// How many of a number of places are taken, and by whom.
+/// How many permits are in use, in total and by client.
 #[derive(Debug)]
 pub struct Share {
     max: usize,
     taken: usize,
-    /// Addresses that hold any.
-    by_address: Counts<IpAddr>,
-    /// Users that hold any.
-    by_user: Counts<UserKey>,
+    /// Counts of the addresses that hold any.
+    by_address: PeerCounts<IpAddr>,
+    /// Counts of the users that hold any.
+    by_user: PeerCounts<UserKey>,
 }
 
 impl Share {
-    /// So many places, all free.
+    /// With `max` permits, all of them free.
     #[must_use]
     pub fn new(max: usize) -> Self {
         Self {
@@ -193,13 +192,13 @@ impl Share {
         }
     }
 
-    /// Places taken.
+    /// Permits in use.
     #[must_use]
     pub const fn taken(&self) -> usize {
         self.taken
     }
 
-    /// Whether no place is free.
+    /// Whether no permit is free.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.taken >= self.max
@@ -217,13 +216,13 @@ impl Share {
         self.room(peer, count).is_ok()
     }
 
-    /// Why the peer may not take one more, if it may not.
+    /// Which limit keeps the peer from taking one more, if one does.
     #[must_use]
     pub fn shortage(&self, peer: Peer) -> Option<Shortage> {
         self.room(peer, 1).err()
     }
 
-    /// Whether nobody of a [group](Peer::group) may take another one.
+    /// Whether no peer of a [group](Peer::group) may take another one.
     #[must_use]
     pub fn is_closed_to(&self, group: Peer) -> bool {
         let free = self.max.saturating_sub(self.taken);
@@ -236,7 +235,7 @@ impl Share {
         let Some(others) = count.checked_sub(1) else {
             return Ok(());
         };
-        // The last one has the least room.
+        // The last of `count` permits finds the fewest free ones.
         let free = self.max.saturating_sub(self.taken).saturating_sub(others);
         if free == 0 {
             return Err(Shortage::Total);
@@ -258,18 +257,18 @@ impl Share {
         }
     }
 
-    /// Takes one place for the peer.
+    /// Takes one permit for the peer.
     pub fn take(&mut self, peer: Peer) {
         self.take_many(peer, 1);
     }
 
-    /// Takes `count` places for the peer, whether there is room or not.
+    /// Takes `count` permits for the peer, whether there is room or not.
     pub fn take_many(&mut self, peer: Peer, count: usize) {
         if count == 0 {
             return;
         }
         self.taken += count;
-        // What is exempt is nobody's share: those who share an address or a name with it lose nothing.
+        // Exempt permits count for no share, so other clients at the same address, or with the same name, lose nothing.
         if peer.class == Class::Ordinary {
             *self.by_address.entry(peer.address).or_insert(0) += count;
             if let Some(user) = peer.user {
@@ -278,12 +277,12 @@ impl Share {
         }
     }
 
-    /// Gives back one place that the peer took.
+    /// Gives back one permit that the peer took.
     pub fn give_back(&mut self, peer: Peer) {
         self.give_back_many(peer, 1);
     }
 
-    /// Gives back `count` places that the peer took.
+    /// Gives back `count` permits that the peer took.
     pub fn give_back_many(&mut self, peer: Peer, count: usize) {
         self.taken -= count;
         if peer.class == Class::Ordinary {
@@ -295,7 +294,7 @@ impl Share {
     }
 }
 
-fn give_back<K: Eq + std::hash::Hash>(counts: &mut Counts<K>, key: &K, count: usize) {
+fn give_back<K: Eq + std::hash::Hash>(counts: &mut PeerCounts<K>, key: &K, count: usize) {
     if let Some(held) = counts.get_mut(key) {
         *held -= count;
         if *held == 0 {
@@ -304,12 +303,12 @@ fn give_back<K: Eq + std::hash::Hash>(counts: &mut Counts<K>, key: &K, count: us
     }
 }
 
-/// A [`Share`] that many tasks take permits of. Clones are the same places.
+/// A [`Share`] from which many tasks take permits. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Permits(Arc<Mutex<Share>>);
 
 impl Permits {
-    /// So many permits.
+    /// With `max` permits.
     #[must_use]
     pub fn new(max: usize) -> Self {
         Self(Arc::new(Mutex::new(Share::new(max))))
@@ -321,10 +320,10 @@ impl Permits {
         self.acquire(peer).ok()
     }
 
-    /// The same.
+    /// A permit for the peer, if its share and the total allow one.
     ///
     /// # Errors
-    /// What does not allow it.
+    /// The limit that does not allow it.
     pub fn acquire(&self, peer: Peer) -> Result<Permit, Shortage> {
         let mut share = self.share();
         share.room(peer, 1)?;
@@ -335,19 +334,19 @@ impl Permits {
         })
     }
 
-    /// Lowers the number of permits to `max`. Those taken beyond it stay valid.
+    /// Lowers the number of permits to `max`. Permits beyond it stay valid until they are dropped.
     pub fn lower(&self, max: usize) {
         let mut share = self.share();
         share.max = share.max.min(max);
     }
 
     fn share(&self) -> MutexGuard<'_, Share> {
-        // A share is whole between its methods, and these do not panic.
+        // A panic leaves the share consistent: its methods do not panic halfway.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One of [`Permits`], given back when dropped.
+/// One of [`Permits`], released when dropped.
 #[derive(Debug)]
 pub struct Permit {
     permits: Permits,

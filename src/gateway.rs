@@ -1,4 +1,9 @@
-//! Composition root: builds the parts, wires them, owns every task.
+//! Composition root: builds all parts of a gateway from the settings, connects them, and owns every task.
+//!
+//! Start reading at [`Gateway::build`] and [`Gateway::run`]. `registry` decides which resources have a cache; `slot` owns one cache and the
+//! task that fills it, and `consistency` checks it against upstream. `freshness` proves consistent reads, `forwarded` bounds forwarded
+//! requests, `callers` and `roles` set authentication and authorization up, `operators` reserves capacity for the operators' port,
+//! `recorders` counts in metrics, and `reloads` follows files.
 
 mod audit_log;
 mod callers;
@@ -7,11 +12,11 @@ mod forwarded;
 mod freshness;
 mod hooks;
 mod operators;
+mod recorders;
 mod registry;
 mod reloads;
 mod roles;
 mod slot;
-mod tally;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,18 +26,18 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use crate::admin::{self, Shown};
+use crate::admin::{self, AdminState};
 use crate::admission::Admission;
 use crate::audit::AuditError;
 use crate::cache::Retention;
-use crate::config::{AuthMode, OpenFiles, ServeSettings, Transport, UpstreamSource};
+use crate::config::{AuthMode, ListenTransport, OpenFiles, ServeSettings, UpstreamSource};
 use crate::connection::listener;
 use crate::fairness::Users;
-use crate::metrics::{Metrics, Task};
+use crate::metrics::{Metrics, TaskKind};
 use crate::passthrough::Passthrough;
 use crate::serve::Service;
 use crate::shutdown::Drain;
-use crate::task::kept_running;
+use crate::task::restart_on_end;
 use crate::tls::{PairFiles, ServerIdentity, TlsError, TlsFiles};
 use crate::upstream::client::{self, Client};
 use crate::upstream::discovery::{Discovery, discover};
@@ -40,50 +45,50 @@ use audit_log::AuditLog;
 use callers::Callers;
 pub use callers::CallersError;
 use hooks::Hooks;
-use operators::Places;
+use operators::OperatorLimits;
 use registry::{Registry, RegistrySettings};
 use reloads::Reloads;
 use slot::ReadLimits;
 
-/// Events in a segment of a resource's ring: the grain in which history is let go.
+/// Events per segment of a resource's ring; history is freed in whole segments.
 const SEGMENT_SLOTS: usize = 128;
 
-/// The ports open after so long even if upstream has not told yet what it offers: a probe of liveness that finds no port takes
-/// a gateway down that only waits.
+/// How long the start waits for discovery. Then the ports open without it, because a liveness probe that finds no open port would restart
+/// a gateway that only waits for upstream.
 const START_WAIT: Duration = Duration::from_secs(5);
 
-/// A disk that writes the last audit events slower than this is not waited for.
+/// How long the end waits for the last audit events to be written.
 const AUDIT_WRITE_TIME: Duration = Duration::from_secs(5);
 
-/// The gateway cannot start. Each is one line for the terminal.
+/// Why the gateway cannot start; each is printed as one line.
 #[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// Callers cannot be told apart.
+pub enum GatewayError {
+    /// Authentication cannot be set up as configured.
     #[error(transparent)]
     Callers(#[from] CallersError),
-    /// The way upstream cannot be built.
-    #[error("upstream")]
+    /// The client of upstream cannot be built.
+    #[error("cannot set up the client of the API server")]
     Connect(#[from] client::ConnectError),
-    /// A serving certificate, or an authority of clients, cannot be used.
+    /// A serving certificate, or a file of client certificate authorities, cannot be used.
     #[error("TLS")]
     Tls(#[from] TlsError),
-    /// The address for clients cannot be opened.
-    #[error("{flag} {address}")]
+    /// A port cannot be opened.
+    #[error("cannot listen on {address} ({flag})")]
     Listen {
-        /// What gave it.
+        /// The flag with the address.
         flag: &'static str,
-        /// The address.
+        /// The address to listen on.
         address: SocketAddr,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The audit log cannot be begun.
+    /// The audit log cannot be started.
     #[error("audit")]
     Audit(#[from] AuditError),
-    /// The address for metrics cannot be opened.
+    /// The port for metrics cannot be opened.
     #[error(transparent)]
     Admin(#[from] admin::ListenError),
-    /// Two metrics have one name.
+    /// Two metrics have the same name.
     #[error("metrics")]
     Metrics(#[from] crate::metrics::MetricsError),
 }
@@ -95,35 +100,35 @@ pub struct Gateway {
     tls: Option<Arc<ServerIdentity>>,
     client: Client,
     listener: TcpListener,
-    /// The port for operators, and what they may take.
+    /// The operators' port and its limits.
     operators: Option<(TcpListener, Admission)>,
     admin: TcpListener,
     service: Service<Registry>,
-    /// `None` does not tell callers apart.
+    /// `None` if callers are not authenticated.
     callers: Option<Callers>,
     audit_log: Option<AuditLog>,
 }
 
-/// Runs a gateway until its drain is over.
+/// Runs a gateway until its drain has finished.
 ///
 /// # Errors
-/// See [`RunError`]: only at start. Afterwards nothing ends the gateway but its drain.
-pub async fn run(settings: ServeSettings, drain: Drain) -> Result<(), RunError> {
+/// See [`GatewayError`]; only at start. After that only the drain ends the gateway.
+pub async fn run(settings: ServeSettings, drain: Drain) -> Result<(), GatewayError> {
     let gateway = Gateway::build(settings).await?;
     gateway.run(drain).await;
     Ok(())
 }
 
 impl Gateway {
-    /// Reads credentials, opens ports, asks upstream what it has.
+    /// Reads credentials, opens the ports, and reads discovery from upstream.
     ///
     /// # Errors
-    /// See [`RunError`]. An upstream that does not answer is not one: the gateway goes on asking.
-    pub async fn build(settings: ServeSettings) -> Result<Self, RunError> {
+    /// See [`GatewayError`]. An unreachable upstream is not an error: the gateway starts and keeps trying.
+    pub async fn build(settings: ServeSettings) -> Result<Self, GatewayError> {
         Self::build_with(settings, Hooks::default()).await
     }
 
-    async fn build_with(mut settings: ServeSettings, hooks: Hooks) -> Result<Self, RunError> {
+    async fn build_with(mut settings: ServeSettings, hooks: Hooks) -> Result<Self, GatewayError> {
         let tls = server_identity(&settings)?.map(Arc::new);
         let metrics = Arc::new(Metrics::new()?);
         let audit_log = AuditLog::start(settings.audit.as_ref(), &metrics)?;
@@ -143,13 +148,13 @@ impl Gateway {
         operators::set_apart(&mut settings);
         let passthrough = || {
             Passthrough::new(client.clone(), identity, metrics.passthrough())
-                .hiding(callers::proxy_headers(&settings.auth))
+                .with_proxy_headers(callers::proxy_headers(&settings.auth))
         };
-        let places = operators.is_some().then(|| Places {
+        let limits = operators.is_some().then(|| OperatorLimits {
             admission: operators::admission(settings.admission, &metrics),
             passthrough: operators::bounded(passthrough()),
         });
-        let operators = operators.zip(places.as_ref().map(|places| places.admission.clone()));
+        let operators = operators.zip(limits.as_ref().map(|limits| limits.admission.clone()));
         let passthrough = passthrough().bounded(settings.forwards, files);
         let admission = Admission::new(settings.admission, Some(metrics.admission()));
         let registry = Registry::new(
@@ -159,9 +164,9 @@ impl Gateway {
             Arc::clone(&metrics),
             discovery,
         );
-        let registry = Arc::new(registry.with_operators(places));
+        let registry = Arc::new(registry.with_operators(limits));
         if is_answering {
-            // What is not learnt now is learnt when discovery is read again.
+            // If this times out, the gates are read together with discovery later.
             let _ = tokio::time::timeout(START_WAIT, registry.learn_gates()).await;
         }
         let service = Service::new(Arc::clone(&registry)).bounded(admission);
@@ -183,32 +188,32 @@ impl Gateway {
         })
     }
 
-    /// The address that clients reach.
+    /// The address for clients.
     ///
     /// # Errors
-    /// If the system cannot tell.
+    /// If the system cannot report it.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// The address that operators reach, if there is one.
+    /// The address for operators, if there is one.
     ///
     /// # Errors
-    /// If the system cannot tell.
+    /// If the system cannot report it.
     pub fn operator_address(&self) -> std::io::Result<Option<SocketAddr>> {
         let operators = self.operators.as_ref();
         operators.map(|(port, _)| port.local_addr()).transpose()
     }
 
-    /// The address of metrics and health.
+    /// The address for metrics and health.
     ///
     /// # Errors
-    /// If the system cannot tell.
+    /// If the system cannot report it.
     pub fn admin_address(&self) -> std::io::Result<SocketAddr> {
         self.admin.local_addr()
     }
 
-    /// Serves until the drain is over.
+    /// Serves until the drain has finished.
     pub async fn run(self, drain: Drain) {
         let Self {
             registry,
@@ -240,11 +245,11 @@ impl Gateway {
         if let Some(callers) = callers {
             callers.follow(&mut tasks, &reloads, &metrics);
         }
-        let ender = Arc::clone(&registry);
-        let begun = drain.begun();
+        let draining = Arc::clone(&registry);
+        let drain_started = drain.begun();
         tasks.spawn(async move {
-            begun.await;
-            ender.drain();
+            drain_started.await;
+            draining.drain();
         });
         let audit = audit_log.map(|log| log.audit);
         let service = service.audited(audit.clone());
@@ -258,10 +263,10 @@ impl Gateway {
                 tokio::join!(clients, operators);
             }
         }
-        let left = drain.deadline().map_or(Duration::ZERO, |deadline| {
+        let grace = drain.deadline().map_or(Duration::ZERO, |deadline| {
             deadline.saturating_duration_since(tokio::time::Instant::now())
         });
-        registry.drain_tunnels(left).await;
+        registry.drain_tunnels(grace).await;
         if let Some(audit) = audit {
             audit.finish(AUDIT_WRITE_TIME).await;
         }
@@ -276,36 +281,42 @@ fn serve_admin(
     admin: TcpListener,
     (registry, metrics, drain): (&Arc<Registry>, &Arc<Metrics>, &Drain),
 ) {
-    let shown = Shown {
+    let state = AdminState {
         metrics: Arc::clone(metrics),
         readiness: Arc::clone(registry) as _,
         drain: drain.clone(),
     };
     let ends = metrics.task_ends();
     tasks.spawn(async move {
-        kept_running(Task::Admin, &ends, || admin::serve(&admin, shown.clone())).await;
+        restart_on_end(TaskKind::Admin, &ends, || {
+            admin::serve(&admin, state.clone())
+        })
+        .await;
     });
 }
 
-/// Follows what upstream offers, and ends caches that nobody wants or that there is no memory for.
+/// Starts the tasks that read discovery again, that end idle caches, and that evict caches while memory is short.
 fn keep_caches(tasks: &mut JoinSet<()>, registry: &Arc<Registry>, metrics: &Arc<Metrics>) {
-    let (follower, ends) = (Arc::clone(registry), metrics.task_ends());
+    let (discovering, ends) = (Arc::clone(registry), metrics.task_ends());
     tasks.spawn(async move {
-        kept_running(Task::Discovery, &ends, || follower.follow_discovery()).await;
+        restart_on_end(TaskKind::Discovery, &ends, || {
+            discovering.follow_discovery()
+        })
+        .await;
     });
-    let (sweeper, ends) = (Arc::clone(registry), metrics.task_ends());
+    let (sweeping, ends) = (Arc::clone(registry), metrics.task_ends());
     tasks.spawn(async move {
-        kept_running(Task::IdleCaches, &ends, || sweeper.end_idle()).await;
+        restart_on_end(TaskKind::IdleCaches, &ends, || sweeping.end_idle()).await;
     });
-    let (holder, ends) = (Arc::clone(registry), metrics.task_ends());
+    let (evicting, ends) = (Arc::clone(registry), metrics.task_ends());
     tasks.spawn(async move {
-        kept_running(Task::Memory, &ends, || holder.hold_memory()).await;
+        restart_on_end(TaskKind::Memory, &ends, || evicting.hold_memory()).await;
     });
 }
 
-/// What TLS towards clients is made of, if it is spoken.
+/// The certificates for the clients' ports; `None` without TLS.
 fn server_identity(settings: &ServeSettings) -> Result<Option<ServerIdentity>, TlsError> {
-    let Transport::Tls { cert, key, sni } = &settings.transport else {
+    let ListenTransport::Tls { cert, key, sni } = &settings.transport else {
         return Ok(None);
     };
     let front_proxy = settings.auth.front_proxy.as_ref();
@@ -324,7 +335,7 @@ fn server_identity(settings: &ServeSettings) -> Result<Option<ServerIdentity>, T
     ServerIdentity::read(files).map(Some)
 }
 
-/// How open files are divided if so many connections of clients are asked for.
+/// Divides the process's open files for this many client connections; logs if the limit is too low for them.
 fn open_files(clients_max: usize) -> OpenFiles {
     let files = OpenFiles::of_process(clients_max);
     if files.clients < clients_max {
@@ -337,24 +348,24 @@ fn open_files(clients_max: usize) -> OpenFiles {
     files
 }
 
-/// What upstream offers, if it tells soon.
+/// Reads discovery, with a timeout.
 async fn discovered_at_start(client: &Client) -> Option<Discovery> {
     match tokio::time::timeout(START_WAIT, discover(client)).await {
         Ok(Ok(discovery)) => return Some(discovery),
-        Ok(Err(error)) => warn!(%error, "upstream cannot be asked what it has; going on asking"),
-        Err(_) => warn!("upstream has not told in time what it has; going on asking"),
+        Ok(Err(error)) => warn!(%error, "cannot read discovery from the API server; retrying"),
+        Err(_) => warn!("the API server has not answered discovery in time; retrying"),
     }
     None
 }
 
-fn source(source: &UpstreamSource) -> client::UpstreamSource {
+fn source(source: &UpstreamSource) -> client::ConnectSource {
     match source {
-        UpstreamSource::Kubeconfig { path, context } => client::UpstreamSource::Kubeconfig {
+        UpstreamSource::Kubeconfig { path, context } => client::ConnectSource::Kubeconfig {
             path: path.clone(),
             context: context.clone(),
         },
-        UpstreamSource::InCluster => client::UpstreamSource::InCluster,
-        UpstreamSource::Url(url) => client::UpstreamSource::Url {
+        UpstreamSource::InCluster => client::ConnectSource::InCluster,
+        UpstreamSource::Url(url) => client::ConnectSource::Url {
             url: url.clone(),
             ca_file: None,
         },

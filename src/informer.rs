@@ -1,7 +1,9 @@
-//! The client half of list-watch: a local copy of a collection that follows the server, and handlers that hear of changes.
+//! The client half of list-watch as a library: a local copy of a collection that stays up to date, and handlers for its changes.
 //!
-//! What `client-go`'s `tools/cache` is to Go. It works against any API server, against kube-fanout and the embedded server;
-//! it reads typed objects (k8s-openapi's or any serde type), dynamic ones, or metadata alone.
+//! It is to Rust what client-go's `tools/cache` is to Go. It works with any API server, with kube-fanout, and with the embedded
+//! API server. Objects can be typed (k8s-openapi's kinds or any serde type), dynamic, or metadata only.
+//!
+//! Start with [`SharedInformer`], or with [`SharedInformerFactory`] if a program needs several informers:
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -14,7 +16,7 @@
 //!
 //! impl EventHandler<Pod> for Printer {
 //!     fn on_add(&self, pod: &Arc<Cached<Pod>>, in_initial_list: bool) {
-//!         println!("{} is there{}", pod.key(), if in_initial_list { "" } else { " now" });
+//!         println!("{} {}", pod.key(), if in_initial_list { "exists" } else { "was created" });
 //!     }
 //!
 //!     fn on_update(&self, old: &Arc<Cached<Pod>>, new: &Arc<Cached<Pod>>) {
@@ -22,7 +24,7 @@
 //!     }
 //!
 //!     fn on_delete(&self, pod: &Arc<Cached<Pod>>, _final_state_known: bool) {
-//!         println!("{} is gone", pod.key());
+//!         println!("{} was deleted", pod.key());
 //!     }
 //! }
 //!
@@ -49,62 +51,65 @@
 //! }
 //! ```
 //!
-//! Two larger programs are in `docs/examples`, each run by one command against a server of its own:
-//! `./kube-fanout example endpoints-mirror`, a controller, and `./kube-fanout example watch-printer`.
+//! `docs/examples` has two larger programs. One command runs each of them against a server of its own:
+//! `./kube-fanout example endpoints-mirror` is a controller, and `./kube-fanout example watch-printer` prints the changes of a
+//! resource.
 //!
-//! # The way of a change
+//! # How a change travels
 //!
 //! ```text
 //!  API server
-//!      │ list, watch, relist, back-off                                Reflector, of a ListWatch
+//!      │ list, watch, relist, back-off              Reflector, reads what a ListWatch describes
 //!      ▼
-//!  decode ─▶ transform                                                once per object and version
+//!  decode ─▶ transform                              once per object and version
 //!      ▼
-//!  what happened to each object since it was looked at last           DeltaFifo
+//!  a queue of deltas, grouped by object             DeltaFifo
 //!      │ popped under the queue's lock
 //!      ▼
-//!  objects by key, and indices                                        Indexer, Lister
+//!  objects by key, and indices                      Indexer, Lister
 //!      ▼
-//!  one bounded queue for each                                         SharedInformer
+//!  one bounded queue per handler or stream          SharedInformer
 //!      ├─▶ EventHandler      callbacks; may block
 //!      └─▶ Subscription      a Stream
 //! ```
 //!
-//! Each part can be had alone: a [`Reflector`] fills any sink, a [`DeltaFifo`] and an [`Indexer`] know nothing of Kubernetes.
-//! Usually one wants a [`SharedInformer`], or several from a [`SharedInformerFactory`].
+//! Most programs need only a [`SharedInformer`]. Each part can also be used alone: a [`Reflector`] fills any sink, and a
+//! [`DeltaFifo`] and an [`Indexer`] hold values of any type.
 //!
-//! # From client-go to here
+//! # From client-go to this library
 //!
-//! | client-go | here |
+//! | client-go | this library |
 //! |---|---|
 //! | `ListWatch`, `NewListWatchFromClient` | [`ListWatch`]: `of_kind`, `typed`, `packed_kind`, `raw`, `metadata` |
 //! | `NewSharedIndexInformer` | [`SharedInformer::new`] |
 //! | `NewSharedInformerFactory`, `Core().V1().Pods()` | [`SharedInformerFactory::new`], [`SharedInformerFactory::informer`] |
 //! | `dynamicinformer`, `unstructured.Unstructured` | [`ListWatch::raw`], [`Raw`] |
 //! | `metadatainformer`, `PartialObjectMetadata` | [`ListWatch::metadata`], [`Metadata`] |
-//! | `meta.Accessor`: name, uid, version, labels | [`Cached`]: of every object, whatever its type |
+//! | `meta.Accessor`: name, uid, version, labels | [`Cached`], for objects of every type |
 //! | `MetaNamespaceKeyFunc`, `SplitMetaNamespaceKey` | [`Cached::key`], an [`ObjectKey`](crate::resource::ObjectKey); [`cached_key`] |
 //! | `ResourceEventHandler`, `ResourceEventHandlerFuncs` | [`EventHandler`], or a closure over [`Notification`] |
-//! | `FilteringResourceEventHandler` | [`Filtered`] |
+//! | `FilteringResourceEventHandler` | [`EventFilter`] |
 //! | `AddEventHandler`, `AddEventHandlerWithOptions` | [`SharedInformer::add_handler`], [`SharedInformer::add_handler_with`] |
 //! | `ResourceEventHandlerRegistration`, `RemoveEventHandler` | [`Registration`], [`Registration::remove`] |
-//! | `DeletedFinalStateUnknown` | `final_state_known` is false; the object is the last one known |
+//! | `DeletedFinalStateUnknown` | `final_state_known` is false, and the object is the last known state |
 //! | `Run(stopCh)` | [`SharedInformer::start`], [`SharedInformer::shutdown`] |
-//! | `WaitForCacheSync`, `HasSynced` | [`SharedInformer::synced`], [`SharedInformerFactory::wait_for_cache_sync`], [`Registration::synced`] |
-//! | `Indexers`, `AddIndexers`, `MetaNamespaceIndexFunc` | [`SharedInformer::add_index`], [`index_by`], [`index_by_label`], [`index_by_namespace`] |
+//! | `HasSynced`, `WaitForCacheSync` | [`SharedInformer::synced`], [`Registration::synced`] |
+//! | `WaitForCacheSync` of a factory | [`SharedInformerFactory::wait_for_cache_sync`] |
+//! | `Indexers`, `AddIndexers` | [`SharedInformer::add_index`] |
+//! | `IndexFunc`, `MetaNamespaceIndexFunc` | [`index_by`], [`index_by_namespace`], [`index_by_label`], [`index_by_pointer`] |
 //! | `ByIndex`, `IndexKeys`, `ListIndexFuncValues` | [`Indexer::by_index`], [`Indexer::index_keys`], [`Indexer::index_values`] |
 //! | `GetStore`, `GetIndexer`, `List` | [`SharedInformer::store`], [`Indexer::snapshot`] |
 //! | `PodLister`, `List(selector)`, `Get` | [`Lister`]: `list`, `list_in`, `object` |
-//! | `TransformFunc`, `SetTransform` | [`Transform`], an option of the informer |
-//! | `SetWatchErrorHandler` | [`OnFailure`], an option; [`WatchFailure`] says what failed |
+//! | `TransformFunc`, `SetTransform` | [`Transform`], set in [`InformerOptions`] |
+//! | `SetWatchErrorHandler` | [`OnFailure`], set in [`InformerOptions`]; [`WatchFailure`] describes the failure |
 //! | resync period | [`HandlerOptions::with_resync`] |
 //! | `LastSyncResourceVersion`, reflector metrics | [`SharedInformer::counts`], [`InformerCounts`] |
 //! | `NewIndexerInformerWatcher`, a channel | [`SharedInformer::subscribe`], a [`Subscription`] |
-//! | `workqueue` | not here; the examples have one in a hundred lines |
+//! | `workqueue` | not included; the examples contain one of about a hundred lines |
 //!
-//! # Pieces
+//! # Examples
 //!
-//! **A stream** instead of callbacks: the present state first, then each change.
+//! **A stream** instead of callbacks delivers the present state first, and then each change:
 //!
 //! ```no_run
 //! # use k8s_openapi::api::core::v1::Pod;
@@ -115,16 +120,16 @@
 //! let mut changes = pods.subscribe();
 //! while let Some(change) = changes.next().await {
 //!     match change {
-//!         Notification::Added { object, .. } => println!("{} is there", object.key()),
-//!         Notification::Updated { old, new } if old.uid() != new.uid() => println!("{} is another", new.key()),
-//!         Notification::Updated { new, .. } => println!("{} changed", new.key()),
-//!         Notification::Deleted { object, .. } => println!("{} is gone", object.key()),
+//!         Notification::Added { object, .. } => println!("{} added", object.key()),
+//!         Notification::Updated { old, new } if old.uid() != new.uid() => println!("{} recreated", new.key()),
+//!         Notification::Updated { new, .. } => println!("{} updated", new.key()),
+//!         Notification::Deleted { object, .. } => println!("{} deleted", object.key()),
 //!     }
 //! }
 //! # }
 //! ```
 //!
-//! **Less memory, and failures to somewhere else** than the log:
+//! **Options** can reduce memory, and send failures elsewhere than to the log:
 //!
 //! ```no_run
 //! # use std::sync::Arc;
@@ -144,7 +149,7 @@
 //! # }
 //! ```
 //!
-//! **A handler that must hear everything**, joins while the informer runs, and goes again:
+//! **A handler that must see every change** uses [`Overflow::Block`]. Handlers can be added to a running informer, and removed again:
 //!
 //! ```no_run
 //! # use k8s_openapi::api::core::v1::Pod;
@@ -158,56 +163,63 @@
 //! # }
 //! ```
 //!
-//! **A controller** has handlers that put keys into a work queue, and workers that compare what should be with what is: see
-//! `docs/examples/endpoints_mirror/mirror.rs`.
+//! **A controller** has handlers that put keys into a work queue, and workers that compare the desired state with the actual state:
+//! see `docs/examples/endpoints_mirror/mirror.rs`.
 //!
-//! # What differs
+//! # Differences from client-go
 //!
-//! - **Memory is bounded.** client-go's queue of deltas and its buffer for each handler grow as long as somebody is slow. Here
-//!   both have a bound; see below what happens at it.
-//! - **Trouble on a watch does not relist.** client-go lists everything again after most errors. Here a watch that broke is
-//!   resumed, and only lost history or a server that cannot go on leads to a list.
-//! - **One bad object is one bad object.** What cannot be decoded, transformed or keyed is left at its last good state, counted
-//!   and told; everything else goes on. Panics of handlers, hooks and index functions are caught and counted.
-//! - **Nothing can be changed in place.** Objects are shared, `Arc<Cached<T>>`; there is no mutation detector because there is
-//!   nothing to detect.
-//! - **Deletions have the type of everything else.** There is no tombstone to unwrap.
-//! - **Waiting is waiting.** `synced().await` does not poll.
+//! - **Memory is bounded.** client-go's delta queue and its buffer for each handler grow while a consumer is slow. Here both have a
+//!   bound; "Slow handlers" below describes what happens at the bound.
+//! - **Most watch errors do not cause a relist.** client-go lists everything again after most errors. Here a broken watch is
+//!   resumed. Only lost history, or a watch that stays rejected or unreadable, leads to a list.
+//! - **A bad object affects only itself.** An object that cannot be decoded, transformed or keyed keeps its last good state, and the
+//!   failure is counted and reported. All other objects go on. Panics of handlers, hooks, and key and index functions are caught
+//!   and counted.
+//! - **Stored objects are immutable.** They are shared as `Arc<Cached<T>>`, so there is nothing for a mutation detector to detect.
+//! - **Deletions have the same type as all other notifications.** There is no tombstone to unwrap.
+//! - **Waiting does not poll.** `synced().await` returns as soon as the informer has synced.
 //!
-//! `docs/INFORMER.md` goes through client-go's behaviour case by case, with the test that proves each.
+//! `docs/INFORMER.md` compares the behaviour with client-go's case by case, and names the test that proves each case.
 //!
-//! # Levels, not edges
+//! # Level-triggered, not edge-triggered
 //!
-//! A handler is told that an object changed; what it should act on is what the object *is*. Between two notifications there may
-//! have been states that nobody was told of: the server lost its history, or the handler was slow and its queue was merged. An
-//! object that was deleted and made again meanwhile may come as one update, with another
-//! [`uid`](Cached::uid). So write a handler that puts the key into a work queue, and a worker that reads the store, compares what
-//! should be with what is, and writes the difference; it may run too often and still be right. `docs/INFORMER.md` lists what may be
-//! left out at each step, and what never is: the newest state, and the deletion of what a handler was told of.
+//! A notification says that an object changed; a handler should act on the object's *present* state. States between two
+//! notifications may be left out: because the server lost its history, or because the handler was slow and its queue was merged.
+//! An object that was deleted and recreated in between may arrive as one update with another [`uid`](Cached::uid). So write a
+//! handler that puts the key into a work queue, and a worker that reads the store, compares the desired state with the actual state,
+//! and writes the difference. Such a worker may run more often than necessary and is still correct.
 //!
-//! The store is at least as new as any notification from it, and often newer.
+//! `docs/INFORMER.md` lists what may be left out at each step. Two things are never left out: the newest state of an object, and the
+//! deletion of an object that was delivered to the handler. The store is at least as new as any notification, and often newer.
 //!
 //! # Slow handlers
 //!
-//! Every handler has a queue and a pace of its own, and may block. At the queue's bound its [`Overflow`] says what happens:
-//! [`Overflow::Merge`], the default, leaves one pending change per object; [`Overflow::Block`] leaves nothing out and makes
-//! everybody wait, down to the socket; [`Overflow::Remove`] gives the handler up. Handlers run on blocking threads of the runtime: a
-//! few for all of them, and more while some block. As many can be stuck at once as that pool has threads (512 with tokio's default).
+//! Every handler has its own queue and its own pace, and may block. Its [`Overflow`] decides what happens when the queue is full:
+//! [`Overflow::Merge`], the default, keeps one pending change per object; [`Overflow::Block`] leaves nothing out, but all handlers wait
+//! for this one, and the reflector stops reading from its socket; [`Overflow::Remove`] removes the handler.
+//!
+//! Handlers run on the runtime's blocking threads: a few threads for all of them, and more while some handlers block. At most as many
+//! handlers can be stuck at the same time as there are blocking threads (512 with tokio's default).
 //!
 //! # Failures
 //!
-//! An informer does not end because of a failure: connections, refusals, unreadable answers and objects are waited out or left
-//! out, as `docs/INFORMER.md` tells for each [`FailureKind`]. They are counted in [`InformerCounts`] and told to a hook, or logged
-//! if there is none. It does end with [`SharedInformer::shutdown`], which joins all it had started.
+//! Failures do not end an informer. It retries after failed connections, error responses and unreadable responses, and it skips
+//! states that cannot be decoded; `docs/INFORMER.md` describes this for each [`FailureKind`]. Failures are counted in
+//! [`InformerCounts`] and reported to a hook, or logged if there is no hook. Only [`SharedInformer::shutdown`] ends an informer, and it
+//! waits for everything that the informer started.
 //!
-//! # What it costs
+//! # Costs
 //!
-//! An object is decoded once, and stored once: store, queues, handlers and lists share it. [`ListWatch::raw`] keeps the bytes as
-//! they came, [`ListWatch::packed_kind`] does the same with a type, and both decode where somebody looks. That is the choice where
-//! objects are many: a decoded pod of k8s-openapi takes several times its JSON. [`ListWatch::metadata`] has the server send no
-//! more than metadata. [`ListWatch::without_managed_fields`] cuts them off before anything is decoded. Initial data is decoded as it
-//! streams in and never lies twice in memory. Reading an index or a key costs a lock for one lookup; a [`StoreSnapshot`] costs
-//! nothing to make. A resync makes one notification per object, and is rarely worth it.
+//! An object is decoded once and stored once: store, queues, handlers and lists share it. Initial data is decoded as it arrives, so
+//! it is never in memory twice.
+//!
+//! Where there are many objects, keep the bytes instead of decoded objects: a decoded pod of k8s-openapi takes several times the memory
+//! of its JSON. [`ListWatch::raw`] keeps the bytes as received, [`ListWatch::packed_kind`] does the same for a known type, and both
+//! decode on access. [`ListWatch::metadata`] makes the server send metadata only. [`ListWatch::without_managed_fields`] removes the
+//! managed fields before an object is decoded.
+//!
+//! Reading an object or an index takes a lock for one lookup; taking a [`StoreSnapshot`] copies a pointer. A resync delivers one
+//! notification per object, and is rarely worth its cost.
 
 mod cached;
 mod counts;
@@ -215,8 +227,8 @@ mod delta_fifo;
 mod event_handler;
 mod factory;
 mod failure;
+mod failure_recorder;
 mod indexer;
-mod journal;
 mod key;
 mod list_watch;
 mod lister;
@@ -231,25 +243,25 @@ mod shared_informer;
 mod subscription;
 
 pub use cached::Cached;
-pub use counts::{Counts, InformerCounts};
+pub use counts::{InformerCounters, InformerCounts};
 pub use delta_fifo::{
-    Delta, DeltaFifo, DeltaKind, KnownObjects, PENDING_MAX_DEFAULT, QueueError, Subject,
+    Delta, DeltaFifo, DeltaKind, DeltaSubject, KnownObjects, PENDING_MAX_DEFAULT, QueueError,
 };
-pub use event_handler::{EventHandler, Filtered, HandlerOptions, Overflow};
+pub use event_handler::{EventFilter, EventHandler, HandlerOptions, Overflow};
 pub use factory::SharedInformerFactory;
-pub use failure::{FailureKind, OnFailure, Step, TransformError, WatchFailure};
+pub use failure::{FailedStep, FailureKind, OnFailure, TransformError, WatchFailure};
 pub use indexer::{
     IndexError, IndexFn, Indexer, NAMESPACE_INDEX, PointerError, StoreSnapshot, index_by,
     index_by_label, index_by_namespace, index_by_pointer,
 };
-pub use key::{KeyError, KeyFn, Refused, cached_key};
+pub use key::{KeyError, KeyFn, KeylessObjects, cached_key};
 pub use list_watch::{DecodeError, ListWatch};
 pub use lister::Lister;
 pub use metadata::Metadata;
 pub use notification::Notification;
 pub use packed::Packed;
 pub use processor::{
-    HandlerCounts, HandlerEnd, HandlerPanic, PanicHook, Present, Processor, ProcessorEnd,
+    HandlerCounts, HandlerEnd, HandlerPanic, InitialState, PanicHook, Processor, ProcessorEnd,
     Registration,
 };
 pub use queue_sink::Transform;
@@ -259,5 +271,5 @@ pub use shared_informer::{InformerOptions, NotSynced, SharedInformer};
 pub use subscription::{StreamOverflow, Subscription, SubscriptionOptions};
 
 pub use crate::decode::UpstreamStatus;
-pub use crate::upstream::driver::{Asked, FrameRejection};
+pub use crate::upstream::driver::{FrameRejection, RequestKind};
 pub use crate::upstream::reflector::RelistReason;

@@ -1,4 +1,6 @@
-//! The thin binary: allocator, flags, log, runtime, signals, exit code. Decides nothing about serving.
+//! The program `kube-fanout`: allocator, flags, log, runtime, signals and exit code. Everything else is in the library.
+//!
+//! Start reading at `main`; `run` starts the command that was given, and `drain_on_signal` handles SIGTERM and SIGINT.
 
 #[path = "main/limits.rs"]
 mod limits;
@@ -8,8 +10,8 @@ mod log;
 use std::io::{IsTerminal, Write, stdout};
 use std::process::ExitCode;
 
-use kube_fanout::config::{self, Settings, Task};
-use kube_fanout::demo::{self, Outcome, Surface};
+use kube_fanout::config::{self, ProcessTask, Settings};
+use kube_fanout::demo::{self, DemoOutcome, ScreenKind};
 use kube_fanout::shutdown::Drain;
 use kube_fanout::{apiserver, build_info, gateway};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -18,7 +20,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Wrong usage, wrong settings, or nothing to start with; as clap has it.
+/// Wrong usage, invalid settings, or a failure at start; the same code that clap uses.
 const EXIT_USAGE: u8 = 2;
 /// A failure while running.
 const EXIT_FAILURE: u8 = 1;
@@ -30,31 +32,33 @@ fn main() -> ExitCode {
         Err(error) => {
             // Help and version go to standard output; everything else is one line on standard error.
             return match error.one_line() {
-                Some(line) => complain(EXIT_USAGE, &line),
+                Some(line) => report_error(EXIT_USAGE, &line),
                 None => print(&error.to_string()),
             };
         }
     };
     match Settings::resolve(flags) {
-        Ok(settings) => perform(settings),
-        Err(error) => complain(EXIT_USAGE, &error.to_string()),
+        Ok(settings) => execute(settings),
+        Err(error) => report_error(EXIT_USAGE, &error.to_string()),
     }
 }
 
-fn perform(Settings { process, task }: Settings) -> ExitCode {
+fn execute(Settings { process, task }: Settings) -> ExitCode {
     let log = match &task {
-        Task::ConfigCheck => return print("the settings are valid\n"),
-        Task::ConfigPrint(text) => return print(text),
-        Task::Serve(_) | Task::Apiserver(_) | Task::Demo(_) => log::start(process, &task),
+        ProcessTask::ConfigCheck => return print("the settings are valid\n"),
+        ProcessTask::ConfigPrint(text) => return print(text),
+        ProcessTask::Serve(_) | ProcessTask::Apiserver(_) | ProcessTask::Demo(_) => {
+            log::start(process, &task)
+        }
     };
-    // Written out when this function returns, before the last complaint is read.
+    // Dropping it, when this function returns, waits until all log lines are written.
     let _log = match log {
         Ok(log) => log,
-        Err(error) => return complain(EXIT_USAGE, &format!("cannot start threads: {error}")),
+        Err(error) => return report_error(EXIT_USAGE, &format!("cannot start threads: {error}")),
     };
     limits::raise_open_files();
-    if let Err(error) = limits::forbid_cores() {
-        tracing::warn!(%error, "a core of this process would hold tokens and keys");
+    if let Err(error) = limits::disable_core_dumps() {
+        tracing::warn!(%error, "cannot disable core dumps; a core dump of this process would contain tokens and keys");
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(process.worker_threads)
@@ -63,67 +67,67 @@ fn perform(Settings { process, task }: Settings) -> ExitCode {
         .build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
-        Err(error) => return complain(EXIT_USAGE, &format!("cannot start threads: {error}")),
+        Err(error) => return report_error(EXIT_USAGE, &format!("cannot start threads: {error}")),
     };
     let drain = Drain::with_timeout(process.drain_timeout);
-    // What can fail fails at start: afterwards nothing ends a server but its drain.
+    // Every error that can occur here occurs at start. A server that has started ends only by its drain.
     runtime
         .block_on(run(task, drain))
-        .unwrap_or_else(|error| complain(EXIT_USAGE, &format!("{error:#}")))
+        .unwrap_or_else(|error| report_error(EXIT_USAGE, &format!("{error:#}")))
 }
 
-async fn run(task: Task, drain: Drain) -> anyhow::Result<ExitCode> {
+async fn run(task: ProcessTask, drain: Drain) -> anyhow::Result<ExitCode> {
     let (terminate, interrupt) = (
         signal(SignalKind::terminate())?,
         signal(SignalKind::interrupt())?,
     );
-    // Owned by the runtime: it lives as long as the process.
+    // Detached: it runs until the process exits.
     tokio::spawn(drain_on_signal(drain.clone(), terminate, interrupt));
     match task {
-        Task::Serve(settings) => gateway::run(settings, drain).await?,
-        Task::Apiserver(settings) => apiserver::run(settings, drain).await?,
-        Task::Demo(settings) => {
+        ProcessTask::Serve(settings) => gateway::run(settings, drain).await?,
+        ProcessTask::Apiserver(settings) => apiserver::run(settings, drain).await?,
+        ProcessTask::Demo(settings) => {
             let terminal = stdout().is_terminal();
-            let surface = if terminal {
-                Surface::Terminal
+            let screen = if terminal {
+                ScreenKind::Terminal
             } else {
-                Surface::Plain
+                ScreenKind::Plain
             };
-            if demo::run(settings, drain, stdout(), surface).await? == Outcome::Faulty {
+            if demo::run(settings, drain, stdout(), screen).await? == DemoOutcome::Faulty {
                 return Ok(ExitCode::from(EXIT_FAILURE));
             }
         }
-        Task::ConfigCheck | Task::ConfigPrint(_) => {}
+        ProcessTask::ConfigCheck | ProcessTask::ConfigPrint(_) => {}
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The first signal begins the drain; whoever asks twice means it.
+/// The first signal begins the drain; a second signal exits immediately.
 async fn drain_on_signal(drain: Drain, mut terminate: Signal, mut interrupt: Signal) {
-    let mut asked = false;
+    let mut draining = false;
     loop {
         let name = tokio::select! {
-            // Both are safe to cancel: a signal that is not taken stays pending.
+            // Both are cancel-safe: a signal that was not received stays pending.
             _ = terminate.recv() => "SIGTERM",
             _ = interrupt.recv() => "SIGINT",
         };
-        if asked {
-            tracing::warn!(signal = name, "second signal, ending at once");
+        if draining {
+            tracing::warn!(signal = name, "second signal, exiting immediately");
             std::process::exit(i32::from(EXIT_FAILURE));
         }
-        asked = true;
+        draining = true;
         tracing::info!(signal = name, "draining");
         drain.begin();
     }
 }
 
-/// A reader that went away, such as `head`, is no failure of ours.
+/// Ignores write errors: a reader that closed the pipe, such as `head`, is not a failure.
 fn print(text: &str) -> ExitCode {
     let _ = stdout().write_all(text.as_bytes());
     ExitCode::SUCCESS
 }
 
-fn complain(code: u8, line: &str) -> ExitCode {
+fn report_error(code: u8, line: &str) -> ExitCode {
     eprintln!("kube-fanout: {line}");
     ExitCode::from(code)
 }

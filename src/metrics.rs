@@ -40,9 +40,9 @@ pub use downstream::{DownstreamMetrics, ListenerMetrics, RequestCounters};
 pub use families::{ByLabel, StateGauges};
 pub use files::{FileKind, FileMetrics, ReloadOutcome};
 pub use labels::{
-    AuditEvents, AuthRefusal, BadRequest, CacheState, ConnectionFailure, Contradiction,
-    FrameRejection, GiveUpReason, Label, PassthroughError, Place, Refused, RelistReason, StreamEnd,
-    Task, Verb, WatchEnd,
+    AuditEvents, AuthRefusal, BadRequest, CacheState, ClientWatchEnd, ConnectionFailure,
+    Contradiction, FrameRejectionLabel, GiveUpReason, Label, LimitLabel, PassthroughError,
+    PermitKind, RelistLabel, TaskKind, UpstreamWatchEnd, VerbLabel,
 };
 pub use passthrough::PassthroughMetrics;
 pub use sharded::{ShardedCounter, ShardedHistogram};
@@ -114,9 +114,9 @@ pub struct Metrics {
     ours: Registry,
     /// `process_*`: known by these names, so without our prefix.
     process: Registry,
-    upstream: upstream::Families,
-    cache: cache::Families,
-    downstream: downstream::Families,
+    upstream: upstream::UpstreamFamilies,
+    cache: cache::CacheFamilies,
+    downstream: downstream::DownstreamFamilies,
     listener: ListenerMetrics,
     admission: AdmissionMetrics,
     authentication: AuthenticationMetrics,
@@ -124,14 +124,14 @@ pub struct Metrics {
     passthrough: PassthroughMetrics,
     files: FileMetrics,
     audit: AuditMetrics,
-    task_ends: ByLabel<Task>,
+    task_ends: ByLabel<TaskKind>,
     /// Resources that have series.
-    resources: Mutex<HashMap<[Box<str>; 4], Usage>>,
+    resources: Mutex<HashMap<[Box<str>; 4], SeriesUsage>>,
 }
 
 /// Whether a resource's series are used.
 #[derive(Debug, Default)]
-struct Usage {
+struct SeriesUsage {
     unused_since: Option<Instant>,
     /// Clients' open watches, once they were asked for.
     watches: Option<IntGauge>,
@@ -139,7 +139,7 @@ struct Usage {
     tables: Option<IntGauge>,
 }
 
-impl Usage {
+impl SeriesUsage {
     fn has_watches(&self) -> bool {
         let mut gauges = self.watches.iter().chain(&self.tables);
         gauges.any(|watches| watches.get() > 0)
@@ -159,9 +159,9 @@ impl Metrics {
         let task_ends = task_ends(&ours)?;
         let shortages = Shortages::register(&ours)?;
         Ok(Self {
-            upstream: upstream::Families::register(&ours)?,
-            cache: cache::Families::register(&ours)?,
-            downstream: downstream::Families::register(&ours)?,
+            upstream: upstream::UpstreamFamilies::register(&ours)?,
+            cache: cache::CacheFamilies::register(&ours)?,
+            downstream: downstream::DownstreamFamilies::register(&ours)?,
             listener: ListenerMetrics::register(&ours, task_ends.clone())?,
             admission: AdmissionMetrics::register(&ours, shortages.clone())?,
             authentication: AuthenticationMetrics::register(&ours)?,
@@ -176,7 +176,7 @@ impl Metrics {
         })
     }
 
-    fn resources(&self) -> MutexGuard<'_, HashMap<[Box<str>; 4], Usage>> {
+    fn resources(&self) -> MutexGuard<'_, HashMap<[Box<str>; 4], SeriesUsage>> {
         // Nothing under the lock panics half way.
         self.resources
             .lock()
@@ -184,7 +184,11 @@ impl Metrics {
     }
 
     /// Hands out series of a resource, which counts as used.
-    fn hand_out<T>(&self, labels: ResourceLabels<'_>, series: impl FnOnce(&mut Usage) -> T) -> T {
+    fn hand_out<T>(
+        &self,
+        labels: ResourceLabels<'_>,
+        series: impl FnOnce(&mut SeriesUsage) -> T,
+    ) -> T {
         let values = labels.values().map(Box::from);
         let mut resources = self.resources();
         let usage = resources.entry(values).or_default();
@@ -296,7 +300,7 @@ impl Metrics {
 
     /// Tasks that panicked, or ended although they have no end.
     #[must_use]
-    pub fn task_ends(&self) -> ByLabel<Task> {
+    pub fn task_ends(&self) -> ByLabel<TaskKind> {
         self.task_ends.clone()
     }
 
@@ -317,7 +321,7 @@ impl Metrics {
     }
 }
 
-fn task_ends(registry: &Registry) -> Result<ByLabel<Task>, MetricsError> {
+fn task_ends(registry: &Registry) -> Result<ByLabel<TaskKind>, MetricsError> {
     let family = families::Register(registry).counters(
         "task_unexpected_ends_total",
         "Tasks of the gateway that panicked, or that ended although they have no end.",

@@ -1,13 +1,18 @@
-//! Everything that is not served from memory, streamed both ways. Decides nothing about who may do what: upstream does.
+//! Forwards every request that is not served from memory, and streams bodies in both directions. Upstream authorizes; this room only
+//! decides whose credentials a request carries and how many requests may be open.
+//!
+//! Start reading at [`Passthrough::forward`]. `lanes` limits requests by kind and client, `headers` separates connection headers from
+//! end-to-end ones, `proven_tokens` decides which requests may share a connection, `body` and `guarded` stream and end responses,
+//! `deadlines` and `boundary` say when and where, `tunnel` runs upgraded connections, and `refusal` is the gateway's own errors.
 
 mod active;
 mod body;
-mod ends;
+mod boundary;
+mod deadlines;
 mod guarded;
 mod headers;
 mod lanes;
-mod orderly;
-mod proven;
+mod proven_tokens;
 mod refusal;
 mod tunnel;
 
@@ -25,75 +30,77 @@ use hyper::upgrade::OnUpgrade;
 use crate::auth::guard::Forwarding;
 use crate::config::{ForwardLimits, OpenFiles};
 use crate::metrics::{PassthroughError, PassthroughMetrics};
-use crate::upstream::client::{Client, Identity, Interest, RequestBody, ResponseBody, SendError};
+use crate::upstream::client::{
+    BodySendGuard, Client, ForwardIdentity, RequestBody, ResponseBody, SendError,
+};
 
-use active::Active;
+use active::ActiveRequest;
+use boundary::Boundary;
 use headers::Upgrade;
-use lanes::{Lane, Lanes};
-use orderly::Boundary;
-use proven::{ProvenTokens, TokenHash};
-use refusal::Refusal;
+use lanes::{ForwardLane, ForwardLanes};
+use proven_tokens::{ProvenTokens, TokenHash};
+use refusal::ForwardRefusal;
 use tunnel::Tunnels;
 
 pub use body::{BodyError, PassthroughBody};
-pub use ends::Ends;
+pub use deadlines::ForwardDeadlines;
 pub use headers::{ProxyHeaders, impersonates};
 
-/// Forwards requests to the API server and its answers back, byte for byte except for what belongs to one connection.
+/// Forwards requests to the API server and its responses to the client, byte for byte except for the headers of a single connection.
 ///
-/// Paths, queries and bodies are not looked at and never collected. With [`Identity::Gateway`], where callers are not told apart,
-/// the caller's `Authorization` gives way to the gateway's, and requests with `Impersonate-*` are refused: forwarded, they would
-/// let any caller use whatever impersonation the gateway is granted.
+/// Paths, queries and bodies are neither parsed nor collected. With [`ForwardIdentity::Gateway`], where callers are not authenticated,
+/// the gateway's `Authorization` replaces the caller's, and requests with `Impersonate-*` are refused: forwarding them would let any
+/// caller use every impersonation that the gateway is allowed.
 ///
-/// With [`Identity::Caller`] a request travels with its caller's own credentials and over connections without any of the
-/// gateway, unless a [`Forwarding`] among its extensions says that the gateway impersonates the caller.
+/// With [`ForwardIdentity::Caller`] a request carries its caller's own credentials, over connections that carry none of the gateway's,
+/// unless a [`Forwarding`] among its extensions says that the gateway impersonates the caller.
 pub struct Passthrough {
     client: Client,
-    identity: Identity,
+    identity: ForwardIdentity,
     proxy_headers: ProxyHeaders,
     metrics: Arc<PassthroughMetrics>,
-    lanes: Lanes,
+    lanes: ForwardLanes,
     proven: ProvenTokens,
     tunnels: Tunnels,
     answer_wait_max: Duration,
     event_grace: Duration,
 }
 
-/// What came of a request.
+/// The result of a forwarded request.
 #[expect(clippy::large_enum_variant, reason = "most of them are answers")]
 enum Exchange {
     Answer(Response<PassthroughBody>),
-    Switch(Box<Switch>),
+    Switch(Box<ProtocolSwitch>),
 }
 
-/// Upstream has changed protocols.
-struct Switch {
+/// Upstream's 101 response, and what is needed to connect both sides.
+struct ProtocolSwitch {
     response: Response<ResponseBody>,
     upgrade: Upgrade,
     downstream: OnUpgrade,
-    active: Active,
+    active: ActiveRequest,
 }
 
 /// Whose credentials a request carries upstream.
 #[derive(Clone, Copy, Debug)]
-enum Sender {
+enum ForwardSender {
     Gateway,
-    /// The token, if there is one.
+    /// The caller's token, if it has one.
     Caller(Option<TokenHash>),
 }
 
-/// kube-apiserver ends what is not long-running after 60 s; a little more, so that its own words come first.
+/// kube-apiserver ends requests that are not long-running after 60 s. This is a little longer, so that its own error comes first.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(65);
 
-/// For the rest of an event when its watch is to end. It is on its way already, so this is for slow links.
+/// The time for the rest of an event when its watch must end. The event is in flight already, so this is for slow links.
 const EVENT_GRACE: Duration = Duration::from_secs(10);
 
 impl Passthrough {
-    /// Forwards over `client`. `identity` is that of requests whose extensions do not tell.
+    /// Forwards over `client`. `identity` applies to requests without a [`Forwarding`] among their extensions.
     #[must_use]
-    pub fn new(client: Client, identity: Identity, metrics: PassthroughMetrics) -> Self {
+    pub fn new(client: Client, identity: ForwardIdentity, metrics: PassthroughMetrics) -> Self {
         Self {
-            lanes: Lanes::new(
+            lanes: ForwardLanes::new(
                 ForwardLimits::default(),
                 OpenFiles::of_process(0),
                 client.is_clear_text(),
@@ -109,16 +116,16 @@ impl Passthrough {
         }
     }
 
-    /// The same, where front proxies vouch for users by these headers.
+    /// Sets the headers in which front proxies send users; they are removed from every request.
     #[must_use]
-    pub fn hiding(self, proxy_headers: ProxyHeaders) -> Self {
+    pub fn with_proxy_headers(self, proxy_headers: ProxyHeaders) -> Self {
         Self {
             proxy_headers,
             ..self
         }
     }
 
-    /// The same, with another limit for upstream's answers to begin, and for its silence within those that end soon.
+    /// Sets another limit for the start of upstream's response, and for silence within responses that end soon.
     #[must_use]
     pub fn answered_within(self, answer_wait_max: Duration) -> Self {
         Self {
@@ -127,7 +134,7 @@ impl Passthrough {
         }
     }
 
-    /// The same, with another grace for an event that has begun when its watch is to end.
+    /// Sets another grace for an event that is in flight when its watch must end.
     #[must_use]
     pub fn with_event_grace(self, event_grace: Duration) -> Self {
         Self {
@@ -136,82 +143,86 @@ impl Passthrough {
         }
     }
 
-    /// The same, within these bounds and files.
+    /// Sets the limits of forwarded requests and of open files.
     #[must_use]
     pub fn bounded(self, limits: ForwardLimits, files: OpenFiles) -> Self {
         Self {
-            lanes: Lanes::new(limits, files, self.client.is_clear_text()),
+            lanes: ForwardLanes::new(limits, files, self.client.is_clear_text()),
             ..self
         }
     }
 
-    /// Forwards one request that ends soon. Always answers: with upstream's response whatever its status, or with a `Status`
-    /// of its own where there is none, or none in time. Dropping the future, or later the body, cancels the request upstream.
+    /// Forwards one request that ends soon. Always returns a response: upstream's, whatever its status, or the gateway's own `Status` if
+    /// upstream does not answer, or not in time. Dropping the future, or later the body, cancels the request upstream.
     ///
-    /// Each client has a share of what is forwarded at once; its `Peer` is an extension of the request. For upgrades the
+    /// Each client has a share of the requests that are open at a time; its `Peer` is an extension of the request. For upgrades, the
     /// connection of `request` must be served with upgrades enabled.
     pub async fn forward(
         &self,
         request: Request<Incoming>,
-        mut ends: Ends,
+        mut deadlines: ForwardDeadlines,
     ) -> Response<PassthroughBody> {
-        let answer = self.answered_in(Lane::Requests, request, &mut ends).await;
+        let answer = self
+            .answered_in(ForwardLane::Requests, request, &mut deadlines)
+            .await;
         let silence_max = self.answer_wait_max;
         answer.map(|body| {
             let body = body.silent_for(silence_max);
-            body.ending(ends, None, self.event_grace)
+            body.ending(deadlines, None, self.event_grace)
         })
     }
 
-    /// The same for a request that may last as long as it likes, and be silent meanwhile: a log that is followed, a proxied service.
+    /// Forwards a request that may last, and be silent, for any time: a followed log, a proxied service.
     pub async fn forward_long(
         &self,
         request: Request<Incoming>,
-        mut ends: Ends,
+        mut deadlines: ForwardDeadlines,
     ) -> Response<PassthroughBody> {
-        let answer = self.forward_in(Lane::Watches, request, &mut ends).await;
-        answer.map(|body| body.ending(ends, None, self.event_grace))
+        let answer = self
+            .forward_in(ForwardLane::Watches, request, &mut deadlines)
+            .await;
+        answer.map(|body| body.ending(deadlines, None, self.event_grace))
     }
 
-    /// Forwards a request whose answer must begin in time.
+    /// Forwards a request whose response must start within the time limit.
     async fn answered_in(
         &self,
-        lane: Lane,
+        lane: ForwardLane,
         request: Request<Incoming>,
-        ends: &mut Ends,
+        deadlines: &mut ForwardDeadlines,
     ) -> Response<PassthroughBody> {
         let audit_id = request.headers().get(headers::AUDIT_ID).cloned();
-        let answer = self.forward_in(lane, request, ends);
+        let answer = self.forward_in(lane, request, deadlines);
         let answered = tokio::time::timeout(self.answer_wait_max, answer).await;
-        answered.unwrap_or_else(|_elapsed| self.refused(Refusal::Timeout, audit_id))
+        answered.unwrap_or_else(|_elapsed| self.refused(ForwardRefusal::Timeout, audit_id))
     }
 
     async fn forward_in(
         &self,
-        lane: Lane,
+        lane: ForwardLane,
         request: Request<Incoming>,
-        ends: &mut Ends,
+        deadlines: &mut ForwardDeadlines,
     ) -> Response<PassthroughBody> {
-        let active = Active::begin(&self.metrics, ends.take_permit());
+        let active = ActiveRequest::begin(&self.metrics, deadlines.take_permit());
         let audit_id = request.headers().get(headers::AUDIT_ID).cloned();
         let exchange = match self.refuse(&request) {
             Some(refusal) => Err(refusal),
-            // Cancelled, the request upstream is given up.
+            // Dropping the future cancels the request upstream.
             None => tokio::select! {
                 exchange = self.exchange(lane, request, active) => exchange,
-                () = ends.limit() => Err(Refusal::Ended),
+                () = deadlines.limit() => Err(ForwardRefusal::Ended),
             },
         };
         match exchange {
             Ok(Exchange::Answer(answer)) => answer,
-            Ok(Exchange::Switch(switch)) => self.switch(*switch, std::mem::take(ends)),
+            Ok(Exchange::Switch(switch)) => self.switch(*switch, std::mem::take(deadlines)),
             Err(refusal) => self.refused(refusal, audit_id),
         }
     }
 
     fn refused(
         &self,
-        refusal: Refusal,
+        refusal: ForwardRefusal,
         audit_id: Option<HeaderValue>,
     ) -> Response<PassthroughBody> {
         self.metrics.errors.inc(refusal.label());
@@ -222,55 +233,58 @@ impl Passthrough {
         response
     }
 
-    /// Forwards a watch. Upstream says at once whether it watches, and then nothing for as long as nothing happens.
+    /// Forwards a watch. Upstream accepts or refuses it at once, and may then be silent until something happens.
     pub async fn forward_watch(
         &self,
         request: Request<Incoming>,
-        mut ends: Ends,
+        mut deadlines: ForwardDeadlines,
     ) -> Response<PassthroughBody> {
-        let response = self.answered_in(Lane::Watches, request, &mut ends).await;
+        let response = self
+            .answered_in(ForwardLane::Watches, request, &mut deadlines)
+            .await;
         let content_type = response.headers().get(CONTENT_TYPE);
         let boundary = content_type.and_then(|value| Boundary::of(value.to_str().ok()?));
         let boundary = boundary.filter(|_| response.status() == StatusCode::OK);
-        response.map(|body| body.ending(ends, boundary, self.event_grace))
+        response.map(|body| body.ending(deadlines, boundary, self.event_grace))
     }
 
-    /// Ends the upgraded connections: no new ones, those open may go on for `grace` and are cut then.
-    /// Returns how many were cut. Requests that are not upgraded end with their own connections.
+    /// Drains the upgraded connections: opens no more, lets those that are open continue for `grace`, and then closes them. Returns how
+    /// many it closed. Other requests end with their own connections.
     pub async fn drain(&self, grace: Duration) -> usize {
         self.tunnels.drain(grace).await
     }
 
-    fn refuse<B>(&self, request: &Request<B>) -> Option<Refusal> {
+    fn refuse<B>(&self, request: &Request<B>) -> Option<ForwardRefusal> {
         if request.method() == Method::CONNECT {
-            return Some(Refusal::Connect);
+            return Some(ForwardRefusal::Connect);
         }
         let impersonates = impersonates(request.headers());
-        (self.identity == Identity::Gateway && impersonates).then_some(Refusal::Impersonation)
+        (self.identity == ForwardIdentity::Gateway && impersonates)
+            .then_some(ForwardRefusal::Impersonation)
     }
 
     async fn exchange(
         &self,
-        lane: Lane,
+        lane: ForwardLane,
         mut request: Request<Incoming>,
-        active: Active,
-    ) -> Result<Exchange, Refusal> {
+        active: ActiveRequest,
+    ) -> Result<Exchange, ForwardRefusal> {
         let upgrade = match request.version() {
-            Version::HTTP_11 => Upgrade::asked_by(request.headers()),
+            Version::HTTP_11 => Upgrade::requested_by(request.headers()),
             _ => None,
         };
         let sender = self.sender(&request);
         let lane = match (&upgrade, lane) {
-            (Some(_), _) => Lane::Tunnels,
+            (Some(_), _) => ForwardLane::Tunnels,
             (None, lane) if !self.may_share(sender) => lane.unproven(),
             (None, lane) => lane,
         };
         let has_body = !request.body().is_end_stream();
-        let places = self.lanes.enter(lane, &request).map_err(|shortage| {
-            self.metrics.shortages.inc(lane.place(), shortage);
-            lane.full()
+        let permit = self.lanes.acquire(lane, &request).map_err(|shortage| {
+            self.metrics.shortages.inc(lane.permit_kind(), shortage);
+            lane.refusal()
         });
-        let active = active.holding(places?);
+        let active = active.with_permit(permit?);
         headers::clear_request(request.headers_mut(), &self.proxy_headers);
         let identity = self.identify(&mut request)?;
         let exchange = async {
@@ -285,85 +299,90 @@ impl Passthrough {
                 }
             }
         };
-        // Go's server may take in a body before it answers, and a client may send that as slowly as it likes.
+        // Go's server may read the whole body before it answers, and a client may send it arbitrarily slowly.
         if has_body && !self.is_proven(sender) {
             let answered = tokio::time::timeout(self.answer_wait_max, exchange).await;
-            return answered.unwrap_or(Err(Refusal::Timeout));
+            return answered.unwrap_or(Err(ForwardRefusal::Timeout));
         }
         exchange.await
     }
 
     /// Whose credentials upstream will see.
-    fn sender<B>(&self, request: &Request<B>) -> Sender {
+    fn sender<B>(&self, request: &Request<B>) -> ForwardSender {
         match (self.identity, request.extensions().get()) {
-            (Identity::Gateway, _) | (Identity::Caller, Some(Forwarding::Impersonating { .. })) => {
-                Sender::Gateway
+            (ForwardIdentity::Gateway, _)
+            | (ForwardIdentity::Caller, Some(Forwarding::Impersonating { .. })) => {
+                ForwardSender::Gateway
             }
-            (Identity::Caller, Some(Forwarding::AsCaller) | None) => {
-                Sender::Caller(self.proven.hash(request.headers()))
+            (ForwardIdentity::Caller, Some(Forwarding::AsCaller) | None) => {
+                ForwardSender::Caller(self.proven.hash(request.headers()))
             }
         }
     }
 
-    /// Whether a request may share a connection with others. Over HTTP/1.1 none does.
-    fn may_share(&self, sender: Sender) -> bool {
+    /// Whether a request may share a connection with others. Over HTTP/1.1 requests never do.
+    fn may_share(&self, sender: ForwardSender) -> bool {
         self.lanes.are_http1() || self.is_proven(sender)
     }
 
-    /// Whether upstream has taken the credentials lately.
-    fn is_proven(&self, sender: Sender) -> bool {
+    /// Whether upstream has accepted the credentials recently.
+    fn is_proven(&self, sender: ForwardSender) -> bool {
         match sender {
-            Sender::Gateway => true,
-            Sender::Caller(token) => token.is_some_and(|token| self.proven.has(token)),
+            ForwardSender::Gateway => true,
+            ForwardSender::Caller(token) => token.is_some_and(|token| self.proven.has(token)),
         }
     }
 
-    /// Decides under whose name a request travels, and leaves only the headers about that which go with it.
-    fn identify<B>(&self, request: &mut Request<B>) -> Result<Identity, Refusal> {
+    /// Decides which identity a request carries, and removes the credential headers that do not belong to it.
+    fn identify<B>(&self, request: &mut Request<B>) -> Result<ForwardIdentity, ForwardRefusal> {
         let forwarding = request.extensions_mut().remove();
         match (self.identity, forwarding) {
-            (Identity::Gateway, _) => {
+            (ForwardIdentity::Gateway, _) => {
                 headers::make_anonymous(request.headers_mut());
-                Ok(Identity::Gateway)
+                Ok(ForwardIdentity::Gateway)
             }
-            (Identity::Caller, Some(Forwarding::Impersonating { caller, .. })) => {
+            (ForwardIdentity::Caller, Some(Forwarding::Impersonating { caller, .. })) => {
                 headers::impersonate(request.headers_mut(), &caller.user)?;
-                Ok(Identity::Gateway)
+                Ok(ForwardIdentity::Gateway)
             }
-            (Identity::Caller, Some(Forwarding::AsCaller) | None) => Ok(Identity::Caller),
+            (ForwardIdentity::Caller, Some(Forwarding::AsCaller) | None) => {
+                Ok(ForwardIdentity::Caller)
+            }
         }
     }
 
     async fn exchange_plain(
         &self,
-        sender: Sender,
-        lane: Lane,
+        sender: ForwardSender,
+        lane: ForwardLane,
         request: Request<Incoming>,
-        active: Active,
-    ) -> Result<Response<PassthroughBody>, Refusal> {
+        active: ActiveRequest,
+    ) -> Result<Response<PassthroughBody>, ForwardRefusal> {
         let repeatable = is_repeatable(request.method());
         let is_head = request.method() == Method::HEAD;
         let identity = match sender {
-            Sender::Gateway => Identity::Gateway,
-            Sender::Caller(_) => Identity::Caller,
+            ForwardSender::Gateway => ForwardIdentity::Gateway,
+            ForwardSender::Caller(_) => ForwardIdentity::Caller,
         };
-        let (request, interest) = self.outgoing(request);
-        let active = active.interested(interest);
+        let (request, send_guard) = self.outgoing(request);
+        let active = active.with_send_guard(send_guard);
         let response = match lane {
-            Lane::Watches => self.client.forward_watch(identity, request).await,
-            Lane::Unproven => self.client.forward_apart(request).await,
-            Lane::UnprovenWatches => self.client.forward_watch_apart(request).await,
-            Lane::Requests | Lane::Tunnels => self.client.forward(identity, request).await,
+            ForwardLane::Watches => self.client.forward_watch(identity, request).await,
+            ForwardLane::Unproven => self.client.forward_apart(request).await,
+            ForwardLane::UnprovenWatches => self.client.forward_watch_apart(request).await,
+            ForwardLane::Requests | ForwardLane::Tunnels => {
+                self.client.forward(identity, request).await
+            }
         };
-        let response = response.map_err(|error| failed(&error, lane, repeatable))?;
+        let response = response.map_err(|error| send_error(&error, lane, repeatable))?;
         if lane.is_negotiated() {
             self.lanes.learn(response.version());
         }
-        if let Sender::Caller(Some(token)) = sender {
+        if let ForwardSender::Caller(Some(token)) = sender {
             self.proven.learn(token, response.status()).await;
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return Err(Refusal::Unasked);
+            return Err(ForwardRefusal::Unasked);
         }
         if lane.reads_at_once(response.status()) && !is_head && is_short(&response) {
             return short_answer(response, active, repeatable).await;
@@ -373,28 +392,28 @@ impl Passthrough {
 
     async fn exchange_upgrade(
         &self,
-        identity: Identity,
+        identity: ForwardIdentity,
         mut request: Request<Incoming>,
         upgrade: Upgrade,
-        active: Active,
-    ) -> Result<Exchange, Refusal> {
+        active: ActiveRequest,
+    ) -> Result<Exchange, ForwardRefusal> {
         if !self.tunnels.are_open() {
-            return Err(Lane::Tunnels.full());
+            return Err(ForwardLane::Tunnels.refusal());
         }
         let downstream = hyper::upgrade::on(&mut request);
         let repeatable = is_repeatable(request.method());
-        let (mut request, interest) = self.outgoing(request);
-        let active = active.interested(interest);
-        upgrade.ask(request.headers_mut());
+        let (mut request, send_guard) = self.outgoing(request);
+        let active = active.with_send_guard(send_guard);
+        upgrade.write_to(request.headers_mut());
         let response = self
             .client
             .send_upgrade(identity, request)
             .await
-            .map_err(|error| failed(&error, Lane::Tunnels, repeatable))?;
+            .map_err(|error| send_error(&error, ForwardLane::Tunnels, repeatable))?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             return Ok(Exchange::Answer(incoming(response, active)));
         }
-        Ok(Exchange::Switch(Box::new(Switch {
+        Ok(Exchange::Switch(Box::new(ProtocolSwitch {
             response,
             upgrade,
             downstream,
@@ -402,54 +421,61 @@ impl Passthrough {
         })))
     }
 
-    /// Changes protocols downstream as upstream has, and connects the two.
-    fn switch(&self, switch: Switch, ends: Ends) -> Response<PassthroughBody> {
-        let Switch {
+    /// Answers the client with upstream's 101, and connects both sides.
+    fn switch(
+        &self,
+        switch: ProtocolSwitch,
+        deadlines: ForwardDeadlines,
+    ) -> Response<PassthroughBody> {
+        let ProtocolSwitch {
             mut response,
             upgrade,
             downstream,
             active,
         } = switch;
-        let granted = Upgrade::asked_by(response.headers()).unwrap_or(upgrade);
+        let granted = Upgrade::requested_by(response.headers()).unwrap_or(upgrade);
         let upstream = hyper::upgrade::on(&mut response);
         self.metrics.upgrades.inc();
-        self.tunnels.open(active, (downstream, upstream), ends);
+        self.tunnels.open(active, (downstream, upstream), deadlines);
         let mut switching = Response::new(PassthroughBody::empty());
         *switching.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         *switching.headers_mut() = std::mem::take(response.headers_mut());
         headers::clear_response(switching.headers_mut());
-        granted.ask(switching.headers_mut());
+        granted.write_to(switching.headers_mut());
         switching
     }
 
-    /// Keeps method, path with query, headers and body; leaves behind what belongs to the caller's connection.
-    fn outgoing(&self, request: Request<Incoming>) -> (Request<RequestBody>, Option<Interest>) {
+    /// Builds the request to upstream: method, path with query, headers and body, without what belongs to the caller's connection.
+    fn outgoing(
+        &self,
+        request: Request<Incoming>,
+    ) -> (Request<RequestBody>, Option<BodySendGuard>) {
         let (parts, body) = request.into_parts();
-        let body = RequestBody::counted(body, &self.metrics.bytes_sent);
-        let (body, interest) = body.while_wanted();
+        let body = RequestBody::counted(body, Arc::new(self.metrics.bytes_sent.clone()));
+        let (body, send_guard) = body.while_wanted();
         let mut request = Request::new(body);
         *request.method_mut() = parts.method;
         *request.uri_mut() = parts.uri;
         *request.headers_mut() = parts.headers;
-        (request, interest)
+        (request, send_guard)
     }
 }
 
-fn incoming(response: Response<ResponseBody>, active: Active) -> Response<PassthroughBody> {
+fn incoming(response: Response<ResponseBody>, active: ActiveRequest) -> Response<PassthroughBody> {
     let (parts, body) = response.into_parts();
     own_body(parts, PassthroughBody::upstream(body, active))
 }
 
 fn own_body(mut parts: Parts, body: PassthroughBody) -> Response<PassthroughBody> {
     headers::clear_response(&mut parts.headers);
-    // Upstream's connection says nothing about the version and the extensions of ours.
+    // The HTTP version and the extensions belong to upstream's connection.
     let mut response = Response::new(body);
     *response.status_mut() = parts.status;
     *response.headers_mut() = parts.headers;
     response
 }
 
-/// Whether an answer is read at once, so that a client which does not read it holds no place: refusals are as short.
+/// Whether a response is short enough to be read at once, so that a client which does not read it holds no permit. Error responses are.
 fn is_short(response: &Response<ResponseBody>) -> bool {
     let len = response.headers().get(CONTENT_LENGTH);
     let len: Option<usize> = len.and_then(|len| len.to_str().ok()?.parse().ok());
@@ -458,18 +484,21 @@ fn is_short(response: &Response<ResponseBody>) -> bool {
 
 const SHORT_ANSWER_LEN_MAX: usize = 16 << 10;
 
-/// Gives the place back before the client has got the answer.
+/// Reads a short response completely, which releases the permit before the client has received the response.
 async fn short_answer(
     response: Response<ResponseBody>,
-    active: Active,
+    active: ActiveRequest,
     repeatable: bool,
-) -> Result<Response<PassthroughBody>, Refusal> {
+) -> Result<Response<PassthroughBody>, ForwardRefusal> {
     let (parts, body) = response.into_parts();
-    let bytes = body.collect().await.map_err(|error| Refusal::Unreachable {
-        reason: error.to_string(),
-        label: PassthroughError::Broken,
-        may_repeat: repeatable,
-    })?;
+    let bytes = body
+        .collect()
+        .await
+        .map_err(|error| ForwardRefusal::Unreachable {
+            reason: error.to_string(),
+            label: PassthroughError::Broken,
+            may_repeat: repeatable,
+        })?;
     let bytes = bytes.to_bytes();
     active.metrics().bytes_received.add(bytes.len() as u64);
     Ok(own_body(parts, bytes.into()))
@@ -480,20 +509,20 @@ fn is_repeatable(method: &Method) -> bool {
     method.is_safe()
 }
 
-fn failed(error: &SendError, lane: Lane, repeatable: bool) -> Refusal {
+fn send_error(error: &SendError, lane: ForwardLane, repeatable: bool) -> ForwardRefusal {
     tracing::debug!(
         error = error as &dyn std::error::Error,
-        "request not passed on"
+        "cannot forward a request"
     );
-    let unreachable = |label| Refusal::Unreachable {
+    let unreachable = |label| ForwardRefusal::Unreachable {
         reason: error.to_string(),
         label,
         may_repeat: repeatable || error.is_unsent(),
     };
     match error {
-        SendError::Saturated => lane.full(),
-        SendError::Timeout => Refusal::Timeout,
-        SendError::Target(_) => Refusal::Target,
+        SendError::Saturated => lane.refusal(),
+        SendError::Timeout => ForwardRefusal::Timeout,
+        SendError::Target(_) => ForwardRefusal::Target,
         SendError::Broken(_) | SendError::Lost | SendError::Unprocessed(_) => {
             unreachable(PassthroughError::Broken)
         }

@@ -1,11 +1,20 @@
-//! The Kubernetes list/watch protocol as HTTP carries it: what a request asks, and how answers and refusals are written. Pure:
-//! no sockets, no clock, no `async`.
+//! The Kubernetes list and watch protocol as HTTP carries it: how requests are parsed, and how responses and errors are written.
+//!
+//! [`request`] parses a request's path, media types and options into a plan, [`continue_token`] the tokens of paged lists.
+//! [`status`] is the one table of error responses. [`BufList`] is the body frame that list items and events share without copying;
+//! [`indent`] makes indented JSON. [`websocket`] has the handshake and the frames of watches over WebSocket. Start with
+//! [`request::CacheRead::decide`]. The room is pure: no sockets, no clock, no `async`.
 
+mod audit_id;
+mod buf_list;
 pub mod continue_token;
 pub mod indent;
-mod pieces;
 pub mod request;
 pub mod status;
+pub mod websocket;
 
-pub use pieces::Pieces;
-pub(crate) use pieces::Stretch;
+#[cfg(test)]
+pub(crate) use audit_id::AUDIT_ID;
+pub use audit_id::{audit_id, with_audit_id};
+pub use buf_list::BufList;
+pub(crate) use buf_list::ItemRange;

@@ -1,56 +1,62 @@
-//! The quiet end: nobody writes any more, and then every client must have everything, although no further event pushes it out. A client
-//! that lacks something when nothing has come for [`BOUND`] was left behind. Demo, load test and tests share this rule. Pure.
+//! Detects clients that were left behind. At the quiet end of a run no object is written any more, and every client must have every event
+//! although no further event wakes it. A client that lacks events while nothing has arrived for [`BOUND`] was left behind. The demo, the
+//! load test and the tests share this rule. Pure.
 
 use std::time::Duration;
 
-/// So long nothing may come while something is missing: far less than the minute after which a bookmark would bring it.
+/// How long nothing may arrive while events are missing: far less than the minute after which a bookmark would deliver them.
 pub const BOUND: Duration = Duration::from_secs(1);
-/// Shorter pauses between two arrivals are a busy machine's.
+/// Shorter pauses between two arrivals are attributed to a busy machine.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
-/// How much silence one look may prove: what kept the observer from looking for longer may have kept the server from sending.
+/// The longest silence that one observation proves: if the observer ran late, the server may have run late for the same reason.
 const LOOK_MAX: Duration = Duration::from_millis(50);
 
-/// How long nothing has come, as far as somebody looked.
+/// How long nothing has arrived, as far as it was observed.
 ///
-/// Long pauses add up: a server that sends what waits a little at a time, by a timer, leaves its clients behind too.
+/// Long pauses add up: a server that delivers pending events only a few at a time, by a timer, leaves its clients behind, too.
 #[derive(Clone, Copy, Debug)]
 pub struct Silence {
     arrivals: u64,
-    looked_at: Duration,
-    /// Long pauses that are over.
+    observed_at: Duration,
+    /// The sum of the long pauses that have ended.
     pauses: Duration,
-    /// The one that goes on.
-    lasted: Duration,
+    /// The current pause.
+    current_pause: Duration,
 }
 
 impl Silence {
-    /// Begins at a moment, given how often something has come so far. Moments are distances from any one before all others.
+    /// Starts at a moment with the number of arrivals so far. Moments are durations since a common start.
     #[must_use]
     pub const fn begin(arrivals: u64, at: Duration) -> Self {
         Self {
             arrivals,
-            looked_at: at,
+            observed_at: at,
             pauses: Duration::ZERO,
-            lasted: Duration::ZERO,
+            current_pause: Duration::ZERO,
         }
     }
 
-    /// Somebody looks for what has come: how long nothing has.
+    /// Records an observation; returns how long nothing has arrived in all long pauses.
     pub fn look(&mut self, arrivals: u64, at: Duration) -> Duration {
         if arrivals == self.arrivals {
-            self.lasted += at.saturating_sub(self.looked_at).min(LOOK_MAX);
+            self.current_pause += at.saturating_sub(self.observed_at).min(LOOK_MAX);
         } else {
-            (self.pauses, self.lasted) = (self.long(), Duration::ZERO);
+            (self.pauses, self.current_pause) = (self.total(), Duration::ZERO);
             self.arrivals = arrivals;
         }
-        self.looked_at = at;
-        self.long()
+        self.observed_at = at;
+        self.total()
     }
 
-    /// All long pauses.
-    fn long(&self) -> Duration {
-        let is_long = self.lasted >= PAUSE_MIN;
-        self.pauses + if is_long { self.lasted } else { Duration::ZERO }
+    /// The sum of all long pauses, the current one included.
+    fn total(&self) -> Duration {
+        let is_long = self.current_pause >= PAUSE_MIN;
+        self.pauses
+            + if is_long {
+                self.current_pause
+            } else {
+                Duration::ZERO
+            }
     }
 }
 
@@ -68,9 +74,9 @@ mod tests {
         for look in 1..=5 {
             silence.look(10, ms(40 * look));
         }
-        // The machine stood still.
+        // The machine was stopped in between: one observation proves at most 50 ms.
         assert_eq!(silence.look(10, ms(9_000)), ms(250));
-        // A short pause is forgotten, a long one is not.
+        // A short pause is discarded, a long one is counted.
         assert_eq!(silence.look(11, ms(9_010)), ms(250));
         assert_eq!(silence.look(11, ms(9_050)), ms(250));
         assert_eq!(silence.look(12, ms(9_060)), ms(250));

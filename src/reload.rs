@@ -34,15 +34,15 @@ const CONTENTS_LEN_MAX: u64 = 16 << 20;
 const DEBOUNCE: Duration = Duration::from_millis(100);
 
 /// Why files cannot be used. Its message names the file, and never shows contents.
-pub type Unusable = Box<dyn Error + Send + Sync>;
+pub type FileFault = Box<dyn Error + Send + Sync>;
 
 /// Something that is made of files.
-pub trait Source: Send + Sync {
+pub trait FileSource: Send + Sync {
     /// The files as of now; not the same ones for ever if one of them names others.
     fn files(&self) -> Vec<PathBuf>;
 
     /// Reads the files and puts in force what they say. If they cannot be used, what was stays in force.
-    fn reload(&self) -> impl Future<Output = Result<(), Unusable>> + Send;
+    fn reload(&self) -> impl Future<Output = Result<(), FileFault>> + Send;
 
     /// How long until it is to be read again although no file changes; `None` for never.
     fn due_in(&self) -> Option<Duration> {
@@ -50,12 +50,12 @@ pub trait Source: Send + Sync {
     }
 }
 
-impl<S: Source> Source for Arc<S> {
+impl<S: FileSource> FileSource for Arc<S> {
     fn files(&self) -> Vec<PathBuf> {
         (**self).files()
     }
 
-    fn reload(&self) -> impl Future<Output = Result<(), Unusable>> + Send {
+    fn reload(&self) -> impl Future<Output = Result<(), FileFault>> + Send {
         (**self).reload()
     }
 
@@ -65,14 +65,14 @@ impl<S: Source> Source for Arc<S> {
 }
 
 /// Files that stay the same ones, and what reads them.
-pub struct Files<F> {
+pub struct WatchedFiles<F> {
     paths: Vec<PathBuf>,
     read: F,
 }
 
-impl<F> Files<F>
+impl<F> WatchedFiles<F>
 where
-    F: Fn() -> Result<(), Unusable> + Clone + Send + Sync + 'static,
+    F: Fn() -> Result<(), FileFault> + Clone + Send + Sync + 'static,
 {
     /// `read` may block.
     pub const fn new(paths: Vec<PathBuf>, read: F) -> Self {
@@ -80,37 +80,37 @@ where
     }
 }
 
-impl<F> Source for Files<F>
+impl<F> FileSource for WatchedFiles<F>
 where
-    F: Fn() -> Result<(), Unusable> + Clone + Send + Sync + 'static,
+    F: Fn() -> Result<(), FileFault> + Clone + Send + Sync + 'static,
 {
     fn files(&self) -> Vec<PathBuf> {
         self.paths.clone()
     }
 
-    async fn reload(&self) -> Result<(), Unusable> {
+    async fn reload(&self) -> Result<(), FileFault> {
         tokio::task::spawn_blocking(self.read.clone()).await?
     }
 }
 
 /// Keeps one source up to date. It outlives its task, which may begin anew.
-pub struct Watch<S> {
+pub struct FileWatch<S> {
     kind: FileKind,
     source: S,
     metrics: FileMetrics,
     folders: Folders,
-    state: Mutex<State>,
+    state: Mutex<ReloadState>,
 }
 
 #[derive(Default)]
-struct State {
+struct ReloadState {
     /// What was last put in force; `None` before anything was.
-    applied: Option<Contents>,
+    applied: Option<FileHashes>,
     /// What was last found unusable: said once.
-    refused: Option<Contents>,
+    refused: Option<FileHashes>,
 }
 
-impl<S: Source> Watch<S> {
+impl<S: FileSource> FileWatch<S> {
     /// The source is read again once at first: files may have changed since it was made.
     pub fn new(kind: FileKind, source: S, folders: &Folders, metrics: &FileMetrics) -> Self {
         Self {
@@ -125,7 +125,7 @@ impl<S: Source> Watch<S> {
     /// Takes `contents` for what is in force, so that nothing is read again as long as they are the same. To be taken before the
     /// source is made.
     #[must_use]
-    pub fn with_applied(self, contents: Contents) -> Self {
+    pub fn with_applied(self, contents: FileHashes) -> Self {
         self.state().applied = Some(contents);
         self
     }
@@ -163,7 +163,7 @@ impl<S: Source> Watch<S> {
         let (watched, folders) = (files.clone(), folders.clone());
         let read = tokio::task::spawn_blocking(move || {
             folders.set(&watched);
-            Contents::of(&watched)
+            FileHashes::of(&watched)
         });
         let Ok(contents) = read.await else {
             return;
@@ -176,7 +176,7 @@ impl<S: Source> Watch<S> {
             Ok(()) => {
                 self.metrics.count(self.kind, ReloadOutcome::Applied);
                 info!(file = self.kind.as_str(), "read again");
-                *self.state() = State {
+                *self.state() = ReloadState {
                     applied: Some(contents),
                     refused: None,
                 };
@@ -197,16 +197,16 @@ impl<S: Source> Watch<S> {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ReloadState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// What stands in some files, as hashes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Contents(Vec<(PathBuf, Option<[u8; 32]>)>);
+pub struct FileHashes(Vec<(PathBuf, Option<[u8; 32]>)>);
 
-impl Contents {
+impl FileHashes {
     /// Reads files; blocks. One that cannot be read counts as such.
     #[must_use]
     pub fn of(files: &[PathBuf]) -> Self {

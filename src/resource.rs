@@ -1,4 +1,7 @@
-//! The words of the domain: resource, key, resource version, object, kind of event. No IO, no parsing of peers' bytes.
+//! The domain types: resource, key, resource version, object and kind of event. No I/O, and no parsing of peers' bytes.
+//!
+//! Start with [`Object`]: one object at one version, with its wire bytes and the positions of the parts that the gateway reads.
+//! [`wire`] and [`protobuf`] hold the protobuf encoding that objects, caches and responses share.
 
 mod fields;
 mod key;
@@ -10,27 +13,27 @@ mod random;
 mod version;
 pub mod wire;
 
-pub use fields::{Field, FieldTable, FieldValue};
+pub use fields::{FieldTable, FieldValue, SelectableField};
 pub use key::{CacheKey, Gvr, ObjectKey};
 pub use key_ref::KeyRef;
-pub use object::{Object, ObjectParts, Span};
+pub use object::{ByteSpan, Object, ObjectParts};
 pub use quote::{quoted, quoted_byte};
 pub use random::{fraction, random, random_uuid, replay_random};
 pub use version::{InvalidResourceVersion, ResourceVersion};
 
-/// What happened to an object, as a watch event's `type` says it.
+/// What happened to an object: the `type` of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventKind {
     /// The object is new to the watcher.
     Added,
     /// The object changed.
     Modified,
-    /// The object is gone, or left the watcher's selector.
+    /// The object is gone, or no longer matches the watcher's selector.
     Deleted,
 }
 
 impl EventKind {
-    /// The wire word: `ADDED`, `MODIFIED` or `DELETED`.
+    /// The `type` on the wire: `ADDED`, `MODIFIED` or `DELETED`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -40,7 +43,7 @@ impl EventKind {
         }
     }
 
-    /// What stands before the object in an event line.
+    /// The bytes before the object in a line of a JSON watch.
     #[must_use]
     pub const fn line_head(self) -> &'static str {
         match self {
@@ -51,18 +54,18 @@ impl EventKind {
     }
 }
 
-/// How objects are written on the wire: what upstream is asked for, and what a cache holds.
+/// How objects are encoded on the wire: what the gateway requests from upstream, and what a cache holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Encoding {
-    /// `application/json`, a watch event a line.
+    /// `application/json`; a watch event is one line.
     #[default]
     Json,
-    /// `application/vnd.kubernetes.protobuf`, watch events with their length before them. Compiled-in kinds only.
+    /// `application/vnd.kubernetes.protobuf`; each watch event is preceded by its length. Compiled-in kinds only.
     Protobuf,
 }
 
 impl Encoding {
-    /// `json` or `protobuf`, for people and metrics.
+    /// `json` or `protobuf`, for log lines and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -80,7 +83,7 @@ impl Encoding {
         }
     }
 
-    /// The media type that watch responses bear (protocol.md §4.11).
+    /// The media type of watch responses (docs/PROTOCOL.md §4.11).
     #[must_use]
     pub const fn stream_type(self) -> &'static str {
         match self {
@@ -90,45 +93,45 @@ impl Encoding {
     }
 }
 
-/// How a resource's JSON is laid out upstream: decides list envelopes (protocol.md §3.8).
+/// How upstream lays out a resource's JSON, which determines the envelope of lists (docs/PROTOCOL.md §3.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Layout {
-    /// Compiled-in kinds: `kind` first, list items without `kind` and `apiVersion`.
+    /// Compiled-in kinds: `kind` comes first, and list items have no `kind` and `apiVersion`.
     Typed,
-    /// Custom resources: sorted keys, list items whole, `metadata.continue` always present.
+    /// Custom resources: sorted keys, complete list items, `metadata.continue` always present.
     Dynamic,
 }
 
-/// What a resource is called and how it is laid out, as discovery and a first list tell.
+/// A resource's names and layout, as discovery and a first list report them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceKind {
-    /// Group, version, plural name.
+    /// Group, version and plural name.
     pub gvr: Gvr,
-    /// `Pod`.
+    /// The kind of an object, such as `Pod`.
     pub kind: String,
-    /// `PodList`.
+    /// The kind of a list, such as `PodList`.
     pub list_kind: String,
     /// Whether objects live in namespaces.
     pub namespaced: bool,
-    /// Layout of its JSON.
+    /// The layout of its JSON.
     pub layout: Layout,
-    /// How a cache holds its objects.
+    /// The encoding of the objects that a cache holds.
     pub encoding: Encoding,
-    /// What upstream warns of whoever reads it, as `Warning` headers have it: that its version is deprecated.
+    /// The values of the `Warning` headers that upstream sends with responses, such as that the version is deprecated.
     pub warnings: Vec<String>,
 }
 
-/// What upstream's feature gates change of lists and watches. The default is what 1.36 has.
+/// The upstream feature gates that affect lists and watches. The default is that of Kubernetes 1.36.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gates {
-    /// `ShardedListAndWatch`: whether `shardSelector` is heeded (protocol.md §2.7).
+    /// `ShardedListAndWatch`: whether upstream evaluates `shardSelector` (docs/PROTOCOL.md §2.7).
     pub shards: bool,
-    /// `CBORServingAndStorage`: whether `application/cbor` is one of the served types (protocol.md §5.9).
+    /// `CBORServingAndStorage`: whether upstream serves `application/cbor` (docs/PROTOCOL.md §5.9).
     pub cbor: bool,
 }
 
 impl ResourceKind {
-    /// The key of the cache that holds it.
+    /// The key of the cache that holds this resource.
     #[must_use]
     pub fn cache_key(&self) -> CacheKey {
         CacheKey {

@@ -1,74 +1,81 @@
-//! One request, one answer: from memory if it is a list or a watch of a cached resource in a form that a cache gives, else from
+//! Answers requests: from memory if the request is a list or a watch of a cached resource in a format that the cache can produce,
+//! else from upstream.
+//!
+//! [`Service::answer`] is the start of every request. `read_request` parses it, `permission` authenticates and authorizes the
+//! caller, `negotiation` chooses the format, and `read_state` the state of the cache that is fresh enough. Then a list is searched,
+//! measured and streamed by [`list`], compressed by [`gzip`], and a watch becomes a [`Watch`]. At each of these steps the request
+//! can turn out to be upstream's and is forwarded. [`resources`] is the interface through which the room reaches caches and
 //! upstream.
 
-mod asked;
 mod body;
-mod deadline;
+mod cooperation;
 mod fresh;
 pub mod gzip;
 pub mod list;
-mod lost;
+mod lost_history;
+mod negotiation;
 mod permission;
+mod read_request;
+mod read_state;
 mod record;
+mod request_timeout;
 pub mod resources;
-mod state;
-mod steps;
+mod response;
 mod unhandled;
-mod wishes;
 
 use std::sync::Arc;
 
-use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, VARY, WARNING};
-use http::{HeaderMap, HeaderValue, Request, Response, Uri};
+use http::header::WARNING;
+use http::{HeaderValue, Request, Response, Uri};
 use hyper::body::Incoming;
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
 
-use crate::admission::{Admission, ListPlace};
+use crate::admission::{Admission, ListPermit};
 use crate::audit::Audit;
 use crate::audit::event::ResponseStatus;
 use crate::auth::guard::Guard;
 use crate::fairness::Users;
 use crate::metrics::BadRequest;
 use crate::protocol::request::{
-    Bookmarks, Fault, ListOptions, ListPlan, ListRead, Plan, Read, Refusal, SELECTORS_LEN_MAX,
-    WatchPlan, WatchStart, WatchTimeout,
+    Bookmarks, CacheRead, ListOptions, ListPlan, ListRead, ReadPlan, ReadRefusal, RequestFault,
+    SELECTORS_LEN_MAX, WatchPlan, WatchStart, WatchTimeout,
 };
-use crate::protocol::status::{NO_CACHE, Status};
+use crate::protocol::status::Status;
+use crate::protocol::{audit_id, with_audit_id};
 use crate::resource::Encoding;
-use crate::serve::gzip::{BlockMaker, PLAIN_LEN_MAX};
+use crate::selector::Selector;
+use crate::serve::gzip::{BlockCompressor, PLAIN_LEN_MAX};
 use crate::serve::list::{CompressedList, ListBody, PageRequest, PageSearch, StreamedList};
-use crate::serve::resources::{Answered, Availability, Resources};
-use crate::view::Served;
-use crate::view::selector::Selector;
-use crate::watch::{Timing, WatchBody};
-use asked::{Asked, accept, asked, decide, fill_wait, is_short};
-use body::Listing;
+use crate::serve::resources::{Availability, RequestOutcome, Resources};
+use crate::view::ServedResource;
+use crate::watch::{Timing, Watch};
+use body::ListStream;
 pub use body::{AnswerBody, MeasuredList};
-use deadline::overdue;
-pub use fresh::wait_until;
-use lost::{lost_start, stream_of};
+use cooperation::run_in_steps;
+pub use fresh::wait_until_fresh;
+use lost_history::{lost_start, stream_of};
+use negotiation::Negotiation;
+use read_request::{ReadRequest, accept, decide, fill_wait, is_short, read_request};
+use read_state::is_retained;
 pub use record::response_status;
-use state::is_at_hand;
-use steps::in_steps;
+use request_timeout::timeout_response;
+use response::{gzipped, switched, with_content_type};
 use unhandled::unhandled;
-use wishes::Wishes;
 
-const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
-
-/// Answers requests with what `R` has in memory.
+/// Answers requests from the caches of `R`, or forwards them. Cloning is cheap; clones share everything.
 #[derive(Debug)]
 pub struct Service<R> {
     resources: Arc<R>,
-    maker: BlockMaker,
-    /// `None` lets everybody in.
+    compressor: BlockCompressor,
+    /// `None` means no limits.
     admission: Option<Admission>,
-    /// `None` does not tell callers apart.
+    /// `None` means that callers are neither authenticated nor authorized.
     guard: Option<Guard>,
-    /// `None` records nothing.
+    /// `None` means no audit log.
     audit: Option<Audit>,
     users: Users,
-    /// The right to undo events, which one request at a time has.
+    /// One permit: only one request at a time rewinds a snapshot to an older version, because that costs CPU.
     rewinding: Arc<Semaphore>,
 }
 
@@ -76,7 +83,7 @@ impl<R> Clone for Service<R> {
     fn clone(&self) -> Self {
         Self {
             resources: Arc::clone(&self.resources),
-            maker: self.maker.clone(),
+            compressor: self.compressor.clone(),
             admission: self.admission.clone(),
             guard: self.guard.clone(),
             audit: self.audit.clone(),
@@ -86,18 +93,18 @@ impl<R> Clone for Service<R> {
     }
 }
 
-type Answer<R> = Response<AnswerBody<<R as Resources>::Forwarded>>;
+type ServiceResponse<R> = Response<AnswerBody<<R as Resources>::Forwarded>>;
 
 impl<R: Resources> Service<R> {
-    /// A service over these resources.
+    /// A service for these resources, without limits, authentication and audit log.
     #[must_use]
     pub fn new(resources: Arc<R>) -> Self {
-        // Half of the cores: the other half serves meanwhile.
+        // Compress on half of the cores, so that the other half can serve.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let maker = BlockMaker::new(cores / 2);
+        let compressor = BlockCompressor::new(cores / 2);
         Self {
             resources,
-            maker,
+            compressor,
             admission: None,
             guard: None,
             audit: None,
@@ -106,7 +113,7 @@ impl<R: Resources> Service<R> {
         }
     }
 
-    /// The same, within bounds.
+    /// Sets the limits on lists, watches and memory.
     #[must_use]
     pub fn bounded(self, admission: Admission) -> Self {
         Self {
@@ -115,7 +122,7 @@ impl<R: Resources> Service<R> {
         }
     }
 
-    /// The same for callers that are told apart: what memory may answer is authenticated and authorized before anything else.
+    /// Authenticates and authorizes callers: for what memory may answer, before anything else is done.
     #[must_use]
     pub fn guarded(self, guard: Guard) -> Self {
         Self {
@@ -124,31 +131,31 @@ impl<R: Resources> Service<R> {
         }
     }
 
-    /// The same, with users whom shares do not limit. Callers must be told apart.
+    /// Sets the users that are exempt from per-client limits. Needs a guard, which identifies callers.
     #[must_use]
     pub fn shared_among(self, users: Users) -> Self {
         Self { users, ..self }
     }
 
-    /// The bounds, if there are any.
+    /// The limits, if there are any.
     #[must_use]
     pub fn admission(&self) -> Option<&Admission> {
         self.admission.as_ref()
     }
 
-    /// The resources.
+    /// The resources that this service answers from.
     #[must_use]
     pub fn resources(&self) -> &Arc<R> {
         &self.resources
     }
 
-    /// Answers one request. Never fails: what goes wrong is an answer too.
-    pub async fn answer(&self, mut request: Request<Incoming>) -> Answer<R> {
+    /// Answers one request. Never fails: an error is a response, too.
+    pub async fn answer(&self, mut request: Request<Incoming>) -> ServiceResponse<R> {
         if self.audit.is_some() {
             request.extensions_mut().insert(Timestamp::now());
         }
         if let Some(text) = unhandled(&request) {
-            self.refused(BadRequest::Http);
+            self.count_bad_request(BadRequest::Http);
             return text.to_response().map(AnswerBody::whole);
         }
         let is_guarded = self.guard.is_some();
@@ -156,279 +163,292 @@ impl<R: Resources> Service<R> {
             return self.forwarded(request).await;
         }
         let audit_id = audit_id(request.headers());
-        let mut asked = match asked(&request) {
-            Ok(Some(asked)) if !is_guarded || self.may_answer(&asked, request.uri()) => asked,
+        let mut read = match read_request(&request) {
+            Ok(Some(read)) if !is_guarded || self.may_answer(&read, request.uri()) => read,
             Ok(_) => return self.forwarded(request).await,
             Err(text) => {
-                self.refused(BadRequest::Http);
-                return stamped(text.to_response().map(AnswerBody::whole), &audit_id);
+                self.count_bad_request(BadRequest::Http);
+                return with_audit_id(text.to_response().map(AnswerBody::whole), &audit_id);
             }
         };
-        let overdue_at = asked.overdue_at;
-        let answering = self.answer_asked(&mut asked, request, &audit_id);
-        let Some(overdue_at) = overdue_at else {
-            return answering.await;
+        let deadline = read.deadline;
+        let response_future = self.answer_or_forward(&mut read, request, &audit_id);
+        let Some(deadline) = deadline else {
+            return response_future.await;
         };
-        match tokio::time::timeout_at(overdue_at, answering).await {
-            Ok(answer) => answer,
-            // What was begun for this client alone ends with it; what is shared goes on for the others.
-            Err(_) => self.finished(&asked, overdue().map(AnswerBody::whole), &audit_id),
+        match tokio::time::timeout_at(deadline, response_future).await {
+            Ok(response) => response,
+            // Work for this client alone is cancelled; shared work continues for the other clients.
+            Err(_) => self.finished(&read, timeout_response().map(AnswerBody::whole), &audit_id),
         }
     }
 
-    /// Whether memory may answer this at all, as far as that can be told for nothing. What it cannot is forwarded without asking who
-    /// sent it: upstream is not asked about questions that are not bounded.
-    fn may_answer(&self, asked: &Asked, uri: &Uri) -> bool {
-        let selectors_len = asked.options.as_ref().map_or_else(
+    /// Whether memory may answer this request at all, as far as a cheap check can say. Other requests are forwarded without a
+    /// review of the caller: reviews of requests of unbounded length are not sent upstream.
+    fn may_answer(&self, read: &ReadRequest, uri: &Uri) -> bool {
+        let selectors_len = read.options.as_ref().map_or_else(
             |_| uri.query().map_or(0, str::len),
             ListOptions::selectors_len,
         );
-        self.resources.may_serve(&asked.path.gvr)
+        self.resources.may_serve(&read.path.gvr)
             && selectors_len <= SELECTORS_LEN_MAX
-            && asked
+            && read
                 .path
                 .namespace
                 .as_ref()
                 .is_none_or(|name| name.len() <= NAME_LEN_MAX)
-            && asked
+            && read
                 .path
                 .name
                 .as_ref()
                 .is_none_or(|name| name.len() <= NAME_LEN_MAX)
     }
 
-    async fn answer_asked(
+    async fn answer_or_forward(
         &self,
-        asked: &mut Asked,
+        read: &mut ReadRequest,
         request: Request<Incoming>,
         audit_id: &HeaderValue,
-    ) -> Answer<R> {
-        // Before a cache is started, a view joined or anything waited for.
-        match self.permission(asked, &request, audit_id).await {
+    ) -> ServiceResponse<R> {
+        // Authorize before a cache is started, a view is joined or anything is waited for.
+        match self.permission(read, &request, audit_id).await {
             Ok(permission) => {
                 if let Some(permission) = &permission {
-                    asked.peer = self.known(asked.peer, &permission.caller);
+                    read.peer = self.identify_peer(read.peer, &permission.caller);
                 }
-                asked.permission = permission;
+                read.permission = permission;
             }
             Err(refusal) => {
-                return match self.denied(asked, &request, (&refusal, audit_id)) {
-                    Some(answer) => self.finished(asked, answer, audit_id),
-                    None => self.forwarded_asked(asked, request, audit_id).await,
+                return match self.denied(read, &request, (&refusal, audit_id)) {
+                    Some(response) => self.finished(read, response, audit_id),
+                    None => self.forward_read(read, request, audit_id).await,
                 };
             }
         }
-        match self.read(asked, &request).await {
-            Ok(mut answer) => {
-                if let Some(trail) = &asked.trail {
-                    answer.body_mut().hold(trail);
+        match self.read(read, &request).await {
+            Ok(mut response) => {
+                if let Some(trail) = &read.trail {
+                    response.body_mut().hold(trail);
                 }
-                match asked.socket.take() {
-                    None => self.finished(asked, answer, audit_id),
-                    // As the server's, these answers have no headers but their own.
-                    Some(wish) => {
-                        let answer = wish.switch(answer, AnswerBody::whole);
-                        self.count(asked, &answer);
-                        asked.respond(|| ResponseStatus::of_code(answer.status().as_u16()));
-                        answer
+                match read.socket.take() {
+                    None => self.finished(read, response, audit_id),
+                    // Like the API server's, WebSocket responses have only their own headers.
+                    Some(upgrade) => {
+                        let response = switched(response, upgrade);
+                        self.count(read, &response);
+                        read.respond(|| ResponseStatus::of_code(response.status().as_u16()));
+                        response
                     }
                 }
             }
-            Err(refusal) => match self.refusal(asked, refusal) {
-                Some(answer) => self.finished(asked, answer, audit_id),
-                None => self.forwarded_asked(asked, request, audit_id).await,
+            Err(refusal) => match self.refusal(read, refusal) {
+                Some(response) => self.finished(read, response, audit_id),
+                None => self.forward_read(read, request, audit_id).await,
             },
         }
     }
 
-    async fn forwarded_asked(
+    async fn forward_read(
         &self,
-        asked: &mut Asked,
+        read: &mut ReadRequest,
         mut request: Request<Incoming>,
         audit_id: &HeaderValue,
-    ) -> Answer<R> {
-        if let Some(permit) = asked.permit.take() {
+    ) -> ServiceResponse<R> {
+        if let Some(permit) = read.permit.take() {
             request.extensions_mut().insert(permit);
         }
-        if let Some(permission) = asked.permission.take() {
+        if let Some(permission) = read.permission.take() {
             request.extensions_mut().insert(permission);
-            request.extensions_mut().insert(asked.peer);
+            request.extensions_mut().insert(read.peer);
         }
-        if let Some(trail) = &asked.trail {
+        if let Some(trail) = &read.trail {
             request.extensions_mut().insert(trail.clone());
         }
-        let answer = self.forwarded(request).await;
-        self.count(asked, &answer);
-        match &asked.trail {
-            // A watch that others share.
-            Some(trail) if trail.is_answered() => stamped(answer, audit_id),
+        let response = self.forwarded(request).await;
+        self.count(read, &response);
+        match &read.trail {
+            // A watch of Tables that clients share: the gateway answers it itself.
+            Some(trail) if trail.is_answered() => with_audit_id(response, audit_id),
             Some(trail) => {
                 trail.forget();
-                answer
+                response
             }
-            None => answer,
+            None => response,
         }
     }
 
-    /// Chooses a cache, and reads from it.
+    /// Chooses a cache and reads from it.
     async fn read(
         &self,
-        asked: &mut Asked,
+        read: &mut ReadRequest,
         request: &Request<Incoming>,
-    ) -> Result<Answer<R>, Refusal> {
+    ) -> Result<ServiceResponse<R>, ReadRefusal> {
         let gates = self.resources.gates();
-        // Bodies in CBOR are upstream's alone.
+        // Only upstream writes CBOR.
         if gates.cbor
             && accept(request)
                 .iter()
                 .any(|header| header.contains("application/cbor"))
         {
-            return Err(Refusal::Forward);
+            return Err(ReadRefusal::Forward);
         }
-        if let (Ok(options), false) = (&mut asked.options, gates.shards) {
+        if let (Ok(options), false) = (&mut read.options, gates.shards) {
             options.shard_selector.clear();
         }
-        let wishes = Wishes::of(request, asked.verb);
-        let Some(first) = wishes.first_choice() else {
-            return Err(Refusal::Forward);
+        let negotiation = Negotiation::of(request, read.verb);
+        let Some(first) = negotiation.first_choice() else {
+            return Err(ReadRefusal::Forward);
         };
-        let served = match self.cache(asked, first).await {
-            Err(Refusal::Forward) => return self.lost_watch(asked).ok_or(Refusal::Forward),
+        let served = match self.cache(read, first).await {
+            Err(ReadRefusal::Forward) => {
+                return self.lost_watch(read).ok_or(ReadRefusal::Forward);
+            }
             served => served?,
         };
         let kind = served.cache.kind();
         let warnings = kind.warnings.iter();
-        asked.warnings = warnings.filter_map(|text| text.parse().ok()).collect();
-        asked.rendition = wishes.granted(kind).ok_or(Refusal::Forward)?;
-        asked.is_indented = wishes.are_indented(kind);
-        let read = decide(asked, kind)?;
-        self.answer_read(asked, read, &served).await
+        read.warnings = warnings.filter_map(|text| text.parse().ok()).collect();
+        read.format = negotiation.format_for(kind).ok_or(ReadRefusal::Forward)?;
+        read.is_indented = negotiation.are_indented(kind);
+        let cache_read = decide(read, kind)?;
+        self.answer_read(read, cache_read, &served).await
     }
 
-    /// The cache that is read from.
-    async fn cache(&self, asked: &mut Asked, first: Encoding) -> Result<Served, Refusal> {
-        asked.key.encoding = first;
-        match self.served(asked).await? {
+    /// The cache to read from.
+    async fn cache(
+        &self,
+        read: &mut ReadRequest,
+        first: Encoding,
+    ) -> Result<ServedResource, ReadRefusal> {
+        read.key.encoding = first;
+        match self.served(read).await? {
             Some(served) => Ok(served),
-            // Custom resources have no protobuf, but their metadata can be written in it.
+            // Custom resources have no protobuf encoding, but the gateway can write their metadata in protobuf.
             None if first == Encoding::Protobuf => {
-                asked.key.encoding = Encoding::Json;
-                self.served(asked).await?.ok_or(Refusal::Forward)
+                read.key.encoding = Encoding::Json;
+                self.served(read).await?.ok_or(ReadRefusal::Forward)
             }
-            None => Err(Refusal::Forward),
+            None => Err(ReadRefusal::Forward),
         }
     }
 
-    /// The cache of this key; `None` if upstream has the resource in another encoding only.
-    async fn served(&self, asked: &mut Asked) -> Result<Option<Served>, Refusal> {
-        let wait = fill_wait(asked);
-        let availability = self.resources.availability(&asked.key, wait, asked.peer);
+    /// The cache of this key; `None` if upstream has the resource only in another encoding.
+    async fn served(&self, read: &mut ReadRequest) -> Result<Option<ServedResource>, ReadRefusal> {
+        let wait = fill_wait(read);
+        let availability = self.resources.availability(&read.key, wait, read.peer);
         match availability.await {
             Availability::Ready(served) => Ok(Some(served)),
             Availability::OtherEncoding => Ok(None),
             Availability::Forwarded(permit) => {
-                asked.permit = permit;
-                Err(Refusal::Forward)
+                read.permit = permit;
+                Err(ReadRefusal::Forward)
             }
             Availability::Filling {
                 retry_after_seconds,
-            } => Err(Refusal::Answer(Status::initializing(retry_after_seconds))),
+            } => Err(ReadRefusal::Answer(Status::initializing(
+                retry_after_seconds,
+            ))),
         }
     }
 
-    /// The answer to what is not read; `None` if upstream has it. Counts mistakes of clients.
-    fn refusal(&self, asked: &Asked, refusal: Refusal) -> Option<Answer<R>> {
+    /// The response to a request that is not answered from a cache; `None` if it has to be forwarded. Counts invalid requests.
+    fn refusal(&self, read: &ReadRequest, refusal: ReadRefusal) -> Option<ServiceResponse<R>> {
         let status = match refusal {
-            Refusal::Forward => return None,
-            Refusal::Answer(status) => status,
-            Refusal::Bad(fault, status) => {
-                self.refused(match fault {
-                    Fault::Selector => BadRequest::Selector,
-                    Fault::Options => BadRequest::Parameter,
-                    Fault::ResourceVersion => BadRequest::ResourceVersion,
-                    Fault::ContinueToken => BadRequest::ContinueToken,
+            ReadRefusal::Forward => return None,
+            ReadRefusal::Answer(status) => status,
+            ReadRefusal::Bad(fault, status) => {
+                self.count_bad_request(match fault {
+                    RequestFault::Selector => BadRequest::Selector,
+                    RequestFault::Options => BadRequest::Parameter,
+                    RequestFault::ResourceVersion => BadRequest::ResourceVersion,
+                    RequestFault::ContinueToken => BadRequest::ContinueToken,
                 });
                 status
             }
         };
-        let answer = status.to_response_in(asked.status_form?);
-        asked.respond(|| response_status(&status));
-        Some(answer.map(AnswerBody::whole))
+        let response = status.to_response_in(read.status_form?);
+        read.respond(|| response_status(&status));
+        Some(response.map(AnswerBody::whole))
     }
 
-    fn refused(&self, fault: BadRequest) {
+    fn count_bad_request(&self, fault: BadRequest) {
         if let Some(metrics) = self.resources.listener_metrics() {
             metrics.bad_requests.inc(fault);
         }
     }
 
-    async fn forwarded(&self, mut request: Request<Incoming>) -> Answer<R> {
+    async fn forwarded(&self, mut request: Request<Incoming>) -> ServiceResponse<R> {
         if let Err(refused) = self.set_forwarding(&mut request).await {
             return *refused;
         }
-        let answer = self.resources.forward(request).await;
-        let lasting = answer.extensions().get().copied().unwrap_or_default();
-        answer.map(|body| AnswerBody::Forwarded(body, lasting))
+        let response = self.resources.forward(request).await;
+        let lifetime = response.extensions().get().copied().unwrap_or_default();
+        response.map(|body| AnswerBody::Forwarded(body, lifetime))
     }
 
-    fn finished(&self, asked: &Asked, mut answer: Answer<R>, audit_id: &HeaderValue) -> Answer<R> {
-        self.count(asked, &answer);
-        asked.respond(|| ResponseStatus::of_code(answer.status().as_u16()));
-        for warning in &asked.warnings {
-            answer.headers_mut().append(WARNING, warning.clone());
+    fn finished(
+        &self,
+        read: &ReadRequest,
+        mut response: ServiceResponse<R>,
+        audit_id: &HeaderValue,
+    ) -> ServiceResponse<R> {
+        self.count(read, &response);
+        read.respond(|| ResponseStatus::of_code(response.status().as_u16()));
+        for warning in &read.warnings {
+            response.headers_mut().append(WARNING, warning.clone());
         }
-        stamped(answer, audit_id)
+        with_audit_id(response, audit_id)
     }
 
-    fn count(&self, asked: &Asked, answer: &Answer<R>) {
-        self.resources.answered(Answered {
-            key: &asked.key,
-            verb: asked.verb,
-            code: answer.status().as_u16(),
+    fn count(&self, read: &ReadRequest, response: &ServiceResponse<R>) {
+        self.resources.answered(RequestOutcome {
+            key: &read.key,
+            verb: read.verb,
+            code: response.status().as_u16(),
         });
     }
 
     async fn answer_read(
         &self,
-        asked: &mut Asked,
-        read: Read,
-        served: &Served,
-    ) -> Result<Answer<R>, Refusal> {
-        match read.plan {
-            Plan::List(plan) => self.list(asked, &read.selector, &plan, served).await,
-            Plan::Watch(plan) => self.watch(asked, &read.selector, plan, served).await,
+        read: &mut ReadRequest,
+        cache_read: CacheRead,
+        served: &ServedResource,
+    ) -> Result<ServiceResponse<R>, ReadRefusal> {
+        match cache_read.plan {
+            ReadPlan::List(plan) => self.list(read, &cache_read.selector, &plan, served).await,
+            ReadPlan::Watch(plan) => self.watch(read, &cache_read.selector, plan, served).await,
         }
     }
 
-    /// The right to send a list; `None` if it needs none.
-    async fn list_place(
+    /// Waits for a permit to send a list; `None` if the list needs none.
+    async fn list_permit(
         &self,
-        asked: &Asked,
+        read: &ReadRequest,
         is_short: bool,
-    ) -> Result<Option<ListPlace>, Refusal> {
+    ) -> Result<Option<ListPermit>, ReadRefusal> {
         let Some(admission) = self.admission.as_ref().filter(|_| !is_short) else {
             return Ok(None);
         };
-        let place = admission.list(asked.peer).await;
-        place.map(Some).map_err(Refusal::Answer)
+        let permit = admission.list(read.peer).await;
+        permit.map(Some).map_err(ReadRefusal::Answer)
     }
 
     async fn list(
         &self,
-        asked: &Asked,
+        read: &ReadRequest,
         selector: &Selector,
         plan: &ListPlan,
-        served: &Served,
-    ) -> Result<Answer<R>, Refusal> {
+        served: &ServedResource,
+    ) -> Result<ServiceResponse<R>, ReadRefusal> {
         let is_short = is_short(selector, plan.limit);
-        // Waiting for upstream needs no permit. Undoing events costs CPU, so the permit comes first, also for a short list.
-        let (snapshot, place) = if let ListRead::Exact(version) = plan.read {
-            let is_at_hand = is_at_hand(version, served).await?;
-            let place = self.list_place(asked, is_short && is_at_hand).await?;
-            (self.list_state(plan.read, served).await?, place)
+        // Waiting for upstream needs no permit. Undoing events costs CPU, so the permit comes first, even for a short list.
+        let (snapshot, permit) = if let ListRead::Exact(version) = plan.read {
+            let is_retained = is_retained(version, served).await?;
+            let permit = self.list_permit(read, is_short && is_retained).await?;
+            (self.list_state(plan.read, served).await?, permit)
         } else {
             let snapshot = self.list_state(plan.read, served).await?;
-            (snapshot, self.list_place(asked, is_short).await?)
+            (snapshot, self.list_permit(read, is_short).await?)
         };
         let start = plan.start.as_deref();
         let kind = served.cache.kind();
@@ -441,134 +461,107 @@ impl<R: Resources> Service<R> {
                 limit: plan.limit,
             },
         );
-        let page = in_steps(|| search.step()).await;
-        let tally = self.resources.list_tally(&asked.key);
-        let media_type = asked.rendition.encoding.media_type();
-        let mut measure = page.measure(kind, asked.rendition);
-        let measured = in_steps(|| measure.step()).await;
-        // Upstream is to answer if an object cannot be written: later the list could only be broken off.
-        let items_len = measured.map_err(|_| Refusal::Forward)?;
-        let mut list = ListBody::new(page, kind, asked.rendition, items_len);
-        if asked.is_indented {
+        let page = run_in_steps(|| search.step()).await;
+        let recorder = self.resources.list_tally(&read.key);
+        let media_type = read.format.encoding.media_type();
+        let mut measure = page.measure(kind, read.format);
+        let measured = run_in_steps(|| measure.step()).await;
+        // Forward the request if an object cannot be written in this format: once the list has started, it could only be broken
+        // off.
+        let items_len = measured.map_err(|_| ReadRefusal::Forward)?;
+        let mut list = ListBody::new(page, kind, read.format, items_len);
+        if read.is_indented {
             list = list.indented();
         }
-        let streamed = |list, tally| {
-            let list = MeasuredList::new(list, asked.started, tally, place);
+        let streamed = |list, recorder| {
+            let list = MeasuredList::new(list, read.started, recorder, permit);
             AnswerBody::List(Box::new(list))
         };
-        if asked.takes_gzip {
+        if read.takes_gzip {
             let mut check = list.length_check(PLAIN_LEN_MAX);
-            if in_steps(|| check.step()).await {
-                let list = CompressedList::new(list, self.maker.clone());
-                let body = streamed(Listing::Compressed(list), tally);
-                return Ok(gzipped(typed(media_type, body)));
+            if run_in_steps(|| check.step()).await {
+                let list = CompressedList::new(list, self.compressor.clone());
+                let body = streamed(ListStream::Compressed(list), recorder);
+                return Ok(gzipped(with_content_type(media_type, body)));
             }
         }
-        let first = in_steps(|| list.step()).await.unwrap_or_default();
+        let first = run_in_steps(|| list.step()).await.unwrap_or_default();
         let body = match list.sized(first) {
             Ok((whole, items)) => {
-                // So little is as good as sent.
-                if let Some(tally) = tally {
-                    tally.listed(items, asked.started.elapsed());
+                // A body this small counts as delivered.
+                if let Some(recorder) = recorder {
+                    recorder.listed(items, read.started.elapsed());
                 }
                 AnswerBody::Whole(Some(whole))
             }
-            Err(rest) => streamed(Listing::Plain(StreamedList::from(rest)), tally),
+            Err(rest) => streamed(ListStream::Plain(StreamedList::from(rest)), recorder),
         };
-        Ok(typed(media_type, body))
+        Ok(with_content_type(media_type, body))
     }
 
     async fn watch(
         &self,
-        asked: &mut Asked,
+        read: &mut ReadRequest,
         selector: &Selector,
         plan: WatchPlan,
-        served: &Served,
-    ) -> Result<Answer<R>, Refusal> {
-        let rendition = asked.rendition;
-        let streamed = |body| Ok(typed(rendition.encoding.stream_type(), body));
+        served: &ServedResource,
+    ) -> Result<ServiceResponse<R>, ReadRefusal> {
+        let format = read.format;
+        let streamed = |body| Ok(with_content_type(format.encoding.stream_type(), body));
         if plan.timeout == WatchTimeout::Ended {
             return streamed(AnswerBody::Stream(None));
         }
-        let admitted = self.admission.as_ref().map(|all| all.watch(asked.peer));
-        let place = admitted.transpose().map_err(Refusal::Answer)?;
+        let admitted = self.admission.as_ref().map(|all| all.watch(read.peer));
+        let watch_permit = admitted.transpose().map_err(ReadRefusal::Answer)?;
         let is_short =
             !matches!(plan.start, WatchStart::Initial { .. }) || is_short(selector, None);
-        // As for lists: no permit while upstream is waited for, and nobody waits who has joined a view.
+        // As for lists, wait for upstream before taking a permit. A request that has joined a view must not wait for a permit any
+        // more.
         let started = match self.watch_state(plan.start, served).await {
             Ok(state) => {
-                let list_place = self.list_place(asked, is_short).await?;
-                let entering = (selector, rendition, asked.peer);
-                let start = self.watch_start(entering, plan.start, state, served);
-                start.await.map(|started| (started, list_place))
+                let list_permit = self.list_permit(read, is_short).await?;
+                let view_params = (selector, format, read.peer);
+                let start = self.watch_start(view_params, plan.start, state, served);
+                start.await.map(|started| (started, list_permit))
             }
-            Err(status) => Err(Refusal::Answer(status)),
+            Err(status) => Err(ReadRefusal::Answer(status)),
         };
         let timeout = plan.timeout.lasts(crate::resource::fraction());
-        let permission = asked.permission.as_ref();
+        let permission = read.permission.as_ref();
         let timing = Timing {
-            started: asked.started,
-            timeout: permission.map_or(timeout, |given| given.limit(asked.started, timeout)),
+            started: read.started,
+            timeout: permission.map_or(timeout, |permission| {
+                permission.limit(read.started, timeout)
+            }),
             bookmarks: plan.bookmarks == Bookmarks::On,
         };
         match started {
-            Ok(((entry, start), list_place)) => {
-                let tally = self.resources.tally(&asked.key);
-                let watch = WatchBody::new(served.clone(), entry, start, timing, tally);
-                let lease = permission.map(|given| given.lease.hold());
-                let watch = watch.holding(place, list_place).leased(lease);
+            Ok(((entry, start), list_permit)) => {
+                let recorder = self.resources.tally(&read.key);
+                let watch = Watch::new(served.clone(), entry, start, timing, recorder);
+                let lease = permission.map(|permission| permission.lease.hold());
+                let watch = watch.holding(watch_permit, list_permit).leased(lease);
                 streamed(AnswerBody::Watch(Box::new(watch)))
             }
-            Err(Refusal::Answer(status) | Refusal::Bad(_, status)) => {
-                asked.permit = self.permit_before_history(asked, (plan.start, served), &status);
-                if asked.permit.is_some() {
-                    return Err(Refusal::Forward);
+            Err(ReadRefusal::Answer(status) | ReadRefusal::Bad(_, status)) => {
+                read.permit = self.permit_before_history(read, (plan.start, served), &status);
+                if read.permit.is_some() {
+                    return Err(ReadRefusal::Forward);
                 }
-                // Of what is answered here, failures are events of a stream that has begun (protocol.md §4.3).
-                streamed(stream_of(&status, rendition.encoding))
+                // A watch that the gateway answers reports failures as events of a started stream (docs/PROTOCOL.md §4.3).
+                streamed(stream_of(&status, format.encoding))
             }
-            // It found no room.
-            Err(Refusal::Forward) => match lost_start(plan.start, served) {
-                Some(status) => streamed(stream_of(&status, rendition.encoding)),
-                None => Err(Refusal::Forward),
+            // The resource's views have no room for this watch.
+            Err(ReadRefusal::Forward) => match lost_start(plan.start, served) {
+                Some(status) => streamed(stream_of(&status, format.encoding)),
+                None => Err(ReadRefusal::Forward),
             },
         }
     }
 }
 
-/// No object has a longer name, and no namespace.
+/// Maximum length of the names of objects and namespaces, in bytes.
 const NAME_LEN_MAX: usize = 253;
-
-fn typed<B>(media_type: &'static str, body: B) -> Response<B> {
-    let mut response = Response::new(body);
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
-    headers.insert(CACHE_CONTROL, NO_CACHE);
-    response
-}
-
-fn gzipped<B>(mut answer: Response<B>) -> Response<B> {
-    let headers = answer.headers_mut();
-    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-    headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
-    answer
-}
-
-/// The client's own audit id, or a random UUID (protocol.md §3.11).
-#[must_use]
-pub fn audit_id(headers: &HeaderMap) -> HeaderValue {
-    let given = headers.get(AUDIT_ID).filter(|value| !value.is_empty());
-    given.cloned().unwrap_or_else(|| {
-        let text = crate::resource::random_uuid();
-        HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("-"))
-    })
-}
-
-/// Gives an answer its audit id.
-pub fn stamped<B>(mut answer: Response<B>, audit_id: &HeaderValue) -> Response<B> {
-    answer.headers_mut().insert(AUDIT_ID, audit_id.clone());
-    answer
-}
 
 #[cfg(test)]
 mod tests;

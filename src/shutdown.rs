@@ -19,13 +19,13 @@ mod tests;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Drain {
-    begun: Arc<watch::Sender<Option<Begun>>>,
+    begun: Arc<watch::Sender<Option<DrainStart>>>,
     timeout: Option<Duration>,
 }
 
 /// The facts of a drain that has begun.
 #[derive(Clone, Copy, Debug)]
-struct Begun {
+struct DrainStart {
     deadline: Option<Instant>,
 }
 
@@ -61,7 +61,7 @@ impl Drain {
                 return false;
             }
             let deadline = self.timeout.and_then(|t| Instant::now().checked_add(t));
-            *begun = Some(Begun { deadline });
+            *begun = Some(DrainStart { deadline });
             true
         });
     }

@@ -1,14 +1,15 @@
-//! Watches of Tables, which upstream alone can render: clients that ask alike share one upstream watch (decision 11).
+//! Watches of Tables: only upstream can render them, so clients with the same parameters share one upstream watch (decision 11).
 //!
 //! ```text
-//! upstream ── one watch a key ──▶ Follower ──▶ ring of Kept ──▶ TableBody, one a client ──▶ clients
+//! upstream ── one watch per key ──▶ TableStreamKeeper ──▶ ring of StoredTableEvent ──▶ TableBody, one per client ──▶ clients
 //! ```
 //!
-//! Lists, initial events and everything unusual are forwarded one by one.
+//! `request` decides which watches can share a stream, `stream` reads the upstream watch into a ring, `event` is what the ring stores, and
+//! `body` is one client's response body. Lists, initial events and unusual requests are forwarded one by one.
 
-mod ask;
 mod body;
-mod kept;
+mod event;
+mod request;
 mod stream;
 
 use std::fmt;
@@ -23,31 +24,31 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::error;
 
-use crate::metrics::{ByLabel, Metrics, Task};
+use crate::metrics::{ByLabel, Metrics, TaskKind};
 use crate::protocol::status::NO_CACHE;
+use crate::protocol::{audit_id, with_audit_id};
 use crate::resource::{CacheKey, ResourceVersion};
 use crate::serve::resources::Permission;
-use crate::serve::{audit_id, stamped};
-use crate::task::caught;
+use crate::task::catch_panic;
 use crate::upstream::client::Client;
-use crate::watch::WatchTally;
-use ask::Key;
-pub(crate) use ask::{Ask, candidate};
+use crate::watch::WatchRecorder;
 pub(crate) use body::TableBody;
-use stream::{End, Follower, Member, Phase, Stream};
+use request::Key;
+pub(crate) use request::{TableWatchRequest, candidate};
+use stream::{StreamMember, TableStream, TableStreamEnd, TableStreamKeeper, TableStreamPhase};
 
-/// Each keeps up to a megabyte. What is over is forwarded.
+/// Each stream stores up to a megabyte. Watches beyond this number of streams are forwarded.
 const STREAMS_MAX: usize = 128;
-/// A stream outlives its last client for so long: scripts call kubectl again.
+/// How long a stream outlives its last client: scripts call kubectl repeatedly.
 const IDLE: Duration = Duration::from_secs(10);
 
 /// All shared streams.
 pub(crate) struct Tables {
-    shelf: Arc<Shelf>,
+    stream_map: Arc<StreamMap>,
     client: Arc<Client>,
     metrics: Arc<Metrics>,
     frame_len_max: usize,
-    /// The tasks of all streams; they end with this.
+    /// The tasks of all streams; they end when this is dropped.
     tasks: Mutex<JoinSet<()>>,
 }
 
@@ -57,54 +58,54 @@ impl fmt::Debug for Tables {
     }
 }
 
-/// Where streams are found.
+/// All streams by key.
 #[derive(Debug, Default)]
-struct Shelf(Mutex<Shelved>);
+struct StreamMap(Mutex<StreamMapState>);
 
 #[derive(Debug, Default)]
-struct Shelved {
-    /// Of one key several if clients came with versions that the others did not reach back to.
-    streams: HashMap<Key, Vec<Arc<Stream>>, foldhash::fast::RandomState>,
+struct StreamMapState {
+    /// A key has several streams if clients came with versions that the older streams do not reach back to.
+    streams: HashMap<Key, Vec<Arc<TableStream>>, foldhash::fast::RandomState>,
     count: usize,
     is_closed: bool,
 }
 
-impl Shelf {
-    fn shelved(&self) -> MutexGuard<'_, Shelved> {
+impl StreamMap {
+    fn lock(&self) -> MutexGuard<'_, StreamMapState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a stream away unless somebody has joined meanwhile: joining holds the same lock.
-    fn take_unwatched(&self, stream: &Arc<Stream>) -> bool {
-        let mut shelved = self.shelved();
+    /// Removes a stream unless a client has joined it in the meantime; joining takes the same lock.
+    fn remove_unwatched(&self, stream: &Arc<TableStream>) -> bool {
+        let mut streams = self.lock();
         let is_watched = stream.is_watched();
         if !is_watched {
-            shelved.take(stream);
+            streams.remove(stream);
         }
         !is_watched
     }
 }
 
-impl Shelved {
-    fn find(&self, key: &Key, after: ResourceVersion) -> Option<&Arc<Stream>> {
-        let alike = self.streams.get(key)?;
-        alike.iter().find(|stream| stream.covers(after))
+impl StreamMapState {
+    fn find(&self, key: &Key, after: ResourceVersion) -> Option<&Arc<TableStream>> {
+        let same_key = self.streams.get(key)?;
+        same_key.iter().find(|stream| stream.covers(after))
     }
 
-    fn put(&mut self, stream: &Arc<Stream>) {
-        let alike = self.streams.entry(stream.key.clone()).or_default();
-        alike.push(Arc::clone(stream));
+    fn put(&mut self, stream: &Arc<TableStream>) {
+        let same_key = self.streams.entry(stream.key.clone()).or_default();
+        same_key.push(Arc::clone(stream));
         self.count += 1;
     }
 
-    fn take(&mut self, stream: &Arc<Stream>) {
-        let Some(alike) = self.streams.get_mut(&stream.key) else {
+    fn remove(&mut self, stream: &Arc<TableStream>) {
+        let Some(same_key) = self.streams.get_mut(&stream.key) else {
             return;
         };
-        let before = alike.len();
-        alike.retain(|other| !Arc::ptr_eq(other, stream));
-        self.count -= before - alike.len();
-        if alike.is_empty() {
+        let before = same_key.len();
+        same_key.retain(|other| !Arc::ptr_eq(other, stream));
+        self.count -= before - same_key.len();
+        if same_key.is_empty() {
             self.streams.remove(&stream.key);
         }
     }
@@ -113,7 +114,7 @@ impl Shelved {
 impl Tables {
     pub(crate) fn new(client: Arc<Client>, metrics: Arc<Metrics>, frame_len_max: usize) -> Self {
         Self {
-            shelf: Arc::default(),
+            stream_map: Arc::default(),
             client,
             metrics,
             frame_len_max,
@@ -121,76 +122,87 @@ impl Tables {
         }
     }
 
-    /// Answers a watch from a shared stream; `None` if it is to be forwarded by itself. `tally` counts a watch.
+    /// Answers a watch from a shared stream; `None` if the watch must be forwarded. `recorder` is called if the watch is answered.
     pub(crate) async fn watch(
         self: &Arc<Self>,
-        ask: Ask,
+        request: TableWatchRequest,
         (headers, permission): (&HeaderMap, Option<&Permission>),
-        tally: impl FnOnce() -> Arc<dyn WatchTally>,
+        recorder: impl FnOnce() -> Arc<dyn WatchRecorder>,
     ) -> Option<Response<TableBody>> {
         let started = Instant::now();
-        let member = self.join(&ask.key, ask.after)?;
-        let Phase::Open(warnings) = member.stream().settled().await else {
+        let member = self.join(&request.key, request.after)?;
+        let TableStreamPhase::Open(warnings) = member.stream().settled().await else {
             return None;
         };
-        let timeout = ask.timeout.lasts(crate::resource::fraction());
-        let timeout = permission.map_or(timeout, |given| given.limit(started, timeout));
-        let body = TableBody::new(Arc::clone(self), member, &ask, started + timeout, tally());
-        let body = body.leased(permission.map(|given| given.lease.hold()));
+        let timeout = request.timeout.lasts(crate::resource::fraction());
+        let timeout = permission.map_or(timeout, |permission| permission.limit(started, timeout));
+        let body = TableBody::new(
+            Arc::clone(self),
+            member,
+            &request,
+            started + timeout,
+            recorder(),
+        );
+        let body = body.leased(permission.map(|permission| permission.lease.hold()));
         let mut answer = Response::new(body);
-        let own = answer.headers_mut();
-        own.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        own.insert(CACHE_CONTROL, NO_CACHE);
+        let response_headers = answer.headers_mut();
+        response_headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        response_headers.insert(CACHE_CONTROL, NO_CACHE);
         for warning in warnings.iter() {
-            own.append(WARNING, warning.clone());
+            response_headers.append(WARNING, warning.clone());
         }
-        Some(stamped(answer, &audit_id(headers)))
+        Some(with_audit_id(answer, &audit_id(headers)))
     }
 
-    /// A place in a stream that has everything after a version; starts one if need be and room is left.
-    fn join(&self, key: &Key, after: ResourceVersion) -> Option<Member> {
-        let mut shelved = self.shelf.shelved();
-        if shelved.is_closed {
+    /// Joins a stream that has all events after a version; starts one if necessary and if the number of streams allows it.
+    fn join(&self, key: &Key, after: ResourceVersion) -> Option<StreamMember> {
+        let mut streams = self.stream_map.lock();
+        if streams.is_closed {
             return None;
         }
-        if let Some(stream) = shelved.find(key, after) {
-            return Some(Member::of(stream));
+        if let Some(stream) = streams.find(key, after) {
+            return Some(StreamMember::of(stream));
         }
-        if shelved.count >= STREAMS_MAX {
+        if streams.count >= STREAMS_MAX {
             return None;
         }
-        let (stream, writer) = Stream::new(key.clone(), after);
-        let member = Member::of(&stream);
-        shelved.put(&stream);
-        drop(shelved);
-        let follower = Follower {
+        let (stream, writer) = TableStream::new(key.clone(), after);
+        let member = StreamMember::of(&stream);
+        streams.put(&stream);
+        drop(streams);
+        let keeper = TableStreamKeeper {
             stream: Arc::clone(&stream),
             writer,
             client: Arc::clone(&self.client),
             metrics: self.metrics.tables((&CacheKey::json(&key.gvr)).into()),
             frame_len_max: self.frame_len_max,
         };
-        let shelf = Arc::clone(&self.shelf);
+        let stream_map = Arc::clone(&self.stream_map);
         let ends = self.metrics.task_ends();
         let mut tasks = self.tasks();
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
-            run(follow(follower, &stream, &shelf), (&stream, &shelf), &ends).await;
+            run(
+                keep(keeper, &stream, &stream_map),
+                (&stream, &stream_map),
+                &ends,
+            )
+            .await;
         });
         Some(member)
     }
 
-    /// Ends all streams and starts no more.
+    /// Ends all streams; no stream is started afterwards.
     pub(crate) fn close(&self) {
         let streams = {
-            let mut shelved = self.shelf.shelved();
-            shelved.is_closed = true;
-            std::mem::take(&mut shelved.streams)
+            let mut streams = self.stream_map.lock();
+            streams.is_closed = true;
+            std::mem::take(&mut streams.streams)
         };
         streams
             .values()
             .flatten()
-            .for_each(|stream| stream.close(End::Closed));
+            .for_each(|stream| stream.close(TableStreamEnd::Closed));
         self.tasks().abort_all();
     }
 
@@ -199,35 +211,35 @@ impl Tables {
     }
 }
 
-/// Runs what feeds a stream. However that ends, the stream's clients end with it, and the next one begins another.
+/// Runs the task that feeds a stream. When it ends, or panics, the stream's clients end with it, and the next client starts a new stream.
 async fn run(
     work: impl Future<Output = ()>,
-    (stream, shelf): (&Arc<Stream>, &Shelf),
-    ends: &ByLabel<Task>,
+    (stream, stream_map): (&Arc<TableStream>, &StreamMap),
+    ends: &ByLabel<TaskKind>,
 ) {
-    if let Err(panic) = caught(work).await {
-        error!(resource = %stream.key.gvr, %panic, "a table watch panicked; it ends");
-        ends.inc(Task::TableWatch);
+    if let Err(panic) = catch_panic(work).await {
+        error!(resource = %stream.key.gvr, %panic, "the task of a table watch panicked; its clients' watches end");
+        ends.inc(TaskKind::TableWatch);
     }
-    stream.close(End::Closed);
-    shelf.shelved().take(stream);
+    stream.close(TableStreamEnd::Closed);
+    stream_map.lock().remove(stream);
 }
 
-/// Keeps a stream going for as long as somebody watches.
-async fn follow(follower: Follower, stream: &Arc<Stream>, shelf: &Shelf) {
-    let following = follower.run();
-    let unwanted = async {
+/// Runs a stream until it ends or has had no client for [`IDLE`].
+async fn keep(keeper: TableStreamKeeper, stream: &Arc<TableStream>, stream_map: &StreamMap) {
+    let running = keeper.run();
+    let idle = async {
         loop {
             stream.unwatched_for(IDLE).await;
-            if shelf.take_unwatched(stream) {
+            if stream_map.remove_unwatched(stream) {
                 return;
             }
         }
     };
-    // Both are safe to cancel: the caller closes the stream, whichever is first.
+    // Cancelling either is safe: the caller closes the stream in both cases.
     tokio::select! {
-        () = following => {}
-        () = unwanted => {}
+        () = running => {}
+        () = idle => {}
     }
 }
 

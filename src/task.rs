@@ -1,4 +1,4 @@
-//! The gateway's long-lived tasks (decision 22): their owner notices each end, by return or by panic, and begins them anew.
+//! The gateway's long-lived tasks (decision 22): their owner notices when one returns or panics, and restarts it.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use tracing::error;
 
-use crate::metrics::{ByLabel, Label, Task};
+use crate::metrics::{ByLabel, Label, TaskKind};
 use crate::upstream::backoff::Backoff;
 
 /// The message of a panic.
@@ -18,8 +18,8 @@ use crate::upstream::backoff::Backoff;
 #[error("{0}")]
 pub(crate) struct Panic(String);
 
-/// Runs `work` to its end or to its panic. What it owned is dropped in both cases; what it shared must stay usable.
-pub(crate) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Panic> {
+/// Runs `work` until it returns or panics. What it owns is dropped in both cases; what it shares with others must stay usable.
+pub(crate) async fn catch_panic<T>(work: impl Future<Output = T>) -> Result<T, Panic> {
     let mut work = pin!(work);
     poll_fn(
         |context| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
@@ -31,15 +31,15 @@ pub(crate) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Panic>
     .await
 }
 
-/// Runs what has no end. Should it end all the same, that is counted and logged, and it begins anew after a pause.
-pub(crate) async fn kept_running<W: Future>(
-    task: Task,
-    ends: &ByLabel<Task>,
-    begin: impl Fn() -> W,
+/// Runs a task that should never return. If it returns or panics, that is counted and logged, and it is restarted after a pause.
+pub(crate) async fn restart_on_end<W: Future>(
+    task: TaskKind,
+    ends: &ByLabel<TaskKind>,
+    start: impl Fn() -> W,
 ) -> Infallible {
     let mut backoff = Backoff::brisk();
     loop {
-        let ended = caught(begin()).await;
+        let ended = catch_panic(start()).await;
         ends.inc(task);
         let panic = ended.err().map(|panic| panic.to_string());
         let wait = backoff.next(Instant::now(), crate::resource::random());
@@ -47,7 +47,7 @@ pub(crate) async fn kept_running<W: Future>(
             task = task.as_str(),
             panic,
             ?wait,
-            "a task has ended that has no end; it begins anew"
+            "a task has ended unexpectedly; restarting it"
         );
         tokio::time::sleep(wait).await;
     }
@@ -69,8 +69,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_end_is_passed_on_and_a_panic_becomes_its_message() {
-        assert_eq!(caught(async { 7 }).await.unwrap(), 7);
-        let late = caught(async {
+        assert_eq!(catch_panic(async { 7 }).await.unwrap(), 7);
+        let late = catch_panic(async {
             tokio::task::yield_now().await;
             panic!("number {}", 3)
         });
@@ -81,18 +81,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_ends_or_panics_is_counted_and_begins_anew() {
         let ends = Metrics::new().unwrap().task_ends();
-        let begun = Cell::new(0);
+        let starts = Cell::new(0);
         let task = || async {
-            begun.set(begun.get() + 1);
-            match begun.get() {
+            starts.set(starts.get() + 1);
+            match starts.get() {
                 1 => panic!("planted"),
                 2 => {}
                 _ => std::future::pending().await,
             }
         };
-        let running = kept_running(Task::Discovery, &ends, task);
+        let running = restart_on_end(TaskKind::Discovery, &ends, task);
         let third = async {
-            while begun.get() < 3 {
+            while starts.get() < 3 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
@@ -100,7 +100,7 @@ mod tests {
             _ = running => {}
             () = third => {}
         }
-        assert_eq!(ends.count(Task::Discovery), 2);
-        assert_eq!(ends.count(Task::Admin), 0);
+        assert_eq!(ends.count(TaskKind::Discovery), 2);
+        assert_eq!(ends.count(TaskKind::Admin), 0);
     }
 }

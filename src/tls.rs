@@ -17,8 +17,8 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 
-use names::{ByName, Named};
-use possession::Possession;
+use names::{CertificateResolver, NamedCertificate};
+use possession::PossessionVerifier;
 pub use read::TlsError;
 
 use crate::config::SniCertificate;
@@ -55,12 +55,12 @@ impl TlsFiles {
 pub struct ServerIdentity {
     files: TlsFiles,
     provider: Arc<CryptoProvider>,
-    parts: Mutex<Parts>,
+    parts: Mutex<TlsParts>,
     config: Arc<ArcSwap<ServerConfig>>,
 }
 
 /// What the settings are made of, each replaced apart from the others.
-struct Parts {
+struct TlsParts {
     default: Arc<CertifiedKey>,
     named: Vec<Arc<CertifiedKey>>,
     authorities: RootCertStore,
@@ -85,7 +85,7 @@ impl ServerIdentity {
         let certified = |cert, key| read::certified_key(cert, key, &provider);
         let named = files.named.iter();
         let named = named.map(|pair| certified(&pair.cert, &pair.key));
-        let parts = Parts {
+        let parts = TlsParts {
             default: certified(&files.default.cert, &files.default.key)?,
             named: named.collect::<Result<_, _>>()?,
             authorities: read::authorities(&files.client_authorities)?,
@@ -135,7 +135,7 @@ impl ServerIdentity {
     /// The first pair that cannot be used.
     pub fn reload_certificates(&self) -> Result<(), TlsError> {
         let mut parts = self.parts();
-        let Parts { default, named, .. } = &mut *parts;
+        let TlsParts { default, named, .. } = &mut *parts;
         let pairs = std::iter::once(default).chain(named);
         let pairs = pairs.zip(self.files.pairs());
         let (mut changed, mut failed) = (false, None);
@@ -169,25 +169,25 @@ impl ServerIdentity {
     }
 
     /// Sessions of the old settings are not resumed: a client that connects from now on sees the new certificate.
-    fn put_in_force(&self, parts: &Parts) -> Result<(), TlsError> {
+    fn put_in_force(&self, parts: &TlsParts) -> Result<(), TlsError> {
         let config = settings(&self.files, parts, &self.provider)?;
         self.config.store(Arc::new(config));
         Ok(())
     }
 
-    fn parts(&self) -> std::sync::MutexGuard<'_, Parts> {
+    fn parts(&self) -> std::sync::MutexGuard<'_, TlsParts> {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn settings(
     files: &TlsFiles,
-    parts: &Parts,
+    parts: &TlsParts,
     provider: &Arc<CryptoProvider>,
 ) -> Result<ServerConfig, TlsError> {
     let pairs = parts.named.iter().zip(&files.named);
     let named: Vec<_> = pairs
-        .map(|(certified, pair)| Named {
+        .map(|(certified, pair)| NamedCertificate {
             certified: Arc::clone(certified),
             names: pair
                 .names
@@ -199,12 +199,15 @@ fn settings(
     let verifier: Arc<dyn ClientCertVerifier> = if files.client_authorities.is_empty() {
         Arc::new(NoClientAuth)
     } else {
-        Possession::of(&parts.authorities, provider)
+        PossessionVerifier::of(&parts.authorities, provider)
     };
     let mut config = ServerConfig::builder_with_provider(Arc::clone(provider))
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
         .with_client_cert_verifier(verifier)
-        .with_cert_resolver(Arc::new(ByName::new(Arc::clone(&parts.default), &named)));
+        .with_cert_resolver(Arc::new(CertificateResolver::new(
+            Arc::clone(&parts.default),
+            &named,
+        )));
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }

@@ -1,10 +1,13 @@
-//! A client's connection below HTTP, plain or encrypted. Can be taken from one who speaks HTTP on it and given to another:
-//! what has been read too far goes with it.
+//! A client's connection below HTTP: TLS, coalesced writes, limits against abuse, detection of stalled clients.
+//!
+//! [`Transport`] is the socket, plain or TLS. It can be passed from hyper to the delivery workers and back: bytes that were read too
+//! early go with it. The other parts wrap or watch it: `write_coalescer` joins the writes of an HTTP/2 connection, `control_frame_meter`
+//! counts HTTP/2 control frames, `abort_limit` judges the client, and `stall` ends responses that the client does not read.
 
-pub(crate) mod conduct;
-mod gathered;
-mod metered;
+pub(crate) mod abort_limit;
+mod control_frame_meter;
 pub(crate) mod stall;
+mod write_coalescer;
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -20,144 +23,144 @@ use tracing::debug;
 
 use crate::fairness::Permit;
 
-pub(crate) use gathered::{Gathered, Turns};
-pub(crate) use metered::Metered;
+pub(crate) use control_frame_meter::ControlFrameMeter;
+pub(crate) use write_coalescer::{CoalescedConnection, WriteCoalescer};
 
-/// Up to this length slices are joined: one event in a chunk is four slices, and copying a kilobyte costs less than the
-/// kernel's handling of the list. Lives on the stack of each write.
+/// Up to this length in bytes, slices are joined into one buffer on the stack. An event in a chunk is four slices, and copying a
+/// kilobyte costs less than the kernel's handling of the list of slices.
 const JOINED_LEN_MAX: usize = 4096;
-/// What a client may send ahead while it watches. What is beyond waits in the kernel.
-const EARLY_LEN_MAX: usize = 16 << 10;
-/// Clients say next to nothing while they watch. It lives on the stack of each read.
-const HEARD_LEN: usize = 512;
-/// A client that takes nothing is not waited for any longer when its connection is closed.
+/// Bytes that are read ahead while a watch is delivered. Anything beyond waits in the kernel.
+const READ_AHEAD_LEN_MAX: usize = 16 << 10;
+/// Bytes per read while a watch is delivered; clients send little. The buffer is on the stack of each read.
+const READ_LEN: usize = 512;
+/// How long closing waits for a client that reads nothing.
 const CLOSE_TIME: Duration = Duration::from_secs(5);
-/// A client that does not close a connection which was ended is not waited for any longer; as Go's servers have it.
+/// How long the gateway waits for the client to close an ended connection; the value of Go's servers.
 pub(crate) const LINGER_TIME: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// A client's connection.
 #[derive(Debug)]
 pub(crate) struct Transport {
-    wire: Wire,
-    /// Read already; given out before the rest.
-    early: BytesMut,
+    io: TransportIo,
+    /// Bytes that were read too early; they are returned before the rest.
+    read_ahead: BytesMut,
     traffic: Traffic,
-    /// Its client's place among connections. It lives as long as the socket, whoever has that: a tunnel has left HTTP behind.
-    _place: Option<Permit>,
+    /// The connection's permit. It is held as long as the socket is open, also by a tunnel, which outlives HTTP on the connection.
+    _permit: Option<Permit>,
 }
 
 #[derive(Debug)]
-enum Wire {
+enum TransportIo {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
     #[cfg(test)]
-    Memory(Box<dyn InMemory>),
+    Memory(Box<dyn MemoryIo>),
 }
 
-/// What passes over a transport, as seen by whoever lent it out.
+/// A handle on what passes over a transport, for the task that has passed the transport to hyper.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Traffic(Arc<Mutex<Passed>>);
+pub(crate) struct Traffic(Arc<Mutex<TrafficState>>);
 
 #[derive(Debug, Default)]
-struct Passed {
-    /// Something was written and not flushed. hyper flushes below it when its own buffer is empty, and only then.
+struct TrafficState {
+    /// Something was written and not flushed. hyper flushes the transport only when its own buffer is empty.
     flush_due: bool,
     /// Something was read.
     read: bool,
-    /// The socket is still to learn that its client may take nothing for as long as it likes.
-    patience_due: bool,
+    /// The next write must lift the socket's timeout, because its client may read nothing for any length of time.
+    pauses_due: bool,
 }
 
 impl Traffic {
-    /// True while something is on its way.
+    /// Whether a write is not flushed yet.
     pub(crate) fn is_flush_due(&self) -> bool {
-        self.passed().flush_due
+        self.state().flush_due
     }
 
     /// Whether anything was read since the last [`forget_reads`](Self::forget_reads).
     pub(crate) fn has_read(&self) -> bool {
-        self.passed().read
+        self.state().read
     }
 
-    /// Forgets what was read so far.
+    /// Makes [`has_read`](Self::has_read) false until the next read.
     pub(crate) fn forget_reads(&self) {
-        self.passed().read = false;
+        self.state().read = false;
     }
 
-    /// From the next write on the client may take nothing for as long as it likes: the other end of a tunnel may pause.
-    pub(crate) fn be_patient(&self) {
-        self.passed().patience_due = true;
+    /// From the next write on, the client may read nothing for any length of time: the other end of a tunnel may pause.
+    pub(crate) fn allow_pauses(&self) {
+        self.state().pauses_due = true;
     }
 
     fn set_flush_due(&self, due: bool) {
-        self.passed().flush_due = due;
+        self.state().flush_due = due;
     }
 
-    /// Notes that something is written; whether the socket is to be told of its client's right to pause.
+    /// Records a write; returns whether the socket's timeout must be lifted.
     fn begin_write(&self) -> bool {
-        let mut passed = self.passed();
-        passed.flush_due = true;
-        std::mem::take(&mut passed.patience_due)
+        let mut state = self.state();
+        state.flush_due = true;
+        std::mem::take(&mut state.pauses_due)
     }
 
-    fn passed(&self) -> MutexGuard<'_, Passed> {
+    fn state(&self) -> MutexGuard<'_, TrafficState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl From<Wire> for Transport {
-    fn from(wire: Wire) -> Self {
+impl From<TransportIo> for Transport {
+    fn from(io: TransportIo) -> Self {
         Self {
-            wire,
-            early: BytesMut::new(),
+            io,
+            read_ahead: BytesMut::new(),
             traffic: Traffic::default(),
-            _place: None,
+            _permit: None,
         }
     }
 }
 
 impl From<TcpStream> for Transport {
     fn from(stream: TcpStream) -> Self {
-        Wire::Plain(stream).into()
+        TransportIo::Plain(stream).into()
     }
 }
 
 impl From<TlsStream<TcpStream>> for Transport {
     fn from(stream: TlsStream<TcpStream>) -> Self {
-        Wire::Tls(Box::new(stream)).into()
+        TransportIo::Tls(Box::new(stream)).into()
     }
 }
 
-/// A connection that a test holds the other end of.
+/// A connection whose other end a test holds.
 #[cfg(test)]
-pub(crate) trait InMemory: AsyncRead + AsyncWrite + Unpin + Send + std::fmt::Debug {}
+pub(crate) trait MemoryIo: AsyncRead + AsyncWrite + Unpin + Send + std::fmt::Debug {}
 
 #[cfg(test)]
-impl InMemory for tokio::io::DuplexStream {}
+impl MemoryIo for tokio::io::DuplexStream {}
 
 #[cfg(test)]
-impl<S: InMemory + 'static> From<S> for Transport {
+impl<S: MemoryIo + 'static> From<S> for Transport {
     fn from(stream: S) -> Self {
-        Wire::Memory(Box::new(stream)).into()
+        TransportIo::Memory(Box::new(stream)).into()
     }
 }
 
 impl Transport {
-    /// The same, with a place that is given back when the socket is closed.
-    pub(crate) fn holding(self, place: Option<Permit>) -> Self {
+    /// Stores a permit that is released when the socket closes.
+    pub(crate) fn with_permit(self, permit: Option<Permit>) -> Self {
         Self {
-            _place: place,
+            _permit: permit,
             ..self
         }
     }
 
-    /// What it runs on.
+    /// The TCP socket.
     pub(crate) fn socket(&self) -> Option<&TcpStream> {
-        match &self.wire {
-            Wire::Plain(stream) => Some(stream),
-            Wire::Tls(stream) => Some(stream.get_ref().0),
+        match &self.io {
+            TransportIo::Plain(stream) => Some(stream),
+            TransportIo::Tls(stream) => Some(stream.get_ref().0),
             #[cfg(test)]
-            Wire::Memory(_) => None,
+            TransportIo::Memory(_) => None,
         }
     }
 
@@ -166,104 +169,107 @@ impl Transport {
             && let Some(socket) = self.socket()
             && let Err(error) = socket2::SockRef::from(socket).set_tcp_user_timeout(None)
         {
-            debug!(%error, "socket options");
+            debug!(%error, "cannot set socket options");
         }
     }
 
-    /// Puts back what was read too far, before anything that is still to be read.
+    /// Puts back bytes that were read too early; they are returned before anything else.
     pub(crate) fn put_back(&mut self, read: &[u8]) {
-        debug_assert!(self.early.is_empty(), "given out before it is read on");
-        self.early.extend_from_slice(read);
+        debug_assert!(
+            self.read_ahead.is_empty(),
+            "bytes that were put back are read before more are put back"
+        );
+        self.read_ahead.extend_from_slice(read);
     }
 
-    /// Tells later, when the transport is elsewhere, what passes over it.
+    /// A handle that reports what passes over the transport after it has been passed on.
     pub(crate) fn traffic(&self) -> Traffic {
         self.traffic.clone()
     }
 
-    /// Writes some of `bytes`.
+    /// Writes some of `bytes`; returns how many.
     ///
     /// # Errors
-    /// The connection's; it takes nothing any more.
+    /// If the connection fails; it accepts no more writes.
     pub(crate) fn poll_send(
         &mut self,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        some(ready!(self.wire.poll_write(context, bytes)))
+        nonzero(ready!(self.io.poll_write(context, bytes)))
     }
 
-    /// Writes some of `slices`.
+    /// Writes some of `slices`; returns how many bytes.
     ///
     /// # Errors
-    /// The connection's; it takes nothing any more.
+    /// If the connection fails; it accepts no more writes.
     pub(crate) fn poll_send_vectored(
         &mut self,
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        some(ready!(self.wire.poll_write_vectored(context, slices)))
+        nonzero(ready!(self.io.poll_write_vectored(context, slices)))
     }
 
-    /// Passes on what encryption holds.
+    /// Flushes the bytes that TLS has buffered.
     ///
     /// # Errors
-    /// The connection's; it takes nothing any more.
+    /// If the connection fails; it accepts no more writes.
     pub(crate) fn poll_flushed(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.wire {
-            Wire::Plain(_) => Poll::Ready(Ok(())),
-            Wire::Tls(stream) => Pin::new(&mut **stream).poll_flush(context),
+        match &mut self.io {
+            TransportIo::Plain(_) => Poll::Ready(Ok(())),
+            TransportIo::Tls(stream) => Pin::new(&mut **stream).poll_flush(context),
             #[cfg(test)]
-            Wire::Memory(stream) => Pin::new(&mut **stream).poll_flush(context),
+            TransportIo::Memory(stream) => Pin::new(&mut **stream).poll_flush(context),
         }
     }
 
-    /// Closes the connection. Under TLS its client is told that this is the end, so that it does not take it for a broken connection.
+    /// Closes the connection. Under TLS this sends close_notify, so that the client does not take the end for a broken connection.
     pub(crate) async fn close(mut self) {
-        // Who has left, or takes nothing, misses that.
+        // A client that has disconnected or reads nothing does not get the close_notify.
         let _ = tokio::time::timeout(CLOSE_TIME, self.shutdown()).await;
         linger(self).await;
     }
 
-    /// Hears all that has come, keeps it for whoever reads next, and asks to be woken for more.
+    /// Reads all that the client has sent and keeps it for the next reader; registers the task to be woken for more.
     ///
     /// # Errors
-    /// The client has left.
+    /// If the client has disconnected.
     pub(crate) fn poll_hear(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        while self.early.len() < EARLY_LEN_MAX {
-            let mut space = [0; HEARD_LEN];
+        while self.read_ahead.len() < READ_AHEAD_LEN_MAX {
+            let mut space = [0; READ_LEN];
             let mut buffer = ReadBuf::new(&mut space);
-            match self.wire.poll_read(context, &mut buffer) {
+            match self.io.poll_read(context, &mut buffer) {
                 Poll::Pending => break,
                 Poll::Ready(Err(error)) => return Err(error),
                 Poll::Ready(Ok(())) if buffer.filled().is_empty() => {
                     return Err(io::ErrorKind::UnexpectedEof.into());
                 }
-                Poll::Ready(Ok(())) => self.early.extend_from_slice(buffer.filled()),
+                Poll::Ready(Ok(())) => self.read_ahead.extend_from_slice(buffer.filled()),
             }
         }
         Ok(())
     }
 }
 
-/// Waits until the client has closed a connection on which all is said. If it were closed before, whatever the client still sends, window
-/// updates above all, would be answered by a reset, and clients that meet it give up what they have not read yet.
+/// Waits until the client has closed a connection on which everything is sent. If the gateway closed it first, anything that the client
+/// still sends, such as window updates, would cause a reset, and a client that gets a reset discards what it has not read yet.
 pub(crate) async fn linger(mut stream: impl AsyncRead + Unpin) {
-    let hearing = async {
-        let mut space = [0; HEARD_LEN];
+    let drained = async {
+        let mut space = [0; READ_LEN];
         while stream.read(&mut space).await.is_ok_and(|len| len > 0) {}
     };
-    let _ = tokio::time::timeout(LINGER_TIME, hearing).await;
+    let _ = tokio::time::timeout(LINGER_TIME, drained).await;
 }
 
-fn some(written: io::Result<usize>) -> Poll<io::Result<usize>> {
+fn nonzero(written: io::Result<usize>) -> Poll<io::Result<usize>> {
     Poll::Ready(match written {
         Ok(0) => Err(io::ErrorKind::WriteZero.into()),
         written => written,
     })
 }
 
-impl Wire {
+impl TransportIo {
     fn poll_read(
         &mut self,
         context: &mut Context<'_>,
@@ -316,22 +322,22 @@ impl AsyncRead for Transport {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.early.is_empty() {
+        if self.read_ahead.is_empty() {
             let before = buffer.filled().len();
-            let polled = self.wire.poll_read(context, buffer);
+            let polled = self.io.poll_read(context, buffer);
             if buffer.filled().len() > before {
-                self.traffic.passed().read = true;
+                self.traffic.state().read = true;
             }
             return polled;
         }
-        self.traffic.passed().read = true;
-        let len = self.early.len().min(buffer.remaining());
-        buffer.put_slice(&self.early[..len]);
-        self.early.advance(len);
-        if self.early.is_empty() {
-            self.early = BytesMut::new();
-            // As much as there is in one go, as whoever reads expects. What goes wrong now, the next read says, or that it is the end.
-            let _ = self.wire.poll_read(context, buffer);
+        self.traffic.state().read = true;
+        let len = self.read_ahead.len().min(buffer.remaining());
+        buffer.put_slice(&self.read_ahead[..len]);
+        self.read_ahead.advance(len);
+        if self.read_ahead.is_empty() {
+            self.read_ahead = BytesMut::new();
+            // One read returns all available bytes, as callers expect. The next read reports an error or the end.
+            let _ = self.io.poll_read(context, buffer);
         }
         Poll::Ready(Ok(()))
     }
@@ -344,7 +350,7 @@ impl AsyncWrite for Transport {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         self.begin_write();
-        self.wire.poll_write(context, bytes)
+        self.io.poll_write(context, bytes)
     }
 
     fn poll_write_vectored(
@@ -353,7 +359,7 @@ impl AsyncWrite for Transport {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.begin_write();
-        self.wire.poll_write_vectored(context, slices)
+        self.io.poll_write_vectored(context, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -367,11 +373,11 @@ impl AsyncWrite for Transport {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.wire {
-            Wire::Plain(stream) => Pin::new(stream).poll_shutdown(context),
-            Wire::Tls(stream) => Pin::new(&mut **stream).poll_shutdown(context),
+        match &mut self.io {
+            TransportIo::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            TransportIo::Tls(stream) => Pin::new(&mut **stream).poll_shutdown(context),
             #[cfg(test)]
-            Wire::Memory(stream) => Pin::new(&mut **stream).poll_shutdown(context),
+            TransportIo::Memory(stream) => Pin::new(&mut **stream).poll_shutdown(context),
         }
     }
 }

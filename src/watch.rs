@@ -1,53 +1,56 @@
-//! The body of a watch: pulled by the socket, fed from the snapshot, the history and the shared view, in this order.
+//! One watch, from its start to its end. Its events come from the snapshot, the history and the shared view, in this order.
 //!
-//! Nothing is queued for a client. What it keeps between two writes is its place: while its socket is full it costs
-//! that, delays nobody, and reads on (or is told to list again) when the socket takes more.
+//! `cursor` is the core: it produces the next frame for one client, without a socket or a timer. `initial` reads the snapshot,
+//! `bookmarks` schedules bookmarks, `permission` ends the watch when it is revoked. [`WatchBody`] drives a cursor for HTTP/2 and
+//! WebSocket, `delivery` many of them for HTTP/1.1. Start with [`Watch`] and `WatchCursor::next`.
+//!
+//! Nothing is queued for a client. Between two writes a watch keeps only its cursor, so a client whose socket is full delays no
+//! other. When the socket takes more, the watch reads on, or gets 410 if its events are no longer in the history.
 
+mod body;
 mod bookmarks;
+mod cursor;
 pub(crate) mod delivery;
-mod follower;
 mod initial;
 mod permission;
 
-use std::convert::Infallible;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http_body::{Body, Frame};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
-use crate::admission::{ListPlace, WatchPlace};
-use crate::audit::Trail;
+use crate::admission::{ListPermit, WatchPermit};
+use crate::audit::AuditTrail;
 use crate::auth::lease::LeaseHold;
 use crate::cache::{Sequence, Snapshot};
-use crate::protocol::Pieces;
+use crate::protocol::BufList;
 use crate::resource::ResourceVersion;
-use crate::view::{Entry, Marker, Seat, Served};
-pub(crate) use follower::{Follower, Next, Timed};
+use crate::view::{Marker, ServedResource, ViewSubscription, WatchWaiter};
+pub use body::WatchBody;
+pub(crate) use cursor::{CursorStep, TimerAction, WatchCursor};
 
-/// What one frame of a stream holds.
+/// The limits of one frame of a stream.
 #[derive(Debug)]
 pub(crate) struct FrameLimits {
-    /// Bytes, about: so much is gathered for a socket that is behind.
+    /// Approximate length in bytes, which is collected for a client that is behind.
     pub(crate) len: usize,
-    /// The same of initial events. They are borrowed from the snapshot, which is held anyway.
+    /// Approximate length of a frame of initial events. It is larger because these are borrowed from the snapshot, which is in
+    /// memory anyway.
     pub(crate) initial_len: usize,
-    /// Slices.
+    /// Number of slices.
     pub(crate) slices: usize,
-    /// What looking for its events may cost, in terms of selectors, before others have their turn.
+    /// Cost of searching for the frame's events, in selector terms, after which other tasks run.
     pub(crate) cost: usize,
 }
 
 impl FrameLimits {
-    fn are_reached(&self, pieces: &Pieces, cost: usize) -> bool {
-        pieces.len() >= self.len || pieces.count() >= self.slices || cost >= self.cost
+    fn are_reached(&self, buf: &BufList, cost: usize) -> bool {
+        buf.len() >= self.len || buf.count() >= self.slices || cost >= self.cost
     }
 }
 
-/// Tests have smaller ones. hyper writes 64 slices at once. A term takes some 30 ns: a search takes a quarter of a millisecond.
+/// The limits in production; tests have smaller ones. hyper writes 64 slices at once. Evaluating a term takes about 30 ns, so a
+/// search takes a quarter of a millisecond.
 pub(crate) static FRAMES: FrameLimits = FrameLimits {
     len: 64 << 10,
     initial_len: 256 << 10,
@@ -58,211 +61,132 @@ pub(crate) static FRAMES: FrameLimits = FrameLimits {
 /// Why a watch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WatchEnd {
-    /// Its time was up, or its client's credential has expired.
+    /// Its timeout was reached, or the client's credential has expired.
     Deadline,
-    /// Its client may no longer read this.
+    /// The client's permission was revoked.
     Revoked,
-    /// It fell out of the history and was told to list again.
+    /// Its events were no longer in the history; the client got 410.
     Lagged,
-    /// The resource is no longer served, or the gateway drains.
+    /// The resource is no longer served, or the gateway is draining.
     Closed,
-    /// The client went away.
+    /// The client disconnected.
     Client,
 }
 
-/// What a stream delivered, told once when it is over.
+/// The totals of a stream, recorded once at its end.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchTotals {
     /// Why it ended.
     pub end: WatchEnd,
-    /// Events, bookmarks left out.
+    /// Number of events, without bookmarks.
     pub events: u64,
-    /// Bytes of event lines.
+    /// Number of bytes of event frames.
     pub bytes: u64,
 }
 
-/// Gets the totals of each stream; the composition root turns them into metrics.
-pub trait WatchTally: Send + Sync + std::fmt::Debug {
-    /// Called as events leave: `events` more, `bytes` more.
+/// Records what watches deliver; the composition root implements it with metrics.
+pub trait WatchRecorder: Send + Sync + std::fmt::Debug {
+    /// Called when events are sent, with their number and length.
     fn delivered(&self, events: u64, bytes: u64);
-    /// Called as a batch leaves that was published while the stream was open: so long ago, to so many clients. Of a client
-    /// that reads the history because it is behind, once a frame and for the oldest event of it.
+    /// Called when a batch is sent that was published while the stream was open, with the time since its publication and the number
+    /// of clients. For a client that is behind and reads the history, called once per frame, for the frame's oldest event.
     fn delayed(&self, _by: Duration, _clients: u64) {}
-    /// Called once per stream.
+    /// Called once per stream, at its end.
     fn ended(&self, totals: WatchTotals);
 }
 
-/// Where the live part of a watch begins.
+/// Where a watch starts.
 #[derive(Debug)]
 pub enum Start {
-    /// Everything in the snapshot as ADDED, then what follows it. Bookmarks speak of `version` at first: the
-    /// snapshot's own, or a later one at which it was proven unchanged.
+    /// With the matching objects of the snapshot as ADDED events, then the events that follow. `version` is the version that the
+    /// client has then: the snapshot's own, or a later one at which it was proven unchanged.
     Initial {
-        /// The state to show.
+        /// The state to send.
         snapshot: Arc<Snapshot>,
-        /// The version it stands for.
+        /// The version that the state represents.
         version: ResourceVersion,
-        /// Whether the marker bookmark closes the initial events.
+        /// Whether a bookmark marks the end of the initial events.
         marker: Marker,
     },
-    /// Events from `sequence` on, but none up to `version`.
+    /// With the events from `sequence` on, without those up to `version`.
     After {
-        /// The first event to look at.
+        /// The first event to consider.
         sequence: Sequence,
-        /// Versions up to this one are known to the client.
+        /// The version that the client has; events up to it are not sent.
         version: ResourceVersion,
     },
 }
 
-/// The times that a stream keeps.
+/// The times of a stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// When the handler began.
+    /// When the request arrived at the handler.
     pub started: Instant,
-    /// How long the stream lasts.
+    /// How long the stream lasts at most.
     pub timeout: Duration,
-    /// Whether the client asked for bookmarks.
+    /// Whether the client allows bookmarks.
     pub bookmarks: bool,
 }
 
-/// One watch as the body of an answer.
+/// One watch: its cursor, and its waiter in the view. The connection chooses how events reach the client:
+/// `delivery::Delivery` over HTTP/1.1, a [`WatchBody`] over HTTP/2 and WebSocket.
 #[derive(Debug)]
-pub struct WatchBody {
-    follower: Follower,
-    seat: Seat,
-    timer: Pin<Box<Sleep>>,
-    timer_is_set: bool,
+pub struct Watch {
+    cursor: WatchCursor,
+    waiter: WatchWaiter,
 }
 
-impl WatchBody {
-    /// A stream of what the view of `entry` shows, from `start` on. `entry` was taken before `start` was decided.
+impl Watch {
+    /// A watch of the events that the subscription's view shows, from `start` on. The view must be joined before `start` is
+    /// determined, so that no event is missed in between.
     #[must_use]
     pub fn new(
-        served: Served,
-        entry: Entry,
+        served: ServedResource,
+        subscription: ViewSubscription,
         start: Start,
         timing: Timing,
-        tally: Arc<dyn WatchTally>,
+        recorder: Arc<dyn WatchRecorder>,
     ) -> Self {
-        let Entry {
+        let ViewSubscription {
             view,
             cursor,
             reached,
-            seat,
-        } = entry;
-        let follower = Follower::new(served, (view, cursor, reached), start, timing, tally);
-        let timer = Box::pin(tokio::time::sleep_until(follower.wake_at()));
+            waiter,
+        } = subscription;
         Self {
-            follower,
-            seat,
-            timer,
-            timer_is_set: false,
+            cursor: WatchCursor::new(served, (view, cursor, reached), start, timing, recorder),
+            waiter,
         }
     }
 
-    /// The same, with the right to be there, and to send initial events.
+    /// Adds the permits for the stream and for its initial events.
     #[must_use]
-    pub fn holding(mut self, watch: Option<WatchPlace>, list: Option<ListPlace>) -> Self {
-        self.follower.hold(watch, list);
+    pub fn holding(mut self, watch: Option<WatchPermit>, list: Option<ListPermit>) -> Self {
+        self.cursor.hold_permits(watch, list);
         self
     }
 
-    /// The same, ended when the permission is revoked.
+    /// Ends the watch when the permission is revoked.
     #[must_use]
     pub fn leased(mut self, lease: Option<LeaseHold>) -> Self {
-        self.follower.lease = lease;
+        self.cursor.lease = lease;
         self
     }
 
-    /// Holds what is recorded of it until it is over.
-    pub(crate) fn record(&mut self, trail: Trail) {
-        self.follower.trail = Some(trail);
+    /// Keeps the audit entry open until the watch ends.
+    pub(crate) fn record(&mut self, trail: AuditTrail) {
+        self.cursor.trail = Some(trail);
     }
 
-    /// The same with other limits.
+    /// Sets other limits.
     #[cfg(test)]
     pub(crate) fn limited(mut self, limits: &'static FrameLimits) -> Self {
-        self.follower.limits = limits;
+        self.cursor.limits = limits;
         self
     }
 
-    /// Its place, for somebody who brings the events to the client in another way, and a seat in its view.
-    pub(crate) fn into_parts(self) -> (Follower, Seat) {
-        (self.follower, self.seat)
-    }
-
-    /// True after the deadline. Asks the timer, which costs less than the clock, so that a client who is always behind
-    /// is not served for ever.
-    fn is_overdue(&mut self, context: &mut Context<'_>) -> bool {
-        if !self.timer_is_set {
-            self.timer_is_set = true;
-            // Only registers it: whether it has gone off is asked below.
-            let _ = self.timer.as_mut().poll(context);
-        }
-        self.timer.is_elapsed() && self.follower.is_overdue(Instant::now())
-    }
-
-    /// Whether what comes next is not there yet, as far as it knows.
-    pub(crate) fn pauses(&self) -> bool {
-        !self.follower.is_initial()
-    }
-
-    /// Sets the timer to what comes next and asks to be woken by it.
-    fn arm_timer(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let wake_at = self.follower.wake_at();
-        if self.timer.deadline() != wake_at {
-            self.timer.as_mut().reset(wake_at);
-        }
-        self.timer.as_mut().poll(context)
-    }
-}
-
-impl Body for WatchBody {
-    type Data = Pieces;
-    type Error = Infallible;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Pieces>, Infallible>>> {
-        let this = self.get_mut();
-        let frame = |pieces| Poll::Ready(Some(Ok(Frame::data(pieces))));
-        // Armed on every poll, so that it is woken wherever it waits.
-        this.follower.arm_lease(context.waker());
-        if this.follower.is_revoked() || this.is_overdue(context) {
-            return Poll::Ready(None);
-        }
-        let mut is_armed = false;
-        loop {
-            match this.follower.next() {
-                Next::Frame(pieces) => return frame(pieces),
-                Next::Over => return Poll::Ready(None),
-                Next::Unfinished => {
-                    context.waker().wake_by_ref();
-                    return Poll::Pending;
-                }
-                // Armed first, looked at again after: a batch between the two is seen, a later one wakes us.
-                Next::Nothing if !is_armed => {
-                    this.seat.arm(context.waker());
-                    this.follower.arm(context.waker());
-                    is_armed = true;
-                    continue;
-                }
-                Next::Nothing => {}
-            }
-            if this.arm_timer(context).is_pending() {
-                return Poll::Pending;
-            }
-            match this.follower.on_time(Instant::now()) {
-                Timed::Ended => return Poll::Ready(None),
-                Timed::Bookmark(line) => return frame(line.into()),
-                Timed::Nothing => {}
-            }
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.follower.end().is_some()
+    pub(crate) fn into_parts(self) -> (WatchCursor, WatchWaiter) {
+        (self.cursor, self.waiter)
     }
 }
 

@@ -1,5 +1,5 @@
-//! The reference: a process that does one `write` of a ready HTTP chunk for each client and step, and nothing besides
-//! but encryption, where that is asked for.
+//! The reference server: one `write` of a prepared HTTP chunk for each client and step, and no other work except encryption where it is
+//! requested.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use crate::{child, tls};
 const HEAD: &[u8] =
     b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
 
-/// Serves from `threads` threads, each with its share of the clients, until the parent goes.
+/// Serves from `threads` threads, each with its share of the clients, until the parent process ends.
 pub(crate) fn run(threads: usize, is_encrypted: bool) -> io::Result<()> {
     child::end_with_parent();
     let tls = is_encrypted.then(tls::server).transpose()?;
@@ -30,7 +30,7 @@ pub(crate) fn run(threads: usize, is_encrypted: bool) -> io::Result<()> {
         controls.push(control);
     }
     addresses.append(&mut control_addresses);
-    child::tell(&addresses);
+    child::report(&addresses);
     let threads: Vec<_> = clients
         .into_iter()
         .zip(controls)
@@ -40,7 +40,7 @@ pub(crate) fn run(threads: usize, is_encrypted: bool) -> io::Result<()> {
         })
         .collect();
     for thread in threads {
-        // The parent hanging up is how each ends.
+        // Each thread ends when the parent closes the connection.
         let _ = thread.join();
     }
     Ok(())
@@ -73,7 +73,7 @@ fn obey(
     }
 }
 
-/// One client's connection.
+/// A client's connection.
 struct Client {
     stream: TcpStream,
     session: Option<Box<ServerConnection>>,

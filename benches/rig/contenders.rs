@@ -1,4 +1,4 @@
-//! Ways to hand shared values from one writer to many readers: ours, and those it is compared with.
+//! Ways to pass shared values from one writer to many readers: the ring, and the channels that it is compared with.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -13,11 +13,11 @@ use tokio::sync::broadcast;
 /// Values kept. A power of two, because `broadcast` rounds up to one.
 pub(crate) const CAPACITY: usize = 1 << 16;
 
-/// Stands for an event: what a reader looks at is in the shared value, not in the slot.
+/// Represents an event: readers look at the shared value, not only at the slot.
 #[derive(Debug)]
 pub(crate) struct Payload {
     number: u64,
-    /// As much as an event has besides.
+    /// Padding up to the size of an event.
     _rest: [u64; 15],
 }
 
@@ -30,15 +30,15 @@ impl Payload {
     }
 }
 
-/// What was read at once.
+/// The result of one read.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Taken {
+pub(crate) struct ReadCount {
     pub(crate) count: u64,
-    /// Sum of the values' numbers: proves that they were looked at.
+    /// Sum of the values' numbers: the compiler cannot skip reading them.
     _sum: u64,
 }
 
-impl Taken {
+impl ReadCount {
     fn add(&mut self, value: &Payload) {
         self.add_number(value.number);
     }
@@ -49,23 +49,23 @@ impl Taken {
     }
 }
 
-/// One writer, and cursors.
+/// A channel with one writer and many cursors.
 pub(crate) trait Channel {
     type Cursor: Cursor;
 
     fn new() -> Self;
     fn append(&mut self, value: Arc<Payload>, now: Instant);
-    /// Sees what is appended from now on.
+    /// A cursor that sees the values appended from now on.
     fn cursor(&self) -> Self::Cursor;
 }
 
-/// A reader's place.
+/// A reader's position.
 pub(crate) trait Cursor: Send {
-    /// Reads what is there, `most` values at most. Whoever lost its place goes on with the oldest value.
-    fn take(&mut self, most: usize) -> Taken;
+    /// Reads the available values, at most `most`. A cursor that lagged continues with the oldest value.
+    fn take(&mut self, most: usize) -> ReadCount;
 }
 
-/// Our ring; readers look at the values in place.
+/// The ring; readers borrow the values in place.
 pub(crate) struct Borrowed(RingWriter<Arc<Payload>>);
 
 pub(crate) struct RingCursor {
@@ -114,14 +114,14 @@ impl RingCursor {
 }
 
 impl Cursor for RingCursor {
-    fn take(&mut self, most: usize) -> Taken {
-        let mut taken = Taken::default();
-        self.take_with(most, |value| taken.add(value));
-        taken
+    fn take(&mut self, most: usize) -> ReadCount {
+        let mut read = ReadCount::default();
+        self.take_with(most, |value| read.add(value));
+        read
     }
 }
 
-/// Our ring; readers take a share in each value, as the others must.
+/// The ring; readers clone each value's `Arc`, as the other channels require.
 pub(crate) struct Cloned(Borrowed);
 
 pub(crate) struct CloningCursor(RingCursor);
@@ -143,11 +143,10 @@ impl Channel for Cloned {
 }
 
 impl Cursor for CloningCursor {
-    fn take(&mut self, most: usize) -> Taken {
-        let mut taken = Taken::default();
-        self.0
-            .take_with(most, |value| taken.add(&Arc::clone(value)));
-        taken
+    fn take(&mut self, most: usize) -> ReadCount {
+        let mut read = ReadCount::default();
+        self.0.take_with(most, |value| read.add(&Arc::clone(value)));
+        read
     }
 }
 
@@ -162,7 +161,7 @@ impl Channel for TokioBroadcast {
     }
 
     fn append(&mut self, value: Arc<Payload>, _: Instant) {
-        // Nobody listening is no failure.
+        // Sending without receivers fails, which is fine.
         let _ = self.0.send(value);
     }
 
@@ -172,21 +171,21 @@ impl Channel for TokioBroadcast {
 }
 
 impl Cursor for broadcast::Receiver<Arc<Payload>> {
-    fn take(&mut self, most: usize) -> Taken {
-        let mut taken = Taken::default();
+    fn take(&mut self, most: usize) -> ReadCount {
+        let mut read = ReadCount::default();
         for _ in 0..most {
             match self.try_recv() {
-                Ok(value) => taken.add(&value),
+                Ok(value) => read.add(&value),
                 Err(broadcast::error::TryRecvError::Lagged(_)) => {}
                 Err(_) => break,
             }
         }
-        taken
+        read
     }
 }
 
-/// No channel, but the limit of one: numbers in an array that is overwritten in place. Nothing is allocated, shared or given
-/// back, and a reader who is overtaken reads something else.
+/// Not a channel but the lower limit of one: numbers in an array that is overwritten in place. Nothing is allocated, shared or freed, and
+/// a reader that is overtaken reads other values.
 pub(crate) struct Words(Arc<Overwritten>);
 
 #[derive(Debug)]
@@ -224,28 +223,28 @@ impl Channel for Words {
     fn cursor(&self) -> WordCursor {
         WordCursor {
             shared: Arc::clone(&self.0),
-            // Acquire: as in `take`.
+            // Acquire: see `take`.
             next: self.0.head.load(Ordering::Acquire),
         }
     }
 }
 
 impl Cursor for WordCursor {
-    fn take(&mut self, most: usize) -> Taken {
-        // Acquire: pairs with the Release in `append`; the slots below are written.
+    fn take(&mut self, most: usize) -> ReadCount {
+        // Acquire: pairs with the Release in `append`, so the slots below the head are written.
         let head = self.shared.head.load(Ordering::Acquire);
         let end = head.min(self.next + most as u64);
-        let mut taken = Taken::default();
+        let mut read = ReadCount::default();
         while self.next < end {
-            // Relaxed: the head was read before.
-            taken.add_number(self.shared.slots[slot_of(self.next)].load(Ordering::Relaxed));
+            // Relaxed: the head was loaded with Acquire before.
+            read.add_number(self.shared.slots[slot_of(self.next)].load(Ordering::Relaxed));
             self.next += 1;
         }
-        taken
+        read
     }
 }
 
-/// A queue behind one lock, held while a reader looks at what it takes.
+/// A queue behind one lock, which a reader holds while it looks at the values.
 pub(crate) struct Locked(Arc<Mutex<Numbered>>);
 
 #[derive(Default)]
@@ -289,17 +288,17 @@ impl Channel for Locked {
 }
 
 impl Cursor for LockedCursor {
-    fn take(&mut self, most: usize) -> Taken {
+    fn take(&mut self, most: usize) -> ReadCount {
         let queue = locked(&self.shared);
-        let mut taken = Taken::default();
+        let mut read = ReadCount::default();
         self.next = self.next.max(queue.first);
         let skip = usize::try_from(self.next - queue.first).unwrap_or(usize::MAX);
         queue
             .values
             .range(skip.min(queue.values.len())..)
             .take(most)
-            .for_each(|value| taken.add(value));
-        self.next += taken.count;
-        taken
+            .for_each(|value| read.add(value));
+        self.next += read.count;
+        read
     }
 }

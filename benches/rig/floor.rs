@@ -18,7 +18,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-/// As the listener has it.
+/// The same as the listener's.
 const BUFFER_LEN: usize = 64 << 10;
 
 struct OneChunk(Option<Bytes>);
@@ -31,7 +31,7 @@ impl Body for OneChunk {
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        // After the chunk nobody wakes it: the client ends the stream.
+        // Nothing wakes the body after its chunk: the client ends the stream.
         self.get_mut().0.take().map_or(Poll::Pending, |chunk| {
             Poll::Ready(Some(Ok(Frame::data(chunk))))
         })
@@ -43,13 +43,13 @@ async fn answer(_: Request<Incoming>) -> Result<Response<OneChunk>, Infallible> 
     Ok(Response::new(OneChunk(Some(line.into()))))
 }
 
-/// Listens for HTTP/1.1 at the first address, for HTTP/2 at the second. TLS is spoken at the first only.
+/// Listens for HTTP/1.1 at the first address and for HTTP/2 at the second. TLS applies to the first only.
 pub(crate) async fn serve(tls: Option<Arc<rustls::ServerConfig>>) -> io::Result<[SocketAddr; 2]> {
     let tls = tls.map(TlsAcceptor::from);
     let one = TcpListener::bind(("127.0.0.1", 0)).await?;
     let two = TcpListener::bind(("127.0.0.1", 0)).await?;
     let addresses = [one.local_addr()?, two.local_addr()?];
-    // All tasks are owned by the runtime: they live as long as the process.
+    // The runtime owns all tasks: they live as long as the process.
     tokio::spawn(async move {
         while let Ok((stream, _)) = one.accept().await {
             let mut builder = http1::Builder::new();
@@ -62,7 +62,7 @@ pub(crate) async fn serve(tls: Option<Arc<rustls::ServerConfig>>) -> io::Result<
                 continue;
             };
             tokio::spawn(async move {
-                // The client is this program: it shakes hands well.
+                // The client is this program, so its handshake succeeds.
                 if let Ok(stream) = tls.accept(stream).await {
                     let stream = TokioIo::new(stream);
                     let _ = builder.serve_connection(stream, service_fn(answer)).await;

@@ -1,4 +1,4 @@
-//! The whole downstream path around one cache: what a gateway serves with, minus upstream and its wiring.
+//! The whole downstream path around one cache: the serving side of a gateway, without upstream and its wiring.
 
 use std::convert::Infallible;
 use std::io;
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{Empty, combinators::BoxBody};
 use hyper::body::Incoming;
-use kube_fanout::cache::{Change, Retention, Writer};
+use kube_fanout::cache::{CacheWriter, Change, Retention};
 use kube_fanout::connection::listener;
 use kube_fanout::decode::{WatchLine, scan_line};
 use kube_fanout::metrics::{Metrics, ResourceLabels, ShardedCounter};
@@ -18,13 +18,15 @@ use kube_fanout::resource::{
     CacheKey, Encoding, EventKind, FieldTable, Gvr, Layout, Object, ResourceKind, ResourceVersion,
 };
 use kube_fanout::serve::Service;
-use kube_fanout::serve::resources::{Answered, Availability, FillWait, Latest, Peer, Resources};
+use kube_fanout::serve::resources::{
+    Availability, FillWait, Latest, Peer, RequestOutcome, Resources,
+};
 use kube_fanout::shutdown::Drain;
-use kube_fanout::view::{Hub, Served};
-use kube_fanout::watch::{WatchTally, WatchTotals};
+use kube_fanout::view::{Hub, ServedResource};
+use kube_fanout::watch::{WatchRecorder, WatchTotals};
 use tokio::net::TcpListener;
 
-/// Where the first watch begins.
+/// The resource version from which the first watch starts.
 pub(crate) const FIRST_VERSION: u64 = 1_000_000;
 
 const RETENTION: Retention = Retention {
@@ -35,10 +37,10 @@ const RETENTION: Retention = Retention {
     age_min: Duration::from_secs(1),
 };
 
-/// One cached resource and nothing else.
+/// A gateway that serves exactly one cached resource.
 #[derive(Debug)]
 pub(crate) struct OneCache {
-    served: Served,
+    served: ServedResource,
     counters: Arc<Counters>,
 }
 
@@ -48,7 +50,7 @@ struct Counters {
     bytes: ShardedCounter,
 }
 
-impl WatchTally for Counters {
+impl WatchRecorder for Counters {
     fn delivered(&self, events: u64, bytes: u64) {
         self.events.add(events);
         self.bytes.add(bytes);
@@ -64,7 +66,7 @@ impl Resources for OneCache {
         Availability::Ready(self.served.clone())
     }
 
-    async fn latest(&self, served: &Served) -> Latest {
+    async fn latest(&self, served: &ServedResource) -> Latest {
         Latest::At(served.hub.reached().version)
     }
 
@@ -72,14 +74,14 @@ impl Resources for OneCache {
         Response::new(BoxBody::new(Empty::new()))
     }
 
-    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchTally> {
+    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchRecorder> {
         Arc::clone(&self.counters) as _
     }
 
-    fn answered(&self, _: Answered<'_>) {}
+    fn answered(&self, _: RequestOutcome<'_>) {}
 }
 
-/// A resource's kind as `downstream` needs it.
+/// A resource's kind as the serving side needs it.
 pub(crate) fn kind(resource: &str, kind: &str) -> ResourceKind {
     ResourceKind {
         gvr: Gvr::new("", "v1", resource),
@@ -92,19 +94,19 @@ pub(crate) fn kind(resource: &str, kind: &str) -> ResourceKind {
     }
 }
 
-/// A writer whose cache holds `objects`, and the cache as it is served.
-pub(crate) fn filled(kind: ResourceKind, objects: Vec<Object>) -> (Writer, Served) {
+/// A writer whose cache holds `objects`, and the same cache as the gateway serves it.
+pub(crate) fn filled(kind: ResourceKind, objects: Vec<Object>) -> (CacheWriter, ServedResource) {
     let hub = Arc::new(Hub::new(&kind));
-    let mut writer = Writer::new(kind, RETENTION, Arc::clone(&hub) as _);
+    let mut writer = CacheWriter::new(kind, RETENTION, Arc::clone(&hub) as _);
     let filled = writer.replace(objects, ResourceVersion(FIRST_VERSION), Instant::now());
     filled.expect("the first list is never older than nothing");
     let cache = Arc::clone(writer.cache());
-    (writer, Served { cache, hub })
+    (writer, ServedResource { cache, hub })
 }
 
-/// Listens on a port of the system's choice and serves `served` there until the process ends.
+/// Listens on a port that the system chooses, and serves `served` there until the process ends.
 pub(crate) async fn serve(
-    served: Served,
+    served: ServedResource,
     tls: Option<Arc<rustls::ServerConfig>>,
 ) -> io::Result<std::net::SocketAddr> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
@@ -123,7 +125,7 @@ pub(crate) async fn serve(
             bytes: handles.watch_bytes,
         }),
     };
-    // Owned by the runtime: it lives as long as the process.
+    // The runtime owns the task: it lives as long as the process.
     tokio::spawn(listener::run(
         listener,
         tls.map(|settings| Arc::new(ArcSwap::new(settings))),
@@ -133,7 +135,7 @@ pub(crate) async fn serve(
     Ok(address)
 }
 
-/// An event line as upstream sends it, made into a change the way the driver does it.
+/// An event line from upstream, converted to a change as the driver does.
 pub(crate) fn change(line: Bytes, fields: FieldTable) -> Change {
     let without_newline = &line[..line.len() - 1];
     let Ok(WatchLine::Event {

@@ -1,9 +1,9 @@
-//! A cache full of pods, filled and changed the way upstream's driver does it.
+//! A cache of pods, filled and changed as upstream's driver does.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kube_fanout::cache::{Applied, Change, Retention, Writer};
+use kube_fanout::cache::{ApplyOutcome, CacheWriter, Change, Retention};
 use kube_fanout::decode::{
     WatchLine, object_in, scan_object, scan_protobuf_object, scan_watch, watch_form,
 };
@@ -16,7 +16,7 @@ use kube_fanout::view::Hub;
 use super::gateway;
 use super::pods::Pod;
 
-/// Next to no history, which is not what is looked at.
+/// Almost no history, because the history is not measured.
 const RETENTION: Retention = Retention {
     segment_slots: 64,
     events_min: 64,
@@ -24,13 +24,13 @@ const RETENTION: Retention = Retention {
     bytes_max: 1 << 20,
     age_min: Duration::ZERO,
 };
-/// Events that come together.
+/// Events per batch.
 const BATCH: usize = 100;
 
 /// Pods in a cache.
 #[derive(Debug)]
 pub(crate) struct Held {
-    writer: Writer,
+    writer: CacheWriter,
     encoding: Encoding,
     fields: FieldTable,
     sizes: Sizes,
@@ -38,12 +38,12 @@ pub(crate) struct Held {
     version: u64,
 }
 
-/// How long pods are.
+/// The lengths of the pods.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Sizes {
-    /// All as long as each other.
+    /// All pods have this length.
     Of(usize),
-    /// From 1,000 bytes to 8,000, as many between 1,000 and 2,000 as between 4,000 and 8,000.
+    /// From 1,000 to 8,000 bytes; as many pods between 1,000 and 2,000 as between 4,000 and 8,000.
     Mixed,
 }
 
@@ -51,14 +51,14 @@ impl Sizes {
     fn len(self, index: usize) -> usize {
         match self {
             Self::Of(len) => len,
-            // Spread evenly, whatever stands beside each other.
+            // Spread evenly, independent of the order.
             Self::Mixed => (1_000 + index * 619 % 1_000) << (index % 3),
         }
     }
 }
 
 impl Held {
-    /// A list of `count` pods. Also tells the items' bytes.
+    /// Fills a cache from a list of `count` pods. Also returns the total length of the items.
     pub(crate) fn list(encoding: Encoding, sizes: Sizes, count: usize) -> (Self, usize) {
         let kind = ResourceKind {
             encoding,
@@ -67,7 +67,7 @@ impl Held {
         let fields = FieldTable::of(&kind.gvr);
         let hub = Arc::new(Hub::new(&kind));
         let mut held = Self {
-            writer: Writer::new(kind, RETENTION, hub),
+            writer: CacheWriter::new(kind, RETENTION, hub),
             encoding,
             fields,
             sizes,
@@ -96,7 +96,7 @@ impl Held {
         }
     }
 
-    /// As `upstream::driver` reads an item of a list.
+    /// Reads a list item as `upstream::driver` does.
     fn item(&self, pod: Pod) -> (Object, usize) {
         if self.encoding == Encoding::Protobuf {
             let item = pod.protobuf();
@@ -121,9 +121,9 @@ impl Held {
         [word.line_head().as_bytes(), &object, b"}\n"].concat()
     }
 
-    /// Every pod changes once, in an order that has nothing to do with the cache's.
-    pub(crate) fn update_all(&mut self) -> Applied {
-        let mut applied = Applied::default();
+    /// Changes every pod once, in an order that is unrelated to the cache's.
+    pub(crate) fn update_all(&mut self) -> ApplyOutcome {
+        let mut applied = ApplyOutcome::default();
         for start in (0..self.count).step_by(BATCH) {
             let batch: Vec<_> = (start..self.count.min(start + BATCH))
                 .map(|at| self.change(at * 7_919 % self.count))

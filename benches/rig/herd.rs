@@ -1,4 +1,4 @@
-//! Many watchers in one thread, which do nothing but count the events that arrive.
+//! Many watchers in one thread, which only count the events that arrive.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -24,16 +24,16 @@ use tokio_rustls::TlsConnector;
 
 use crate::tls;
 
-/// What a watcher asks for.
+/// The path that a watcher requests.
 pub(crate) const PATH: &str = "/api/v1/configmaps?allowWatchBookmarks=true&resourceVersion=1000000&timeoutSeconds=3000&watch=true";
-/// With the path about what client-go sends, tokens left out: 350 bytes.
+/// Together with the path about what client-go sends, without a token: 350 bytes.
 const HEAD: &str = "HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n\
     User-Agent: bench/v0.0.0 (linux/amd64) kubernetes/$Format\r\n\
     Accept: application/json, */*\r\nAudit-Id: 3c3d3ef5-6b9c-4b6a-8a4e-0a8e0b1c2d3e\r\n\
     X-Padding: ........................................................\r\n\r\n";
-/// Streams of one HTTP/2 connection.
+/// Streams per HTTP/2 connection.
 pub(crate) const STREAMS: usize = 100;
-/// Longer than anything that waits for one client.
+/// Larger than the data that ever waits for one client.
 const BUFFER_LEN: usize = 256 << 10;
 /// A step that takes longer has failed.
 const STEP_TIMEOUT: Duration = Duration::from_secs(30);
@@ -41,24 +41,24 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 /// How watchers connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// HTTP/1.1, a connection each.
+    /// HTTP/1.1, one connection per watcher.
     Plain,
     /// The same over TLS.
     Tls,
-    /// HTTP/2 without TLS, [`STREAMS`] to a connection.
+    /// HTTP/2 without TLS, [`STREAMS`] per connection.
     Http2,
-    /// The same, a connection each.
+    /// The same, with one connection per watcher.
     Http2Alone,
 }
 
 #[derive(Debug)]
 struct Shared {
-    /// Events that each watcher shall have got when the step is over.
+    /// Total number of events that each watcher has received when the step ends.
     expected: Cell<u64>,
-    /// Watchers that have not got that many yet.
+    /// Watchers that have not received that many yet.
     waiting: Cell<usize>,
     changed: Notify,
-    /// One for all: a read is looked at before the next one.
+    /// Shared by all watchers: each read is processed before the next one.
     buffer: RefCell<Vec<u8>>,
 }
 
@@ -71,7 +71,7 @@ impl Shared {
     }
 }
 
-/// Watchers of one server. Lives in a `LocalSet`.
+/// The watchers of one server. Runs in a `LocalSet`.
 pub(crate) struct Herd {
     shared: Rc<Shared>,
     size: usize,
@@ -79,8 +79,7 @@ pub(crate) struct Herd {
 }
 
 impl Herd {
-    /// Connects `size` watchers, in turn to each of the addresses, and waits until they have their response heads
-    /// and so many events.
+    /// Connects `size` watchers, to the addresses in turn, and waits until all have received their response head and `events` events.
     pub(crate) async fn connect(
         form: Form,
         size: usize,
@@ -102,7 +101,7 @@ impl Herd {
             Form::Plain => {
                 for address in addresses.iter().cycle().take(size) {
                     let stream = TcpStream::connect(address).await?;
-                    herd.begin(stream).await?;
+                    herd.start_watch(stream).await?;
                 }
             }
             Form::Tls => {
@@ -110,7 +109,7 @@ impl Herd {
                 let name = ServerName::try_from("localhost").map_err(io::Error::other)?;
                 for address in addresses.iter().cycle().take(size) {
                     let stream = TcpStream::connect(address).await?;
-                    herd.begin(connector.connect(name.clone(), stream).await?)
+                    herd.start_watch(connector.connect(name.clone(), stream).await?)
                         .await?;
                 }
             }
@@ -119,17 +118,17 @@ impl Herd {
                 let streams = most.min(size);
                 let connections = size.div_ceil(streams);
                 for address in addresses.iter().cycle().take(connections) {
-                    herd.begin_many(*address, streams)
+                    herd.start_streams(*address, streams)
                         .await
                         .map_err(io::Error::other)?;
                 }
             }
         }
-        herd.arrived().await?;
+        herd.wait_for_events().await?;
         Ok(herd)
     }
 
-    async fn begin<S>(&mut self, mut stream: S) -> io::Result<()>
+    async fn start_watch<S>(&mut self, mut stream: S) -> io::Result<()>
     where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
@@ -142,11 +141,11 @@ impl Herd {
         Ok(())
     }
 
-    async fn begin_many(&mut self, address: SocketAddr, count: usize) -> Result<(), BoxError> {
+    async fn start_streams(&mut self, address: SocketAddr, count: usize) -> Result<(), BoxError> {
         let stream = TcpStream::connect(address).await?;
         let (mut sender, connection) =
             http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
-        // Ends with the last body.
+        // It ends with the last body.
         tokio::task::spawn_local(connection);
         for _ in 0..count {
             let request = Request::get(format!("http://{address}{PATH}"))
@@ -164,7 +163,7 @@ impl Herd {
         Ok(())
     }
 
-    /// Announces that `events` more will come to each.
+    /// Sets the expectation that every watcher receives `events` more.
     pub(crate) fn expect(&self, events: u64) {
         self.shared
             .expected
@@ -172,10 +171,10 @@ impl Herd {
         self.shared.waiting.set(self.size);
     }
 
-    /// Completes when all have what was announced.
-    pub(crate) async fn arrived(&mut self) -> io::Result<()> {
+    /// Completes when every watcher has received the expected events.
+    pub(crate) async fn wait_for_events(&mut self) -> io::Result<()> {
         let wait = async {
-            // Both are safe to cancel: a permit that is not taken stays, a watcher that is not joined too.
+            // Both are cancel-safe: neither a notification nor a finished watcher is lost.
             tokio::select! {
                 () = self.shared.changed.notified() => Ok(()),
                 Some(ended) = self.watchers.join_next() => Err(match ended {
@@ -190,17 +189,17 @@ impl Herd {
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What one watcher has got.
+/// The state of one watcher.
 #[derive(Default)]
-struct Got {
+struct Watcher {
     head: Vec<u8>,
     is_body: bool,
     last: u8,
     events: u64,
-    told: Option<u64>,
+    completed: Option<u64>,
 }
 
-impl Got {
+impl Watcher {
     fn take(&mut self, bytes: &[u8], shared: &Shared) -> io::Result<()> {
         if self.is_body {
             return self.take_body(bytes, shared);
@@ -223,8 +222,8 @@ impl Got {
         if self.events > expected {
             return Err(io::Error::other("more events than were published"));
         }
-        if self.events == expected && self.told != Some(expected) {
-            self.told = Some(expected);
+        if self.events == expected && self.completed != Some(expected) {
+            self.completed = Some(expected);
             shared.one_done();
         }
         Ok(())
@@ -232,37 +231,37 @@ impl Got {
 }
 
 async fn watch(mut stream: impl AsyncRead + Unpin, shared: Rc<Shared>) -> io::Result<()> {
-    let mut got = Got::default();
+    let mut watcher = Watcher::default();
     poll_fn(|context| {
         loop {
-            // One for all watchers of this thread: it is free between two polls.
+            // Shared by all watchers of this thread: it is never borrowed across polls.
             let mut buffer = shared.buffer.borrow_mut();
             let mut read = ReadBuf::new(&mut buffer);
             ready!(Pin::new(&mut stream).poll_read(context, &mut read))?;
             if read.filled().is_empty() {
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
-            got.take(read.filled(), &shared)?;
+            watcher.take(read.filled(), &shared)?;
         }
     })
     .await
 }
 
 async fn watch_stream(mut body: Incoming, shared: Rc<Shared>) -> io::Result<()> {
-    let mut got = Got {
+    let mut watcher = Watcher {
         is_body: true,
-        ..Got::default()
+        ..Watcher::default()
     };
-    // The head has come, and perhaps all that is waited for.
-    got.take_body(b"", &shared)?;
+    // The head has arrived, and perhaps no event is expected.
+    watcher.take_body(b"", &shared)?;
     loop {
         let frame = body.frame().await.ok_or(io::ErrorKind::UnexpectedEof)?;
         let frame = frame.map_err(io::Error::other)?;
-        got.take_body(frame.data_ref().map_or(&[], |data| data), &shared)?;
+        watcher.take_body(frame.data_ref().map_or(&[], |data| data), &shared)?;
     }
 }
 
-/// Newlines that end an event: those of chunk framing follow a carriage return.
+/// Counts the newlines that end an event; those of chunk framing follow a carriage return.
 fn event_ends(body: &[u8], last: &mut u8) -> u64 {
     let ends = memchr::memchr_iter(b'\n', body)
         .filter(|&at| at.checked_sub(1).map_or(*last, |before| body[before]) != b'\r')

@@ -1,35 +1,37 @@
-//! Pods that change, and selectors that each let one of them through. What is done with them is measured elsewhere.
+//! Pods that change, and selectors of which each matches one pod. What the events are used for is measured elsewhere.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use kube_fanout::cache::{Change, Dispatched, Event, Observer, Retention, Sequence, Writer};
+use kube_fanout::cache::{
+    CacheWriter, Change, DispatchOutcome, Event, Observer, Retention, Sequence,
+};
 use kube_fanout::resource::{
     Encoding, EventKind, FieldTable, Gvr, Layout, Object, ObjectParts, ResourceKind,
     ResourceVersion,
 };
-use kube_fanout::view::selector::{FieldSelector, LabelSelector, Selector};
+use kube_fanout::selector::{FieldSelector, LabelSelector, Selector};
 
-/// By what a selector tells its pod from the others.
+/// The attribute by which a selector selects its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
     /// `spec.nodeName`, as kubelets do.
     Node,
-    /// Namespace and name, as kubelets do with config maps.
+    /// Namespace and name, as kubelets do for ConfigMaps.
     Name,
-    /// The namespace of the path.
+    /// The namespace in the path.
     Namespace,
     /// One value of one label.
     Label,
-    /// A label's presence.
+    /// The presence of a label.
     Presence,
-    /// A label's value among several.
+    /// A label with one of several values.
     Set,
 }
 
 impl By {
-    /// The selector of the `index`th watcher. It matches the `index`th pod alone.
+    /// The selector of the `index`th watcher. It matches only the `index`th pod.
     pub(crate) fn selector(self, index: usize) -> Selector {
         let mut selector = Selector::default();
         match self {
@@ -73,7 +75,7 @@ pub(crate) fn kind() -> ResourceKind {
     }
 }
 
-/// Bytes of a pod, about.
+/// Approximate length of a pod in bytes.
 const LEN: usize = 1_024;
 
 fn pod(index: usize, version: u64) -> Object {
@@ -111,7 +113,7 @@ fn pod(index: usize, version: u64) -> Object {
     Object::in_frame(parts, Encoding::Json, frame.as_bytes(), HEAD.len() as u32)
 }
 
-/// Shows each event that a writer dispatches, one at a time.
+/// Passes each event that a writer dispatches to a function, one at a time.
 struct Each<F>(Mutex<F>);
 
 impl<F> fmt::Debug for Each<F> {
@@ -127,17 +129,17 @@ impl<F: FnMut(Arc<Event>) + Send> Observer for Each<F> {
         _: Sequence,
         _: ResourceVersion,
         _: Instant,
-    ) -> Dispatched {
+    ) -> DispatchOutcome {
         let mut visit = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         events.iter().cloned().for_each(&mut *visit);
-        Dispatched {
+        DispatchOutcome {
             events: events.len(),
             woken: 0,
         }
     }
 }
 
-/// The history is not what is measured: one event.
+/// One event: the history is not measured.
 const RETENTION: Retention = Retention {
     segment_slots: 1,
     events_min: 0,
@@ -146,25 +148,26 @@ const RETENTION: Retention = Retention {
     age_min: Duration::ZERO,
 };
 
-/// Shows `count` changes of `pods` pods in turn, the first of each making it, and returns with the state that they led to.
+/// Calls the function with `count` changes of `pods` pods in turn; each pod's first change creates it. Returns the writer with the final
+/// state.
 pub(crate) fn each(
     pods: usize,
     count: usize,
     visit: impl FnMut(Arc<Event>) + Send + 'static,
-) -> Writer {
+) -> CacheWriter {
     let now = Instant::now();
-    let mut writer = Writer::new(kind(), RETENTION, Arc::new(Each(Mutex::new(visit))));
-    // Nothing is older than nothing.
+    let mut writer = CacheWriter::new(kind(), RETENTION, Arc::new(Each(Mutex::new(visit))));
+    // The first list cannot be older than the cache.
     let _ = writer.replace(Vec::new(), ResourceVersion(0), now);
     for n in 0..count {
-        // A stride that no number of pods divides: neighbours in time are none in memory.
+        // The stride has no common factor with the number of pods: successive changes touch distant memory.
         let pod = pod(n.wrapping_mul(7_919) % pods, n as u64 + 1);
         writer.apply([Change::Put(pod)], now);
     }
     writer
 }
 
-/// The same, kept.
+/// The same events, as a vector.
 pub(crate) fn history(pods: usize, count: usize) -> Vec<Arc<Event>> {
     let kept = Arc::new(Mutex::new(Vec::with_capacity(count)));
     let keep = Arc::clone(&kept);
@@ -177,7 +180,7 @@ pub(crate) fn history(pods: usize, count: usize) -> Vec<Arc<Event>> {
     std::mem::take(&mut kept)
 }
 
-/// True of an event that makes its pod.
+/// Whether the event creates its pod.
 pub(crate) fn makes(event: &Event) -> bool {
     event.kind() == EventKind::Added
 }

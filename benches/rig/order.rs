@@ -1,24 +1,24 @@
-//! What the measuring process tells a server to do, and the events that are sent then.
+//! Orders from the measuring process to a server, and the events that the server then sends.
 
 use std::io;
 
-/// Bytes of an event line, newline included.
+/// Length of an event line in bytes, newline included.
 pub(crate) const LINE_LEN: usize = 1_024;
-/// Events of one step when many wait.
+/// Events per step of several events.
 pub(crate) const MANY: usize = 16;
-/// Bytes of an order on the wire.
+/// Length of an order on the wire in bytes.
 pub(crate) const LEN: usize = 4;
 
-/// One order.
+/// An order to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// So many clients will connect; servers that accept by themselves need not hear of it.
+    /// This many clients will connect. Servers that accept connections by themselves ignore it.
     Accept(u16),
-    /// One event.
+    /// Publish one event.
     One,
-    /// Many events, published together.
+    /// Publish [`MANY`] events together.
     Batch,
-    /// Many events, published one after the other without a pause.
+    /// Publish [`MANY`] events one after the other without a pause.
     Singly,
 }
 
@@ -45,7 +45,7 @@ impl Order {
         })
     }
 
-    /// Events that each client gets.
+    /// Events that each client receives.
     pub(crate) fn events(self) -> u64 {
         match self {
             Self::Accept(_) => 0,

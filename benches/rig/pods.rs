@@ -1,4 +1,4 @@
-//! Pods of a chosen size, in both encodings. What the gateway reads of a pod is there as usual; an annotation fills the rest.
+//! Pods of a given size, in both encodings. The fields that the gateway reads have realistic values; an annotation fills the rest.
 
 use kube_fanout::resource::wire::put_bytes;
 
@@ -8,14 +8,13 @@ const LABELS: [(&str, &str); 3] = [
     ("tier", "web"),
 ];
 
-/// One of many pods, at one version.
+/// A pod at one version.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pod {
-    /// Which one.
+    /// Its number among the pods.
     pub(crate) index: usize,
-    /// Bytes of it as a list item.
+    /// Its length as a list item, in bytes.
     pub(crate) len: usize,
-    /// Its resource version.
     pub(crate) version: u64,
 }
 
@@ -36,7 +35,7 @@ impl Pod {
         format!("node-{:04}", self.index % 1_000)
     }
 
-    /// As a list item.
+    /// The pod as a JSON list item.
     pub(crate) fn json(self) -> String {
         let labels = LABELS.map(|(key, value)| format!("\"{key}\":\"{value}\""));
         let head = format!(
@@ -55,7 +54,7 @@ impl Pod {
         [head, text, end].concat()
     }
 
-    /// As the message that is an item of a list.
+    /// The protobuf message of the pod as a list item.
     pub(crate) fn protobuf(self) -> Vec<u8> {
         let mut spec = Vec::new();
         for (number, text) in [
@@ -80,7 +79,7 @@ impl Pod {
             }
             item
         };
-        // Lengths of lengths make it some bytes more than asked for.
+        // Longer length prefixes make it a few bytes longer than requested.
         item(self.len.saturating_sub(item(0).len()))
     }
 

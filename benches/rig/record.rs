@@ -1,4 +1,4 @@
-//! What a bench found, round by round, in the format of the load test's reports: `--json=FILE`. `kube-fanout-loadtest merge` takes the file.
+//! Results of a bench, per round, in the format of the load test's reports: `--json=FILE`. `kube-fanout-loadtest merge` reads the file.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use crate::rounds::Effort;
 
-/// Values of the rounds by figure, by column.
+/// The values of all rounds, by figure, by column.
 type Columns = BTreeMap<String, BTreeMap<String, Vec<f64>>>;
 
-/// The figures of one bench.
+/// The results of one bench.
 #[derive(Debug)]
 pub(crate) struct Record {
     name: &'static str,
@@ -20,7 +20,7 @@ pub(crate) struct Record {
     targets: Vec<Value>,
 }
 
-/// A figure that is worth a row in docs/PERFORMANCE.md, or its ratio.
+/// A figure that docs/PERFORMANCE.md lists, or a ratio of two figures.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim<'a> {
     pub(crate) what: &'a str,
@@ -28,7 +28,7 @@ pub(crate) struct Claim<'a> {
     pub(crate) figure: &'a str,
     /// `RUN / COLUMN`.
     pub(crate) of: &'a str,
-    /// What it is divided by.
+    /// The divisor, also `RUN / COLUMN`; `None` for a plain figure.
     pub(crate) to: Option<&'a str>,
     pub(crate) at_most: Option<f64>,
 }
@@ -94,7 +94,7 @@ impl Record {
             "name": format!("bench {}", self.name),
             "about": self.about,
             "command": format!("cargo bench --bench {}", self.name),
-            // Figures of a quick run mean nothing, and say so.
+            // The figures of a quick run mean nothing; the scale shows that.
             "scale": self.effort.pick(1.0, 0.01),
             "swept": null,
             "show": [],

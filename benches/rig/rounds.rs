@@ -1,17 +1,17 @@
-//! How the benches measure: several rounds, the median of them, CPU time besides wall time. Decides nothing of what is measured.
+//! How the benches measure: several rounds, their median, and CPU time in addition to wall time.
 //!
-//! CPU time comes from the scheduler's own count (`/proc/…/schedstat`, nanoseconds), so a machine that is busy with
-//! something else slows a bench down but hardly changes its figures.
+//! CPU time comes from the scheduler's accounting (`/proc/…/schedstat`, in nanoseconds), so other load on the machine slows a bench down
+//! but hardly changes its figures.
 
 use std::time::Duration;
 use std::{fs, io};
 
-/// How much is done: enough for steady figures, or just enough to see that it works.
+/// The amount of work: enough for stable figures, or just enough to see that the bench works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effort {
     /// For figures.
     Full,
-    /// `--quick` or `--test`: figures mean nothing.
+    /// `--quick` or `--test`: the figures mean nothing.
     Quick,
 }
 
@@ -21,7 +21,7 @@ impl Effort {
         if quick { Self::Quick } else { Self::Full }
     }
 
-    /// Either of two amounts.
+    /// Returns the first amount for a full run and the second for a quick one.
     pub(crate) fn pick<T>(self, full: T, quick: T) -> T {
         match self {
             Self::Full => full,
@@ -30,7 +30,7 @@ impl Effort {
     }
 }
 
-/// Does `work` on this thread and tells the CPU time it took.
+/// Runs `work` on this thread and returns the CPU time that it used.
 pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let before = thread_cpu();
     let result = work();
@@ -39,19 +39,19 @@ pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
 
 /// CPU time of the calling thread.
 pub(crate) fn thread_cpu() -> Duration {
-    // A thread that runs is accounted for at ticks only; yielding brings its count up to date.
+    // The scheduler accounts for a running thread at ticks only; yielding updates its count.
     std::thread::yield_now();
     schedstat("/proc/thread-self/schedstat")
 }
 
 fn schedstat(path: &str) -> Duration {
-    // A thread that is gone by now counts for nothing.
+    // A thread that has ended counts as zero.
     let text = fs::read_to_string(path).unwrap_or_default();
     let nanos = text.split(' ').next().and_then(|word| word.parse().ok());
     Duration::from_nanos(nanos.unwrap_or(0))
 }
 
-/// CPU time of all threads that a process has; exact for those that wait.
+/// CPU time of all threads of a process; exact for threads that are not running.
 pub(crate) fn process_cpu(pid: u32) -> Duration {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return Duration::ZERO;
@@ -65,10 +65,10 @@ pub(crate) fn process_cpu(pid: u32) -> Duration {
         .sum()
 }
 
-/// User time of all threads that a process has or had: the kernel's share of a write is not in it. In steps of 10 ms.
+/// User time of all current and former threads of a process, without system calls. In steps of 10 ms.
 #[allow(dead_code, reason = "the benches use different parts of it")]
 pub(crate) fn process_user(pid: u32) -> Duration {
-    // The fields behind the program's name, which may hold blanks.
+    // Skip the program's name, which may contain spaces.
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let ticks = fields.split_whitespace().nth(11);
@@ -76,7 +76,7 @@ pub(crate) fn process_user(pid: u32) -> Duration {
     Duration::from_nanos(ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second()))
 }
 
-/// Resident bytes of a process that no file backs.
+/// Anonymous resident memory of a process, in bytes.
 pub(crate) fn resident(pid: u32) -> io::Result<usize> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     status
@@ -87,13 +87,13 @@ pub(crate) fn resident(pid: u32) -> io::Result<usize> {
         .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// The middle one of some figures; of an even number the upper of the two.
+/// The median; for an even number of figures the upper of the two middle ones.
 pub(crate) fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Nanoseconds of each of `count` steps.
+/// Nanoseconds per step, for `count` steps.
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 pub(crate) fn nanos_each(time: Duration, count: u64) -> f64 {
     time.as_secs_f64() * 1e9 / count.max(1) as f64

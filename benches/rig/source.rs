@@ -1,4 +1,4 @@
-//! An API server that has all its answers ready: one list in pages or as a stream, in one encoding, over HTTP/1.1.
+//! An API server whose responses are prepared in advance: one list in pages or as a stream, in one encoding, over HTTP/1.1.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,14 +9,14 @@ use kube_fanout::resource::wire::put_bytes;
 
 use super::typical::{self, Size};
 
-/// Items of a page, as the gateway asks for them.
+/// Items per page, as the gateway requests them.
 pub(crate) const PAGE_LEN: usize = 500;
-/// Version of the list.
+/// Resource version of the list.
 const VERSION: &str = "2000000";
-/// Bytes of a chunk of the stream: what a server writes at once when much is waiting.
+/// Bytes per chunk of the stream: what a server writes at once when much data is ready.
 const CHUNK_LEN: usize = 32 << 10;
 
-/// What is served.
+/// The list that is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Case {
     pub(crate) streamed: bool,
@@ -25,7 +25,7 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// As one number, for a command line; the other way round is [`Case::of`].
+    /// The case as one number, for a command line; [`Case::of`] is the inverse.
     pub(crate) fn number(self) -> usize {
         self.pages << 2 | usize::from(self.protobuf) << 1 | usize::from(self.streamed)
     }
@@ -50,7 +50,7 @@ impl Case {
         }
     }
 
-    /// The path that asks for the list, or for the page after a token.
+    /// The path that requests the list, or the given page of it.
     pub(crate) fn path(self, page: usize) -> String {
         let query = match (self.streamed, page) {
             (true, _) => "watch=true".to_owned(),
@@ -60,7 +60,7 @@ impl Case {
         format!("/api/v1/pods?{query}")
     }
 
-    /// All answers, heads included.
+    /// All responses, heads included.
     fn answers(self) -> Vec<Vec<u8>> {
         if self.streamed {
             return vec![self.stream()];
@@ -153,7 +153,8 @@ fn put_chunk(out: &mut Vec<u8>, chunk: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Listens; each connection has a thread of its own, which ends with it or with the process. Says how long all answers are.
+/// Listens; each connection has a thread of its own, which ends with it or with the process. Returns the address and the total length of
+/// all responses.
 pub(crate) fn serve(case: Case) -> io::Result<(SocketAddr, usize)> {
     let answers = Arc::new(case.answers());
     let len = answers.iter().map(Vec::len).sum();
@@ -162,7 +163,7 @@ pub(crate) fn serve(case: Case) -> io::Result<(SocketAddr, usize)> {
     std::thread::spawn(move || {
         for client in listener.incoming().flatten() {
             let answers = Arc::clone(&answers);
-            // A client that goes away is no failure.
+            // A client that disconnects is not a failure.
             std::thread::spawn(move || drop(answer(case, &client, &answers)));
         }
     });
@@ -181,7 +182,7 @@ fn answer(case: Case, mut client: &TcpStream, answers: &[Vec<u8>]) -> io::Result
             return Ok(());
         }
         if line.starts_with("GET ") {
-            // A watch that follows a list in pages gets no answer: nothing happens.
+            // A watch that follows a paged list gets no response: there are no events.
             is_wanted = line.contains("watch=true") == case.streamed;
             page = line
                 .split_once("continue=")
@@ -194,7 +195,7 @@ fn answer(case: Case, mut client: &TcpStream, answers: &[Vec<u8>]) -> io::Result
     }
 }
 
-/// Asks for the answers, one after the other, and drops them: what no client can be faster than.
+/// Requests the responses one after the other and drops them: no client can be faster.
 pub(crate) fn receive(case: Case, address: SocketAddr, len: usize) -> io::Result<()> {
     let mut server = TcpStream::connect(address)?;
     server.set_nodelay(true)?;
@@ -221,7 +222,7 @@ pub(crate) fn receive(case: Case, address: SocketAddr, len: usize) -> io::Result
     Ok(())
 }
 
-/// Length of an answer by its head, which comes in one piece.
+/// The response's length according to its head, which arrives in one read.
 fn answer_len(head: &[u8]) -> usize {
     let text = String::from_utf8_lossy(&head[..head.len().min(512)]);
     let end = text.find("\r\n\r\n").map_or(0, |at| at + 4);

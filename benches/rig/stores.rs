@@ -1,4 +1,4 @@
-//! Ways to keep an informer's objects with an index over nodes: ours, and those it is compared with.
+//! Ways to store an informer's objects with an index by node: the library's, and those it is compared with.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -10,7 +10,7 @@ use kube_fanout::resource::ObjectKey;
 use rpds::HashTrieMapSync;
 use std::hash::BuildHasher as _;
 
-/// A pod as a typed informer has it, cut down to what is looked at; the rest stands for what is not.
+/// A pod as a typed informer holds it, reduced to the field that is read; padding replaces the others.
 #[derive(Debug)]
 pub(crate) struct Pod {
     pub(crate) node: String,
@@ -19,17 +19,17 @@ pub(crate) struct Pod {
 
 pub(crate) type Stored = Arc<Cached<Pod>>;
 
-/// Written by one thread at a time, read by any.
+/// A store that one thread at a time writes and any thread reads.
 pub(crate) trait Store: Sync {
     fn new() -> Self;
     fn put(&self, object: Stored);
     fn object(&self, key: &str) -> Option<Stored>;
     fn on_node(&self, node: &str) -> Vec<Stored>;
-    /// Looks at all objects of one moment, the way that holds up the writer the shortest.
+    /// Visits all objects at one moment, in the way that blocks the writer the least.
     fn walk(&self, each: &mut dyn FnMut(&Stored));
 }
 
-/// The library's.
+/// The library's store.
 pub(crate) struct Ours(Indexer<Cached<Pod>>);
 
 impl Store for Ours {
@@ -60,7 +60,7 @@ impl Store for Ours {
 type Map<K, V> = HashMap<K, V, RandomState>;
 type Nodes = Map<String, HashSet<ObjectKey, RandomState>>;
 
-/// What all of the others do: asks for the node of the old and the new object and changes the sets if they differ.
+/// The index update of all other stores: computes the node of the old and the new object and changes the sets if they differ.
 fn reindex(nodes: &mut Nodes, old: Option<&Stored>, new: &Stored) {
     let (old_node, node) = (old.map(|old| old.node.clone()), new.node.clone());
     if old_node.as_ref() == Some(&node) {
@@ -116,12 +116,12 @@ impl Store for OneMap {
     }
 }
 
-/// Shards of about 200 objects, so that neither the list of shards nor a shard is dear to copy.
+/// Shards of about 200 objects, so that both the list of shards and a shard are cheap to copy.
 const SHARDS: usize = 512;
 
 type Shard = Arc<Map<ObjectKey, Stored>>;
 
-/// One lock over maps that are shared with whoever lists, and copied by a change as long as they are.
+/// One lock over maps that are shared with readers that list; a change copies a map while it is shared.
 pub(crate) struct Shards {
     hasher: RandomState,
     guarded: RwLock<(Vec<Shard>, Nodes)>,
@@ -185,7 +185,7 @@ struct Persistent {
     nodes: Trie<String, Trie<ObjectKey, ()>>,
 }
 
-/// Persistent maps, each change another: readers take the newest without a lock.
+/// Persistent maps; each change makes a new version, and readers load the newest without a lock.
 pub(crate) struct Tries {
     newest: ArcSwap<Persistent>,
     writer: Mutex<()>,

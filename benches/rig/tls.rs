@@ -1,4 +1,4 @@
-//! TLS of the benches: a certificate made at start, and clients that believe it.
+//! TLS of the benches: a certificate generated at start, and clients that accept any certificate.
 
 use std::io;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, ServerConfig, SignatureScheme};
 
-/// A server's side, as the gateway sets it up: HTTP/2 is offered too.
+/// The server configuration as the gateway sets it up; it offers HTTP/2 too.
 pub(crate) fn server() -> io::Result<Arc<ServerConfig>> {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]);
     let made = made.map_err(io::Error::other)?;
@@ -24,13 +24,13 @@ pub(crate) fn server() -> io::Result<Arc<ServerConfig>> {
     Ok(Arc::new(config))
 }
 
-/// A client of HTTP/1.1 who believes every certificate: both ends are this program.
+/// The configuration of an HTTP/1.1 client that accepts every certificate, because both ends are this program.
 pub(crate) fn client() -> io::Result<Arc<ClientConfig>> {
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(io::Error::other)?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Believing(provider())))
+        .with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate(provider())))
         .with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
@@ -41,9 +41,9 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 #[derive(Debug)]
-struct Believing(Arc<CryptoProvider>);
+struct AcceptAnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Believing {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -1,19 +1,19 @@
-//! Pods as controllers and kubelets leave them, in both encodings; no two alike.
+//! Pods as controllers and kubelets leave them, in both encodings; no two are alike.
 
 use kube_fanout::decode::{WatchLine, scan_frame};
 use kube_fanout::resource::protobuf::type_meta;
 use kube_fanout::resource::wire::{WireFields, put_bytes};
 use kube_fanout::resource::{FieldTable, Gvr};
 
-/// A stream that begins with a pod of all selectable fields and managed fields.
+/// A stream that begins with a pod that has all selectable fields and managed fields.
 pub(crate) const CAPTURED: &[u8] = include_bytes!("../../tests/captured/pods.frames");
 
-/// The fields of pods that selectors may name.
+/// The fields of pods that selectors can use.
 pub(crate) fn fields() -> FieldTable {
     FieldTable::of(&Gvr::new("", "v1", "pods"))
 }
 
-/// How much there is in a pod.
+/// How many containers and field managers a pod has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub(crate) containers: usize,
@@ -27,7 +27,7 @@ impl Size {
         managers: 3,
     };
 
-    /// 1.2 to 2.9 KB, in turn.
+    /// 1.2 to 2.9 KB, depending on the index.
     pub(crate) const fn of(index: usize) -> Self {
         Self {
             containers: 1 + index % 3,
@@ -42,7 +42,7 @@ pub(crate) fn frame_len(stream: &[u8]) -> usize {
     4 + u32::from_be_bytes(length) as usize
 }
 
-/// A pod as an item of a list, without `kind` and `apiVersion`; strings with escapes are among its managed fields.
+/// A pod as a list item, without `kind` and `apiVersion`; its managed fields contain strings with escapes.
 pub(crate) fn item(index: usize, size: Size) -> String {
     let container = |n: usize| {
         format!(
@@ -75,13 +75,13 @@ pub(crate) fn item(index: usize, size: Size) -> String {
     )
 }
 
-/// The same as an object of its own.
+/// The same pod as a separate object.
 pub(crate) fn object(index: usize, size: Size) -> String {
     let item = item(index, size);
     format!(r#"{{"kind":"Pod","apiVersion":"v1",{}"#, &item[1..])
 }
 
-/// A pod's message: the captured one under another name, with 0 to 1,000 bytes more in an annotation.
+/// A pod's protobuf message: the captured one with another name and 0 to 1,000 additional bytes in an annotation.
 pub(crate) fn message(index: usize) -> Vec<u8> {
     let frame = &CAPTURED[..frame_len(CAPTURED)];
     let Ok(WatchLine::Event { object, .. }) = scan_frame(frame, fields()) else {
@@ -117,17 +117,17 @@ fn renamed(metadata: &[u8], index: usize) -> Vec<u8> {
     out
 }
 
-/// `apiVersion` and `kind` of what is listed.
+/// `apiVersion` and `kind` of the listed pods.
 pub(crate) fn pod_type() -> Vec<u8> {
     type_meta("v1", "Pod")
 }
 
-/// Names rise with the index, as lists do.
+/// Names ascend with the index, as in lists.
 fn name(index: usize) -> String {
     format!("app-{index:06}")
 }
 
-/// Namespaces rise, too.
+/// Namespaces ascend too.
 fn namespace(index: usize) -> String {
     format!("team-{:03}", index / 1_000)
 }

@@ -1,4 +1,4 @@
-//! The API server that an example talks to: one that flags name, or one inside this process.
+//! The API server of an example: the one named by flags, or an embedded one in this process.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use anyhow::Context;
 use http::Uri;
-use kube_fanout::apiserver::churn::ObjectCount;
+use kube_fanout::apiserver::churn::InitialCount;
 use kube_fanout::apiserver::{self, Apiserver, Options};
-use kube_fanout::cli::Span;
-use kube_fanout::upstream::client::{Client, UpstreamSource};
+use kube_fanout::cli::TimeSpan;
+use kube_fanout::upstream::client::{Client, ConnectSource};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
-/// How long an example goes on with a server of its own.
+/// How long an example runs with its own embedded server.
 const DURATION: Duration = Duration::from_secs(10);
-/// How long the embedded server's objects are, in bytes.
+/// Length of the embedded server's objects, in bytes.
 const OBJECT_LEN: usize = 512;
 
-/// Which API server, the one inside this process if none is named, and how long.
+/// Which API server to use (the embedded one if none is named), and how long to run.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Server {
     /// A server without credentials, as `kube-fanout serve` and `kubectl proxy` are
@@ -30,29 +30,29 @@ pub(crate) struct Server {
     /// The context to use of the kubeconfig
     #[arg(long, value_name = "NAME", requires = "kubeconfig")]
     context: Option<String>,
-    /// How long to go on; without it until Ctrl-C, or 10s where the server is in this process
+    /// How long to run; by default until Ctrl-C, or 10s with the embedded server
     #[arg(long, value_name = "TIME")]
-    duration: Option<Span>,
+    duration: Option<TimeSpan>,
 }
 
-/// A client, and the server if it is ours.
+/// A client, and the embedded server if there is one.
 pub(crate) struct Cluster {
     pub(crate) client: Arc<Client>,
     pub(crate) embedded: Option<Apiserver>,
-    /// When to stop; never by itself if there is none.
+    /// When to stop; without it, the example runs until Ctrl-C.
     pub(crate) until: Option<Instant>,
 }
 
 impl Cluster {
-    /// Connects to the server of the flags, or starts one with these objects, of which so many a second are changed.
+    /// Connects to the server named by the flags, or starts an embedded one with `objects` and `churn_per_second` changes.
     pub(crate) async fn connect(
         server: Server,
-        objects: Vec<ObjectCount>,
+        objects: Vec<InitialCount>,
         churn_per_second: u32,
     ) -> anyhow::Result<Self> {
         let named = match (server.server, server.kubeconfig) {
-            (Some(url), _) => Some(UpstreamSource::Url { url, ca_file: None }),
-            (None, Some(path)) => Some(UpstreamSource::Kubeconfig {
+            (Some(url), _) => Some(ConnectSource::Url { url, ca_file: None }),
+            (None, Some(path)) => Some(ConnectSource::Kubeconfig {
                 path,
                 context: server.context,
             }),
@@ -62,7 +62,7 @@ impl Cluster {
             Some(source) => (source, None),
             None => {
                 let server = embedded(objects, churn_per_second).await?;
-                let source = UpstreamSource::url(&format!("http://{}/", server.address()))?;
+                let source = ConnectSource::url(&format!("http://{}/", server.address()))?;
                 (source, Some(server))
             }
         };
@@ -78,7 +78,7 @@ impl Cluster {
         })
     }
 
-    /// Waits for the end of its time, or Ctrl-C. Safe to cancel.
+    /// Waits until the time to stop, or for Ctrl-C. Cancel-safe.
     pub(crate) async fn over(&self) -> anyhow::Result<()> {
         let in_time = async {
             match self.until {
@@ -93,7 +93,7 @@ impl Cluster {
     }
 }
 
-async fn embedded(objects: Vec<ObjectCount>, churn_per_second: u32) -> anyhow::Result<Apiserver> {
+async fn embedded(objects: Vec<InitialCount>, churn_per_second: u32) -> anyhow::Result<Apiserver> {
     let listener = TcpListener::bind("127.0.0.1:0")
         .await
         .context("cannot open a port on 127.0.0.1")?;

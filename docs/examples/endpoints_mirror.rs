@@ -4,8 +4,9 @@
 //! ./kube-fanout example endpoints-mirror
 //! ```
 //!
-//! Without a server it starts one in this process, where somebody changes things, breaks the watches and tampers with copies for
-//! ten seconds. Then everything must settle: each labelled Service has its copy, and there is no other. Exit code 0 says so.
+//! If no server is named, the example starts one in this process. For ten seconds it then changes Services and EndpointSlices, breaks
+//! all watches and modifies copies. Afterwards everything must converge: each labelled Service has its copy, and there is no other copy.
+//! The exit code is 0 if it does.
 
 #[path = "cluster.rs"]
 mod cluster;
@@ -35,9 +36,9 @@ use tokio::time::{Instant, timeout_at};
 use cluster::{Cluster, Server};
 use mirror::{COPY_OF, Mirror, Outcome, SERVICE_NAME, WANTED};
 
-/// So long it may take until copies agree once nobody writes any more.
+/// How long copies may take to agree after the last write.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Between two looks.
+/// Pause between two comparisons of the copies with the Services.
 const LOOK_PERIOD: Duration = Duration::from_millis(50);
 
 /// Keeps a ConfigMap with the ready endpoints of every labelled Service
@@ -59,7 +60,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// A line for whoever looks on; that nobody does is no failure.
+/// Prints a line. A closed standard output is not a failure.
 fn say(line: &str) {
     let _ = writeln!(io::stdout(), "{line}");
 }
@@ -71,18 +72,18 @@ async fn run(flags: Flags) -> anyhow::Result<()> {
     let mirror = Mirror::new(Arc::clone(&client), &factory)?;
     factory.start();
     factory.wait_for_cache_sync().await?;
-    say("the local copies are filled");
+    say("the local stores have synced");
     let working = tokio::spawn(Arc::clone(&mirror).work(|service, outcome| match outcome {
         Ok(Outcome::Unchanged) => {}
         Ok(outcome) => say(&format!("{service}: {outcome}")),
-        Err(error) => say(&format!("{service}: {error:#}, again later")),
+        Err(error) => say(&format!("{service}: {error:#}; will retry")),
     }));
 
     match (&cluster.embedded, cluster.until) {
         (Some(server), Some(until)) => {
             let done = traffic::make(&client, server, until).await?;
             say(&format!(
-                "{} writes were made and all watches broken {} times; waiting for agreement",
+                "made {} writes and broke all watches {} times; waiting for the copies to agree",
                 done.writes, done.breaks
             ));
         }
@@ -94,12 +95,12 @@ async fn run(flags: Flags) -> anyhow::Result<()> {
     factory.shutdown().await;
     let count = settled?;
     say(&format!(
-        "each of {count} labelled services has its copy, and there is no other"
+        "each of the {count} labelled services has its copy, and there are no other copies"
     ));
     Ok(())
 }
 
-/// Waits until the server holds what it should; gives the number of copies.
+/// Waits until the copies on the server match the labelled services; returns the number of copies.
 async fn settled(client: &Client) -> anyhow::Result<usize> {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -108,11 +109,13 @@ async fn settled(client: &Client) -> anyhow::Result<usize> {
             return Ok(there.len());
         }
         let told = timeout_at(until, tokio::time::sleep(LOOK_PERIOD)).await;
-        told.with_context(|| format!("there should be {wanted:#?}, there is {there:#?}"))?;
+        told.with_context(|| {
+            format!("the copies did not converge: expected {wanted:#?}, found {there:#?}")
+        })?;
     }
 }
 
-/// `namespace/service` → endpoints, as the server's services and slices say, read without any informer.
+/// `namespace/service` → endpoints, from the server's services and slices, read without an informer.
 async fn wanted(client: &Client) -> anyhow::Result<BTreeMap<String, String>> {
     let services = format!("/api/v1/services?labelSelector={WANTED}%3Dtrue");
     let services = requests::list(client, &services).await?;
@@ -131,7 +134,7 @@ async fn wanted(client: &Client) -> anyhow::Result<BTreeMap<String, String>> {
     Ok(services.into_iter().map(endpoints).collect())
 }
 
-/// `namespace/service` → endpoints, as the copies say.
+/// `namespace/service` → endpoints, from the copies.
 async fn copies(client: &Client) -> anyhow::Result<BTreeMap<String, String>> {
     let copies = format!("/api/v1/configmaps?labelSelector={COPY_OF}");
     let copies = requests::list(client, &copies).await?;
@@ -162,7 +165,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_that_is_not_there_is_told_in_one_line() {
-        // Discovery is not asked; the first list waits for the server. The configuration itself is refused at once.
+        // Connecting sends no request, so a server that is down would only delay the first list. An unreadable kubeconfig fails at once.
         let flags = Flags::parse_from(["endpoints-mirror", "--kubeconfig", "/nonexistent"]);
         let error = run(flags).await.unwrap_err();
         assert!(format!("{error:#}").contains("/nonexistent"), "{error:#}");

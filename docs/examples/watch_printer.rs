@@ -1,10 +1,10 @@
-//! Prints the objects of any resource and then each change, as `kubectl get -w` does.
+//! Prints the objects of a resource and then each change, as `kubectl get -w` does.
 //!
 //! ```text
 //! ./kube-fanout example watch-printer pods --namespace ns-01 -l tier=backend
 //! ```
 //!
-//! Without a server it starts one in this process with some objects that change, and stops after ten seconds.
+//! If no server is named, the example starts one in this process whose objects change, and stops after ten seconds.
 
 #[path = "cluster.rs"]
 mod cluster;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use clap::Parser;
 use futures::StreamExt;
 use jiff::{Timestamp, Unit};
-use kube_fanout::apiserver::churn::ObjectCount;
+use kube_fanout::apiserver::churn::InitialCount;
 use kube_fanout::informer::{
     Cached, InformerOptions, ListWatch, Notification, Raw, SharedInformer, WatchFailure,
 };
@@ -26,11 +26,11 @@ use serde::Deserialize;
 
 use cluster::{Cluster, Server};
 
-/// Changes a second of the embedded server's objects.
+/// Changes a second in the embedded server.
 const CHURN: u32 = 5;
 /// Objects of each kind in the embedded server.
 const OBJECT_COUNT: u32 = 8;
-/// What the embedded server has objects of.
+/// Resources of which the embedded server has objects.
 const KINDS: [&str; 5] = [
     "pods",
     "services",
@@ -39,7 +39,7 @@ const KINDS: [&str; 5] = [
     "deployments",
 ];
 
-/// Resources that may be named without group and version.
+/// Resources that can be named without group and version: (group, version, plural).
 const WELL_KNOWN: [(&str, &str, &str); 13] = [
     ("", "v1", "configmaps"),
     ("", "v1", "namespaces"),
@@ -80,7 +80,9 @@ fn resource(text: &str) -> Result<Gvr, String> {
             .iter()
             .find(|(_, _, known)| Some(*known) == plural)
             .map(|(group, version, plural)| Gvr::new(group, version, plural))
-            .ok_or_else(|| "write plural.version.group, as widgets.v1.example.com".to_owned()),
+            .ok_or_else(|| {
+                "unknown; write plural.version.group, as in widgets.v1.example.com".to_owned()
+            }),
     }
 }
 
@@ -96,11 +98,11 @@ async fn main() -> ExitCode {
 }
 
 fn complain(line: &str) {
-    // Nobody is left to tell if this fails.
+    // If standard error is closed, there is nowhere to report it.
     let _ = writeln!(io::stderr(), "watch-printer: {line}");
 }
 
-/// A failure with its causes.
+/// A failure and its chain of causes, on one line.
 fn told_whole(failure: &WatchFailure) -> String {
     let mut text = failure.to_string();
     let mut cause = failure.source();
@@ -112,14 +114,14 @@ fn told_whole(failure: &WatchFailure) -> String {
 }
 
 async fn run(flags: Flags, out: &mut impl Write) -> anyhow::Result<()> {
-    let objects = KINDS.map(|resource| ObjectCount {
+    let objects = KINDS.map(|resource| InitialCount {
         resource: resource.to_owned(),
         count: OBJECT_COUNT,
     });
     let cluster = Cluster::connect(flags.server, objects.into(), CHURN).await?;
     if let Some(server) = &cluster.embedded {
         complain(&format!(
-            "no server was named, http://{} is in this process",
+            "no server was named; using the embedded one at http://{}",
             server.address()
         ));
     }
@@ -143,7 +145,7 @@ async fn run(flags: Flags, out: &mut impl Write) -> anyhow::Result<()> {
         anyhow::Ok(())
     };
     tokio::select! {
-        // All are safe to cancel: a row is written whole.
+        // Both are cancel-safe: a row is written in one piece.
         printed = printed => printed?,
         over = cluster.over() => over?,
     }
@@ -151,7 +153,7 @@ async fn run(flags: Flags, out: &mut impl Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is read of an object, whatever its kind.
+/// The fields that are read of an object of any kind.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Brief {
@@ -205,9 +207,9 @@ impl Brief {
     }
 }
 
-/// As kubectl writes it, but for the second unit that it adds to small numbers: `7s`, `3m`, `2h`, `5d`.
+/// An age as kubectl writes it, without the second unit that kubectl adds to small numbers: `7s`, `3m`, `2h`, `5d`.
 fn age(now: Timestamp, made_at: Timestamp) -> String {
-    // The clocks of two machines may differ.
+    // The server's clock may be ahead of ours.
     let seconds = (now - made_at)
         .total(Unit::Second)
         .unwrap_or_default()
@@ -229,7 +231,7 @@ fn print(out: &mut impl Write, change: &Notification<Raw>) -> anyhow::Result<()>
 }
 
 fn told(out: &mut impl Write, object: &Cached<Raw>, status: Option<&str>) -> anyhow::Result<()> {
-    // An object that cannot be read is still there.
+    // An object that cannot be decoded still exists, so its row is printed without details.
     let brief: Brief = object.read().unwrap_or_default();
     let (key, age) = (object.key(), brief.age(Timestamp::now()));
     let status = status.unwrap_or_else(|| brief.status());

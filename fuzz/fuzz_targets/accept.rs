@@ -1,16 +1,17 @@
-//! Content negotiation never panics, and what does not matter in a header does not change its outcome.
+//! Content negotiation never panics, and parts of a header that have no meaning do not change its outcome.
 #![no_main]
 
 use kube_fanout::protocol::request::{
-    Purpose, Representation, Wish, json_refusal_form, negotiate, refusal_form, wanted_table, wish,
+    AcceptPurpose, JsonChoice, Representation, json_refusal_form, negotiate, refusal_form,
+    wanted_table, wish,
 };
 use kube_fanout::protocol::status::StatusForm;
 use kube_fanout::resource::{Encoding, Layout};
-use kube_fanout::view::{Form, ManagedFields};
+use kube_fanout::view::{ManagedFields, ObjectPart};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|header: &str| {
-    // An empty header counts as none, so nothing may be put into it.
+    // An empty header counts as absent, so white space must not be added to it.
     let padded = header.replace(',', " , ");
     let noted = header
         .split(',')
@@ -27,7 +28,7 @@ fuzz_target!(|header: &str| {
         assert_eq!(wish(other), wish(&[header]), "{other:?}");
     }
     for layout in [Layout::Typed, Layout::Dynamic] {
-        for purpose in [Purpose::List, Purpose::Watch] {
+        for purpose in [AcceptPurpose::List, AcceptPurpose::Watch] {
             let found = negotiate(&[header], layout, purpose);
             for other in same {
                 assert_eq!(negotiate(other, layout, purpose), found, "{other:?}");
@@ -39,25 +40,25 @@ fuzz_target!(|header: &str| {
     }
 });
 
-/// Of a single element it is clear what a server of nothing but JSON makes of it.
-fn check_single(header: &str, found: Representation, purpose: Purpose) {
-    let rendition = match found {
-        Representation::Cached(rendition) | Representation::Indented(rendition) => rendition,
+/// For a single element it is clear what a server that only has JSON does.
+fn check_single(header: &str, found: Representation, purpose: AcceptPurpose) {
+    let format = match found {
+        Representation::Cached(format) | Representation::Indented(format) => format,
         Representation::Forward => return,
     };
-    if rendition.encoding != Encoding::Json || rendition.managed_fields != ManagedFields::Kept {
+    if format.encoding != Encoding::Json || format.managed_fields != ManagedFields::Kept {
         return;
     }
-    let expected = match (rendition.form, purpose) {
-        (Form::Whole, _) => Wish::Whole,
-        (Form::Metadata(version), Purpose::List) => Wish::MetadataList(version),
-        (Form::Metadata(version), Purpose::Watch) => Wish::Metadata(version),
+    let expected = match (format.form, purpose) {
+        (ObjectPart::Whole, _) => JsonChoice::Whole,
+        (ObjectPart::Metadata(version), AcceptPurpose::List) => JsonChoice::MetadataList(version),
+        (ObjectPart::Metadata(version), AcceptPurpose::Watch) => JsonChoice::Metadata(version),
     };
     assert_eq!(wish(&[header]), Some(expected));
-    // Watches are never indented, so they do not tell whether a refusal would be.
-    if purpose == Purpose::List {
+    // Watches are never indented, so their result does not show it.
+    if purpose == AcceptPurpose::List {
         let refusal = match (found, expected) {
-            (Representation::Cached(_), Wish::Whole) => StatusForm::Json,
+            (Representation::Cached(_), JsonChoice::Whole) => StatusForm::Json,
             _ => StatusForm::Indented,
         };
         assert_eq!(json_refusal_form(&[header]), refusal);

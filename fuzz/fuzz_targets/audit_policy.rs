@@ -1,13 +1,15 @@
-//! Audit policies are refused at a line that the text has, or decide about requests, and the same text decides in the same way.
+//! An audit policy is either rejected at a line that the text has, or decides about requests; the same text always decides the same.
 #![no_main]
 
-use kube_fanout::audit::event::{ObjectReference, Stage};
-use kube_fanout::audit::policy::{Attributes, Level, Policy, Target, Verdict};
+use kube_fanout::audit::event::{AuditStage, ObjectReference};
+use kube_fanout::audit::policy::{
+    AuditAttributes, AuditLevel, AuditPolicy, AuditTarget, PolicyVerdict,
+};
 use kube_fanout::auth::user::User;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    let policy = match Policy::parse(text) {
+    let policy = match AuditPolicy::parse(text) {
         Ok(policy) => policy,
         Err(error) => {
             assert!(!error.message.contains('\n'), "{error}");
@@ -16,17 +18,20 @@ fuzz_target!(|text: &str| {
             return;
         }
     };
-    let again = Policy::parse(text).expect("it was read before");
+    let again = AuditPolicy::parse(text).expect("it was read before");
     assert_eq!(policy.exceeds_metadata(), again.exceeds_metadata());
     for verdict_of in requests() {
         let verdict = verdict_of(&policy);
         assert_eq!(verdict, verdict_of(&again));
-        assert!(policy.exceeds_metadata() || matches!(verdict.level, Level::None | Level::Metadata));
-        let _ = Stage::ALL.map(|stage| verdict.omitted.contains(stage));
+        assert!(
+            policy.exceeds_metadata()
+                || matches!(verdict.level, AuditLevel::None | AuditLevel::Metadata)
+        );
+        let _ = AuditStage::ALL.map(|stage| verdict.omitted.contains(stage));
     }
 });
 
-type Evaluation = Box<dyn Fn(&Policy) -> Verdict>;
+type Evaluation = Box<dyn Fn(&AuditPolicy) -> PolicyVerdict>;
 
 fn requests() -> Vec<Evaluation> {
     let ann = User {
@@ -53,10 +58,12 @@ fn requests() -> Vec<Evaluation> {
         for user in [None, Some(ann.clone())] {
             let target = target.clone();
             all.push(Box::new(move |policy| {
-                policy.evaluate(Attributes {
+                policy.evaluate(AuditAttributes {
                     user: user.as_ref(),
                     verb: "watch",
-                    target: target.as_ref().map_or(Target::Path("/version"), Target::Object),
+                    target: target
+                        .as_ref()
+                        .map_or(AuditTarget::Path("/version"), AuditTarget::Object),
                 })
             }));
         }

@@ -1,15 +1,16 @@
-//! A client's certificate in DER: its subject names a user or nobody, and none that an unknown authority signed counts.
+//! A client's certificate in DER: its subject names a user or is rejected, and a certificate signed by an unknown authority is never
+//! accepted.
 #![no_main]
 
 use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
-use kube_fanout::auth::certificate::{self, Authorities};
+use kube_fanout::auth::certificate::{self, ClientAuthorities};
 use libfuzzer_sys::fuzz_target;
 
-/// Nobody has its key.
-static AUTHORITIES: LazyLock<Authorities> = LazyLock::new(|| {
-    Authorities::from_pem(include_bytes!("../authority.pem")).expect("a certificate")
+/// Nobody has its private key, so no input can carry its signature.
+static AUTHORITIES: LazyLock<ClientAuthorities> = LazyLock::new(|| {
+    ClientAuthorities::from_pem(include_bytes!("../authority.pem")).expect("a certificate")
 });
 
 fuzz_target!(|certificate: &[u8]| {

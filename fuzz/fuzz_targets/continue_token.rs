@@ -1,4 +1,5 @@
-//! A token is refused, or written again it is read as the same. What is written can be read, unless it leaves its range.
+//! A token is rejected, or is read as the same token after it is written again. Every token that is written can be read, unless it leaves
+//! its range.
 #![no_main]
 
 use kube_fanout::protocol::continue_token::ContinueToken;

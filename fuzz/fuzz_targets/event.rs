@@ -1,4 +1,4 @@
-//! Frames of a watch in JSON: both ways to read one agree, and what is read is what a tree shows.
+//! JSON frames of a watch: the two ways to read a frame agree with each other and with a JSON tree.
 #![no_main]
 
 mod tree;
@@ -12,7 +12,7 @@ fuzz_target!(|bytes: &[u8]| {
     let pods = FieldTable::of(&Gvr::new("", "v1", "pods"));
     let (envelope, line) = (scan_event(bytes), scan_line(bytes, pods));
     let Ok(envelope) = envelope else {
-        // The second reads as much as the first, and more.
+        // The second way reads everything that the first reads, and more.
         assert!(line.is_err() || is_strange(bytes));
         return;
     };
@@ -47,7 +47,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Whether keys stand twice or are escaped, so that the readings may differ in what they see first.
+/// Whether keys are repeated or escaped, so that the two ways may find a different key first.
 fn is_strange(bytes: &[u8]) -> bool {
     plain_tree(bytes).is_none()
 }

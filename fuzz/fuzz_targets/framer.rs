@@ -1,5 +1,5 @@
-//! Any cut of any bytes into chunks gives the lines that splitting at newlines gives. The first four bytes are the
-//! lengths of the chunks, over and over; the rest is what is cut.
+//! Splitting any bytes into any chunks gives the lines that splitting at newlines gives. The first four bytes are the lengths of the
+//! chunks, repeated; the rest is the data.
 #![no_main]
 
 use kube_fanout::decode::Frames;

@@ -1,13 +1,13 @@
-//! Headers that say who is calling, one `name: value` a line: what they mean is found out without a panic, comes back the same from the
-//! headers that say it again, and is not changed by names that only look alike.
+//! Headers that name the caller, one `name: value` per line: parsing them never panics; the identity survives being written to headers
+//! and parsed again; and headers with similar names do not change it.
 #![no_main]
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use kube_fanout::auth::bearer::{self, TokenHeader};
-use kube_fanout::auth::caller::Token;
+use kube_fanout::auth::caller::BearerToken;
+use kube_fanout::auth::front_proxy;
 use kube_fanout::auth::impersonation::{self, ImpersonationRequest};
 use kube_fanout::auth::user::User;
-use kube_fanout::auth::front_proxy;
 use kube_fanout::config::FrontProxySettings;
 use libfuzzer_sys::fuzz_target;
 
@@ -20,7 +20,7 @@ fuzz_target!(|lines: &[u8]| {
         if let TokenHeader::Token(token) = found {
             let _ = bearer::expiry(&token);
             assert!(!token.secret().is_empty() && !token.secret().contains(' '));
-            assert_eq!(Token::new(token.secret()), Some(token.clone()));
+            assert_eq!(BearerToken::new(token.secret()), Some(token.clone()));
             let alone = HeaderMap::from_iter([(
                 http::header::AUTHORIZATION,
                 token.authorization().clone(),
@@ -46,13 +46,13 @@ fuzz_target!(|lines: &[u8]| {
     }
 });
 
-/// The API server takes the gateway for this very user, or the gateway does not impersonate it.
+/// The API server accepts the gateway's headers for exactly this user, or the gateway does not impersonate the user.
 fn check_impersonated(user: &User) {
     let Ok(headers) = impersonation::headers(user) else {
         return;
     };
     let Ok(Some(request)) = ImpersonationRequest::from_headers(&headers) else {
-        // More groups than we would ask for; the API server itself has no limit.
+        // More groups than the gateway would send; the API server itself has no limit.
         return;
     };
     assert_eq!(request.user.name, user.name);
@@ -61,7 +61,11 @@ fn check_impersonated(user: &User) {
     for group in &user.groups {
         assert!(request.user.is_in(group), "{user:?}");
     }
-    let added = ["system:authenticated", "system:unauthenticated", "system:serviceaccounts"];
+    let added = [
+        "system:authenticated",
+        "system:unauthenticated",
+        "system:serviceaccounts",
+    ];
     for group in &request.user.groups {
         let is_added = added.iter().any(|added| group.starts_with(added));
         assert!(user.is_in(group) || is_added, "{user:?}");

@@ -1,9 +1,9 @@
-//! List pages never panic, and of valid JSON give the items that a tree shows.
+//! Reading list pages never panics, and valid JSON gives the items that a JSON tree gives.
 #![no_main]
 
 mod tree;
 
-use kube_fanout::decode::{ItemForm, scan_list, scan_object, watch_form};
+use kube_fanout::decode::{ItemFraming, scan_list, scan_object, watch_form};
 use kube_fanout::resource::{Encoding, FieldTable, Gvr, Layout};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
@@ -41,7 +41,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
     }
     let fields = FieldTable::of(&Gvr::new("", "v1", "pods"));
-    let items = ItemForm::new(&page, Encoding::Json);
+    let items = ItemFraming::new(&page, Encoding::Json);
     let kind = page.kind.strip_suffix("List").unwrap_or(&page.kind);
     for item in &page.items {
         let item = item.of(bytes);
@@ -61,7 +61,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// A form is one line that says what the item says.
+/// The stored form of an item is one line with the item's contents.
 fn check_form(item: &[u8], form: &[u8], fields: FieldTable, is_valid: bool) {
     assert_eq!(form.first(), Some(&b'{'));
     assert!(!form.contains(&b'\n'));
@@ -78,7 +78,7 @@ fn check_form(item: &[u8], form: &[u8], fields: FieldTable, is_valid: bool) {
             assert_eq!(form.fields, item.fields);
         }
         (Err(_), Err(_)) => {}
-        // An object in memory stands on one line, so this is what the form is for.
+        // The scanner rejects newlines, and removing them is what the stored form is for.
         (Ok(_), Err(_)) if item.contains(&b'\n') => {}
         (form, item) => panic!("{form:?} of {item:?}"),
     }

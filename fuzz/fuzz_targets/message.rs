@@ -1,6 +1,6 @@
-//! Protobuf read plainly, for comparison: every field of a number, by the book and without any haste.
+//! A simple protobuf reader, for comparison: every field of a number, by the specification, without optimisations.
 
-/// The values of all length-delimited fields with this number; `None` where the bytes are no message.
+/// The values of all length-delimited fields with this number; `None` if the bytes are not a message.
 pub fn all(mut bytes: &[u8], number: u64) -> Option<Vec<&[u8]>> {
     let mut found = Vec::new();
     while !bytes.is_empty() {
@@ -24,13 +24,13 @@ pub fn all(mut bytes: &[u8], number: u64) -> Option<Vec<&[u8]>> {
     Some(found)
 }
 
-/// The same as text.
+/// The same values as text.
 pub fn text(bytes: &[u8], number: u64) -> Option<Vec<&str>> {
     let found = all(bytes, number)?.into_iter();
     found.map(|value| std::str::from_utf8(value).ok()).collect()
 }
 
-/// Ten bytes at most; of the last one a single bit counts.
+/// At most ten bytes, of which the last contributes a single bit.
 fn varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {

@@ -1,4 +1,4 @@
-//! Objects cut to their metadata: valid stays valid, and nothing is told that the object does not say.
+//! Objects reduced to their metadata: valid input gives valid output, and the output contains nothing that the object does not.
 #![no_main]
 
 mod tree;
@@ -42,7 +42,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Every value stands in `whole` too, at the same place.
+/// Asserts that every value is in `whole` too, at the same path.
 #[track_caller]
 fn is_part(part: &Value, whole: &Value) {
     match (part, whole) {

@@ -1,5 +1,5 @@
-//! Protobuf from upstream never makes it panic: of a frame that is read the spans are in range, a canonical frame can be
-//! written again from its parts, and another version in the object is all that changes.
+//! Protobuf from upstream never causes a panic: the spans of a frame that is read are in range, a canonical frame can be written again
+//! from its parts, and writing another version into the object changes only the version.
 #![no_main]
 
 use kube_fanout::decode::{
@@ -13,7 +13,7 @@ use libfuzzer_sys::fuzz_target;
 
 const FRAME_LEN_MAX: usize = 1 << 16;
 
-// The input is a frame without its length, which chance would hardly get right, or any of the other messages.
+// The input is a frame without its length prefix, which random bytes would hardly match, or any of the other messages.
 fuzz_target!(|input: &[u8]| {
     let pods = FieldTable::of(&Gvr::new("", "v1", "pods"));
     let _ = scan_protobuf_status(input);
@@ -40,7 +40,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// The length is put before, the frame cut at each of its bytes, and found again.
+/// Adds the length prefix, cuts the frame into single bytes, and returns the frame that the framer finds.
 fn framed(input: &[u8]) -> Vec<u8> {
     let len = u32::try_from(input.len()).expect("inputs are small");
     let frame = [&len.to_be_bytes(), input].concat();
@@ -60,7 +60,7 @@ fn framed(input: &[u8]) -> Vec<u8> {
 fn check_object(raw: &[u8], parts: &ObjectParts<'_>, pods: FieldTable) {
     let digits = std::str::from_utf8(parts.version_span.of(raw)).expect("digits");
     assert_eq!(digits.parse(), Ok(parts.resource_version));
-    // Metadata in two pieces is read but never written by the API server, and not spliced in both.
+    // Metadata in two parts is read, but the API server never writes it, and a new version is not spliced into both.
     let is_metadata = |field: &kube_fanout::resource::wire::WireField| field.number == 1;
     if WireFields::new(raw).flatten().filter(is_metadata).count() != 1 {
         return;

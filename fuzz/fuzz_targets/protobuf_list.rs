@@ -1,4 +1,4 @@
-//! List bodies in protobuf: items lie one after the other within the body, and are those that a plain reading finds.
+//! List bodies in protobuf: items are consecutive within the body, and are those that a simple reader finds.
 #![no_main]
 
 mod message;

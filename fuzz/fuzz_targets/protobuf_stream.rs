@@ -1,5 +1,5 @@
-//! Frames of a watch in protobuf: any cut into chunks gives the same frames, and in a frame is found what a plain reading
-//! of its messages finds. The first four bytes are the lengths of the chunks, over and over; the rest is the stream.
+//! Protobuf frames of a watch: any split into chunks gives the same frames, and each frame is read as a simple reader reads its messages.
+//! The first four bytes are the lengths of the chunks, repeated; the rest is the stream.
 #![no_main]
 
 mod message;
@@ -48,12 +48,12 @@ fuzz_target!(|input: &[u8]| {
     for frame in &frames {
         check(frame);
     }
-    // What is no frame may be a message all the same.
+    // Bytes that are not a frame may still be a message.
     let _ = scan_protobuf_status(bytes);
     check_object(bytes);
 });
 
-/// The frames, and whether one that is too long ends them.
+/// The frames, and whether a frame that is too long ends them, as a simple reader finds them.
 fn plainly(mut bytes: &[u8]) -> (Vec<Vec<u8>>, bool) {
     let mut frames = Vec::new();
     while let Some(length) = bytes.first_chunk::<LENGTH_LEN>() {
@@ -122,7 +122,7 @@ fn check_object(raw: &[u8]) {
     }
 }
 
-/// An object at another version is the same but for its version.
+/// Writing another version into an object changes only its version.
 fn check_versions(raw: &[u8], parts: &ObjectParts<'_>) {
     for version in [1, u64::MAX] {
         let version = ResourceVersion(version);
@@ -146,7 +146,7 @@ fn check_versions(raw: &[u8], parts: &ObjectParts<'_>) {
                 &parts.fields
             )
         );
-        // There and back again: but for lengths written in more bytes than they need.
+        // Writing the original version restores the object, except for lengths that were encoded with more bytes than necessary.
         let (back, _) = at_version(&again, parts.resource_version).expect("an object still");
         let (plain, _) = at_version(raw, parts.resource_version).expect("an object still");
         assert_eq!(back, plain);

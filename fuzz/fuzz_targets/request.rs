@@ -1,10 +1,11 @@
-//! A request line of method and URL: nothing panics on the way to a plan, and spelling decides nothing that it must not.
+//! A request line of method and URL: nothing panics up to the plan, and the spelling of a URL does not change decisions that it must not
+//! change.
 #![no_main]
 
 use http::{Method, Uri};
 use kube_fanout::protocol::request::{
-    ListOptions, PathForm, Query, Read, ResourcePath, Spelling, Target, Verb, authorized_name,
-    verb, wants_pretty,
+    CacheRead, ListOptions, PathForm, Query, RequestTarget, ResourcePath, Spelling, Verb,
+    authorized_name, verb, wants_pretty,
 };
 use kube_fanout::resource::{Encoding, Layout, ResourceKind};
 use libfuzzer_sys::fuzz_target;
@@ -35,10 +36,10 @@ fuzz_target!(|line: &str| {
     let rewritten = rewritten(&query);
     let again = Query::parse(Some(&rewritten));
     assert_eq!(ListOptions::from_query(&again), options, "{rewritten}");
-    let Ok(Target::Resource(path)) = Target::parse(&uri) else {
+    let Ok(RequestTarget::Resource(path)) = RequestTarget::parse(&uri) else {
         return;
     };
-    // Of a proxied path upstream makes what it likes.
+    // Upstream decides how to interpret a proxied path.
     if path.spelling == Spelling::Clean && path.form != PathForm::ProxyPrefix {
         assert_eq!(spelled(&path), uri.path());
     }
@@ -58,12 +59,12 @@ fuzz_target!(|line: &str| {
             encoding: Encoding::Json,
             warnings: Vec::new(),
         };
-        let Ok(read) = Read::decide(&path, &options, &kind) else {
+        let Ok(read) = CacheRead::decide(&path, &options, &kind) else {
             continue;
         };
         assert_eq!(path.spelling, Spelling::Clean);
         assert!(method != Method::GET || matches!(verb, Verb::List | Verb::Watch));
-        // Who may see one name is shown nothing but that name.
+        // A caller that may read one name receives nothing but that name.
         if method == Method::GET && name.is_some() {
             assert_eq!(read.selector.fields.pinned_name(), name.as_deref());
         }
@@ -73,7 +74,7 @@ fuzz_target!(|line: &str| {
     }
 });
 
-/// The parameters that count, with every byte of their values escaped.
+/// The parameters that are read, with every byte of their values escaped.
 fn rewritten(query: &Query) -> String {
     let mut rewritten = String::new();
     for name in PARAMETERS {
@@ -85,7 +86,7 @@ fn rewritten(query: &Query) -> String {
     rewritten
 }
 
-/// The one way to write a path.
+/// The canonical spelling of a path.
 fn spelled(path: &ResourcePath) -> String {
     let gvr = &path.gvr;
     let mut text = if gvr.group.is_empty() {
@@ -96,7 +97,7 @@ fn spelled(path: &ResourcePath) -> String {
     if path.form == PathForm::WatchPrefix {
         text.push_str("/watch");
     }
-    // The path of one Namespace has no resource below the namespace.
+    // The path of a single Namespace has no resource below the namespace.
     let is_namespace = &*gvr.resource == "namespaces" && path.namespace == path.name;
     if let Some(namespace) = path.namespace.as_ref().filter(|_| !is_namespace) {
         text.push_str(&format!("/namespaces/{namespace}"));

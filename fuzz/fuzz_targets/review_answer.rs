@@ -1,4 +1,4 @@
-//! Answers to reviews of tokens: somebody is known only if the answer says so in as many words.
+//! Responses to token reviews: a caller is authenticated only if the response says so explicitly.
 #![no_main]
 
 use kube_fanout::auth::token_review::{reviewed, self_reviewed};
@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 
 fuzz_target!(|answer: &[u8]| {
-    // What no field reads is skipped without a look at its texts and numbers, so an answer may be read that is no tree.
+    // Values of unknown fields are skipped without being validated, so a response may be read that is not a valid JSON tree.
     let tree = serde_json::from_slice::<Value>(answer).ok();
     let status = tree.as_ref().map(|tree| &tree["status"]);
     for audiences in [vec![], vec!["a".to_owned(), "b".to_owned()]] {

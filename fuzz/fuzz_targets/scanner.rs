@@ -1,4 +1,4 @@
-//! The scanner never panics, finds nothing outside the bytes, and in valid JSON what a tree shows.
+//! The scanner never panics and never returns spans outside the bytes; for valid JSON it finds what a JSON tree has.
 #![no_main]
 
 mod tree;
@@ -30,7 +30,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(digits.parse(), Ok(parts.resource_version));
     assert!((parts.type_prefix_len as usize) < bytes.len());
     assert_eq!(parts.fields.len(), pods.fields().len());
-    // Invalid JSON within brackets may pass the scanner; of valid JSON it must read the same.
+    // The scanner may accept invalid JSON within brackets; valid JSON it must read as the tree does.
     if let Some(tree) = tree {
         let text = |path: &str| {
             tree.pointer(path)
@@ -58,7 +58,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// An object at another version is the same but for its version, wherever that stands.
+/// Writing another version into an object changes only its version, wherever it is in the object.
 fn check_versions(object: &Object, tree: &Value) {
     for version in [1, u64::MAX] {
         let line = object.deleted_frame(ResourceVersion(version));

@@ -1,11 +1,11 @@
-//! Selectors are refused, or written again they are read as the same and match the same; two together match what both
-//! match. The first line is one selector, the second another; the lines after them are `key=value` labels.
+//! A selector is rejected, or is read as the same selector after it is written again and matches the same objects; two selectors joined
+//! match what both match. The first line is one selector, the second another; the lines after them are `key=value` labels.
 #![no_main]
 
 use std::borrow::Cow;
 
 use kube_fanout::resource::{FieldTable, Gvr, Object, ObjectParts};
-use kube_fanout::view::selector::{FieldSelector, LabelSelector};
+use kube_fanout::selector::{FieldSelector, LabelSelector};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
@@ -16,7 +16,7 @@ fuzz_target!(|text: &str| {
     );
     let object = object(lines);
     let both = format!("{first},{second}");
-    // A comma wants something on both sides, and to the server's lexer NUL is the end of the text.
+    // Both sides of a comma must be non-empty, and the server's lexer treats NUL as the end of the text.
     let stands_alone = |text: &str| text.trim().is_empty() || text.contains('\0');
     let joins = !stands_alone(first) && !stands_alone(second);
 

@@ -1,34 +1,37 @@
-//! However a WebSocket client's bytes are cut into chunks, the same is heard, and of pings what a plain reading of the
-//! frames finds; what is kept of them is bounded. The first four bytes are the lengths of the chunks, over and over.
+//! Splitting a WebSocket client's bytes into any chunks gives the same messages, and the pings that a simple reader finds; the memory
+//! kept for pings is bounded. The first four bytes are the lengths of the chunks, repeated.
 #![no_main]
 
-use kube_fanout::connection::websocket::{ClientFrames, Received};
+use kube_fanout::protocol::websocket::{ClientFrames, ControlRequest};
 use libfuzzer_sys::fuzz_target;
 
 const PING_LEN_MAX: usize = 125;
 
-fn heard<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> Vec<Received> {
+fn requests_in<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> Vec<ControlRequest> {
     let mut frames = ClientFrames::default();
-    let mut heard = Vec::new();
+    let mut requests = Vec::new();
     for mut chunk in chunks {
-        while let Some(received) = frames.next(&mut chunk) {
+        while let Some(request) = frames.next(&mut chunk) {
             assert!(
-                !matches!(heard.last(), Some(Received::Close | Received::Unmasked)),
-                "nothing is heard after the end"
+                !matches!(
+                    requests.last(),
+                    Some(ControlRequest::Close | ControlRequest::Unmasked)
+                ),
+                "no request is reported after the end"
             );
-            heard.push(received);
+            requests.push(request);
         }
-        assert!(chunk.is_empty(), "all bytes are taken");
+        assert!(chunk.is_empty(), "all bytes are consumed");
     }
-    heard
+    requests
 }
 
-/// The same by the book (RFC 6455 §5.2), with all bytes at hand.
-fn expected(mut bytes: &[u8]) -> Vec<Received> {
-    let mut heard = Vec::new();
+/// The same by the specification (RFC 6455 §5.2), with all bytes available.
+fn expected(mut bytes: &[u8]) -> Vec<ControlRequest> {
+    let mut requests = Vec::new();
     while let [kind, len, rest @ ..] = bytes {
         if len & 0x80 == 0 {
-            heard.push(Received::Unmasked);
+            requests.push(ControlRequest::Unmasked);
             break;
         }
         let extended = match len & 0x7f {
@@ -43,7 +46,7 @@ fn expected(mut bytes: &[u8]) -> Vec<Received> {
             break;
         };
         if kind & 0xf == 8 {
-            heard.push(Received::Close);
+            requests.push(ControlRequest::Close);
             break;
         }
         let len = match number {
@@ -61,11 +64,11 @@ fn expected(mut bytes: &[u8]) -> Vec<Received> {
         if kind & 0xf == 9 {
             let unmasked = payload.iter().zip(mask.iter().cycle());
             let unmasked = unmasked.map(|(byte, mask)| byte ^ mask).take(PING_LEN_MAX);
-            heard.push(Received::Ping(unmasked.collect()));
+            requests.push(ControlRequest::Ping(unmasked.collect()));
         }
         bytes = rest;
     }
-    heard
+    requests
 }
 
 fuzz_target!(|input: &[u8]| {
@@ -81,6 +84,6 @@ fuzz_target!(|input: &[u8]| {
         (!chunk.is_empty()).then_some(chunk)
     });
     let expected = expected(bytes);
-    assert_eq!(heard(chunks), expected);
-    assert_eq!(heard(std::iter::once(bytes)), expected);
+    assert_eq!(requests_in(chunks), expected);
+    assert_eq!(requests_in(std::iter::once(bytes)), expected);
 });

@@ -7,17 +7,17 @@ use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TY
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 
-use super::{Check, CheckOutcome, Shown};
+use super::{AdminState, CheckOutcome, ReadinessCheck};
 use crate::build_info;
 use crate::metrics::PAGE_CONTENT_TYPE;
 
-type Answer = Response<Full<Bytes>>;
+type AdminResponse = Response<Full<Bytes>>;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
 /// Answers one request. Takes no body and reads none.
-pub(super) async fn answer<B>(request: &Request<B>, shown: Shown) -> Answer {
+pub(super) async fn answer<B>(request: &Request<B>, shown: AdminState) -> AdminResponse {
     let path = request.uri().path();
     if !matches!(
         path,
@@ -53,7 +53,7 @@ fn is_verbose(query: Option<&str>) -> bool {
     })
 }
 
-async fn metrics(shown: Shown) -> Answer {
+async fn metrics(shown: AdminState) -> AdminResponse {
     // Thousands of series take milliseconds, which no thread that serves clients has.
     let page = tokio::task::spawn_blocking(move || shown.metrics.page()).await;
     match page {
@@ -66,7 +66,7 @@ async fn metrics(shown: Shown) -> Answer {
     }
 }
 
-fn liveness(path: &str, verbose: bool) -> Answer {
+fn liveness(path: &str, verbose: bool) -> AdminResponse {
     let body = if verbose {
         format!(
             "[+]ping ok\n{} check passed\n",
@@ -79,7 +79,7 @@ fn liveness(path: &str, verbose: bool) -> Answer {
 }
 
 /// One line a check, as the API server writes them; a failure is explained whether asked for or not.
-fn readiness(shown: &Shown, verbose: bool) -> Answer {
+fn readiness(shown: &AdminState, verbose: bool) -> AdminResponse {
     let drain = if shown.drain.is_begun() {
         CheckOutcome::Failed("drain has begun".to_owned())
     } else {
@@ -88,19 +88,19 @@ fn readiness(shown: &Shown, verbose: bool) -> Answer {
     let mut checks = shown.readiness.checks();
     checks.insert(
         0,
-        Check {
+        ReadinessCheck {
             name: "drain".to_owned(),
             outcome: drain,
         },
     );
 
-    let passed = |check: &Check| matches!(check.outcome, CheckOutcome::Passed(_));
+    let passed = |check: &ReadinessCheck| matches!(check.outcome, CheckOutcome::Passed(_));
     let ready = checks.iter().all(passed);
     if ready && !verbose {
         return text(StatusCode::OK, "ok".to_owned());
     }
     let mut body = String::new();
-    for Check { name, outcome } in &checks {
+    for ReadinessCheck { name, outcome } in &checks {
         // Writing to a string cannot fail.
         let _ = match outcome {
             CheckOutcome::Passed(words) if words.is_empty() => writeln!(body, "[+]{name} ok"),
@@ -117,7 +117,7 @@ fn readiness(shown: &Shown, verbose: bool) -> Answer {
     text(status, body)
 }
 
-fn version() -> Answer {
+fn version() -> AdminResponse {
     let facts = serde_json::json!({
         "name": env!("CARGO_PKG_NAME"),
         "version": build_info::VERSION,
@@ -127,11 +127,11 @@ fn version() -> Answer {
     reply(StatusCode::OK, JSON, format!("{facts}\n"))
 }
 
-fn text(status: StatusCode, body: String) -> Answer {
+fn text(status: StatusCode, body: String) -> AdminResponse {
     reply(status, TEXT, body)
 }
 
-fn reply(status: StatusCode, content_type: &'static str, body: String) -> Answer {
+fn reply(status: StatusCode, content_type: &'static str, body: String) -> AdminResponse {
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;
     let headers = response.headers_mut();

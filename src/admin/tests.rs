@@ -11,10 +11,10 @@ use super::*;
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 #[derive(Default)]
-struct Checks(Mutex<Vec<Check>>);
+struct Checks(Mutex<Vec<ReadinessCheck>>);
 
 impl Readiness for Checks {
-    fn checks(&self) -> Vec<Check> {
+    fn checks(&self) -> Vec<ReadinessCheck> {
         self.0.lock().unwrap().clone()
     }
 }
@@ -32,7 +32,7 @@ impl Port {
         let listener = listen(ANY_PORT).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (checks, drain) = (Arc::<Checks>::default(), Drain::new());
-        let shown = Shown {
+        let shown = AdminState {
             metrics: Arc::new(Metrics::new().unwrap()),
             readiness: Arc::<Checks>::clone(&checks),
             drain: drain.clone(),
@@ -51,7 +51,7 @@ impl Port {
         let mut checks = self.checks.0.lock().unwrap();
         checks.retain(|check| check.name != name);
         let name = name.to_owned();
-        checks.push(Check { name, outcome });
+        checks.push(ReadinessCheck { name, outcome });
     }
 
     /// Status line, head and body of the answer.

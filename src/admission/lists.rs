@@ -1,10 +1,10 @@
-//! Who sends a list, who waits for a place, and whose list goes on without one because its client takes it too slowly. Pure but for
-//! the lock around each list's last word.
+//! Which lists hold a permit, which wait for one, and which continue without one because their clients read too slowly. Pure except for the
+//! lock around each list's [`Stall`].
 //!
-//! A client that takes nothing for a while keeps no place from others: whoever needs one takes it back
-//! ([`Lists::take_back`]). The slow list goes on, and is counted among a bounded number of slow ones, shared by peers as the
-//! places are. While these are all taken, slow lists keep their places. A slow list whose client takes it again gets a place
-//! if one is free ([`Lists::regain`]); until then it is sent frame by frame with pauses between.
+//! A client that reads nothing for a while keeps no permit from others: a list that needs one reclaims it ([`Lists::reclaim`]). The slow
+//! list continues, and counts against a bounded number of slow lists, which peers share as they share the permits. While that number is
+//! reached, slow lists keep their permits. A slow list whose client reads again gets a permit if one is free ([`Lists::regain`]); until
+//! then its frames are sent with pauses between them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,140 +12,143 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use tokio::time::Instant;
 
-use crate::fairness::line::{Entry, Line};
+use crate::fairness::fair_queue::{FairQueue, QueueDecision};
 use crate::fairness::{Peer, Share};
 
-/// Slow lists for each place. They cost memory, and at most what a client's window and the kernel hold of it; hardly any work.
-pub(super) const SLOW_LISTS_PER_PLACE: usize = 4;
+/// Slow lists per permit. A slow list costs memory, at most what its client's window and the kernel hold of it, and hardly any CPU.
+pub(super) const SLOW_LISTS_PER_PERMIT: usize = 4;
 
-/// What a list and those who want its place tell each other.
+/// State that a list shares with those that want its permit.
 #[derive(Debug, Default)]
-pub(super) struct Stall(Mutex<Stalled>);
+pub(super) struct Stall(Mutex<StallState>);
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Stalled {
-    /// Since when the list waits for its client; nothing while it is being made.
+struct StallState {
+    /// Since when the list waits for its client; `None` while its next frame is being made.
     since: Option<Instant>,
-    /// It has lost its place.
+    /// Whether the list has lost its permit.
     is_slow: bool,
 }
 
 impl Stall {
-    /// The list waits for its client since then, or no longer.
+    /// Records since when the list waits for its client; `None` if it does not.
     pub(super) fn set(&self, since: Option<Instant>) {
-        self.stalled().since = since;
+        self.state().since = since;
     }
 
     /// Since when the list waits for its client, if it does.
     pub(super) fn since(&self) -> Option<Instant> {
-        self.stalled().since
+        self.state().since
     }
 
-    /// Whether the list has lost its place.
+    /// Whether the list has lost its permit.
     pub(super) fn is_slow(&self) -> bool {
-        self.stalled().is_slow
+        self.state().is_slow
     }
 
     fn set_slow(&self, is_slow: bool) {
-        self.stalled().is_slow = is_slow;
+        self.state().is_slow = is_slow;
     }
 
-    fn lasts(&self, now: Instant) -> Duration {
+    fn elapsed(&self, now: Instant) -> Duration {
         let since = self.since();
         since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
-    fn stalled(&self) -> MutexGuard<'_, Stalled> {
+    fn state(&self) -> MutexGuard<'_, StallState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// See the module. `T` is what somebody who waits is told by.
+/// All lists. `T` is the handle through which a waiting list gets its permit.
 #[derive(Debug)]
 pub(super) struct Lists<T> {
-    pub(super) line: Line<T>,
-    /// Lists that have a place, by number.
-    placed: HashMap<u64, Placed, foldhash::fast::RandomState>,
+    pub(super) queue: FairQueue<T>,
+    /// Lists that hold a permit, by id.
+    holders: HashMap<u64, ListHolder, foldhash::fast::RandomState>,
     slow: Share,
     next_id: u64,
-    /// When slow ones were looked for last.
-    looked_at: Option<Instant>,
+    /// When [`reclaim`](Self::reclaim) last checked all lists.
+    checked_at: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct Placed {
+struct ListHolder {
     peer: Peer,
     stall: Arc<Stall>,
 }
 
 impl<T> Lists<T> {
-    /// So many places, and so many who may wait for one.
+    /// With these numbers of permits and of waiting lists.
     pub(super) fn new(running_max: usize, waiting_max: usize) -> Self {
         Self {
-            line: Line::new(running_max, waiting_max),
-            placed: HashMap::default(),
-            slow: Share::new(running_max.saturating_mul(SLOW_LISTS_PER_PLACE)),
+            queue: FairQueue::new(running_max, waiting_max),
+            holders: HashMap::default(),
+            slow: Share::new(running_max.saturating_mul(SLOW_LISTS_PER_PERMIT)),
             next_id: 0,
-            looked_at: None,
+            checked_at: None,
         }
     }
 
-    /// Lists that go on without a place.
+    /// The number of lists that continue without a permit.
     pub(super) fn slow(&self) -> usize {
         self.slow.taken()
     }
 
-    /// Notes that a list of the peer has the place which the line has just given it; the number is for leaving.
+    /// Records a list that holds the permit which the queue has just granted; returns the list's id.
     pub(super) fn begin(&mut self, peer: Peer, stall: Arc<Stall>) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
-        self.placed.insert(id, Placed { peer, stall });
+        self.holders.insert(id, ListHolder { peer, stall });
         id
     }
 
-    /// A list is over.
+    /// Removes a list that has ended.
     pub(super) fn end(&mut self, id: u64, peer: Peer) {
-        match self.placed.remove(&id) {
-            Some(_) => self.line.leave(peer),
+        match self.holders.remove(&id) {
+            Some(_) => self.queue.leave(peer),
             None => self.slow.give_back(peer),
         }
     }
 
-    /// Gives a slow list a place again, if there is one for its peer. Nobody who waits is passed: there would be none for them.
+    /// Gives a slow list a permit again, if there is one for its peer. This is fair: no waiting list could use that permit.
     pub(super) fn regain(&mut self, id: u64, peer: Peer, stall: &Arc<Stall>) -> bool {
-        if !matches!(self.line.enter(peer), Entry::Runs) {
+        if !matches!(self.queue.enter(peer), QueueDecision::Runs) {
             return false;
         }
         self.slow.give_back(peer);
         stall.set_slow(false);
         let stall = Arc::clone(stall);
-        self.placed.insert(id, Placed { peer, stall });
+        self.holders.insert(id, ListHolder { peer, stall });
         true
     }
 
-    /// Takes back the places of lists whose clients have taken nothing for `limit`; whether there were any. Looks at most once in
-    /// an eighth of that time, however often it is asked.
-    pub(super) fn take_back(&mut self, now: Instant, limit: Duration) -> bool {
+    /// Reclaims the permits of lists whose clients have read nothing for `limit`; returns whether there were any. Checks at most once in an
+    /// eighth of that time.
+    pub(super) fn reclaim(&mut self, now: Instant, limit: Duration) -> bool {
         let pause = limit / 8;
-        if let Some(at) = self.looked_at
+        if let Some(at) = self.checked_at
             && now.saturating_duration_since(at) < pause
         {
             return false;
         }
-        self.looked_at = Some(now);
+        self.checked_at = Some(now);
         let Self {
-            line, placed, slow, ..
+            queue,
+            holders,
+            slow,
+            ..
         } = self;
-        let before = placed.len();
-        placed.retain(|_, list| {
-            let keeps = list.stall.lasts(now) < limit || !slow.has_room_for(list.peer);
+        let before = holders.len();
+        holders.retain(|_, list| {
+            let keeps = list.stall.elapsed(now) < limit || !slow.has_room_for(list.peer);
             if !keeps {
-                line.leave(list.peer);
+                queue.leave(list.peer);
                 slow.take(list.peer);
                 list.stall.set_slow(true);
             }
             keeps
         });
-        placed.len() < before
+        holders.len() < before
     }
 }

@@ -1,4 +1,4 @@
-//! How much memory the process has resident, looked at seldom. Linux alone tells; elsewhere there is no bound.
+//! Compares the process's resident memory with its limit. Only Linux reports it; elsewhere there is no limit.
 
 use std::fs;
 use std::sync::{Mutex, PoisonError};
@@ -6,28 +6,28 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What is known for so long need not be read again (some 20 µs).
+/// How long a reading stays valid; reading costs about 20 µs.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// A soft bound: nothing is refused for what is allocated between two looks.
+/// The memory limit. It is soft: allocations between two readings are not refused.
 #[derive(Debug)]
 pub(super) struct Memory {
-    /// Bytes; 0 for no bound.
+    /// Bytes; 0 for no limit.
     max: usize,
     resident: fn() -> Option<usize>,
-    seen: Mutex<Option<(Instant, bool)>>,
+    last_reading: Mutex<Option<(Instant, bool)>>,
 }
 
 impl Memory {
     pub(super) fn new(max: usize) -> Self {
-        Self::seen_by(max, resident)
+        Self::with_reader(max, resident)
     }
 
-    fn seen_by(max: usize, resident: fn() -> Option<usize>) -> Self {
+    fn with_reader(max: usize, resident: fn() -> Option<usize>) -> Self {
         Self {
             max,
             resident,
-            seen: Mutex::new(None),
+            last_reading: Mutex::new(None),
         }
     }
 
@@ -35,19 +35,22 @@ impl Memory {
         if self.max == 0 {
             return false;
         }
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        match *seen {
+        let mut last_reading = self
+            .last_reading
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        match *last_reading {
             Some((at, is_over)) if now.saturating_duration_since(at) < FRESH => is_over,
             _ => {
                 let is_over = (self.resident)().is_some_and(|resident| resident > self.max);
-                *seen = Some((now, is_over));
+                *last_reading = Some((now, is_over));
                 is_over
             }
         }
     }
 }
 
-/// Resident bytes of this process, shared pages included.
+/// Resident bytes of this process, shared pages included; `None` if the system does not report them.
 #[must_use]
 pub fn resident() -> Option<usize> {
     let text = fs::read_to_string("/proc/self/status").ok()?;
@@ -63,10 +66,10 @@ mod tests {
     #[test]
     fn what_was_seen_holds_for_a_while() {
         let now = Instant::now();
-        assert!(!Memory::seen_by(0, || Some(usize::MAX)).is_over(now));
-        assert!(!Memory::seen_by(10, || None).is_over(now));
-        assert!(!Memory::seen_by(10, || Some(10)).is_over(now));
-        let memory = Memory::seen_by(10, || Some(11));
+        assert!(!Memory::with_reader(0, || Some(usize::MAX)).is_over(now));
+        assert!(!Memory::with_reader(10, || None).is_over(now));
+        assert!(!Memory::with_reader(10, || Some(10)).is_over(now));
+        let memory = Memory::with_reader(10, || Some(11));
         assert!(memory.is_over(now));
         let memory = Memory {
             resident: || Some(1),
@@ -78,7 +81,7 @@ mod tests {
 
     #[test]
     fn this_process_has_some_memory_and_not_all_of_it() {
-        let resident = resident().expect("linux tells");
+        let resident = resident().expect("Linux reports resident memory");
         assert!((1 << 20..1 << 40).contains(&resident), "{resident}");
     }
 }

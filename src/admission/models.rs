@@ -1,5 +1,5 @@
-//! Loom models of a place that is handed to somebody who gives up at the same time: it is free for the next, and once. Fails when
-//! somebody who was let in meanwhile gives the place back besides what comes through the channel (planted defect 38).
+//! Loom models of a permit that is handed to a list which gives up at the same time: afterwards the permit is free, exactly once. They
+//! fail if a list that gives up after its admission releases the permit in addition to the one in its channel (planted defect 38).
 
 use std::task::Waker;
 
@@ -7,27 +7,27 @@ use loom::thread;
 
 use super::*;
 
-type Listing = Pin<Box<dyn Future<Output = Result<ListPlace, Status>>>>;
+type Listing = Pin<Box<dyn Future<Output = Result<ListPermit, Status>>>>;
 
 fn list(admission: &Admission) -> Listing {
     let admission = admission.clone();
     Box::pin(async move { admission.list(Peer::UNKNOWN).await })
 }
 
-/// What a list has after one look.
-fn look(listing: &mut Listing) -> Option<ListPlace> {
+/// Polls a list once; returns its permit if it has one.
+fn poll_once(listing: &mut Listing) -> Option<ListPermit> {
     match listing
         .as_mut()
         .poll(&mut Context::from_waker(Waker::noop()))
     {
-        Poll::Ready(place) => Some(place.expect("there is a place, or it waits")),
+        Poll::Ready(permit) => Some(permit.expect("the list is admitted or waits")),
         Poll::Pending => None,
     }
 }
 
-/// One place that is given back while the first of `waiting` lists gives up.
+/// One permit that is released while the first of `waiting` lists gives up.
 fn check(waiting: usize) {
-    // Waiting has its time. It never passes: nobody drives this runtime.
+    // Waiting needs a timer. It never fires, because nothing drives this runtime.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
@@ -46,19 +46,27 @@ fn check(waiting: usize) {
             },
             None,
         );
-        let running = look(&mut list(&admission)).expect("nobody else has it");
+        let running = poll_once(&mut list(&admission)).expect("the only permit is free");
         let mut lists: Vec<_> = (0..waiting).map(|_| list(&admission)).collect();
-        assert!(lists.iter_mut().all(|listing| look(listing).is_none()));
+        assert!(lists.iter_mut().all(|listing| poll_once(listing).is_none()));
         let first = lists.remove(0);
         let leaver = thread::spawn(move || drop(first));
         drop(running);
-        leaver.join().expect("it leaves");
+        leaver
+            .join()
+            .expect("the thread that drops the list does not panic");
         match lists.first_mut() {
-            Some(second) => assert!(look(second).is_some(), "its turn has come"),
+            Some(second) => assert!(
+                poll_once(second).is_some(),
+                "the second list has the permit"
+            ),
             None => {
-                let place = look(&mut list(&admission)).expect("the place is free");
-                assert!(look(&mut list(&admission)).is_none(), "there is one");
-                drop(place);
+                let permit = poll_once(&mut list(&admission)).expect("the permit is free");
+                assert!(
+                    poll_once(&mut list(&admission)).is_none(),
+                    "there is only one permit"
+                );
+                drop(permit);
             }
         }
     });

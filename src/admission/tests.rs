@@ -1,11 +1,11 @@
-//! Places that are waited for, given up and given back, under a stopped clock.
+//! Permits that lists wait for, give up and release, with paused time.
 
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::net::{IpAddr, Ipv4Addr};
 use std::task::Poll;
 
-use super::lists::SLOW_LISTS_PER_PLACE;
+use super::lists::SLOW_LISTS_PER_PERMIT;
 use super::*;
 use crate::metrics::Metrics;
 
@@ -16,7 +16,7 @@ fn peer(number: u8) -> Peer {
     Peer::from(IpAddr::V4(Ipv4Addr::new(127, 0, 0, number)))
 }
 
-fn bounds(lists_max: usize, lists_waiting_max: usize) -> AdmissionLimits {
+fn limits(lists_max: usize, lists_waiting_max: usize) -> AdmissionLimits {
     AdmissionLimits {
         connections_max: 7,
         watches_max: 1,
@@ -43,48 +43,48 @@ fn check_refused<T: std::fmt::Debug>(refused: Result<T, Status>, words: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn a_list_waits_for_its_turn_and_no_longer_than_it_may() {
-    let (admission, metrics) = admission(bounds(1, 1));
-    let place = admission.list(Peer::UNKNOWN).await.unwrap();
-    let begun = Instant::now();
+    let (admission, metrics) = admission(limits(1, 1));
+    let permit = admission.list(Peer::UNKNOWN).await.unwrap();
+    let start = Instant::now();
     check_refused(admission.list(Peer::UNKNOWN).await, "did not come in time");
-    assert_eq!(begun.elapsed(), WAIT);
+    assert_eq!(start.elapsed(), WAIT);
     assert_eq!(metrics.lists_waiting.get(), 0);
 
     let waiting = admission.list(Peer::UNKNOWN);
     let (waited, ()) = tokio::join!(waiting, async {
         assert_eq!(metrics.lists_waiting.get(), 1);
         check_refused(admission.list(Peer::UNKNOWN).await, "wait for their turn");
-        drop(place);
+        drop(permit);
     });
-    let place = waited.unwrap();
+    let permit = waited.unwrap();
     assert_eq!(
         (metrics.lists_running.get(), metrics.lists_waiting.get()),
         (1, 0)
     );
-    drop(place);
+    drop(permit);
     assert_eq!(metrics.lists_running.get(), 0);
-    assert_eq!(metrics.refusals.count(Refused::Lists), 1);
-    assert_eq!(metrics.refusals.count(Refused::ListWait), 1);
+    assert_eq!(metrics.refusals.count(LimitLabel::Lists), 1);
+    assert_eq!(metrics.refusals.count(LimitLabel::ListWait), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_place_given_to_somebody_who_has_left_goes_to_the_next() {
-    let (admission, metrics) = admission(bounds(1, 4));
-    let place = admission.list(Peer::UNKNOWN).await.unwrap();
-    let asks = || {
+    let (admission, metrics) = admission(limits(1, 4));
+    let permit = admission.list(Peer::UNKNOWN).await.unwrap();
+    let new_list = || {
         let admission = admission.clone();
         Box::pin(async move { admission.list(Peer::UNKNOWN).await })
     };
-    let (mut first, mut second, third) = (asks(), asks(), asks());
-    // Each stands in line once it has been asked.
-    for asking in [&mut first, &mut second] {
-        let asked = poll_fn(|context| Poll::Ready(asking.as_mut().poll(context)));
-        assert!(asked.await.is_pending());
+    let (mut first, mut second, third) = (new_list(), new_list(), new_list());
+    // A list joins the queue when it is first polled.
+    for list in [&mut first, &mut second] {
+        let polled = poll_fn(|context| Poll::Ready(list.as_mut().poll(context)));
+        assert!(polled.await.is_pending());
     }
     drop(first);
     assert_eq!(metrics.lists_waiting.get(), 1);
-    drop(place);
-    // The second one's turn has come, but it never learns of it.
+    drop(permit);
+    // The second list is admitted, but dropped before it is polled.
     assert_eq!(
         (metrics.lists_running.get(), metrics.lists_waiting.get()),
         (1, 0)
@@ -96,24 +96,24 @@ async fn a_place_given_to_somebody_who_has_left_goes_to_the_next() {
 
 #[tokio::test(start_paused = true)]
 async fn places_of_operators_are_not_in_the_gauges_of_those_that_all_share() {
-    for (is_for_operators, shown) in [(false, 1), (true, 0)] {
-        let (mut admission, metrics) = admission(bounds(1, 1));
+    for (is_for_operators, gauge) in [(false, 1), (true, 0)] {
+        let (mut admission, metrics) = admission(limits(1, 1));
         if is_for_operators {
             admission = admission.for_operators();
         }
         assert_eq!(admission.is_for_operators(), is_for_operators);
-        let _place = admission.list(Peer::UNKNOWN).await.unwrap();
-        assert_eq!(metrics.lists_running.get(), shown);
+        let _permit = admission.list(Peer::UNKNOWN).await.unwrap();
+        assert_eq!(metrics.lists_running.get(), gauge);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn clients_that_were_sent_away_together_do_not_come_back_together() {
-    let (admission, _metrics) = admission(bounds(1, 0));
+    let (admission, _metrics) = admission(limits(1, 0));
     let _list = admission.list(Peer::UNKNOWN).await.unwrap();
     let _watch = admission.watch(Peer::UNKNOWN).unwrap();
     let (mut lists, mut watches) = (BTreeSet::new(), BTreeSet::new());
-    // Enough that each second comes up.
+    // Enough attempts for every possible second to occur.
     for _ in 0..500 {
         let list = admission.list(Peer::UNKNOWN).await.unwrap_err();
         lists.extend(list.retry_after());
@@ -126,33 +126,33 @@ async fn clients_that_were_sent_away_together_do_not_come_back_together() {
 
 #[test]
 fn watches_are_counted_until_they_are_gone() {
-    let (admission, metrics) = admission(bounds(1, 1));
-    let place = admission.watch(Peer::UNKNOWN).unwrap();
+    let (admission, metrics) = admission(limits(1, 1));
+    let permit = admission.watch(Peer::UNKNOWN).unwrap();
     check_refused(admission.watch(Peer::UNKNOWN), "too many watches are open");
-    drop(place);
+    drop(permit);
     drop(admission.watch(Peer::UNKNOWN).unwrap());
-    assert_eq!(metrics.refusals.count(Refused::Watches), 1);
+    assert_eq!(metrics.refusals.count(LimitLabel::Watches), 1);
 }
 
 #[tokio::test]
 async fn without_memory_one_list_goes_on_at_a_time() {
     let (admission, metrics) = admission(AdmissionLimits {
         memory_max: 1,
-        ..bounds(5, 5)
+        ..limits(5, 5)
     });
     check_refused(admission.watch(Peer::UNKNOWN), "memory is short");
-    let place = admission.list(Peer::UNKNOWN).await.unwrap();
+    let permit = admission.list(Peer::UNKNOWN).await.unwrap();
     check_refused(admission.list(Peer::UNKNOWN).await, "memory is short");
-    drop(place);
+    drop(permit);
     drop(admission.list(Peer::UNKNOWN).await.unwrap());
-    assert_eq!(metrics.refusals.count(Refused::Memory), 2);
+    assert_eq!(metrics.refusals.count(LimitLabel::Memory), 2);
 }
 
 #[test]
 fn one_peers_watches_leave_places_for_another() {
     let (admission, _) = admission(AdmissionLimits {
         watches_max: 100,
-        ..bounds(1, 1)
+        ..limits(1, 1)
     });
     let held: Vec<_> = std::iter::from_fn(|| admission.watch(peer(1)).ok()).collect();
     assert_eq!(held.len(), 80);
@@ -161,15 +161,15 @@ fn one_peers_watches_leave_places_for_another() {
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_its_client_does_not_take_gives_its_place_to_one_who_waits() {
-    let (admission, metrics) = admission(bounds(2, 4));
+    let (admission, metrics) = admission(limits(2, 4));
     let stalled = admission.list(peer(1)).await.unwrap();
     stalled.gave_frame();
     let busy = admission.list(peer(1)).await.unwrap();
-    let begun = Instant::now();
+    let start = Instant::now();
     let next = admission.list(peer(1)).await.unwrap();
-    assert!(begun.elapsed() >= STALL && begun.elapsed() < WAIT);
+    assert!(start.elapsed() >= STALL && start.elapsed() < WAIT);
     assert_eq!(metrics.lists_slow.get(), 1);
-    // Of whoever works on its list the place is not taken, however long it takes.
+    // A list whose next frame is being made keeps its permit, however long that takes.
     let refused = admission.list(peer(1)).await;
     check_refused(refused, "the list's turn did not come in time");
     drop(stalled);
@@ -182,19 +182,19 @@ async fn a_list_that_its_client_does_not_take_gives_its_place_to_one_who_waits()
 
 #[tokio::test(start_paused = true)]
 async fn a_place_that_is_due_is_taken_back_before_anybody_is_sent_away() {
-    let (admission, _metrics) = admission(bounds(1, 0));
+    let (admission, _metrics) = admission(limits(1, 0));
     let stalled = admission.list(peer(1)).await.unwrap();
     stalled.gave_frame();
     tokio::time::advance(STALL).await;
-    let begun = Instant::now();
-    let _place = admission.list(peer(2)).await.unwrap();
-    assert_eq!(begun.elapsed(), Duration::ZERO);
+    let start = Instant::now();
+    let _permit = admission.list(peer(2)).await.unwrap();
+    assert_eq!(start.elapsed(), Duration::ZERO);
     check_refused(admission.list(peer(3)).await, "wait for their turn");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_is_taken_frame_by_frame_keeps_its_place() {
-    let (admission, _) = admission(bounds(1, 1));
+    let (admission, _) = admission(limits(1, 1));
     let list = admission.list(peer(1)).await.unwrap();
     let taken = async {
         for _ in 0..2 * WAIT.as_secs() {
@@ -207,25 +207,25 @@ async fn a_list_that_is_taken_frame_by_frame_keeps_its_place() {
     check_refused(refused, "the list's turn did not come in time");
 }
 
-/// How long the list takes for so many frames whose client waits for them.
-async fn frames(list: &mut ListPlace, count: u32) -> Duration {
-    let begun = Instant::now();
+/// How long a list takes for this many frames while its client waits for them.
+async fn frames(list: &mut ListPermit, count: u32) -> Duration {
+    let start = Instant::now();
     for _ in 0..count {
         poll_fn(|context| list.poll_work(context)).await;
         list.gave_frame();
     }
-    begun.elapsed()
+    start.elapsed()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_lost_its_place_is_slow_until_there_is_one_for_it() {
     const COUNT: u32 = 100;
-    let (admission, metrics) = admission(bounds(1, 4));
+    let (admission, metrics) = admission(limits(1, 4));
     let mut list = admission.list(peer(1)).await.unwrap();
     assert_eq!(frames(&mut list, COUNT).await, Duration::ZERO);
     let other = admission.list(peer(2)).await.unwrap();
     assert_eq!(metrics.lists_slow.get(), 1);
-    // Its first frame was due long ago.
+    // The pause before the first frame has passed already.
     let slow = frames(&mut list, COUNT).await;
     assert!(slow >= SLOW_FRAME_PERIOD * (COUNT - 1), "{slow:?}");
     drop(other);
@@ -239,7 +239,7 @@ async fn a_list_that_lost_its_place_is_slow_until_there_is_one_for_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_goes_on_takes_the_place_of_one_that_does_not() {
-    let (admission, metrics) = admission(bounds(1, 4));
+    let (admission, metrics) = admission(limits(1, 4));
     let mut list = admission.list(peer(1)).await.unwrap();
     list.gave_frame();
     let idle = admission.list(peer(2)).await.unwrap();
@@ -256,13 +256,13 @@ async fn a_list_that_goes_on_takes_the_place_of_one_that_does_not() {
 
 #[tokio::test(start_paused = true)]
 async fn lists_that_go_on_without_a_place_are_bounded() {
-    let (admission, metrics) = admission(bounds(2, 0));
+    let (admission, metrics) = admission(limits(2, 0));
     let mut stalled = Vec::new();
     loop {
         match admission.list(peer(1)).await {
-            Ok(place) => {
-                place.gave_frame();
-                stalled.push(place);
+            Ok(permit) => {
+                permit.gave_frame();
+                stalled.push(permit);
                 tokio::time::sleep(STALL).await;
             }
             Err(refused) => {
@@ -273,7 +273,7 @@ async fn lists_that_go_on_without_a_place_are_bounded() {
     }
     let slow = metrics.lists_slow.get();
     assert!(
-        slow > 0 && slow <= 2 * SLOW_LISTS_PER_PLACE as i64,
+        slow > 0 && slow <= 2 * SLOW_LISTS_PER_PERMIT as i64,
         "{slow}"
     );
     assert_eq!(stalled.len() as i64, slow + 2);
@@ -286,11 +286,11 @@ async fn lists_that_go_on_without_a_place_are_bounded() {
 
 #[test]
 fn connections_are_bounded_as_set_or_by_open_files() {
-    let (set, _) = admission(bounds(1, 1));
+    let (set, _) = admission(limits(1, 1));
     assert_eq!(set.connections_max(), 7);
     let (unset, _) = admission(AdmissionLimits {
         connections_max: 0,
-        ..bounds(1, 1)
+        ..limits(1, 1)
     });
     assert_eq!(unset.connections_max(), OpenFiles::of_process(0).clients);
 }

@@ -1,5 +1,4 @@
-//! Answers to everything but lists and watches: reads of one object, writes, discovery. Knows HTTP's messages, not its
-//! connections.
+//! Answers all requests but lists, watches and reviews: reads of one object, writes, discovery. Independent of connections.
 
 mod options;
 
@@ -15,24 +14,24 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited};
 
 use super::caches::object;
-use super::form::{Form, Shape, in_form};
+use super::form::{AcceptHeader, ResultShape, in_requested_form};
 use super::kinds::{Catalogue, ServedKind};
 use super::patch::Patch;
 use super::reads::unknown_label;
-use super::route::{NoRoute, Route, Verb};
-use super::storage::Target;
+use super::route::{ResourceVerb, Route, RouteError};
+use super::storage::WriteTarget;
 use super::store::Store;
 use super::{body, discovery, nesting};
 use crate::protocol::request::Query;
 use crate::protocol::status::{NO_CACHE, PlainText, Status};
 use crate::resource::{FieldTable, ResourceVersion};
-use crate::view::selector::{FieldSelector, LabelSelector, Selector};
+use crate::selector::{FieldSelector, LabelSelector, Selector};
 use options::{delete_options, dry_run};
 
-/// What every answer's body is.
-pub(super) type AnswerBody = UnsyncBoxBody<Bytes, io::Error>;
+/// The body of every response that is made here.
+pub(super) type ApiBody = UnsyncBoxBody<Bytes, io::Error>;
 
-/// The API server's own bound on a written body.
+/// kube-apiserver's limit on the body of a write.
 const BODY_LEN_MAX: usize = 3 << 20;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -41,27 +40,27 @@ const AGGREGATED: HeaderValue = HeaderValue::from_static(
 );
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// What answers need to look at.
+/// The parts of the server that responses are made from.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Answers<'a> {
+pub(super) struct AnswerContext<'a> {
     pub(super) store: &'a Store,
     pub(super) catalogue: &'a Catalogue,
-    /// `host:port` for discovery.
+    /// The server's own address, which discovery returns.
     pub(super) address: SocketAddr,
 }
 
-/// A write or a read of one object, its body read.
-struct Asked<'a> {
-    verb: Verb,
-    target: Target,
+/// A read of one object, or a write, with its whole body.
+struct ObjectRequest<'a> {
+    verb: ResourceVerb,
+    target: WriteTarget,
     query: &'a Query,
     content_type: &'a str,
     body: Bytes,
 }
 
-impl Answers<'_> {
+impl AnswerContext<'_> {
     /// Answers one request that is neither a list nor a watch.
-    pub(super) async fn answer<B>(&self, route: Route, request: Request<B>) -> Response<AnswerBody>
+    pub(super) async fn answer<B>(&self, route: Route, request: Request<B>) -> Response<ApiBody>
     where
         B: Body<Data = Bytes>,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -80,83 +79,84 @@ impl Answers<'_> {
             }
             return self.document(&route, &head.headers);
         };
-        let wish = match Form::of(&head.headers).wish() {
-            Ok(wish) => wish,
+        let choice = match AcceptHeader::of(&head.headers).choice() {
+            Ok(choice) => choice,
             Err(refusal) => return refused(&refusal),
         };
-        let body = match collected(body).await {
+        let body = match collect_body(body).await {
             Ok(body) => body,
             Err(refusal) => return refused(&refusal),
         };
         let outcome = dry_run(verb, query).and_then(|mode| {
-            let target = Target {
+            let target = WriteTarget {
                 kind_index,
                 key,
                 part,
                 mode,
             };
             let depth = nesting::text_depth(&body);
-            let asked = Asked {
+            let request = ObjectRequest {
                 verb,
                 target,
                 query,
                 content_type: content_type(&head.headers),
                 body,
             };
-            nesting::with_stack(depth, || self.resource(asked))
+            nesting::with_stack(depth, || self.resource(request))
         });
-        let shape = if verb == Verb::DeleteCollection {
-            Shape::List
+        let shape = if verb == ResourceVerb::DeleteCollection {
+            ResultShape::List
         } else {
-            Shape::Object
+            ResultShape::Object
         };
         let kind = self.catalogue.kind(kind_index);
-        // What was written stays written, whether or not it can be shown.
-        let outcome = outcome.and_then(|bytes| in_form(wish, shape, kind, bytes));
+        // The write is kept even if its result cannot be converted.
+        let outcome = outcome.and_then(|bytes| in_requested_form(choice, shape, kind, bytes));
         match outcome {
-            Ok(bytes) if verb == Verb::Create => json(StatusCode::CREATED, &bytes),
+            Ok(bytes) if verb == ResourceVerb::Create => json(StatusCode::CREATED, &bytes),
             Ok(bytes) => json(StatusCode::OK, &bytes),
             Err(refusal) => refused(&refusal),
         }
     }
 
-    fn resource(&self, mut asked: Asked<'_>) -> Result<Bytes, Status> {
-        let kind = self.catalogue.kind(asked.target.kind_index);
-        match asked.verb {
-            Verb::Get => self.get(&asked),
-            Verb::Create => {
-                let object = written(kind, &asked)?;
+    fn resource(&self, mut request: ObjectRequest<'_>) -> Result<Bytes, Status> {
+        let kind = self.catalogue.kind(request.target.kind_index);
+        match request.verb {
+            ResourceVerb::Get => self.get(&request),
+            ResourceVerb::Create => {
+                let object = written_object(kind, &request)?;
                 self.store
-                    .write(|storage, stamp| storage.create(&asked.target, object, stamp))
+                    .write(|storage, stamp| storage.create(&request.target, object, stamp))
             }
-            Verb::Update => {
-                let object = written(kind, &asked)?;
+            ResourceVerb::Update => {
+                let object = written_object(kind, &request)?;
                 self.store
-                    .write(|storage, _| storage.update(&asked.target, object))
+                    .write(|storage, _| storage.update(&request.target, object))
             }
-            Verb::Patch => {
-                let patch = Patch::decode(kind, asked.content_type, &asked.body)?;
+            ResourceVerb::Patch => {
+                let patch = Patch::decode(kind, request.content_type, &request.body)?;
                 self.store
-                    .write(|storage, _| storage.patch(&asked.target, &patch))
+                    .write(|storage, _| storage.patch(&request.target, &patch))
             }
-            Verb::Delete => {
-                let (preconditions, mode) = delete_options(&asked.body, asked.target.mode)?;
-                asked.target.mode = mode;
+            ResourceVerb::Delete => {
+                let (preconditions, mode) = delete_options(&request.body, request.target.mode)?;
+                request.target.mode = mode;
                 self.store
-                    .write(|storage, stamp| storage.delete(&asked.target, &preconditions, stamp))
+                    .write(|storage, stamp| storage.delete(&request.target, &preconditions, stamp))
             }
-            Verb::DeleteCollection => {
-                let (_, mode) = delete_options(&asked.body, asked.target.mode)?;
-                asked.target.mode = mode;
-                self.delete_collection(&asked)
+            ResourceVerb::DeleteCollection => {
+                let (_, mode) = delete_options(&request.body, request.target.mode)?;
+                request.target.mode = mode;
+                self.delete_collection(&request)
             }
-            Verb::List | Verb::Watch => Err(Status::method_not_allowed()),
+            ResourceVerb::List | ResourceVerb::Watch => Err(Status::method_not_allowed()),
         }
     }
 
-    /// Reads ask for a version at most to be new enough; memory always is, or the version does not exist yet.
-    fn get(&self, asked: &Asked<'_>) -> Result<Bytes, Status> {
-        let version = asked.query.first("resourceVersion");
+    /// Reads one object. A requested resource version is only checked for syntax: the store always has the newest state, and a newer
+    /// version does not exist yet.
+    fn get(&self, request: &ObjectRequest<'_>) -> Result<Bytes, Status> {
+        let version = request.query.first("resourceVersion");
         if let Some(version) = version.filter(|version| !version.is_empty()) {
             version.parse::<ResourceVersion>().map_err(|fault| {
                 Status::untyped(format!(
@@ -165,40 +165,45 @@ impl Answers<'_> {
             })?;
         }
         self.store
-            .object(asked.target.kind_index, &asked.target.key)
+            .object(request.target.kind_index, &request.target.key)
     }
 
-    /// Deletes what a list with the same selectors would show.
-    fn delete_collection(&self, asked: &Asked<'_>) -> Result<Bytes, Status> {
-        let kind = self.catalogue.kind(asked.target.kind_index);
+    /// Deletes the objects that a list with the same selectors would return.
+    fn delete_collection(&self, request: &ObjectRequest<'_>) -> Result<Bytes, Status> {
+        let kind = self.catalogue.kind(request.target.kind_index);
         let fields = FieldTable::of(&kind.resource.gvr);
-        let text = |name| asked.query.first(name).unwrap_or_default();
+        let text = |name| request.query.first(name).unwrap_or_default();
         let field_selector = text("fieldSelector");
         if let Some(refusal) = unknown_label(kind, field_selector) {
             return Err(refusal);
         }
-        let bad = |fault: &dyn std::fmt::Display| Status::bad_request(fault.to_string());
+        let bad_request = |fault: &dyn std::fmt::Display| Status::bad_request(fault.to_string());
         let selector = Selector {
-            // The target's own namespace is the storage's to look at.
+            // The storage itself restricts the deletion to the target's namespace.
             namespace: None,
-            labels: LabelSelector::parse(text("labelSelector")).map_err(|fault| bad(&fault))?,
-            fields: FieldSelector::parse(field_selector, fields).map_err(|fault| bad(&fault))?,
+            labels: LabelSelector::parse(text("labelSelector"))
+                .map_err(|fault| bad_request(&fault))?,
+            fields: FieldSelector::parse(field_selector, fields)
+                .map_err(|fault| bad_request(&fault))?,
             shard: None,
         };
-        let chosen = |bytes: &Bytes| {
+        let is_selected = |bytes: &Bytes| {
             selector.is_everything()
                 || object(bytes, fields).is_ok_and(|object| selector.matches(&object))
         };
-        self.store.delete_collection(&asked.target, &chosen)
+        self.store.delete_collection(&request.target, &is_selected)
     }
 
-    fn document(&self, route: &Route, headers: &HeaderMap) -> Response<AnswerBody> {
+    /// Answers discovery, the version and health checks.
+    fn document(&self, route: &Route, headers: &HeaderMap) -> Response<ApiBody> {
         let aggregated = wants_aggregated(headers);
         match route {
             Route::CoreVersions if aggregated => {
-                discovered(discovery::aggregated_core(self.catalogue))
+                discovery_response(discovery::aggregated_core(self.catalogue))
             }
-            Route::Groups if aggregated => discovered(discovery::aggregated_groups(self.catalogue)),
+            Route::Groups if aggregated => {
+                discovery_response(discovery::aggregated_groups(self.catalogue))
+            }
             Route::CoreVersions => json(
                 StatusCode::OK,
                 &discovery::core_versions(&self.address.to_string()),
@@ -220,33 +225,36 @@ impl Answers<'_> {
                     None => page_not_found(),
                 }
             }
-            Route::Version => whole(StatusCode::OK, JSON, discovery::version()),
-            Route::Health => nosniff(whole(StatusCode::OK, TEXT, Bytes::from_static(b"ok"))),
+            Route::Version => respond(StatusCode::OK, JSON, discovery::version()),
+            Route::Health => nosniff(respond(StatusCode::OK, TEXT, Bytes::from_static(b"ok"))),
             Route::Faults | Route::Review(_) | Route::Resource { .. } => page_not_found(),
         }
     }
 }
 
-/// The answer to a request that leads nowhere.
-pub(super) fn no_route(why: &NoRoute) -> Response<AnswerBody> {
-    match why {
-        NoRoute::Page => page_not_found(),
-        NoRoute::Refused(refusal) => refused(refusal),
+/// The response to a request without a route.
+pub(super) fn no_route(error: &RouteError) -> Response<ApiBody> {
+    match error {
+        RouteError::Page => page_not_found(),
+        RouteError::Refused(refusal) => refused(refusal),
     }
 }
 
-/// A `Status` as an answer.
-pub(super) fn refused(refusal: &Status) -> Response<AnswerBody> {
+/// The response with a `Status`.
+pub(super) fn refused(refusal: &Status) -> Response<ApiBody> {
     whole_body(refusal.to_response())
 }
 
-/// Compact JSON and the newline behind it.
-pub(super) fn json(code: StatusCode, document: &Bytes) -> Response<AnswerBody> {
-    whole(code, JSON, [document, b"\n".as_slice()].concat().into())
+/// A response with compact JSON and a newline.
+pub(super) fn json(code: StatusCode, document: &Bytes) -> Response<ApiBody> {
+    respond(code, JSON, [document, b"\n".as_slice()].concat().into())
 }
 
-/// Puts on what every answer carries; an audit id is echoed, else made.
-pub(super) fn stamped<B>(mut response: Response<B>, audit_id: HeaderValue) -> Response<B> {
+/// Adds the headers that every response carries: the audit id, and `Cache-Control` unless it is set already.
+pub(super) fn with_common_headers<B>(
+    mut response: Response<B>,
+    audit_id: HeaderValue,
+) -> Response<B> {
     response.headers_mut().insert(AUDIT_ID, audit_id);
     response
         .headers_mut()
@@ -260,11 +268,11 @@ pub(super) fn audit_id(headers: &HeaderMap) -> Option<HeaderValue> {
     headers.get(AUDIT_ID).cloned()
 }
 
-/// A body in one piece, of a bounded length.
+/// Reads a whole body, up to [`BODY_LEN_MAX`].
 ///
 /// # Errors
-/// 413 for a longer one, 400 for one that breaks off.
-pub(super) async fn collected<B>(body: B) -> Result<Bytes, Status>
+/// 413 for a longer body, 400 if reading it fails.
+pub(super) async fn collect_body<B>(body: B) -> Result<Bytes, Status>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -280,14 +288,18 @@ where
     }
 }
 
-fn written(kind: &ServedKind, asked: &Asked<'_>) -> Result<serde_json::Value, Status> {
-    match asked.content_type {
-        "application/json" | "" => body::decode(kind, &asked.body),
+/// The object in the body of a creation or an update.
+fn written_object(
+    kind: &ServedKind,
+    request: &ObjectRequest<'_>,
+) -> Result<serde_json::Value, Status> {
+    match request.content_type {
+        "application/json" | "" => body::decode(kind, &request.body),
         _ => Err(unknown_format()),
     }
 }
 
-/// 415 for a body that is not JSON.
+/// 415 for a body whose content type is not JSON.
 pub(super) fn unknown_format() -> Status {
     Status::new(
         415,
@@ -296,6 +308,7 @@ pub(super) fn unknown_format() -> Status {
     )
 }
 
+/// The media type of a request's body, without parameters; empty if there is none.
 pub(super) fn content_type(headers: &HeaderMap) -> &str {
     let value = headers
         .get(CONTENT_TYPE)
@@ -306,7 +319,7 @@ pub(super) fn content_type(headers: &HeaderMap) -> &str {
 
 fn wants_aggregated(headers: &HeaderMap) -> bool {
     accept_elements(headers).any(|element| {
-        let has = |wanted: &str| element.split(';').any(|part| part.trim() == wanted);
+        let has = |expected: &str| element.split(';').any(|part| part.trim() == expected);
         has("application/json")
             && has("as=APIGroupDiscoveryList")
             && has("v=v2")
@@ -324,7 +337,7 @@ fn accept_elements(headers: &HeaderMap) -> impl Iterator<Item = &str> {
         .filter(|element| !element.is_empty())
 }
 
-fn discovered(document: Bytes) -> Response<AnswerBody> {
+fn discovery_response(document: Bytes) -> Response<ApiBody> {
     let mut response = json(StatusCode::OK, &document);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, AGGREGATED);
@@ -333,25 +346,25 @@ fn discovered(document: Bytes) -> Response<AnswerBody> {
     response
 }
 
-fn page_not_found() -> Response<AnswerBody> {
+fn page_not_found() -> Response<ApiBody> {
     whole_body(PlainText::not_found().to_response())
 }
 
-fn nosniff(mut response: Response<AnswerBody>) -> Response<AnswerBody> {
+fn nosniff(mut response: Response<ApiBody>) -> Response<ApiBody> {
     response
         .headers_mut()
         .insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 
-fn whole(code: StatusCode, content_type: HeaderValue, body: Bytes) -> Response<AnswerBody> {
+fn respond(code: StatusCode, content_type: HeaderValue, body: Bytes) -> Response<ApiBody> {
     let mut response = whole_body(Response::new(body));
     *response.status_mut() = code;
     response.headers_mut().insert(CONTENT_TYPE, content_type);
     response
 }
 
-/// A body that is in memory.
-pub(super) fn whole_body(response: Response<Bytes>) -> Response<AnswerBody> {
+/// Boxes the response's body, which is in memory.
+pub(super) fn whole_body(response: Response<Bytes>) -> Response<ApiBody> {
     response.map(|body| UnsyncBoxBody::new(Full::new(body).map_err(|never| match never {})))
 }

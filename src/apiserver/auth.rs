@@ -1,5 +1,5 @@
-//! Who may call the embedded API server and what they may do, decided as kube-apiserver does. Without options everybody may
-//! do everything.
+//! Authentication and authorization of the embedded API server, with kube-apiserver's rules. Without options every request is
+//! allowed.
 //!
 //! ```text
 //! request ─▶ authentication (front proxy, certificate, token) ─▶ impersonation
@@ -25,12 +25,12 @@ use rustls_pki_types::CertificateDer;
 use super::kinds::Catalogue;
 use super::store::Store;
 use crate::auth::access::Access;
-use crate::auth::rbac::{Decision, Policy};
+use crate::auth::rbac::{RbacDecision, RbacPolicy};
 use crate::auth::user::{ANONYMOUS, MASTERS, UNAUTHENTICATED, User};
 use crate::protocol::status::{PlainText, Status};
 use attributes::{access, denied};
 use authentication::Unauthenticated;
-use certificates::{Authorities, FrontProxies};
+use certificates::{CertificateAuthorities, FrontProxies};
 use impersonation::LastModes;
 use roles::Roles;
 
@@ -38,44 +38,45 @@ pub use certificates::FrontProxy;
 pub use token_file::TokenFileError;
 pub use tokens::{TokenUser, Tokens};
 
-/// The audience of tokens that name none, as kube-apiserver has it by default.
+/// kube-apiserver's default audience, for tokens that name none.
 const AUDIENCE: &str = "https://kubernetes.default.svc";
 
-/// How callers are told apart, and what decides about them.
+/// How callers are authenticated and authorized.
 #[derive(Clone, Debug)]
 pub struct AuthOptions {
-    /// Users by their tokens; may be changed while the server runs.
+    /// Users by bearer token; may be changed while the server runs.
     pub tokens: Tokens,
-    /// Whether requests without credentials are those of `system:anonymous`, instead of being refused.
+    /// Whether a request without credentials acts as `system:anonymous`; otherwise it is refused with 401.
     pub anonymous: bool,
-    /// What decides.
-    pub authorization: Authorization,
-    /// The server's own audiences: tokens that name none are good for these.
+    /// What decides whether a user's request is allowed.
+    pub authorization: AuthorizerKind,
+    /// The server's own audiences; a token that names no audiences is valid for these.
     pub audiences: Vec<String>,
-    /// Authorities of client certificates; without any, certificates say nothing. TLS must ask for certificates, too.
+    /// Authorities of client certificates; if empty, client certificates are ignored. The TLS configuration must request client
+    /// certificates, too.
     pub client_ca: Vec<CertificateDer<'static>>,
-    /// Front proxies, if any is trusted.
+    /// The trusted front proxies, if any.
     pub front_proxy: Option<FrontProxy>,
 }
 
-/// Authentication that cannot be set up.
+/// Why authentication cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthError {
-    /// A certificate that is no authority's.
-    #[error("an authority of client certificates cannot be used")]
+    /// A certificate cannot serve as a trust anchor.
+    #[error("a CA certificate for client certificates cannot be used")]
     Authority(#[from] rustls::Error),
-    /// No authorities at all.
-    #[error("authorities of client certificates")]
+    /// The list of authorities is empty, or the verifier refuses it.
+    #[error("cannot build the verifier of client certificates")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
 /// What decides whether a request is allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Authorization {
-    /// Roles and bindings in the server's own store.
+pub enum AuthorizerKind {
+    /// Roles and bindings in the server's own store (RBAC).
     #[default]
     Rbac,
-    /// Nothing: every user may do everything.
+    /// Every user may do everything.
     AlwaysAllow,
 }
 
@@ -84,7 +85,7 @@ impl Default for AuthOptions {
         Self {
             tokens: Tokens::default(),
             anonymous: true,
-            authorization: Authorization::default(),
+            authorization: AuthorizerKind::default(),
             audiences: vec![AUDIENCE.to_owned()],
             client_ca: Vec::new(),
             front_proxy: None,
@@ -92,72 +93,73 @@ impl Default for AuthOptions {
     }
 }
 
-/// Authentication and authorization of one server.
+/// The authenticator and authorizer of one server.
 #[derive(Debug)]
 pub(super) struct Auth {
     options: AuthOptions,
-    /// Follows the store; unused where nothing is refused.
-    policy: Arc<RwLock<Policy>>,
-    access: Admission,
-    client_authorities: Option<Authorities>,
+    /// Kept up to date with the store; unused with [`AuthorizerKind::AlwaysAllow`].
+    policy: Arc<RwLock<RbacPolicy>>,
+    checks: RequestChecks,
+    client_authorities: Option<CertificateAuthorities>,
     front_proxies: Option<FrontProxies>,
     last_modes: LastModes,
-    /// Whom everybody is, if nobody is checked.
+    /// The user of every request if checks are disabled.
     anonymous: Arc<User>,
 }
 
-/// Whether requests are looked at at all.
+/// Whether requests are authenticated and authorized at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Admission {
-    Everybody,
-    Checked,
+enum RequestChecks {
+    Disabled,
+    Enabled,
 }
 
-/// Whom an admitted request acts as.
+/// The user that an admitted request acts as, after impersonation.
 #[derive(Debug)]
-pub(super) struct Admitted {
+pub(super) struct AdmittedUser {
     pub(super) user: Arc<User>,
-    /// Whether the sender has shown no credentials.
+    /// Whether the sender presented no credentials.
     pub(super) is_anonymous: bool,
 }
 
-/// Why a request is not answered.
+/// Why a request is not admitted.
 #[derive(Debug)]
 pub(super) enum Rejection {
     /// 401.
     Unauthorized,
-    /// 403, or 400 for headers that make no sense.
+    /// 403, or 400 for inconsistent impersonation headers.
     Status { status: Status, is_anonymous: bool },
-    /// 500 for a path that makes no sense.
+    /// 500 for a path that cannot be parsed.
     Text(PlainText),
 }
 
 impl Auth {
-    /// Prepares what decides. With options, the default roles are written to the store, and its roles are followed.
+    /// Sets up authentication and authorization. With RBAC, the default roles are written to the store, and the policy follows
+    /// the store's roles and bindings.
     ///
     /// # Errors
-    /// Authorities that cannot be used.
+    /// [`AuthError`] if an authority cannot be used.
     pub(super) fn new(
         options: Option<AuthOptions>,
         catalogue: &Catalogue,
         store: &Store,
     ) -> Result<Self, AuthError> {
-        let access = match options {
-            Some(_) => Admission::Checked,
-            None => Admission::Everybody,
+        let checks = match options {
+            Some(_) => RequestChecks::Enabled,
+            None => RequestChecks::Disabled,
         };
         let options = options.unwrap_or_else(|| AuthOptions {
-            authorization: Authorization::AlwaysAllow,
+            authorization: AuthorizerKind::AlwaysAllow,
             ..AuthOptions::default()
         });
         let policy = Arc::default();
-        if options.authorization == Authorization::Rbac {
+        if options.authorization == AuthorizerKind::Rbac {
             store.add_publisher(Box::new(Roles::new(catalogue, Arc::clone(&policy))));
             bootstrap::write(catalogue, store);
         }
         let client_authorities = match options.client_ca.as_slice() {
             [] => None,
-            authorities => Some(Authorities::new(authorities)?),
+            authorities => Some(CertificateAuthorities::new(authorities)?),
         };
         let front_proxies = options.front_proxy.as_ref().map(FrontProxies::new);
         Ok(Self {
@@ -167,79 +169,80 @@ impl Auth {
             anonymous: Arc::new(User::anonymous()),
             options,
             policy,
-            access,
+            checks,
         })
     }
 
-    /// Users by token.
+    /// The users by bearer token.
     pub(super) fn tokens(&self) -> &Tokens {
         &self.options.tokens
     }
 
-    /// Authenticates and authorizes a request on a connection with these certificates; gives back whom it acts as.
+    /// Authenticates and authorizes a request. `chain` is the connection's client certificate chain.
     ///
     /// # Errors
-    /// The rejection, in the order in which kube-apiserver checks (protocol.md §0).
+    /// The first [`Rejection`], in the order of kube-apiserver's checks (docs/PROTOCOL.md §0).
     pub(super) fn admit<B>(
         &self,
         request: &Request<B>,
         chain: &[CertificateDer<'static>],
-    ) -> Result<Admitted, Rejection> {
-        if self.access == Admission::Everybody {
-            return Ok(Admitted {
+    ) -> Result<AdmittedUser, Rejection> {
+        if self.checks == RequestChecks::Disabled {
+            return Ok(AdmittedUser {
                 user: Arc::clone(&self.anonymous),
                 is_anonymous: false,
             });
         }
-        let asked = access(request.method(), request.uri()).map_err(Rejection::Text)?;
+        let access = access(request.method(), request.uri()).map_err(Rejection::Text)?;
         let sender = self
             .authenticate(request.headers(), chain)
             .map_err(|Unauthenticated| Rejection::Unauthorized)?;
         let is_anonymous = sender.name == ANONYMOUS || sender.is_in(UNAUTHENTICATED);
         let user = self
-            .impersonated(&sender, request.headers(), &asked)
+            .impersonated(&sender, request.headers(), &access)
             .map_err(|status| Rejection::Status {
                 status,
                 is_anonymous,
             })?
             .unwrap_or(sender);
-        match self.authorize(&user, &asked) {
-            Decision::Allowed(_) => Ok(Admitted {
+        match self.authorize(&user, &access) {
+            RbacDecision::Allowed(_) => Ok(AdmittedUser {
                 user: Arc::new(user),
                 is_anonymous,
             }),
-            Decision::NotAllowed(reason) => Err(Rejection::Status {
-                status: denied(&user, &asked, &reason),
+            RbacDecision::NotAllowed(reason) => Err(Rejection::Status {
+                status: denied(&user, &access, &reason),
                 is_anonymous,
             }),
         }
     }
 
-    /// Whom a token stands for, and which of the wanted audiences it is good for; the server's own if none is wanted.
+    /// The user of a token, and those of the requested audiences that the token is valid for. An empty request means the
+    /// server's own audiences. `None` if the token is invalid.
     pub(super) fn review_token(
         &self,
         token: &str,
-        wanted: &[String],
+        requested: &[String],
     ) -> Option<(User, Vec<String>)> {
         let own = &self.options.audiences;
-        let wanted = if wanted.is_empty() { own } else { wanted };
-        let (user, audiences) = self.tokens().user(token, own, wanted)?;
+        let requested = if requested.is_empty() { own } else { requested };
+        let (user, audiences) = self.tokens().user(token, own, requested)?;
         Some((user.authenticated(), audiences))
     }
 
-    /// Whether a user may do something.
-    pub(super) fn authorize(&self, user: &User, access: &Access) -> Decision {
-        if self.options.authorization == Authorization::AlwaysAllow || user.is_in(MASTERS) {
-            return Decision::Allowed(String::new());
+    /// Decides whether a user is allowed this access.
+    pub(super) fn authorize(&self, user: &User, access: &Access) -> RbacDecision {
+        if self.options.authorization == AuthorizerKind::AlwaysAllow || user.is_in(MASTERS) {
+            return RbacDecision::Allowed(String::new());
         }
-        // Nothing under the lock panics half way.
+        // A poisoned lock is usable: no code that holds it panics halfway through a change.
         let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
         policy.decide(user, access)
     }
 }
 
 impl Rejection {
-    /// Whether the sender has shown no credentials that count.
+    /// Whether the sender presented no valid credentials.
     pub(super) const fn is_unauthenticated(&self) -> bool {
         match self {
             Self::Unauthorized => true,
@@ -248,7 +251,7 @@ impl Rejection {
         }
     }
 
-    /// The HTTP answer, but for what every answer carries.
+    /// The HTTP response, without the headers that every response carries.
     pub(super) fn to_response(&self) -> Response<Bytes> {
         match self {
             Self::Unauthorized => Status::unauthorized().to_response(),

@@ -1,24 +1,25 @@
-//! A written body: from bytes to an object of the wanted kind, or the words it is refused with (protocol.md §6).
+//! Decodes the body of a write to an object of the expected kind, or refuses it with kube-apiserver's messages
+//! (docs/PROTOCOL.md §6).
 
 use serde_json::{Map, Value};
 
 use super::kinds::ServedKind;
 use super::{nesting, object_meta, render};
-use crate::protocol::status::{Cause, Details, Status};
+use crate::protocol::status::{Status, StatusCause, StatusDetails};
 use crate::resource::Layout;
 
-/// How the API server names its set of known types in "no kind … is registered" texts. Depends on the build; not
-/// taken from a recording.
+/// The name of kube-apiserver's scheme in "no kind … is registered" messages. It depends on the build; this one is not taken
+/// from a recording.
 const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
-/// How Go prints the struct that kind and version are read into.
+/// Go's description of the struct that kind and version are decoded into.
 const TYPE_STRUCT: &str = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
-/// How much of an unreadable body an error repeats.
+/// How many bytes of an undecodable body an error repeats.
 const EXCERPT_LEN: usize = 30;
 
-/// Reads a body that creates or replaces an object; kind and version are checked and filled in.
+/// Decodes a body that creates or replaces an object. Kind and version are checked, and filled in if absent.
 ///
 /// # Errors
-/// 400 for text that is no object of this kind, 422 for a custom resource of another kind.
+/// 400 for a body that is not an object of this kind, 422 for a custom resource of another kind.
 pub(super) fn decode(kind: &ServedKind, body: &[u8]) -> Result<Value, Status> {
     let unrecognized = |why: &str| {
         Status::bad_request(format!(
@@ -57,8 +58,8 @@ pub(super) fn decode(kind: &ServedKind, body: &[u8]) -> Result<Value, Status> {
     Ok(value)
 }
 
-/// Checks what a patch has made of an object, as [`decode`] does for a body. The words are those for JSON and merge patches; of a
-/// strategic merge patch the API server names others.
+/// Checks a patched object, like [`decode`] checks a body. The messages are those for JSON and merge patches; kube-apiserver has
+/// others for strategic merge patches, which are not copied.
 ///
 /// # Errors
 /// 422 for another kind or version, or metadata of wrong types.
@@ -85,23 +86,25 @@ pub(super) fn check_patched(kind: &ServedKind, value: &mut Value) -> Result<(), 
     Ok(())
 }
 
-/// The refusal of a patch whose result cannot be read.
+/// The error for a patch whose result cannot be decoded.
 fn unreadable_patch(kind: &ServedKind, value: &Value, why: &str) -> Status {
     let object = render::object(kind.resource.layout, value);
     let quoted = format!("{:?}", String::from_utf8_lossy(&object));
-    let details = Details {
-        causes: vec![Cause::invalid("patch", &quoted, why)],
-        ..Details::default()
+    let details = StatusDetails {
+        causes: vec![StatusCause::invalid("patch", &quoted, why)],
+        ..StatusDetails::default()
     };
     Status::invalid("", details)
 }
 
-/// The words for a patch that does not apply.
+/// kube-apiserver's message for a patch that cannot be applied.
 pub(super) const REJECTED: &str = "the server rejected our request due to an error in our request";
 
-/// A body of another kind or version; the two ways to refuse it.
+/// An object of another kind or version. kube-apiserver's error for it depends on whether it is a body or a patched object.
 struct Mismatch {
+    /// The error for a body.
     body: Status,
+    /// The reason in the error for a patched object.
     registration: String,
 }
 
@@ -110,7 +113,7 @@ impl Mismatch {
         self.body
     }
 
-    /// A patch of a compiled-in kind repeats the patched object; custom resources are refused as bodies are.
+    /// For compiled-in kinds the error repeats the patched object; for custom resources it is the same as for a body.
     fn of_patch(self, kind: &ServedKind, value: &Value) -> Status {
         if kind.resource.layout == Layout::Dynamic {
             return self.body;
@@ -142,9 +145,9 @@ fn check_type(kind: &ServedKind, map: &Map<String, Value>) -> Result<(), Mismatc
             let object_name = object.map_or("", |metadata| text(metadata, "name"));
             let subject = format!("{name}.{}", kind.resource.gvr.group);
             let rule = format!("must be {wanted_kind}");
-            let details = Details {
+            let details = StatusDetails {
                 kind: name.to_owned(),
-                causes: vec![Cause::invalid("kind", &format!("{name:?}"), &rule)],
+                causes: vec![StatusCause::invalid("kind", &format!("{name:?}"), &rule)],
                 ..kind.kind_details(object_name)
             };
             return refuse(Status::invalid(&subject, details));
@@ -164,7 +167,7 @@ fn check_type(kind: &ServedKind, map: &Map<String, Value>) -> Result<(), Mismatc
     )))
 }
 
-/// Kind and version of compiled-in kinds may be left out by the client.
+/// Sets kind and version: for compiled-in kinds a client may leave them out.
 fn fill_type(kind: &ServedKind, value: &mut Value) {
     if let Value::Object(map) = value {
         map.insert("kind".to_owned(), kind.resource.kind.clone().into());
@@ -175,7 +178,7 @@ fn fill_type(kind: &ServedKind, value: &mut Value) {
     }
 }
 
-/// Metadata is read into Go structs; what does not fit there is refused before anything else.
+/// Checks that the metadata fits Go's `ObjectMeta`, which kube-apiserver decodes it into before all other checks.
 fn check_metadata_types(kind: &ServedKind, value: &Value) -> Result<(), String> {
     let within = match kind.resource.layout {
         Layout::Typed => Some(kind.resource.kind.as_str()),
@@ -184,32 +187,32 @@ fn check_metadata_types(kind: &ServedKind, value: &Value) -> Result<(), String> 
     object_meta::check(value.get("metadata").unwrap_or(&Value::Null), within)
 }
 
-/// A text member; `""` when absent or of another type.
+/// A member's text; `""` if it is absent or not a string.
 pub(super) fn text<'a>(map: &'a Map<String, Value>, key: &str) -> &'a str {
     map.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// What is wrong with a text that is no JSON, in Go's words where they can be told from the parser's.
+/// The message for invalid JSON: Go's, where it can be derived from serde_json's; otherwise serde_json's.
 pub(super) fn syntax(fault: &serde_json::Error, body: &[u8]) -> String {
     if fault.is_eof() {
         return "unexpected end of JSON input".to_owned();
     }
     let text = fault.to_string();
-    let place = GO_PLACES.iter().find(|(ours, _)| text.starts_with(ours));
+    let go_message = GO_MESSAGES.iter().find(|(ours, _)| text.starts_with(ours));
     let line = body
         .split(|byte| *byte == b'\n')
         .nth(fault.line().saturating_sub(1));
-    let culprit = line.and_then(|line| line.get(fault.column().checked_sub(1)?));
-    match (place, culprit) {
-        (Some((_, place)), Some(byte)) => {
-            format!("invalid character {:?} {place}", char::from(*byte))
+    let offender = line.and_then(|line| line.get(fault.column().checked_sub(1)?));
+    match (go_message, offender) {
+        (Some((_, go_message)), Some(byte)) => {
+            format!("invalid character {:?} {go_message}", char::from(*byte))
         }
         _ => text,
     }
 }
 
-/// Where a character is wrong: how the parser's message begins, and how Go's ends.
-const GO_PLACES: &[(&str, &str)] = &[
+/// The start of serde_json's message for an unexpected character, and the end of Go's.
+const GO_MESSAGES: &[(&str, &str)] = &[
     (
         "key must be a string",
         "looking for beginning of object key string",
@@ -225,7 +228,7 @@ const GO_PLACES: &[(&str, &str)] = &[
     ("trailing characters", "after top-level value"),
 ];
 
-/// What Go calls a JSON value's type.
+/// Go's name for the type of a JSON value.
 pub(super) fn go_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -241,6 +244,7 @@ fn default<'a>(text: &'a str, fallback: &'a str) -> &'a str {
     if text.is_empty() { fallback } else { text }
 }
 
+/// The start of a body as kube-apiserver shows it: text for an object, otherwise hexadecimal.
 fn excerpt(body: &[u8]) -> String {
     let cut = &body[..body.len().min(EXCERPT_LEN)];
     let more = if body.len() > EXCERPT_LEN { " ..." } else { "" };

@@ -1,4 +1,4 @@
-//! The watch cache of each kind, fed with the store's changes. Under the store's lock there is one writer by nature.
+//! The watch cache of each kind, fed with the store's changes. The store publishes under its lock, so each cache has one writer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use super::kinds::Catalogue;
 use super::storage;
 use super::store::Publisher;
-use crate::cache::{Change, Observer, Retention, Writer};
+use crate::cache::{CacheWriter, Change, Observer, Retention};
 use crate::decode::{ScanError, scan_object};
 use crate::resource::{EventKind, FieldTable, Object, ResourceVersion};
-use crate::view::{Hub, Served};
+use crate::view::{Hub, ServedResource};
 
-/// The same history as a gateway keeps by default.
+/// The gateway's default history.
 const RETENTION: Retention = Retention {
     segment_slots: 128,
     events_min: 100,
@@ -19,10 +19,10 @@ const RETENTION: Retention = Retention {
     bytes_max: 256 << 20,
     age_min: Duration::from_secs(75),
 };
-/// The version of an empty store, which the first list of every cache is of.
+/// The version of an empty store, and so of the first list of every cache.
 const EMPTY_AT: ResourceVersion = ResourceVersion(1);
 
-/// All caches, by kind.
+/// The cache of each kind, by the kind's index in the catalogue.
 #[derive(Debug)]
 pub(super) struct Caches {
     kinds: Vec<KindCache>,
@@ -30,19 +30,19 @@ pub(super) struct Caches {
 
 #[derive(Debug)]
 struct KindCache {
-    writer: Writer,
+    writer: CacheWriter,
     fields: FieldTable,
     hub: Arc<Hub>,
 }
 
 impl Caches {
-    /// Empty caches that are ready.
+    /// Empty caches, ready to be read.
     pub(super) fn new(catalogue: &Catalogue) -> Self {
         let kinds = catalogue.kinds().iter().map(|kind| {
             let hub = Arc::new(Hub::new(&kind.resource));
             let observer = Arc::clone(&hub) as Arc<dyn Observer>;
-            let mut writer = Writer::new(kind.resource.clone(), RETENTION, observer);
-            // A new cache is at version 0, which no list is older than.
+            let mut writer = CacheWriter::new(kind.resource.clone(), RETENTION, observer);
+            // The list cannot be refused as too old: a new cache is at version 0.
             let filled = writer.replace(Vec::new(), EMPTY_AT, Instant::now());
             debug_assert!(filled.is_ok(), "the first list fills the cache");
             KindCache {
@@ -56,9 +56,9 @@ impl Caches {
         }
     }
 
-    /// The readers' side of all kinds, by kind.
-    pub(super) fn served(&self) -> Vec<Served> {
-        let served = |kind: &KindCache| Served {
+    /// Cache and hub of each kind, for reading, by the kind's index.
+    pub(super) fn served(&self) -> Vec<ServedResource> {
+        let served = |kind: &KindCache| ServedResource {
             cache: Arc::clone(kind.writer.cache()),
             hub: Arc::clone(&kind.hub),
         };
@@ -67,26 +67,26 @@ impl Caches {
 }
 
 impl KindCache {
-    /// What a cache is told of a change; none of an object that cannot be read, which the write rules exclude.
-    fn change(&self, change: &storage::Change) -> Option<Change> {
+    /// The change for a cache; `None` for an object that cannot be scanned, which the rules of writing exclude.
+    fn change(&self, change: &storage::StoredChange) -> Option<Change> {
         match object(&change.object, self.fields) {
             Ok(object) if change.event == EventKind::Deleted => Some(Change::Delete(object)),
             Ok(object) => Some(Change::Put(object)),
             Err(error) => {
-                tracing::error!(key = %change.key, %error, "a stored object cannot be read");
+                tracing::error!(key = %change.key, %error, "cannot scan a stored object; its change is lost");
                 None
             }
         }
     }
 }
 
-/// An object from its stored bytes.
+/// Scans the stored bytes of an object.
 pub(super) fn object(bytes: &[u8], fields: FieldTable) -> Result<Object, ScanError> {
     Ok(Object::new(scan_object(bytes, fields)?, bytes))
 }
 
 impl Publisher for Caches {
-    fn publish(&mut self, changes: &[storage::Change]) {
+    fn publish(&mut self, changes: &[storage::StoredChange]) {
         let Some(kind_index) = changes.first().map(|change| change.kind_index) else {
             return;
         };

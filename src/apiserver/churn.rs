@@ -1,5 +1,5 @@
-//! Load for demos and measurements: realistic objects, then a stream of changes to them. Pure: the same seed gives the
-//! same steps; who takes them brings the time.
+//! Generates load for demos and measurements: realistic objects, then a stream of changes to them. Pure: the same seed yields the
+//! same steps; the caller passes the time and writes the steps.
 
 mod objects;
 
@@ -11,61 +11,61 @@ use super::kinds::Catalogue;
 use super::store::Entropy;
 use crate::resource::ObjectKey;
 
-/// Annotation of every written object: nanoseconds since the epoch at the write, for measuring latency.
+/// Annotation of every written object: the time of the write in nanoseconds since the Unix epoch, for measuring latency.
 pub const WRITTEN_AT: &str = "kube-fanout.dev/written-at";
 
-/// Of a hundred steps, how many delete and how many create; the rest update.
+/// Percentages of deletions and creations among the steps; the rest are updates.
 const DELETE_PERCENT: u64 = 5;
 const CREATE_PERCENT: u64 = 5;
-/// Most objects of one kind: names stay six digits, and a typing error does not take all memory.
+/// Maximum number of objects of one kind: names have six digits, and a typing error does not exhaust memory.
 const OBJECT_COUNT_MAX: u32 = 999_999;
 
-/// `pods=1000`: how many objects of a kind to begin with.
+/// The initial number of objects of one kind, as in `pods=1000`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ObjectCount {
-    /// Plural name.
+pub struct InitialCount {
+    /// The kind's plural name.
     pub resource: String,
-    /// Objects.
+    /// Number of objects.
     pub count: u32,
 }
 
-/// Text that is no such count.
+/// A text that is not of the form `resource=count`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not of the form resource=count with a count up to {OBJECT_COUNT_MAX}")]
 pub struct InvalidObjectCount {
     text: String,
 }
 
-/// Objects of a kind that is not served.
+/// Objects were requested of a resource that is not served.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no resource {resource:?} is served")]
 pub struct UnknownResource {
     resource: String,
 }
 
-/// What to write next.
+/// One write of the generator.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
-    /// Index into the catalogue.
+pub struct ChurnStep {
+    /// The kind's index in the catalogue.
     pub kind_index: usize,
     /// Namespace and name.
     pub key: ObjectKey,
-    /// What to do with it.
-    pub act: Act,
+    /// What to write.
+    pub act: ChurnWrite,
 }
 
-/// One write.
+/// What a step writes.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Act {
+pub enum ChurnWrite {
     /// A new object.
     Create(Value),
     /// A merge patch.
     Patch(Value),
-    /// Its end.
+    /// A deletion.
     Delete,
 }
 
-/// Generates steps.
+/// Generator of steps.
 #[derive(Debug)]
 pub struct Churn {
     random: Entropy,
@@ -73,17 +73,19 @@ pub struct Churn {
     kinds: Vec<Population>,
 }
 
-/// The objects of one kind, by number.
+/// The generated objects of one kind. Each has a number, which determines its name and content.
 #[derive(Debug)]
 struct Population {
     kind_index: usize,
-    shape: objects::Shape,
-    wanted: u32,
+    template: objects::ObjectTemplate,
+    target_count: u32,
+    /// Numbers of the existing objects.
     live: Vec<u32>,
+    /// Number of the next created object.
     next: u32,
 }
 
-impl FromStr for ObjectCount {
+impl FromStr for InitialCount {
     type Err = InvalidObjectCount;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -107,17 +109,17 @@ impl FromStr for ObjectCount {
 }
 
 impl Churn {
-    /// A generator over these kinds; objects are about `object_len` bytes long.
+    /// A generator for these kinds. Objects are about `object_len` bytes long.
     ///
     /// # Errors
-    /// A resource that is not served.
+    /// [`UnknownResource`] if a resource is not served.
     pub fn new(
         catalogue: &Catalogue,
-        counts: &[ObjectCount],
+        counts: &[InitialCount],
         object_len: usize,
         seed: u64,
     ) -> Result<Self, UnknownResource> {
-        let population = |count: &ObjectCount| {
+        let population = |count: &InitialCount| {
             let kind_index =
                 catalogue
                     .index_of_plural(&count.resource)
@@ -126,8 +128,8 @@ impl Churn {
                     })?;
             Ok(Population {
                 kind_index,
-                shape: objects::Shape::of(catalogue.kind(kind_index)),
-                wanted: count.count,
+                template: objects::ObjectTemplate::of(catalogue.kind(kind_index)),
+                target_count: count.count,
                 live: Vec::new(),
                 next: 0,
             })
@@ -139,59 +141,66 @@ impl Churn {
         })
     }
 
-    /// The next object that is still missing from the beginning, kind by kind; none when all are there.
-    pub fn seed(&mut self, now_ns: i128) -> Option<Step> {
+    /// Creates the next initial object, kind by kind; `None` when all have been created.
+    pub fn seed(&mut self, now_ns: i128) -> Option<ChurnStep> {
         let object_len = self.object_len;
-        let kind = self.kinds.iter_mut().find(|kind| kind.next < kind.wanted)?;
+        let kind = self
+            .kinds
+            .iter_mut()
+            .find(|kind| kind.next < kind.target_count)?;
         Some(kind.create(object_len, now_ns))
     }
 
-    /// The next change; none without objects. The number of objects stays near what it began with.
-    pub fn step(&mut self, now_ns: i128) -> Option<Step> {
-        let total: u64 = self.kinds.iter().map(|kind| u64::from(kind.wanted)).sum();
+    /// The next change; `None` if no objects are configured. The number of objects stays near the initial number.
+    pub fn step(&mut self, now_ns: i128) -> Option<ChurnStep> {
+        let total: u64 = self
+            .kinds
+            .iter()
+            .map(|kind| u64::from(kind.target_count))
+            .sum();
         if total == 0 {
             return None;
         }
         let mut pick = self.random.next() % total;
-        let dice = self.random.next() % 100;
-        let which = self.random.next();
+        let percent = self.random.next() % 100;
+        let choice = self.random.next();
         let kind = self.kinds.iter_mut().find(|kind| {
-            let meant = pick < u64::from(kind.wanted);
-            pick = pick.saturating_sub(u64::from(kind.wanted));
-            meant
+            let is_picked = pick < u64::from(kind.target_count);
+            pick = pick.saturating_sub(u64::from(kind.target_count));
+            is_picked
         })?;
-        let fewer = kind.live.len() < kind.wanted as usize;
-        let changing = dice < DELETE_PERCENT + CREATE_PERCENT;
-        if kind.live.is_empty() || (changing && fewer) {
+        let is_below_target = kind.live.len() < kind.target_count as usize;
+        let is_resize = percent < DELETE_PERCENT + CREATE_PERCENT;
+        if kind.live.is_empty() || (is_resize && is_below_target) {
             return Some(kind.create(self.object_len, now_ns));
         }
-        let at = usize::try_from(which % kind.live.len() as u64).unwrap_or_default();
-        if changing {
-            let number = kind.live.swap_remove(at);
-            return Some(kind.step(number, Act::Delete));
+        let position = usize::try_from(choice % kind.live.len() as u64).unwrap_or_default();
+        if is_resize {
+            let number = kind.live.swap_remove(position);
+            return Some(kind.step(number, ChurnWrite::Delete));
         }
-        let number = kind.live[at];
+        let number = kind.live[position];
         let annotations = json!({WRITTEN_AT: now_ns.to_string()});
         Some(kind.step(
             number,
-            Act::Patch(json!({"metadata": {"annotations": annotations}})),
+            ChurnWrite::Patch(json!({"metadata": {"annotations": annotations}})),
         ))
     }
 }
 
 impl Population {
-    fn create(&mut self, object_len: usize, now_ns: i128) -> Step {
+    fn create(&mut self, object_len: usize, now_ns: i128) -> ChurnStep {
         let number = self.next;
         self.next += 1;
         self.live.push(number);
-        let object = self.shape.object(number, object_len, now_ns);
-        self.step(number, Act::Create(object))
+        let object = self.template.object(number, object_len, now_ns);
+        self.step(number, ChurnWrite::Create(object))
     }
 
-    fn step(&self, number: u32, act: Act) -> Step {
-        Step {
+    fn step(&self, number: u32, act: ChurnWrite) -> ChurnStep {
+        ChurnStep {
             kind_index: self.kind_index,
-            key: self.shape.key(number),
+            key: self.template.key(number),
             act,
         }
     }

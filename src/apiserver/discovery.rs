@@ -1,4 +1,4 @@
-//! Discovery documents: what groups, versions and resources there are. Pure; made once, when the catalogue is known.
+//! The discovery documents: groups, versions and resources of the catalogue. Pure; made for each request.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -8,7 +8,7 @@ use super::render;
 use super::reviews::Review;
 use crate::resource::Layout;
 
-/// Verbs of compiled-in kinds, in the order in which the API server lists them.
+/// Verbs of compiled-in kinds, in kube-apiserver's order.
 const TYPED_VERBS: &[&str] = &[
     "create",
     "delete",
@@ -19,7 +19,7 @@ const TYPED_VERBS: &[&str] = &[
     "update",
     "watch",
 ];
-/// Verbs of custom resources, likewise.
+/// Verbs of custom resources, in kube-apiserver's order.
 const DYNAMIC_VERBS: &[&str] = &[
     "delete",
     "deletecollection",
@@ -35,7 +35,7 @@ const REVIEW_VERBS: &[&str] = &["create"];
 /// Verbs of a status subresource.
 const STATUS_VERBS: &[&str] = &["get", "patch", "update"];
 
-/// The Kubernetes version whose behaviour is imitated.
+/// The response to `GET /version`: the Kubernetes version that the embedded API server behaves like.
 const VERSION: &str = r#"{
   "major": "1",
   "minor": "36",
@@ -72,12 +72,12 @@ struct ServerAddress<'a> {
 #[derive(Serialize)]
 struct GroupList<'a> {
     kind: &'static str,
-    groups: Vec<Group<'a>>,
+    groups: Vec<ApiGroup<'a>>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Group<'a> {
+struct ApiGroup<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -126,34 +126,34 @@ struct Resource<'a> {
 struct Aggregated<'a> {
     kind: &'static str,
     api_version: &'static str,
-    metadata: Named<'a>,
-    items: Vec<AggregatedGroup<'a>>,
+    metadata: NameMeta<'a>,
+    items: Vec<ApiGroupDiscovery<'a>>,
 }
 
 #[derive(Serialize)]
-struct Named<'a> {
+struct NameMeta<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     name: &'a str,
 }
 
 #[derive(Serialize)]
-struct AggregatedGroup<'a> {
-    metadata: Named<'a>,
-    versions: Vec<AggregatedVersion<'a>>,
+struct ApiGroupDiscovery<'a> {
+    metadata: NameMeta<'a>,
+    versions: Vec<ApiVersionDiscovery<'a>>,
 }
 
 #[derive(Serialize)]
-struct AggregatedVersion<'a> {
+struct ApiVersionDiscovery<'a> {
     version: &'a str,
-    resources: Vec<AggregatedResource<'a>>,
+    resources: Vec<ApiResourceDiscovery<'a>>,
     freshness: &'static str,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct AggregatedResource<'a> {
+struct ApiResourceDiscovery<'a> {
     resource: &'a str,
-    response_kind: ResponseKind<'a>,
+    response_kind: ResponseGvk<'a>,
     scope: &'static str,
     singular_resource: &'a str,
     verbs: &'static [&'static str],
@@ -167,44 +167,44 @@ struct AggregatedResource<'a> {
 #[serde(rename_all = "camelCase")]
 struct Subresource<'a> {
     subresource: &'static str,
-    response_kind: ResponseKind<'a>,
+    response_kind: ResponseGvk<'a>,
     verbs: &'static [&'static str],
 }
 
-/// Group and version stay empty for compiled-in kinds, as the API server leaves them.
+/// Group and version are empty for compiled-in kinds, as in kube-apiserver's documents.
 #[derive(Serialize)]
-struct ResponseKind<'a> {
+struct ResponseGvk<'a> {
     group: &'a str,
     version: &'a str,
     kind: &'a str,
 }
 
-/// `GET /version`, indented as always.
+/// The response to `GET /version`; always indented.
 #[must_use]
 pub(super) fn version() -> Bytes {
     Bytes::from_static(VERSION.as_bytes())
 }
 
-/// `GET /api`: the versions of the core group. `address` is the server's `host:port`.
+/// The response to `GET /api`: the versions of the core group. `address` is the server's `host:port`.
 #[must_use]
 pub(super) fn core_versions(address: &str) -> Bytes {
     render::json(&ApiVersions {
         kind: "APIVersions",
         versions: vec!["v1"],
-        server_addresses: [everywhere(address)],
+        server_addresses: [server_address(address)],
     })
 }
 
-/// `GET /apis`: the other groups.
+/// The response to `GET /apis`: all groups but the core group. `address` is the server's `host:port`.
 #[must_use]
 pub(super) fn groups(catalogue: &Catalogue, address: &str) -> Bytes {
     let groups = catalogue
         .groups()
         .into_iter()
-        .map(|(name, versions)| Group {
+        .map(|(name, versions)| ApiGroup {
             kind: None,
             api_version: None,
-            server_addresses: Some([everywhere(address)]),
+            server_addresses: Some([server_address(address)]),
             ..group_of(name, &versions)
         })
         .collect();
@@ -214,7 +214,7 @@ pub(super) fn groups(catalogue: &Catalogue, address: &str) -> Bytes {
     })
 }
 
-/// `GET /apis/GROUP`; none for a group that is not served.
+/// The response to `GET /apis/GROUP`; `None` for a group that is not served.
 #[must_use]
 pub(super) fn group(catalogue: &Catalogue, name: &str) -> Option<Bytes> {
     let groups = catalogue.groups();
@@ -222,7 +222,7 @@ pub(super) fn group(catalogue: &Catalogue, name: &str) -> Option<Bytes> {
     Some(render::json(&group_of(name, versions)))
 }
 
-/// `GET /api/v1` or `/apis/GROUP/VERSION`; none for a version that is not served.
+/// The response to `GET /api/v1` and `GET /apis/GROUP/VERSION`; `None` for a version that is not served.
 #[must_use]
 pub(super) fn resources(catalogue: &Catalogue, group: &str, version: &str) -> Option<Bytes> {
     let mut resources = Vec::new();
@@ -250,20 +250,20 @@ pub(super) fn resources(catalogue: &Catalogue, group: &str, version: &str) -> Op
     }
     Some(render::json(&ResourceList {
         kind: "APIResourceList",
-        // The core group's list has none, as the API server writes it.
+        // Absent in the core group's list, as in kube-apiserver's.
         api_version: (!group.is_empty()).then_some("v1"),
         group_version: group_version(group, version),
         resources,
     }))
 }
 
-/// The aggregated document (version v2) for `/api`: the core group alone.
+/// The aggregated discovery document (v2) for `/api`: the core group.
 #[must_use]
 pub(super) fn aggregated_core(catalogue: &Catalogue) -> Bytes {
     aggregated(vec![aggregated_group(catalogue, "", &["v1"])])
 }
 
-/// The aggregated document (version v2) for `/apis`: all groups but the core one.
+/// The aggregated discovery document (v2) for `/apis`: all groups but the core group.
 #[must_use]
 pub(super) fn aggregated_groups(catalogue: &Catalogue) -> Bytes {
     let groups = catalogue.groups();
@@ -275,11 +275,11 @@ pub(super) fn aggregated_groups(catalogue: &Catalogue) -> Bytes {
     aggregated(items)
 }
 
-fn aggregated(items: Vec<AggregatedGroup<'_>>) -> Bytes {
+fn aggregated(items: Vec<ApiGroupDiscovery<'_>>) -> Bytes {
     render::json(&Aggregated {
         kind: "APIGroupDiscoveryList",
         api_version: "apidiscovery.k8s.io/v2",
-        metadata: Named { name: "" },
+        metadata: NameMeta { name: "" },
         items,
     })
 }
@@ -288,10 +288,10 @@ fn aggregated_group<'a>(
     catalogue: &'a Catalogue,
     name: &'a str,
     versions: &[&'a str],
-) -> AggregatedGroup<'a> {
+) -> ApiGroupDiscovery<'a> {
     let versions = versions
         .iter()
-        .map(|version| AggregatedVersion {
+        .map(|version| ApiVersionDiscovery {
             version,
             resources: catalogue
                 .of(name, version)
@@ -300,20 +300,20 @@ fn aggregated_group<'a>(
             freshness: "Current",
         })
         .collect();
-    AggregatedGroup {
-        metadata: Named { name },
+    ApiGroupDiscovery {
+        metadata: NameMeta { name },
         versions,
     }
 }
 
-fn aggregated_resource(kind: &ServedKind) -> AggregatedResource<'_> {
+fn aggregated_resource(kind: &ServedKind) -> ApiResourceDiscovery<'_> {
     let response_kind = || match kind.resource.layout {
-        Layout::Typed => ResponseKind {
+        Layout::Typed => ResponseGvk {
             group: "",
             version: "",
             kind: &kind.resource.kind,
         },
-        Layout::Dynamic => ResponseKind {
+        Layout::Dynamic => ResponseGvk {
             group: &kind.resource.gvr.group,
             version: &kind.resource.gvr.version,
             kind: &kind.resource.kind,
@@ -324,7 +324,7 @@ fn aggregated_resource(kind: &ServedKind) -> AggregatedResource<'_> {
         response_kind: response_kind(),
         verbs: STATUS_VERBS,
     });
-    AggregatedResource {
+    ApiResourceDiscovery {
         resource: &kind.resource.gvr.resource,
         response_kind: response_kind(),
         scope: if kind.resource.namespaced {
@@ -339,7 +339,7 @@ fn aggregated_resource(kind: &ServedKind) -> AggregatedResource<'_> {
     }
 }
 
-fn group_of<'a>(name: &'a str, versions: &[&'a str]) -> Group<'a> {
+fn group_of<'a>(name: &'a str, versions: &[&'a str]) -> ApiGroup<'a> {
     let versions: Vec<_> = versions
         .iter()
         .map(|version| GroupVersion {
@@ -347,7 +347,7 @@ fn group_of<'a>(name: &'a str, versions: &[&'a str]) -> Group<'a> {
             version,
         })
         .collect();
-    Group {
+    ApiGroup {
         kind: Some("APIGroup"),
         api_version: Some("v1"),
         name,
@@ -368,7 +368,7 @@ fn group_version(group: &str, version: &str) -> String {
     }
 }
 
-fn everywhere(address: &str) -> ServerAddress<'_> {
+fn server_address(address: &str) -> ServerAddress<'_> {
     ServerAddress {
         client_cidr: "0.0.0.0/0",
         server_address: address,

@@ -1,5 +1,5 @@
-//! Faults on demand: which request or stream fails, and how. Pure decisions and counters; [`body`] carries out what
-//! befalls a stream, the server the rest.
+//! Faults on demand: which request or stream fails, and how. This module only decides and counts; [`body`] applies the faults of
+//! streams, [`nonsense`] makes invalid responses to reviews, and the server applies the rest.
 
 pub mod body;
 pub mod nonsense;
@@ -9,38 +9,38 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::reviews::Review;
-use super::route::Verb;
+use super::route::ResourceVerb;
 use crate::protocol::status::Status;
 pub use nonsense::Nonsense;
 
-/// The word for all kinds of reviews in orders.
+/// Stands for all kinds of reviews in an order's `resource`.
 const ALL_REVIEWS: &str = "reviews";
-/// More armed faults than this are refused: tests arm a handful, and every request walks them.
+/// Maximum number of armed faults: every request goes through all of them, and tests arm only a handful.
 const ARMED_COUNT_MAX: usize = 256;
-/// Longest delay that may be ordered.
+/// Maximum delay of a request, in milliseconds.
 const DELAY_MS_MAX: u64 = 60_000;
-/// Longest frame that may be injected.
+/// Maximum length of an injected frame or a review's response, in bytes.
 const FRAME_LEN_MAX: usize = 256 << 20;
 
-/// One order, as `POST /debug/faults` takes it, such as
+/// An order of a fault, which is the body of `POST /debug/faults`, such as
 /// `{"fault":{"cutWatch":{"afterBytes":700}},"resource":"pods","count":2}` or `{"fault":"compact"}`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Order {
-    /// What is to happen.
+pub struct FaultOrder {
+    /// The fault.
     pub fault: Fault,
-    /// To which verb; all when missing. Faults of streams mean watches in any case.
+    /// The verb of the affected requests; all if absent. Faults of streams affect watches only.
     #[serde(default)]
-    pub verb: Option<Verb>,
-    /// To which resource, by plural name, or `reviews` for all reviews; all when missing.
+    pub verb: Option<ResourceVerb>,
+    /// The resource of the affected requests by plural name, or `reviews` for all reviews; all if absent.
     #[serde(default)]
     pub resource: Option<String>,
-    /// To how many requests; 1 when missing.
+    /// The number of affected requests; 1 if absent.
     #[serde(default = "one")]
     pub count: u32,
 }
 
-/// What may be ordered.
+/// The kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(
     rename_all = "camelCase",
@@ -48,42 +48,42 @@ pub struct Order {
     deny_unknown_fields
 )]
 pub enum Fault {
-    /// A watch breaks off after so many bytes, in the middle of a frame.
+    /// A watch is aborted after this many bytes, possibly in the middle of a frame.
     CutWatch {
-        /// Bytes that still arrive.
+        /// Bytes that are sent before the abort.
         after_bytes: u64,
     },
-    /// A watch carries a line that is no JSON behind its first frame.
+    /// A watch sends a line that is not JSON after its first frame.
     GarbageFrame,
-    /// A watch carries one line of so many bytes behind its first frame.
+    /// A watch sends a line of this length after its first frame.
     OversizedFrame {
-        /// Bytes of the line.
+        /// Length of the line in bytes.
         len: usize,
     },
-    /// A request is refused.
+    /// A request is answered with an error.
     Refuse {
-        /// 401, 403, 410, 429, 500 or 503.
+        /// Status code: 401, 403, 410, 429, 500 or 503.
         code: u16,
-        /// For 429 and 503; 1 when missing.
+        /// `Retry-After` of 429 and 503; 1 if absent.
         #[serde(default = "one")]
         retry_after_seconds: u32,
     },
-    /// A request waits before it is looked at.
+    /// A request waits before it is answered.
     Delay {
-        /// Milliseconds.
+        /// Length of the delay in milliseconds.
         delay_ms: u64,
     },
-    /// A request is answered, and its connection takes no more: GOAWAY, or `Connection: close`.
+    /// A request is answered, but its connection accepts no more requests: GOAWAY, or `Connection: close`.
     CloseConnection,
-    /// A review gets no answer: its connection, or its HTTP/2 stream, breaks off.
+    /// A review is not answered: its connection, or its HTTP/2 stream, is aborted.
     BreakOff,
-    /// A review is answered with nonsense instead.
+    /// A review gets an invalid response.
     Nonsense(Nonsense),
-    /// All open watches end cleanly, at once.
+    /// All open watches end cleanly, immediately.
     EndWatches,
-    /// History up to now is forgotten, at once: resuming from it is too old.
+    /// The history up to now is discarded immediately: to resume a watch from it is too old.
     Compact,
-    /// All armed faults are forgotten, at once.
+    /// All armed faults are removed immediately.
     Clear,
 }
 
@@ -91,121 +91,121 @@ const fn one() -> u32 {
     1
 }
 
-/// What an order asks of the server right now.
+/// What the server has to do immediately to carry out an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Nothing: the fault waits for its requests.
+pub enum FaultEffect {
+    /// Nothing: the fault is armed until matching requests arrive, or armed faults were cleared.
     Armed,
-    /// End the watches of a resource, or all.
+    /// End the open watches of a resource, or of all resources.
     EndWatches(Option<String>),
-    /// Forget the history of a resource, or of all.
+    /// Discard the history of a resource, or of all resources.
     Compact(Option<String>),
 }
 
-/// An order that is not carried out.
+/// Why an order is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FaultError {
-    /// A status that no rule of the API server gives here.
-    #[error("code {0} is none of 401, 403, 410, 429, 500, 503")]
+    /// A status code that is not supported.
+    #[error("code {0} is not one of 401, 403, 410, 429, 500, 503")]
     Code(u16),
-    /// A delay or frame beyond its bound.
+    /// A delay or a frame length exceeds its maximum.
     #[error("{what} is more than {max}")]
     TooMuch {
-        /// Delay or frame length.
+        /// Name of the field: `delayMs` or `len`.
         what: &'static str,
-        /// The bound.
+        /// The maximum.
         max: u64,
     },
-    /// Too many orders wait.
-    #[error("{ARMED_COUNT_MAX} faults wait already")]
+    /// Too many faults are armed.
+    #[error("{ARMED_COUNT_MAX} faults are armed already")]
     Full,
 }
 
-/// What befalls one request, in this order.
+/// The faults of one request, in the order in which they are applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fate {
-    /// Wait first.
+pub struct RequestFate {
+    /// Wait before anything else.
     pub delay: Option<Duration>,
-    /// Then refuse.
+    /// Answer with this error.
     pub refusal: Option<Status>,
-    /// Then let the connection take no more requests.
+    /// Make the connection accept no more requests.
     pub close_connection: bool,
-    /// Or do not answer, if it is a review.
+    /// Abort instead of answering; reviews only.
     pub break_off: bool,
-    /// Or answer with something else, if it is a review.
+    /// Answer with this invalid response; reviews only.
     pub nonsense: Option<Nonsense>,
-    /// What befalls the stream, if it is a watch.
+    /// The faults of the stream; watches only.
     pub stream: StreamFate,
 }
 
-/// What befalls one watch stream.
+/// The faults of one watch stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamFate {
-    /// Break off after so many bytes.
+    /// Abort after this many bytes.
     pub cut_after: Option<u64>,
-    /// Put a frame behind the first one.
-    pub inject: Option<Injected>,
+    /// Insert this frame after the first one.
+    pub inject: Option<InjectedFrame>,
 }
 
-/// A frame that is no watch event.
+/// A frame that is not a valid watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Injected {
-    /// A line that is no JSON.
+pub enum InjectedFrame {
+    /// A line that is not JSON.
     Garbage,
-    /// An event whose object is a string of so many bytes in all.
+    /// An event whose object is a string. The length is that of the whole line, in bytes.
     Oversized(usize),
 }
 
-/// How often each kind of fault struck.
+/// How often each kind of fault has been applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FaultCounts {
-    /// Streams ordered to break off.
+    /// Watches with an ordered abort.
     pub cut: u64,
-    /// Streams ordered to carry a foreign frame.
+    /// Watches with an injected frame.
     pub injected: u64,
-    /// Requests refused.
+    /// Requests answered with an ordered error.
     pub refused: u64,
     /// Requests delayed.
     pub delayed: u64,
-    /// Connections closed.
+    /// Requests after which their connection was closed.
     pub closed: u64,
-    /// Reviews without an answer.
+    /// Reviews that were aborted.
     pub broken: u64,
-    /// Reviews answered with nonsense.
+    /// Reviews with an invalid response.
     pub nonsense: u64,
     /// Orders to end watches.
     pub ended: u64,
-    /// Orders to forget history.
+    /// Orders to discard history.
     pub compacted: u64,
 }
 
-/// The armed faults and what they did so far.
+/// The armed faults, and the counters.
 #[derive(Debug, Default)]
 pub struct Faults {
-    armed: Vec<Order>,
+    armed: Vec<FaultOrder>,
     counts: FaultCounts,
 }
 
 impl Faults {
-    /// Takes an order.
+    /// Accepts an order: arms its fault, or returns what has to be done immediately.
     ///
     /// # Errors
-    /// Orders beyond a bound.
-    pub fn order(&mut self, order: Order) -> Result<Effect, FaultError> {
+    /// [`FaultError`] if the order is not supported or exceeds a bound.
+    pub fn order(&mut self, order: FaultOrder) -> Result<FaultEffect, FaultError> {
         let too_much = |what, max| Err(FaultError::TooMuch { what, max });
         match order.fault {
             Fault::EndWatches => {
                 self.counts.ended += 1;
-                return Ok(Effect::EndWatches(order.resource));
+                return Ok(FaultEffect::EndWatches(order.resource));
             }
             Fault::Compact => {
                 self.counts.compacted += 1;
-                return Ok(Effect::Compact(order.resource));
+                return Ok(FaultEffect::Compact(order.resource));
             }
             Fault::Clear => {
                 self.armed.clear();
-                return Ok(Effect::Armed);
+                return Ok(FaultEffect::Armed);
             }
             Fault::Refuse { code, .. } if !matches!(code, 401 | 403 | 410 | 429 | 500 | 503) => {
                 return Err(FaultError::Code(code));
@@ -231,14 +231,14 @@ impl Faults {
         if order.count > 0 {
             self.armed.push(order);
         }
-        Ok(Effect::Armed)
+        Ok(FaultEffect::Armed)
     }
 
-    /// Decides about one request. Of each sort the oldest armed fault strikes.
-    pub fn on_request(&mut self, verb: Verb, resource: &str) -> Fate {
-        let mut fate = Fate::default();
+    /// Decides the faults of one request: of each kind of fault the oldest armed one that matches.
+    pub fn on_request(&mut self, verb: ResourceVerb, resource: &str) -> RequestFate {
+        let mut fate = RequestFate::default();
         for order in &mut self.armed {
-            if order.means(verb, resource) && fate.take(order.fault) {
+            if order.matches(verb, resource) && fate.add(order.fault) {
                 order.count -= 1;
             }
         }
@@ -247,63 +247,65 @@ impl Faults {
         fate
     }
 
-    /// What struck so far.
+    /// The counters since the start.
     #[must_use]
     pub fn counts(&self) -> FaultCounts {
         self.counts
     }
 }
 
-impl Order {
-    fn means(&self, verb: Verb, resource: &str) -> bool {
-        let of_streams = matches!(
+impl FaultOrder {
+    fn matches(&self, verb: ResourceVerb, resource: &str) -> bool {
+        let is_for_streams = matches!(
             self.fault,
             Fault::CutWatch { .. } | Fault::GarbageFrame | Fault::OversizedFrame { .. }
         );
-        let of_reviews = matches!(self.fault, Fault::BreakOff | Fault::Nonsense(_));
+        let is_for_reviews = matches!(self.fault, Fault::BreakOff | Fault::Nonsense(_));
         let is_review = Review::is_plural(resource);
-        (!of_streams || verb == Verb::Watch)
-            && (!of_reviews || is_review)
-            && self.verb.is_none_or(|wanted| wanted == verb)
+        (!is_for_streams || verb == ResourceVerb::Watch)
+            && (!is_for_reviews || is_review)
+            && self.verb.is_none_or(|ordered| ordered == verb)
             && self
                 .resource
                 .as_deref()
-                .is_none_or(|wanted| wanted == resource || (wanted == ALL_REVIEWS && is_review))
+                .is_none_or(|ordered| ordered == resource || (ordered == ALL_REVIEWS && is_review))
     }
 }
 
-impl Fate {
-    /// Takes a fault unless one of its sort is taken already; says whether it did.
-    fn take(&mut self, fault: Fault) -> bool {
+impl RequestFate {
+    /// Adds a fault unless the request has one of this kind already. Returns whether it was added.
+    fn add(&mut self, fault: Fault) -> bool {
         let stream = &mut self.stream;
         match fault {
-            Fault::CutWatch { after_bytes } => put(&mut stream.cut_after, after_bytes),
-            Fault::GarbageFrame => put(&mut stream.inject, Injected::Garbage),
-            Fault::OversizedFrame { len } => put(&mut stream.inject, Injected::Oversized(len)),
+            Fault::CutWatch { after_bytes } => fill(&mut stream.cut_after, after_bytes),
+            Fault::GarbageFrame => fill(&mut stream.inject, InjectedFrame::Garbage),
+            Fault::OversizedFrame { len } => {
+                fill(&mut stream.inject, InjectedFrame::Oversized(len))
+            }
             Fault::Refuse {
                 code,
                 retry_after_seconds,
-            } => put(&mut self.refusal, refusal(code, retry_after_seconds)),
-            Fault::Delay { delay_ms } => put(&mut self.delay, Duration::from_millis(delay_ms)),
+            } => fill(&mut self.refusal, refusal(code, retry_after_seconds)),
+            Fault::Delay { delay_ms } => fill(&mut self.delay, Duration::from_millis(delay_ms)),
             Fault::CloseConnection => !std::mem::replace(&mut self.close_connection, true),
             Fault::BreakOff => !std::mem::replace(&mut self.break_off, true),
-            Fault::Nonsense(nonsense) => put(&mut self.nonsense, nonsense),
+            Fault::Nonsense(nonsense) => fill(&mut self.nonsense, nonsense),
             Fault::EndWatches | Fault::Compact | Fault::Clear => false,
         }
     }
 }
 
-/// Fills an empty place; says whether it was empty.
-fn put<T>(place: &mut Option<T>, value: T) -> bool {
-    let empty = place.is_none();
-    if empty {
-        *place = Some(value);
+/// Sets an option that is `None`. Returns whether it was `None`.
+fn fill<T>(option: &mut Option<T>, value: T) -> bool {
+    let is_empty = option.is_none();
+    if is_empty {
+        *option = Some(value);
     }
-    empty
+    is_empty
 }
 
 impl FaultCounts {
-    fn add(&mut self, fate: &Fate) {
+    fn add(&mut self, fate: &RequestFate) {
         self.cut += u64::from(fate.stream.cut_after.is_some());
         self.injected += u64::from(fate.stream.inject.is_some());
         self.refused += u64::from(fate.refusal.is_some());
@@ -314,7 +316,7 @@ impl FaultCounts {
     }
 }
 
-/// The words of protocol.md §6 for the statuses that may be ordered.
+/// The `Status` of each code that may be ordered, with the messages of docs/PROTOCOL.md §6 where there is one.
 fn refusal(code: u16, retry_after_seconds: u32) -> Status {
     let (reason, message, retry_after_seconds) = match code {
         401 => ("Unauthorized", "Unauthorized", 0),

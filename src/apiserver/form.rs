@@ -1,4 +1,4 @@
-//! The form that a client wants answers in: objects whole or cut to their metadata, refusals compact or indented.
+//! The form of responses that a client accepts: whole objects or their metadata, and compact or indented errors.
 
 use bytes::Bytes;
 use http::header::ACCEPT;
@@ -6,78 +6,84 @@ use http::{HeaderMap, HeaderValue};
 
 use super::kinds::ServedKind;
 use crate::decode::{ScanError, scan_list};
-use crate::protocol::request::{Wish, json_refusal_form, wish};
+use crate::protocol::request::{JsonChoice, json_refusal_form, wish};
 use crate::protocol::status::{Status, StatusForm};
 use crate::resource::Layout;
 use crate::view::{MetaVersion, Partial};
 
-/// How every `Status` begins; answers to deletions may be one.
+/// The start of every `Status`. The response to a deletion may be one instead of an object.
 const STATUS: &[u8] = br#"{"kind":"Status","#;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// What a client's `Accept` header asks for.
+/// A client's `Accept` header, parsed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Form {
-    wish: Option<Wish>,
-    /// How refusals are written.
+pub(super) struct AcceptHeader {
+    /// The requested form of objects; `None` if no element of the header can be served.
+    choice: Option<JsonChoice>,
+    /// The form of errors.
     pub(super) refusals: StatusForm,
 }
 
-/// Whether an answer holds one object, or many.
+/// Whether a response holds one object or a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum ResultShape {
     Object,
     List,
 }
 
-impl Form {
-    /// Reads the header. Only JSON is spoken here, and no Tables: elements that ask for anything else are passed over
-    /// (protocol.md §5.1).
+impl AcceptHeader {
+    /// Parses the header. Only JSON is served here, and no Tables; elements for anything else are skipped (docs/PROTOCOL.md §5.1).
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let values = headers.get_all(ACCEPT).iter();
         let accept: Vec<&str> = values.filter_map(|value| value.to_str().ok()).collect();
         Self {
-            wish: wish(&accept),
+            choice: wish(&accept),
             refusals: json_refusal_form(&accept),
         }
     }
 
-    /// What is granted of the wish.
+    /// The requested form of objects.
     ///
     /// # Errors
-    /// 406 if nothing is left of it.
-    pub(super) fn wish(self) -> Result<Wish, Status> {
-        self.wish.ok_or_else(|| {
+    /// 406 if no element of the header can be served.
+    pub(super) fn choice(self) -> Result<JsonChoice, Status> {
+        self.choice.ok_or_else(|| {
             not_acceptable("only the following media types are accepted: application/json".into())
         })
     }
 }
 
-/// The header by which the reading side is asked for a wish; for whole objects where it does not fit what is read.
-pub(super) fn accept_header(wish: Wish, shape: Shape) -> HeaderValue {
-    let text = match (wish, shape) {
-        (Wish::MetadataList(MetaVersion::V1), Shape::List) => {
+/// The `Accept` header for a request to `serve`: for the choice if it fits the result's shape, otherwise for whole objects.
+pub(super) fn accept_header(choice: JsonChoice, shape: ResultShape) -> HeaderValue {
+    let text = match (choice, shape) {
+        (JsonChoice::MetadataList(MetaVersion::V1), ResultShape::List) => {
             "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
         }
-        (Wish::MetadataList(MetaVersion::V1Beta1), Shape::List) => {
+        (JsonChoice::MetadataList(MetaVersion::V1Beta1), ResultShape::List) => {
             "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1"
         }
-        (Wish::Metadata(MetaVersion::V1), Shape::Object) => {
+        (JsonChoice::Metadata(MetaVersion::V1), ResultShape::Object) => {
             "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
         }
-        (Wish::Metadata(MetaVersion::V1Beta1), Shape::Object) => {
+        (JsonChoice::Metadata(MetaVersion::V1Beta1), ResultShape::Object) => {
             "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1"
         }
-        (Wish::Whole | Wish::Metadata(_) | Wish::MetadataList(_), _) => return JSON,
+        (JsonChoice::Whole | JsonChoice::Metadata(_) | JsonChoice::MetadataList(_), _) => {
+            return JSON;
+        }
     };
     HeaderValue::from_static(text)
 }
 
-/// The refusal of a wish that does not fit what is answered, in the real server's words (protocol.md §5.2).
-pub(super) fn misfit(wish: Wish, shape: Shape, kind: &ServedKind) -> Option<Status> {
+/// kube-apiserver's error for a choice that does not fit the result's shape; `None` if it fits (docs/PROTOCOL.md §5.2).
+pub(super) fn shape_mismatch(
+    choice: JsonChoice,
+    shape: ResultShape,
+    kind: &ServedKind,
+) -> Option<Status> {
     let resource = &kind.resource;
-    match (wish, shape, resource.layout) {
-        (Wish::Metadata(_), Shape::List, layout) => {
+    match (choice, shape, resource.layout) {
+        (JsonChoice::Metadata(_), ResultShape::List, layout) => {
             let name = match layout {
                 Layout::Typed => format!("*{}.{}", resource.gvr.version, resource.list_kind),
                 Layout::Dynamic => "*unstructured.UnstructuredList".into(),
@@ -86,51 +92,52 @@ pub(super) fn misfit(wish: Wish, shape: Shape, kind: &ServedKind) -> Option<Stat
                 "you requested PartialObjectMetadata, but the requested object is a list ({name})"
             )))
         }
-        (Wish::MetadataList(_), Shape::Object, Layout::Typed) => {
+        (JsonChoice::MetadataList(_), ResultShape::Object, Layout::Typed) => {
             let name = format!("*{}.{}", resource.gvr.version, resource.kind);
             Some(not_acceptable(format!(
                 "you requested PartialObjectMetadataList, but the requested object is not a list ({name})"
             )))
         }
-        (Wish::MetadataList(_), Shape::Object, Layout::Dynamic) => {
+        (JsonChoice::MetadataList(_), ResultShape::Object, Layout::Dynamic) => {
             Some(Status::untyped("content is not a list"))
         }
-        (Wish::Whole, _, _)
-        | (Wish::Metadata(_), Shape::Object, _)
-        | (Wish::MetadataList(_), Shape::List, _) => None,
+        (JsonChoice::Whole, _, _)
+        | (JsonChoice::Metadata(_), ResultShape::Object, _)
+        | (JsonChoice::MetadataList(_), ResultShape::List, _) => None,
     }
 }
 
-/// An answer of the store in the form that was wished for; a `Status` is always whole.
+/// Converts a result of the store to the requested form. A `Status` is never converted.
 ///
 /// # Errors
-/// The wish does not fit.
-pub(super) fn in_form(
-    wish: Wish,
-    shape: Shape,
+/// [`shape_mismatch`]; 500 if the result cannot be scanned.
+pub(super) fn in_requested_form(
+    choice: JsonChoice,
+    shape: ResultShape,
     kind: &ServedKind,
     answer: Bytes,
 ) -> Result<Bytes, Status> {
     if answer.starts_with(STATUS) {
         return Ok(answer);
     }
-    if let Some(refusal) = misfit(wish, shape, kind) {
+    if let Some(refusal) = shape_mismatch(choice, shape, kind) {
         return Err(refusal);
     }
-    let (Wish::Metadata(version) | Wish::MetadataList(version)) = wish else {
+    let (JsonChoice::Metadata(version) | JsonChoice::MetadataList(version)) = choice else {
         return Ok(answer);
     };
     let layout = kind.resource.layout;
     let partial = Partial { version, layout };
-    let cut = match shape {
-        Shape::Object => partial.object(&answer),
-        Shape::List => cut_list(partial, &answer),
+    let metadata = match shape {
+        ResultShape::Object => partial.object(&answer),
+        ResultShape::List => metadata_list(partial, &answer),
     };
-    cut.map(Into::into)
+    metadata
+        .map(Into::into)
         .map_err(|fault| Status::untyped(fault.to_string()))
 }
 
-fn cut_list(partial: Partial, list: &[u8]) -> Result<Vec<u8>, ScanError> {
+fn metadata_list(partial: Partial, list: &[u8]) -> Result<Vec<u8>, ScanError> {
     let page = scan_list(list)?;
     let mut out = format!(
         r#"{{"kind":"PartialObjectMetadataList","apiVersion":"{}","metadata":{{"resourceVersion":"{}"}},"items":"#,

@@ -1,80 +1,80 @@
-//! Which kinds are served: a fixed table of built-in ones, and extra ones from a flag. Holds no objects.
+//! The catalogue of served kinds: a fixed table of built-in kinds, and extra kinds from a flag.
 
 use std::str::FromStr;
 
 use super::reviews;
 use crate::config::ExtraKind;
-use crate::protocol::status::Details;
+use crate::protocol::status::StatusDetails;
 use crate::resource::{Encoding, Gvr, Layout, ResourceKind};
 
-/// One served kind, with what discovery and the write rules need to know.
+/// A served kind, with the properties that discovery and the rules of writing use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServedKind {
     /// Names, scope and layout.
     pub resource: ResourceKind,
-    /// `pod`.
+    /// Singular name, such as `pod`.
     pub singular: String,
-    /// `po`.
+    /// Short names, such as `po`.
     pub short_names: Vec<String>,
-    /// Whether `…/NAME/status` exists, and writes of the whole object leave the status alone.
+    /// Whether the kind has a status subresource; then writes of the whole object do not change the status.
     pub status: StatusPart,
-    /// Whether `metadata.generation` counts changes outside metadata and status.
+    /// Whether `metadata.generation` counts changes outside of metadata and status.
     pub generation: Generation,
 }
 
 /// Whether a kind has a status subresource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusPart {
-    /// Written through `…/status` only.
+    /// The status is written only through `…/NAME/status`.
     Apart,
-    /// The kind has none.
+    /// The kind has no status subresource.
     None,
 }
 
-/// Whether a kind counts generations; those without a spec do not.
+/// Whether a kind counts generations. Kinds without a spec do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Generation {
-    /// `metadata.generation` is kept.
+    /// `metadata.generation` is maintained.
     Counted,
     /// `metadata.generation` is never set.
     None,
 }
 
-/// All served kinds, in the order of discovery; an index into it names a kind elsewhere.
+/// All served kinds, in the order of discovery. Other modules identify a kind by its index here.
 #[derive(Clone, Debug)]
 pub struct Catalogue(Vec<ServedKind>);
 
-/// A flag's text that names no kind.
+/// The value of a flag that does not describe a kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not of the form plural.version.group=Kind[:cluster]")]
 pub struct InvalidExtraKind {
     text: String,
 }
 
-/// Group, version, plural, kind, short name, scope, status, spec.
-type Row = (
+/// Group, version, plural, kind, short name, scope, status, generation.
+type KindRow = (
     &'static str,
     &'static str,
     &'static str,
     &'static str,
     &'static str,
-    Scope,
+    KindScope,
     StatusPart,
     Generation,
 );
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Scope {
+enum KindScope {
     Namespaced,
     Cluster,
 }
 
 use Generation::Counted;
-use Scope::{Cluster, Namespaced};
+use KindScope::{Cluster, Namespaced};
 use StatusPart::Apart;
 
-/// The built-in kinds. Core comes first, as in discovery; then the groups alphabetically.
-const BUILT_IN: &[Row] = &[
+/// The built-in kinds. The core group comes first, as in discovery, then the others alphabetically.
+const BUILT_IN: &[KindRow] = &[
     (
         "",
         "v1",
@@ -234,7 +234,7 @@ const BUILT_IN: &[Row] = &[
 ];
 
 impl ServedKind {
-    fn built_in(row: &Row) -> Self {
+    fn built_in(row: &KindRow) -> Self {
         let &(group, version, plural, kind, short, scope, status, generation) = row;
         Self {
             resource: ResourceKind {
@@ -257,7 +257,7 @@ impl ServedKind {
         }
     }
 
-    /// A kind of review: created and answered, never kept. It is in no catalogue.
+    /// The kind of a review. Reviews are answered but not stored, so they are not in the catalogue.
     pub(super) fn review(
         group: &'static str,
         plural: &'static str,
@@ -288,13 +288,13 @@ impl ServedKind {
         }
     }
 
-    /// `pods`, `widgets.example.com`.
+    /// The plural name with its group: `pods`, `widgets.example.com`.
     #[must_use]
     pub fn qualified_resource(&self) -> String {
         self.resource.gvr.group_resource()
     }
 
-    /// `Pod`, `Widget.example.com`.
+    /// The kind with its group: `Pod`, `Widget.example.com`.
     #[must_use]
     pub fn qualified_kind(&self) -> String {
         match &*self.resource.gvr.group {
@@ -303,22 +303,22 @@ impl ServedKind {
         }
     }
 
-    /// Details that name the object by resource.
-    pub(super) fn resource_details(&self, name: &str) -> Details {
+    /// Details of a `Status` about an object, with the plural name as `kind`.
+    pub(super) fn resource_details(&self, name: &str) -> StatusDetails {
         self.details(name, &self.resource.gvr.resource)
     }
 
-    /// Details that name the object by kind.
-    pub(super) fn kind_details(&self, name: &str) -> Details {
+    /// Details of a `Status` about an object, with the kind as `kind`.
+    pub(super) fn kind_details(&self, name: &str) -> StatusDetails {
         self.details(name, &self.resource.kind)
     }
 
-    fn details(&self, name: &str, kind: &str) -> Details {
-        Details {
+    fn details(&self, name: &str, kind: &str) -> StatusDetails {
+        StatusDetails {
             name: name.to_owned(),
             group: self.resource.gvr.group.to_string(),
             kind: kind.to_owned(),
-            ..Details::default()
+            ..StatusDetails::default()
         }
     }
 }
@@ -326,8 +326,8 @@ impl ServedKind {
 impl FromStr for ServedKind {
     type Err = InvalidExtraKind;
 
-    /// `plural.version.group=Kind` or `plural.version.group=Kind:cluster`, a kind as a custom resource
-    /// definition with a status subresource makes it.
+    /// Parses `plural.version.group=Kind` or `plural.version.group=Kind:cluster`. The kind behaves like a custom resource with a
+    /// status subresource.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let invalid = || InvalidExtraKind {
             text: text.to_owned(),
@@ -364,7 +364,7 @@ impl From<&ExtraKind> for ServedKind {
 }
 
 impl Catalogue {
-    /// The built-in kinds and then the extra ones. A repeated name is served as it came first.
+    /// The built-in kinds, then the extra ones. If a group, version and plural name repeat, the first kind is served.
     #[must_use]
     pub fn new(extra: &[ServedKind]) -> Self {
         let mut kinds: Vec<_> = BUILT_IN.iter().map(ServedKind::built_in).collect();
@@ -379,19 +379,19 @@ impl Catalogue {
         Self(kinds)
     }
 
-    /// All kinds; the position is the kind's index.
+    /// All kinds; a kind's position is its index.
     #[must_use]
     pub fn kinds(&self) -> &[ServedKind] {
         &self.0
     }
 
-    /// The kind at an index that this catalogue gave out.
+    /// The kind at an index, which must come from this catalogue.
     #[must_use]
     pub fn kind(&self, index: usize) -> &ServedKind {
         &self.0[index]
     }
 
-    /// Index of a kind by group, version and plural name.
+    /// The index of the kind with this group, version and plural name.
     #[must_use]
     pub fn index_of(&self, group: &str, version: &str, plural: &str) -> Option<usize> {
         self.0.iter().position(|kind| {
@@ -400,7 +400,7 @@ impl Catalogue {
         })
     }
 
-    /// Index of the first kind with this plural name, as flags name it.
+    /// The index of the first kind with this plural name, by which flags name kinds.
     #[must_use]
     pub fn index_of_plural(&self, plural: &str) -> Option<usize> {
         self.0
@@ -408,7 +408,7 @@ impl Catalogue {
             .position(|kind| &*kind.resource.gvr.resource == plural)
     }
 
-    /// Groups and their versions in the order of discovery, without the core group.
+    /// The groups with their versions, in the order of discovery, without the core group.
     pub(super) fn groups(&self) -> Vec<(&str, Vec<&str>)> {
         let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
         let gvrs = self.discovered().map(|kind| &kind.resource.gvr);
@@ -422,7 +422,7 @@ impl Catalogue {
         groups
     }
 
-    /// The kinds of one group and version, in the order of discovery.
+    /// The kinds of a group and version, in the order of discovery.
     pub(super) fn of<'a>(
         &'a self,
         group: &'a str,
@@ -433,7 +433,7 @@ impl Catalogue {
         })
     }
 
-    /// All kinds that discovery tells of: also reviews, of which no objects are kept.
+    /// All kinds in discovery: those of the catalogue, and reviews.
     pub(super) fn discovered(&self) -> impl Iterator<Item = &ServedKind> {
         self.0.iter().chain(reviews::kinds())
     }

@@ -1,7 +1,7 @@
-//! JSON nested as deep as the API server's decoder takes it.
+//! JSON that is nested as deeply as kube-apiserver's decoder accepts.
 //!
-//! serde_json's values recurse when they are copied, compared, written and dropped, so those that are nested deeper than
-//! usual are handled on a stack of their own. Reading them does not recurse here. Decision 26.
+//! serde_json's values recurse when they are cloned, compared, serialized and dropped, so deeply nested values are handled on a
+//! thread with a larger stack. The parser here does not recurse. See decision 26.
 
 use std::cell::Cell;
 use std::panic::resume_unwind;
@@ -14,20 +14,22 @@ use super::body::syntax;
 use crate::decode::DEPTH_MAX;
 use crate::protocol::status::Status;
 
-/// Nesting that any thread's stack has room for; serde_json itself reads up to 127 levels.
+/// Nesting that fits on any thread's stack; serde_json itself parses up to 127 levels.
 const ORDINARY_DEPTH: usize = 100;
-/// Room on the stack for each level: a debug build needs some 2 KiB. What is not used costs address space only.
+/// Stack space for each level: a debug build needs about 2 KiB. Unused stack costs only address space.
 const LEVEL_LEN: usize = 16 << 10;
 const STACK_LEN: usize = (DEPTH_MAX + 1_000) * LEVEL_LEN;
 
+// Whether this thread was started by `with_stack` and has the larger stack.
 thread_local! {
     static IS_DEEP: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs what handles values of this depth, on another stack if need be. Values that deep must not leave `run`.
+/// Runs a closure that handles values of this depth, on a thread with a larger stack if needed. Values of such a depth must not
+/// leave `run`, because the caller's stack is too small to drop them.
 ///
 /// # Errors
-/// Those of `run`, and 500 where no stack can be had.
+/// The error of `run`, or 500 if the thread cannot be started.
 pub(super) fn with_stack<R: Send>(
     depth: usize,
     run: impl FnOnce() -> Result<R, Status> + Send,
@@ -46,22 +48,22 @@ pub(super) fn with_stack<R: Send>(
     })
 }
 
-/// How deep a JSON text is nested; of a text that is no JSON, any number.
+/// The depth of a JSON text. The result for a text that is not JSON is arbitrary.
 pub(super) fn text_depth(json: &[u8]) -> usize {
     let mut deepest = 0;
     each_level(json, |_, depth| deepest = deepest.max(depth));
     deepest
 }
 
-/// Tells of each opening bracket how deep it leads.
-fn each_level(json: &[u8], mut tell: impl FnMut(u8, usize)) {
+/// Calls `visit` for each opening bracket, with the depth inside it.
+fn each_level(json: &[u8], mut visit: impl FnMut(u8, usize)) {
     let mut depth = 0_usize;
     let mut bytes = json.iter();
     while let Some(byte) = bytes.next() {
         match byte {
             b'{' | b'[' => {
                 depth += 1;
-                tell(*byte, depth);
+                visit(*byte, depth);
             }
             b'}' | b']' => depth = depth.saturating_sub(1),
             b'"' => {
@@ -80,21 +82,21 @@ fn each_level(json: &[u8], mut tell: impl FnMut(u8, usize)) {
     }
 }
 
-/// How deep a value is nested: 0 for a scalar.
+/// The depth of a value: 0 for a scalar.
 pub(super) fn depth(value: &Value) -> usize {
     measure(value).0
 }
 
-/// The same, and how many values it took to find out: itself and all inside.
+/// The depth of a value, and the number of values that were visited: the value itself and all inside it.
 pub(super) fn measure(value: &Value) -> (usize, usize) {
     let (mut deepest, mut count) = (0, 0);
-    let mut waiting = vec![(value, 0)];
-    while let Some((value, above)) = waiting.pop() {
+    let mut pending = vec![(value, 0)];
+    while let Some((value, above)) = pending.pop() {
         count += 1;
         let inside = above + 1;
         match value {
-            Value::Object(map) => waiting.extend(map.values().map(|value| (value, inside))),
-            Value::Array(items) => waiting.extend(items.iter().map(|value| (value, inside))),
+            Value::Object(map) => pending.extend(map.values().map(|value| (value, inside))),
+            Value::Array(items) => pending.extend(items.iter().map(|value| (value, inside))),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => continue,
         }
         deepest = deepest.max(inside);
@@ -102,64 +104,64 @@ pub(super) fn measure(value: &Value) -> (usize, usize) {
     (deepest, count)
 }
 
-/// Reads a value, nested up to [`DEPTH_MAX`] deep.
+/// Parses a value of at most [`DEPTH_MAX`] levels.
 ///
 /// # Errors
-/// Says in Go's words what is wrong with the text.
+/// Go's message for the first error in the text.
 pub(super) fn parse(json: &[u8]) -> Result<Value, String> {
-    let words = |fault: serde_json::Error| syntax(&fault, json);
+    let go_message = |fault: serde_json::Error| syntax(&fault, json);
     let depth = text_depth(json);
     if depth > DEPTH_MAX {
-        let mut culprit = None;
+        let mut offender = None;
         each_level(json, |bracket, depth| {
             if depth > DEPTH_MAX {
-                culprit.get_or_insert(bracket);
+                offender.get_or_insert(bracket);
             }
         });
-        let culprit = char::from(culprit.unwrap_or(b'['));
-        return Err(format!("invalid character {culprit:?} exceeded max depth"));
+        let offender = char::from(offender.unwrap_or(b'['));
+        return Err(format!("invalid character {offender:?} exceeded max depth"));
     }
     if depth <= ORDINARY_DEPTH {
-        return serde_json::from_slice(json).map_err(words);
+        return serde_json::from_slice(json).map_err(go_message);
     }
-    // Neither this nor what follows recurses.
-    serde_json::from_slice::<IgnoredAny>(json).map_err(words)?;
-    build(json).map_err(words)
+    // Neither the validation nor `build` recurses.
+    serde_json::from_slice::<IgnoredAny>(json).map_err(go_message)?;
+    build(json).map_err(go_message)
 }
 
-/// A container whose end has not been read.
-enum Open {
+/// An object or array whose closing bracket has not been read. An object may have a key that waits for its value.
+enum OpenContainer {
     Object(Map<String, Value>, Option<String>),
     Array(Vec<Value>),
 }
 
-/// Builds the value of a text that is known to be JSON.
+/// Builds the value of a text that is known to be valid JSON.
 fn build(json: &[u8]) -> Result<Value, serde_json::Error> {
-    let mut open: Vec<Open> = Vec::new();
+    let mut open: Vec<OpenContainer> = Vec::new();
     let mut rest = json;
-    while let Some((&first, behind)) = rest.split_first() {
-        let (value, behind) = match first {
+    while let Some((&first, tail)) = rest.split_first() {
+        let (value, tail) = match first {
             b'{' => {
-                open.push(Open::Object(Map::new(), None));
-                (None, behind)
+                open.push(OpenContainer::Object(Map::new(), None));
+                (None, tail)
             }
             b'[' => {
-                open.push(Open::Array(Vec::new()));
-                (None, behind)
+                open.push(OpenContainer::Array(Vec::new()));
+                (None, tail)
             }
-            b'}' | b']' => (open.pop().map(Open::close), behind),
-            b' ' | b'\t' | b'\n' | b'\r' | b',' | b':' => (None, behind),
+            b'}' | b']' => (open.pop().map(OpenContainer::close), tail),
+            b' ' | b'\t' | b'\n' | b'\r' | b',' | b':' => (None, tail),
             _ => {
-                let (scalar, behind) = rest.split_at(scalar_len(rest));
-                (Some(serde_json::from_slice(scalar)?), behind)
+                let (scalar, tail) = rest.split_at(scalar_len(rest));
+                (Some(serde_json::from_slice(scalar)?), tail)
             }
         };
-        rest = behind;
+        rest = tail;
         match (value, open.last_mut()) {
             (None, _) => {}
             (Some(value), None) => return Ok(value),
-            (Some(value), Some(Open::Array(items))) => items.push(value),
-            (Some(value), Some(Open::Object(map, key))) => match (key.take(), value) {
+            (Some(value), Some(OpenContainer::Array(items))) => items.push(value),
+            (Some(value), Some(OpenContainer::Object(map, key))) => match (key.take(), value) {
                 (Some(key), value) => drop(map.insert(key, value)),
                 (None, Value::String(text)) => *key = Some(text),
                 (None, _) => {}
@@ -169,7 +171,7 @@ fn build(json: &[u8]) -> Result<Value, serde_json::Error> {
     Ok(Value::Null)
 }
 
-impl Open {
+impl OpenContainer {
     fn close(self) -> Value {
         match self {
             Self::Object(map, _) => Value::Object(map),
@@ -178,7 +180,7 @@ impl Open {
     }
 }
 
-/// The length of the string, number or word that a text begins with.
+/// The length of the scalar that the text starts with.
 fn scalar_len(json: &[u8]) -> usize {
     if json.first() != Some(&b'"') {
         let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r');
@@ -190,7 +192,7 @@ fn scalar_len(json: &[u8]) -> usize {
         escaped = *byte == b'\\' && !escaped;
         ends
     });
-    quote.map_or(json.len(), |at| at + 2)
+    quote.map_or(json.len(), |position| position + 2)
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
-//! The types of `ObjectMeta`: what Go's decoder would not put into that struct, and how it says so.
+//! Checks metadata against the types of Go's `ObjectMeta`, with the errors of Go's JSON decoder.
 
 use serde_json::{Map, Value};
 
 use super::body::go_name;
 
-/// What a field holds in Go. `null` is as good as absent; inside of lists and maps Go makes empty values of it.
+/// The Go type of a field. For a field, `null` counts as absent; inside of lists and maps Go decodes it to an empty value.
 #[derive(Clone, Copy)]
 enum Type {
-    /// Any text; how Go calls the type.
+    /// A string; with Go's name of the type.
     Text(&'static str),
     Int64,
     Bool,
@@ -15,12 +15,12 @@ enum Type {
     TextMap,
     Texts,
     Structs(&'static Struct),
-    /// Whatever stands there.
+    /// Any value.
     Raw,
 }
 
 struct Struct {
-    /// Without its package.
+    /// Name without the package.
     name: &'static str,
     fields: &'static [(&'static str, Type)],
 }
@@ -74,45 +74,46 @@ static MANAGED_FIELDS_ENTRY: Struct = Struct {
     ],
 };
 
-/// Where Go is while it decodes.
-struct Place<'a> {
-    /// The innermost struct.
+/// The position of Go's decoder in the object, for its errors.
+struct DecodePath<'a> {
+    /// Name of the innermost struct.
     within: &'a str,
-    /// All fields that led here, with dots.
+    /// The fields from the root to this value, joined with dots.
     path: &'a str,
 }
 
-impl Place<'_> {
-    fn refuse(&self, found: &str, wanted: &str) -> String {
+impl DecodePath<'_> {
+    fn refuse(&self, found: &str, expected: &str) -> String {
         let Self { within, path } = self;
         format!(
-            "json: cannot unmarshal {found} into Go struct field {within}.{path} of type {wanted}"
+            "json: cannot unmarshal {found} into Go struct field {within}.{path} of type {expected}"
         )
     }
 }
 
-/// Checks an object's `metadata`. Objects of compiled-in kinds are decoded as one struct, of which `within` is the name.
+/// Checks an object's `metadata`. `within` is the struct that contains it: the kind, for objects of compiled-in kinds. The metadata
+/// of custom resources is decoded by itself, without a containing struct.
 ///
 /// # Errors
-/// Go's words for the first field that does not fit.
+/// Go's message for the first field of a wrong type.
 pub(super) fn check(metadata: &Value, within: Option<&str>) -> Result<(), String> {
-    let wanted = "v1.ObjectMeta";
+    let expected = "v1.ObjectMeta";
     match (metadata, within) {
         (Value::Null, _) => Ok(()),
         (Value::Object(map), Some(_)) => check_struct(&OBJECT_META, map, "metadata."),
         (Value::Object(map), None) => check_struct(&OBJECT_META, map, ""),
         (found, Some(within)) => {
             let path = "metadata";
-            Err(Place { within, path }.refuse(go_name(found), wanted))
+            Err(DecodePath { within, path }.refuse(go_name(found), expected))
         }
         (found, None) => Err(format!(
-            "json: cannot unmarshal {} into Go value of type {wanted}",
+            "json: cannot unmarshal {} into Go value of type {expected}",
             go_name(found)
         )),
     }
 }
 
-/// Puts into lists and maps of metadata what Go makes of `null` there.
+/// Replaces `null` inside of the metadata's lists and maps with the empty value that Go decodes it to.
 pub(super) fn fill_nulls(object: &mut Value) {
     let Some(Value::Object(metadata)) = object.get_mut("metadata") else {
         return;
@@ -139,72 +140,77 @@ pub(super) fn fill_nulls(object: &mut Value) {
     }
 }
 
-fn check_struct(form: &Struct, map: &Map<String, Value>, root: &str) -> Result<(), String> {
-    form.fields.iter().try_for_each(|(name, wanted)| {
+/// Checks the fields of a struct. `root` is the path to it, with a dot at the end unless it is empty.
+fn check_struct(schema: &Struct, map: &Map<String, Value>, root: &str) -> Result<(), String> {
+    schema.fields.iter().try_for_each(|(name, expected)| {
         let Some(value) = map.get(*name).filter(|value| !value.is_null()) else {
             return Ok(());
         };
         let path = format!("{root}{name}");
-        let place = Place {
-            within: form.name,
+        let location = DecodePath {
+            within: schema.name,
             path: &path,
         };
-        check_field(&place, *wanted, value)
+        check_field(&location, *expected, value)
     })
 }
 
-fn check_field(place: &Place<'_>, wanted: Type, value: &Value) -> Result<(), String> {
-    let refuse = |wanted: &str| Err(place.refuse(go_name(value), wanted));
-    match (wanted, value) {
+fn check_field(location: &DecodePath<'_>, expected: Type, value: &Value) -> Result<(), String> {
+    let refuse = |expected: &str| Err(location.refuse(go_name(value), expected));
+    match (expected, value) {
         (Type::Raw, _) | (Type::Text(_), Value::String(_)) | (Type::Bool, Value::Bool(_)) => Ok(()),
         (Type::Text(name), _) => refuse(name),
         (Type::Bool, _) => refuse("bool"),
         (Type::Int64, Value::Number(number)) if number.is_i64() => Ok(()),
         (Type::Int64, Value::Number(number)) => {
-            Err(place.refuse(&format!("number {number}"), "int64"))
+            Err(location.refuse(&format!("number {number}"), "int64"))
         }
         (Type::Int64, _) => refuse("int64"),
         (Type::Time, Value::String(text)) => check_time(text),
         (Type::Time, _) => refuse("string"),
-        (Type::TextMap, Value::Object(pairs)) => texts(place, pairs.values()),
+        (Type::TextMap, Value::Object(pairs)) => texts(location, pairs.values()),
         (Type::TextMap, _) => refuse("map[string]string"),
-        (Type::Texts, Value::Array(items)) => texts(place, items.iter()),
+        (Type::Texts, Value::Array(items)) => texts(location, items.iter()),
         (Type::Texts, _) => refuse("[]string"),
-        (Type::Structs(form), Value::Array(items)) => {
+        (Type::Structs(schema), Value::Array(items)) => {
             items.iter().try_for_each(|item| match item {
-                Value::Object(map) => check_struct(form, map, &format!("{}.", place.path)),
+                Value::Object(map) => check_struct(schema, map, &format!("{}.", location.path)),
                 Value::Null => Ok(()),
                 Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-                    Err(place.refuse(go_name(item), &format!("v1.{}", form.name)))
+                    Err(location.refuse(go_name(item), &format!("v1.{}", schema.name)))
                 }
             })
         }
-        (Type::Structs(form), _) => refuse(&format!("[]v1.{}", form.name)),
+        (Type::Structs(schema), _) => refuse(&format!("[]v1.{}", schema.name)),
     }
 }
 
-fn texts<'a>(place: &Place<'_>, mut values: impl Iterator<Item = &'a Value>) -> Result<(), String> {
+fn texts<'a>(
+    location: &DecodePath<'_>,
+    mut values: impl Iterator<Item = &'a Value>,
+) -> Result<(), String> {
     match values.find(|value| !value.is_string() && !value.is_null()) {
-        Some(found) => Err(place.refuse(go_name(found), "string")),
+        Some(found) => Err(location.refuse(go_name(found), "string")),
         None => Ok(()),
     }
 }
 
-/// What stands before a part of a time, how Go calls the part, what it is, and its first and last value.
+/// The parts of a time: the separator before the part, the part in Go's layout, its name, and its first and last value.
 const TIME_PARTS: [(&str, &str, &str, [u32; 2]); 6] = [
     ("", "2006", "year", [0, 9999]),
     ("-", "01", "month", [1, 12]),
-    // The last day depends on the month, and is looked at in the end.
+    // The last day depends on the month; it is checked in the end.
     ("-", "02", "day", [0, 99]),
     ("T", "15", "hour", [0, 23]),
     (":", "04", "minute", [0, 59]),
     (":", "05", "second", [0, 59]),
 ];
 
-/// Reads a time as Go's `time.Parse` does by the layout of RFC 3339: `2006-01-02T15:04:05Z`, with parts of a second or an offset.
+/// Checks a time like Go's `time.Parse` with the layout of RFC 3339: `2006-01-02T15:04:05Z`, optionally with a fraction of a second
+/// and an offset.
 ///
 /// # Errors
-/// Go's words for the first part that does not fit.
+/// Go's message for the first part that does not fit.
 fn check_time(text: &str) -> Result<(), String> {
     let unreadable = |rest: &str, part: &str| {
         format!(
@@ -219,10 +225,10 @@ fn check_time(text: &str) -> Result<(), String> {
             .strip_prefix(before)
             .ok_or_else(|| unreadable(rest, before))?;
         let read = digits(rest, part.len());
-        // Of all parts Go takes an hour of one digit.
+        // Only for the hour Go accepts a single digit.
         let read = read.or_else(|| digits(rest, 1).filter(|_| part == "15"));
-        let (found, behind) = read.ok_or_else(|| unreadable(rest, part))?;
-        (*number, rest) = (found, behind);
+        let (found, tail) = read.ok_or_else(|| unreadable(rest, part))?;
+        (*number, rest) = (found, tail);
         if !(first..=last).contains(&found) {
             return Err(out_of_range(what));
         }
@@ -233,16 +239,16 @@ fn check_time(text: &str) -> Result<(), String> {
         rest = fraction.trim_start_matches(|letter: char| letter.is_ascii_digit());
     }
     rest = match rest.strip_prefix('Z') {
-        Some(behind) => behind,
+        Some(tail) => tail,
         None => {
-            let (hour, minute, behind) = offset(rest).ok_or_else(|| unreadable(rest, "Z07:00"))?;
+            let (hour, minute, tail) = offset(rest).ok_or_else(|| unreadable(rest, "Z07:00"))?;
             if hour > 24 {
                 return Err(out_of_range("time zone offset hour"));
             }
             if minute > 60 {
                 return Err(out_of_range("time zone offset minute"));
             }
-            behind
+            tail
         }
     };
     if !rest.is_empty() {
@@ -254,22 +260,22 @@ fn check_time(text: &str) -> Result<(), String> {
     date.map(drop).map_err(|_| out_of_range("day"))
 }
 
-/// The number that so many digits are, and what follows them.
+/// The number of the first `len` digits, and the rest of the text.
 fn digits(text: &str, len: usize) -> Option<(u32, &str)> {
-    let (digits, behind) = text.split_at_checked(len)?;
+    let (digits, tail) = text.split_at_checked(len)?;
     let all = digits.bytes().all(|byte| byte.is_ascii_digit());
     digits
         .parse()
         .ok()
         .filter(|_| all)
-        .map(|number| (number, behind))
+        .map(|number| (number, tail))
 }
 
-/// Hours and minutes of an offset, and what follows it.
+/// Hours and minutes of an offset, and the rest of the text.
 fn offset(text: &str) -> Option<(u32, u32, &str)> {
-    let (hour, behind) = digits(text.strip_prefix(['+', '-'])?, 2)?;
-    let (minute, behind) = digits(behind.strip_prefix(':')?, 2)?;
-    Some((hour, minute, behind))
+    let (hour, tail) = digits(text.strip_prefix(['+', '-'])?, 2)?;
+    let (minute, tail) = digits(tail.strip_prefix(':')?, 2)?;
+    Some((hour, minute, tail))
 }
 
 #[cfg(test)]
@@ -278,7 +284,7 @@ mod tests {
 
     use super::*;
 
-    /// Metadata, what Go found in it, the field, and the type that it wanted.
+    /// Metadata, the value that Go found in it, the field, and the type that Go expected.
     const REFUSED: &[[&str; 4]] = &[
         [
             r#"{"name": 1}"#,
@@ -367,18 +373,20 @@ mod tests {
     ];
 
     #[track_caller]
-    fn check_refused(metadata: Value, wanted: &str) {
-        assert_eq!(check(&metadata, Some("ConfigMap")).unwrap_err(), wanted);
+    fn check_refused(metadata: Value, expected: &str) {
+        assert_eq!(check(&metadata, Some("ConfigMap")).unwrap_err(), expected);
     }
 
     #[test]
     fn fields_of_other_types_are_refused_in_go_s_words() {
-        let refused = |found: &str, field: &str, wanted: &str| {
-            format!("json: cannot unmarshal {found} into Go struct field {field} of type {wanted}")
+        let refused = |found: &str, field: &str, expected: &str| {
+            format!(
+                "json: cannot unmarshal {found} into Go struct field {field} of type {expected}"
+            )
         };
-        for [metadata, found, field, wanted] in REFUSED {
+        for [metadata, found, field, expected] in REFUSED {
             let metadata = serde_json::from_str(metadata).unwrap();
-            check_refused(metadata, &refused(found, field, wanted));
+            check_refused(metadata, &refused(found, field, expected));
         }
         check_refused(
             json!({"creationTimestamp": "soon"}),
@@ -399,7 +407,7 @@ mod tests {
         }
     }
 
-    /// Asked of a real server.
+    /// The messages are a real API server's.
     #[test]
     fn metadata_that_is_no_object_is_refused_in_the_words_of_its_kind() {
         check_refused(
@@ -425,7 +433,7 @@ mod tests {
         assert_eq!(object, filled);
     }
 
-    /// Each was asked of a real server.
+    /// The results are a real API server's.
     #[test]
     fn times_are_read_as_go_reads_them() {
         for text in [
@@ -476,7 +484,7 @@ mod tests {
             let expected = format!("parsing time {text:?}: {fault}");
             assert_eq!(check_time(text), Err(expected));
         }
-        // Nothing of these may panic.
+        // Malformed texts must not cause a panic.
         for text in [
             "",
             "é",

@@ -1,4 +1,5 @@
-//! The three kinds of patch: reading a body and applying it to an object. Pure; rules of writing are the storage's.
+//! The three kinds of patch: decoding a body, and applying it to an object. Pure. The storage applies the rules of writing to the
+//! result.
 
 pub mod json;
 pub mod merge;
@@ -14,22 +15,22 @@ use crate::decode::DEPTH_MAX;
 use crate::protocol::status::Status;
 use crate::resource::Layout;
 
-/// A patch that has been read and is worth trying.
+/// A patch that has been decoded.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Patch {
-    /// RFC 7386.
+    /// A JSON merge patch (RFC 7386).
     Merge(Value),
-    /// RFC 6902.
+    /// The operations of a JSON patch (RFC 6902).
     Json(Vec<json::Operation>),
-    /// Kubernetes' own: lists are merged by key. Compiled-in kinds only.
+    /// A strategic merge patch, whose lists are merged by key. For compiled-in kinds only.
     Strategic(Value),
 }
 
 impl Patch {
-    /// Reads a patch of the kind that its content type (without parameters) names.
+    /// Decodes a patch. `content_type` must not have parameters.
     ///
     /// # Errors
-    /// 415 for another content type, 400 for a body that is no such patch, 413 for too many operations.
+    /// 415 for an unsupported content type, 400 for a body that is not such a patch, 413 for too many operations.
     pub fn decode(kind: &ServedKind, content_type: &str, body: &[u8]) -> Result<Self, Status> {
         match (content_type, kind.resource.layout) {
             ("application/merge-patch+json", _) => {
@@ -52,7 +53,7 @@ impl Patch {
         }
     }
 
-    /// How deep this may nest an object that is not.
+    /// An upper bound on the nesting that the patch can give to an object that is not nested.
     pub(super) fn depth(&self) -> usize {
         match self {
             Self::Merge(patch) | Self::Strategic(patch) => nesting::depth(patch),
@@ -63,10 +64,10 @@ impl Patch {
         }
     }
 
-    /// Changes `object` as the patch says; on failure it may be left half changed.
+    /// Applies the patch to `object`. After an error the object may be partly changed.
     ///
     /// # Errors
-    /// 422 for a patch that does not apply or is too much work, 500 for an unknown directive, as the API server does.
+    /// Like kube-apiserver, 422 for a patch that cannot be applied or is too much work, 500 for an unknown directive.
     pub fn apply(&self, object: &mut Value) -> Result<(), Status> {
         match self {
             Self::Merge(patch) => {
@@ -87,7 +88,8 @@ impl Patch {
     }
 }
 
-fn object(body: &[u8], preface: &str, wanted: &str) -> Result<Value, Status> {
+/// Parses a body that must be a JSON object. `preface` starts the message of most errors; `expected` is Go's name of the type.
+fn object(body: &[u8], preface: &str, expected: &str) -> Result<Value, Status> {
     let value =
         nesting::parse(body).map_err(|fault| Status::bad_request(format!("{preface}{fault}")))?;
     if value.is_object() {
@@ -96,7 +98,7 @@ fn object(body: &[u8], preface: &str, wanted: &str) -> Result<Value, Status> {
         Err(Status::bad_request("Invalid JSON Patch"))
     } else {
         Err(Status::bad_request(format!(
-            "{preface}json: cannot unmarshal {} into Go value of type {wanted}",
+            "{preface}json: cannot unmarshal {} into Go value of type {expected}",
             go_name(&value)
         )))
     }

@@ -1,4 +1,5 @@
-//! Lists and watches, answered by the gateway's own reading side from the caches that the store feeds.
+//! The [`Resources`] of the embedded API server: the gateway's `serve` answers its lists and watches from the caches that the
+//! store feeds.
 
 use std::sync::Arc;
 
@@ -6,51 +7,52 @@ use http::header::{ACCEPT, UPGRADE, USER_AGENT};
 use http::{Request, Response, Uri};
 use hyper::body::Incoming;
 
-use super::answer::{AnswerBody, no_route, refused};
-use super::form::{Shape, accept_header};
+use super::answer::{ApiBody, no_route, refused};
+use super::form::{ResultShape, accept_header};
 use super::kinds::{Catalogue, ServedKind};
-use super::route::NoRoute;
+use super::route::RouteError;
 use super::store::Store;
 use crate::protocol::continue_token::ContinueToken;
-use crate::protocol::request::{ListOptions, Spelling, Target, Wish, is_oversized};
+use crate::protocol::request::{JsonChoice, ListOptions, RequestTarget, Spelling, is_oversized};
 use crate::protocol::status::Status;
 use crate::resource::{CacheKey, Encoding, FieldTable, Gvr, Layout};
-use crate::serve::resources::{Answered, Availability, FillWait, Latest, Peer, Resources};
-use crate::view::Served;
-use crate::view::selector::{FieldSelector, FieldSelectorError};
-use crate::watch::{WatchTally, WatchTotals};
+use crate::selector::{FieldSelector, FieldSelectorError};
+use crate::serve::resources::{Availability, FillWait, Latest, Peer, RequestOutcome, Resources};
+use crate::view::ServedResource;
+use crate::watch::{WatchRecorder, WatchTotals};
 
-/// Parameters that are dropped before a request is looked at: indented answers are not made here, and sharded lists
-/// are behind a gate that is off by default (protocol.md §2.7).
-const DROPPED: [&str; 2] = ["pretty", "shardSelector"];
+/// Query parameters that are removed before a request is parsed: lists are never indented here, and sharded lists are behind a
+/// feature gate that is off by default (docs/PROTOCOL.md §2.7).
+const DROPPED_PARAMETERS: [&str; 2] = ["pretty", "shardSelector"];
 
-/// The caches as the reading side knows them. There is nothing upstream of them.
+/// The caches, for reading. There is no upstream to forward requests to.
 #[derive(Debug)]
 pub(super) struct Reads {
     pub(super) catalogue: Arc<Catalogue>,
     pub(super) store: Arc<Store>,
-    pub(super) served: Vec<Served>,
-    /// One share for each open watch, and this one.
-    pub(super) streams: Arc<Uncounted>,
+    /// Cache and hub of each kind, by the kind's index.
+    pub(super) served: Vec<ServedResource>,
+    /// Each open watch holds one clone, so that the reference count tells how many watches are open.
+    pub(super) recorder: Arc<NoRecorder>,
 }
 
-/// What streams deliver is for their clients to count.
+/// Records nothing: deliveries are counted by the clients.
 #[derive(Debug)]
-pub(super) struct Uncounted;
+pub(super) struct NoRecorder;
 
-impl WatchTally for Uncounted {
+impl WatchRecorder for NoRecorder {
     fn delivered(&self, _: u64, _: u64) {}
 
     fn ended(&self, _: WatchTotals) {}
 }
 
 impl Reads {
-    /// How many watches are open.
+    /// The number of open watches.
     pub(super) fn watch_count(&self) -> usize {
-        Arc::strong_count(&self.streams) - 1
+        Arc::strong_count(&self.recorder) - 1
     }
 
-    /// Ends all watches, and those that still come.
+    /// Ends all open watches; later watches end immediately.
     pub(super) fn close(&self) {
         self.served.iter().for_each(|served| served.hub.close());
     }
@@ -60,39 +62,42 @@ impl Reads {
             .index_of(&gvr.group, &gvr.version, &gvr.resource)
     }
 
-    /// What the real server says to a read that memory cannot answer.
-    fn refusal(&self, request: &Request<Incoming>) -> Response<AnswerBody> {
-        let Ok(Target::Resource(path)) = Target::parse(request.uri()) else {
-            return no_route(&NoRoute::Page);
+    /// kube-apiserver's response to a read that the caches cannot answer.
+    fn refusal(&self, request: &Request<Incoming>) -> Response<ApiBody> {
+        let Ok(RequestTarget::Resource(path)) = RequestTarget::parse(request.uri()) else {
+            return no_route(&RouteError::Page);
         };
         let (Some(kind_index), Spelling::Clean) = (self.index_of(&path.gvr), path.spelling) else {
-            return no_route(&NoRoute::Page);
+            return no_route(&RouteError::Page);
         };
         if request.headers().contains_key(UPGRADE) {
-            return refused(&Status::bad_request("connections are not upgraded here"));
+            return refused(&Status::bad_request(
+                "the embedded API server does not upgrade connections",
+            ));
         }
         let kind = self.catalogue.kind(kind_index);
         let status = match ListOptions::parse(request.uri().query()) {
             Ok(options) => match unknown_label(kind, &options.field_selector) {
                 Some(refusal) => return refused(&refusal),
-                None if is_oversized(&options, &kind.resource) => {
-                    Status::bad_request("selectors as long as this are not served here")
-                }
-                None if options.watch => {
-                    Status::too_many_requests("too many selectors are watched by", 5)
-                }
+                None if is_oversized(&options, &kind.resource) => Status::bad_request(
+                    "the embedded API server does not serve selectors of this length",
+                ),
+                None if options.watch => Status::too_many_requests(
+                    "the open watches use too many different selectors",
+                    5,
+                ),
                 None => expired(&options),
             },
             Err(status) => status,
         };
-        answered(&status)
+        refused(&status)
     }
 }
 
 impl Resources for Reads {
-    type Forwarded = AnswerBody;
+    type Forwarded = ApiBody;
 
-    /// Memory is the truth here, so that every kind is at the global revision whenever somebody asks.
+    /// The store is the source of truth, so every kind is brought to the global revision for each request.
     async fn availability(&self, key: &CacheKey, _: FillWait, _: Peer) -> Availability {
         if key.encoding != Encoding::Json {
             return Availability::OtherEncoding;
@@ -106,37 +111,37 @@ impl Resources for Reads {
         }
     }
 
-    async fn latest(&self, served: &Served) -> Latest {
+    async fn latest(&self, served: &ServedResource) -> Latest {
         self.index_of(&served.cache.kind().gvr)
             .map_or(Latest::Unknown, |kind_index| {
                 Latest::At(self.store.reached(kind_index))
             })
     }
 
-    async fn forward(&self, request: Request<Incoming>) -> Response<AnswerBody> {
+    async fn forward(&self, request: Request<Incoming>) -> Response<ApiBody> {
         self.refusal(&request)
     }
 
-    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchTally> {
-        Arc::clone(&self.streams) as Arc<dyn WatchTally>
+    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchRecorder> {
+        Arc::clone(&self.recorder) as Arc<dyn WatchRecorder>
     }
 
-    fn answered(&self, _: Answered<'_>) {}
+    fn answered(&self, _: RequestOutcome<'_>) {}
 }
 
-/// Makes a read ask for compact JSON, all that is spoken here, in the form that fits the wish and the read.
-pub(super) fn as_json(request: &mut Request<Incoming>, wish: Wish, shape: Shape) {
+/// Rewrites a read to request compact JSON, the only format that is served here, as whole objects or metadata.
+pub(super) fn as_json(request: &mut Request<Incoming>, choice: JsonChoice, shape: ResultShape) {
     let headers = request.headers_mut();
-    headers.insert(ACCEPT, accept_header(wish, shape));
-    // By their names browsers and curl would get indented lists.
+    headers.insert(ACCEPT, accept_header(choice, shape));
+    // `serve` indents lists for browsers and curl, which it recognizes by the user agent.
     headers.remove(USER_AGENT);
-    if let Some(uri) = without_dropped(request.uri()) {
+    if let Some(uri) = without_dropped_parameters(request.uri()) {
         *request.uri_mut() = uri;
     }
 }
 
-/// The address without the dropped parameters; none if it has none of them.
-fn without_dropped(uri: &Uri) -> Option<Uri> {
+/// The URI without [`DROPPED_PARAMETERS`]; `None` if it has none of them.
+fn without_dropped_parameters(uri: &Uri) -> Option<Uri> {
     let name = |pair: &str| {
         pair.split_once('=')
             .map_or(pair, |(name, _)| name)
@@ -146,7 +151,7 @@ fn without_dropped(uri: &Uri) -> Option<Uri> {
     let kept: Vec<&str> = pairs
         .iter()
         .copied()
-        .filter(|pair| !DROPPED.contains(&name(pair).as_str()))
+        .filter(|pair| !DROPPED_PARAMETERS.contains(&name(pair).as_str()))
         .collect();
     if kept.len() == pairs.len() {
         return None;
@@ -154,7 +159,8 @@ fn without_dropped(uri: &Uri) -> Option<Uri> {
     format!("{}?{}", uri.path(), kept.join("&")).parse().ok()
 }
 
-/// The refusal of a field selector that names what a kind does not select by (protocol.md §2.6).
+/// The error for a field selector with a field that the kind does not support; `None` if it supports all
+/// (docs/PROTOCOL.md §2.6).
 pub(super) fn unknown_label(kind: &ServedKind, selector: &str) -> Option<Status> {
     let gvr = &kind.resource.gvr;
     let label = match FieldSelector::parse(selector, FieldTable::of(gvr)) {
@@ -182,7 +188,7 @@ fn known_only(label: &str) -> String {
     )
 }
 
-/// The answer to a read of history that is gone (protocol.md §3.5).
+/// The error for a read of a version or a continue token that the history no longer reaches (docs/PROTOCOL.md §3.5).
 fn expired(options: &ListOptions) -> Status {
     if options.continue_token.is_empty() {
         return match options.resource_version.as_str() {
@@ -194,12 +200,4 @@ fn expired(options: &ListOptions) -> Status {
         Ok(token) => Status::expired_continue(token.at_latest().encode()),
         Err(status) => status,
     }
-}
-
-fn answered(status: &Status) -> Response<AnswerBody> {
-    let response = status.to_response();
-    response.map(|bytes| {
-        use http_body_util::BodyExt;
-        AnswerBody::new(http_body_util::Full::new(bytes).map_err(|never| match never {}))
-    })
 }

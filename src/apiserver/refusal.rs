@@ -1,48 +1,48 @@
-//! The few answers of kind `Status` that the gateway never gives (protocol.md §6). Knows no HTTP types.
+//! The `Status` bodies that only the embedded API server needs; the others are in `protocol::status` (docs/PROTOCOL.md §6).
 
 use bytes::Bytes;
 use serde::Serialize;
 
 use super::kinds::ServedKind;
 use super::render;
-use crate::protocol::status::{Cause, Details, Status};
-use crate::view::selector::quoted;
+use crate::protocol::status::{Status, StatusCause, StatusDetails};
+use crate::selector::quoted;
 
-/// A `Status` of something that went well; key order as Go's struct.
+/// A `Status` of success. The order of the fields is that of Go's struct.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Success<'a> {
     kind: &'static str,
     api_version: &'static str,
-    metadata: Empty,
+    metadata: EmptyObject,
     status: &'static str,
-    details: &'a Details,
+    details: &'a StatusDetails,
 }
 
 #[derive(Serialize)]
-struct Empty {}
+struct EmptyObject {}
 
-/// The `Status` that answers a deletion which left nothing behind.
+/// The `Status` that answers a deletion that removed the object.
 #[must_use]
 pub(super) fn deleted(kind: &ServedKind, name: &str, uid: &str) -> Bytes {
     render::json(&Success {
         kind: "Status",
         api_version: "v1",
-        metadata: Empty {},
+        metadata: EmptyObject {},
         status: "Success",
-        details: &Details {
+        details: &StatusDetails {
             uid: uid.to_owned(),
             ..kind.resource_details(name)
         },
     })
 }
 
-/// A refusal that is written before any object is looked at: `details` is `{}`.
+/// An error that concerns no particular object: `details` is `{}`.
 pub(super) fn generic(code: u16, reason: &'static str, message: &str) -> Status {
-    Status::new(code, reason, message).with_details(Details::default())
+    Status::new(code, reason, message).with_details(StatusDetails::default())
 }
 
-/// 409 for a deletion's precondition, which the real server words with the kind.
+/// 409 for a failed precondition of a deletion. Unlike other conflicts, kube-apiserver's message names the kind.
 pub(super) fn precondition(kind: &ServedKind, name: &str, why: &str) -> Status {
     let message = format!(
         "Operation cannot be fulfilled on {} {}: {why}",
@@ -52,9 +52,9 @@ pub(super) fn precondition(kind: &ServedKind, name: &str, why: &str) -> Status {
     Status::new(409, "Conflict", message).with_details(kind.kind_details(name))
 }
 
-/// 422 naming the kind; `causes` is not empty.
-pub(super) fn invalid(kind: &ServedKind, name: &str, causes: Vec<Cause>) -> Status {
-    let details = Details {
+/// 422 with the kind in message and details. `causes` must not be empty.
+pub(super) fn invalid(kind: &ServedKind, name: &str, causes: Vec<StatusCause>) -> Status {
+    let details = StatusDetails {
         causes,
         ..kind.kind_details(name)
     };

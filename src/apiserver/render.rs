@@ -1,4 +1,4 @@
-//! Values to JSON bytes as Go's encoder writes them, objects with the key order of compiled-in kinds. Parses nothing.
+//! Serializes values to JSON like Go's encoder does, with kube-apiserver's order of keys for objects of compiled-in kinds.
 
 use bytes::Bytes;
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 use crate::protocol::status::go_json;
 use crate::resource::Layout;
 
-/// Order of a compiled-in kind's outermost keys; what is not named follows, sorted.
+/// Order of the top-level keys of compiled-in kinds. Other keys follow, sorted.
 const OBJECT_ORDER: &[&str] = &["kind", "apiVersion", "metadata"];
 
-/// Order of Go's `ObjectMeta` fields (protocol.md §5.5).
+/// Order of the fields of Go's `ObjectMeta` (docs/PROTOCOL.md §5.5).
 const METADATA_ORDER: &[&str] = &[
     "name",
     "generateName",
@@ -29,15 +29,15 @@ const METADATA_ORDER: &[&str] = &[
     "managedFields",
 ];
 
-/// Compact JSON of any value, without a trailing newline.
+/// Compact JSON of a value, without a trailing newline.
 pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> Bytes {
     go_json(value).into()
 }
 
-/// Compact JSON of a whole object in its resource's layout.
+/// Compact JSON of an object, with the order of keys of its resource's layout.
 pub(super) fn object(layout: Layout, value: &Value) -> Bytes {
     match (layout, value) {
-        (Layout::Typed, Value::Object(map)) => json(&InOrder {
+        (Layout::Typed, Value::Object(map)) => json(&OrderedMap {
             map,
             order: OBJECT_ORDER,
             nested: Nested::Metadata,
@@ -46,21 +46,21 @@ pub(super) fn object(layout: Layout, value: &Value) -> Bytes {
     }
 }
 
-/// A map with some keys first and the others sorted behind them.
-struct InOrder<'a> {
+/// A map that is serialized with the keys in `order` first and the others sorted after them.
+struct OrderedMap<'a> {
     map: &'a Map<String, Value>,
     order: &'static [&'static str],
     nested: Nested,
 }
 
-/// Whether a `metadata` inside is ordered too.
+/// Whether the member `metadata` has its own order.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Nested {
     Metadata,
     Nothing,
 }
 
-impl Serialize for InOrder<'_> {
+impl Serialize for OrderedMap<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut out = serializer.serialize_map(Some(self.map.len()))?;
         for key in self.order {
@@ -68,7 +68,7 @@ impl Serialize for InOrder<'_> {
                 Some(Value::Object(map))
                     if *key == "metadata" && self.nested == Nested::Metadata =>
                 {
-                    let metadata = InOrder {
+                    let metadata = OrderedMap {
                         map,
                         order: METADATA_ORDER,
                         nested: Nested::Nothing,
@@ -95,8 +95,8 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(layout: Layout, value: &Value, wanted: &str) {
-        assert_eq!(object(layout, value), wanted.as_bytes());
+    fn check(layout: Layout, value: &Value, expected: &str) {
+        assert_eq!(object(layout, value), expected.as_bytes());
     }
 
     #[test]

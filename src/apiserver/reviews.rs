@@ -1,5 +1,5 @@
-//! Reviews: resources that are created and answered, never kept. They tell who a caller is and what a user may do, as
-//! kube-apiserver tells it.
+//! Reviews: resources that are created and answered but not stored. They return who a caller is or what a user may do, like
+//! kube-apiserver's.
 
 mod access;
 mod counts;
@@ -15,35 +15,36 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::answer::{AnswerBody, collected, content_type, json, refused, unknown_format};
+use super::answer::{ApiBody, collect_body, content_type, json, refused, unknown_format};
 use super::auth::Auth;
 use super::kinds::ServedKind;
 use super::{body, render};
 use crate::auth::user::User;
-use crate::protocol::status::{Cause, Details, Status};
+use crate::protocol::status::{Status, StatusCause, StatusDetails};
 
 pub use counts::{ReviewCounts, ReviewTotals};
 
-/// The API groups of reviews.
+/// The API group of reviews of who a caller is.
 const AUTHENTICATION: &str = "authentication.k8s.io";
+/// The API group of reviews of what a user may do.
 const AUTHORIZATION: &str = "authorization.k8s.io";
 
 /// A kind of review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Review {
-    /// Who sends this request.
+    /// `SelfSubjectReview`: who sends this request.
     SelfSubject,
-    /// Whom a token stands for.
+    /// `TokenReview`: the user of a token.
     Token,
-    /// What a user may do in one namespace.
+    /// `LocalSubjectAccessReview`: whether a user has an access in one namespace.
     LocalSubjectAccess,
-    /// What the sender may do.
+    /// `SelfSubjectAccessReview`: whether the sender has an access.
     SelfSubjectAccess,
-    /// What a user may do.
+    /// `SubjectAccessReview`: whether a user has an access.
     SubjectAccess,
 }
 
-/// All of them, in the order of discovery.
+/// All kinds of reviews, in the order of discovery.
 const ALL: [Review; 5] = [
     Review::SelfSubject,
     Review::Token,
@@ -81,34 +82,33 @@ impl Review {
         }
     }
 
-    /// The review that a path names: of these segments behind group and version.
+    /// The review with this group, version and plural name.
     pub(super) fn of(group: &str, version: &str, plural: &str) -> Option<Self> {
         let is_named = |review: &Self| {
-            let (its_group, its_plural, _) = review.names();
-            (group, version, plural) == (its_group, "v1", its_plural)
+            let (review_group, review_plural, _) = review.names();
+            (group, version, plural) == (review_group, "v1", review_plural)
         };
         ALL.into_iter().find(is_named)
     }
 
-    /// The plural name.
     pub(super) const fn plural(self) -> &'static str {
         self.names().1
     }
 
-    /// Whether a plural name is that of a review.
+    /// Whether this is the plural name of a review.
     pub(super) fn is_plural(name: &str) -> bool {
         ALL.iter().any(|review| review.plural() == name)
     }
 
-    /// Group and version, and the kind.
+    /// `apiVersion` and `kind`.
     pub(super) fn type_names(self) -> (String, &'static str) {
         let (group, _, kind) = self.names();
         (format!("{group}/v1"), kind)
     }
 
     fn kind(self) -> &'static ServedKind {
-        let place = ALL.iter().position(|review| *review == self);
-        &KINDS[place.unwrap_or_default()]
+        let index = ALL.iter().position(|review| *review == self);
+        &KINDS[index.unwrap_or_default()]
     }
 }
 
@@ -117,24 +117,24 @@ pub(super) fn kinds() -> &'static [ServedKind] {
     &KINDS
 }
 
-/// Where a review is asked for.
+/// The path of a review: its kind and namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ReviewEndpoint {
     pub(super) review: Review,
-    /// Empty for none.
+    /// Empty for reviews that are not namespaced.
     pub(super) namespace: String,
 }
 
-/// What the path of a review leads to.
+/// The endpoint of a request to the path of a review.
 ///
 /// # Errors
-/// What kube-apiserver's routing says: reviews are created, in a namespace if their kind has one, and have no names.
-pub(super) fn place(
+/// kube-apiserver's routing errors: 404 for a name or the wrong scope, 405 for a method other than POST.
+pub(super) fn endpoint(
     review: Review,
     namespace: &str,
     has_name: bool,
     method: &Method,
-) -> Result<Place, Status> {
+) -> Result<ReviewEndpoint, Status> {
     let is_namespaced = review.kind().resource.namespaced;
     if has_name || is_namespaced == namespace.is_empty() {
         return Err(Status::unknown_resource());
@@ -142,45 +142,45 @@ pub(super) fn place(
     if method != Method::POST {
         return Err(Status::method_not_allowed());
     }
-    Ok(Place {
+    Ok(ReviewEndpoint {
         review,
         namespace: namespace.to_owned(),
     })
 }
 
-/// What a review needs to know.
-struct Question<'a> {
+/// A review to answer, with the data that the answer depends on.
+struct ReviewInput<'a> {
     auth: &'a Auth,
     counts: &'a ReviewCounts,
-    /// Who asks.
+    /// The sender.
     user: &'a User,
-    place: Place,
-    /// The written object.
+    endpoint: ReviewEndpoint,
+    /// The review as the client sent it.
     object: Value,
 }
 
-/// Answers a review.
+/// Answers the creation of a review: 201 with its status, or an error.
 pub(super) async fn answer<B>(
     auth: &Auth,
     counts: &ReviewCounts,
     user: &User,
-    place: Place,
+    endpoint: ReviewEndpoint,
     request: Request<B>,
-) -> Response<AnswerBody>
+) -> Response<ApiBody>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    match reviewed((auth, counts), user, place, request).await {
+    match review_response((auth, counts), user, endpoint, request).await {
         Ok(answer) => json(StatusCode::CREATED, &answer),
         Err(refusal) => refused(&refusal),
     }
 }
 
-async fn reviewed<B>(
+async fn review_response<B>(
     (auth, counts): (&Auth, &ReviewCounts),
     user: &User,
-    place: Place,
+    endpoint: ReviewEndpoint,
     request: Request<B>,
 ) -> Result<Bytes, Status>
 where
@@ -191,26 +191,26 @@ where
     if !matches!(content_type(&head.headers), "" | "application/json") {
         return Err(unknown_format());
     }
-    let body = collected(body).await?;
-    let question = Question {
+    let body = collect_body(body).await?;
+    let input = ReviewInput {
         auth,
         counts,
         user,
-        object: body::decode(place.review.kind(), &body)?,
-        place,
+        object: body::decode(endpoint.review.kind(), &body)?,
+        endpoint,
     };
-    match question.place.review {
-        Review::Token => question.token(),
-        Review::SelfSubject => Ok(question.self_subject()),
-        Review::LocalSubjectAccess | Review::SubjectAccess => question.subject_access(),
-        Review::SelfSubjectAccess => question.self_subject_access(),
+    match input.endpoint.review {
+        Review::Token => input.token(),
+        Review::SelfSubject => Ok(input.self_subject()),
+        Review::LocalSubjectAccess | Review::SubjectAccess => input.subject_access(),
+        Review::SelfSubjectAccess => input.self_subject_access(),
     }
 }
 
-/// An answered review; the order of keys is that of the Go structs.
+/// A review with its status. The order of the fields is that of the Go structs.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer<'a, S> {
+struct ReviewResponse<'a, S> {
     kind: &'a str,
     api_version: String,
     metadata: Map<String, Value>,
@@ -219,12 +219,12 @@ struct Answer<'a, S> {
     status: S,
 }
 
-impl Question<'_> {
+impl ReviewInput<'_> {
     fn kind(&self) -> &'static ServedKind {
-        self.place.review.kind()
+        self.endpoint.review.kind()
     }
 
-    /// The spec; an absent one is empty.
+    /// Decodes the spec; an absent spec counts as empty.
     fn spec<T: DeserializeOwned>(&self) -> Result<T, Status> {
         let spec = self.object.get("spec").filter(|spec| !spec.is_null());
         let spec = spec.cloned().unwrap_or_else(|| Value::Object(Map::new()));
@@ -236,11 +236,11 @@ impl Question<'_> {
         })
     }
 
-    /// The object as it was written, with its status.
-    fn answered<S: Serialize>(&self, status: S) -> Bytes {
+    /// The review as the client sent it, with a status.
+    fn with_status<S: Serialize>(&self, status: S) -> Bytes {
         let resource = &self.kind().resource;
         let metadata = self.object.get("metadata");
-        render::json(&Answer {
+        render::json(&ReviewResponse {
             kind: &resource.kind,
             api_version: resource.gvr.api_version(),
             metadata: metadata
@@ -252,16 +252,16 @@ impl Question<'_> {
         })
     }
 
-    /// 422 as kube-apiserver words it: the kind is not named.
-    fn invalid(&self, causes: Vec<Cause>) -> Status {
+    /// 422 with kube-apiserver's message, which does not name the kind.
+    fn invalid(&self, causes: Vec<StatusCause>) -> Status {
         let group = self.kind().resource.gvr.group.to_string();
         let subject = format!(".{group}");
         Status::invalid(
             &subject,
-            Details {
+            StatusDetails {
                 group,
                 causes,
-                ..Details::default()
+                ..StatusDetails::default()
             },
         )
     }

@@ -1,24 +1,24 @@
-//! What a method and a path mean (protocol.md §1). Queries are looked at only to tell a list from a watch.
+//! Resolves a method and a path to a route (docs/PROTOCOL.md §1). Of the query only `watch` matters: it tells a watch from a list.
 
 use http::Method;
 use serde::Deserialize;
 
 use super::kinds::{Catalogue, ServedKind, StatusPart};
-use super::reviews::{self, Place, Review};
-use super::storage::Part;
+use super::reviews::{self, Review, ReviewEndpoint};
+use super::storage::WritablePart;
 use crate::protocol::request::{Query, is_true};
 use crate::protocol::status::Status;
 use crate::resource::{Layout, ObjectKey};
 
-/// What is done to a resource, in the words of authorization.
+/// The verb of a request to a resource, as in authorization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verb {
-    /// One object.
+pub enum ResourceVerb {
+    /// GET of one object.
     Get,
-    /// A collection.
+    /// GET of a collection.
     List,
-    /// A stream of changes.
+    /// GET of a collection's changes, as a stream.
     Watch,
     /// POST.
     Create,
@@ -32,19 +32,19 @@ pub enum Verb {
     DeleteCollection,
 }
 
-/// A request that is understood.
+/// The route of a request that the server can answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Route {
-    /// A served resource.
+    /// An object or a collection of a served kind.
     Resource {
-        verb: Verb,
+        verb: ResourceVerb,
         kind_index: usize,
         /// Namespace and name; the name is empty for collections.
         key: ObjectKey,
-        part: Part,
+        part: WritablePart,
     },
-    /// A review.
-    Review(Place),
+    /// Creation of a review.
+    Review(ReviewEndpoint),
     /// `/api`.
     CoreVersions,
     /// `/apis`.
@@ -55,29 +55,29 @@ pub(super) enum Route {
     Resources(String, String),
     /// `/version`.
     Version,
-    /// `/healthz`, `/livez`, `/readyz` and what is below them.
+    /// `/healthz`, `/livez`, `/readyz` and the paths below them.
     Health,
     /// `/debug/faults`.
     Faults,
 }
 
-/// A request that is not understood.
+/// The response to a request without a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum NoRoute {
-    /// `404 page not found` in plain text.
+pub(super) enum RouteError {
+    /// 404 with the plain text `404 page not found`.
     Page,
-    /// A `Status`.
+    /// An error as a `Status`.
     Refused(Status),
 }
 
 impl Route {
-    /// Reads method, percent-decoded path and raw query.
+    /// Resolves a method, a percent-decoded path and a raw query.
     pub(super) fn of(
         catalogue: &Catalogue,
         method: &Method,
         path: &str,
         query: &str,
-    ) -> Result<Self, NoRoute> {
+    ) -> Result<Self, RouteError> {
         let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
         match segments.as_slice() {
             ["api"] => Ok(Self::CoreVersions),
@@ -94,7 +94,7 @@ impl Route {
             ["apis", group, version, rest @ ..] => {
                 resource(catalogue, (group, version), rest, method, query)
             }
-            _ => Err(NoRoute::Page),
+            _ => Err(RouteError::Page),
         }
     }
 }
@@ -105,7 +105,7 @@ fn resource(
     rest: &[&str],
     method: &Method,
     query: &str,
-) -> Result<Route, NoRoute> {
+) -> Result<Route, RouteError> {
     let (forced_watch, rest) = match rest {
         ["watch", rest @ ..] => (true, rest),
         rest => (false, rest),
@@ -124,27 +124,27 @@ fn resource(
     };
     if let Some(review) = Review::of(group, version, plural) {
         let has_name = !name.is_empty() || forced_watch;
-        return reviews::place(review, namespace, has_name, method)
+        return reviews::endpoint(review, namespace, has_name, method)
             .map(Route::Review)
-            .map_err(NoRoute::Refused);
+            .map_err(RouteError::Refused);
     }
     let kind_index = catalogue
         .index_of(group, version, plural)
         .ok_or_else(|| unknown(catalogue, group))?;
     let kind = catalogue.kind(kind_index);
-    let scoped = kind.resource.namespaced || namespace.is_empty();
+    let fits_scope = kind.resource.namespaced || namespace.is_empty();
     let part = match subresource {
-        "" => Part::Whole,
-        "status" if kind.status == StatusPart::Apart => Part::Status,
+        "" => WritablePart::Whole,
+        "status" if kind.status == StatusPart::Apart => WritablePart::Status,
         _ if kind.resource.layout == Layout::Dynamic => {
-            return Err(NoRoute::Refused(Status::not_found(
+            return Err(RouteError::Refused(Status::not_found(
                 &kind.resource.gvr,
                 name,
             )));
         }
-        _ => return Err(NoRoute::Refused(Status::unknown_resource())),
+        _ => return Err(RouteError::Refused(Status::unknown_resource())),
     };
-    if !scoped {
+    if !fits_scope {
         return Err(unknown(catalogue, group));
     }
     let verb = verb(
@@ -153,10 +153,12 @@ fn resource(
         forced_watch || is_true(Query::parse(Some(query)).first("watch")),
     )
     .filter(|verb| match (verb, part) {
-        // Objects are written in a namespace if they have one; a status is neither created nor deleted.
-        (Verb::List | Verb::Watch, _) => true,
-        (Verb::Get | Verb::Update | Verb::Patch, Part::Status) => !name.is_empty(),
-        (_, Part::Status) => false,
+        // Namespaced objects are read and written in their namespace; a status can be neither created nor deleted.
+        (ResourceVerb::List | ResourceVerb::Watch, _) => true,
+        (ResourceVerb::Get | ResourceVerb::Update | ResourceVerb::Patch, WritablePart::Status) => {
+            !name.is_empty()
+        }
+        (_, WritablePart::Status) => false,
         _ => !kind.resource.namespaced || !namespace.is_empty(),
     });
     match verb {
@@ -169,45 +171,46 @@ fn resource(
                 part,
             })
         }
-        None => Err(NoRoute::Refused(not_allowed(kind, method))),
+        None => Err(RouteError::Refused(not_allowed(kind, method))),
     }
 }
 
-/// A method that a kind does not take; custom resources say so in their own words (protocol.md §1.5).
+/// The error for a method that a kind does not support; it differs for custom resources (docs/PROTOCOL.md §1.5).
 fn not_allowed(kind: &ServedKind, method: &Method) -> Status {
-    let word = match (method.as_str(), kind.resource.layout) {
+    let verb = match (method.as_str(), kind.resource.layout) {
         (_, Layout::Typed) => return Status::method_not_allowed(),
         ("PUT" | "PATCH", Layout::Dynamic) => return Status::bad_request("name must be provided"),
         ("POST", Layout::Dynamic) => "create",
         ("DELETE", Layout::Dynamic) => "delete",
         (_, Layout::Dynamic) => "",
     };
-    Status::verb_not_supported(&kind.resource.gvr, word)
+    Status::verb_not_supported(&kind.resource.gvr, verb)
 }
 
-fn verb(method: &Method, name: &str, watch: bool) -> Option<Verb> {
+fn verb(method: &Method, name: &str, watch: bool) -> Option<ResourceVerb> {
     match (method.as_str(), name.is_empty()) {
-        ("GET", false) => Some(Verb::Get),
-        ("GET", true) if watch => Some(Verb::Watch),
-        ("GET", true) => Some(Verb::List),
-        ("POST", true) => Some(Verb::Create),
-        ("PUT", false) => Some(Verb::Update),
-        ("PATCH", false) => Some(Verb::Patch),
-        ("DELETE", false) => Some(Verb::Delete),
-        ("DELETE", true) => Some(Verb::DeleteCollection),
+        ("GET", false) => Some(ResourceVerb::Get),
+        ("GET", true) if watch => Some(ResourceVerb::Watch),
+        ("GET", true) => Some(ResourceVerb::List),
+        ("POST", true) => Some(ResourceVerb::Create),
+        ("PUT", false) => Some(ResourceVerb::Update),
+        ("PATCH", false) => Some(ResourceVerb::Patch),
+        ("DELETE", false) => Some(ResourceVerb::Delete),
+        ("DELETE", true) => Some(ResourceVerb::DeleteCollection),
         _ => None,
     }
 }
 
-/// A group with compiled-in kinds answers a `Status`; others answer like any unknown page (protocol.md §6.1, 6.2).
-fn unknown(catalogue: &Catalogue, group: &str) -> NoRoute {
+/// The error for an unknown resource: a `Status` if the group has compiled-in kinds, otherwise the 404 of any unknown path
+/// (docs/PROTOCOL.md §6.1, §6.2).
+fn unknown(catalogue: &Catalogue, group: &str) -> RouteError {
     let compiled_in = catalogue
         .discovered()
         .any(|kind| kind.resource.layout == Layout::Typed && &*kind.resource.gvr.group == group);
     if compiled_in {
-        NoRoute::Refused(Status::unknown_resource())
+        RouteError::Refused(Status::unknown_resource())
     } else {
-        NoRoute::Page
+        RouteError::Page
     }
 }
 
@@ -224,10 +227,10 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(method: &Method, target: &str, wanted: &str) {
+    fn check(method: &Method, target: &str, expected: &str) {
         let catalogue = catalogue();
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        let seen = match Route::of(&catalogue, method, path, query) {
+        let resolved = match Route::of(&catalogue, method, path, query) {
             Ok(Route::Resource {
                 verb,
                 kind_index,
@@ -240,15 +243,15 @@ mod tests {
                 )
             }
             Ok(other) => format!("{other:?}"),
-            Err(NoRoute::Page) => "page".to_owned(),
-            Err(NoRoute::Refused(refusal)) => format!("{} {}", refusal.code, refusal.reason),
+            Err(RouteError::Page) => "page".to_owned(),
+            Err(RouteError::Refused(refusal)) => format!("{} {}", refusal.code, refusal.reason),
         };
-        assert_eq!(seen, wanted, "{method} {target}");
+        assert_eq!(resolved, expected, "{method} {target}");
     }
 
     #[test]
     fn paths_and_methods_name_a_verb_and_an_object() {
-        for (method, target, wanted) in [
+        for (method, target, expected) in [
             (Method::GET, "/api/v1/pods", "List pods  Whole"),
             (Method::GET, "/api/v1/pods?watch=1", "Watch pods  Whole"),
             (Method::GET, "/api/v1/pods?watch", "Watch pods  Whole"),
@@ -304,13 +307,13 @@ mod tests {
                 "DeleteCollection pods ns/ Whole",
             ),
         ] {
-            check(&method, target, wanted);
+            check(&method, target, expected);
         }
     }
 
     #[test]
     fn what_is_not_served_is_refused_as_a_real_server_does() {
-        for (method, target, wanted) in [
+        for (method, target, expected) in [
             (Method::GET, "/nope", "page"),
             (Method::GET, "/apis/nope/v1/things", "page"),
             (Method::GET, "/apis/example.com/v1/nopes", "page"),
@@ -359,7 +362,7 @@ mod tests {
                 "405 MethodNotAllowed",
             ),
         ] {
-            check(&method, target, wanted);
+            check(&method, target, expected);
         }
     }
 }

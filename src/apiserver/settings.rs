@@ -1,4 +1,4 @@
-//! From settings to options: reads the files that settings name.
+//! Converts settings to options: reads the files that the settings name.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,42 +6,42 @@ use std::path::{Path, PathBuf};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
-use super::auth::{AuthOptions, Authorization, FrontProxy, Tokens};
+use super::auth::{AuthOptions, AuthorizerKind, FrontProxy, Tokens};
 use super::churn::InvalidObjectCount;
 use super::kinds::ServedKind;
 use super::{Options, auth};
-use crate::config::{ApiserverAuth, ApiserverSettings, AuthorizationMode, Transport};
+use crate::config::{ApiserverAuth, ApiserverSettings, AuthorizationMode, ListenTransport};
 use crate::tls::{PairFiles, ServerIdentity, TlsError, TlsFiles};
 
-/// Settings that cannot be carried out. Each is one line for the terminal.
+/// Why settings cannot be converted to options. Each message is one line for the terminal.
 #[derive(Debug, thiserror::Error)]
 pub enum OptionsError {
-    /// More objects than there are names for.
+    /// A count of objects is too large.
     #[error("--objects")]
     Count(#[from] InvalidObjectCount),
     /// A file cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// A file of users that is none.
+    /// A token file cannot be parsed.
     #[error("{}: {fault}", path.display())]
     Tokens {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why; names the line, never what stands in it.
+        /// The parser's error; it names the line but does not quote it.
         fault: auth::TokenFileError,
     },
-    /// A file without certificates.
-    #[error("{} holds no certificate in PEM", path.display())]
+    /// A file contains no certificate, or one that is malformed.
+    #[error("{} does not contain PEM certificates", path.display())]
     Certificates {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The certificate that is shown to clients.
+    /// The serving certificate cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
@@ -68,10 +68,10 @@ impl TryFrom<&ApiserverSettings> for Options {
 }
 
 fn tls(
-    transport: &Transport,
+    transport: &ListenTransport,
     auth: Option<&ApiserverAuth>,
 ) -> Result<Option<std::sync::Arc<rustls::ServerConfig>>, OptionsError> {
-    let Transport::Tls { cert, key, sni } = transport else {
+    let ListenTransport::Tls { cert, key, sni } = transport else {
         return Ok(None);
     };
     let (client, proxy) = auth.map_or((None, None), |auth| {
@@ -111,8 +111,8 @@ fn auth_options(settings: &ApiserverAuth) -> Result<AuthOptions, OptionsError> {
         tokens,
         anonymous: settings.anonymous,
         authorization: match settings.authorization {
-            AuthorizationMode::AlwaysAllow => Authorization::AlwaysAllow,
-            AuthorizationMode::Rbac => Authorization::Rbac,
+            AuthorizationMode::AlwaysAllow => AuthorizerKind::AlwaysAllow,
+            AuthorizationMode::Rbac => AuthorizerKind::Rbac,
         },
         audiences: settings.audiences.clone(),
         client_ca: match &settings.client_ca {
@@ -125,12 +125,12 @@ fn auth_options(settings: &ApiserverAuth) -> Result<AuthOptions, OptionsError> {
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, OptionsError> {
     let pem = read(path)?;
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-    let found = found.unwrap_or_default();
-    if found.is_empty() {
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    let certificates = certificates.unwrap_or_default();
+    if certificates.is_empty() {
         return Err(OptionsError::Certificates { path: path.into() });
     }
-    Ok(found)
+    Ok(certificates)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, OptionsError> {

@@ -1,5 +1,5 @@
-//! Objects of all kinds under one global revision, and the rules of writing them. Pure: time, uid and randomness come
-//! in with a [`Stamp`]; history is kept by whoever takes the [`Change`]s.
+//! The objects of all kinds under one global revision, and the rules of writing them. Pure: a [`Stamp`] provides time, uid and
+//! randomness. Each write returns its [`StoredChange`]; the storage keeps no history.
 
 mod checks;
 mod collection;
@@ -20,7 +20,7 @@ use crate::decode::scan_object;
 use crate::protocol::status::Status;
 use crate::resource::{EventKind, FieldTable, ObjectKey, ResourceVersion};
 
-/// All objects, by kind and key, each with the bytes of its last version.
+/// The newest state of all objects, as JSON bytes, by kind and key.
 #[derive(Debug)]
 pub struct Storage {
     catalogue: Arc<Catalogue>,
@@ -28,86 +28,87 @@ pub struct Storage {
     revision: ResourceVersion,
 }
 
-/// What happened to one object; its version is one more than that of the change before it.
+/// A change of one object. Its version is one more than that of the previous change of any object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
-    /// Index into the catalogue.
+pub struct StoredChange {
+    /// The kind's index in the catalogue.
     pub kind_index: usize,
     /// Added, modified or deleted.
     pub event: EventKind,
     /// Namespace and name.
     pub key: ObjectKey,
-    /// The global revision that this change made.
+    /// The global revision of this change.
     pub version: ResourceVersion,
-    /// Compact JSON at that version; of a deletion, the last stored state with the deletion's version (protocol.md §4.6).
+    /// Compact JSON of the object at that version. For a deletion, the last stored state with the deletion's version
+    /// (docs/PROTOCOL.md §4.6).
     pub object: Bytes,
-    /// Compact JSON before the change.
+    /// Compact JSON of the object before the change; `None` if it was added.
     pub previous: Option<Bytes>,
 }
 
 /// The outcome of an accepted write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Written {
-    /// Body to answer with: the object, or the `Status` of a completed deletion.
+pub struct WriteOutcome {
+    /// The body of the response: the object, or the `Status` of a completed deletion.
     pub answer: Bytes,
-    /// None where nothing changed: an equal update, a dry run, a deletion that is already pending.
-    pub change: Option<Change>,
+    /// `None` if nothing changed: an update without a difference, a dry run, a deletion of an object that is already being deleted.
+    pub change: Option<StoredChange>,
 }
 
-/// What a write takes from the world outside.
+/// The input of a write that is not deterministic.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamp<'a> {
-    /// Now, as RFC 3339 in whole seconds: `2026-11-21T08:16:18Z`.
+    /// The current time in RFC 3339 with whole seconds: `2026-11-21T08:16:18Z`.
     pub now: &'a str,
-    /// The uid that a created object gets.
+    /// The uid for a created object.
     pub uid: &'a str,
     /// Random bits for a generated name.
     pub entropy: u64,
 }
 
-/// Which object a write means.
+/// The object, or the collection, that a write is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// Index into the catalogue.
+pub struct WriteTarget {
+    /// The kind's index in the catalogue.
     pub kind_index: usize,
     /// Namespace and name.
     pub key: ObjectKey,
-    /// Which part of it.
-    pub part: Part,
-    /// Whether the write is kept.
-    pub mode: Mode,
+    /// The part of the object that the write may change.
+    pub part: WritablePart,
+    /// Whether the result is stored.
+    pub mode: WriteMode,
 }
 
 /// The part of an object that a write may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// All but the status, where that is apart.
+pub enum WritablePart {
+    /// The whole object, without the status if the kind has a status subresource.
     Whole,
-    /// Only the status; of compiled-in kinds also labels, annotations and finalizers. The real kinds differ among
-    /// themselves here; this is one rule for all, not checked against them.
+    /// Only the status; for compiled-in kinds also labels, annotations and finalizers. In kube-apiserver the rule differs between
+    /// kinds; here it is the same for all of them, and it has not been compared.
     Status,
 }
 
-/// `dryRun=All` or not.
+/// Whether the result of a write is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// The write is stored.
+pub enum WriteMode {
+    /// The result is stored.
     Keep,
-    /// The write is checked and answered only.
+    /// `dryRun=All`: the write is checked and answered, but not stored.
     DryRun,
 }
 
-/// What must hold for a deletion to happen.
+/// The preconditions of a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Preconditions {
-    /// The stored object's uid.
+    /// The uid that the stored object must have.
     pub uid: Option<String>,
-    /// The stored object's version, compared as text.
+    /// The version that the stored object must have; compared as text.
     pub resource_version: Option<String>,
 }
 
 impl Storage {
-    /// An empty store. The first write makes revision 2, as in a fresh cluster, where 1 is etcd's own.
+    /// An empty storage. The first write has revision 2, like in a new cluster: revision 1 is etcd's initial one.
     #[must_use]
     pub fn new(catalogue: Arc<Catalogue>) -> Self {
         Self {
@@ -129,13 +130,13 @@ impl Storage {
         &self.catalogue
     }
 
-    /// How many objects of a kind there are.
+    /// The number of objects of a kind.
     #[must_use]
     pub fn object_count(&self, kind_index: usize) -> usize {
         self.objects[kind_index].len()
     }
 
-    /// All objects of a kind in the order of lists; an empty namespace means all.
+    /// The objects of a kind in the order of lists. An empty namespace means all namespaces.
     pub fn objects(
         &self,
         kind_index: usize,
@@ -156,29 +157,28 @@ impl Storage {
     /// The bytes of one object.
     ///
     /// # Errors
-    /// 404 where there is none.
+    /// 404 if there is no such object.
     pub fn object(&self, kind_index: usize, key: &ObjectKey) -> Result<&Bytes, Status> {
         self.objects[kind_index].get(key).ok_or_else(|| {
             Status::not_found(&self.catalogue.kind(kind_index).resource.gvr, key.name())
         })
     }
 
-    /// Stores a new object. `body` has been read by `body::decode`; the target's key gives the namespace, its
-    /// name does not count.
+    /// Stores a new object. `body` must come from `body::decode`. Of the target's key only the namespace is used.
     ///
     /// # Errors
-    /// 400, 409, 422, and 500 for a body with a resource version, as the API server does.
+    /// 400, 409, 422, and like kube-apiserver 500 for a body with a resource version.
     pub fn create(
         &mut self,
-        target: &Target,
+        target: &WriteTarget,
         body: Value,
         stamp: Stamp<'_>,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteOutcome, Status> {
         let kind = self.kind(target);
-        let taken = |key: &ObjectKey| self.objects[target.kind_index].contains_key(key);
-        let new = write::created(kind, target.key.namespace(), body, stamp, &taken)?;
-        if target.mode == Mode::DryRun {
-            return Ok(Written::unchanged(render::object(
+        let exists = |key: &ObjectKey| self.objects[target.kind_index].contains_key(key);
+        let new = write::new_object(kind, target.key.namespace(), body, stamp, &exists)?;
+        if target.mode == WriteMode::DryRun {
+            return Ok(WriteOutcome::unchanged(render::object(
                 kind.resource.layout,
                 &new.object,
             )));
@@ -189,17 +189,17 @@ impl Storage {
     /// Replaces an object, or its status.
     ///
     /// # Errors
-    /// 400, 404, 409 for another resource version or uid than the stored one, 422, 500 for a version that is no number.
-    pub fn update(&mut self, target: &Target, body: Value) -> Result<Written, Status> {
+    /// 400, 404, 409 if resource version or uid differ from the stored ones, 422, 500 for a version that is not a number.
+    pub fn update(&mut self, target: &WriteTarget, body: Value) -> Result<WriteOutcome, Status> {
         let depth = self.depth(target).max(nesting::depth(&body));
         nesting::with_stack(depth, || self.update_object(target, body))
     }
 
-    fn update_object(&mut self, target: &Target, body: Value) -> Result<Written, Status> {
+    fn update_object(&mut self, target: &WriteTarget, body: Value) -> Result<WriteOutcome, Status> {
         let kind = self.kind(target);
         checks::check_names(kind, &target.key, &body)?;
         checks::check_version_text(&body)?;
-        let old = self.parsed(target)?;
+        let old = self.stored_object(target)?;
         checks::check_update_preconditions(kind, &target.key, &body, &old)?;
         self.replace(target, &old, body)
     }
@@ -207,15 +207,19 @@ impl Storage {
     /// Applies a patch to an object, or to its status.
     ///
     /// # Errors
-    /// As [`update`](Self::update), and what the patch itself is refused with.
-    pub fn patch(&mut self, target: &Target, patch: &Patch) -> Result<Written, Status> {
+    /// Those of [`update`](Self::update) and of [`Patch::apply`].
+    pub fn patch(&mut self, target: &WriteTarget, patch: &Patch) -> Result<WriteOutcome, Status> {
         let depth = self.depth(target).max(patch.depth());
         nesting::with_stack(depth, || self.patch_object(target, patch))
     }
 
-    fn patch_object(&mut self, target: &Target, patch: &Patch) -> Result<Written, Status> {
+    fn patch_object(
+        &mut self,
+        target: &WriteTarget,
+        patch: &Patch,
+    ) -> Result<WriteOutcome, Status> {
         let kind = self.kind(target);
-        let old = self.parsed(target)?;
+        let old = self.stored_object(target)?;
         let mut new = old.clone();
         patch.apply(&mut new)?;
         super::body::check_patched(kind, &mut new)?;
@@ -225,49 +229,49 @@ impl Storage {
         self.replace(target, &old, new)
     }
 
-    /// Deletes an object, or marks it where finalizers hold it. There is no garbage collector: how dependants are to be
-    /// treated is ignored.
+    /// Deletes an object; if it has finalizers, sets its deletion timestamp instead. There is no garbage collector: the propagation
+    /// policy is ignored.
     ///
     /// # Errors
     /// 404, or 409 for a failed precondition.
     pub fn delete(
         &mut self,
-        target: &Target,
-        wanted: &Preconditions,
+        target: &WriteTarget,
+        preconditions: &Preconditions,
         stamp: Stamp<'_>,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteOutcome, Status> {
         nesting::with_stack(self.depth(target), || {
-            self.delete_object(target, wanted, stamp)
+            self.delete_object(target, preconditions, stamp)
         })
     }
 
     fn delete_object(
         &mut self,
-        target: &Target,
-        wanted: &Preconditions,
+        target: &WriteTarget,
+        preconditions: &Preconditions,
         stamp: Stamp<'_>,
-    ) -> Result<Written, Status> {
+    ) -> Result<WriteOutcome, Status> {
         let kind = self.kind(target);
-        let old = self.parsed(target)?;
-        checks::check_delete_preconditions(kind, &target.key, wanted, &old)?;
+        let old = self.stored_object(target)?;
+        checks::check_delete_preconditions(kind, &target.key, preconditions, &old)?;
         let name = target.key.name().to_owned();
         if metadata::finalizers(&old).is_empty() {
             let answer = refusal::deleted(kind, &name, metadata::metadata_text(&old, "uid"));
             let change = match target.mode {
-                Mode::Keep => Some(self.take(target, old)?),
-                Mode::DryRun => None,
+                WriteMode::Keep => Some(self.remove(target, old)?),
+                WriteMode::DryRun => None,
             };
-            return Ok(Written { answer, change });
+            return Ok(WriteOutcome { answer, change });
         }
         if !metadata::metadata_text(&old, "deletionTimestamp").is_empty() {
-            return Ok(Written::unchanged(render::object(
+            return Ok(WriteOutcome::unchanged(render::object(
                 kind.resource.layout,
                 &old,
             )));
         }
         let new = write::marked_for_deletion(old, stamp);
-        if target.mode == Mode::DryRun {
-            return Ok(Written::unchanged(render::object(
+        if target.mode == WriteMode::DryRun {
+            return Ok(WriteOutcome::unchanged(render::object(
                 kind.resource.layout,
                 &new,
             )));
@@ -275,45 +279,56 @@ impl Storage {
         self.put(target.kind_index, target.key.clone(), new)
     }
 
-    /// How deep the stored object is nested; 0 where there is none.
-    fn depth(&self, target: &Target) -> usize {
+    /// The depth of the stored object; 0 if there is none.
+    fn depth(&self, target: &WriteTarget) -> usize {
         let stored = self.objects[target.kind_index].get(&target.key);
         stored.map_or(0, |bytes| nesting::text_depth(bytes))
     }
 
-    fn kind(&self, target: &Target) -> &ServedKind {
+    fn kind(&self, target: &WriteTarget) -> &ServedKind {
         self.catalogue.kind(target.kind_index)
     }
 
-    fn parsed(&self, target: &Target) -> Result<Value, Status> {
+    fn stored_object(&self, target: &WriteTarget) -> Result<Value, Status> {
         let bytes = self.object(target.kind_index, &target.key)?;
         nesting::parse(bytes).map_err(Status::untyped)
     }
 
-    /// Stores the next state of an object, unless it equals the last one; deletes it where its last finalizer is gone.
-    fn replace(&mut self, target: &Target, old: &Value, new: Value) -> Result<Written, Status> {
+    /// Stores the next state of an object unless it equals the last one; deletes an object whose last finalizer was removed while it is
+    /// being deleted.
+    fn replace(
+        &mut self,
+        target: &WriteTarget,
+        old: &Value,
+        new: Value,
+    ) -> Result<WriteOutcome, Status> {
         let kind = self.kind(target);
         let layout = kind.resource.layout;
-        let new = write::updated(kind, target, old, new)?;
-        if target.mode == Mode::DryRun || new == *old {
-            return Ok(Written::unchanged(render::object(layout, &new)));
+        let new = write::next_state(kind, target, old, new)?;
+        if target.mode == WriteMode::DryRun || new == *old {
+            return Ok(WriteOutcome::unchanged(render::object(layout, &new)));
         }
-        let pending = !metadata::metadata_text(old, "deletionTimestamp").is_empty();
-        if pending && metadata::finalizers(&new).is_empty() {
+        let is_being_deleted = !metadata::metadata_text(old, "deletionTimestamp").is_empty();
+        if is_being_deleted && metadata::finalizers(&new).is_empty() {
             let answer = render::object(layout, &new);
-            let change = Some(self.take(target, old.clone())?);
-            return Ok(Written { answer, change });
+            let change = Some(self.remove(target, old.clone())?);
+            return Ok(WriteOutcome { answer, change });
         }
         self.put(target.kind_index, target.key.clone(), new)
     }
 
     /// Stores an object under the next revision.
-    fn put(&mut self, kind_index: usize, key: ObjectKey, object: Value) -> Result<Written, Status> {
+    fn put(
+        &mut self,
+        kind_index: usize,
+        key: ObjectKey,
+        object: Value,
+    ) -> Result<WriteOutcome, Status> {
         let object = self.render_next(kind_index, object)?;
         let previous = self.objects[kind_index].insert(key.clone(), object.clone());
-        Ok(Written {
+        Ok(WriteOutcome {
             answer: object.clone(),
-            change: Some(Change {
+            change: Some(StoredChange {
                 kind_index,
                 event: if previous.is_some() {
                     EventKind::Modified
@@ -329,10 +344,10 @@ impl Storage {
     }
 
     /// Removes an object under the next revision.
-    fn take(&mut self, target: &Target, old: Value) -> Result<Change, Status> {
+    fn remove(&mut self, target: &WriteTarget, old: Value) -> Result<StoredChange, Status> {
         let object = self.render_next(target.kind_index, old)?;
         let previous = self.objects[target.kind_index].remove(&target.key);
-        Ok(Change {
+        Ok(StoredChange {
             kind_index: target.kind_index,
             event: EventKind::Deleted,
             key: target.key.clone(),
@@ -342,13 +357,13 @@ impl Storage {
         })
     }
 
-    /// The bytes of an object under the next revision, which is then taken.
+    /// Takes the next revision and returns the object's bytes with it. After an error the revision is unchanged.
     fn render_next(&mut self, kind_index: usize, mut object: Value) -> Result<Bytes, Status> {
         let next = ResourceVersion(self.revision.0 + 1);
         metadata::set_version(&mut object, next);
         let resource = &self.catalogue.kind(kind_index).resource;
         let bytes = render::object(resource.layout, &object);
-        // What the caches cannot read is not stored: readers and writers would part for ever.
+        // An object that the caches cannot scan is not stored: otherwise the caches would differ from the storage permanently.
         scan_object(&bytes, FieldTable::of(&resource.gvr))
             .map_err(|fault| Status::untyped(format!("the object cannot be stored: {fault}")))?;
         self.revision = next;
@@ -356,7 +371,7 @@ impl Storage {
     }
 }
 
-impl Written {
+impl WriteOutcome {
     fn unchanged(answer: Bytes) -> Self {
         Self {
             answer,

@@ -1,5 +1,5 @@
-//! The storage as tasks share it: one lock, a clock, a source of uids, and a publisher that sees every change in
-//! revision order. Nothing waits inside the lock.
+//! Makes the storage usable by concurrent tasks: one lock, a clock, a source of uids, and publishers that receive every change in
+//! the order of revisions. No code waits while it holds the lock.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -8,42 +8,43 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use jiff::Timestamp;
 
-use super::storage::{Change, Stamp, Storage, Target, Written};
+use super::storage::{Stamp, Storage, StoredChange, WriteOutcome, WriteTarget};
 use crate::protocol::status::Status;
 use crate::resource::{ObjectKey, ResourceVersion};
 
-/// Takes changes in revision order, under the store's lock: what is answered to a writer has been published before.
+/// Receives changes in the order of revisions, under the store's lock. A change has been published before its writer gets the
+/// response.
 pub trait Publisher: Send + fmt::Debug {
-    /// Changes of one kind, in the order of their revisions; at least one.
-    fn publish(&mut self, changes: &[Change]);
+    /// Receives changes of one kind, at least one, in the order of their revisions.
+    fn publish(&mut self, changes: &[StoredChange]);
 
-    /// Nothing happened to a kind up to this revision.
+    /// The kind has no further changes up to this revision.
     fn progress(&mut self, kind_index: usize, revision: ResourceVersion);
 
-    /// Forget a kind's history up to this revision.
+    /// The kind's history up to this revision is to be discarded.
     fn compact(&mut self, kind_index: usize, revision: ResourceVersion);
 }
 
-/// Storage and publisher behind one lock.
+/// Storage and publishers behind one lock.
 #[derive(Debug)]
 pub struct Store {
-    inner: Mutex<Inner>,
+    inner: Mutex<StoreState>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct StoreState {
     storage: Storage,
     publishers: Vec<Box<dyn Publisher>>,
     entropy: Entropy,
 }
 
 impl Store {
-    /// A store with a publisher that has seen all that is in `storage`.
+    /// A store with one publisher. The publisher must already have the objects in `storage`.
     #[must_use]
     pub fn new(storage: Storage, publisher: Box<dyn Publisher>) -> Self {
         let seed = RandomState::new().hash_one(0);
         Self {
-            inner: Mutex::new(Inner {
+            inner: Mutex::new(StoreState {
                 storage,
                 publishers: vec![publisher],
                 entropy: Entropy(seed),
@@ -51,38 +52,38 @@ impl Store {
         }
     }
 
-    /// Makes one write, publishes its change and gives back the answer's body.
+    /// Performs a write, publishes its change, and returns the body of the response.
     ///
     /// # Errors
-    /// What the write is refused with.
+    /// The error of the write.
     pub fn write(
         &self,
-        write: impl FnOnce(&mut Storage, Stamp<'_>) -> Result<Written, Status>,
+        write: impl FnOnce(&mut Storage, Stamp<'_>) -> Result<WriteOutcome, Status>,
     ) -> Result<Bytes, Status> {
         let inner = &mut *self.locked();
         let stamp = inner.entropy.stamp();
-        let written = write(&mut inner.storage, stamp.borrowed())?;
-        if let Some(change) = &written.change {
+        let outcome = write(&mut inner.storage, stamp.borrowed())?;
+        if let Some(change) = &outcome.change {
             inner.publish(std::slice::from_ref(change));
         }
-        Ok(written.answer)
+        Ok(outcome.answer)
     }
 
-    /// Makes many writes at once and publishes their changes kind by kind; gives back those that were refused.
+    /// Performs several writes under one lock, publishes their changes kind by kind, and returns the errors of refused writes.
     pub fn write_all<W>(&self, writes: impl IntoIterator<Item = W>) -> Vec<Status>
     where
-        W: FnOnce(&mut Storage, Stamp<'_>) -> Result<Written, Status>,
+        W: FnOnce(&mut Storage, Stamp<'_>) -> Result<WriteOutcome, Status>,
     {
         let inner = &mut *self.locked();
         let (mut changes, mut refused) = (Vec::new(), Vec::new());
         for write in writes {
             let stamp = inner.entropy.stamp();
             match write(&mut inner.storage, stamp.borrowed()) {
-                Ok(written) => changes.extend(written.change),
+                Ok(outcome) => changes.extend(outcome.change),
                 Err(refusal) => refused.push(refusal),
             }
         }
-        // Stable: inside a kind the order of revisions stays.
+        // The sort is stable, so the changes of a kind stay in the order of revisions.
         changes.sort_by_key(|change| change.kind_index);
         for changes in changes.chunk_by(|one, next| one.kind_index == next.kind_index) {
             inner.publish(changes);
@@ -90,28 +91,29 @@ impl Store {
         refused
     }
 
-    /// Adds a publisher that is told of every change from now on, behind the others. Gives back the revision up to
-    /// which it missed them.
+    /// Adds a publisher, which receives all later changes, after the other publishers. Returns the revision of the newest change
+    /// that it does not receive.
     pub fn add_publisher(&self, publisher: Box<dyn Publisher>) -> ResourceVersion {
         let inner = &mut *self.locked();
         inner.publishers.push(publisher);
         inner.storage.revision()
     }
 
-    /// Deletes the objects of a collection that `chosen` picks; gives back the list of them.
+    /// Deletes the objects of a collection for which `is_selected` is true, and returns the list of them.
     ///
     /// # Errors
-    /// Of the first object that could not be deleted; others may have been.
+    /// The error of the first object that cannot be deleted. Objects before it are deleted.
     pub fn delete_collection(
         &self,
-        target: &Target,
-        chosen: &dyn Fn(&Bytes) -> bool,
+        target: &WriteTarget,
+        is_selected: &dyn Fn(&Bytes) -> bool,
     ) -> Result<Bytes, Status> {
         let inner = &mut *self.locked();
         let stamp = inner.entropy.stamp();
-        let (answer, changes) = inner
-            .storage
-            .delete_collection(target, chosen, stamp.borrowed());
+        let (answer, changes) =
+            inner
+                .storage
+                .delete_collection(target, is_selected, stamp.borrowed());
         if !changes.is_empty() {
             inner.publish(&changes);
         }
@@ -121,18 +123,18 @@ impl Store {
     /// The bytes of one object.
     ///
     /// # Errors
-    /// 404 where there is none.
+    /// 404 if there is no such object.
     pub fn object(&self, kind_index: usize, key: &ObjectKey) -> Result<Bytes, Status> {
         self.locked().storage.object(kind_index, key).cloned()
     }
 
-    /// How many objects of a kind there are.
+    /// The number of objects of a kind.
     #[must_use]
     pub fn object_count(&self, kind_index: usize) -> usize {
         self.locked().storage.object_count(kind_index)
     }
 
-    /// The global revision, which the kind's readers have then reached too: for consistent reads.
+    /// Advances the kind's readers to the global revision and returns it; for consistent reads.
     pub fn reached(&self, kind_index: usize) -> ResourceVersion {
         let inner = &mut *self.locked();
         let revision = inner.storage.revision();
@@ -140,7 +142,7 @@ impl Store {
         revision
     }
 
-    /// Tells all kinds how far they are; for a tick while nothing is written to them.
+    /// Advances the readers of all kinds to the global revision; called periodically for kinds that are not written to.
     pub fn progress_all(&self) {
         let inner = &mut *self.locked();
         let revision = inner.storage.revision();
@@ -149,7 +151,7 @@ impl Store {
         }
     }
 
-    /// Forgets a kind's history up to now.
+    /// Discards a kind's history up to the global revision.
     pub fn compact(&self, kind_index: usize) {
         let inner = &mut *self.locked();
         let revision = inner.storage.revision();
@@ -158,14 +160,15 @@ impl Store {
         }
     }
 
-    /// A panic under the lock may have lost a change; what is stored is whole all the same, and tests see the panic.
-    fn locked(&self) -> MutexGuard<'_, Inner> {
+    /// Takes the lock, even if it is poisoned: a panic may have lost the publication of a change, but the stored objects are complete,
+    /// and tests fail on the panic.
+    fn locked(&self) -> MutexGuard<'_, StoreState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
-    fn publish(&mut self, changes: &[Change]) {
+impl StoreState {
+    fn publish(&mut self, changes: &[StoredChange]) {
         for publisher in &mut self.publishers {
             publisher.publish(changes);
         }
@@ -179,13 +182,13 @@ impl Inner {
 }
 
 /// An owned [`Stamp`].
-struct OwnStamp {
+struct OwnedStamp {
     now: String,
     uid: String,
     entropy: u64,
 }
 
-impl OwnStamp {
+impl OwnedStamp {
     fn borrowed(&self) -> Stamp<'_> {
         Stamp {
             now: &self.now,
@@ -195,7 +198,7 @@ impl OwnStamp {
     }
 }
 
-/// Random enough for uids and names, not for secrets: splitmix64 (Steele, Lea, Flood 2014).
+/// A pseudorandom generator for uids and names, unfit for secrets: splitmix64 (Steele, Lea, Flood 2014).
 #[derive(Debug)]
 pub(super) struct Entropy(pub(super) u64);
 
@@ -224,8 +227,8 @@ impl Entropy {
         .join("-")
     }
 
-    fn stamp(&mut self) -> OwnStamp {
-        OwnStamp {
+    fn stamp(&mut self) -> OwnedStamp {
+        OwnedStamp {
             now: Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             uid: self.uuid(),
             entropy: self.next(),
@@ -240,14 +243,14 @@ mod tests {
     use serde_json::json;
 
     use super::super::kinds::Catalogue;
-    use super::super::storage::{Mode, Part, Preconditions};
+    use super::super::storage::{Preconditions, WritablePart, WriteMode};
     use super::*;
 
     #[derive(Debug)]
     struct Recorder(Arc<Mutex<Vec<u64>>>);
 
     impl Publisher for Recorder {
-        fn publish(&mut self, changes: &[Change]) {
+        fn publish(&mut self, changes: &[StoredChange]) {
             for change in changes {
                 self.0.lock().unwrap().push(change.version.0);
             }
@@ -260,19 +263,19 @@ mod tests {
 
     #[test]
     fn changes_of_many_writers_are_published_in_revision_order() {
-        let seen = Arc::new(Mutex::default());
+        let versions = Arc::new(Mutex::default());
         let storage = Storage::new(Arc::new(Catalogue::new(&[])));
-        let store = Store::new(storage, Box::new(Recorder(Arc::clone(&seen))));
+        let store = Store::new(storage, Box::new(Recorder(Arc::clone(&versions))));
         std::thread::scope(|scope| {
             for kind_index in 0..4 {
                 let store = &store;
                 scope.spawn(move || {
                     let key = ObjectKey::new("ns", "a");
-                    let target = Target {
+                    let target = WriteTarget {
                         kind_index,
                         key,
-                        part: Part::Whole,
-                        mode: Mode::Keep,
+                        part: WritablePart::Whole,
+                        mode: WriteMode::Keep,
                     };
                     for _ in 0..50 {
                         let body = json!({"metadata": {"name": "a"}});
@@ -288,7 +291,7 @@ mod tests {
                 });
             }
         });
-        assert_eq!(*seen.lock().unwrap(), (2..402).collect::<Vec<_>>());
+        assert_eq!(*versions.lock().unwrap(), (2..402).collect::<Vec<_>>());
     }
 
     #[test]

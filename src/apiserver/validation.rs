@@ -1,6 +1,6 @@
-//! Which names and labels are legal, in the API server's words. Judges one object's metadata, never its spec.
+//! Validates names, labels, owner references and finalizers of an object's metadata, with kube-apiserver's messages.
 
-use crate::protocol::status::Cause;
+use crate::protocol::status::StatusCause;
 use serde_json::{Map, Value};
 
 const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
@@ -8,12 +8,12 @@ const LABEL_RULE: &str = "a lowercase RFC 1123 label must consist of lower case 
 const NAME_PART: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const LABEL_VALUE_RULE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
-/// Longest DNS subdomain (RFC 1123), hence longest object name.
+/// Maximum length of a DNS subdomain (RFC 1123), and so of an object name.
 pub(super) const NAME_LEN_MAX: usize = 253;
-/// Longest DNS label, hence longest namespace, label value and name part of a label key.
+/// Maximum length of a DNS label, and so of a namespace, a label value and the name part of a label key.
 const LABEL_LEN_MAX: usize = 63;
 
-/// Fields of an owner reference that must not be empty: where they are, and what is said then.
+/// Fields of an owner reference that must not be empty: name, path, and the message if it is empty.
 const OWNER_RULES: &[(&str, &str, &str)] = &[
     (
         "apiVersion",
@@ -25,22 +25,27 @@ const OWNER_RULES: &[(&str, &str, &str)] = &[
     ("uid", "metadata.ownerReferences.uid", "must not be empty"),
 ];
 
-/// What an object's name must be.
+/// The rule for an object's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameRule {
-    /// Most kinds.
+    /// A DNS subdomain: most kinds.
     Subdomain,
-    /// Namespaces.
+    /// A DNS label: namespaces.
     Label,
-    /// Roles and bindings: what can stand in a path.
+    /// Any text that is a valid path segment: roles and bindings.
     Segment,
 }
 
-/// The faults of a name; none if it is legal.
-pub(super) fn name_faults(rule: NameRule, name: &str) -> Vec<Cause> {
+/// The faults of a name; empty if it is valid.
+pub(super) fn name_faults(rule: NameRule, name: &str) -> Vec<StatusCause> {
     let mut faults = Vec::new();
-    let mut fault =
-        |text: &str| faults.push(Cause::invalid("metadata.name", &format!("{name:?}"), text));
+    let mut fault = |text: &str| {
+        faults.push(StatusCause::invalid(
+            "metadata.name",
+            &format!("{name:?}"),
+            text,
+        ))
+    };
     if rule == NameRule::Segment {
         segment_rules(name).into_iter().for_each(&mut fault);
         return faults;
@@ -62,43 +67,43 @@ pub(super) fn name_faults(rule: NameRule, name: &str) -> Vec<Cause> {
     faults
 }
 
-/// The broken rules of a name that stands in a path as it is.
+/// The violated rules of a name that is used as a path segment without escaping.
 fn segment_rules(name: &str) -> Vec<&'static str> {
     match name {
         "." => vec!["may not be '.'"],
         ".." => vec!["may not be '..'"],
         _ => {
             let rules = [('/', "may not contain '/'"), ('%', "may not contain '%'")];
-            let broken = rules.into_iter().filter(|(sign, _)| name.contains(*sign));
-            broken.map(|(_, rule)| rule).collect()
+            let violated = rules.into_iter().filter(|(sign, _)| name.contains(*sign));
+            violated.map(|(_, rule)| rule).collect()
         }
     }
 }
 
-/// The faults of `metadata.ownerReferences`; none if all are complete or there are none.
-pub(super) fn owner_faults(metadata: &Map<String, Value>) -> Vec<Cause> {
+/// The faults of `metadata.ownerReferences`; empty if all are complete or there are none.
+pub(super) fn owner_faults(metadata: &Map<String, Value>) -> Vec<StatusCause> {
     let owners = metadata.get("ownerReferences").and_then(Value::as_array);
     let mut faults = Vec::new();
     for owner in owners.into_iter().flatten() {
         for (field, path, rule) in OWNER_RULES {
             let text = owner.get(*field).and_then(Value::as_str);
             if text.unwrap_or_default().is_empty() {
-                faults.push(Cause::invalid(path, "\"\"", rule));
+                faults.push(StatusCause::invalid(path, "\"\"", rule));
             }
         }
     }
     faults
 }
 
-/// The faults of `metadata.labels`; none if all are legal or there are none.
-pub(super) fn label_faults(metadata: &Map<String, Value>) -> Vec<Cause> {
+/// The faults of `metadata.labels`; empty if all are valid or there are none.
+pub(super) fn label_faults(metadata: &Map<String, Value>) -> Vec<StatusCause> {
     let Some(Value::Object(labels)) = metadata.get("labels") else {
         return Vec::new();
     };
     let mut faults = Vec::new();
     for (key, value) in labels {
         let mut fault = |text: &str, rule: String| {
-            faults.push(Cause::invalid(
+            faults.push(StatusCause::invalid(
                 "metadata.labels",
                 &format!("{text:?}"),
                 &rule,
@@ -117,46 +122,48 @@ pub(super) fn label_faults(metadata: &Map<String, Value>) -> Vec<Cause> {
 }
 
 /// The faults of names in `metadata.finalizers`.
-pub(super) fn finalizer_name_faults(metadata: &Map<String, Value>) -> Vec<Cause> {
+pub(super) fn finalizer_name_faults(metadata: &Map<String, Value>) -> Vec<StatusCause> {
     let finalizers = metadata.get("finalizers").and_then(Value::as_array);
     let names = finalizers.into_iter().flatten().filter_map(Value::as_str);
     let faults = names.flat_map(|name| key_rules(name).into_iter().map(move |rule| (name, rule)));
     faults
-        .map(|(name, rule)| Cause::invalid("metadata.finalizers", &format!("{name:?}"), &rule))
+        .map(|(name, rule)| {
+            StatusCause::invalid("metadata.finalizers", &format!("{name:?}"), &rule)
+        })
         .collect()
 }
 
-/// The broken rules of a label's key, or of a finalizer: `[dns.prefix/]name`.
+/// The violated rules of a label's key, or of a finalizer: `[dns.prefix/]name`.
 fn key_rules(key: &str) -> Vec<String> {
-    let mut broken = Vec::new();
+    let mut violated = Vec::new();
     let name = match key.split_once('/') {
         None => key,
         Some((_, rest)) if rest.contains('/') => {
-            broken.push(format!(
+            violated.push(format!(
                 "a qualified name {NAME_PART} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
             ));
-            return broken;
+            return violated;
         }
         Some((prefix, name)) => {
             if prefix.is_empty() {
-                broken.push("prefix part must be non-empty".to_owned());
+                violated.push("prefix part must be non-empty".to_owned());
             } else if !prefix.split('.').all(is_dns_label) {
-                broken.push(format!("prefix part {SUBDOMAIN_RULE}"));
+                violated.push(format!("prefix part {SUBDOMAIN_RULE}"));
             }
             name
         }
     };
     if name.is_empty() {
-        broken.push("name part must be non-empty".to_owned());
+        violated.push("name part must be non-empty".to_owned());
     } else if name.len() > LABEL_LEN_MAX {
-        broken.push(format!(
+        violated.push(format!(
             "name part must be no more than {LABEL_LEN_MAX} bytes"
         ));
     }
     if !is_name_part(name) {
-        broken.push(format!("name part {NAME_PART}"));
+        violated.push(format!("name part {NAME_PART}"));
     }
-    broken
+    violated
 }
 
 fn is_dns_label(text: &str) -> bool {
@@ -199,17 +206,17 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_label(key: &str, value: &str, wanted: &[&str]) {
+    fn check_label(key: &str, value: &str, expected: &[&str]) {
         let metadata = json!({"labels": {key: value}});
         let faults = label_faults(metadata.as_object().unwrap());
         let starts: Vec<_> = faults
             .iter()
-            .zip(wanted)
-            .map(|(fault, wanted)| fault.message.starts_with(wanted))
+            .zip(expected)
+            .map(|(fault, expected)| fault.message.starts_with(expected))
             .collect();
         assert_eq!(
             (faults.len(), starts),
-            (wanted.len(), vec![true; wanted.len()]),
+            (expected.len(), vec![true; expected.len()]),
             "{key}={value}: {faults:?}"
         );
     }

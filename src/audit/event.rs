@@ -1,4 +1,4 @@
-//! Events as lines of JSON, with the fields of `audit.k8s.io/v1` and in the API server's order. Knows no clock and no request.
+//! Audit events as lines of JSON, with the fields of `audit.k8s.io/v1` in the API server's order. Pure: times are arguments.
 
 use core::net::IpAddr;
 
@@ -8,21 +8,21 @@ use serde_json::value::RawValue;
 
 use crate::auth::user::User;
 
-/// How far a request has come.
+/// The stage of a request at which an event is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Stage {
-    /// It was received.
+pub enum AuditStage {
+    /// The request was received.
     RequestReceived,
-    /// The head of its answer is on its way; recorded of watches, and of requests that are not authenticated.
+    /// The response's head is sent; only recorded for watches and for requests that are not authenticated.
     ResponseStarted,
-    /// Its answer is complete, or its client has left.
+    /// The response is complete, or the client has disconnected.
     ResponseComplete,
-    /// Answering it panicked.
+    /// The code that answered the request panicked.
     Panic,
 }
 
-impl Stage {
-    /// All of them.
+impl AuditStage {
+    /// Every stage, in order.
     pub const ALL: [Self; 4] = [
         Self::RequestReceived,
         Self::ResponseStarted,
@@ -30,7 +30,7 @@ impl Stage {
         Self::Panic,
     ];
 
-    /// Its name in policies and events.
+    /// The stage's name in policies and events.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -42,17 +42,17 @@ impl Stage {
     }
 }
 
-/// What a request is about, if that is a resource. What is not known is empty.
+/// The resource or object that a request is about. Unknown fields are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectReference {
-    /// Its plural name.
+    /// The resource's plural name.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub resource: String,
     /// The namespace.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub namespace: String,
-    /// The object's name, also one that a field selector pins.
+    /// The object's name, also if it comes from the field selector `metadata.name=…`.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub name: String,
     /// The API group.
@@ -61,28 +61,28 @@ pub struct ObjectReference {
     /// The group's version.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub api_version: String,
-    /// Such as `status`.
+    /// The subresource, such as `status`.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub subresource: String,
 }
 
-/// What came of a request: a `v1` Status without what identifies it.
+/// The result of a request: a `v1` Status without `kind`, `apiVersion` and `metadata`.
 #[derive(Clone, Debug, Default)]
 pub struct ResponseStatus {
-    /// `Success` or `Failure`; empty where the answer is no Status.
+    /// `Success` or `Failure`; empty if the response is not a Status.
     pub status: &'static str,
-    /// What a person reads.
+    /// The human-readable message.
     pub message: String,
-    /// Such as `Forbidden`.
+    /// The machine-readable reason, such as `Forbidden`.
     pub reason: &'static str,
-    /// As the Status has them.
+    /// The Status's `details`, as JSON.
     pub details: Option<Box<RawValue>>,
-    /// Of HTTP.
+    /// The HTTP status code.
     pub code: u16,
 }
 
 impl ResponseStatus {
-    /// An answer that is no Status.
+    /// The result of a response that is not a Status.
     #[must_use]
     pub fn of_code(code: u16) -> Self {
         Self {
@@ -91,7 +91,7 @@ impl ResponseStatus {
         }
     }
 
-    /// Of a request whose client left before anything was answered.
+    /// The result if the client disconnected before the response began.
     #[must_use]
     pub fn closed_early() -> Self {
         Self {
@@ -102,7 +102,7 @@ impl ResponseStatus {
         }
     }
 
-    /// Of a request whose answer panicked.
+    /// The result if the code that answered the request panicked.
     #[must_use]
     pub fn panicked() -> Self {
         Self {
@@ -115,61 +115,61 @@ impl ResponseStatus {
     }
 }
 
-/// What authorization said.
+/// The authorizer's decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub enum AuditDecision {
     /// Allowed, with the authorizer's reason, which may be empty.
     Allow(String),
-    /// Denied.
+    /// Denied, with the authorizer's reason.
     Forbid(String),
-    /// It could not be decided.
+    /// The authorizer failed.
     Error,
 }
 
-/// One event.
+/// The fields of one audit event.
 #[derive(Clone, Copy, Debug)]
-pub struct Event<'a> {
-    /// As on the wire.
+pub struct AuditEvent<'a> {
+    /// The request's audit id (`Audit-ID` header).
     pub audit_id: &'a str,
-    /// How far the request has come.
-    pub stage: Stage,
+    /// The stage that this event records.
+    pub stage: AuditStage,
     /// Path and query as they were sent.
     pub uri: &'a str,
     /// The verb as authorization names it.
     pub verb: &'a str,
-    /// The authenticated user; `None` if there is none.
+    /// The authenticated user, if any.
     pub user: Option<&'a User>,
-    /// The user that the request acts as, if that is another one.
+    /// The user that the request impersonates, if any.
     pub impersonated_user: Option<&'a User>,
-    /// Where it came from, as far as headers and the connection tell.
+    /// The client's addresses, from headers and from the connection.
     pub source_ips: &'a [IpAddr],
-    /// The header, cut if it is long.
+    /// The `User-Agent` header, truncated if it is long.
     pub user_agent: &'a str,
-    /// What it is about.
+    /// The resource or object that the request is about, if it is about one.
     pub object: Option<&'a ObjectReference>,
-    /// What came of it, once that is known.
+    /// The result, once it is known.
     pub response: Option<&'a ResponseStatus>,
-    /// When it was received.
+    /// When the request was received.
     pub received_at: Timestamp,
-    /// When it came to this stage.
+    /// When the request reached this stage.
     pub stage_at: Timestamp,
-    /// What authorization said, once that is known.
-    pub decision: Option<&'a Decision>,
+    /// The authorizer's decision, once it is known.
+    pub decision: Option<&'a AuditDecision>,
 }
 
-impl Event<'_> {
+impl AuditEvent<'_> {
     /// One line of JSON, newline included.
     #[must_use]
     pub fn to_line(&self) -> Vec<u8> {
         let mut line = Vec::with_capacity(1024);
-        // Strings, numbers and their lists are always written.
-        let _ = serde_json::to_writer(&mut line, &self.wire());
+        // Cannot fail: strings, numbers and lists always serialize, and writes to a vector succeed.
+        let _ = serde_json::to_writer(&mut line, &self.fields());
         line.push(b'\n');
         line
     }
 
-    fn wire(&self) -> Wire<'_> {
-        Wire {
+    fn fields(&self) -> EventFields<'_> {
+        EventFields {
             kind: "Event",
             api_version: "audit.k8s.io/v1",
             level: "Metadata",
@@ -177,8 +177,8 @@ impl Event<'_> {
             stage: self.stage,
             request_uri: self.uri,
             verb: self.verb,
-            user: self.user.map(UserInfo::of).unwrap_or_default(),
-            impersonated_user: self.impersonated_user.map(UserInfo::of),
+            user: self.user.map(AuditUser::of).unwrap_or_default(),
+            impersonated_user: self.impersonated_user.map(AuditUser::of),
             source_ips: self.source_ips,
             user_agent: self.user_agent,
             object_ref: self.object,
@@ -190,22 +190,22 @@ impl Event<'_> {
     }
 }
 
-/// The fields in the order of the wire.
+/// The event as serde writes it. The order of the fields is the API server's.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Wire<'a> {
+struct EventFields<'a> {
     kind: &'static str,
     api_version: &'static str,
     level: &'static str,
     #[serde(rename = "auditID")]
     audit_id: &'a str,
-    stage: Stage,
+    stage: AuditStage,
     #[serde(rename = "requestURI")]
     request_uri: &'a str,
     verb: &'a str,
-    user: UserInfo<'a>,
+    user: AuditUser<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    impersonated_user: Option<UserInfo<'a>>,
+    impersonated_user: Option<AuditUser<'a>>,
     #[serde(rename = "sourceIPs", skip_serializing_if = "<[_]>::is_empty")]
     source_ips: &'a [IpAddr],
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -222,7 +222,7 @@ struct Wire<'a> {
 
 #[derive(Serialize)]
 struct StatusWire<'a> {
-    metadata: Empty,
+    metadata: EmptyMetadata,
     #[serde(skip_serializing_if = "str::is_empty")]
     status: &'static str,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -235,12 +235,12 @@ struct StatusWire<'a> {
 }
 
 #[derive(Serialize)]
-struct Empty {}
+struct EmptyMetadata {}
 
 impl<'a> StatusWire<'a> {
     fn of(status: &'a ResponseStatus) -> Self {
         Self {
-            metadata: Empty {},
+            metadata: EmptyMetadata {},
             status: status.status,
             message: &status.message,
             reason: status.reason,
@@ -251,7 +251,7 @@ impl<'a> StatusWire<'a> {
 }
 
 #[derive(Default, Serialize)]
-struct UserInfo<'a> {
+struct AuditUser<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     username: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -262,7 +262,7 @@ struct UserInfo<'a> {
     extra: Option<&'a std::collections::BTreeMap<String, Vec<String>>>,
 }
 
-impl<'a> UserInfo<'a> {
+impl<'a> AuditUser<'a> {
     fn of(user: &'a User) -> Self {
         Self {
             username: &user.name,
@@ -285,17 +285,17 @@ struct Annotations<'a> {
 }
 
 impl<'a> Annotations<'a> {
-    fn of(decision: &'a Decision) -> Self {
+    fn of(decision: &'a AuditDecision) -> Self {
         let (decision, reason) = match decision {
-            Decision::Allow(reason) => ("allow", reason.as_str()),
-            Decision::Forbid(reason) => ("forbid", reason.as_str()),
-            Decision::Error => ("", "internal error"),
+            AuditDecision::Allow(reason) => ("allow", reason.as_str()),
+            AuditDecision::Forbid(reason) => ("forbid", reason.as_str()),
+            AuditDecision::Error => ("", "internal error"),
         };
         Self { decision, reason }
     }
 }
 
-/// A moment with six digits of a second, as Go's `MicroTime`.
+/// A timestamp with microseconds, as Kubernetes' `MicroTime` is written.
 struct MicroTime(Timestamp);
 
 impl Serialize for MicroTime {

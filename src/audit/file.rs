@@ -1,7 +1,8 @@
-//! The file of events: rotated by size, kept by number and age, as kube-apiserver's (lumberjack's) names and rules have it.
+//! The log file. It is rotated by size, and rotated files are deleted by number and age, with the names and rules of kube-apiserver
+//! (lumberjack).
 //!
-//! A file that somebody else has moved away, such as logrotate, is followed by a new one. Folders are made at start only: one
-//! that has gone later is probably a volume that is not mounted.
+//! If another program, such as logrotate, moves the file away, a new file is created. Folders are created only at start: a folder that
+//! disappears later is probably a volume that is no longer mounted.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -15,46 +16,48 @@ use jiff::tz::TimeZone;
 
 use super::writer::Output;
 
-/// Whether the file is still in its place is looked at once in this time.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How often to check that the path still names the open file.
+const MOVE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Format of the time of rotation in a rotated file's name.
 const BACKUP_TIME: &str = "%Y-%m-%dT%H-%M-%S%.3f";
-/// Names tried for a backup, a millisecond apart, before one is replaced.
+/// Number of names that are tried for a rotated file, one millisecond apart, before an existing file is replaced.
 const NAMES_MAX: i64 = 1000;
 
-/// How much is kept. Zero is no limit.
+/// When the file is rotated, and which rotated files are kept. Zero means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Retention {
-    /// Bytes of the file.
+pub(super) struct LogRetention {
+    /// Length at which the file is rotated, in bytes.
     pub(super) len_max: u64,
-    /// Files that were rotated.
+    /// Number of rotated files that are kept.
     pub(super) backups_max: usize,
-    /// Age of a rotated file, from its rotation on.
+    /// Age at which rotated files are deleted, counted from their rotation.
     pub(super) age_max: Duration,
 }
 
-/// See the module.
+/// The log file, or standard output.
 #[derive(Debug)]
 pub(super) struct LogFile {
     path: PathBuf,
-    retention: Retention,
-    open: Option<Open>,
-    looked_at: Instant,
-    /// Bytes of the present line that are in the file.
+    retention: LogRetention,
+    open: Option<OpenLog>,
+    move_checked_at: Instant,
+    /// Bytes of the current line that are already in the file.
     written: usize,
-    trouble: Option<io::Error>,
+    /// The last failure to delete rotated files.
+    cleanup_error: Option<io::Error>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenLog {
     file: File,
     len: u64,
-    /// Others, such as `/dev/stdout` or a pipe, are neither rotated nor followed.
+    /// Files that are not regular, such as `/dev/stdout` or a pipe, are neither rotated nor checked for a move.
     is_regular: bool,
 }
 
 impl LogFile {
-    /// Opens it for appending, and makes its folder if need be.
-    pub(super) fn open(path: &Path, retention: Retention) -> io::Result<Self> {
+    /// Opens the file for appending, and creates its folder if necessary.
+    pub(super) fn open(path: &Path, retention: LogRetention) -> io::Result<Self> {
         if let Some(folder) = path
             .parent()
             .filter(|folder| !folder.as_os_str().is_empty())
@@ -67,12 +70,12 @@ impl LogFile {
         let mut file = Self {
             path: path.to_owned(),
             retention,
-            open: Some(Open::at(path)?),
-            looked_at: Instant::now(),
+            open: Some(OpenLog::at(path)?),
+            move_checked_at: Instant::now(),
             written: 0,
-            trouble: None,
+            cleanup_error: None,
         };
-        file.sweep();
+        file.delete_old_backups();
         Ok(file)
     }
 
@@ -82,38 +85,38 @@ impl LogFile {
         let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
         Ok(Self {
             path: PathBuf::new(),
-            retention: Retention::default(),
-            open: Some(Open {
+            retention: LogRetention::default(),
+            open: Some(OpenLog {
                 file,
                 len: 0,
                 is_regular: false,
             }),
-            looked_at: Instant::now(),
+            move_checked_at: Instant::now(),
             written: 0,
-            trouble: None,
+            cleanup_error: None,
         })
     }
 
-    /// Leaves a file that is no longer in its place; else learns its length, which others may have cut.
-    fn follow(&mut self) {
+    /// Closes the file if its path no longer names it. Otherwise updates its length, because another program may have truncated it.
+    fn check_moved(&mut self) {
         let now = Instant::now();
-        if now.duration_since(self.looked_at) < LOOK_INTERVAL {
+        if now.duration_since(self.move_checked_at) < MOVE_CHECK_INTERVAL {
             return;
         }
-        self.looked_at = now;
+        self.move_checked_at = now;
         let Some(open) = self.open.as_mut().filter(|open| open.is_regular) else {
             return;
         };
-        let place = fs::metadata(&self.path).ok();
-        match (place, open.file.metadata()) {
-            (Some(place), Ok(ours)) if is_same(&place, &ours) => open.len = ours.len(),
-            _ => self.leave(),
+        let at_path = fs::metadata(&self.path).ok();
+        match (at_path, open.file.metadata()) {
+            (Some(at_path), Ok(opened)) if is_same(&at_path, &opened) => open.len = opened.len(),
+            _ => self.close(),
         }
     }
 
-    fn leave(&mut self) {
+    fn close(&mut self) {
         self.open = None;
-        // The line begins anew in the next file.
+        // The next file gets the current line from its beginning.
         self.written = 0;
     }
 
@@ -127,9 +130,9 @@ impl LogFile {
     }
 
     fn rotate(&mut self, now: Timestamp) -> io::Result<()> {
-        let names = (0..NAMES_MAX).filter_map(|later| {
+        let names = (0..NAMES_MAX).filter_map(|offset| {
             let at = now
-                .checked_add(jiff::Span::new().milliseconds(later))
+                .checked_add(jiff::Span::new().milliseconds(offset))
                 .ok()?;
             Some(self.backup_path(at))
         });
@@ -137,9 +140,9 @@ impl LogFile {
             .into_iter()
             .find(|name| fs::symlink_metadata(name).is_err());
         fs::rename(&self.path, free.unwrap_or_else(|| self.backup_path(now)))?;
-        self.leave();
-        self.open = Some(Open::at(&self.path)?);
-        self.sweep();
+        self.close();
+        self.open = Some(OpenLog::at(&self.path)?);
+        self.delete_old_backups();
         Ok(())
     }
 
@@ -149,7 +152,7 @@ impl LogFile {
         self.path.with_file_name(format!("{start}{time}{end}"))
     }
 
-    /// What stands before and after the time in a backup's name.
+    /// The parts of a rotated file's name before and after the time.
     fn backup_affixes(&self) -> (String, String) {
         let text = |part: Option<&std::ffi::OsStr>| {
             part.map(|part| part.to_string_lossy().into_owned())
@@ -165,15 +168,15 @@ impl LogFile {
         )
     }
 
-    /// Removes backups that are too many or too old.
-    fn sweep(&mut self) {
-        if let Err(error) = self.swept(Timestamp::now()) {
-            self.trouble = Some(error);
+    /// Deletes rotated files that exceed the number or the age, and keeps the error if that fails.
+    fn delete_old_backups(&mut self) {
+        if let Err(error) = self.try_delete_old_backups(Timestamp::now()) {
+            self.cleanup_error = Some(error);
         }
     }
 
-    fn swept(&self, now: Timestamp) -> io::Result<()> {
-        let Retention {
+    fn try_delete_old_backups(&self, now: Timestamp) -> io::Result<()> {
+        let LogRetention {
             backups_max,
             age_max,
             ..
@@ -205,7 +208,7 @@ impl LogFile {
         failed.map_or(Ok(()), Err)
     }
 
-    /// When a file of this name was rotated; `None` for files that are not ours.
+    /// When the file of this name was rotated; `None` if it is not one of this log's rotated files.
     fn rotated_at(&self, name: &str) -> Option<Timestamp> {
         let (start, end) = self.backup_affixes();
         let time = name
@@ -216,9 +219,9 @@ impl LogFile {
     }
 }
 
-impl Open {
+impl OpenLog {
     fn at(path: &Path) -> io::Result<Self> {
-        // Only the gateway's user may read it: it tells who asks for what.
+        // Readable by the gateway's user only: the log shows who requests what.
         let mut options = OpenOptions::new();
         let mut file = options
             .read(true)
@@ -230,7 +233,7 @@ impl Open {
         let is_regular = metadata.is_file();
         let mut len = metadata.len();
         if is_regular && len > 0 {
-            // A process that died in the middle of a line has not ended it.
+            // End a line that a process was writing when it was killed.
             let mut last = [0];
             file.seek(SeekFrom::End(-1))?;
             file.read_exact(&mut last)?;
@@ -253,13 +256,13 @@ fn is_same(one: &Metadata, other: &Metadata) -> bool {
 
 impl Output for LogFile {
     fn write_line(&mut self, line: &[u8]) -> io::Result<()> {
-        self.follow();
+        self.check_moved();
         if self.written == 0 && self.is_full_for(line) {
             self.rotate(Timestamp::now())?;
         }
         let open = match &mut self.open {
             Some(open) => open,
-            none => none.insert(Open::at(&self.path)?),
+            none => none.insert(OpenLog::at(&self.path)?),
         };
         while self.written < line.len() {
             match open.file.write(&line[self.written..]) {
@@ -276,8 +279,8 @@ impl Output for LogFile {
         Ok(())
     }
 
-    fn trouble(&mut self) -> Option<io::Error> {
-        self.trouble.take()
+    fn take_cleanup_error(&mut self) -> Option<io::Error> {
+        self.cleanup_error.take()
     }
 }
 

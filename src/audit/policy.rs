@@ -1,36 +1,36 @@
-//! Which requests are recorded: a policy in the API server's own format, evaluated as the API server evaluates it. Reads no file.
+//! Decides which requests are recorded: a policy in the API server's own format, evaluated as the API server evaluates it. Pure.
 
 mod file;
 
-use super::event::{ObjectReference, Stage};
+use super::event::{AuditStage, ObjectReference};
 use crate::auth::user::User;
 pub use file::PolicyError;
 
 /// How much of a request is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    /// Nothing.
+pub enum AuditLevel {
+    /// The request is not recorded.
     None,
-    /// Who asked for what, and what came of it.
+    /// The user, the request and its result, without bodies.
     Metadata,
-    /// Also what was sent. Recorded as [`Level::Metadata`]: lists and watches send nothing.
+    /// Also the request's body. Recorded as [`AuditLevel::Metadata`]: lists and watches have no body.
     Request,
-    /// Also what was answered. Recorded as [`Level::Metadata`]: lists are not written a second time.
+    /// Also the response's body. Recorded as [`AuditLevel::Metadata`]: lists are too large to be logged.
     RequestResponse,
 }
 
 /// A set of stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stages(u8);
+pub struct StageSet(u8);
 
-impl Stages {
-    /// Whether a stage is among them.
+impl StageSet {
+    /// Whether the set contains `stage`.
     #[must_use]
-    pub const fn contains(self, stage: Stage) -> bool {
+    pub const fn contains(self, stage: AuditStage) -> bool {
         self.0 & Self::bit(stage) != 0
     }
 
-    const fn with(self, stage: Stage) -> Self {
+    const fn with(self, stage: AuditStage) -> Self {
         Self(self.0 | Self::bit(stage))
     }
 
@@ -38,51 +38,51 @@ impl Stages {
         Self(self.0 | other.0)
     }
 
-    const fn bit(stage: Stage) -> u8 {
+    const fn bit(stage: AuditStage) -> u8 {
         1 << stage as u8
     }
 }
 
-/// What a policy looks at.
+/// The properties of a request that a policy evaluates.
 #[derive(Clone, Copy, Debug)]
-pub struct Attributes<'a> {
-    /// The authenticated user, before impersonation; `None` if there is none.
+pub struct AuditAttributes<'a> {
+    /// The authenticated user before impersonation, if any.
     pub user: Option<&'a User>,
     /// The verb as authorization names it.
     pub verb: &'a str,
-    /// What the request is about.
-    pub target: Target<'a>,
+    /// The resource or path that the request is about.
+    pub target: AuditTarget<'a>,
 }
 
-/// What a request is about.
+/// The resource or path that a request is about.
 #[derive(Clone, Copy, Debug)]
-pub enum Target<'a> {
-    /// A resource.
+pub enum AuditTarget<'a> {
+    /// A resource or object.
     Object(&'a ObjectReference),
-    /// Any other path.
+    /// A path that is not a resource's.
     Path(&'a str),
 }
 
-/// What a policy says of a request.
+/// A policy's decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
-    /// How much is recorded.
-    pub level: Level,
-    /// Stages without an event.
-    pub omitted: Stages,
+pub struct PolicyVerdict {
+    /// How much of the request is recorded.
+    pub level: AuditLevel,
+    /// Stages for which no event is written.
+    pub omitted: StageSet,
 }
 
-/// Rules, of which the first that matches decides.
+/// A list of rules. The first rule that matches a request decides.
 #[derive(Clone, Debug)]
-pub struct Policy {
+pub struct AuditPolicy {
     rules: Vec<Rule>,
-    omitted: Stages,
+    omitted: StageSet,
 }
 
-/// Conditions that are empty hold for every request.
+/// One rule. A condition that is empty matches every request.
 #[derive(Clone, Debug)]
 struct Rule {
-    verdict: Verdict,
+    verdict: PolicyVerdict,
     users: Vec<String>,
     user_groups: Vec<String>,
     verbs: Vec<String>,
@@ -91,7 +91,7 @@ struct Rule {
     non_resource_urls: Vec<String>,
 }
 
-/// Resources of one group. Without resources, all of the group.
+/// Resources of one API group; all of them if `resources` is empty.
 #[derive(Clone, Debug)]
 struct GroupResources {
     group: String,
@@ -99,8 +99,8 @@ struct GroupResources {
     names: Vec<String>,
 }
 
-impl Policy {
-    /// Reads a policy.
+impl AuditPolicy {
+    /// Parses a policy in YAML or JSON.
     ///
     /// # Errors
     /// The first mistake, with its line.
@@ -108,22 +108,22 @@ impl Policy {
         file::parse(text)
     }
 
-    /// Whether a rule asks for more than is recorded.
+    /// Whether a rule has a level above `Metadata`, which is the most that is recorded.
     #[must_use]
     pub fn exceeds_metadata(&self) -> bool {
         let levels = self.rules.iter().map(|rule| rule.verdict.level);
         levels
             .into_iter()
-            .any(|level| matches!(level, Level::Request | Level::RequestResponse))
+            .any(|level| matches!(level, AuditLevel::Request | AuditLevel::RequestResponse))
     }
 
-    /// What is recorded of a request: nothing, unless a rule matches.
+    /// Decides about a request. A request that no rule matches is not recorded.
     #[must_use]
-    pub fn evaluate(&self, attributes: Attributes<'_>) -> Verdict {
+    pub fn evaluate(&self, attributes: AuditAttributes<'_>) -> PolicyVerdict {
         let first = self.rules.iter().find(|rule| rule.matches(attributes));
         first.map_or(
-            Verdict {
-                level: Level::None,
+            PolicyVerdict {
+                level: AuditLevel::None,
                 omitted: self.omitted,
             },
             |rule| rule.verdict,
@@ -132,8 +132,8 @@ impl Policy {
 }
 
 impl Rule {
-    fn matches(&self, attributes: Attributes<'_>) -> bool {
-        let Attributes { user, verb, target } = attributes;
+    fn matches(&self, attributes: AuditAttributes<'_>) -> bool {
+        let AuditAttributes { user, verb, target } = attributes;
         let is_user =
             self.users.is_empty() || user.is_some_and(|user| has(&self.users, &user.name));
         let is_member = |user: &User| {
@@ -147,20 +147,20 @@ impl Rule {
         {
             return false;
         }
-        let wants_object = !self.namespaces.is_empty() || !self.resources.is_empty();
+        let needs_object = !self.namespaces.is_empty() || !self.resources.is_empty();
         match target {
-            Target::Object(object) if wants_object => self.matches_object(object),
-            Target::Path(path) if !wants_object && !self.non_resource_urls.is_empty() => {
+            AuditTarget::Object(object) if needs_object => self.matches_object(object),
+            AuditTarget::Path(path) if !needs_object && !self.non_resource_urls.is_empty() => {
                 let mut urls = self.non_resource_urls.iter();
                 urls.any(|url| matches_path(url, path))
             }
-            Target::Object(_) => self.non_resource_urls.is_empty(),
-            Target::Path(_) => !wants_object,
+            AuditTarget::Object(_) => self.non_resource_urls.is_empty(),
+            AuditTarget::Path(_) => !needs_object,
         }
     }
 
     fn matches_object(&self, object: &ObjectReference) -> bool {
-        // Resources without a namespace have an empty one.
+        // The namespace of cluster-scoped resources is the empty string.
         let is_within = self.namespaces.is_empty() || has(&self.namespaces, &object.namespace);
         let mut groups = self.resources.iter();
         is_within && (self.resources.is_empty() || groups.any(|group| group.matches(object)))
@@ -178,8 +178,8 @@ impl GroupResources {
     }
 }
 
-/// Whether `pattern` covers the resource or subresource: its name, `*`, `*/SUBRESOURCE` or `RESOURCE/*`, which covers the
-/// resource too.
+/// Whether `pattern` matches the resource or subresource: its name, `*`, `*/SUBRESOURCE` or `RESOURCE/*`, which also matches
+/// the resource itself.
 fn matches_resource(pattern: &str, object: &ObjectReference) -> bool {
     let ObjectReference {
         resource,
@@ -200,7 +200,7 @@ fn matches_resource(pattern: &str, object: &ObjectReference) -> bool {
     pattern == "*" || is_whole || is_any_resource() || is_any_subresource()
 }
 
-/// Whether a URL of a rule, with or without a final `*`, covers a path.
+/// Whether a rule's URL, which may end in `*`, matches a path.
 fn matches_path(url: &str, path: &str) -> bool {
     url == path || url.ends_with('*') && path.starts_with(url.trim_end_matches('*'))
 }

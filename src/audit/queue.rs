@@ -1,56 +1,57 @@
-//! Events on their way to the thread that writes them. Nobody waits to put one in: what finds no room is lost, and counted.
+//! The bounded queue between requests and the thread that writes events. Adding an event never waits: if the queue is full, the event is
+//! dropped.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Bytes that may wait: some 15,000 events, as when thousands of watches begin or end at once. An event is as long as its
-/// request's head at most, so events are not what is counted.
+/// Bytes that may wait to be written: about 15,000 events, as when thousands of watches begin or end at once. The bound is in
+/// bytes because the length of an event varies: it can be as long as its request's head.
 const LEN_MAX: usize = 16 << 20;
-/// Bytes that are written between two looks at the queue.
+/// The writer takes lines from the queue in batches of at least this many bytes, if there are so many.
 const BATCH_LEN: usize = 256 << 10;
 
-/// See the module. Clones are the same queue.
+/// Lines that wait to be written. Clones share the same queue.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Queue(Arc<Shared>);
+pub(super) struct AuditQueue(Arc<QueueShared>);
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
-    /// Pairs with `state`: lines have come, or the end.
+struct QueueShared {
+    state: Mutex<QueueState>,
+    /// Signals that the empty queue got a line, or that the queue was closed.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueueState {
     lines: VecDeque<Vec<u8>>,
     len: usize,
     is_closed: bool,
 }
 
-/// A line found no room, or came after the end.
+/// The line was not added: the queue is full or closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Lost;
+pub(super) struct DroppedLine;
 
-impl Queue {
-    /// Adds a line, if there is room.
-    pub(super) fn put(&self, line: Vec<u8>) -> Result<(), Lost> {
+impl AuditQueue {
+    /// Adds a line, unless the queue is full or closed.
+    pub(super) fn put(&self, line: Vec<u8>) -> Result<(), DroppedLine> {
         let mut state = self.state();
         if state.is_closed || state.len + line.len() > LEN_MAX {
-            return Err(Lost);
+            return Err(DroppedLine);
         }
         state.len += line.len();
         state.lines.push_back(line);
         let is_first = state.lines.len() == 1;
         drop(state);
-        // The writer waits for an empty queue only.
+        // The writer waits only while the queue is empty.
         if is_first {
             self.0.changed.notify_one();
         }
         Ok(())
     }
 
-    /// Waits for lines and takes the oldest; `None` when the queue is closed and empty.
+    /// Waits for lines and takes the oldest ones; `None` when the queue is closed and empty.
     pub(super) fn take(&self) -> Option<Vec<Vec<u8>>> {
         let mut state = self.state();
         while state.lines.is_empty() {
@@ -60,36 +61,36 @@ impl Queue {
             let waited = self.0.changed.wait(state);
             state = waited.unwrap_or_else(PoisonError::into_inner);
         }
-        let (mut taken, mut len) = (Vec::new(), 0);
+        let (mut batch, mut len) = (Vec::new(), 0);
         while len < BATCH_LEN
             && let Some(line) = state.lines.pop_front()
         {
             len += line.len();
-            taken.push(line);
+            batch.push(line);
         }
         state.len -= len;
-        Some(taken)
+        Some(batch)
     }
 
-    /// Takes no more lines; those that wait are still to be had.
+    /// Rejects lines from now on. Lines that are already queued can still be taken.
     pub(super) fn close(&self) {
         self.state().is_closed = true;
         self.0.changed.notify_all();
     }
 
-    /// Waits, until it is closed at the longest. True if it is closed.
-    pub(super) fn closes_within(&self, time: Duration) -> bool {
+    /// Waits until the queue is closed, at most `timeout`. Returns whether it is closed.
+    pub(super) fn closes_within(&self, timeout: Duration) -> bool {
         let state = self.state();
         let waited = self
             .0
             .changed
-            .wait_timeout_while(state, time, |state| !state.is_closed);
+            .wait_timeout_while(state, timeout, |state| !state.is_closed);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         state.is_closed
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics between two fields that belong together.
+    fn state(&self) -> MutexGuard<'_, QueueState> {
+        // No code panics between changes of fields that belong together, so the state is consistent after a panic.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -100,26 +101,26 @@ mod tests {
 
     #[test]
     fn what_finds_no_room_is_lost_and_the_oldest_come_first() {
-        let queue = Queue::default();
+        let queue = AuditQueue::default();
         let line = |number: u8| vec![number; LEN_MAX / 4];
         for number in 0..4 {
             queue.put(line(number)).unwrap();
         }
-        assert_eq!(queue.put(vec![4]), Err(Lost));
+        assert_eq!(queue.put(vec![4]), Err(DroppedLine));
         assert_eq!(queue.take(), Some(vec![line(0)]));
         queue.put(vec![5]).unwrap();
         queue.close();
-        assert_eq!(queue.put(vec![6]), Err(Lost));
-        let left: Vec<u8> = std::iter::from_fn(|| queue.take())
+        assert_eq!(queue.put(vec![6]), Err(DroppedLine));
+        let remaining: Vec<u8> = std::iter::from_fn(|| queue.take())
             .flatten()
             .map(|line| line[0])
             .collect();
-        assert_eq!(left, [1, 2, 3, 5]);
+        assert_eq!(remaining, [1, 2, 3, 5]);
     }
 
     #[test]
     fn a_writer_that_waits_is_woken_by_a_line_and_by_the_end() {
-        let queue = Queue::default();
+        let queue = AuditQueue::default();
         let waiting = queue.clone();
         let writer =
             std::thread::spawn(move || std::iter::from_fn(|| waiting.take()).flatten().count());

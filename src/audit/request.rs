@@ -1,4 +1,4 @@
-//! What an event says of a request, whoever sent it. Reads its head, no clock and no body.
+//! The facts about a request that its audit events contain, taken from its head. Pure.
 
 use core::net::IpAddr;
 
@@ -7,54 +7,54 @@ use http::header::USER_AGENT;
 use jiff::Timestamp;
 
 use super::event::ObjectReference;
-use super::policy::Target;
+use super::policy::AuditTarget;
 
-/// The API server cuts longer ones there, and says so.
+/// The API server truncates longer values at this length and appends [`TRUNCATED`].
 const USER_AGENT_LEN_MAX: usize = 1024;
-const CUT: &str = "...TRUNCATED";
+const TRUNCATED: &str = "...TRUNCATED";
 
-/// The address that a request's connection comes from. The listener adds it to each request as an extension.
+/// The client address of a request's connection. The listener adds it to each request as an extension.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionAddress(pub IpAddr);
 
-/// The request of an event.
+/// The request that audit events are about.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// As on the wire.
+    /// The request's audit id (`Audit-ID` header).
     pub audit_id: String,
-    /// When it was received.
+    /// When the request was received.
     pub received_at: Timestamp,
     /// Path and query as they were sent.
     pub uri: String,
-    /// The path without escapes, for policies.
+    /// The path with percent-encoding decoded, for policies.
     pub path: String,
     /// The verb as authorization names it.
     pub verb: String,
-    /// What it is about; `None` for paths that are no resource's.
+    /// The resource or object that the request is about; `None` for other paths.
     pub object: Option<ObjectReference>,
-    /// See [`source_ips`].
+    /// The client's addresses; see [`source_ips`].
     pub source_ips: Vec<IpAddr>,
-    /// See [`user_agent`].
+    /// The truncated `User-Agent`; see [`user_agent`].
     pub user_agent: String,
 }
 
 impl Request {
-    /// What a policy looks at.
-    pub(super) fn target(&self) -> Target<'_> {
+    /// The resource or path that the policy evaluates.
+    pub(super) fn target(&self) -> AuditTarget<'_> {
         match &self.object {
-            Some(object) => Target::Object(object),
-            None => Target::Path(&self.path),
+            Some(object) => AuditTarget::Object(object),
+            None => AuditTarget::Path(&self.path),
         }
     }
 
-    /// Whether its answer lasts until somebody ends it.
+    /// Whether the response lasts until client or server end it.
     pub(super) fn is_long_running(&self) -> bool {
         self.verb == "watch"
     }
 }
 
-/// The addresses that a request is said to come from, as the API server collects them: those of `X-Forwarded-For` and
-/// `X-Real-Ip`, which any client can write, and the address of its connection, which comes last.
+/// The addresses of a request's client, as the API server collects them: first those of `X-Forwarded-For` and `X-Real-Ip`, which any
+/// client can forge, and last the address of the connection.
 #[must_use]
 pub fn source_ips(headers: &HeaderMap, connection: IpAddr) -> Vec<IpAddr> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
@@ -73,7 +73,7 @@ pub fn source_ips(headers: &HeaderMap, connection: IpAddr) -> Vec<IpAddr> {
     found
 }
 
-/// The `User-Agent`, cut if it is long.
+/// The `User-Agent` header, truncated to 1,024 bytes.
 #[must_use]
 pub fn user_agent(headers: &HeaderMap) -> String {
     let bytes = headers
@@ -81,7 +81,7 @@ pub fn user_agent(headers: &HeaderMap) -> String {
         .map_or(&[][..], |value| value.as_bytes());
     match bytes.get(..USER_AGENT_LEN_MAX) {
         Some(start) if bytes.len() > USER_AGENT_LEN_MAX => {
-            format!("{}{CUT}", String::from_utf8_lossy(start))
+            format!("{}{TRUNCATED}", String::from_utf8_lossy(start))
         }
         _ => String::from_utf8_lossy(bytes).into_owned(),
     }
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_long_user_agent_is_cut() {
-        for (length, expected) in [(3, 3), (1024, 1024), (1025, 1024 + CUT.len())] {
+        for (length, expected) in [(3, 3), (1024, 1024), (1025, 1024 + TRUNCATED.len())] {
             let agent = user_agent(&headers(&[("user-agent", &"a".repeat(length))]));
             assert_eq!(agent.len(), expected);
         }

@@ -1,10 +1,10 @@
-//! A request's way from the policy to the file.
+//! Tests of the whole room: from the policy through a request's stages to the log file.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::event::{Decision, ObjectReference, ResponseStatus};
+use super::event::{AuditDecision, ObjectReference, ResponseStatus};
 use super::*;
 use crate::metrics::Metrics;
 
@@ -13,7 +13,7 @@ const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- {leve
 fn settings(policy: &Path, log: &Path) -> AuditSettings {
     AuditSettings {
         policy: policy.to_owned(),
-        log: AuditLog::File {
+        log: AuditOutput::File {
             path: log.to_owned(),
             len_max: 1 << 20,
             backups_max: 0,
@@ -45,7 +45,7 @@ impl Stage {
         }
     }
 
-    /// Ends the log and reads it.
+    /// Finishes the log and returns its events.
     async fn events(self) -> Vec<Value> {
         self.audit.finish(Duration::from_secs(60)).await;
         let text = std::fs::read_to_string(self.folder.join("audit.log")).unwrap();
@@ -55,7 +55,7 @@ impl Stage {
             .collect()
     }
 
-    fn begin(&self, verb: &str, user: Option<&Arc<User>>) -> Option<Trail> {
+    fn begin(&self, verb: &str, user: Option<&Arc<User>>) -> Option<AuditTrail> {
         let request = Request {
             audit_id: format!("id-{verb}"),
             received_at: "2026-11-22T09:08:07Z".parse().unwrap(),
@@ -100,9 +100,9 @@ async fn a_list_has_two_stages_and_a_watch_three() {
     let stage = Stage::new("stages", POLICY);
     for verb in ["list", "watch"] {
         let trail = stage.begin(verb, Some(&ann())).unwrap();
-        trail.decide(Decision::Allow(String::new()));
+        trail.decide(AuditDecision::Allow(String::new()));
         trail.respond(ResponseStatus::of_code(200));
-        // A later answer does not change what was told.
+        // Only the first response is recorded.
         trail.respond(ResponseStatus::of_code(504));
     }
     let metrics = stage.metrics.clone();
@@ -139,7 +139,7 @@ async fn what_is_forwarded_or_not_wanted_leaves_no_event() {
     stage.begin("list", Some(&ann())).unwrap().forget();
     let answered = stage.begin("list", Some(&ann())).unwrap();
     answered.respond(ResponseStatus::of_code(200));
-    // It was told that memory answers, and memory did.
+    // `forget` has no effect after a response was recorded.
     answered.forget();
     drop(answered);
     assert_eq!(stage.events().await.len(), 2);
@@ -169,7 +169,7 @@ async fn a_request_without_a_user_has_one_event_if_it_is_refused_for_that() {
         .begin("list", None)
         .unwrap()
         .respond(ResponseStatus::of_code(401));
-    // Somebody whom upstream knows may get a 401 of its own.
+    // An authenticated user may get a 401, too; its request has all stages.
     stage
         .begin("list", Some(&ann()))
         .unwrap()

@@ -1,43 +1,43 @@
-//! The events of one request, from the moment its caller is known until its answer is over.
+//! The audit events of one request, from its authentication until its response has ended.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 
 use super::Audit;
-use super::event::{Decision, Event, ResponseStatus, Stage};
-use super::policy::Stages;
+use super::event::{AuditDecision, AuditEvent, AuditStage, ResponseStatus};
+use super::policy::StageSet;
 use super::request::Request;
 use crate::auth::user::User;
 
-/// What is recorded of one request. Clones are the same; whoever sends the answer holds one. When the last is dropped, the request
+/// Records one request. Clones share the same record, and the response's body holds one: when the last clone is dropped, the request
 /// is recorded as complete.
 ///
-/// A request that turns out to be forwarded is given up, and nothing is recorded: upstream records it. So the first event is
-/// written when it is known that memory answers, with the time at which the request was received.
+/// Nothing is recorded of a request that turns out to be forwarded, because upstream records it. Therefore the first event is not
+/// written before the response is decided; it carries the time at which the request was received.
 #[derive(Clone, Debug)]
-pub struct Trail(Arc<Mutex<Record>>);
+pub struct AuditTrail(Arc<Mutex<TrailRecord>>);
 
 #[derive(Debug)]
-struct Record {
+struct TrailRecord {
     audit: Audit,
     request: Request,
-    omitted: Stages,
+    omitted: StageSet,
     user: Option<Arc<User>>,
     impersonated_user: Option<Arc<User>>,
-    decision: Option<Decision>,
+    decision: Option<AuditDecision>,
     response: Option<ResponseStatus>,
     is_forwarded: bool,
 }
 
-impl Trail {
+impl AuditTrail {
     pub(super) fn new(
         audit: Audit,
         request: Request,
-        omitted: Stages,
+        omitted: StageSet,
         user: Option<Arc<User>>,
     ) -> Self {
-        Self(Arc::new(Mutex::new(Record {
+        Self(Arc::new(Mutex::new(TrailRecord {
             audit,
             request,
             omitted,
@@ -49,17 +49,17 @@ impl Trail {
         })))
     }
 
-    /// The request acts as another user.
+    /// Records that the request impersonates `user`.
     pub fn impersonate(&self, user: &Arc<User>) {
         self.record().impersonated_user = Some(Arc::clone(user));
     }
 
-    /// What authorization said.
-    pub fn decide(&self, decision: Decision) {
+    /// Records the authorizer's decision.
+    pub fn decide(&self, decision: AuditDecision) {
         self.record().decision = Some(decision);
     }
 
-    /// The answer is decided. Of several the first counts.
+    /// Records the response. Only the first call has an effect.
     pub fn respond(&self, status: ResponseStatus) {
         let mut record = self.record();
         if record.response.is_none() {
@@ -67,47 +67,47 @@ impl Trail {
         }
     }
 
-    /// Whether the answer is decided.
+    /// Whether a response was recorded.
     #[must_use]
     pub fn is_answered(&self) -> bool {
         self.record().response.is_some()
     }
 
-    /// The request is for upstream, which records it; unless it was answered.
+    /// Discards the record, because the request is forwarded and upstream records it. Has no effect after a response was recorded.
     pub fn forget(&self) {
         self.record().is_forwarded = true;
     }
 
-    fn record(&self) -> MutexGuard<'_, Record> {
-        // Each method leaves it whole.
+    fn record(&self) -> MutexGuard<'_, TrailRecord> {
+        // Every method leaves the record consistent, even if it panics.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Record {
+impl Drop for TrailRecord {
     fn drop(&mut self) {
         if self.response.is_none() && self.is_forwarded {
             return;
         }
         if std::thread::panicking() {
             if self.response.is_none() {
-                self.received();
+                self.put_received();
             }
             self.response = Some(ResponseStatus::panicked());
-            self.put(Stage::Panic, Timestamp::now());
+            self.put(AuditStage::Panic, Timestamp::now());
             return;
         }
         if self.response.is_none() {
             self.respond(ResponseStatus::closed_early());
         }
-        // A request that is not authenticated has one event and no more, as upstream.
+        // A request that is not authenticated has a single event, as in the API server.
         if !self.is_unauthenticated() {
-            self.put(Stage::ResponseComplete, Timestamp::now());
+            self.put(AuditStage::ResponseComplete, Timestamp::now());
         }
     }
 }
 
-impl Record {
+impl TrailRecord {
     fn is_unauthenticated(&self) -> bool {
         let code = self.response.as_ref().map(|status| status.code);
         self.user.is_none() && code == Some(401)
@@ -115,30 +115,30 @@ impl Record {
 
     fn respond(&mut self, status: ResponseStatus) {
         if !(self.user.is_none() && status.code == 401) {
-            self.received();
+            self.put_received();
         }
         self.response = Some(status);
         if self.is_unauthenticated() || self.request.is_long_running() {
-            self.put(Stage::ResponseStarted, Timestamp::now());
+            self.put(AuditStage::ResponseStarted, Timestamp::now());
         }
     }
 
-    fn received(&self) {
-        self.put(Stage::RequestReceived, self.request.received_at);
+    fn put_received(&self) {
+        self.put(AuditStage::RequestReceived, self.request.received_at);
     }
 
-    fn put(&self, stage: Stage, stage_at: Timestamp) {
+    fn put(&self, stage: AuditStage, stage_at: Timestamp) {
         if self.omitted.contains(stage) {
             return;
         }
-        let is_first = stage == Stage::RequestReceived;
-        let event = Event {
+        let is_first = stage == AuditStage::RequestReceived;
+        let event = AuditEvent {
             audit_id: &self.request.audit_id,
             stage,
             uri: &self.request.uri,
             verb: &self.request.verb,
             user: self.user.as_deref(),
-            // The API server knows neither when it writes the first event.
+            // The API server writes the first event before impersonation and authorization.
             impersonated_user: self.impersonated_user.as_deref().filter(|_| !is_first),
             decision: self.decision.as_ref().filter(|_| !is_first),
             source_ips: &self.request.source_ips,

@@ -1,4 +1,4 @@
-//! The thread that writes events. While they cannot be written it keeps the one at hand and tries again: the gateway goes on.
+//! The thread that writes events. If an event cannot be written, the thread retries until it can; requests are not affected.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -6,37 +6,37 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
-use super::queue::Queue;
+use super::queue::AuditQueue;
 use crate::metrics::{AuditEvents, AuditMetrics};
 
-/// A full disk is looked at again after this.
+/// Pause between attempts to write a line.
 const RETRY: Duration = if cfg!(test) {
     Duration::from_millis(5)
 } else {
     Duration::from_secs(1)
 };
-/// Trouble that lasts is logged once in this time.
+/// A failure that lasts is logged once per interval.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What events are written to.
+/// Where events are written to.
 pub(super) trait Output: Send + 'static {
-    /// Writes a line. After an error it is called again with the same line, and goes on where it stopped.
+    /// Writes a line. After an error the caller repeats the call with the same line, and writing continues where it stopped.
     fn write_line(&mut self, line: &[u8]) -> io::Result<()>;
 
-    /// What went wrong besides, so that old files may have stayed.
-    fn trouble(&mut self) -> Option<io::Error> {
+    /// Returns an error that prevented the deletion of rotated files, if there is a new one.
+    fn take_cleanup_error(&mut self) -> Option<io::Error> {
         None
     }
 }
 
-/// Starts the thread. What is returned is told when all is written after the queue was closed.
+/// Starts the thread. The returned receiver completes when the queue was closed and every line was written or dropped.
 pub(super) fn start(
-    queue: Queue,
+    queue: AuditQueue,
     output: impl Output,
     metrics: AuditMetrics,
 ) -> io::Result<oneshot::Receiver<()>> {
-    let (done, is_done) = oneshot::channel();
-    let mut writer = Writer {
+    let (finished, receiver) = oneshot::channel();
+    let mut writer = AuditWriter {
         queue,
         output,
         metrics,
@@ -44,23 +44,23 @@ pub(super) fn start(
         is_failing: false,
     };
     let thread = std::thread::Builder::new().name("audit".to_owned());
-    // It ends when the queue is closed. If its output blocks for ever it ends with the process.
+    // The thread ends when the queue is closed, or with the process if its output blocks forever.
     thread.spawn(move || {
         writer.run();
-        let _ = done.send(());
+        let _ = finished.send(());
     })?;
-    Ok(is_done)
+    Ok(receiver)
 }
 
-struct Writer<O> {
-    queue: Queue,
+struct AuditWriter<O> {
+    queue: AuditQueue,
     output: O,
     metrics: AuditMetrics,
     logged_at: Option<Instant>,
     is_failing: bool,
 }
 
-impl<O: Output> Writer<O> {
+impl<O: Output> AuditWriter<O> {
     fn run(&mut self) {
         while let Some(lines) = self.queue.take() {
             for line in lines {
@@ -74,12 +74,12 @@ impl<O: Output> Writer<O> {
         }
     }
 
-    /// Writes a line, however long that takes. Gives it up only when the queue is closed.
+    /// Writes a line, and retries until that succeeds or the queue is closed. Returns whether the line was written.
     fn write(&mut self, line: &[u8]) -> bool {
         loop {
             let written = self.output.write_line(line);
-            if let Some(error) = self.output.trouble() {
-                self.note(&error, "old audit files cannot be removed");
+            if let Some(error) = self.output.take_cleanup_error() {
+                self.report(&error, "cannot delete rotated audit log files");
             }
             match written {
                 Ok(()) => {
@@ -90,7 +90,7 @@ impl<O: Output> Writer<O> {
                 }
                 Err(error) => {
                     self.is_failing = true;
-                    self.note(&error, "audit events cannot be written; trying again");
+                    self.report(&error, "cannot write audit events; retrying");
                 }
             }
             if self.queue.closes_within(RETRY) {
@@ -99,7 +99,8 @@ impl<O: Output> Writer<O> {
         }
     }
 
-    fn note(&mut self, error: &io::Error, what: &'static str) {
+    /// Counts a failure, and logs it if that is due.
+    fn report(&mut self, error: &io::Error, message: &'static str) {
         self.metrics.write_errors.inc();
         let now = Instant::now();
         let is_due = self
@@ -108,7 +109,7 @@ impl<O: Output> Writer<O> {
         if is_due {
             self.logged_at = Some(now);
             let dropped = self.metrics.events.count(AuditEvents::Dropped);
-            warn!(%error, dropped, "{what}");
+            warn!(%error, dropped, "{message}");
         }
     }
 }

@@ -1,38 +1,38 @@
-//! What a caller wants to do, in the words of authorization.
+//! The access that a caller requests: the attributes that an authorizer decides by.
 
-/// A question for an authorizer.
+/// An access that an authorizer allows or denies.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// To resources.
+    /// Access to resources.
     Resource(ResourceAccess),
-    /// To a path that is no resource's, such as `/version`.
+    /// Access to a path that belongs to no resource, such as `/version`.
     Path {
-        /// The method in lower case.
+        /// The HTTP method in lower case.
         verb: String,
-        /// Without its query.
+        /// The path without the query.
         path: String,
     },
 }
 
-/// A question about resources. What is empty is not limited: no name means the whole collection, no namespace all of them.
+/// An access to resources. An empty field does not restrict it: no name means the whole collection, no namespace means all namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ResourceAccess {
     /// `list`, `watch`, `impersonate` and the like.
     pub verb: String,
-    /// The API group; empty for the core one.
+    /// The API group; empty for the core group.
     pub group: String,
-    /// Its version.
+    /// The API version, such as `v1`.
     pub version: String,
-    /// The plural name.
+    /// The plural name of the resource.
     pub resource: String,
-    /// Such as `status`.
+    /// The subresource, such as `status`.
     pub subresource: String,
-    /// The namespace.
+    /// The namespace; empty for all namespaces and for cluster-scoped resources.
     pub namespace: String,
-    /// The object's, also one that a field selector pins.
+    /// The object's name, also if it comes from a field selector `metadata.name=NAME`.
     pub name: String,
-    /// As the client wrote it; authorizers other than roles may know it.
+    /// The field selector as the client wrote it. Roles ignore it; other authorizers may use it.
     pub field_selector: String,
-    /// Likewise.
+    /// The label selector as the client wrote it, used in the same way.
     pub label_selector: String,
 }

@@ -1,4 +1,4 @@
-//! Access reviews: the questions as the API server takes them, and what its answers say.
+//! Access reviews: converts a question into the API server's review objects, and its response into a verdict.
 
 use k8s_openapi::api::authorization::v1::{
     FieldSelectorAttributes, LabelSelectorAttributes, NonResourceAttributes, ResourceAttributes,
@@ -11,25 +11,25 @@ use super::user::User;
 
 /// An authorizer's decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct AccessVerdict {
     /// Whether the access is allowed.
     pub is_allowed: bool,
     /// The authorizer's reason; may be empty.
     pub reason: String,
 }
 
-/// An answer that decides nothing.
+/// A response to an access review that contains no decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoVerdict {
-    /// It has no status.
-    #[error("an access review was answered without a status")]
+pub enum ReviewAnswerError {
+    /// The response has no status.
+    #[error("the response to an access review has no status")]
     NoStatus,
-    /// It says both yes and no.
-    #[error("an access review was both allowed and denied")]
+    /// The response both allows and denies the access.
+    #[error("the response to an access review both allows and denies the access")]
     Contradiction,
 }
 
-/// Whether a user may do something.
+/// A review that asks whether a user may perform an access.
 #[must_use]
 pub fn review_of(user: &User, access: &Access) -> SubjectAccessReview {
     let (resource_attributes, non_resource_attributes) = attributes(access);
@@ -47,7 +47,7 @@ pub fn review_of(user: &User, access: &Access) -> SubjectAccessReview {
     }
 }
 
-/// Whether the sender may do something.
+/// A review that asks whether the sender itself may perform an access.
 #[must_use]
 pub fn self_review_of(access: &Access) -> SelfSubjectAccessReview {
     let (resource_attributes, non_resource_attributes) = attributes(access);
@@ -60,16 +60,18 @@ pub fn self_review_of(access: &Access) -> SelfSubjectAccessReview {
     }
 }
 
-/// What an answer says.
+/// The verdict in the status of a review.
 ///
 /// # Errors
-/// [`NoVerdict`] if it does not make sense.
-pub fn verdict(status: Option<SubjectAccessReviewStatus>) -> Result<Verdict, NoVerdict> {
-    let status = status.ok_or(NoVerdict::NoStatus)?;
+/// [`ReviewAnswerError`] if the status is missing or contradicts itself.
+pub fn verdict(
+    status: Option<SubjectAccessReviewStatus>,
+) -> Result<AccessVerdict, ReviewAnswerError> {
+    let status = status.ok_or(ReviewAnswerError::NoStatus)?;
     if status.allowed && status.denied == Some(true) {
-        return Err(NoVerdict::Contradiction);
+        return Err(ReviewAnswerError::Contradiction);
     }
-    Ok(Verdict {
+    Ok(AccessVerdict {
         is_allowed: status.allowed,
         reason: status.reason.unwrap_or_default(),
     })
@@ -89,8 +91,8 @@ fn attributes(access: &Access) -> (Option<ResourceAttributes>, Option<NonResourc
     }
 }
 
-/// Selectors travel as the client wrote them: the API server parses them for its authorizers as it parses those of requests, so
-/// no other parser can read more or less into them than it does. It leaves out what it cannot parse, which never allows more.
+/// Selectors are sent as the client wrote them. The API server parses them for its authorizers with the parser that it uses for requests,
+/// so no difference between parsers can matter. It omits what it cannot parse, which never allows more.
 fn resource_attributes(access: &ResourceAccess) -> ResourceAttributes {
     let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
     let field_selector = text(&access.field_selector).map(|raw| FieldSelectorAttributes {
@@ -198,44 +200,44 @@ mod tests {
     }
 
     #[track_caller]
-    fn says(status: &Value, expected: Option<(bool, &str)>) {
+    fn check(status: &Value, expected: Option<(bool, &str)>) {
         let answer = json!({
             "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {}, "status": status,
         });
-        let said = serde_json::from_value::<SubjectAccessReview>(answer)
+        let actual = serde_json::from_value::<SubjectAccessReview>(answer)
             .ok()
             .and_then(|review| verdict(review.status).ok());
-        let expected = expected.map(|(is_allowed, reason)| Verdict {
+        let expected = expected.map(|(is_allowed, reason)| AccessVerdict {
             is_allowed,
             reason: reason.to_owned(),
         });
-        assert_eq!(said, expected, "{status}");
+        assert_eq!(actual, expected, "{status}");
     }
 
     #[test]
     fn an_answer_allows_only_if_it_says_so_and_nothing_else() {
-        says(&json!({"allowed": true}), Some((true, "")));
-        says(
+        check(&json!({"allowed": true}), Some((true, "")));
+        check(
             &json!({"allowed": true, "denied": false, "reason": "why"}),
             Some((true, "why")),
         );
-        says(
+        check(
             &json!({"allowed": true, "evaluationError": "half"}),
             Some((true, "")),
         );
-        says(
+        check(
             &json!({"allowed": false, "reason": "no"}),
             Some((false, "no")),
         );
-        says(
+        check(
             &json!({"allowed": false, "denied": true}),
             Some((false, "")),
         );
-        says(&json!({}), Some((false, "")));
-        says(&json!({"allowed": true, "denied": true}), None);
-        says(&json!({"allowed": "true"}), None);
-        says(&json!({"allowed": 1}), None);
-        says(&json!(null), None);
-        says(&json!([true]), None);
+        check(&json!({}), Some((false, "")));
+        check(&json!({"allowed": true, "denied": true}), None);
+        check(&json!({"allowed": "true"}), None);
+        check(&json!({"allowed": 1}), None);
+        check(&json!(null), None);
+        check(&json!([true]), None);
     }
 }

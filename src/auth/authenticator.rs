@@ -1,5 +1,5 @@
-//! Who is calling, by the first credential of a request that counts: headers of a trusted front proxy, the connection's client
-//! certificate, a bearer token. Impersonation is not looked at here.
+//! Authenticates a request by its first valid credential, in the API server's order: headers of a trusted front proxy, the connection's
+//! client certificate, a bearer token. Impersonation is resolved later, by the guard.
 
 mod verdicts;
 
@@ -13,8 +13,8 @@ use http::HeaderMap;
 use rustls_pki_types::CertificateDer;
 
 use super::bearer::{self, TokenHeader};
-use super::caller::{Caller, Credential, PeerIdentity, Refusal, Token};
-use super::certificate::{Authorities, VerifiedCertificate};
+use super::caller::{BearerToken, Caller, CallerRefusal, Credential, PeerIdentity};
+use super::certificate::{ClientAuthorities, VerifiedCertificate};
 use super::front_proxy;
 use super::token_cache::{TokenCache, WallClock};
 use super::upstream::ReviewError;
@@ -25,22 +25,22 @@ use crate::metrics::{AuthenticationMetrics, AuthenticationOutcome};
 
 use verdicts::CertificateVerifier;
 
-/// What callers may be authenticated by.
+/// The credentials that an [`Authenticator`] accepts besides bearer tokens.
 #[derive(Debug)]
 pub struct AuthenticatorSettings {
-    /// Whether callers without credentials are let in as `system:anonymous`.
+    /// Whether callers without credentials are accepted as `system:anonymous`.
     pub anonymous: bool,
-    /// Whose client certificates count.
-    pub client_ca: Option<Authorities>,
-    /// Which front proxies are trusted, and whose certificates they have.
-    pub front_proxy: Option<(FrontProxySettings, Authorities)>,
+    /// The authorities of client certificates; `None` if client certificates are not accepted.
+    pub client_ca: Option<ClientAuthorities>,
+    /// The headers and names of trusted front proxies, and the authorities of their certificates.
+    pub front_proxy: Option<(FrontProxySettings, ClientAuthorities)>,
 }
 
 impl AuthenticatorSettings {
-    /// Reads the files that the configuration names.
+    /// Reads the files that the configuration names. Blocks.
     ///
     /// # Errors
-    /// [`AuthoritiesFileError`] with the file that cannot be used.
+    /// [`AuthoritiesFileError`] names the file that cannot be used.
     pub fn read(settings: &AuthSettings) -> Result<Self, AuthoritiesFileError> {
         let front_proxy = settings.front_proxy.as_ref();
         Ok(Self {
@@ -54,17 +54,17 @@ impl AuthenticatorSettings {
     }
 }
 
-/// A file of authorities that cannot be used.
+/// A file of certificate authorities that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot use {path}: {reason}")]
 pub struct AuthoritiesFileError {
-    /// The file.
+    /// The path of the file.
     pub path: PathBuf,
-    /// Why, in one line.
+    /// The reason, in one line.
     pub reason: String,
 }
 
-fn authorities(path: &Path) -> Result<Authorities, AuthoritiesFileError> {
+fn authorities(path: &Path) -> Result<ClientAuthorities, AuthoritiesFileError> {
     let unusable = |reason: String| AuthoritiesFileError {
         path: path.to_owned(),
         reason,
@@ -72,10 +72,10 @@ fn authorities(path: &Path) -> Result<Authorities, AuthoritiesFileError> {
     let mut pem = Vec::new();
     let read = File::open(path).and_then(|file| file.take(FILE_LEN_MAX).read_to_end(&mut pem));
     read.map_err(|error| unusable(error.to_string()))?;
-    Authorities::from_pem(&pem).map_err(|error| unusable(error.to_string()))
+    ClientAuthorities::from_pem(&pem).map_err(|error| unusable(error.to_string()))
 }
 
-/// More than any bundle of certificates has.
+/// Bytes read of a file of authorities; more than any bundle needs. The rest of a longer file is ignored.
 const FILE_LEN_MAX: u64 = 16 << 20;
 
 /// Authenticates requests.
@@ -102,16 +102,17 @@ impl std::fmt::Debug for Authenticator {
     }
 }
 
-/// What the connection itself says of the caller, before upstream is asked.
-enum Local {
+/// The result of authentication by the connection's certificate, which needs no request upstream.
+enum LocalIdentity {
     Known(Caller),
-    /// There is something, and it does not count. Who has no better credential is refused.
+    /// The certificate is not valid here. The request is refused unless it has another valid credential.
     Failed,
+    /// There is no certificate, or it identifies nobody.
     Nothing,
 }
 
 impl Authenticator {
-    /// Authenticates by these.
+    /// An authenticator without exempt users. `clock` decides whether certificates have expired.
     #[must_use]
     pub fn new(
         settings: AuthenticatorSettings,
@@ -134,25 +135,26 @@ impl Authenticator {
         }
     }
 
-    /// The same, with users whom shares do not limit.
+    /// The same authenticator, which marks exempt users by `users`: shares do not limit their permits.
     #[must_use]
     pub fn shared_among(self, users: Users) -> Self {
         Self { users, ..self }
     }
 
-    /// Who is calling.
+    /// Authenticates the caller of a request.
     ///
     /// # Errors
-    /// [`Refusal::Unauthorized`] if no credential counts; [`Refusal::Forward`] if only upstream can tell whose a token is.
+    /// [`CallerRefusal::Unauthorized`] if no credential is valid. [`CallerRefusal::Forward`] if upstream does not allow the owner of the
+    /// token to review itself, so that only upstream can identify it.
     pub async fn authenticate(
         &self,
         headers: &HeaderMap,
         peer: &PeerIdentity,
-    ) -> Result<Caller, Refusal> {
+    ) -> Result<Caller, CallerRefusal> {
         let mut has_failed = match self.local(headers, peer).await {
-            Local::Known(caller) => return Ok(caller),
-            Local::Failed => true,
-            Local::Nothing => false,
+            LocalIdentity::Known(caller) => return Ok(caller),
+            LocalIdentity::Failed => true,
+            LocalIdentity::Nothing => false,
         };
         for header in [bearer::authorization(headers), bearer::websocket(headers)] {
             match header {
@@ -169,32 +171,32 @@ impl Authenticator {
         self.without_credentials(has_failed, peer.peer)
     }
 
-    /// The caller, if the connection's certificate says who it is: such callers cannot show it upstream themselves. `None` if the
-    /// caller's own headers say it upstream as well as here.
+    /// Authenticates the caller of a request that is to be forwarded. Returns a caller only if the connection's certificate identifies it,
+    /// because upstream does not see that certificate. `None` if the caller's own headers authenticate it upstream.
     ///
     /// # Errors
-    /// [`Refusal::Unauthorized`] if the certificate does not count, and nothing else in the request might: upstream would not see the
-    /// certificate, and take the caller for an anonymous one.
+    /// [`CallerRefusal::Unauthorized`] if the certificate is not valid and the request has no token: upstream, which does not see the
+    /// certificate, would treat the caller as anonymous.
     pub async fn authenticate_locally(
         &self,
         headers: &HeaderMap,
         peer: &PeerIdentity,
-    ) -> Result<Option<Caller>, Refusal> {
+    ) -> Result<Option<Caller>, CallerRefusal> {
         match self.local(headers, peer).await {
-            Local::Known(caller) => Ok(Some(caller)),
-            Local::Nothing => Ok(None),
-            Local::Failed => {
+            LocalIdentity::Known(caller) => Ok(Some(caller)),
+            LocalIdentity::Nothing => Ok(None),
+            LocalIdentity::Failed => {
                 let header = [bearer::authorization(headers), bearer::websocket(headers)];
                 let is_token = |header: &TokenHeader| matches!(header, TokenHeader::Token(_));
                 match header.iter().any(is_token) {
                     true => Ok(None),
-                    false => Err(Refusal::Unauthorized),
+                    false => Err(CallerRefusal::Unauthorized),
                 }
             }
         }
     }
 
-    /// Whether a certificate counts by the authorities as they are now; other credentials have none.
+    /// Whether the certificate of a credential is valid now, by the current authorities. `false` for credentials without a certificate.
     pub async fn is_certificate_trusted(&self, credential: &Credential) -> bool {
         let now = (self.clock)();
         match credential {
@@ -209,35 +211,35 @@ impl Authenticator {
         }
     }
 
-    /// Tells apart those whose places questions take.
+    /// Identifies the users for whom permits of reviews are counted.
     #[must_use]
     pub const fn users(&self) -> &Users {
         &self.users
     }
 
-    /// The memory of tokens, for those who ask about open streams again.
+    /// The cache of token reviews, for the rechecks of open streams.
     #[must_use]
     pub const fn tokens(&self) -> &TokenCache {
         &self.tokens
     }
 
-    /// Whether a header is one in which front proxies name the user.
+    /// Whether a header is one in which a front proxy names the user. `false` if no front proxy is configured.
     #[must_use]
     pub fn is_front_proxy_header(&self, name: &http::HeaderName) -> bool {
         let front_proxy = self.front_proxy.as_ref();
         front_proxy.is_some_and(|proxy| front_proxy::is_header(&proxy.settings, name))
     }
 
-    /// From now on the authorities in this file count for client certificates. Blocks.
+    /// Replaces the authorities of client certificates with those of this file. Blocks.
     ///
     /// # Errors
-    /// The file cannot be used; what counted goes on counting.
+    /// [`AuthoritiesFileError`] if the file cannot be used; the previous authorities stay in force.
     pub fn reload_client_ca(&self, path: &Path) -> Result<(), AuthoritiesFileError> {
         self.client_ca.set(authorities(path)?);
         Ok(())
     }
 
-    /// The same for front proxies.
+    /// Replaces the authorities of front proxies with those of this file. Blocks.
     ///
     /// # Errors
     /// As [`reload_client_ca`](Self::reload_client_ca).
@@ -249,9 +251,9 @@ impl Authenticator {
         Ok(())
     }
 
-    async fn local(&self, headers: &HeaderMap, peer: &PeerIdentity) -> Local {
+    async fn local(&self, headers: &HeaderMap, peer: &PeerIdentity) -> LocalIdentity {
         if peer.certificates.is_empty() {
-            return Local::Nothing;
+            return LocalIdentity::Nothing;
         }
         let now = (self.clock)();
         let mut has_failed = false;
@@ -261,13 +263,18 @@ impl Authenticator {
                     self.metrics.front_proxy.inc(AuthenticationOutcome::Success);
                     let credential = Credential::FrontProxy(Arc::clone(&peer.certificates));
                     let user = Arc::new(user);
-                    return Local::Known(self.certified(user, credential, peer, &certificate));
+                    return LocalIdentity::Known(self.certified(
+                        user,
+                        credential,
+                        peer,
+                        &certificate,
+                    ));
                 }
-                // A proxy of ours that names nobody.
+                // The front proxy is trusted, but its headers name no user.
                 Ok(None) => {}
                 Err(distrust) => {
                     has_failed = true;
-                    // Other client certificates pass here, too, and are no proxy's.
+                    // Certificates of ordinary clients come here too; an unverified one is not a failed front proxy.
                     if distrust == Distrust::Refused {
                         self.metrics.front_proxy.inc(AuthenticationOutcome::Failure);
                     }
@@ -276,27 +283,36 @@ impl Authenticator {
         }
         match self.client_ca.verify(&peer.certificates, now).await {
             Some(Ok(certificate)) => {
-                // Without a name it is no credential, to the API server either.
+                // A certificate without a common name is no credential, as in the API server.
                 if let Some(user) = certificate.user.clone() {
                     self.metrics.certificate.inc(AuthenticationOutcome::Success);
                     let credential = Credential::Certificate(Arc::clone(&peer.certificates));
-                    return Local::Known(self.certified(user, credential, peer, &certificate));
+                    return LocalIdentity::Known(self.certified(
+                        user,
+                        credential,
+                        peer,
+                        &certificate,
+                    ));
                 }
             }
             Some(Err(error)) => {
-                tracing::debug!(%error, "a client certificate does not count");
+                tracing::debug!(%error, "client certificate rejected");
                 has_failed = true;
             }
             None => {}
         }
         if !has_failed {
-            return Local::Nothing;
+            return LocalIdentity::Nothing;
         }
         self.metrics.certificate.inc(AuthenticationOutcome::Failure);
-        Local::Failed
+        LocalIdentity::Failed
     }
 
-    async fn by_token(&self, token: Token, peer: Peer) -> Result<Option<Caller>, Refusal> {
+    async fn by_token(
+        &self,
+        token: BearerToken,
+        peer: Peer,
+    ) -> Result<Option<Caller>, CallerRefusal> {
         let verdict = self.tokens.user(&token, peer).await;
         self.metrics.token.inc(match &verdict {
             Ok(Some(_)) => AuthenticationOutcome::Success,
@@ -305,8 +321,8 @@ impl Authenticator {
         });
         let user = match verdict {
             Ok(Some(user)) => user,
-            // Upstream knows the token: who is nobody is told 401.
-            Err(ReviewError::SelfReviewForbidden) => return Err(Refusal::Forward),
+            // A 403 means that upstream accepted the token; for an invalid one it responds with 401.
+            Err(ReviewError::SelfReviewForbidden) => return Err(CallerRefusal::Forward),
             Ok(None) | Err(_) => return Ok(None),
         };
         Ok(Some(Caller {
@@ -319,13 +335,13 @@ impl Authenticator {
         }))
     }
 
-    fn without_credentials(&self, has_failed: bool, peer: Peer) -> Result<Caller, Refusal> {
+    fn without_credentials(&self, has_failed: bool, peer: Peer) -> Result<Caller, CallerRefusal> {
         if has_failed {
-            return Err(Refusal::Unauthorized);
+            return Err(CallerRefusal::Unauthorized);
         }
         if !self.anonymous {
             self.metrics.anonymous.inc(AuthenticationOutcome::Failure);
-            return Err(Refusal::Unauthorized);
+            return Err(CallerRefusal::Unauthorized);
         }
         self.metrics.anonymous.inc(AuthenticationOutcome::Success);
         Ok(Caller {
@@ -333,7 +349,7 @@ impl Authenticator {
             impersonator: None,
             impersonation: Arc::default(),
             credential: Credential::Anonymous,
-            // Those who are nobody have nothing in common but their address.
+            // Permits of anonymous callers count for their address alone.
             peer,
             expires_at: None,
         })
@@ -358,7 +374,7 @@ impl Authenticator {
 }
 
 impl FrontProxyAuthenticator {
-    /// A front proxy's certificate; `None` if there is none at all.
+    /// Verifies the chain as that of a front proxy; `None` if the chain is empty.
     async fn certificate(
         &self,
         chain: &[CertificateDer<'static>],
@@ -390,12 +406,12 @@ impl FrontProxyAuthenticator {
     }
 }
 
-/// Why nothing is believed of what a front proxy may have said.
+/// Why the headers of a front proxy are not trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Distrust {
-    /// The certificate is no front proxy's.
+    /// The certificate is not one of a front proxy.
     Unverified,
-    /// The certificate's name is not among the allowed ones, or the headers make no sense.
+    /// The certificate's common name is not allowed, or a header is invalid.
     Refused,
 }
 

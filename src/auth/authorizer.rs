@@ -1,38 +1,38 @@
-//! Access reviews by the API server.
+//! An authorizer that sends access reviews to the API server.
 
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::access_review::{NoVerdict, Verdict, review_of, self_review_of, verdict};
+use super::access_review::{AccessVerdict, ReviewAnswerError, review_of, self_review_of, verdict};
 use super::decisions::Authorizer;
-use super::question::{Asker, Question};
+use super::question::{AccessQuestion, QuestionIdentity};
 use super::upstream::{ReviewError, ReviewIdentity, ReviewPurpose, Reviewer};
 
-/// Asks the API server.
+/// Decides each question by a review of the API server.
 #[derive(Debug)]
 pub struct UpstreamAuthorizer(Arc<Reviewer>);
 
 impl UpstreamAuthorizer {
-    /// Sends questions by this reviewer.
+    /// An authorizer that sends its reviews with `reviewer`.
     #[must_use]
     pub const fn new(reviewer: Arc<Reviewer>) -> Self {
         Self(reviewer)
     }
 
-    async fn ask(
+    async fn review(
         &self,
-        question: &Question,
+        question: &AccessQuestion,
         purpose: ReviewPurpose,
-    ) -> Result<Verdict, ReviewError> {
+    ) -> Result<AccessVerdict, ReviewError> {
         let (user, access) = (&question.key.user, &question.key.access);
-        let identity = match &question.asker {
-            Asker::Gateway => {
+        let identity = match &question.identity {
+            QuestionIdentity::Gateway => {
                 let review = review_of(user, access);
                 let answer = self.0.create(purpose, ReviewIdentity::Gateway, &review);
                 return Ok(verdict(answer.await?.status)?);
             }
-            Asker::Impersonated => ReviewIdentity::Impersonated(user),
-            Asker::Caller {
+            QuestionIdentity::Impersonated => ReviewIdentity::Impersonated(user),
+            QuestionIdentity::Caller {
                 token,
                 impersonation,
             } => ReviewIdentity::Caller {
@@ -49,15 +49,15 @@ impl UpstreamAuthorizer {
 impl Authorizer for UpstreamAuthorizer {
     fn decide<'a>(
         &'a self,
-        question: &'a Question,
+        question: &'a AccessQuestion,
         purpose: ReviewPurpose,
-    ) -> Pin<Box<dyn Future<Output = Result<Verdict, ReviewError>> + Send + 'a>> {
-        Box::pin(self.ask(question, purpose))
+    ) -> Pin<Box<dyn Future<Output = Result<AccessVerdict, ReviewError>> + Send + 'a>> {
+        Box::pin(self.review(question, purpose))
     }
 }
 
-impl From<NoVerdict> for ReviewError {
-    fn from(error: NoVerdict) -> Self {
+impl From<ReviewAnswerError> for ReviewError {
+    fn from(error: ReviewAnswerError) -> Self {
         Self::Malformed {
             reason: error.to_string(),
         }

@@ -1,4 +1,4 @@
-//! Bearer tokens of a request, read as the API server reads them. Whose they are is not known here.
+//! Reads the bearer tokens of a request exactly as the API server reads them. Validating a token is the token cache's task.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,21 +8,21 @@ use base64::engine::general_purpose::{GeneralPurpose, NO_PAD};
 use http::header::{AUTHORIZATION, CONNECTION, HeaderMap, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use serde::Deserialize;
 
-use super::caller::Token;
+use super::caller::BearerToken;
 
-/// What a request says of a token.
+/// The token of a request, if there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenHeader {
-    /// Nothing.
+    /// The request has no token.
     Absent,
-    /// Something that cannot be a token.
+    /// The request has something in place of a token that cannot be one.
     Invalid,
-    /// A token, good or bad.
-    Token(Token),
+    /// A well-formed token, which may be valid or not.
+    Token(BearerToken),
 }
 
-/// The token of the `Authorization` header. Other schemes, and a scheme without a token, are no credential; of several headers the
-/// first counts, and of several words the second.
+/// The token of the `Authorization` header. Another scheme, or a scheme without a token, is no credential. Only the first header is
+/// read, and of its words only the first two, the scheme and the token.
 #[must_use]
 pub fn authorization(headers: &HeaderMap) -> TokenHeader {
     let Some(value) = headers.get(AUTHORIZATION) else {
@@ -37,10 +37,10 @@ pub fn authorization(headers: &HeaderMap) -> TokenHeader {
     if !scheme.eq_ignore_ascii_case("bearer") || secret.is_empty() {
         return TokenHeader::Absent;
     }
-    Token::new(secret).map_or(TokenHeader::Invalid, TokenHeader::Token)
+    BearerToken::new(secret).map_or(TokenHeader::Invalid, TokenHeader::Token)
 }
 
-/// No token is made of bytes that are not text, but a request with one is not anonymous.
+/// The result for a header that is not UTF-8. Such a token is never valid, but a request that has one is not anonymous either.
 fn non_text(value: &[u8]) -> TokenHeader {
     let scheme = value.trim_ascii_start().split(|&byte| byte == b' ').next();
     if scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer")) {
@@ -50,8 +50,8 @@ fn non_text(value: &[u8]) -> TokenHeader {
     }
 }
 
-/// The token among the subprotocols that a WebSocket client offers. Another subprotocol must stand beside it, because this one is not
-/// told back.
+/// The token among the subprotocols that a WebSocket client offers. The client must offer another subprotocol as well, because the
+/// server must not select the one with the token.
 #[must_use]
 pub fn websocket(headers: &HeaderMap) -> TokenHeader {
     if !is_websocket(headers) {
@@ -77,7 +77,7 @@ pub fn websocket(headers: &HeaderMap) -> TokenHeader {
     match decoded {
         Some(Ok(secret)) if secret.is_empty() => TokenHeader::Absent,
         Some(Ok(secret)) if has_other => {
-            Token::new(&secret).map_or(TokenHeader::Invalid, TokenHeader::Token)
+            BearerToken::new(&secret).map_or(TokenHeader::Invalid, TokenHeader::Token)
         }
         Some(Ok(_) | Err(_)) | None => TokenHeader::Invalid,
     }
@@ -85,8 +85,8 @@ pub fn websocket(headers: &HeaderMap) -> TokenHeader {
 
 fn is_websocket(headers: &HeaderMap) -> bool {
     let names_upgrade = |value: &[u8]| {
-        let mut places = value.windows(UPGRADE_WORD.len());
-        places.any(|word| word.eq_ignore_ascii_case(UPGRADE_WORD))
+        let mut windows = value.windows(UPGRADE_WORD.len());
+        windows.any(|window| window.eq_ignore_ascii_case(UPGRADE_WORD))
     };
     let upgrade = headers.get(UPGRADE);
     upgrade.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))
@@ -96,9 +96,10 @@ fn is_websocket(headers: &HeaderMap) -> bool {
             .any(|value| names_upgrade(value.as_bytes()))
 }
 
-/// When a token expires, if it is a JWT and says so. Nothing else in it is believed, and this only ever makes a time shorter.
+/// When a token expires, if it is a JWT with the claim `exp`. The signature is not verified here, so this time may only shorten how long
+/// a reviewed token is trusted. No other claim is read.
 #[must_use]
-pub fn expiry(token: &Token) -> Option<SystemTime> {
+pub fn expiry(token: &BearerToken) -> Option<SystemTime> {
     #[derive(Deserialize)]
     struct Claims {
         exp: Option<f64>,
@@ -110,7 +111,7 @@ pub fn expiry(token: &Token) -> Option<SystemTime> {
     }
     let payload = BASE64.decode(payload).ok()?;
     let seconds = serde_json::from_slice::<Claims>(&payload).ok()?.exp?;
-    // What is before 1970 has expired; what lies beyond all times does not expire.
+    // A time before 1970 counts as 1970, which has expired. A time that the clock cannot represent counts as no expiry.
     let since_epoch = Duration::try_from_secs_f64(seconds.max(0.0)).ok()?;
     SystemTime::UNIX_EPOCH.checked_add(since_epoch)
 }
@@ -119,10 +120,10 @@ const PROTOCOL_PREFIX: &[u8] = b"base64url.bearer.authorization.k8s.io.";
 
 const UPGRADE_WORD: &[u8] = b"upgrade";
 
-/// Of a token that any server would take.
+/// Maximum length of the payload in bytes; no server accepts a longer token.
 const PAYLOAD_LEN_MAX: usize = 64 << 10;
 
-/// Unpadded, and as lenient with the last character's unused bits as Go is.
+/// Base64url without padding. Like Go, it ignores unused bits of the last character.
 const BASE64: GeneralPurpose =
     GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 

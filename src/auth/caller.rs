@@ -1,4 +1,4 @@
-//! The caller of a request, and why a request is refused.
+//! The caller of a request: its connection, its credential, its user. Also the reasons why a request is refused.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -10,55 +10,55 @@ use super::access::Access;
 use super::user::User;
 use crate::fairness::Peer;
 
-/// Certificates, end entity first.
+/// A certificate chain, end entity first.
 pub type CertificateChain = Arc<[CertificateDer<'static>]>;
 
-/// What a connection says about its peer. The listener adds it to each request as an extension.
+/// The client's identity as the connection shows it. The listener adds it to each request as an extension.
 #[derive(Clone, Debug, Default)]
 pub struct PeerIdentity {
-    /// The client's certificate chain as it was sent, end entity first. The peer has proven that it holds the key; nothing else
-    /// is verified. Empty without one.
+    /// The client's certificate chain as sent, end entity first; empty if the client sent none. The TLS handshake has verified only
+    /// that the client holds the private key.
     pub certificates: CertificateChain,
-    /// Whose places reviews of its tokens take.
+    /// The client whose share of permits pays for reviews of its tokens.
     pub peer: Peer,
 }
 
 /// The authenticated caller of a request.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    /// The identity that the request acts as: the impersonated user, if it impersonates one.
+    /// The user as whom the request acts: the impersonated user, if there is one.
     pub user: Arc<User>,
     /// The authenticated user, if the request impersonates another one.
     pub impersonator: Option<Arc<User>>,
-    /// The `Impersonate-*` headers of the request, which travel with its token when upstream is asked as the caller; empty without
-    /// impersonation.
+    /// The `Impersonate-*` headers of the request; empty without impersonation. They are sent with the caller's token when the gateway
+    /// sends a review as the caller.
     pub impersonation: Arc<HeaderMap>,
     /// How the caller was authenticated.
     pub credential: Credential,
-    /// Whose places the questions take that are asked because of it: its connection's peer, known as the authenticated user.
+    /// The client whose share of permits pays for reviews about this caller: the connection's peer together with the authenticated user.
     pub peer: Peer,
-    /// When the credential expires, if that is known. Streams end then.
+    /// When the credential expires, if known. Streams of the caller end then.
     pub expires_at: Option<SystemTime>,
 }
 
 impl Caller {
-    /// The authenticated user, whoever the request acts as.
+    /// The user who was authenticated, also if the request impersonates another one.
     #[must_use]
     pub fn authenticated(&self) -> &Arc<User> {
         self.impersonator.as_ref().unwrap_or(&self.user)
     }
 }
 
-/// How a caller was authenticated, and so how its requests travel upstream.
+/// How a caller was authenticated. This determines how its requests are forwarded.
 #[derive(Clone)]
 pub enum Credential {
-    /// No credential. Forwarded without one: upstream decides what anonymous callers may do.
+    /// No credential. Requests are forwarded without one, and upstream decides what anonymous callers may do.
     Anonymous,
-    /// A bearer token. Forwarded with the caller's own headers untouched.
-    Token(Token),
-    /// A client certificate. Its key is the caller's, so the gateway impersonates the user upstream.
+    /// A bearer token. Requests are forwarded with the caller's own headers, unchanged.
+    Token(BearerToken),
+    /// A client certificate. The gateway does not have its private key, so it impersonates the user upstream.
     Certificate(CertificateChain),
-    /// Headers of a trusted front proxy, and its certificate. The gateway impersonates the user upstream.
+    /// Headers of a trusted front proxy, with the proxy's certificate. The gateway impersonates the user upstream.
     FrontProxy(CertificateChain),
 }
 
@@ -73,19 +73,20 @@ impl std::fmt::Debug for Credential {
     }
 }
 
-/// A bearer token. Never shown by `Debug`.
+/// A bearer token. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Token(HeaderValue);
+pub struct BearerToken(HeaderValue);
 
-impl Token {
-    /// A token from the value of an `Authorization` header: `Bearer` and the token.
+impl BearerToken {
+    /// A token from the value of an `Authorization` header, including the scheme `Bearer`.
     #[must_use]
     pub fn from_authorization(mut value: HeaderValue) -> Self {
         value.set_sensitive(true);
         Self(value)
     }
 
-    /// A token that reads the same after its way through an `Authorization` header; others there are not.
+    /// A token from its text. `None` if an `Authorization` header could not carry it unchanged: it is empty, contains a space, or begins
+    /// or ends with white space.
     #[must_use]
     pub fn new(secret: &str) -> Option<Self> {
         if secret.is_empty() || secret.contains(' ') || secret.trim() != secret {
@@ -95,13 +96,13 @@ impl Token {
         value.ok().map(Self::from_authorization)
     }
 
-    /// The value for an `Authorization` header, marked sensitive.
+    /// The value of an `Authorization` header with this token, marked sensitive.
     #[must_use]
     pub const fn authorization(&self) -> &HeaderValue {
         &self.0
     }
 
-    /// The token itself, for reviews and for nothing else.
+    /// The token itself. Only for reviews, hashing and its expiry; never log or store it.
     #[must_use]
     pub fn secret(&self) -> &str {
         let value = std::str::from_utf8(self.0.as_bytes()).unwrap_or_default();
@@ -109,7 +110,7 @@ impl Token {
     }
 }
 
-impl std::fmt::Debug for Token {
+impl std::fmt::Debug for BearerToken {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str("Token(..)")
     }
@@ -117,31 +118,32 @@ impl std::fmt::Debug for Token {
 
 const SCHEME: &str = "Bearer ";
 
-/// Why memory does not answer a request. `downstream` writes refusals as the API server does.
+/// Why a request is not answered from memory. `serve` writes the responses in the API server's form.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// Upstream is to answer: it does not let the caller ask what it may do (anonymous callers have no such right by default), or
-    /// denies its impersonation and says so best itself. The request is forwarded under the caller's own identity.
+pub enum CallerRefusal {
+    /// The request is forwarded under the caller's own identity, so that upstream decides. Reasons: upstream does not allow the caller
+    /// to review its own permissions (by default anonymous callers may not); no role allows the access; or the impersonation is denied
+    /// or invalid, and the error text should be upstream's.
     Forward,
-    /// 401: no credential that counts (protocol.md §6.6).
+    /// 401: no valid credential (docs/PROTOCOL.md §6.6).
     Unauthorized,
-    /// 403 (protocol.md §6.7).
+    /// 403 (docs/PROTOCOL.md §6.7).
     Forbidden {
-        /// The user who may not.
+        /// The user to whom the access is denied.
         user: Arc<User>,
-        /// What was asked.
+        /// The denied access.
         access: Box<Access>,
         /// The authorizer's reason; may be empty.
         reason: String,
     },
-    /// 400: headers that impersonate nobody.
+    /// 400: impersonation headers without a user.
     BadRequest {
-        /// In the API server's words.
+        /// The API server's message for this error.
         message: String,
     },
-    /// 500, plain text: the authorizer cannot decide, or headers make no sense (protocol.md §6.8).
+    /// 500, plain text: the authorizer failed, or impersonation headers are invalid (docs/PROTOCOL.md §6.8).
     Failed {
-        /// Without the URI, which the answer names before it.
+        /// The error without the URI, which the response puts before it.
         message: String,
     },
 }

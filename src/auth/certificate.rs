@@ -1,5 +1,5 @@
-//! Client certificates: whether one counts at a time, whose it is, and until when. The handshake has shown only that the client holds
-//! the key.
+//! Verifies client certificates: whether a chain is valid at a given time, which user it identifies, and until when it is valid. The TLS
+//! handshake has only verified that the client holds the private key.
 
 mod subject;
 
@@ -19,28 +19,28 @@ use super::user::User;
 
 pub use subject::user;
 
-/// Why a certificate does not count.
+/// Why a certificate is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateError {
-    /// More or longer certificates than anybody needs.
+    /// The chain has more certificates, or more bytes, than the bounds allow.
     #[error("the certificate chain is too long")]
     TooLong,
-    /// It, or one of its chain, is no certificate.
+    /// It, or another certificate of its chain, cannot be parsed.
     #[error("not an X.509 certificate")]
     Malformed,
-    /// It does not chain to an authority, is expired, not yet valid, or not meant for clients.
-    #[error("the certificate does not verify: {reason}")]
+    /// It does not chain to an authority, has expired, is not yet valid, or is not for client authentication.
+    #[error("the certificate cannot be verified: {reason}")]
     Untrusted {
-        /// The verifier's words.
+        /// The verifier's message.
         reason: String,
     },
-    /// Its subject cannot be read, or in two ways.
+    /// Its subject has an attribute that cannot be decoded, or is ambiguous.
     #[error("the certificate's subject has no usable {part}")]
     Subject {
         /// `CN`, `O` or `UID`.
         part: &'static str,
     },
-    /// Its subject names nobody.
+    /// Its subject has no common name.
     #[error("the certificate's subject has no common name")]
     Nameless,
 }
@@ -48,37 +48,37 @@ pub enum CertificateError {
 /// Why a file of authorities cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthoritiesError {
-    /// It is not in PEM.
+    /// The file is not valid PEM.
     #[error("not a PEM file of certificates")]
     NotPem,
-    /// There is none in it.
-    #[error("no certificate in it")]
+    /// The file contains no certificate.
+    #[error("the file contains no certificate")]
     Empty,
-    /// One of them cannot be an authority.
-    #[error("certificate {number} in it cannot be used: {reason}")]
+    /// One of the certificates cannot be used as an authority.
+    #[error("certificate {number} cannot be used: {reason}")]
     Unusable {
-        /// From 1.
+        /// The position in the file, from 1.
         number: usize,
-        /// Why.
+        /// The reason, in one line.
         reason: String,
     },
 }
 
-/// A certificate that counts.
+/// A valid client certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedCertificate {
-    /// Whose it is; `None` if it names nobody.
+    /// The user that it identifies; `None` if it has no common name.
     pub user: Option<Arc<User>>,
-    /// Its common name alone.
+    /// Its common name; empty if it has none.
     pub common_name: String,
-    /// The first moment at which it no longer counts: when it expires, or what its chain needs.
+    /// The first second at which it is no longer valid, because it or another certificate that its chain needs has expired.
     pub expires_at: SystemTime,
 }
 
-/// Those whose certificates count.
-pub struct Authorities {
+/// The authorities of client certificates.
+pub struct ClientAuthorities {
     anchors: Vec<Anchor>,
-    /// Of the anchors that are valid now. Other times have their own.
+    /// The verifier made last, for the anchors that were valid then; replaced when another time needs other anchors.
     current: ArcSwapOption<Verifier>,
 }
 
@@ -87,19 +87,20 @@ struct Anchor {
     validity: Validity,
 }
 
-/// In seconds since 1970, both included.
+/// A range of time in seconds since 1970, both ends included.
 #[derive(Clone, Copy, Debug)]
 struct Validity {
     from: i64,
     to: i64,
 }
 
+/// Verifies chains with the anchors that are valid at every time in `validity`.
 struct Verifier {
     validity: Validity,
     chains: Arc<dyn ClientCertVerifier>,
 }
 
-impl std::fmt::Debug for Authorities {
+impl std::fmt::Debug for ClientAuthorities {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
             .debug_struct("Authorities")
@@ -108,11 +109,11 @@ impl std::fmt::Debug for Authorities {
     }
 }
 
-impl Authorities {
-    /// Reads them from the text of a PEM file.
+impl ClientAuthorities {
+    /// Reads authorities from the text of a PEM file.
     ///
     /// # Errors
-    /// [`AuthoritiesError`]; it is all or none of them.
+    /// [`AuthoritiesError`] if one of the certificates cannot be used; then none is.
     pub fn from_pem(pem: &[u8]) -> Result<Self, AuthoritiesError> {
         let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
         let certificates = certificates.map_err(|_| AuthoritiesError::NotPem)?;
@@ -140,10 +141,10 @@ impl Authorities {
         })
     }
 
-    /// Whether a chain, end entity first, counts at this time, and whose it is.
+    /// Verifies a chain, end entity first, at time `now`, and reads the user from its subject.
     ///
     /// # Errors
-    /// [`CertificateError`] if it does not.
+    /// [`CertificateError`] if the chain is not valid, or its subject is ambiguous.
     pub fn verify(
         &self,
         chain: &[CertificateDer<'static>],
@@ -158,30 +159,34 @@ impl Authorities {
         let leaf = chain.first().ok_or(CertificateError::Malformed)?;
         let (user, common_name) = match user(leaf) {
             Ok((user, name)) => (Some(Arc::new(user)), name),
-            // Says nothing of who is calling, as if there were none.
+            // The certificate is valid but identifies no user.
             Err(CertificateError::Nameless) => (None, String::new()),
             Err(error) => return Err(error),
         };
         Ok(VerifiedCertificate {
             user,
             common_name,
-            expires_at: moment(self.end(chain, now)?),
+            expires_at: system_time(self.end(chain, now)?),
         })
     }
 
-    /// Whether a chain verifies at this time.
+    /// Verifies a chain at a time in seconds since 1970.
     fn check(&self, chain: &[CertificateDer<'static>], now: i64) -> Result<(), CertificateError> {
         let (leaf, others) = chain.split_first().ok_or(CertificateError::Malformed)?;
         let untrusted = |reason: String| CertificateError::Untrusted { reason };
         let verifier = self.verifier(now).map_err(untrusted)?;
-        let time =
-            UnixTime::since_unix_epoch(moment(now).duration_since(UNIX_EPOCH).unwrap_or_default());
+        let time = UnixTime::since_unix_epoch(
+            system_time(now)
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default(),
+        );
         let verified = verifier.chains.verify_client_cert(leaf, others, time);
         verified.map_err(|error| untrusted(error.to_string()))?;
         Ok(())
     }
 
-    /// The first second at which the chain no longer verifies. It can only be after one of its certificates, or an authority, expires.
+    /// The first second at which the chain is no longer valid. Only the second after one of its certificates or an authority expires
+    /// can be it, so only these times are tried.
     fn end(&self, chain: &[CertificateDer<'static>], now: i64) -> Result<i64, CertificateError> {
         let (leaf, others) = chain.split_first().ok_or(CertificateError::Malformed)?;
         let last = validity(leaf)?.to;
@@ -196,11 +201,12 @@ impl Authorities {
         Ok(early.unwrap_or_else(|| last.saturating_add(1)))
     }
 
-    /// Of all anchors that are valid at this time; webpki itself does not look at that.
+    /// A verifier with the anchors that are valid at this time. They are selected here because webpki does not check the validity of
+    /// anchors.
     fn verifier(&self, now: i64) -> Result<Arc<Verifier>, String> {
-        let known = self.current.load_full();
-        if let Some(known) = known.filter(|known| known.validity.contains(now)) {
-            return Ok(known);
+        let current = self.current.load_full();
+        if let Some(current) = current.filter(|current| current.validity.contains(now)) {
+            return Ok(current);
         }
         let mut roots = RootCertStore::empty();
         let mut validity = Validity {
@@ -228,7 +234,7 @@ impl Validity {
         self.from <= now && now <= self.to
     }
 
-    /// The part of this range around `now` in which an anchor is as valid as it is now.
+    /// The part of this range that contains `now` and in which the anchor's validity does not change.
     fn around(self, now: i64, anchor: Self) -> Self {
         let (mut from, mut to) = (self.from, self.to);
         for edge in [anchor.from, anchor.to.saturating_add(1)] {
@@ -251,21 +257,21 @@ fn validity(certificate: &CertificateDer<'_>) -> Result<Validity, CertificateErr
     })
 }
 
-/// Whole seconds, as certificates have them.
+/// Whole seconds since 1970, the resolution of times in certificates.
 fn seconds(time: SystemTime) -> i64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
-fn moment(seconds: i64) -> SystemTime {
+fn system_time(seconds: i64) -> SystemTime {
     let since = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
     UNIX_EPOCH.checked_add(since).unwrap_or(UNIX_EPOCH)
 }
 
-/// An end entity and a few intermediate authorities.
+/// Maximum number of certificates in a chain: an end entity and a few intermediate authorities.
 const CHAIN_COUNT_MAX: usize = 10;
 
-/// Bytes of a chain; a certificate has one or two thousand, some of many groups.
+/// Maximum length of a chain in bytes. A certificate has one or two thousand; one with many groups has more.
 const CHAIN_LEN_MAX: usize = 64 << 10;
 
 #[cfg(test)]

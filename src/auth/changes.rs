@@ -1,22 +1,22 @@
-//! Changes of rights, and which decisions may be older than one that matters to them.
+//! Tracks changes of roles and bindings, to find the decisions that are older than a change which may affect them.
 
 use std::collections::{HashMap, HashSet};
 
 use super::access::Access;
 use super::user::User;
 
-/// What a change of rights may matter to.
+/// The accesses that a change of rights may affect.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RoleScope {
-    /// Everything: of a cluster role, or of a binding to the whole cluster.
+    /// All accesses: a cluster role or a cluster role binding has changed.
     Cluster,
-    /// What is asked about one namespace.
+    /// Accesses in one namespace: a role or a role binding there has changed.
     Namespace(String),
-    /// What is asked about one user, who was denied what was allowed before.
+    /// Accesses of one user: it was denied an access that was allowed before.
     User(String),
 }
 
-/// Scopes of several changes.
+/// The scopes of several changes.
 #[derive(Debug, Default)]
 pub struct ScopeSet {
     is_cluster: bool,
@@ -25,7 +25,7 @@ pub struct ScopeSet {
 }
 
 impl ScopeSet {
-    /// Adds one.
+    /// Adds a scope. A set with too many namespaces and users becomes one that covers everything.
     pub fn insert(&mut self, scope: RoleScope) {
         let has_room = self.namespaces.len() + self.users.len() < NAMES_MAX;
         match scope {
@@ -41,13 +41,13 @@ impl ScopeSet {
         }
     }
 
-    /// Whether there is none.
+    /// Whether the set has no scope.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         !self.is_cluster && self.namespaces.is_empty() && self.users.is_empty()
     }
 
-    /// Whether one of the changes may matter to a user's access.
+    /// Whether one of the changes may affect a user's access.
     #[must_use]
     pub fn covers(&self, user: &User, access: &Access) -> bool {
         let is_in_namespace = match access {
@@ -58,32 +58,32 @@ impl ScopeSet {
     }
 }
 
-/// A moment between two changes.
+/// A point in the sequence of changes: their number so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Moment(u64);
+pub struct ChangePoint(u64);
 
-/// The last changes by scope.
+/// The point of the last change of each scope.
 #[derive(Debug, Default)]
-pub struct Changes {
-    now: Moment,
-    cluster: Moment,
-    namespaces: HashMap<String, Moment>,
-    users: HashMap<String, Moment>,
+pub struct ScopeChanges {
+    now: ChangePoint,
+    cluster: ChangePoint,
+    namespaces: HashMap<String, ChangePoint>,
+    users: HashMap<String, ChangePoint>,
 }
 
-impl Changes {
-    /// Now.
+impl ScopeChanges {
+    /// The point after the last change.
     #[must_use]
-    pub const fn now(&self) -> Moment {
+    pub const fn now(&self) -> ChangePoint {
         self.now
     }
 
-    /// Changes have been seen.
+    /// Records changes, which get the same new point.
     pub fn record(&mut self, scopes: &ScopeSet) {
-        self.now = Moment(self.now.0 + 1);
+        self.now = ChangePoint(self.now.0 + 1);
         let known = self.namespaces.len() + self.users.len();
         let new = scopes.namespaces.len() + scopes.users.len();
-        // More names are not told apart: everything is taken for changed.
+        // Too many names to track separately: everything counts as changed.
         if scopes.is_cluster || known + new > NAMES_MAX {
             self.cluster = self.now;
             self.namespaces.clear();
@@ -98,20 +98,21 @@ impl Changes {
         }
     }
 
-    /// Whether nothing has changed since that may matter to a user's access.
+    /// Whether no change after `since` may affect a user's access.
     #[must_use]
-    pub fn is_current(&self, since: Moment, user: &User, access: &Access) -> bool {
+    pub fn is_current(&self, since: ChangePoint, user: &User, access: &Access) -> bool {
         let of_namespace = match access {
             Access::Path { .. } => None,
             Access::Resource(access) => self.namespaces.get(&access.namespace),
         };
         let of_user = self.users.get(&user.name);
-        let is_before = |changed: Option<&Moment>| changed.is_none_or(|changed| *changed <= since);
+        let is_before =
+            |changed: Option<&ChangePoint>| changed.is_none_or(|changed| *changed <= since);
         self.cluster <= since && is_before(of_namespace) && is_before(of_user)
     }
 }
 
-/// Namespaces and users whose changes are told apart.
+/// Maximum number of namespaces and users that are tracked separately.
 const NAMES_MAX: usize = 10_000;
 
 #[cfg(test)]
@@ -161,7 +162,7 @@ mod tests {
             (RoleScope::User("joe".to_owned()), [false; 4]),
         ];
         for (scope, expected) in rows {
-            let mut changes = Changes::default();
+            let mut changes = ScopeChanges::default();
             let before = changes.now();
             let scope = only(scope);
             changes.record(&scope);
@@ -184,7 +185,7 @@ mod tests {
 
     #[test]
     fn names_without_number_count_as_everything() {
-        let mut changes = Changes::default();
+        let mut changes = ScopeChanges::default();
         let before = changes.now();
         for number in 0..=NAMES_MAX {
             changes.record(&only(RoleScope::Namespace(number.to_string())));

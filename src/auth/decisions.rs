@@ -1,4 +1,5 @@
-//! Decisions of authorizers, remembered for a while. A question is in flight once, however many wait for its answer.
+//! A cache of authorizer decisions. Each question is in flight at most once, however many requests wait for its decision, and it
+//! continues when they are cancelled. Questions wait for permits, which callers share.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -11,117 +12,119 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::access_review::Verdict;
-use super::changes::{Changes, Moment, ScopeSet};
+use super::access_review::AccessVerdict;
+use super::changes::{ChangePoint, ScopeChanges, ScopeSet};
 use super::digest::Digest;
-use super::places::{Place, Places};
-use super::question::{Asker, Question, QuestionKey};
+use super::question::{AccessQuestion, QuestionIdentity, QuestionKey};
+use super::review_permits::{ReviewPermit, ReviewPermits};
 use super::upstream::{ReviewError, ReviewPurpose};
 use super::user::User;
 use crate::fairness::Peer;
 use crate::metrics::{AuthorizationMetrics, ReviewOutcome};
 
-/// Whoever decides questions; tests have their own.
+/// Decides access questions. Tests replace it.
 pub trait Authorizer: Send + Sync + std::fmt::Debug + 'static {
-    /// The decision.
+    /// Decides a question, by a review with this purpose if it needs one.
     fn decide<'a>(
         &'a self,
-        question: &'a Question,
+        question: &'a AccessQuestion,
         purpose: ReviewPurpose,
-    ) -> Pin<Box<dyn Future<Output = Result<Verdict, ReviewError>> + Send + 'a>>;
+    ) -> Pin<Box<dyn Future<Output = Result<AccessVerdict, ReviewError>> + Send + 'a>>;
 }
 
-/// A decision and its age.
+/// A decision with its age.
 #[derive(Clone, Debug)]
-pub struct Decision {
-    /// What was decided.
-    pub verdict: Arc<Verdict>,
-    /// When that was asked.
+pub struct CachedDecision {
+    /// The authorizer's verdict.
+    pub verdict: Arc<AccessVerdict>,
+    /// When the question was sent.
     pub asked_at: Instant,
-    /// No change after this one is known to it.
-    moment: Moment,
+    /// The last change of roles before the question was sent. The verdict may be older than any later change.
+    change_point: ChangePoint,
 }
 
-/// How long decisions are remembered.
+/// How long decisions are cached.
 #[derive(Clone, Copy, Debug)]
 pub struct DecisionTtls {
-    /// Those that allow.
+    /// For decisions that allow.
     pub allow: Duration,
-    /// Those that deny.
+    /// For decisions that deny.
     pub deny: Duration,
 }
 
-/// The memory of decisions.
+/// A cache in front of an [`Authorizer`].
 #[derive(Debug)]
 pub struct Decisions {
-    shared: Arc<Shared>,
-    /// Questions in flight. They end with the memory.
+    shared: Arc<DecisionsState>,
+    /// Questions in flight. They are aborted when the cache is dropped.
     tasks: Mutex<JoinSet<()>>,
-    /// Those of questions, shared among callers so that nobody's questions delay those of others.
-    places: Places,
-    is_remembering: bool,
+    /// Permits for questions, shared among callers so that no caller's questions delay those of others.
+    permits: ReviewPermits,
+    is_caching: bool,
 }
 
-type Outcome = Result<Decision, ReviewError>;
+type FlightOutcome = Result<CachedDecision, ReviewError>;
 
 #[derive(Debug)]
-struct Shared {
+struct DecisionsState {
     authorizer: Arc<dyn Authorizer>,
     ttls: DecisionTtls,
-    cache: Cache<QuestionKey, Decision, RandomState>,
-    /// Who may not ask about itself, and when that was learnt.
-    forbidden_askers: Cache<AskerKey, (Instant, Moment), RandomState>,
+    cache: Cache<QuestionKey, CachedDecision, RandomState>,
+    /// Identities that may not send self-reviews, with the time and the change point of the refusal.
+    forbidden_askers: Cache<IdentityKey, (Instant, ChangePoint), RandomState>,
     flights: Mutex<Flights>,
     metrics: AuthorizationMetrics,
 }
 
-/// Who asks, whatever the question.
-type AskerKey = (Option<Digest>, Arc<User>);
+/// The identity in whose name questions are sent: the digest of its credentials, and the user.
+type IdentityKey = (Option<Digest>, Arc<User>);
 
+/// All questions in flight, and the changes of roles, behind one lock: a change must not be missed between the two.
 #[derive(Debug, Default)]
 struct Flights {
-    changes: Changes,
+    changes: ScopeChanges,
     flights: HashMap<QuestionKey, Flight, RandomState>,
 }
 
+/// A question in flight. Several requests may wait for its outcome.
 #[derive(Clone, Debug)]
 struct Flight {
-    moment: Moment,
-    outcome: watch::Receiver<Option<Outcome>>,
+    change_point: ChangePoint,
+    outcome: watch::Receiver<Option<FlightOutcome>>,
 }
 
 impl Decisions {
-    /// Asks this authorizer each time. For one that decides from memory.
+    /// Passes each question to this authorizer, without a cache. For an authorizer that decides from memory.
     #[must_use]
-    pub fn unremembered(authorizer: Arc<dyn Authorizer>, metrics: AuthorizationMetrics) -> Self {
+    pub fn uncached(authorizer: Arc<dyn Authorizer>, metrics: AuthorizationMetrics) -> Self {
         let ttls = DecisionTtls {
             allow: Duration::ZERO,
             deny: Duration::ZERO,
         };
         Self {
-            is_remembering: false,
+            is_caching: false,
             ..Self::new(authorizer, ttls, metrics)
         }
     }
 
-    /// Asks this authorizer what it does not remember.
+    /// Passes the questions that are not cached to this authorizer.
     #[must_use]
     pub fn new(
         authorizer: Arc<dyn Authorizer>,
         ttls: DecisionTtls,
         metrics: AuthorizationMetrics,
     ) -> Self {
-        let weight = |key: &QuestionKey, decision: &Decision| {
+        let weight = |key: &QuestionKey, decision: &CachedDecision| {
             let text_len = key.text_len() + decision.verdict.reason.len();
             u32::try_from(text_len + ENTRY_LEN).unwrap_or(u32::MAX)
         };
-        // Ages are looked at below, by tokio's clock; this lets go of the memory.
+        // Readers check ages by tokio's clock, which tests control; this only frees the memory of expired entries.
         let cache = Cache::builder()
             .weigher(weight)
             .max_capacity(CACHE_LEN_MAX)
             .time_to_live(ttls.allow.max(ttls.deny))
             .build_with_hasher(RandomState::default());
-        let weight = |(_, user): &AskerKey, _: &(Instant, Moment)| {
+        let weight = |(_, user): &IdentityKey, _: &(Instant, ChangePoint)| {
             u32::try_from(user.text_len() + ENTRY_LEN).unwrap_or(u32::MAX)
         };
         let forbidden_askers = Cache::builder()
@@ -130,7 +133,7 @@ impl Decisions {
             .time_to_live(FORBIDDEN_ASKERS_TTL)
             .build_with_hasher(RandomState::default());
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(DecisionsState {
                 authorizer,
                 ttls,
                 cache,
@@ -139,102 +142,108 @@ impl Decisions {
                 metrics,
             }),
             tasks: Mutex::default(),
-            places: Places::new(IN_FLIGHT_MAX, WAITING_MAX),
-            is_remembering: true,
+            permits: ReviewPermits::new(IN_FLIGHT_MAX, WAITING_MAX),
+            is_caching: true,
         }
     }
 
-    /// The decision, remembered or asked for. Of failures only that the caller may not ask is remembered, for a moment.
+    /// The decision, from the cache or from the authorizer. Failures are not cached, except [`ReviewError::SelfReviewForbidden`], which
+    /// is cached for 10 s.
     ///
     /// # Errors
-    /// [`ReviewError`] if there is none.
-    pub async fn decide(&self, question: &Question) -> Result<Decision, ReviewError> {
-        if !self.is_remembering {
-            let moment = self.shared.flights().changes.now();
+    /// [`ReviewError`] if there is no decision within 30 s.
+    pub async fn decide(&self, question: &AccessQuestion) -> Result<CachedDecision, ReviewError> {
+        if !self.is_caching {
+            let change_point = self.shared.flights().changes.now();
             let purpose = ReviewPurpose::Authorization;
-            return self.shared.ask(question, moment, purpose).await;
+            return self.shared.ask(question, change_point, purpose).await;
         }
-        if let Some(outcome) = self.shared.known(&question.key).await {
+        if let Some(outcome) = self.shared.cached(&question.key).await {
             self.shared.metrics.cache_hits.inc();
             return outcome;
         }
         self.shared.metrics.cache_misses.inc();
-        let outcome = tokio::time::timeout(WAIT_MAX, self.asked(question)).await;
-        outcome.map_err(|_elapsed| unavailable("no decision in time"))?
+        let outcome = tokio::time::timeout(WAIT_MAX, self.await_flight(question)).await;
+        outcome.map_err(|_elapsed| unavailable("the access review timed out"))?
     }
 
-    /// Asks now, whatever is remembered, and remembers the answer.
+    /// Asks the authorizer now, without looking into the cache, and caches the decision. Needs no permit, because `rechecks` bounds the
+    /// number of calls.
     ///
     /// # Errors
-    /// [`ReviewError`] if there is none.
-    pub async fn decide_afresh(&self, question: &Question) -> Result<Decision, ReviewError> {
-        let moment = self.shared.flights().changes.now();
+    /// [`ReviewError`] if there is no decision.
+    pub async fn recheck(&self, question: &AccessQuestion) -> Result<CachedDecision, ReviewError> {
+        let change_point = self.shared.flights().changes.now();
         let decision = self
             .shared
-            .ask(question, moment, ReviewPurpose::Recheck)
+            .ask(question, change_point, ReviewPurpose::Recheck)
             .await?;
-        if self.is_remembering {
+        if self.is_caching {
             let key = question.key.clone();
-            self.shared.remember(key, decision.clone()).await;
+            self.shared.store(key, decision.clone()).await;
         }
         Ok(decision)
     }
 
-    /// Forgets the decisions that changes of roles may matter to, also those in flight.
+    /// Invalidates the decisions that changes of roles may affect, including those in flight.
     pub fn forget(&self, scopes: &ScopeSet) {
         self.shared.flights().changes.record(scopes);
     }
 
-    /// Forgets one decision.
+    /// Removes one decision from the cache.
     pub async fn forget_one(&self, key: &QuestionKey) {
         self.shared.cache.invalidate(key).await;
     }
 
-    /// Whether nothing has changed since a decision was asked for that may matter to it.
+    /// Whether no change of roles since the question was sent may affect the decision.
     #[must_use]
-    pub fn is_current(&self, decision: &Decision, key: &QuestionKey) -> bool {
+    pub fn is_current(&self, decision: &CachedDecision, key: &QuestionKey) -> bool {
         let flights = self.shared.flights();
-        flights.is_current(decision.moment, key)
+        flights.is_current(decision.change_point, key)
     }
 
-    async fn asked(&self, question: &Question) -> Outcome {
+    async fn await_flight(&self, question: &AccessQuestion) -> FlightOutcome {
         let key = &question.key;
-        let joined = self.shared.flights().joined(key);
+        let joined = self.shared.flights().join(key);
         let mut outcome = match joined {
             Some(outcome) => outcome,
             None => {
-                let place = self.place(question.payer).await?;
-                // Somebody else may have asked meanwhile.
-                if let Some(outcome) = self.shared.known(key).await {
+                let permit = self.permit(question.payer).await?;
+                // Another flight may have stored a decision while this request waited for its permit.
+                if let Some(outcome) = self.shared.cached(key).await {
                     return outcome;
                 }
-                self.flight(question, place)
+                self.flight(question, permit)
             }
         };
         let outcome = outcome.wait_for(Option::is_some).await;
         let outcome = outcome.ok().and_then(|outcome| outcome.clone());
-        outcome.unwrap_or_else(|| Err(unavailable("the question was interrupted")))
+        outcome.unwrap_or_else(|| Err(unavailable("the access review was aborted")))
     }
 
-    async fn place(&self, payer: Peer) -> Result<Place, ReviewError> {
-        let turn = self.places.turn(payer).ok_or_else(|| {
+    async fn permit(&self, payer: Peer) -> Result<ReviewPermit, ReviewError> {
+        let pending = self.permits.request(payer).ok_or_else(|| {
             self.shared.metrics.reviews.inc(ReviewOutcome::QueueFull);
-            unavailable("too many questions wait for their turn")
+            unavailable("too many access reviews wait")
         });
-        let place = turn?.come().await;
-        place.ok_or_else(|| unavailable("no place for a question"))
+        let permit = pending?.granted().await;
+        permit.ok_or_else(|| unavailable("no permit for an access review"))
     }
 
-    /// Joins the question's flight, or begins it. It goes on when nobody waits for it any more.
-    fn flight(&self, question: &Question, place: Place) -> watch::Receiver<Option<Outcome>> {
+    /// Joins the question's flight, or starts it. The flight continues when all requests that wait for it are cancelled.
+    fn flight(
+        &self,
+        question: &AccessQuestion,
+        permit: ReviewPermit,
+    ) -> watch::Receiver<Option<FlightOutcome>> {
         let mut flights = self.shared.flights();
-        if let Some(outcome) = flights.joined(&question.key) {
+        if let Some(outcome) = flights.join(&question.key) {
             return outcome;
         }
         let (sender, outcome) = watch::channel(None);
-        let moment = flights.changes.now();
+        let change_point = flights.changes.now();
         let flight = Flight {
-            moment,
+            change_point,
             outcome: outcome.clone(),
         };
         flights.flights.insert(question.key.clone(), flight);
@@ -246,30 +255,32 @@ impl Decisions {
             let landing = Landing {
                 shared: &shared,
                 key: &question.key,
-                moment,
+                change_point,
             };
-            let outcome = shared.ask_patiently(&question, moment).await;
-            shared.learn(&question, &outcome, moment).await;
+            let outcome = shared.ask_with_retries(&question, change_point).await;
+            shared
+                .store_outcome(&question, &outcome, change_point)
+                .await;
             drop(landing);
-            drop(place);
+            drop(permit);
             sender.send_replace(Some(outcome));
         });
         outcome
     }
 }
 
-/// Ends a flight, also if its task panics.
+/// Removes a flight on drop, also if its task panics.
 struct Landing<'a> {
-    shared: &'a Shared,
+    shared: &'a DecisionsState,
     key: &'a QuestionKey,
-    moment: Moment,
+    change_point: ChangePoint,
 }
 
 impl Drop for Landing<'_> {
     fn drop(&mut self) {
         let mut flights = self.shared.flights();
-        // A change of roles may have let another one begin.
-        let is_own = |flight: &Flight| flight.moment == self.moment;
+        // After a change of roles, a newer flight may have replaced this one.
+        let is_own = |flight: &Flight| flight.change_point == self.change_point;
         if flights.flights.get(self.key).is_some_and(is_own) {
             flights.flights.remove(self.key);
         }
@@ -277,33 +288,33 @@ impl Drop for Landing<'_> {
 }
 
 impl Flights {
-    /// The flight of the question, unless it began before a change that may matter.
-    fn joined(&self, key: &QuestionKey) -> Option<watch::Receiver<Option<Outcome>>> {
+    /// The question's flight, unless it started before a change that may affect the decision.
+    fn join(&self, key: &QuestionKey) -> Option<watch::Receiver<Option<FlightOutcome>>> {
         let flight = self.flights.get(key)?;
-        let is_current = self.is_current(flight.moment, key);
+        let is_current = self.is_current(flight.change_point, key);
         is_current.then(|| flight.outcome.clone())
     }
 
-    fn is_current(&self, since: Moment, key: &QuestionKey) -> bool {
+    fn is_current(&self, since: ChangePoint, key: &QuestionKey) -> bool {
         self.changes.is_current(since, &key.user, &key.access)
     }
 }
 
-impl Shared {
+impl DecisionsState {
     fn flights(&self) -> MutexGuard<'_, Flights> {
-        // Nothing under the lock panics half way.
+        // No code panics while it holds the lock, so poisoned state is still consistent.
         self.flights.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn known(&self, key: &QuestionKey) -> Option<Outcome> {
-        if let Some(decision) = self.remembered(key).await {
+    async fn cached(&self, key: &QuestionKey) -> Option<FlightOutcome> {
+        if let Some(decision) = self.cached_decision(key).await {
             return Some(Ok(decision));
         }
         let is_forbidden_to_ask = self.is_forbidden_to_ask(key).await;
         is_forbidden_to_ask.then_some(Err(ReviewError::SelfReviewForbidden))
     }
 
-    async fn remembered(&self, key: &QuestionKey) -> Option<Decision> {
+    async fn cached_decision(&self, key: &QuestionKey) -> Option<CachedDecision> {
         let decision = self.cache.get(key).await?;
         let ttl = match decision.verdict.is_allowed {
             true => self.ttls.allow,
@@ -312,46 +323,56 @@ impl Shared {
         let is_fresh = decision.asked_at.elapsed() < ttl;
         let is_current = || {
             let flights = self.flights();
-            flights.is_current(decision.moment, key)
+            flights.is_current(decision.change_point, key)
         };
         (is_fresh && is_current()).then_some(decision)
     }
 
-    /// Remembers what came of a question.
-    async fn learn(&self, question: &Question, outcome: &Outcome, moment: Moment) {
+    /// Caches the outcome of a flight, if outcomes of its kind are cached.
+    async fn store_outcome(
+        &self,
+        question: &AccessQuestion,
+        outcome: &FlightOutcome,
+        change_point: ChangePoint,
+    ) {
         match outcome {
-            Ok(decision) => self.remember(question.key.clone(), decision.clone()).await,
+            Ok(decision) => self.store(question.key.clone(), decision.clone()).await,
             Err(ReviewError::SelfReviewForbidden) => {
-                let known = (Instant::now(), moment);
+                let refusal = (Instant::now(), change_point);
                 self.forbidden_askers
-                    .insert(asker_key(&question.key), known)
+                    .insert(identity_key(&question.key), refusal)
                     .await;
             }
             Err(_) => {}
         }
     }
 
-    /// Whether upstream has just refused to let this caller ask about itself.
+    /// Whether upstream has recently refused a self-review of this identity.
     async fn is_forbidden_to_ask(&self, key: &QuestionKey) -> bool {
-        let Some((learnt_at, moment)) = self.forbidden_askers.get(&asker_key(key)).await else {
+        let Some((refused_at, change_point)) = self.forbidden_askers.get(&identity_key(key)).await
+        else {
             return false;
         };
-        learnt_at.elapsed() < FORBIDDEN_ASKERS_TTL && self.flights().is_current(moment, key)
+        refused_at.elapsed() < FORBIDDEN_ASKERS_TTL && self.flights().is_current(change_point, key)
     }
 
-    async fn remember(&self, key: QuestionKey, decision: Decision) {
+    async fn store(&self, key: QuestionKey, decision: CachedDecision) {
         if key.text_len() < CACHED_TEXT_LEN_MAX {
             self.cache.insert(key, decision).await;
         }
     }
 
-    /// Tries again a few times within its time, as the API server's webhook does.
-    async fn ask_patiently(&self, question: &Question, moment: Moment) -> Outcome {
+    /// Asks up to `ATTEMPTS` times within `ASK_MAX`, as the API server's webhook does. Only [`ReviewError::Unavailable`] is retried.
+    async fn ask_with_retries(
+        &self,
+        question: &AccessQuestion,
+        change_point: ChangePoint,
+    ) -> FlightOutcome {
         let attempts = async {
             let mut delay = RETRY_DELAY;
             for _ in 1..ATTEMPTS {
                 match self
-                    .ask(question, moment, ReviewPurpose::Authorization)
+                    .ask(question, change_point, ReviewPurpose::Authorization)
                     .await
                 {
                     Err(ReviewError::Unavailable { .. }) => tokio::time::sleep(delay).await,
@@ -359,15 +380,20 @@ impl Shared {
                 }
                 delay = delay * 3 / 2;
             }
-            self.ask(question, moment, ReviewPurpose::Authorization)
+            self.ask(question, change_point, ReviewPurpose::Authorization)
                 .await
         };
         let outcome = tokio::time::timeout(ASK_MAX, attempts).await;
-        outcome.unwrap_or_else(|_elapsed| Err(unavailable("no decision in time")))
+        outcome.unwrap_or_else(|_elapsed| Err(unavailable("the access review timed out")))
     }
 
-    async fn ask(&self, question: &Question, moment: Moment, purpose: ReviewPurpose) -> Outcome {
-        // The decision is as old as the question.
+    async fn ask(
+        &self,
+        question: &AccessQuestion,
+        change_point: ChangePoint,
+        purpose: ReviewPurpose,
+    ) -> FlightOutcome {
+        // Taken before the review: the decision may be as old as the question.
         let asked_at = Instant::now();
         let verdict = self.authorizer.decide(question, purpose).await;
         self.metrics
@@ -376,27 +402,32 @@ impl Shared {
         self.metrics.reviews.inc(match &verdict {
             Ok(verdict) if verdict.is_allowed => ReviewOutcome::Allowed,
             Ok(_) => ReviewOutcome::Denied,
-            Err(error) if may_not_ask(&question.asker, error) => ReviewOutcome::Unasked,
+            Err(error) if may_not_ask(&question.identity, error) => ReviewOutcome::Unasked,
             Err(_) => ReviewOutcome::Failed,
         });
-        Ok(Decision {
+        Ok(CachedDecision {
             verdict: Arc::new(verdict?),
             asked_at,
-            moment,
+            change_point,
         })
     }
 }
 
-fn asker_key(key: &QuestionKey) -> AskerKey {
+fn identity_key(key: &QuestionKey) -> IdentityKey {
     (key.credentials, Arc::clone(&key.user))
 }
 
-/// Whether an error is about the caller, not about the gateway or upstream.
-fn may_not_ask(asker: &Asker, error: &ReviewError) -> bool {
-    match (asker, error) {
+/// Whether an error means that the caller may not ask, rather than a failure of the gateway or of upstream.
+fn may_not_ask(identity: &QuestionIdentity, error: &ReviewError) -> bool {
+    match (identity, error) {
         (_, ReviewError::SelfReviewForbidden)
-        | (Asker::Caller { .. }, ReviewError::Unauthorized) => true,
-        (Asker::Gateway | Asker::Impersonated | Asker::Caller { .. }, _) => false,
+        | (QuestionIdentity::Caller { .. }, ReviewError::Unauthorized) => true,
+        (
+            QuestionIdentity::Gateway
+            | QuestionIdentity::Impersonated
+            | QuestionIdentity::Caller { .. },
+            _,
+        ) => false,
     }
 }
 
@@ -406,29 +437,32 @@ fn unavailable(reason: &str) -> ReviewError {
     }
 }
 
-/// All of a question's attempts, as long as the API server lets a webhook take.
+/// Bounds all attempts of a question together; the API server's bound for a webhook.
 const ASK_MAX: Duration = Duration::from_secs(30);
-/// Waiting for a place included.
+/// Bounds how long a request waits for a decision, including the wait for a permit.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 const ATTEMPTS: usize = 3;
+/// Delay before the second attempt; the next delay is half as long again.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// Strings of a question that is remembered; the API server's webhook has this bound, too.
+/// A decision is cached only if the strings of its question have fewer bytes; the API server's webhook cache has the same bound.
 const CACHED_TEXT_LEN_MAX: usize = 10_000;
 
-/// A hundred thousand usual questions.
+/// Maximum size of the cache in bytes: about a hundred thousand typical questions.
 const CACHE_LEN_MAX: u64 = 64 << 20;
 
-/// Spares upstream a review with each request of a caller that may not ask.
+/// How long a forbidden self-review is cached, so that a caller that may not ask does not cost upstream a review with each request.
 const FORBIDDEN_ASKERS_TTL: Duration = Duration::from_secs(10);
+/// Maximum size of that cache in bytes.
 const FORBIDDEN_ASKERS_LEN_MAX: u64 = 4 << 20;
 
-/// What an entry takes beside its strings, about.
+/// Approximate memory of an entry without its strings, in bytes.
 const ENTRY_LEN: usize = 512;
 
-/// Questions in flight: 52 of a user that is alone, and some for others at any time. The API server runs 200 writes at once by default.
+/// Maximum number of questions in flight. A single user gets at most 52, so that others always find a permit. By default the API server
+/// executes 200 writes at once.
 const IN_FLIGHT_MAX: usize = 64;
-/// Questions that wait: 16,384 of a user that is alone, such as a service account of a pod on each of so many nodes.
+/// Maximum number of waiting questions. A single user gets at most 16,384: one service account may have a pod on each of as many nodes.
 const WAITING_MAX: usize = 20_480;
 
 #[cfg(test)]

@@ -1,24 +1,24 @@
-//! Keyed hashes of credentials, by which caches and leases know them without keeping them.
+//! Keyed hashes of credentials. Caches and leases use them as keys, so that they need not store the credentials.
 
 use aws_lc_rs::hmac;
 use http::HeaderMap;
 use rustls_pki_types::CertificateDer;
 
-use super::caller::Token;
+use super::caller::BearerToken;
 
-/// A keyed hash of credentials. Tells nothing about them to who does not know the key.
+/// A keyed hash of credentials. Without the key it reveals nothing about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// Its bytes.
+    /// The bytes of the hash.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 }
 
-/// Makes digests of credentials, with a key of this process.
+/// Computes digests of credentials with a secret key.
 pub struct CredentialHasher(hmac::Key);
 
 impl std::fmt::Debug for CredentialHasher {
@@ -28,60 +28,60 @@ impl std::fmt::Debug for CredentialHasher {
 }
 
 impl CredentialHasher {
-    /// With a key that nobody else has.
+    /// A hasher with a random key.
     ///
     /// # Errors
-    /// If the system gives no random bytes.
-    pub fn random() -> Result<Self, NoRandomness> {
+    /// [`RandomnessError`] if the system returns no random bytes.
+    pub fn random() -> Result<Self, RandomnessError> {
         let random = aws_lc_rs::rand::SystemRandom::new();
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &random);
-        key.map(Self).map_err(|_| NoRandomness)
+        key.map(Self).map_err(|_| RandomnessError)
     }
 
-    /// With this key.
+    /// A hasher with this key.
     #[must_use]
     pub fn new(key: &[u8; 32]) -> Self {
         Self(hmac::Key::new(hmac::HMAC_SHA256, key))
     }
 
-    /// Of a token, whoever it impersonates.
+    /// The digest of a token alone.
     #[must_use]
-    pub fn token(&self, token: &Token) -> Digest {
+    pub fn token(&self, token: &BearerToken) -> Digest {
         self.digest(token, &HeaderMap::new())
     }
 
-    /// Of a token together with the headers that impersonate.
+    /// The digest of a token together with impersonation headers. The order of different header names does not matter.
     #[must_use]
-    pub fn digest(&self, token: &Token, impersonation: &HeaderMap) -> Digest {
-        let mut sequence = Sequence(hmac::Context::with_key(&self.0));
-        sequence.put(token.secret().as_bytes());
+    pub fn digest(&self, token: &BearerToken, impersonation: &HeaderMap) -> Digest {
+        let mut input = DigestInput(hmac::Context::with_key(&self.0));
+        input.put(token.secret().as_bytes());
         let mut names: Vec<_> = impersonation.keys().collect();
         names.sort_unstable_by_key(|name| name.as_str());
         for name in names {
             for value in impersonation.get_all(name) {
-                sequence.put(name.as_str().as_bytes());
-                sequence.put(value.as_bytes());
+                input.put(name.as_str().as_bytes());
+                input.put(value.as_bytes());
             }
         }
-        sequence.digest()
+        input.digest()
     }
 
-    /// Of a chain of certificates, and of what it is shown for.
+    /// The digest of a certificate chain and of its purpose: as a client's certificate and as a front proxy's it has different digests.
     #[must_use]
     pub fn certificates(&self, purpose: &str, chain: &[CertificateDer<'_>]) -> Digest {
-        let mut sequence = Sequence(hmac::Context::with_key(&self.0));
-        sequence.put(purpose.as_bytes());
+        let mut input = DigestInput(hmac::Context::with_key(&self.0));
+        input.put(purpose.as_bytes());
         for certificate in chain {
-            sequence.put(certificate);
+            input.put(certificate);
         }
-        sequence.digest()
+        input.digest()
     }
 }
 
-/// What is hashed. Each part goes with its length, so that no two sequences have the same bytes.
-struct Sequence(hmac::Context);
+/// The input of a hash. Each part is preceded by its length, so that different sequences of parts never have the same bytes.
+struct DigestInput(hmac::Context);
 
-impl Sequence {
+impl DigestInput {
     fn put(&mut self, bytes: &[u8]) {
         self.0.update(&(bytes.len() as u64).to_be_bytes());
         self.0.update(bytes);
@@ -96,7 +96,7 @@ impl Sequence {
     }
 }
 
-/// The system gives no random bytes.
+/// The system returned no random bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no random bytes for a key")]
-pub struct NoRandomness;
+#[error("the system returned no random bytes for a key")]
+pub struct RandomnessError;

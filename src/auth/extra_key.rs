@@ -1,7 +1,7 @@
-//! Keys of a user's extra attributes as parts of header names: percent-encoded, because names of headers allow few characters.
+//! Keys of a user's extra attributes as parts of header names. They are percent-encoded, because header names allow few characters.
 
-/// A key from the rest of a header's name, which is in lower case. What is encoded wrongly stays as it is, as the API server has it.
-/// `None` if it is not text.
+/// Decodes a key from a header name without its prefix, in lower case. Like the API server, it returns the input unchanged if a percent
+/// sequence is invalid. `None` if the decoded bytes are not UTF-8.
 #[must_use]
 pub(super) fn decode(encoded: &str) -> Option<String> {
     let mut decoded = Vec::with_capacity(encoded.len());
@@ -23,8 +23,8 @@ pub(super) fn decode(encoded: &str) -> Option<String> {
     String::from_utf8(decoded).ok()
 }
 
-/// A key as the rest of a header's name. The API server puts names into lower case before it decodes them, so capital letters are
-/// encoded as well.
+/// Encodes a key for use in a header name. The API server lower-cases header names before it decodes them, so upper-case letters are
+/// encoded too.
 #[must_use]
 pub(super) fn encode(key: &str) -> String {
     let mut encoded = String::with_capacity(key.len());

@@ -1,4 +1,4 @@
-//! Users whom a trusted front proxy names in headers. Whether the proxy is trusted is decided elsewhere, by its certificate.
+//! Reads the user that a front proxy names in headers. The authenticator verifies the proxy's certificate before it calls this.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,20 @@ use super::extra_key;
 use super::user::User;
 use crate::config::FrontProxySettings;
 
-/// A header that is not text.
+/// A header of the front proxy is not UTF-8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a header that names the user is not UTF-8")]
-pub struct NotText;
+pub struct HeaderTextError;
 
-/// The user that the headers name, if they name one. The first header with a value gives the name and the uid; all values of all headers
-/// count for groups and extra.
+/// The user that the headers name; `None` if they name none. The name and the uid are the value of the first configured header that is
+/// not empty. Groups and extra attributes are collected from all values of all configured headers.
 ///
 /// # Errors
-/// [`NotText`].
-pub fn user(settings: &FrontProxySettings, headers: &HeaderMap) -> Result<Option<User>, NotText> {
+/// [`HeaderTextError`] if one of these values is not UTF-8.
+pub fn user(
+    settings: &FrontProxySettings,
+    headers: &HeaderMap,
+) -> Result<Option<User>, HeaderTextError> {
     let Some(name) = first(headers, &settings.username_headers)? else {
         return Ok(None);
     };
@@ -36,7 +39,7 @@ pub fn user(settings: &FrontProxySettings, headers: &HeaderMap) -> Result<Option
     for prefix in &settings.extra_header_prefixes {
         for (header, value) in headers {
             if let Some(key) = header.as_str().strip_prefix(prefix.as_str()) {
-                let key = extra_key::decode(key).ok_or(NotText)?;
+                let key = extra_key::decode(key).ok_or(HeaderTextError)?;
                 extra.entry(key).or_default().push(text(value)?);
             }
         }
@@ -50,7 +53,7 @@ pub fn user(settings: &FrontProxySettings, headers: &HeaderMap) -> Result<Option
     Ok(Some(user.authenticated()))
 }
 
-/// Whether a header is one of those in which a front proxy names the user. Such headers of clients go no further.
+/// Whether a header is one of those in which a front proxy names the user. The gateway does not forward these headers from clients.
 #[must_use]
 pub fn is_header(settings: &FrontProxySettings, name: &HeaderName) -> bool {
     let named = [
@@ -63,8 +66,8 @@ pub fn is_header(settings: &FrontProxySettings, name: &HeaderName) -> bool {
         || prefixes.any(|prefix| name.as_str().starts_with(prefix.as_str()))
 }
 
-/// The first value of the first header whose first value is not empty.
-fn first(headers: &HeaderMap, names: &[HeaderName]) -> Result<Option<String>, NotText> {
+/// The first value of the first of these headers whose first value is not empty.
+fn first(headers: &HeaderMap, names: &[HeaderName]) -> Result<Option<String>, HeaderTextError> {
     for name in names {
         if let Some(value) = headers.get(name).filter(|value| !value.is_empty()) {
             return text(value).map(Some);
@@ -73,9 +76,9 @@ fn first(headers: &HeaderMap, names: &[HeaderName]) -> Result<Option<String>, No
     Ok(None)
 }
 
-fn text(value: &HeaderValue) -> Result<String, NotText> {
+fn text(value: &HeaderValue) -> Result<String, HeaderTextError> {
     let text = std::str::from_utf8(value.as_bytes());
-    text.map(str::to_owned).map_err(|_| NotText)
+    text.map(str::to_owned).map_err(|_| HeaderTextError)
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The one door of this module: who is calling, what they may do, and whether streams that are open still may.
+//! The entry point of `auth`. The guard authenticates callers, authorizes their requests, and revokes the leases of open streams that are
+//! no longer permitted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,77 +8,77 @@ use http::HeaderMap;
 use tokio::time::Instant;
 
 use super::access::Access;
-use super::access_review::Verdict;
+use super::access_review::AccessVerdict;
 use super::authenticator::Authenticator;
-use super::caller::{Caller, Credential, PeerIdentity, Refusal};
+use super::caller::{Caller, CallerRefusal, Credential, PeerIdentity};
 use super::changes::RoleScope;
-use super::decisions::{Authorizer, Decision, DecisionTtls, Decisions};
+use super::decisions::{Authorizer, CachedDecision, DecisionTtls, Decisions};
 use super::digest::CredentialHasher;
 use super::impersonation::{self, ImpersonationError, ImpersonationRequest};
 use super::lease::Lease;
 use super::leases::{Confirmation, LeaseKey, RecheckTimes, Requirement};
-use super::question::{Asker, Manner, Question, QuestionKey};
+use super::question::{AccessQuestion, QuestionIdentity, QuestionKey, QuestionMethod};
 use super::rechecks::Rechecks;
 use super::upstream::ReviewError;
 use crate::metrics::AuthorizationMetrics;
 
-/// Who decides what a caller may do.
+/// How the gateway authorizes callers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// Upstream, asked with the caller's own credentials (SelfSubjectReview, SelfSubjectAccessReview). Needs no right beyond the
-    /// caller's own.
+pub enum AuthorizerMode {
+    /// Upstream decides, by reviews with the caller's own credentials (SelfSubjectReview, SelfSubjectAccessReview). The gateway needs no
+    /// rights of its own.
     #[default]
     SelfCheck,
-    /// Upstream, asked with the gateway's credentials (TokenReview, SubjectAccessReview).
+    /// Upstream decides, by reviews with the gateway's credentials (TokenReview, SubjectAccessReview).
     Review,
-    /// The gateway, from the roles and bindings that it watches.
+    /// The gateway decides from the roles and bindings that it watches.
     Rbac,
 }
 
-/// How the guard works.
+/// The settings of a [`Guard`].
 #[derive(Clone, Debug)]
 pub struct GuardSettings {
-    /// Who decides.
-    pub mode: Mode,
-    /// How long an allowed access is remembered.
+    /// How callers are authorized.
+    pub mode: AuthorizerMode,
+    /// How long an allowed access is cached.
     pub allow_ttl: Duration,
-    /// How long a denied access is remembered.
+    /// How long a denied access is cached.
     pub deny_ttl: Duration,
-    /// How often the permission of open streams is asked again.
+    /// The permission of each open stream is checked again once within this interval.
     pub reauthorize_interval: Duration,
-    /// How long open streams outlive the last time that upstream confirmed their permission, if it cannot be asked.
+    /// How long an open stream continues after its permission was last confirmed, if it cannot be checked again.
     pub reauthorize_grace: Duration,
 }
 
-/// How a request travels upstream.
+/// In whose name a request is forwarded upstream.
 #[derive(Clone, Debug)]
 pub enum Forwarding {
-    /// With the caller's own `Authorization` and `Impersonate-*` headers, untouched, and without any credential of the gateway.
+    /// With the caller's own `Authorization` and `Impersonate-*` headers, unchanged, and without any credential of the gateway.
     AsCaller,
-    /// With the gateway's credentials, impersonating this caller. Headers by which the client says who it is do not travel.
+    /// With the gateway's credentials, impersonating this caller. Headers in which the client states its identity are not forwarded.
     Impersonating {
-        /// Who sends the request.
+        /// The caller of the request.
         caller: Caller,
-        /// Revoked when the caller's certificate no longer counts: upstream, which never sees it, cannot tell.
+        /// Revoked when the caller's certificate is no longer valid. Upstream cannot notice that, because it never sees the certificate.
         lease: Lease,
     },
 }
 
-/// A caller may do what it asks for.
+/// A granted authorization.
 #[derive(Clone, Debug)]
 pub struct Authorization {
-    /// Revoked when it no longer may.
+    /// Revoked when the caller is no longer permitted.
     pub lease: Lease,
-    /// What the authorizer said.
-    pub verdict: Arc<Verdict>,
+    /// The authorizer's verdict.
+    pub verdict: Arc<AccessVerdict>,
 }
 
-/// Authenticates callers and authorizes what they ask for. Cheap to clone; all clones share caches and leases.
+/// Authenticates callers and authorizes their requests. Cheap to clone; all clones share caches and leases.
 #[derive(Clone, Debug)]
-pub struct Guard(Arc<Inner>);
+pub struct Guard(Arc<GuardState>);
 
 #[derive(Debug)]
-struct Inner {
+struct GuardState {
     settings: GuardSettings,
     authenticator: Arc<Authenticator>,
     hasher: CredentialHasher,
@@ -85,17 +86,17 @@ struct Inner {
     rechecks: Arc<Rechecks>,
 }
 
-/// Why there is no decision to allow.
+/// Why an access is not allowed.
 enum Denial {
-    /// With the authorizer's reason.
+    /// The authorizer denies it, for this reason.
     Denied(String),
-    /// The caller may not ask.
+    /// Upstream does not allow the caller to ask about itself.
     Unasked,
-    Refused(Refusal),
+    Refused(CallerRefusal),
 }
 
 impl Guard {
-    /// A guard that learns who is calling from `authenticator`, and what they may do from `authorizer`.
+    /// A guard that authenticates callers with `authenticator` and decides accesses with `authorizer`.
     #[must_use]
     pub fn new(
         settings: GuardSettings,
@@ -113,14 +114,16 @@ impl Guard {
             grace: settings.reauthorize_grace,
         };
         let decisions = match settings.mode {
-            // Looking them up takes as long as deciding.
-            Mode::Rbac => Decisions::unremembered(authorizer, metrics.clone()),
-            Mode::SelfCheck | Mode::Review => Decisions::new(authorizer, ttls, metrics.clone()),
+            // A cache lookup would take as long as deciding from memory.
+            AuthorizerMode::Rbac => Decisions::uncached(authorizer, metrics.clone()),
+            AuthorizerMode::SelfCheck | AuthorizerMode::Review => {
+                Decisions::new(authorizer, ttls, metrics.clone())
+            }
         };
         let decisions = Arc::new(decisions);
         let credentials = Arc::clone(&authenticator) as _;
         let rechecks = Rechecks::new(times, Arc::clone(&decisions), credentials, metrics);
-        Self(Arc::new(Inner {
+        Self(Arc::new(GuardState {
             settings,
             authenticator,
             hasher,
@@ -129,47 +132,48 @@ impl Guard {
         }))
     }
 
-    /// How it works.
+    /// The settings that the guard was created with.
     #[must_use]
     pub fn settings(&self) -> &GuardSettings {
         &self.0.settings
     }
 
-    /// Who is calling, with impersonation resolved. Where upstream is asked with the caller's own credentials it resolves impersonation
-    /// itself, with each question: until [`authorize`](Self::authorize) has answered, the user is what the caller says.
+    /// Authenticates the caller of a request and resolves impersonation. With [`AuthorizerMode::SelfCheck`], upstream checks the
+    /// impersonation together with each access: the impersonated user is unverified until [`authorize`](Self::authorize) succeeds.
     ///
     /// # Errors
-    /// [`Refusal::Unauthorized`] for credentials that do not count; [`Refusal::Forbidden`] for impersonation that is denied;
-    /// [`Refusal::Forward`] if upstream is to answer; [`Refusal::Failed`] if that cannot be found out, or headers make no sense.
+    /// [`CallerRefusal::Unauthorized`] for invalid credentials, [`CallerRefusal::Forbidden`] for denied impersonation,
+    /// [`CallerRefusal::BadRequest`] for impersonation headers without a user, [`CallerRefusal::Forward`] if upstream has to decide,
+    /// [`CallerRefusal::Failed`] if the authorizer failed or other impersonation headers are invalid.
     pub async fn authenticate(
         &self,
         headers: &HeaderMap,
         peer: &PeerIdentity,
-    ) -> Result<Caller, Refusal> {
+    ) -> Result<Caller, CallerRefusal> {
         let caller = self.0.authenticator.authenticate(headers, peer).await?;
-        self.impersonated(caller, headers).await
+        self.resolve_impersonation(caller, headers).await
     }
 
-    /// Whether a caller may do something. All streams that ask the same for the same caller share the lease, which is revoked when
-    /// they no longer may.
+    /// Authorizes an access of a caller. All streams with the same access, caller and credential share the lease, which is revoked when
+    /// the access is no longer permitted.
     ///
     /// # Errors
-    /// [`Refusal::Forbidden`] for what is denied; [`Refusal::Forward`] if upstream is to answer; [`Refusal::Failed`] if that cannot be
-    /// found out.
+    /// [`CallerRefusal::Forbidden`] if the access is denied, [`CallerRefusal::Forward`] if upstream has to decide,
+    /// [`CallerRefusal::Unauthorized`] if upstream rejects the caller's token, [`CallerRefusal::Failed`] if the authorizer failed.
     pub async fn authorize(
         &self,
         caller: &Caller,
         access: &Access,
-    ) -> Result<Authorization, Refusal> {
+    ) -> Result<Authorization, CallerRefusal> {
         let question = self.question(caller, access.clone());
-        let question = question.ok_or(Refusal::Forward)?;
+        let question = question.ok_or(CallerRefusal::Forward)?;
         let decision = match self.decide(&question).await {
             Ok(decision) => decision,
             Err(Denial::Refused(refusal)) => return Err(refusal),
-            Err(Denial::Unasked) => return Err(Refusal::Forward),
-            // Roles only ever allow: another authorizer of upstream may allow what they do not.
-            Err(Denial::Denied(_)) if self.0.settings.mode == Mode::Rbac => {
-                return Err(Refusal::Forward);
+            Err(Denial::Unasked) => return Err(CallerRefusal::Forward),
+            // Roles only allow; another authorizer of upstream may allow what no role allows.
+            Err(Denial::Denied(_)) if self.0.settings.mode == AuthorizerMode::Rbac => {
+                return Err(CallerRefusal::Forward);
             }
             Err(Denial::Denied(reason)) => return Err(forbidden(caller, access, reason)),
         };
@@ -186,61 +190,67 @@ impl Guard {
         })
     }
 
-    /// How a request that memory cannot answer travels upstream. Upstream is asked only about impersonation by callers known by
-    /// certificate or front proxy; about everything else upstream decides when it gets the request.
+    /// In whose name a request that memory cannot answer is forwarded. Only impersonation by callers with a certificate or a front proxy
+    /// is reviewed here; upstream decides everything else when it receives the request.
     ///
     /// # Errors
-    /// As [`authenticate`](Self::authenticate), but never [`Refusal::Forward`].
+    /// As [`authenticate`](Self::authenticate), but never [`CallerRefusal::Forward`].
     pub async fn forwarding(
         &self,
         headers: &HeaderMap,
         peer: &PeerIdentity,
-    ) -> Result<Forwarding, Refusal> {
+    ) -> Result<Forwarding, CallerRefusal> {
         let authenticator = &self.0.authenticator;
         match authenticator.authenticate_locally(headers, peer).await? {
             None => Ok(Forwarding::AsCaller),
             Some(caller) => {
-                let caller = self.impersonated(caller, headers).await?;
+                let caller = self.resolve_impersonation(caller, headers).await?;
                 let lease = self.credential_lease(&caller);
                 Ok(Forwarding::Impersonating { caller, lease })
             }
         }
     }
 
-    /// Asks about the permission of open streams again, at the interval and after changes of roles. Has no end.
+    /// Checks the permission of open streams again, at the interval and after changes of roles. Never returns.
     pub async fn run(&self) {
         self.0.rechecks.run().await;
     }
 
-    /// Roles or bindings have changed: decisions are forgotten, and the permission of open streams is asked again at once.
+    /// Notifies the guard of a change of roles or bindings: the decisions that it may affect are invalidated, and the permission of
+    /// affected streams is checked again a second later.
     pub fn roles_changed(&self, scope: RoleScope) {
         self.0.rechecks.roles_changed(scope);
     }
 
-    /// Who authenticates, for those who renew its certificates.
+    /// The authenticator, whose certificate authorities are reloaded when their files change.
     #[must_use]
     pub fn authenticator(&self) -> &Arc<Authenticator> {
         &self.0.authenticator
     }
 
-    /// The caller as whom it acts.
-    async fn impersonated(&self, caller: Caller, headers: &HeaderMap) -> Result<Caller, Refusal> {
-        let travels = travels_itself(&caller.credential);
+    /// The caller with the user that its impersonation headers name; the caller itself if there are none. Checks that the impersonation
+    /// is allowed, unless upstream does so later.
+    async fn resolve_impersonation(
+        &self,
+        caller: Caller,
+        headers: &HeaderMap,
+    ) -> Result<Caller, CallerRefusal> {
+        let is_forwardable = is_forwardable(&caller.credential);
         let request = match ImpersonationRequest::from_headers(headers) {
             Ok(None) => return Ok(caller),
             Ok(Some(request)) => request,
-            // Upstream sees the same headers, and knows what to say to them.
-            Err(_) if travels => return Err(Refusal::Forward),
+            // Upstream gets the same headers and responds with its own error.
+            Err(_) if is_forwardable => return Err(CallerRefusal::Forward),
             Err(ImpersonationError::WithoutUser { message }) => {
-                return Err(Refusal::BadRequest { message });
+                return Err(CallerRefusal::BadRequest { message });
             }
             Err(error @ (ImpersonationError::NotText | ImpersonationError::TooManyParts)) => {
-                return Err(Refusal::Failed {
+                return Err(CallerRefusal::Failed {
                     message: error.to_string(),
                 });
             }
         };
-        if self.0.settings.mode == Mode::SelfCheck && travels {
+        if self.0.settings.mode == AuthorizerMode::SelfCheck && is_forwardable {
             return Ok(acting_as(caller, request, headers));
         }
         for part in &request.parts {
@@ -251,24 +261,24 @@ impl Guard {
             match denial {
                 None => {}
                 Some(Denial::Refused(refusal)) => return Err(refusal),
-                // Upstream may allow it by the verbs of constrained impersonation, and words its denials by them.
-                Some(Denial::Denied(_)) if travels => return Err(Refusal::Forward),
+                // Upstream may allow it by the verbs of constrained impersonation, and its error messages mention them.
+                Some(Denial::Denied(_)) if is_forwardable => return Err(CallerRefusal::Forward),
                 Some(Denial::Denied(reason)) => return Err(forbidden(&caller, part, reason)),
-                // Upstream would not see who impersonates.
+                // Not forwarded: upstream would not see the impersonator's credential.
                 Some(Denial::Unasked) => return Err(forbidden(&caller, part, String::new())),
             }
         }
         Ok(acting_as(caller, request, headers))
     }
 
-    /// What beside the access itself must stay true while streams are open.
+    /// The requirements of open streams in addition to the access itself: the credential, and each right of an impersonator.
     async fn requirements(
         &self,
         caller: &Caller,
-    ) -> Result<Vec<(Requirement, Confirmation)>, Refusal> {
+    ) -> Result<Vec<(Requirement, Confirmation)>, CallerRefusal> {
         let mut requirements = Vec::new();
-        if self.0.settings.mode == Mode::SelfCheck && travels_itself(&caller.credential) {
-            // The question itself is asked with the token, and with the headers that impersonate.
+        if self.0.settings.mode == AuthorizerMode::SelfCheck && is_forwardable(&caller.credential) {
+            // The question is sent with the token and the impersonation headers, so its answer covers both.
             return Ok(requirements);
         }
         let authenticated = caller.authenticated();
@@ -276,7 +286,7 @@ impl Guard {
             at: Instant::now(),
             is_doubtful: false,
         };
-        requirements.extend(self.of_credential(caller).map(|one| (one, now)));
+        requirements.extend(self.credential_requirement(caller).map(|one| (one, now)));
         if caller.impersonator.is_none() {
             return Ok(requirements);
         }
@@ -292,7 +302,7 @@ impl Guard {
         };
         for part in parts {
             let question = self.question(&impersonator, part.clone());
-            let question = question.ok_or(Refusal::Forward)?;
+            let question = question.ok_or(CallerRefusal::Forward)?;
             match self.decide(&question).await {
                 Ok(decision) => requirements.push(self.requirement(question, &decision)),
                 Err(Denial::Refused(refusal)) => return Err(refusal),
@@ -305,12 +315,12 @@ impl Guard {
         Ok(requirements)
     }
 
-    /// A lease that lasts as long as the caller's certificate counts, whatever it is used for.
+    /// A lease that depends only on the caller's credential. All forwarded requests with the same credential share it.
     fn credential_lease(&self, caller: &Caller) -> Lease {
-        let Some(requirement) = self.of_credential(caller) else {
+        let Some(requirement) = self.credential_requirement(caller) else {
             return Lease::new();
         };
-        let nothing = Access::Path {
+        let no_access = Access::Path {
             verb: String::new(),
             path: String::new(),
         };
@@ -320,7 +330,7 @@ impl Guard {
             question: QuestionKey {
                 credentials: None,
                 user: Arc::default(),
-                access: nothing,
+                access: no_access,
             },
         };
         let now = Confirmation {
@@ -331,7 +341,8 @@ impl Guard {
         rechecks.lease(key, || vec![(requirement, now)])
     }
 
-    fn of_credential(&self, caller: &Caller) -> Option<Requirement> {
+    /// The requirement that the caller's credential stays valid; `None` for anonymous callers.
+    fn credential_requirement(&self, caller: &Caller) -> Option<Requirement> {
         let hasher = &self.0.hasher;
         let digest = match &caller.credential {
             Credential::Anonymous => return None,
@@ -346,7 +357,8 @@ impl Guard {
             Credential::Certificate(chain) => hasher.certificates("client", chain),
             Credential::FrontProxy(chain) => hasher.certificates("front proxy", chain),
         };
-        // Users of one front proxy have this in common: none of them is to be waited for.
+        // All users of a front proxy share its certificate. The certificate pays for its own checks, so that they do not wait behind
+        // the other checks of one of these users.
         let users = self.0.authenticator.users();
         Some(Requirement::Certificate {
             credential: caller.credential.clone(),
@@ -355,7 +367,11 @@ impl Guard {
         })
     }
 
-    fn requirement(&self, question: Question, decision: &Decision) -> (Requirement, Confirmation) {
+    fn requirement(
+        &self,
+        question: AccessQuestion,
+        decision: &CachedDecision,
+    ) -> (Requirement, Confirmation) {
         let confirmation = Confirmation {
             at: decision.asked_at,
             is_doubtful: !self.0.decisions.is_current(decision, &question.key),
@@ -363,37 +379,42 @@ impl Guard {
         (Requirement::Access(question), confirmation)
     }
 
-    fn question(&self, caller: &Caller, access: Access) -> Option<Question> {
-        let manner = match self.0.settings.mode {
-            Mode::SelfCheck => Manner::SelfCheck,
-            Mode::Review | Mode::Rbac => Manner::Review,
+    fn question(&self, caller: &Caller, access: Access) -> Option<AccessQuestion> {
+        let method = match self.0.settings.mode {
+            AuthorizerMode::SelfCheck => QuestionMethod::SelfCheck,
+            AuthorizerMode::Review | AuthorizerMode::Rbac => QuestionMethod::Review,
         };
-        manner.question(caller, access, &self.0.hasher)
+        method.question(caller, access, &self.0.hasher)
     }
 
-    async fn decide(&self, question: &Question) -> Result<Decision, Denial> {
+    async fn decide(&self, question: &AccessQuestion) -> Result<CachedDecision, Denial> {
         let error = match self.0.decisions.decide(question).await {
             Ok(decision) if decision.verdict.is_allowed => return Ok(decision),
             Ok(decision) => return Err(Denial::Denied(decision.verdict.reason.clone())),
             Err(error) => error,
         };
-        match (&question.asker, &error) {
-            (Asker::Caller { token, .. }, ReviewError::Unauthorized) => {
+        match (&question.identity, &error) {
+            (QuestionIdentity::Caller { token, .. }, ReviewError::Unauthorized) => {
                 self.0.authenticator.tokens().forget(token).await;
-                return Err(Denial::Refused(Refusal::Unauthorized));
+                return Err(Denial::Refused(CallerRefusal::Unauthorized));
             }
             (_, ReviewError::SelfReviewForbidden) => return Err(Denial::Unasked),
-            (Asker::Gateway | Asker::Impersonated | Asker::Caller { .. }, _) => {}
+            (
+                QuestionIdentity::Gateway
+                | QuestionIdentity::Impersonated
+                | QuestionIdentity::Caller { .. },
+                _,
+            ) => {}
         }
-        tracing::debug!(%error, "an access review failed");
-        Err(Denial::Refused(Refusal::Failed {
+        tracing::debug!(%error, "access review failed");
+        Err(Denial::Refused(CallerRefusal::Failed {
             message: client_message(&error).to_owned(),
         }))
     }
 }
 
-/// Whether upstream learns from the request itself who is calling.
-const fn travels_itself(credential: &Credential) -> bool {
+/// Whether the gateway can forward the credential, so that upstream authenticates the caller itself. This includes having none.
+const fn is_forwardable(credential: &Credential) -> bool {
     match credential {
         Credential::Anonymous | Credential::Token(_) => true,
         Credential::Certificate(_) | Credential::FrontProxy(_) => false,
@@ -409,25 +430,25 @@ fn acting_as(caller: Caller, request: ImpersonationRequest, headers: &HeaderMap)
     }
 }
 
-fn forbidden(caller: &Caller, access: &Access, reason: String) -> Refusal {
-    Refusal::Forbidden {
+fn forbidden(caller: &Caller, access: &Access, reason: String) -> CallerRefusal {
+    CallerRefusal::Forbidden {
         user: Arc::clone(&caller.user),
         access: Box::new(access.clone()),
         reason,
     }
 }
 
-/// Without what only operators are to know, such as addresses.
+/// The error for the client, without details that only operators may see, such as addresses.
 const fn client_message(error: &ReviewError) -> &'static str {
     match error {
-        ReviewError::Unavailable { .. } => "the API server does not answer access reviews",
+        ReviewError::Unavailable { .. } => "the access could not be reviewed, try again later",
         ReviewError::Malformed { .. } => {
-            "the API server's answer to an access review makes no sense"
+            "the API server's response to the access review is invalid"
         }
         ReviewError::Unauthorized
         | ReviewError::Forbidden { .. }
         | ReviewError::SelfReviewForbidden => {
-            "the gateway may not ask the API server for access reviews"
+            "the API server does not allow the gateway to create access reviews"
         }
         ReviewError::Unsendable(_) => "the user cannot be impersonated",
     }

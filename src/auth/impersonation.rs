@@ -1,4 +1,5 @@
-//! Impersonation: headers by which a request acts as another user. Whether it may is decided elsewhere.
+//! Impersonation headers: reads those of a request, and writes those by which the gateway acts as a user. The guard decides whether a
+//! caller may impersonate.
 
 mod request;
 
@@ -9,36 +10,36 @@ use super::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User};
 
 pub use request::{ImpersonationError, ImpersonationRequest, PARTS_MAX};
 
-/// `Impersonate-User`.
+/// `Impersonate-User`, the name of the impersonated user.
 pub const USER: HeaderName = HeaderName::from_static("impersonate-user");
-/// `Impersonate-Group`, one for each group.
+/// `Impersonate-Group`, one header for each group.
 pub const GROUP: HeaderName = HeaderName::from_static("impersonate-group");
-/// `Impersonate-Uid`.
+/// `Impersonate-Uid`, the uid of the impersonated user.
 pub const UID: HeaderName = HeaderName::from_static("impersonate-uid");
-/// `Impersonate-Extra-` and a key, one for each value.
+/// `Impersonate-Extra-`, followed by a key; one header for each value.
 pub const EXTRA_PREFIX: &str = "impersonate-extra-";
 
-/// Names of nodes begin so.
+/// Prefix of a node's user name.
 const NODE_PREFIX: &str = "system:node:";
 
-/// All of them begin so; the API server may know more of them than we do.
+/// Prefix of all impersonation headers. A newer API server may have some that are not listed here.
 const PREFIX: &str = "impersonate-";
 
-/// A user who cannot be impersonated faithfully.
+/// A user who cannot be named exactly in impersonation headers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the user's {part} cannot be sent in a header")]
 pub struct UnsendableUser {
-    /// `name`, `group` and the like.
+    /// The part that does not fit into a header: `name`, `uid`, `group`, `extra key` or `extra value`.
     pub part: &'static str,
 }
 
-/// Whether a header impersonates somebody.
+/// Whether a header is an impersonation header.
 #[must_use]
 pub fn is_header(name: &HeaderName) -> bool {
     name.as_str().starts_with(PREFIX)
 }
 
-/// Those of a request's headers that impersonate somebody.
+/// The impersonation headers among these headers.
 #[must_use]
 pub fn only(headers: &HeaderMap) -> HeaderMap {
     let mut impersonation = HeaderMap::new();
@@ -48,10 +49,10 @@ pub fn only(headers: &HeaderMap) -> HeaderMap {
     impersonation
 }
 
-/// The headers with which the API server takes the sender for this user, if the sender may impersonate it.
+/// The headers that impersonate exactly this user.
 ///
 /// # Errors
-/// [`UnsendableUser`] if it would take the sender for another one.
+/// [`UnsendableUser`] if headers cannot carry a part of it unchanged, so that the API server would see another user.
 pub fn headers(user: &User) -> Result<HeaderMap, UnsendableUser> {
     let mut headers = HeaderMap::new();
     if user.name.is_empty() {
@@ -75,16 +76,16 @@ pub fn headers(user: &User) -> Result<HeaderMap, UnsendableUser> {
     Ok(headers)
 }
 
-/// The API server adds this group by itself. To name it would need the right to impersonate it.
+/// Whether the API server adds this group itself. It must not be sent then, because that needs the right to impersonate the group.
 fn is_implied(user: &User, group: &str) -> bool {
     if user.name == ANONYMOUS {
         return group == UNAUTHENTICATED;
     }
-    // Without any group named, service accounts and nodes would be given those that their kind has.
-    let is_bare = user.groups.iter().all(|group| group == AUTHENTICATED);
-    let is_of_a_kind = user.service_account().is_some() || user.name.starts_with(NODE_PREFIX);
-    let is_named = is_bare && is_of_a_kind;
-    group == AUTHENTICATED && !user.is_in(UNAUTHENTICATED) && !is_named
+    // If no group is sent, the API server gives service accounts and nodes their default groups, so this one is sent.
+    let has_no_other = user.groups.iter().all(|group| group == AUTHENTICATED);
+    let has_defaults = user.service_account().is_some() || user.name.starts_with(NODE_PREFIX);
+    let is_needed = has_no_other && has_defaults;
+    group == AUTHENTICATED && !user.is_in(UNAUTHENTICATED) && !is_needed
 }
 
 fn put(
@@ -94,7 +95,7 @@ fn put(
     part: &'static str,
 ) -> Result<(), UnsendableUser> {
     let unsendable = |_| UnsendableUser { part };
-    // HTTP/1.1 strips blanks at both ends, and " admin" must not become "admin".
+    // HTTP/1.1 strips white space at both ends, and " admin" must not become "admin".
     if value.starts_with([' ', '\t']) || value.ends_with([' ', '\t']) {
         return Err(UnsendableUser { part });
     }

@@ -1,4 +1,5 @@
-//! Permission of streams that are open. It may be revoked while they are.
+//! Leases: the permission of open streams, which may be revoked while they are open. A stream holds a lease, checks it before it
+//! continues, and is woken when it is revoked. `lease/models.rs` checks the wake-up with loom.
 
 use std::future::{Future, poll_fn};
 #[cfg(not(fanout_loom))]
@@ -15,18 +16,18 @@ use loom::sync::{Mutex, MutexGuard};
 
 use slab::Slab;
 
-/// Permission of all streams that ask the same on behalf of the same caller. Clones are the same permission.
+/// The permission of all streams with the same access, caller and credential. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Lease(Arc<Shared>);
+pub struct Lease(Arc<LeaseState>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct LeaseState {
     revoked: AtomicBool,
     wakers: Mutex<Slab<Option<Waker>>>,
 }
 
 impl Lease {
-    /// A permission that is not revoked.
+    /// A new lease, not revoked.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -44,25 +45,25 @@ impl Lease {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Whether it was revoked.
+    /// Whether the lease has been revoked.
     #[must_use]
     pub fn is_revoked(&self) -> bool {
         self.0.revoked.load(Ordering::Acquire)
     }
 
-    /// The same permission without keeping it.
+    /// A weak reference to this lease.
     #[must_use]
     pub fn downgrade(&self) -> WeakLease {
         WeakLease(Arc::downgrade(&self.0))
     }
 
-    /// Number of streams that hold it.
+    /// Number of streams that hold the lease.
     #[must_use]
     pub fn stream_count(&self) -> usize {
         self.wakers().len()
     }
 
-    /// One stream's hold on it.
+    /// Registers a stream. The stream keeps the returned hold as long as it is open.
     #[must_use]
     pub fn hold(&self) -> LeaseHold {
         let key = self.wakers().insert(None);
@@ -73,7 +74,7 @@ impl Lease {
         }
     }
 
-    /// Done when it is revoked.
+    /// Completes when the lease is revoked. Counts as a stream until it is dropped.
     pub fn revoked(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut hold = self.hold();
         poll_fn(move |context| {
@@ -87,50 +88,51 @@ impl Lease {
     }
 
     fn wakers(&self) -> MutexGuard<'_, Slab<Option<Waker>>> {
-        // Nothing under the lock panics half way.
+        // No code panics while it holds the lock, so a poisoned list is still consistent.
         self.0.wakers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A lease, if anybody still has it.
+/// A weak reference to a [`Lease`].
 #[derive(Clone, Debug)]
-pub struct WeakLease(Weak<Shared>);
+pub struct WeakLease(Weak<LeaseState>);
 
 impl WeakLease {
-    /// The lease.
+    /// The lease; `None` if nothing else references it any more.
     #[must_use]
     pub fn upgrade(&self) -> Option<Lease> {
         self.0.upgrade().map(Lease)
     }
 }
 
-/// One stream's hold on a [`Lease`], given back when dropped.
+/// One stream's hold on a [`Lease`]. The stream is unregistered when it is dropped.
 #[derive(Debug)]
 pub struct LeaseHold {
     lease: Lease,
     key: usize,
-    /// The waker that is registered, so that the same one needs no lock.
+    /// A copy of the registered waker, so that arming with the same waker needs no lock.
     waker: Option<Waker>,
 }
 
 impl LeaseHold {
-    /// Whether the permission was revoked. A caller that waits must call [`arm`](Self::arm) first.
+    /// Whether the lease has been revoked. Before waiting, call [`arm`](Self::arm) and then this; in the other order a revocation in
+    /// between is missed.
     #[must_use]
     pub fn is_revoked(&self) -> bool {
         self.lease.is_revoked()
     }
 
-    /// Wakes `waker` when the permission is revoked. Replaces an earlier one.
+    /// Registers `waker`, which is woken when the lease is revoked. Replaces the previous one.
     pub fn arm(&mut self, waker: &Waker) {
         if self.waker.as_ref().is_some_and(|own| own.will_wake(waker)) {
             return;
         }
         self.waker = Some(waker.clone());
         let mut wakers = self.lease.wakers();
-        if let Some(known) = wakers.get_mut(self.key) {
-            match known {
-                Some(known) => known.clone_from(waker),
-                None => *known = Some(waker.clone()),
+        if let Some(slot) = wakers.get_mut(self.key) {
+            match slot {
+                Some(registered) => registered.clone_from(waker),
+                None => *slot = Some(waker.clone()),
             }
         }
     }
@@ -139,7 +141,7 @@ impl LeaseHold {
 impl Drop for LeaseHold {
     fn drop(&mut self) {
         let waker = self.lease.wakers().try_remove(self.key);
-        // Outside the lock: what a waker owns may hold a lease itself.
+        // Dropped outside the lock, because a waker may own a hold on the same lease.
         drop(waker);
     }
 }

@@ -1,4 +1,5 @@
-//! Leases by what they stand on, and when that is to be checked again.
+//! All leases, the requirements that they depend on, and when each requirement has to be checked again. Many leases may share a
+//! requirement, which is checked once for all of them. Time is an argument; `rechecks` runs the checks.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,67 +8,67 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use tokio::time::Instant;
 
-use super::caller::{Credential, Token};
+use super::caller::{BearerToken, Credential};
 use super::changes::ScopeSet;
 use super::digest::Digest;
 use super::lease::{Lease, WeakLease};
-use super::question::{Question, QuestionKey};
+use super::question::{AccessQuestion, QuestionKey};
 use super::user::User;
 use crate::fairness::Peer;
 
 /// Streams with equal keys have the same lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseKey {
-    /// Of the token or the certificate, as two of one user are revoked one by one.
+    /// Digest of the token or the certificate, because the credentials of one user are revoked separately.
     pub credential: Option<Digest>,
-    /// The authenticated user, if the streams are another one's.
+    /// The authenticated user, if the streams impersonate another one.
     pub impersonator: Option<Arc<User>>,
-    /// What is done, and who does it.
+    /// The access, and the user who performs it.
     pub question: QuestionKey,
 }
 
-/// What must stay true for a lease to last.
+/// A condition that must stay true, or the leases that depend on it are revoked.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "most of them are accesses")]
 pub enum Requirement {
     /// An access is allowed.
-    Access(Question),
-    /// A token is a user's.
+    Access(AccessQuestion),
+    /// A token is valid and belongs to a user.
     Token {
         /// The token.
-        token: Token,
-        /// Its keyed hash.
+        token: BearerToken,
+        /// The keyed hash of the token.
         digest: Digest,
         /// The user.
         user: Arc<User>,
-        /// Whose places its checks take.
+        /// The client whose share of permits pays for the checks.
         payer: Peer,
     },
-    /// The certificate of a client or a front proxy counts.
+    /// The certificate of a client or a front proxy is valid.
     Certificate {
-        /// With its chain.
+        /// The credential with the certificate chain.
         credential: Credential,
-        /// Its keyed hash.
+        /// The keyed hash of the chain.
         digest: Digest,
-        /// Whose places its checks take.
+        /// The client whose share of permits pays for the checks.
         payer: Peer,
     },
 }
 
-/// What makes two requirements the same.
+/// Requirements with equal keys are the same requirement.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::large_enum_variant, reason = "most of them are accesses")]
 pub enum RequirementKey {
     /// An access.
     Access(QuestionKey),
-    /// A token and its user.
+    /// A token and its user. The user is part of the key because it may change.
     Token(Digest, Arc<User>),
-    /// A certificate, whose user does not change.
+    /// A certificate. Its user cannot change.
     Certificate(Digest),
 }
 
 impl Requirement {
-    /// The keyed hash of the credential, if it is about one.
+    /// The keyed hash of the credential, if the requirement concerns one.
     #[must_use]
     pub const fn credential(&self) -> Option<Digest> {
         match self {
@@ -76,7 +77,7 @@ impl Requirement {
         }
     }
 
-    /// Whose places its checks take.
+    /// The client whose share of permits pays for the checks.
     #[must_use]
     pub const fn payer(&self) -> Peer {
         match self {
@@ -85,14 +86,14 @@ impl Requirement {
         }
     }
 
-    fn set_payer(&mut self, to: Peer) {
+    fn set_payer(&mut self, new_payer: Peer) {
         match self {
-            Self::Access(question) => question.payer = to,
-            Self::Token { payer, .. } | Self::Certificate { payer, .. } => *payer = to,
+            Self::Access(question) => question.payer = new_payer,
+            Self::Token { payer, .. } | Self::Certificate { payer, .. } => *payer = new_payer,
         }
     }
 
-    /// What makes it the same as another one.
+    /// The key of the requirement.
     #[must_use]
     pub fn key(&self) -> RequirementKey {
         match self {
@@ -103,59 +104,60 @@ impl Requirement {
     }
 }
 
-/// When a requirement was last known to be met, and when it is to be checked.
+/// The last confirmation that a requirement is met.
 #[derive(Clone, Copy, Debug)]
 pub struct Confirmation {
-    /// It was met then.
+    /// The time as of which the requirement was met: for a review, when it was sent.
     pub at: Instant,
-    /// It is to be checked as soon as a stream depends on it.
+    /// Roles have changed since. The requirement has to be checked as soon as a stream depends on it.
     pub is_doubtful: bool,
 }
 
 /// How often requirements are checked, and how long leases outlive the last confirmation.
 #[derive(Clone, Copy, Debug)]
 pub struct RecheckTimes {
-    /// Each requirement is checked once within it.
+    /// Each requirement is checked once within this interval.
     pub interval: Duration,
-    /// Without confirmation for so long, a lease is revoked.
+    /// A lease is revoked after this time without confirmation.
     pub grace: Duration,
 }
 
-/// All leases.
+/// All leases and their requirements.
 #[derive(Debug)]
 pub struct Leases {
     times: RecheckTimes,
     leases: HashMap<LeaseKey, WeakLease, RandomState>,
-    requirements: HashMap<RequirementKey, Standing, RandomState>,
-    /// Leases that nobody has are let go when there are so many entries.
+    requirements: HashMap<RequirementKey, LeaseRecord, RandomState>,
+    /// Number of entries at which dropped and revoked leases are swept out before another one is added.
     sweep_len: usize,
 }
 
+/// A requirement, the state of its checks, and the leases that depend on it.
 #[derive(Debug)]
-struct Standing {
+struct LeaseRecord {
     requirement: Requirement,
     confirmed_at: Instant,
     due_at: Instant,
     /// The last check failed.
     is_failing: bool,
-    /// It is being checked, or waits for that.
+    /// A check is running, or waits for a permit.
     is_in_flight: bool,
-    /// A change was seen while it was being checked.
+    /// Roles changed while a check was in flight, so its result may be outdated.
     is_doubtful: bool,
     leases: Vec<WeakLease>,
 }
 
-/// What a scan has found.
+/// The result of [`Leases::scan`].
 #[derive(Debug, Default)]
-pub struct Scan {
-    /// Leases that were revoked because their grace is over.
+pub struct LeaseScan {
+    /// Number of leases with streams that were revoked because their grace is over.
     pub revoked: usize,
-    /// Leases that streams have.
+    /// Number of leases that streams hold.
     pub held: usize,
 }
 
 impl Leases {
-    /// None.
+    /// An empty collection.
     #[must_use]
     pub fn new(times: RecheckTimes) -> Self {
         Self {
@@ -166,15 +168,15 @@ impl Leases {
         }
     }
 
-    /// The lease of these streams, or a new one that stands on these requirements, each with its last confirmation.
+    /// The lease with this key, or a new one that depends on these requirements, each with its last confirmation.
     pub fn lease(
         &mut self,
         key: LeaseKey,
         requirements: impl FnOnce() -> Vec<(Requirement, Confirmation)>,
         now: Instant,
     ) -> Lease {
-        let known = self.leases.get(&key).and_then(WeakLease::upgrade);
-        if let Some(lease) = known.filter(|lease| !lease.is_revoked()) {
+        let existing = self.leases.get(&key).and_then(WeakLease::upgrade);
+        if let Some(lease) = existing.filter(|lease| !lease.is_revoked()) {
             return lease;
         }
         if self.leases.len() + self.requirements.len() >= self.sweep_len {
@@ -184,33 +186,34 @@ impl Leases {
         let is_own = key.impersonator.is_none();
         for (requirement, confirmation) in requirements() {
             let payer = requirement.payer();
-            let standing = self.standing(requirement, confirmation, now);
+            let record = self.record(requirement, confirmation, now);
             if is_own {
-                // Nobody waits for somebody who impersonates it, or did.
-                standing.requirement.set_payer(payer);
+                // The user pays for its own streams, so that their checks do not wait behind those of an impersonator.
+                record.requirement.set_payer(payer);
             }
-            if standing.leases.len() == standing.leases.capacity() {
-                standing.leases.retain(is_valid);
+            if record.leases.len() == record.leases.capacity() {
+                record.leases.retain(is_valid);
             }
-            standing.leases.push(lease.downgrade());
+            record.leases.push(lease.downgrade());
         }
         self.leases.insert(key, lease.downgrade());
         lease
     }
 
-    fn standing(
+    /// The record of a requirement, which is added if it is new. A doubtful confirmation makes it due now.
+    fn record(
         &mut self,
         requirement: Requirement,
         confirmation: Confirmation,
         now: Instant,
-    ) -> &mut Standing {
+    ) -> &mut LeaseRecord {
         let due_at = match confirmation.is_doubtful {
             true => now,
-            // Not in the past: the grace does not run before there was a chance to check.
+            // Never in the past: an old confirmation is checked before the grace can end.
             false => now.max(confirmation.at + self.delay()),
         };
-        let known = self.requirements.entry(requirement.key());
-        let standing = known.or_insert_with(|| Standing {
+        let entry = self.requirements.entry(requirement.key());
+        let record = entry.or_insert_with(|| LeaseRecord {
             requirement,
             confirmed_at: confirmation.at,
             due_at,
@@ -220,33 +223,34 @@ impl Leases {
             leases: Vec::new(),
         });
         if confirmation.is_doubtful {
-            standing.due_at = standing.due_at.min(now);
+            record.due_at = record.due_at.min(now);
         }
-        standing
+        record
     }
 
-    /// Part of the interval, so that what was confirmed together is not checked together, and in time.
+    /// The time from a confirmation to the next check: random, 50 to 85 % of the interval. Requirements that were confirmed together are
+    /// then not checked together, and the check still ends within the interval.
     fn delay(&self) -> Duration {
         self.times
             .interval
             .mul_f64(0.5 + 0.35 * crate::resource::fraction())
     }
 
-    /// Revokes what could not be checked for too long, and lets go of what nobody needs.
-    pub fn scan(&mut self, now: Instant) -> Scan {
-        let mut scan = Scan::default();
+    /// Revokes leases whose requirements were not confirmed for the grace, and drops entries without leases.
+    pub fn scan(&mut self, now: Instant) -> LeaseScan {
+        let mut scan = LeaseScan::default();
         let grace = self.times.grace;
-        self.requirements.retain(|_, standing| {
-            standing.leases.retain(is_valid);
-            if standing.leases.is_empty() {
-                return standing.is_in_flight;
+        self.requirements.retain(|_, record| {
+            record.leases.retain(is_valid);
+            if record.leases.is_empty() {
+                return record.is_in_flight;
             }
-            let has_streams = standing.leases.iter().any(is_held);
+            let has_streams = record.leases.iter().any(is_held);
             let is_over = |since: Instant| now.saturating_duration_since(since) >= grace;
-            // Either checks fail, or there are too many of them to come to this one.
-            let is_stuck = standing.is_failing || is_over(standing.due_at);
-            if is_over(standing.confirmed_at) && is_stuck && has_streams {
-                scan.revoked += standing.revoke();
+            // Either checks of it fail, or so many checks are due that this one has not been made.
+            let is_stuck = record.is_failing || is_over(record.due_at);
+            if is_over(record.confirmed_at) && is_stuck && has_streams {
+                scan.revoked += record.revoke();
                 return false;
             }
             true
@@ -256,83 +260,85 @@ impl Leases {
         scan
     }
 
-    /// Offers what is to be checked now, the longest unconfirmed first. What is accepted is in flight until it is known what came of
-    /// it; the rest stays due.
+    /// Passes the requirements that are due now to `accept`, those with the oldest confirmation first. An accepted requirement is in
+    /// flight until [`confirm`](Self::confirm), [`fail`](Self::fail) or [`refuse`](Self::refuse) is called. The others stay due.
     pub fn offer_due(&mut self, now: Instant, mut accept: impl FnMut(&Requirement) -> bool) {
-        let is_due = |standing: &Standing| {
-            let is_free = standing.due_at <= now && !standing.is_in_flight;
-            is_free && standing.leases.iter().any(is_held)
+        let is_due = |record: &LeaseRecord| {
+            let is_pending = record.due_at <= now && !record.is_in_flight;
+            is_pending && record.leases.iter().any(is_held)
         };
         let all = self.requirements.values_mut();
-        let mut due: Vec<_> = all.filter(|standing| is_due(standing)).collect();
-        due.sort_by_key(|standing| standing.confirmed_at);
-        for standing in due {
-            standing.is_in_flight = accept(&standing.requirement);
+        let mut due: Vec<_> = all.filter(|record| is_due(record)).collect();
+        due.sort_by_key(|record| record.confirmed_at);
+        for record in due {
+            record.is_in_flight = accept(&record.requirement);
         }
     }
 
-    /// A requirement was met when it was checked.
+    /// Records that a check found the requirement met as of `at`.
     pub fn confirm(&mut self, key: &RequirementKey, at: Instant, now: Instant) {
         let delay = self.delay();
-        if let Some(standing) = self.requirements.get_mut(key) {
-            let was_doubtful = std::mem::take(&mut standing.is_doubtful);
-            standing.confirmed_at = standing.confirmed_at.max(at);
-            standing.is_failing = false;
-            standing.is_in_flight = false;
-            standing.due_at = if was_doubtful { now } else { at + delay };
+        if let Some(record) = self.requirements.get_mut(key) {
+            let was_doubtful = std::mem::take(&mut record.is_doubtful);
+            record.confirmed_at = record.confirmed_at.max(at);
+            record.is_failing = false;
+            record.is_in_flight = false;
+            record.due_at = if was_doubtful { now } else { at + delay };
         }
     }
 
-    /// A requirement could not be checked.
+    /// Records that a check failed without a result. The next one follows after a quarter of the usual delay.
     pub fn fail(&mut self, key: &RequirementKey, now: Instant) {
         let delay = self.delay() / 4;
-        if let Some(standing) = self.requirements.get_mut(key) {
-            standing.is_failing = true;
-            standing.is_in_flight = false;
-            standing.due_at = now + delay;
+        if let Some(record) = self.requirements.get_mut(key) {
+            record.is_failing = true;
+            record.is_in_flight = false;
+            record.due_at = now + delay;
         }
     }
 
-    /// A requirement is not met: revokes the leases that stand on it. Returns their number.
+    /// Records that a requirement is not met: revokes the leases that depend on it. Returns the number of those with streams.
     pub fn refuse(&mut self, key: &RequirementKey) -> usize {
-        let standing = self.requirements.remove(key);
-        standing.map_or(0, |mut standing| standing.revoke())
+        let record = self.requirements.remove(key);
+        record.map_or(0, |mut record| record.revoke())
     }
 
-    /// A change of roles: what it may matter to is to be checked at once.
-    pub fn doubt(&mut self, scopes: &ScopeSet, now: Instant) {
-        for (key, standing) in &mut self.requirements {
+    /// Makes the accesses due that changes of roles may affect.
+    pub fn mark_doubtful(&mut self, scopes: &ScopeSet, now: Instant) {
+        for (key, record) in &mut self.requirements {
             if let RequirementKey::Access(question) = key
                 && scopes.covers(&question.user, &question.access)
             {
-                standing.due_at = standing.due_at.min(now);
-                standing.is_doubtful |= standing.is_in_flight;
+                record.due_at = record.due_at.min(now);
+                record.is_doubtful |= record.is_in_flight;
             }
         }
     }
 
-    /// Leases and requirements that take memory.
+    /// Number of entries for leases and requirements, including those that the next sweep drops.
     #[must_use]
     pub fn len(&self) -> usize {
         self.leases.len() + self.requirements.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
+    /// Drops leases that are revoked or no longer referenced, and requirements without leases.
     fn sweep(&mut self) {
         self.leases.retain(|_, lease| is_valid(lease));
         let is_needed =
-            |standing: &mut Standing| standing.is_in_flight || standing.leases.iter().any(is_valid);
-        self.requirements.retain(|_, standing| is_needed(standing));
+            |record: &mut LeaseRecord| record.is_in_flight || record.leases.iter().any(is_valid);
+        self.requirements.retain(|_, record| is_needed(record));
         self.sweep_len = (2 * self.len()).max(SWEEP_LEN_MIN);
     }
 }
 
-impl Standing {
+impl LeaseRecord {
+    /// Revokes all leases. Returns the number of those that streams held.
     fn revoke(&mut self) -> usize {
         let mut revoked = 0;
         for lease in self.leases.drain(..).filter_map(|lease| lease.upgrade()) {
@@ -345,17 +351,18 @@ impl Standing {
     }
 }
 
-/// Whether somebody has it, and may.
+/// Whether the lease is still referenced and not revoked.
 fn is_valid(lease: &WeakLease) -> bool {
     lease.upgrade().is_some_and(|lease| !lease.is_revoked())
 }
 
-/// Whether streams have it, and may.
+/// Whether streams hold the lease and it is not revoked.
 fn is_held(lease: &WeakLease) -> bool {
     let lease = lease.upgrade();
     lease.is_some_and(|lease| !lease.is_revoked() && lease.stream_count() > 0)
 }
 
+/// Minimum number of entries before a sweep.
 const SWEEP_LEN_MIN: usize = 1024;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Roles and bindings that the gateway watches, as an authorizer. It decides nothing unless it has them all, as they are now.
+//! An authorizer that evaluates the roles and bindings that the gateway watches. It decides only while the watches have delivered all
+//! of them and are current.
 
 use std::pin::Pin;
 use std::sync::{PoisonError, RwLock};
@@ -6,17 +7,17 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::access_review::Verdict;
+use super::access_review::AccessVerdict;
 use super::decisions::Authorizer;
-use super::question::Question;
-use super::rbac::{Decision, Policy};
+use super::question::AccessQuestion;
+use super::rbac::{RbacDecision, RbacPolicy};
 use super::upstream::{ReviewError, ReviewPurpose};
 use super::user::MASTERS;
 
-/// Roles and bindings as they change.
+/// The current roles and bindings, and whether they may be used for decisions.
 #[derive(Debug)]
 pub struct PolicyStore {
-    policy: RwLock<Policy>,
+    policy: RwLock<RbacPolicy>,
     is_current: watch::Sender<bool>,
 }
 
@@ -31,62 +32,65 @@ impl Default for PolicyStore {
 
 impl PolicyStore {
     /// Changes a role or a binding.
-    pub fn update(&self, change: impl FnOnce(&mut Policy)) {
-        // A role or binding is put or removed as one, so a panic leaves no half of it.
+    pub fn update(&self, change: impl FnOnce(&mut RbacPolicy)) {
+        // Each change puts or removes one whole role or binding, so a panic cannot leave a partial one.
         change(&mut self.policy.write().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Whether all roles and bindings are there, and upstream is heard of. It decides as long as they are.
+    /// Sets whether all roles and bindings are present and their watches are in contact with upstream. Access is decided only while
+    /// they are.
     pub fn set_current(&self, is_current: bool) {
         if self.is_current.send_replace(is_current) == is_current {
             return;
         }
         if is_current {
-            tracing::info!("roles and bindings are known");
+            tracing::info!("roles and bindings are current: access is decided from them");
         } else {
-            tracing::warn!("upstream is not heard of: nothing is decided from roles and bindings");
+            tracing::warn!(
+                "no contact with upstream: access is not decided until roles and bindings are current again"
+            );
         }
     }
 
-    async fn ask(&self, question: &Question) -> Result<Verdict, ReviewError> {
+    async fn evaluate(&self, question: &AccessQuestion) -> Result<AccessVerdict, ReviewError> {
         let mut is_current = self.is_current.subscribe();
         let current = is_current.wait_for(|is_current| *is_current);
         match tokio::time::timeout(CURRENT_WAIT, current).await {
             Ok(Ok(_)) => {}
-            // Not known in time, or never.
+            // They did not become current in time, or the sender is gone.
             Ok(Err(_)) | Err(_) => {
                 return Err(ReviewError::Unavailable {
-                    reason: "roles and bindings are not known".to_owned(),
+                    reason: "roles and bindings are not current".to_owned(),
                 });
             }
         }
         let (user, access) = (&question.key.user, &question.key.access);
         if user.is_in(MASTERS) {
-            return Ok(Verdict {
+            return Ok(AccessVerdict {
                 is_allowed: true,
                 reason: String::new(),
             });
         }
         let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
         let (is_allowed, reason) = match policy.decide(user, access) {
-            Decision::Allowed(reason) => (true, reason),
-            Decision::NotAllowed(reason) => (false, reason),
+            RbacDecision::Allowed(reason) => (true, reason),
+            RbacDecision::NotAllowed(reason) => (false, reason),
         };
-        Ok(Verdict { is_allowed, reason })
+        Ok(AccessVerdict { is_allowed, reason })
     }
 }
 
 impl Authorizer for PolicyStore {
     fn decide<'a>(
         &'a self,
-        question: &'a Question,
+        question: &'a AccessQuestion,
         _purpose: ReviewPurpose,
-    ) -> Pin<Box<dyn Future<Output = Result<Verdict, ReviewError>> + Send + 'a>> {
-        Box::pin(self.ask(question))
+    ) -> Pin<Box<dyn Future<Output = Result<AccessVerdict, ReviewError>> + Send + 'a>> {
+        Box::pin(self.evaluate(question))
     }
 }
 
-/// Requests wait so long for the first roles and bindings.
+/// How long a request waits for the roles and bindings to become current.
 const CURRENT_WAIT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
@@ -100,7 +104,7 @@ mod tests {
     use super::super::user::User;
     use super::*;
 
-    async fn decide(store: &PolicyStore, question: &Question) -> Result<bool, ReviewError> {
+    async fn decide(store: &PolicyStore, question: &AccessQuestion) -> Result<bool, ReviewError> {
         let verdict = store.decide(question, ReviewPurpose::Authorization).await;
         verdict.map(|verdict| verdict.is_allowed)
     }
@@ -109,13 +113,13 @@ mod tests {
     async fn nothing_is_decided_unless_all_roles_are_known() {
         let store = PolicyStore::default();
         let jane = question("jane", pods("a"));
-        let early = decide(&store, &jane).await;
-        assert!(matches!(early, Err(ReviewError::Unavailable { .. })));
+        let before = decide(&store, &jane).await;
+        assert!(matches!(before, Err(ReviewError::Unavailable { .. })));
         store.set_current(true);
         assert_eq!(decide(&store, &jane).await, Ok(false));
         store.set_current(false);
-        let late = decide(&store, &jane).await;
-        assert!(matches!(late, Err(ReviewError::Unavailable { .. })));
+        let after = decide(&store, &jane).await;
+        assert!(matches!(after, Err(ReviewError::Unavailable { .. })));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,55 +1,55 @@
-//! Questions to authorizers, and what makes two of them the same.
+//! Access questions: whether a user may perform an access, in whose name that is asked, and the key that makes two questions equal.
 
 use std::sync::Arc;
 
 use http::HeaderMap;
 
 use super::access::Access;
-use super::caller::{Caller, Credential, Token};
+use super::caller::{BearerToken, Caller, Credential};
 use super::digest::{CredentialHasher, Digest};
 use super::user::User;
 use crate::fairness::Peer;
 
-/// A question to an authorizer.
+/// A question for an authorizer: may this user perform this access?
 #[derive(Clone, Debug)]
-pub struct Question {
-    /// In whose name it is asked.
-    pub asker: Asker,
-    /// Whose places it takes: those of the authenticated caller, whoever it acts as.
+pub struct AccessQuestion {
+    /// The identity in whose name the review is sent.
+    pub identity: QuestionIdentity,
+    /// The client whose share of permits pays for the review: the authenticated caller, also if it impersonates another user.
     pub payer: Peer,
-    /// What makes it the same as another one.
+    /// The user and the access, and what else the answer depends on.
     pub key: QuestionKey,
 }
 
-/// In whose name a question is asked.
+/// In whose name the review of a question is sent.
 #[derive(Clone, Debug)]
-pub enum Asker {
-    /// The gateway asks about the user.
+pub enum QuestionIdentity {
+    /// The gateway asks about the user, by a SubjectAccessReview.
     Gateway,
-    /// The gateway impersonates the user, who asks about itself.
+    /// The gateway impersonates the user and sends a SelfSubjectAccessReview.
     Impersonated,
-    /// The caller asks about itself.
+    /// The gateway sends a SelfSubjectAccessReview with the caller's credentials.
     Caller {
-        /// Its token.
-        token: Token,
-        /// Its headers that impersonate the user.
+        /// The caller's token.
+        token: BearerToken,
+        /// The caller's impersonation headers.
         impersonation: Arc<HeaderMap>,
     },
 }
 
-/// Two questions with equal keys have the same answer.
+/// The cache key of a question. Questions with equal keys have the same answer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct QuestionKey {
-    /// Of the credentials with which it is asked, if those are the caller's.
+    /// Digest of the token and the impersonation headers, if the review is sent with the caller's credentials.
     pub credentials: Option<Digest>,
-    /// Who wants to do it.
+    /// The user who performs the access.
     pub user: Arc<User>,
-    /// What.
+    /// The access.
     pub access: Access,
 }
 
 impl QuestionKey {
-    /// Bytes of all its strings.
+    /// Length of all strings in bytes.
     #[must_use]
     pub fn text_len(&self) -> usize {
         let User {
@@ -58,12 +58,12 @@ impl QuestionKey {
             groups,
             extra,
         } = &*self.user;
-        let of_all = |texts: &[String]| texts.iter().map(|text| text.len() + 1).sum::<usize>();
+        let total_len = |texts: &[String]| texts.iter().map(|text| text.len() + 1).sum::<usize>();
         let extra_len: usize = extra
             .iter()
-            .map(|(key, values)| key.len() + of_all(values))
+            .map(|(key, values)| key.len() + total_len(values))
             .sum();
-        let user_len = name.len() + uid.len() + of_all(groups) + extra_len;
+        let user_len = name.len() + uid.len() + total_len(groups) + extra_len;
         user_len + access_len(&self.access)
     }
 }
@@ -88,42 +88,42 @@ fn access_len(access: &Access) -> usize {
     }
 }
 
-/// How questions about callers are asked.
+/// How questions about callers are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
-    /// In the callers' own names.
+pub enum QuestionMethod {
+    /// In the caller's own name.
     SelfCheck,
     /// In the gateway's name.
     Review,
 }
 
-impl Manner {
-    /// Whether the caller may do something, as the user that it acts as; `None` if upstream is to answer for anonymous callers, who
-    /// may not ask by default.
+impl QuestionMethod {
+    /// The question whether the caller, as the user as whom it acts, may perform an access. `None` for anonymous callers with
+    /// `SelfCheck`: by default they may not send self-reviews, so upstream has to decide.
     #[must_use]
     pub fn question(
         self,
         caller: &Caller,
         access: Access,
         hasher: &CredentialHasher,
-    ) -> Option<Question> {
+    ) -> Option<AccessQuestion> {
         let user = Arc::clone(&caller.user);
         let payer = caller.peer;
-        let (asker, credentials) = match (self, &caller.credential) {
-            (Self::Review, _) => (Asker::Gateway, None),
+        let (identity, credentials) = match (self, &caller.credential) {
+            (Self::Review, _) => (QuestionIdentity::Gateway, None),
             (Self::SelfCheck, Credential::Anonymous) => return None,
             (Self::SelfCheck, Credential::Certificate(_) | Credential::FrontProxy(_)) => {
-                (Asker::Impersonated, None)
+                (QuestionIdentity::Impersonated, None)
             }
             (Self::SelfCheck, Credential::Token(token)) => {
                 let impersonation = Arc::clone(&caller.impersonation);
                 let digest = hasher.digest(token, &impersonation);
                 let token = token.clone();
-                let asker = Asker::Caller {
+                let identity = QuestionIdentity::Caller {
                     token,
                     impersonation,
                 };
-                (asker, Some(digest))
+                (identity, Some(digest))
             }
         };
         let key = QuestionKey {
@@ -131,6 +131,10 @@ impl Manner {
             user,
             access,
         };
-        Some(Question { asker, payer, key })
+        Some(AccessQuestion {
+            identity,
+            payer,
+            key,
+        })
     }
 }

@@ -1,6 +1,7 @@
-//! Kubernetes' roles: which rules apply to a user, and what they allow. As the API server's own authorizer decides, with its reasons.
+//! Kubernetes RBAC: which rules apply to a user, and which accesses they allow. Decides as the API server's own RBAC authorizer does, with
+//! the same reasons.
 //!
-//! Roles only ever allow. Whatever none of them allows is left to other authorizers.
+//! Roles only allow. An access that no role allows may still be allowed by another authorizer of the API server.
 
 use std::collections::HashMap;
 
@@ -12,29 +13,29 @@ use super::access::{Access, ResourceAccess};
 use super::user::User;
 use crate::resource::quoted;
 
-/// An answer.
+/// The decision about an access.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
-    /// It may be done; says by which binding.
+pub enum RbacDecision {
+    /// The access is allowed. The reason names the binding.
     Allowed(String),
-    /// No role says so; says which roles are missing, if any.
+    /// No role allows the access. The reason names roles that bindings refer to and that do not exist; empty if there are none.
     NotAllowed(String),
 }
 
-impl Decision {
-    /// Whether it may be done.
+impl RbacDecision {
+    /// Whether the access is allowed.
     #[must_use]
     pub const fn is_allowed(&self) -> bool {
         matches!(self, Self::Allowed(_))
     }
 }
 
-/// Roles and bindings at one time.
+/// All roles and bindings.
 #[derive(Clone, Debug, Default)]
-pub struct Policy {
-    /// By namespace and name; of cluster roles the namespace is empty.
+pub struct RbacPolicy {
+    /// Rules by namespace and name of the role; a cluster role has an empty namespace.
     roles: HashMap<(String, String), Vec<PolicyRule>>,
-    /// By namespace; those of the whole cluster under the empty one.
+    /// Bindings by namespace, sorted by name; cluster role bindings have an empty namespace.
     bindings: HashMap<String, Vec<Binding>>,
 }
 
@@ -45,30 +46,30 @@ struct Binding {
     subjects: Vec<Subject>,
 }
 
-impl Policy {
-    /// Takes a cluster role, or its newer state.
+impl RbacPolicy {
+    /// Adds a cluster role, or replaces its previous state.
     pub fn put_cluster_role(&mut self, role: ClusterRole) {
         let name = role.metadata.name.unwrap_or_default();
         let rules = role.rules.unwrap_or_default();
         self.roles.insert((String::new(), name), rules);
     }
 
-    /// Takes a role of a namespace, or its newer state.
+    /// Adds a role, or replaces its previous state.
     pub fn put_role(&mut self, role: Role) {
-        let key = |field: Option<String>| field.unwrap_or_default();
-        let (namespace, name) = (key(role.metadata.namespace), key(role.metadata.name));
+        let namespace = role.metadata.namespace.unwrap_or_default();
+        let name = role.metadata.name.unwrap_or_default();
         let rules = role.rules.unwrap_or_default();
         self.roles.insert((namespace, name), rules);
     }
 
-    /// Takes a binding of the whole cluster, or its newer state.
+    /// Adds a cluster role binding, or replaces its previous state.
     pub fn put_cluster_role_binding(&mut self, binding: ClusterRoleBinding) {
         let name = binding.metadata.name.unwrap_or_default();
         let subjects = binding.subjects.unwrap_or_default();
         self.put_binding(String::new(), name, binding.role_ref, subjects);
     }
 
-    /// Takes a binding of a namespace, or its newer state.
+    /// Adds a role binding, or replaces its previous state.
     pub fn put_role_binding(&mut self, binding: RoleBinding) {
         let namespace = binding.metadata.namespace.unwrap_or_default();
         let name = binding.metadata.name.unwrap_or_default();
@@ -89,30 +90,30 @@ impl Policy {
             subjects,
         };
         let bindings = self.bindings.entry(namespace).or_default();
-        // In the order of their names, so that the reason is the same each time.
+        // Sorted by name, so that the same binding is named in the reason each time.
         match bindings.binary_search_by(|one| one.name.cmp(&binding.name)) {
             Ok(at) => bindings[at] = binding,
             Err(at) => bindings.insert(at, binding),
         }
     }
 
-    /// Forgets a role; the namespace of a cluster role is empty.
+    /// Removes a role; the namespace of a cluster role is empty.
     pub fn remove_role(&mut self, namespace: &str, name: &str) {
         self.roles.remove(&(namespace.to_owned(), name.to_owned()));
     }
 
-    /// Forgets a binding; the namespace of a binding of the whole cluster is empty.
+    /// Removes a binding; the namespace of a cluster role binding is empty.
     pub fn remove_binding(&mut self, namespace: &str, name: &str) {
         if let Some(bindings) = self.bindings.get_mut(namespace) {
             bindings.retain(|one| one.name != name);
         }
     }
 
-    /// Whether a user may do something.
+    /// Decides whether the roles allow a user's access.
     #[must_use]
-    pub fn decide(&self, user: &User, access: &Access) -> Decision {
+    pub fn decide(&self, user: &User, access: &Access) -> RbacDecision {
         let namespace = match access {
-            Access::Resource(asked) => asked.namespace.as_str(),
+            Access::Resource(resource) => resource.namespace.as_str(),
             Access::Path { .. } => "",
         };
         let mut missing = Vec::new();
@@ -122,25 +123,26 @@ impl Policy {
         for scope in scopes {
             for binding in self.bindings.get(scope).into_iter().flatten() {
                 let mut subjects = binding.subjects.iter();
-                let Some(subject) = subjects.find(|one| is_meant(user, one, scope)) else {
+                let Some(subject) = subjects.find(|one| applies_to(one, user, scope)) else {
                     continue;
                 };
                 match self.rules(scope, &binding.role) {
-                    None => note(&mut missing, absent(&binding.role)),
+                    None => push_once(&mut missing, not_found(&binding.role)),
                     Some(rules) if rules.iter().any(|rule| allows(rule, access)) => {
-                        return Decision::Allowed(allowed_by(scope, binding, subject));
+                        return RbacDecision::Allowed(allowed_by(scope, binding, subject));
                     }
                     Some(_) => {}
                 }
             }
         }
-        Decision::NotAllowed(reason(&missing))
+        RbacDecision::NotAllowed(reason(&missing))
     }
 
+    /// The rules of the role that a binding in this namespace refers to; `None` if the role does not exist.
     fn rules(&self, scope: &str, role: &RoleRef) -> Option<&[PolicyRule]> {
         let namespace = match role.kind.as_str() {
             "ClusterRole" => "",
-            // A binding of the whole cluster cannot refer to a role of a namespace.
+            // A cluster role binding cannot refer to a role of a namespace.
             "Role" if !scope.is_empty() => scope,
             _ => return None,
         };
@@ -149,8 +151,8 @@ impl Policy {
     }
 }
 
-/// Whether a subject of a binding in this namespace means the user.
-fn is_meant(user: &User, subject: &Subject, namespace: &str) -> bool {
+/// Whether a subject of a binding in this namespace is the user or one of its groups.
+fn applies_to(subject: &Subject, user: &User, namespace: &str) -> bool {
     match subject.kind.as_str() {
         "User" => user.name == subject.name,
         "Group" => user.is_in(&subject.name),
@@ -178,28 +180,28 @@ fn allows(rule: &PolicyRule, access: &Access) -> bool {
     }
 }
 
-/// Whether a word is among these, or all are.
-fn has(words: Option<&Vec<String>>, asked: &str) -> bool {
-    let mut words = words.into_iter().flatten();
-    words.any(|word| word == "*" || word == asked)
+/// Whether the values contain the one that is asked for, or `*`.
+fn has(values: Option<&Vec<String>>, asked: &str) -> bool {
+    let mut values = values.into_iter().flatten();
+    values.any(|value| value == "*" || value == asked)
 }
 
-/// `pods`, `pods/log`, `*/log` or `*`.
+/// Whether one of a rule's resources matches: each is of the form `pods`, `pods/log`, `*/log` or `*`.
 fn has_resource(resources: &[String], asked: &ResourceAccess) -> bool {
-    let is_it = |part: Option<&str>| match part {
+    let has_subresource = |subresource: Option<&str>| match subresource {
         None => asked.subresource.is_empty(),
-        Some(part) => !asked.subresource.is_empty() && part == asked.subresource,
+        Some(name) => !asked.subresource.is_empty() && name == asked.subresource,
     };
     resources.iter().any(|one| {
         if one == "*" {
             return true;
         }
-        let (resource, part) = match one.split_once('/') {
-            Some((resource, part)) => (resource, Some(part)),
+        let (resource, subresource) = match one.split_once('/') {
+            Some((resource, subresource)) => (resource, Some(subresource)),
             None => (one.as_str(), None),
         };
-        let is_any = resource == "*" && part.is_some();
-        (is_any || resource == asked.resource) && is_it(part)
+        let is_any = resource == "*" && subresource.is_some();
+        (is_any || resource == asked.resource) && has_subresource(subresource)
     })
 }
 
@@ -209,6 +211,7 @@ fn has_name(names: &[String], asked: &ResourceAccess) -> bool {
 }
 
 /// A path, or the beginning of some before a `*`.
+/// `/version` covers only that path; `/healthz/*` covers every path that begins with `/healthz/`.
 fn covers(url: &str, path: &str) -> bool {
     url == path
         || url
@@ -217,10 +220,10 @@ fn covers(url: &str, path: &str) -> bool {
             .is_some_and(|start| path.starts_with(start))
 }
 
-/// In the API server's words.
+/// The API server's reason for an access that a binding allows.
 fn allowed_by(scope: &str, binding: &Binding, subject: &Subject) -> String {
     let own = subject.namespace.as_deref().filter(|one| !one.is_empty());
-    let who = match (subject.kind.as_str(), own) {
+    let subject = match (subject.kind.as_str(), own) {
         ("ServiceAccount", own) => {
             let name = format!("{}/{}", subject.name, own.unwrap_or(scope));
             format!("ServiceAccount {}", quoted(&name))
@@ -235,10 +238,11 @@ fn allowed_by(scope: &str, binding: &Binding, subject: &Subject) -> String {
         }
     };
     let (kind, role) = (&binding.role.kind, quoted(&binding.role.name));
-    format!("RBAC: allowed by {by} of {kind} {role} to {who}")
+    format!("RBAC: allowed by {by} of {kind} {role} to {subject}")
 }
 
-fn absent(role: &RoleRef) -> String {
+/// The API server's message for a role that a binding refers to and that does not exist.
+fn not_found(role: &RoleRef) -> String {
     let kind = role.kind.to_lowercase();
     format!(
         "{kind}.rbac.authorization.k8s.io {} not found",
@@ -246,12 +250,13 @@ fn absent(role: &RoleRef) -> String {
     )
 }
 
-fn note(missing: &mut Vec<String>, fault: String) {
-    if !missing.contains(&fault) {
-        missing.push(fault);
+fn push_once(messages: &mut Vec<String>, message: String) {
+    if !messages.contains(&message) {
+        messages.push(message);
     }
 }
 
+/// The API server's reason for an access that no role allows, from the messages about missing roles.
 fn reason(missing: &[String]) -> String {
     match missing {
         [] => String::new(),

@@ -1,4 +1,5 @@
-//! Checks again what open streams stand on: at an interval, and at once after changes of roles.
+//! Checks the requirements of open streams again: at an interval, and one second after changes of roles. One task owns the queue of
+//! checks; it scans the leases, starts the checks that are due, and revokes leases whose requirements are no longer met.
 
 mod queue;
 
@@ -10,30 +11,33 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::authenticator::Authenticator;
-use super::caller::{Credential, Token};
+use super::caller::{BearerToken, Credential};
 use super::changes::{RoleScope, ScopeSet};
 use super::decisions::Decisions;
 use super::lease::Lease;
 use super::leases::{Confirmation, LeaseKey, Leases, RecheckTimes, Requirement, RequirementKey};
-use super::question::{Asker, Question};
+use super::question::{AccessQuestion, QuestionIdentity};
 use super::token_review::TokenVerdict;
 use super::upstream::ReviewError;
 use crate::metrics::{AuthorizationMetrics, Recheck, Revocation};
 
 use queue::CheckQueue;
 
-/// Knows whether credentials count; tests have their own.
+/// Decides whether credentials are still valid. Tests replace it.
 pub trait CredentialAuthority: Send + Sync + std::fmt::Debug + 'static {
-    /// Whose the token is now, whatever is remembered; `None` if it does not count.
-    fn review_afresh<'a>(
+    /// The user of the token by a new review, without looking into a cache; `None` if the token is not valid.
+    fn recheck_token<'a>(
         &'a self,
-        token: &'a Token,
+        token: &'a BearerToken,
     ) -> Pin<Box<dyn Future<Output = TokenVerdict> + Send + 'a>>;
 
-    /// Upstream has refused the token: what is remembered of it no longer counts.
-    fn forget<'a>(&'a self, token: &'a Token) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+    /// Marks a token as invalid in the cache, because upstream has rejected it.
+    fn forget<'a>(
+        &'a self,
+        token: &'a BearerToken,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-    /// Whether a certificate counts by the authorities as they are now.
+    /// Whether a certificate is valid by the current authorities.
     fn is_trusted<'a>(
         &'a self,
         credential: &'a Credential,
@@ -41,14 +45,17 @@ pub trait CredentialAuthority: Send + Sync + std::fmt::Debug + 'static {
 }
 
 impl CredentialAuthority for Authenticator {
-    fn review_afresh<'a>(
+    fn recheck_token<'a>(
         &'a self,
-        token: &'a Token,
+        token: &'a BearerToken,
     ) -> Pin<Box<dyn Future<Output = TokenVerdict> + Send + 'a>> {
-        Box::pin(self.tokens().user_afresh(token))
+        Box::pin(self.tokens().recheck(token))
     }
 
-    fn forget<'a>(&'a self, token: &'a Token) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+    fn forget<'a>(
+        &'a self,
+        token: &'a BearerToken,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         Box::pin(self.tokens().forget(token))
     }
 
@@ -60,28 +67,31 @@ impl CredentialAuthority for Authenticator {
     }
 }
 
-/// Leases, and what is checked for them.
+/// The leases, and what their checks need.
 #[derive(Debug)]
 pub struct Rechecks {
     leases: Mutex<Leases>,
     decisions: Arc<Decisions>,
     credentials: Arc<dyn CredentialAuthority>,
-    /// Changes of roles that nothing was checked for yet.
+    /// Scopes of role changes whose affected requirements have not been marked as due yet.
     changes: Mutex<ScopeSet>,
     change: Notify,
     times: RecheckTimes,
     metrics: AuthorizationMetrics,
 }
 
-/// What came of a check.
-enum Outcome {
+/// The result of a check.
+enum CheckResult {
+    /// The requirement was met when the question was sent, at this time.
     Confirmed(Instant),
+    /// The requirement is not met.
     Refused(Revocation),
+    /// The check had no result.
     Failed,
 }
 
 impl Rechecks {
-    /// Checks decisions and credentials here.
+    /// Rechecks without leases. Accesses are checked with `decisions`, credentials with `credentials`.
     #[must_use]
     pub fn new(
         times: RecheckTimes,
@@ -100,7 +110,7 @@ impl Rechecks {
         }
     }
 
-    /// See [`Leases::lease`].
+    /// The lease with this key, or a new one; see [`Leases::lease`].
     pub fn lease(
         &self,
         key: LeaseKey,
@@ -109,8 +119,8 @@ impl Rechecks {
         self.leases().lease(key, requirements, Instant::now())
     }
 
-    /// Roles have changed: decisions that this may matter to are forgotten now, and those that streams stand on are asked again
-    /// soon.
+    /// Notifies of a change of roles: the decisions that it may affect are invalidated now, and the requirements that it may affect are
+    /// checked after `SETTLING_TIME`.
     pub fn roles_changed(&self, scope: RoleScope) {
         let mut scopes = ScopeSet::default();
         scopes.insert(scope.clone());
@@ -121,14 +131,14 @@ impl Rechecks {
         self.change.notify_one();
     }
 
-    /// Has no end.
+    /// Scans the leases and runs their checks. Never returns.
     pub async fn run(self: &Arc<Self>) {
         let mut queue = CheckQueue::new();
         let mut tick = tokio::time::interval(self.tick());
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut settled_at = None;
         loop {
-            // All of these may be cancelled.
+            // Every branch is cancel-safe.
             tokio::select! {
                 _ = tick.tick() => self.scan(&mut queue),
                 Some(()) = queue.end_one() => {}
@@ -137,21 +147,21 @@ impl Rechecks {
                 }
                 () = until(settled_at) => {
                     settled_at = None;
-                    self.doubt();
+                    self.mark_doubtful();
                     self.scan(&mut queue);
                 }
             }
         }
     }
 
-    /// The API server's own authorizer hears of changes by a watch as well, so a moment goes by before it is asked. Whatever was
-    /// decided in that moment is forgotten once more.
-    fn doubt(&self) {
+    /// Makes the requirements due that recent changes of roles may affect. The API server's authorizer also learns of changes by a watch,
+    /// so this runs a second after a change. Decisions of that second may be outdated, so they are invalidated again.
+    fn mark_doubtful(&self) {
         let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         let scopes = std::mem::take(&mut *changes);
         drop(changes);
         self.decisions.forget(&scopes);
-        self.leases().doubt(&scopes, Instant::now());
+        self.leases().mark_doubtful(&scopes, Instant::now());
     }
 
     fn scan(self: &Arc<Self>, queue: &mut CheckQueue) {
@@ -159,7 +169,7 @@ impl Rechecks {
         let mut leases = self.leases();
         let scan = leases.scan(now);
         leases.offer_due(now, |requirement| {
-            queue.accept(requirement.payer(), || Check {
+            queue.accept(requirement.payer(), || RequirementCheck {
                 key: requirement.key(),
                 requirement: requirement.clone(),
                 rechecks: Arc::clone(self),
@@ -168,7 +178,7 @@ impl Rechecks {
         });
         drop(leases);
         queue.start();
-        self.revoked(Revocation::GraceOver, scan.revoked);
+        self.record_revocations(Revocation::GraceOver, scan.revoked);
         self.metrics
             .leases
             .set(i64::try_from(scan.held).unwrap_or(i64::MAX));
@@ -178,7 +188,7 @@ impl Rechecks {
         (self.times.interval / 30).clamp(TICK_MIN, TICK_MAX)
     }
 
-    fn revoked(&self, reason: Revocation, count: usize) {
+    fn record_revocations(&self, reason: Revocation, count: usize) {
         for _ in 0..count {
             self.metrics.revocations.inc(reason);
         }
@@ -189,84 +199,90 @@ impl Rechecks {
     }
 
     fn leases(&self) -> MutexGuard<'_, Leases> {
-        // Nothing under the lock panics half way.
+        // No code panics while it holds the lock, so poisoned leases are still consistent.
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn check(&self, requirement: &Requirement) -> Outcome {
+    async fn check(&self, requirement: &Requirement) -> CheckResult {
         match requirement {
             Requirement::Access(question) => self.check_access(question).await,
             Requirement::Token { token, user, .. } => {
                 let at = Instant::now();
-                match self.credentials.review_afresh(token).await {
-                    Ok(Some(now)) if *now == **user => Outcome::Confirmed(at),
-                    Ok(_) => Outcome::Refused(Revocation::Unauthenticated),
-                    Err(_) => Outcome::Failed,
+                match self.credentials.recheck_token(token).await {
+                    Ok(Some(current)) if *current == **user => CheckResult::Confirmed(at),
+                    Ok(_) => CheckResult::Refused(Revocation::Unauthenticated),
+                    Err(_) => CheckResult::Failed,
                 }
             }
             Requirement::Certificate { credential, .. } => {
                 let at = Instant::now();
                 match self.credentials.is_trusted(credential).await {
-                    true => Outcome::Confirmed(at),
-                    false => Outcome::Refused(Revocation::Unauthenticated),
+                    true => CheckResult::Confirmed(at),
+                    false => CheckResult::Refused(Revocation::Unauthenticated),
                 }
             }
         }
     }
 
-    async fn check_access(&self, question: &Question) -> Outcome {
-        let error = match self.decisions.decide_afresh(question).await {
+    async fn check_access(&self, question: &AccessQuestion) -> CheckResult {
+        let error = match self.decisions.recheck(question).await {
             Ok(decision) if decision.verdict.is_allowed => {
-                return Outcome::Confirmed(decision.asked_at);
+                return CheckResult::Confirmed(decision.asked_at);
             }
             Ok(_) => {
-                // The client may come back with another question, such as a list before its watch.
+                // The client may return with another access, such as a list before its watch, so all decisions about the user are
+                // invalidated.
                 self.roles_changed(RoleScope::User(question.key.user.name.clone()));
-                return Outcome::Refused(Revocation::Denied);
+                return CheckResult::Refused(Revocation::Denied);
             }
             Err(error) => error,
         };
-        match (&question.asker, error) {
-            (Asker::Caller { token, .. }, ReviewError::Unauthorized) => {
+        match (&question.identity, error) {
+            (QuestionIdentity::Caller { token, .. }, ReviewError::Unauthorized) => {
                 self.decisions.forget_one(&question.key).await;
                 self.credentials.forget(token).await;
-                Outcome::Refused(Revocation::Unauthenticated)
+                CheckResult::Refused(Revocation::Unauthenticated)
             }
             (_, ReviewError::SelfReviewForbidden) => {
-                // Nothing that the caller was allowed could be confirmed.
+                // None of the accesses that were allowed to this caller can be confirmed any more.
                 self.roles_changed(RoleScope::User(question.key.user.name.clone()));
-                Outcome::Refused(Revocation::Denied)
+                CheckResult::Refused(Revocation::Denied)
             }
-            (Asker::Gateway | Asker::Impersonated | Asker::Caller { .. }, _) => Outcome::Failed,
+            (
+                QuestionIdentity::Gateway
+                | QuestionIdentity::Impersonated
+                | QuestionIdentity::Caller { .. },
+                _,
+            ) => CheckResult::Failed,
         }
     }
 }
 
-/// A requirement that is to be checked, or is being checked.
-struct Check {
+/// A check of a requirement, which waits or is running.
+struct RequirementCheck {
     key: RequirementKey,
     requirement: Requirement,
     rechecks: Arc<Rechecks>,
     is_done: bool,
 }
 
-impl Check {
+impl RequirementCheck {
     async fn run(mut self) {
-        let outcome = self.rechecks.check(&self.requirement).await;
+        let result = self.rechecks.check(&self.requirement).await;
         self.is_done = true;
         let metrics = &self.rechecks.metrics;
         let now = Instant::now();
-        match outcome {
-            Outcome::Confirmed(at) => {
+        match result {
+            CheckResult::Confirmed(at) => {
                 metrics.rechecks.inc(Recheck::Confirmed);
                 self.rechecks.leases().confirm(&self.key, at, now);
             }
-            Outcome::Refused(reason) => {
+            CheckResult::Refused(reason) => {
                 metrics.rechecks.inc(Recheck::Refused);
                 let count = self.rechecks.leases().refuse(&self.key);
-                self.rechecks.revoked(reason, count);
+                self.rechecks.record_revocations(reason, count);
             }
-            Outcome::Failed => {
+            CheckResult::Failed => {
                 metrics.rechecks.inc(Recheck::Failed);
                 self.rechecks.leases().fail(&self.key, now);
             }
@@ -274,8 +290,8 @@ impl Check {
     }
 }
 
-/// A check that panics, or that is dropped with the task, has failed.
-impl Drop for Check {
+/// A check that panics, or is dropped with the task, counts as failed.
+impl Drop for RequirementCheck {
     fn drop(&mut self) {
         if !self.is_done {
             self.rechecks.leases().fail(&self.key, Instant::now());
@@ -290,9 +306,11 @@ async fn until(deadline: Option<Instant>) {
     }
 }
 
-/// Changes of roles come in batches.
+/// From a change of roles to the checks that it causes. Collects changes that come in batches, and lets the API server's authorizer
+/// learn of them.
 const SETTLING_TIME: Duration = Duration::from_secs(1);
 
+/// Bounds of the time between two scans, which is otherwise a thirtieth of the interval.
 const TICK_MIN: Duration = Duration::from_millis(50);
 const TICK_MAX: Duration = Duration::from_secs(1);
 

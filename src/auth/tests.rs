@@ -1,4 +1,4 @@
-//! An API server for tests, which answers what it is told to and keeps what it was asked, and certificates of clients.
+//! Test support: an API server that sends scripted responses and records the requests, and an authority that signs client certificates.
 
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
@@ -11,10 +11,10 @@ use rustls_pki_types::CertificateDer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::certificate::Authorities;
-use crate::upstream::client::{Client, UpstreamSource};
+use super::certificate::ClientAuthorities;
+use crate::upstream::client::{Client, ConnectSource};
 
-/// Answers every request by a function of the request's head and body. One request a connection.
+/// An HTTP server whose responses are a function of the request. Each connection serves one request.
 pub(crate) struct Stage {
     pub(crate) client: Client,
     pub(crate) url: String,
@@ -22,7 +22,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// `answer` makes the whole response, head included, out of the request.
+    /// `answer` returns the whole response, including its head, to a request with head and body; `None` for no response.
     pub(crate) async fn new<F>(answer: F) -> Self
     where
         F: Fn(&str) -> Option<String> + Send + Sync + 'static,
@@ -30,22 +30,22 @@ impl Stage {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let requests = Arc::<Mutex<Vec<String>>>::default();
-        let (seen, answer) = (Arc::clone(&requests), Arc::new(answer));
+        let (recorded, answer) = (Arc::clone(&requests), Arc::new(answer));
         tokio::spawn(async move {
             while let Ok((mut socket, _)) = listener.accept().await {
-                let (seen, answer) = (Arc::clone(&seen), Arc::clone(&answer));
+                let (recorded, answer) = (Arc::clone(&recorded), Arc::clone(&answer));
                 tokio::spawn(async move {
                     let request = read(&mut socket).await;
-                    seen.lock().unwrap().push(request.clone());
+                    recorded.lock().unwrap().push(request.clone());
                     match answer(&request) {
                         Some(text) => drop(socket.write_all(text.as_bytes()).await),
-                        // No answer: until the client gives up.
+                        // No response: keeps the connection open until the client closes it.
                         None => drop(socket.read(&mut [0; 1]).await),
                     }
                 });
             }
         });
-        let client = Client::connect(UpstreamSource::url(&url).unwrap());
+        let client = Client::connect(ConnectSource::url(&url).unwrap());
         Self {
             client: client.await.unwrap(),
             url,
@@ -53,7 +53,7 @@ impl Stage {
         }
     }
 
-    /// What was asked: heads and bodies as they came.
+    /// The requests so far, each with head and body.
     pub(crate) fn requests(&self) -> Vec<String> {
         self.requests.lock().unwrap().clone()
     }
@@ -85,7 +85,7 @@ pub(crate) fn response(status: &str, body: &str) -> Option<String> {
     ))
 }
 
-/// An authority of client certificates.
+/// An authority that signs client certificates.
 pub(crate) struct ClientCa(CertifiedIssuer<'static, KeyPair>);
 
 impl ClientCa {
@@ -98,7 +98,7 @@ impl ClientCa {
         Self(CertifiedIssuer::self_signed(params.clone(), key).unwrap())
     }
 
-    /// An authority below this one.
+    /// An intermediate authority, signed by this one.
     pub(crate) fn intermediate(&self, params: &CertificateParams) -> Self {
         let key = KeyPair::generate().unwrap();
         Self(CertifiedIssuer::signed_by(params.clone(), key, &self.0).unwrap())
@@ -112,8 +112,8 @@ impl ClientCa {
         self.0.der().clone()
     }
 
-    pub(crate) fn authorities(&self) -> Authorities {
-        Authorities::from_pem(self.pem().as_bytes()).unwrap()
+    pub(crate) fn authorities(&self) -> ClientAuthorities {
+        ClientAuthorities::from_pem(self.pem().as_bytes()).unwrap()
     }
 
     pub(crate) fn sign(&self, params: &CertificateParams) -> CertificateDer<'static> {
@@ -122,7 +122,7 @@ impl ClientCa {
     }
 }
 
-/// What an authority's certificate says.
+/// Parameters of an authority's certificate.
 pub(crate) fn authority(name: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -130,14 +130,14 @@ pub(crate) fn authority(name: &str) -> CertificateParams {
     params
 }
 
-/// What a client's certificate says, valid in the years from 2020 to 2040.
+/// Parameters of a client's certificate, valid from 2020-01-01 to 2040-01-01. At most two groups.
 pub(crate) fn client(name: &str, groups: &[&str]) -> CertificateParams {
     let mut params = CertificateParams::default();
     let mut subject = DistinguishedName::new();
     if !name.is_empty() {
         subject.push(DnType::CommonName, name);
     }
-    // The library keeps one value of each type; the second group has the same type in another way.
+    // The library keeps one value of each type, so the second group has the same OID as a custom type.
     let types = [
         DnType::OrganizationName,
         DnType::CustomDnType(vec![2, 5, 4, 10]),
@@ -152,7 +152,7 @@ pub(crate) fn client(name: &str, groups: &[&str]) -> CertificateParams {
     params
 }
 
-/// Midnight, in universal time.
+/// Midnight of a day in UTC.
 pub(crate) fn day(year: i32, month: u8, day: u8) -> SystemTime {
     date_time_ymd(year, month, day).into()
 }

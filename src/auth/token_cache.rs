@@ -1,5 +1,5 @@
-//! Whose tokens are, remembered for a while. A token is asked about once at a time, however many requests bring it, and goes on being
-//! asked about when they have left. No token is kept, only a keyed hash.
+//! A cache of token reviews. At most one review of a token is in flight, however many requests bring the token, and it continues when
+//! they are cancelled. The cache keys are keyed hashes; tokens themselves are not stored.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,49 +11,51 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::bearer;
-use super::caller::Token;
-use super::digest::{CredentialHasher, Digest, NoRandomness};
-use super::places::{Places, Turn};
+use super::caller::BearerToken;
+use super::digest::{CredentialHasher, Digest, RandomnessError};
+use super::review_permits::{PendingPermit, ReviewPermits};
 use super::token_review::{TokenAuthenticator, TokenVerdict};
 use super::upstream::{ReviewError, ReviewPurpose};
 use super::user::User;
 use crate::fairness::Peer;
 use crate::metrics::{AuthenticationMetrics, TokenCacheLookup};
 
-/// Tells the time by which tokens and certificates expire.
+/// The wall clock, by which tokens and certificates expire. Tests replace it.
 pub type WallClock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
-/// The memory of tokens.
+/// A cache of the users of bearer tokens.
 pub struct TokenCache {
-    shared: Arc<Shared>,
-    /// Reviews in flight. They end with the cache.
+    shared: Arc<TokenCacheState>,
+    /// Reviews in flight. They are aborted when the cache is dropped.
     tasks: Mutex<JoinSet<()>>,
 }
 
-struct Shared {
+struct TokenCacheState {
     authenticator: Arc<dyn TokenAuthenticator>,
     hasher: CredentialHasher,
     clock: WallClock,
     metrics: AuthenticationMetrics,
-    /// Apart, so that a flood of bad tokens pushes out no good one.
-    good: Cache<Digest, Entry>,
-    bad: Cache<Digest, Entry>,
-    /// Held while an answer is stored, so that the later question wins.
+    /// Valid and invalid tokens have separate caches, so that a flood of invalid tokens evicts no valid one.
+    good: Cache<Digest, TokenEntry>,
+    bad: Cache<Digest, TokenEntry>,
+    /// Held while a verdict is stored, so that the verdict of the later review wins.
     storing: tokio::sync::Mutex<()>,
     flights: Mutex<HashMap<FlightKey, watch::Receiver<Option<TokenVerdict>>>>,
-    /// Those of reviews of new tokens. Open streams are checked so many at a time that they need none.
-    places: Places,
+    /// Permits for reviews of new tokens. Rechecks of open streams need none, because `rechecks` bounds their number.
+    permits: ReviewPermits,
 }
 
+/// The key of a review in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct FlightKey {
     digest: Digest,
-    /// Answers that were asked for before may be old; those who want a new one wait only for such a flight.
-    afresh: bool,
+    /// A recheck needs a current verdict. It joins only the flight of another recheck, because other flights may return a cached
+    /// verdict.
+    is_recheck: bool,
 }
 
 #[derive(Clone, Debug)]
-struct Entry {
+struct TokenEntry {
     verdict: TokenVerdict,
     asked_at: Instant,
     expires_at: Instant,
@@ -66,94 +68,101 @@ impl std::fmt::Debug for TokenCache {
 }
 
 impl TokenCache {
-    /// Remembers what this authenticator says. Its key is new with each cache, so that hashes tell nothing to anybody who has seen
-    /// others.
+    /// A cache of this authenticator's verdicts. Each cache hashes tokens with a random key of its own, so that the hashes of one cache
+    /// reveal nothing about those of another.
     ///
     /// # Errors
-    /// If the system gives no random bytes.
+    /// [`RandomnessError`] if the system returns no random bytes.
     pub fn new(
         authenticator: Arc<dyn TokenAuthenticator>,
         clock: WallClock,
         metrics: AuthenticationMetrics,
-    ) -> Result<Self, NoRandomness> {
+    ) -> Result<Self, RandomnessError> {
         Ok(Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(TokenCacheState {
                 authenticator,
                 hasher: CredentialHasher::random()?,
                 clock,
                 metrics,
-                good: memory(GOOD_LEN_MAX, GOOD_TTL),
-                bad: memory(BAD_LEN_MAX, BAD_TTL),
+                good: bounded_cache(GOOD_LEN_MAX, GOOD_TTL),
+                bad: bounded_cache(BAD_LEN_MAX, BAD_TTL),
                 storing: tokio::sync::Mutex::default(),
                 flights: Mutex::default(),
-                places: Places::new(REVIEWS_MAX, WAITING_MAX),
+                permits: ReviewPermits::new(REVIEWS_MAX, WAITING_MAX),
             }),
             tasks: Mutex::default(),
         })
     }
 
-    /// Whose a token is, remembered or asked for in a place of the peer that sent it. Of failures only that the caller may not ask is
-    /// remembered, as long as a bad token.
+    /// The user of a token, from the cache or from a review, which uses a permit of `peer`. Failures are not cached, except
+    /// [`ReviewError::SelfReviewForbidden`], which is cached as long as an invalid token.
     ///
     /// # Errors
-    /// [`ReviewError`] if that cannot be found out.
-    pub async fn user(&self, token: &Token, peer: Peer) -> TokenVerdict {
+    /// [`ReviewError`] if the review fails, or too many others wait.
+    pub async fn user(&self, token: &BearerToken, peer: Peer) -> TokenVerdict {
         let digest = self.shared.hasher.token(token);
-        if let Some(verdict) = self.shared.remembered(&digest).await {
+        if let Some(verdict) = self.shared.cached(&digest).await {
             self.shared.metrics.token_cache.inc(TokenCacheLookup::Hit);
             return verdict;
         }
         self.shared.metrics.token_cache.inc(TokenCacheLookup::Miss);
-        let afresh = false;
-        self.asked(FlightKey { digest, afresh }, token, Some(peer))
+        let is_recheck = false;
+        self.await_review(FlightKey { digest, is_recheck }, token, Some(peer))
             .await
     }
 
-    /// Whose a token is now, whatever is remembered. The answer is remembered.
+    /// The user of a token by a new review, without looking into the cache. The verdict is cached.
     ///
     /// # Errors
     /// As [`user`](Self::user).
-    pub async fn user_afresh(&self, token: &Token) -> TokenVerdict {
+    pub async fn recheck(&self, token: &BearerToken) -> TokenVerdict {
         let digest = self.shared.hasher.token(token);
-        let afresh = true;
-        self.asked(FlightKey { digest, afresh }, token, None).await
+        let is_recheck = true;
+        self.await_review(FlightKey { digest, is_recheck }, token, None)
+            .await
     }
 
-    /// Upstream has refused a token: it counts no longer.
-    pub async fn forget(&self, token: &Token) {
+    /// Stores that a token is invalid, because upstream has rejected it.
+    pub async fn forget(&self, token: &BearerToken) {
         let digest = self.shared.hasher.token(token);
         self.shared
             .store(digest, token, Ok(None), Instant::now())
             .await;
     }
 
-    async fn asked(&self, key: FlightKey, token: &Token, peer: Option<Peer>) -> TokenVerdict {
+    /// Waits for the verdict of the review in flight, which is started if there is none.
+    async fn await_review(
+        &self,
+        key: FlightKey,
+        token: &BearerToken,
+        peer: Option<Peer>,
+    ) -> TokenVerdict {
         let mut verdict = self.flight(key, token, peer)?;
         let verdict = verdict.wait_for(Option::is_some).await;
         let verdict = verdict.ok().and_then(|verdict| verdict.clone());
-        verdict.unwrap_or_else(|| Err(unavailable("the review was interrupted")))
+        verdict.unwrap_or_else(|| Err(unavailable("the review was aborted")))
     }
 
-    /// Joins the review in flight, or begins it, in a place of the peer if it needs one.
+    /// Joins the review in flight, or starts it. With a `peer` the review waits for a permit of that peer first.
     fn flight(
         &self,
         key: FlightKey,
-        token: &Token,
+        token: &BearerToken,
         peer: Option<Peer>,
     ) -> Result<watch::Receiver<Option<TokenVerdict>>, ReviewError> {
         let mut flights = self.shared.flights();
         if let Some(verdict) = flights.get(&key) {
             return Ok(verdict.clone());
         }
-        let turn = peer.map(|peer| {
-            let turn = self.shared.places.turn(peer);
-            turn.ok_or_else(|| unavailable("too many tokens wait for a review"))
+        let permit = peer.map(|peer| {
+            let permit = self.shared.permits.request(peer);
+            permit.ok_or_else(|| unavailable("too many tokens wait for a review"))
         });
-        let turn = turn.transpose()?;
+        let permit = permit.transpose()?;
         let (sender, receiver) = watch::channel(None);
         flights.insert(key, receiver.clone());
         drop(flights);
-        let ticket = Ticket {
+        let guard = FlightGuard {
             shared: Arc::clone(&self.shared),
             key,
         };
@@ -161,36 +170,46 @@ impl TokenCache {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
-            let verdict = ticket.shared.fly(key, &token, turn).await;
-            // Whoever comes later finds the answer in the memory.
-            drop(ticket);
+            let verdict = guard.shared.review_in_time(key, &token, permit).await;
+            // The verdict is cached, so later requests need not join this flight.
+            drop(guard);
             sender.send_replace(Some(verdict));
         });
         Ok(receiver)
     }
 }
 
-impl Shared {
-    async fn fly(&self, key: FlightKey, token: &Token, turn: Option<Turn>) -> TokenVerdict {
-        let verdict = tokio::time::timeout(FLIGHT_TIMEOUT, self.review(key, token, turn)).await;
-        verdict.unwrap_or_else(|_elapsed| Err(unavailable("no review in time")))
+impl TokenCacheState {
+    async fn review_in_time(
+        &self,
+        key: FlightKey,
+        token: &BearerToken,
+        permit: Option<PendingPermit>,
+    ) -> TokenVerdict {
+        let verdict = tokio::time::timeout(FLIGHT_TIMEOUT, self.review(key, token, permit)).await;
+        verdict.unwrap_or_else(|_elapsed| Err(unavailable("the review timed out")))
     }
 
-    async fn review(&self, key: FlightKey, token: &Token, turn: Option<Turn>) -> TokenVerdict {
-        let _place = match turn {
+    async fn review(
+        &self,
+        key: FlightKey,
+        token: &BearerToken,
+        permit: Option<PendingPermit>,
+    ) -> TokenVerdict {
+        let _permit = match permit {
             None => None,
-            Some(turn) => {
-                let place = turn.come().await;
-                Some(place.ok_or_else(|| unavailable("no place for a review"))?)
+            Some(pending) => {
+                let permit = pending.granted().await;
+                Some(permit.ok_or_else(|| unavailable("no permit for a review"))?)
             }
         };
-        // Another flight may have landed since the memory was looked at.
-        if !key.afresh
-            && let Some(verdict) = self.remembered(&key.digest).await
+        // Another flight may have stored a verdict since the cache was read.
+        if !key.is_recheck
+            && let Some(verdict) = self.cached(&key.digest).await
         {
             return verdict;
         }
-        let purpose = match key.afresh {
+        let purpose = match key.is_recheck {
             true => ReviewPurpose::Recheck,
             false => ReviewPurpose::Authentication,
         };
@@ -203,9 +222,9 @@ impl Shared {
         verdict
     }
 
-    async fn remembered(&self, digest: &Digest) -> Option<TokenVerdict> {
-        for memory in [&self.good, &self.bad] {
-            let entry = memory.get(digest).await;
+    async fn cached(&self, digest: &Digest) -> Option<TokenVerdict> {
+        for cache in [&self.good, &self.bad] {
+            let entry = cache.get(digest).await;
             if let Some(entry) = entry.filter(|entry| Instant::now() < entry.expires_at) {
                 return Some(entry.verdict);
             }
@@ -213,21 +232,27 @@ impl Shared {
         None
     }
 
-    /// Remembers an answer, unless one that was asked for later is there already.
-    async fn store(&self, digest: Digest, token: &Token, verdict: TokenVerdict, asked_at: Instant) {
+    /// Caches a verdict, unless that of a later review is cached already. `asked_at` is when the review was sent.
+    async fn store(
+        &self,
+        digest: Digest,
+        token: &BearerToken,
+        verdict: TokenVerdict,
+        asked_at: Instant,
+    ) {
         let is_good = matches!(verdict, Ok(Some(_)));
         let ttl = match is_good {
             false => BAD_TTL,
             true => bearer::expiry(token).map_or(GOOD_TTL, |expires_at| {
-                let left = expires_at.duration_since((self.clock)());
-                left.unwrap_or_default().min(GOOD_TTL)
+                let remaining = expires_at.duration_since((self.clock)());
+                remaining.unwrap_or_default().min(GOOD_TTL)
             }),
         };
         let (memory, other) = match is_good {
             false => (&self.bad, &self.good),
             true => (&self.good, &self.bad),
         };
-        let entry = Entry {
+        let entry = TokenEntry {
             verdict,
             asked_at,
             expires_at: asked_at + ttl,
@@ -244,26 +269,27 @@ impl Shared {
     }
 
     fn flights(&self) -> MutexGuard<'_, HashMap<FlightKey, watch::Receiver<Option<TokenVerdict>>>> {
-        // Nothing under the lock panics half way.
+        // No code panics while it holds the lock, so a poisoned map is still consistent.
         self.flights.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A place among the flights, given back also if a review panics.
-struct Ticket {
-    shared: Arc<Shared>,
+/// The entry of a flight. It is removed on drop, also if the review panics.
+struct FlightGuard {
+    shared: Arc<TokenCacheState>,
     key: FlightKey,
 }
 
-impl Drop for Ticket {
+impl Drop for FlightGuard {
     fn drop(&mut self) {
         self.shared.flights().remove(&self.key);
     }
 }
 
-/// Ages are looked at by tokio's clock; `ttl` lets go of the memory.
-fn memory(len_max: u64, ttl: Duration) -> Cache<Digest, Entry> {
-    let weight = |_: &Digest, entry: &Entry| {
+/// An empty cache of at most `len_max` bytes. Readers check ages by tokio's clock, which tests control; `ttl` only frees the memory of
+/// entries that have expired.
+fn bounded_cache(len_max: u64, ttl: Duration) -> Cache<Digest, TokenEntry> {
+    let weight = |_: &Digest, entry: &TokenEntry| {
         let user = entry.verdict.as_ref().ok().and_then(Option::as_deref);
         let user_len = user.map_or(0, User::text_len);
         u32::try_from(user_len + ENTRY_LEN).unwrap_or(u32::MAX)
@@ -281,25 +307,28 @@ fn unavailable(reason: &str) -> ReviewError {
     }
 }
 
-/// As the API server remembers answers of its own token webhook: revocation is noticed in this time by new requests, and by open
-/// streams earlier.
+/// How long a valid token is cached: the API server's default for its own token webhook. New requests notice a revocation within this
+/// time; open streams notice it earlier.
 const GOOD_TTL: Duration = Duration::from_secs(120);
 
-/// Long enough to spare upstream a client that tries again and again, short enough for a token that has just become valid.
+/// How long an invalid token is cached: long enough to protect upstream from a client that retries, short enough for a token that has
+/// just become valid.
 const BAD_TTL: Duration = Duration::from_secs(10);
 
-/// A review has a time-out of its own; this ends whatever else takes long. As the API server has it.
+/// Bounds a flight, including the wait for a permit; one review has a shorter timeout of its own. The API server uses the same bound.
 const FLIGHT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Reviews of new tokens at once: 64 for an address that is alone, and some for others at any time. The API server runs 200 writes
-/// at once by default.
+/// Maximum number of concurrent reviews of new tokens. A single address gets at most 64, so that others always find a permit. By default
+/// the API server executes 200 writes at once.
 const REVIEWS_MAX: usize = 80;
-/// Tokens that wait for a review: 4,096 of an address that is alone.
+/// Maximum number of tokens that wait for a review. A single address gets at most 4,096.
 const WAITING_MAX: usize = 5120;
 
-/// Bytes of users, and what the memory needs for each: tens of thousands of them.
+/// Maximum size of the cache of valid tokens in bytes: tens of thousands of users.
 const GOOD_LEN_MAX: u64 = 64 << 20;
+/// Maximum size of the cache of invalid tokens in bytes.
 const BAD_LEN_MAX: u64 = 4 << 20;
+/// Approximate memory of an entry without its user, in bytes.
 const ENTRY_LEN: usize = 512;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Whose a token is, asked upstream: by a TokenReview in the gateway's name, or by a SelfSubjectReview in the caller's.
+//! Reviews tokens upstream: by a TokenReview that the gateway sends in its own name, or by a SelfSubjectReview in the caller's name.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,37 +9,37 @@ use k8s_openapi::api::authentication::v1::{
 };
 use tokio::time::Instant;
 
-use super::caller::Token;
+use super::caller::BearerToken;
 use super::upstream::{ReviewError, ReviewIdentity, ReviewPurpose, Reviewer};
 use super::user::{ANONYMOUS, User};
 use crate::metrics::{AuthenticationMetrics, TokenReviewOutcome};
 
-/// The user whose a token is; `None` if it does not count.
+/// The user of a token; `None` if the token is not valid.
 pub type TokenVerdict = Result<Option<Arc<User>>, ReviewError>;
 
-/// Knows whose a token is.
+/// Authenticates tokens. Tests replace it.
 pub trait TokenAuthenticator: Send + Sync + 'static {
-    /// Whose it is now.
+    /// The current user of a token.
     fn authenticate<'a>(
         &'a self,
-        token: &'a Token,
+        token: &'a BearerToken,
         purpose: ReviewPurpose,
     ) -> Pin<Box<dyn Future<Output = TokenVerdict> + Send + 'a>>;
 }
 
-/// Whom the API server is asked as.
+/// Which review is sent, and in whose name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenReviewMethod {
-    /// The gateway, about the caller.
+    /// A TokenReview, in the gateway's name.
     TokenReview {
-        /// A token must be meant for one of these; empty for the API server's own.
+        /// A token must be for one of these audiences; empty for the audiences of the API server itself.
         audiences: Vec<String>,
     },
-    /// The caller, about itself.
+    /// A SelfSubjectReview, in the caller's name.
     SelfSubjectReview,
 }
 
-/// Asks the API server.
+/// Authenticates tokens by reviews of the API server.
 #[derive(Debug)]
 pub struct UpstreamTokens {
     reviewer: Arc<Reviewer>,
@@ -48,7 +48,7 @@ pub struct UpstreamTokens {
 }
 
 impl UpstreamTokens {
-    /// Asks by this method.
+    /// Sends reviews of this kind with `reviewer`.
     #[must_use]
     pub const fn new(
         reviewer: Arc<Reviewer>,
@@ -62,7 +62,7 @@ impl UpstreamTokens {
         }
     }
 
-    async fn ask(&self, token: &Token, purpose: ReviewPurpose) -> TokenVerdict {
+    async fn review(&self, token: &BearerToken, purpose: ReviewPurpose) -> TokenVerdict {
         match &self.method {
             TokenReviewMethod::TokenReview { audiences } => {
                 let review = TokenReview {
@@ -97,12 +97,12 @@ impl UpstreamTokens {
 impl TokenAuthenticator for UpstreamTokens {
     fn authenticate<'a>(
         &'a self,
-        token: &'a Token,
+        token: &'a BearerToken,
         purpose: ReviewPurpose,
     ) -> Pin<Box<dyn Future<Output = TokenVerdict> + Send + 'a>> {
         Box::pin(async move {
             let started_at = Instant::now();
-            let verdict = self.ask(token, purpose).await;
+            let verdict = self.review(token, purpose).await;
             let metrics = &self.metrics;
             metrics
                 .review_duration
@@ -112,7 +112,7 @@ impl TokenAuthenticator for UpstreamTokens {
                 Ok(None) => TokenReviewOutcome::Rejected,
                 Err(ReviewError::SelfReviewForbidden) => TokenReviewOutcome::SelfReviewForbidden,
                 Err(error) => {
-                    tracing::debug!(%error, "a token was not reviewed");
+                    tracing::debug!(%error, "token review failed");
                     TokenReviewOutcome::Failed
                 }
             });
@@ -121,10 +121,10 @@ impl TokenAuthenticator for UpstreamTokens {
     }
 }
 
-/// What an answer to a TokenReview means.
+/// The verdict in the response to a TokenReview that requested these audiences.
 ///
 /// # Errors
-/// [`ReviewError::Malformed`].
+/// [`ReviewError::Malformed`] if it has no status, or authenticates a user without a name.
 pub fn reviewed(answer: TokenReview, audiences: &[String]) -> TokenVerdict {
     let Some(TokenReviewStatus {
         audiences: confirmed,
@@ -139,25 +139,25 @@ pub fn reviewed(answer: TokenReview, audiences: &[String]) -> TokenVerdict {
         return Ok(None);
     }
     let confirmed = confirmed.unwrap_or_default();
-    // A server that names no audience does not know of them.
+    // A server that confirms no audience has not checked them.
     if !audiences.is_empty() && !confirmed.iter().any(|one| audiences.contains(one)) {
         return Ok(None);
     }
-    known(user).map(Some)
+    user_of(user).map(Some)
 }
 
-/// What an answer to a SelfSubjectReview means.
+/// The verdict in the response to a SelfSubjectReview.
 ///
 /// # Errors
-/// [`ReviewError::Malformed`].
+/// [`ReviewError::Malformed`] if it has no status or no user with a name.
 pub fn self_reviewed(answer: SelfSubjectReview) -> TokenVerdict {
     let status = answer.status.ok_or_else(|| malformed("it has no status"))?;
-    let user = known(status.user_info)?;
-    // Upstream has passed over the token. Nobody with a token is anonymous.
+    let user = user_of(status.user_info)?;
+    // The request had a token, so an anonymous user means that upstream ignored it.
     Ok(Some(user).filter(|user| user.name != ANONYMOUS))
 }
 
-fn known(info: Option<UserInfo>) -> Result<Arc<User>, ReviewError> {
+fn user_of(info: Option<UserInfo>) -> Result<Arc<User>, ReviewError> {
     let info = info.ok_or_else(|| malformed("it names no user"))?;
     let user = User {
         name: info.username.unwrap_or_default(),

@@ -1,5 +1,5 @@
-//! Reviews: questions to the API server about callers and their rights. An answer comes in time, is of bounded length and makes
-//! sense, or there is an error; nothing is concluded from less.
+//! Sends reviews to the API server: who a caller is, and what it may do. Time and length of a response are bounded. A response that is
+//! late, too long or invalid is an error, and callers of this module treat it neither as permission nor as denial.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -12,30 +12,30 @@ use k8s_openapi::Resource;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::caller::{Caller, Credential, Token};
+use super::caller::{BearerToken, Caller, Credential};
 use super::impersonation;
 use super::user::User;
 use crate::upstream::client::{Client, RequestBody, ResponseBody, SendError};
 
-/// Whose name a review is sent in.
+/// The identity in whose name a review is sent.
 #[derive(Clone, Copy, Debug)]
 pub enum ReviewIdentity<'a> {
-    /// The gateway's.
+    /// The gateway's own.
     Gateway,
-    /// A user's, whom the gateway impersonates.
+    /// A user whom the gateway impersonates.
     Impersonated(&'a User),
-    /// The caller's own. Nothing of the gateway goes with it.
+    /// The caller's own. No credential of the gateway is sent.
     Caller {
-        /// None for anonymous callers.
-        token: Option<&'a Token>,
-        /// The request's headers that impersonate somebody; others among them are left out.
+        /// The caller's token; `None` for anonymous callers.
+        token: Option<&'a BearerToken>,
+        /// Headers of the caller's request. Only the impersonation headers among them are sent.
         impersonation: &'a HeaderMap,
     },
 }
 
 impl<'a> ReviewIdentity<'a> {
-    /// The identity in which upstream answers for this caller: its own credentials, or the gateway's where the caller's do not
-    /// travel.
+    /// The identity for reviews in this caller's name: its own credentials, or impersonation by the gateway if the gateway cannot send
+    /// them upstream.
     #[must_use]
     pub fn of(caller: &'a Caller) -> Self {
         let token = match &caller.credential {
@@ -52,51 +52,53 @@ impl<'a> ReviewIdentity<'a> {
     }
 }
 
-/// What a review is for. Whoever asks has places for its purpose (the token cache, the memory of decisions, the checks of open
-/// streams), so that a flood of unknown tokens delays nobody who is known.
+/// The purpose of a review. Each purpose has its own permits (in the token cache, in the decisions, in the rechecks of open streams), so
+/// that a flood of unknown tokens does not delay authenticated callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReviewPurpose {
-    /// To learn who is calling.
+    /// Authenticates a caller.
     Authentication,
-    /// To learn what a caller may do.
+    /// Authorizes a request.
     Authorization,
-    /// To learn whether open streams may go on.
+    /// Checks whether open streams are still permitted.
     Recheck,
 }
 
-/// Why there is no answer.
+/// Why a review has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReviewError {
-    /// The API server cannot be reached, is late, or cannot answer now.
-    #[error("the API server does not answer reviews: {reason}")]
+    /// The API server cannot be reached, did not respond in time, or responded with an unexpected status. Also returned when the gateway
+    /// has too many reviews to send another one.
+    #[error("no result of a review: {reason}")]
     Unavailable {
-        /// In one line.
+        /// The reason, in one line.
         reason: String,
     },
-    /// 401: the credentials of the review do not count.
-    #[error("the API server refuses the credentials of a review")]
+    /// 401: the API server rejected the credentials of the review.
+    #[error("the API server rejected the credentials of a review")]
     Unauthorized,
-    /// 403 to a review in the gateway's name: it may not ask.
-    #[error("the API server forbids a review: {message}")]
+    /// 403 to a review in the gateway's name: the gateway may not create reviews.
+    #[error("the API server does not allow the gateway to create a review: {message}")]
     Forbidden {
-        /// In the API server's words, cut off if long.
+        /// The API server's message, truncated to 1024 characters.
         message: String,
     },
-    /// 403 to a review in a caller's own name: it may not ask about itself, or not impersonate.
-    #[error("the API server does not let the caller ask about itself")]
+    /// 403 to a review in a caller's name, or in that of a user whom the gateway impersonates: it may not create reviews of itself, or
+    /// the impersonation is not allowed.
+    #[error("the API server does not allow the caller to create a review of itself")]
     SelfReviewForbidden,
-    /// The answer makes no sense.
-    #[error("the API server's answer to a review makes no sense: {reason}")]
+    /// The response is not a valid review.
+    #[error("the API server's response to a review is invalid: {reason}")]
     Malformed {
-        /// In one line.
+        /// The reason, in one line.
         reason: String,
     },
-    /// The user cannot be impersonated: its name, a group or the like does not fit into a header.
+    /// The user cannot be impersonated: its name, or another part, does not fit into a header.
     #[error(transparent)]
     Unsendable(#[from] impersonation::UnsendableUser),
 }
 
-/// Sends reviews.
+/// Sends reviews to the API server.
 pub struct Reviewer {
     upstream: Client,
 }
@@ -108,16 +110,16 @@ impl std::fmt::Debug for Reviewer {
 }
 
 impl Reviewer {
-    /// Sends them to this API server.
+    /// A reviewer that sends to this API server.
     #[must_use]
     pub const fn new(upstream: Client) -> Self {
         Self { upstream }
     }
 
-    /// Creates a review and returns it as the API server has filled it in.
+    /// Creates a review and returns the API server's response: the same object with its status.
     ///
     /// # Errors
-    /// [`ReviewError`] if there is no answer.
+    /// [`ReviewError`] if there is no valid response within 10 s.
     pub async fn create<R>(
         &self,
         purpose: ReviewPurpose,
@@ -128,10 +130,10 @@ impl Reviewer {
         R: Resource + Serialize + DeserializeOwned,
     {
         let request = request(identity, review)?;
-        let answer = self.exchange(purpose, identity, request);
-        let answer = tokio::time::timeout(REVIEW_TIMEOUT, answer).await;
-        let answer = answer.map_err(|_elapsed| unavailable("no answer in time".to_owned()))??;
-        read(&answer)
+        let body = self.exchange(purpose, identity, request);
+        let body = tokio::time::timeout(REVIEW_TIMEOUT, body).await;
+        let body = body.map_err(|_elapsed| unavailable("the review timed out".to_owned()))??;
+        parse(&body)
     }
 
     async fn exchange(
@@ -144,7 +146,8 @@ impl Reviewer {
             (ReviewIdentity::Gateway | ReviewIdentity::Impersonated(_), _) => {
                 self.upstream.send(request).await
             }
-            // API servers close an HTTP/2 connection after credentials that they do not take, with the reviews of others on it.
+            // API servers close an HTTP/2 connection after invalid credentials, which would abort other callers' reviews on it. An
+            // unknown token therefore has a connection of its own.
             (ReviewIdentity::Caller { .. }, ReviewPurpose::Authentication) => {
                 let request = request.map(RequestBody::Full);
                 self.upstream.send_as_caller_apart(request).await
@@ -158,12 +161,12 @@ impl Reviewer {
             }
         };
         let response = response.map_err(|error| unavailable(chain(&error)))?;
-        match (identity, answer(response).await) {
+        match (identity, read_body(response).await) {
             (
                 ReviewIdentity::Impersonated(_) | ReviewIdentity::Caller { .. },
                 Err(ReviewError::Forbidden { .. }),
             ) => Err(ReviewError::SelfReviewForbidden),
-            (_, answer) => answer,
+            (_, result) => result,
         }
     }
 }
@@ -196,29 +199,34 @@ where
     Ok(request)
 }
 
-/// Reads an answer that says what it is: types of k8s-openapi take one that does not say so for their own.
-fn read<R: Resource + DeserializeOwned>(answer: &[u8]) -> Result<R, ReviewError> {
+/// Parses a response of the expected kind. The kind is checked here because types of k8s-openapi also accept objects without one.
+fn parse<R: Resource + DeserializeOwned>(body: &[u8]) -> Result<R, ReviewError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Kind {
         api_version: String,
         kind: String,
     }
-    let unreadable = |error: serde_json::Error| malformed(error.to_string());
-    let Kind { api_version, kind } = serde_json::from_slice(answer).map_err(unreadable)?;
+    let invalid = |error: serde_json::Error| malformed(error.to_string());
+    let Kind { api_version, kind } = serde_json::from_slice(body).map_err(invalid)?;
     if (&*api_version, &*kind) != (R::API_VERSION, R::KIND) {
         return Err(malformed("it is of another kind".to_owned()));
     }
-    serde_json::from_slice(answer).map_err(unreadable)
+    serde_json::from_slice(body).map_err(invalid)
 }
 
-async fn answer(response: Response<ResponseBody>) -> Result<Bytes, ReviewError> {
+/// The body of a successful response; an error for any other status.
+async fn read_body(response: Response<ResponseBody>) -> Result<Bytes, ReviewError> {
     let status = response.status();
     let body = async {
         let body = Limited::new(response.into_body(), ANSWER_LEN_MAX);
-        let whole = body.collect().await;
-        let whole = whole.map_err(|error| unavailable(format!("its answer broke off: {error}")))?;
-        Ok(whole.to_bytes())
+        let body = body.collect().await;
+        let body = body.map_err(|error| {
+            unavailable(format!(
+                "the response could not be read to its end: {error}"
+            ))
+        })?;
+        Ok(body.to_bytes())
     };
     match status {
         _ if status.is_success() => body.await,
@@ -230,17 +238,18 @@ async fn answer(response: Response<ResponseBody>) -> Result<Bytes, ReviewError> 
     }
 }
 
-/// The message of a `Status`; empty if it is none.
+/// The message of a Kubernetes `Status`; empty if the body is none.
 fn message(body: &[u8]) -> String {
     #[derive(Deserialize)]
-    struct Status {
+    struct StatusMessage {
         message: String,
     }
-    let status = serde_json::from_slice::<Status>(body);
+    let status = serde_json::from_slice::<StatusMessage>(body);
     let text = status.map_or_else(|_| String::new(), |status| status.message);
     text.chars().take(MESSAGE_LEN_MAX).collect()
 }
 
+/// The error with its causes, in one line.
 fn chain(error: &SendError) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -262,12 +271,13 @@ const fn malformed(reason: String) -> ReviewError {
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// As the API server's own webhooks have it by default.
+/// Timeout of one review; the API server's webhooks have the same default.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A user has some groups, a reason some words. What is longer is no answer.
+/// Maximum length of a response in bytes. A longer one is an error.
 const ANSWER_LEN_MAX: usize = 1 << 20;
 
+/// Maximum length of a message in errors, in characters (bytes for chains of causes).
 const MESSAGE_LEN_MAX: usize = 1024;
 
 #[cfg(test)]

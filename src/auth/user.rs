@@ -1,37 +1,37 @@
-//! Callers, as the API server knows them.
+//! Users as the API server represents them: a name, a uid, groups and extra attributes.
 
 use std::collections::BTreeMap;
 
-/// The name of callers without credentials.
+/// The user name of a request without a credential.
 pub const ANONYMOUS: &str = "system:anonymous";
-/// The group of callers without credentials.
+/// The group of requests without a credential.
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// The group of all who have shown who they are.
+/// The group of all authenticated users.
 pub const AUTHENTICATED: &str = "system:authenticated";
-/// The group that may do everything, whatever roles say.
+/// The group whose members may do everything, regardless of roles.
 pub const MASTERS: &str = "system:masters";
 
-/// What a string needs beside its bytes.
+/// Size in bytes of a string without its contents.
 const TEXT_LEN: usize = size_of::<String>();
 
-/// Names of service accounts begin so; namespace and name follow, with a colon between.
+/// Prefix of a service account's user name. The namespace and the name follow, separated by a colon.
 const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 
-/// A caller.
+/// The identity of a caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct User {
-    /// Empty for nobody; such a user is not authenticated.
+    /// The user name. Empty means that there is no user; such a user is never authenticated.
     pub name: String,
-    /// Empty if not known.
+    /// The unique id; empty if unknown.
     pub uid: String,
-    /// In the order in which they were told.
+    /// Groups, in the order in which the authenticator returned them.
     pub groups: Vec<String>,
-    /// What else an authenticator said of it.
+    /// Further attributes from the authenticator, by key.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl User {
-    /// A caller without credentials.
+    /// The user of a request without a credential.
     #[must_use]
     pub fn anonymous() -> Self {
         Self {
@@ -41,13 +41,14 @@ impl User {
         }
     }
 
-    /// Whether it belongs to a group.
+    /// Whether the user belongs to a group.
     #[must_use]
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|one| one == group)
     }
 
-    /// The same as one of the authenticated, unless it is said to be one or not to be one.
+    /// The same user with the group `system:authenticated`. Unchanged if the user is anonymous, or has this group or
+    /// `system:unauthenticated` already.
     #[must_use]
     pub fn authenticated(mut self) -> Self {
         let is_decided = self.is_in(AUTHENTICATED) || self.is_in(UNAUTHENTICATED);
@@ -57,10 +58,10 @@ impl User {
         self
     }
 
-    /// Bytes of all its strings, about.
+    /// Approximate memory of all strings, in bytes.
     #[must_use]
     pub fn text_len(&self) -> usize {
-        let of_all = |texts: &[String]| {
+        let total_len = |texts: &[String]| {
             texts
                 .iter()
                 .map(|text| text.len() + TEXT_LEN)
@@ -68,12 +69,12 @@ impl User {
         };
         let extra = self.extra.iter();
         let extra_len: usize = extra
-            .map(|(key, values)| key.len() + TEXT_LEN + of_all(values))
+            .map(|(key, values)| key.len() + TEXT_LEN + total_len(values))
             .sum();
-        self.name.len() + self.uid.len() + of_all(&self.groups) + extra_len
+        self.name.len() + self.uid.len() + total_len(&self.groups) + extra_len
     }
 
-    /// Namespace and name, if it is a service account.
+    /// Namespace and name of the service account, if the user is one.
     #[must_use]
     pub fn service_account(&self) -> Option<(&str, &str)> {
         let (namespace, name) = self
@@ -105,8 +106,8 @@ mod tests {
             (user("a", &[UNAUTHENTICATED]), user("a", &[UNAUTHENTICATED])),
             (User::anonymous(), User::anonymous()),
         ];
-        for (told, expected) in rows {
-            assert_eq!(told.authenticated(), expected);
+        for (user, expected) in rows {
+            assert_eq!(user.authenticated(), expected);
         }
     }
 

@@ -1,4 +1,4 @@
-//! One event of a resource's history, with the frames that watchers get, each made at most once.
+//! One event of a resource's history, with the frames that watches send. Each frame is made at most once.
 
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -8,13 +8,13 @@ use bytes::Bytes;
 use super::ring::Sequence;
 use crate::resource::{EventKind, Object, ResourceVersion};
 
-/// What happened to one object, and what it was before.
+/// A change of one object, with the object's states before and after it.
 #[derive(Debug)]
 pub struct Event {
     sequence: Sequence,
     kind: EventKind,
     resource_version: ResourceVersion,
-    /// The new state; of a deletion the last one, with the deletion's version.
+    /// The new state; for a deletion the last state, with the deletion's version.
     object: Object,
     previous: Option<Object>,
     published_at: Instant,
@@ -45,13 +45,13 @@ impl Event {
         }
     }
 
-    /// Our own count of this event.
+    /// The event's position in the history.
     #[must_use]
     pub fn sequence(&self) -> Sequence {
         self.sequence
     }
 
-    /// What happened, seen without a selector.
+    /// The kind of the change for a watch without a selector.
     #[must_use]
     pub fn kind(&self) -> EventKind {
         self.kind
@@ -63,45 +63,45 @@ impl Event {
         self.resource_version
     }
 
-    /// The new state; of a deletion the last one, with the deletion's version.
+    /// The new state; for a deletion the last state, with the deletion's version.
     #[must_use]
     pub fn object(&self) -> &Object {
         &self.object
     }
 
-    /// The state before the event.
+    /// The state before the event; `None` if the object did not exist.
     #[must_use]
     pub fn previous(&self) -> Option<&Object> {
         self.previous.as_ref()
     }
 
-    /// When it became readable.
+    /// When the event became readable.
     #[must_use]
     pub fn published_at(&self) -> Instant {
         self.published_at
     }
 
-    /// The event's frame for a watcher to whom it is of `kind`. Made once, then shared.
+    /// The event's frame for a watch that sees it as `kind`. Made once, then shared.
     ///
-    /// An object that leaves a selector is `Deleted` to its watchers while the event itself is not: they
-    /// get the previous state with the event's version (protocol.md §4.6).
+    /// If the object stops matching a selector, watches with that selector see `Deleted` although the event is `Modified`: they
+    /// get the previous state with the event's version (docs/PROTOCOL.md §4.6).
     #[must_use]
     pub fn frame(&self, kind: EventKind) -> Bytes {
-        let (cell, left) = match kind {
+        let (cell, leaves_selector) = match kind {
             EventKind::Added => (&self.added, false),
             EventKind::Modified => (&self.modified, false),
             EventKind::Deleted => (&self.deleted, self.kind != EventKind::Deleted),
         };
-        let frame = cell.get_or_init(|| match (&self.previous, left) {
+        let frame = cell.get_or_init(|| match (&self.previous, leaves_selector) {
             (Some(previous), true) => previous.deleted_frame(self.resource_version),
             _ => self.object.frame(kind),
         });
         frame.clone()
     }
 
-    /// Bytes of memory that are free again when the history lets go of this event: the state before it, and of a deletion
-    /// the last one. Any other new state is held by the snapshot until the next event replaces it, which then counts it.
-    /// Frames that are copies are not counted: they are made later, for views that an object enters or leaves.
+    /// Bytes of memory that are freed when the history drops this event: the previous state, and for a deletion also the last
+    /// state. Any other new state is also in the snapshot; the event that replaces it there counts it as its previous state.
+    /// Frames that are copies are not counted, because they are made later, for views that an object enters or leaves.
     pub(super) fn weight(&self) -> usize {
         let last = (self.kind == EventKind::Deleted).then_some(&self.object);
         let states = self.previous.iter().chain(last);

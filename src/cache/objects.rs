@@ -1,35 +1,35 @@
-//! A sorted map of objects whose copies share structure: two levels, chunks of objects under one list of chunks.
+//! A sorted map of objects whose clones share memory: a list of chunks, each with some of the objects.
 //!
-//! Cloning copies the list of chunks, not the chunks; changing an object copies its chunk if somebody else holds it.
-//! Chosen over a persistent tree because lists walk it: chunks are arrays, and a chunk is the unit that compressed
-//! blocks are kept with.
+//! Cloning copies the list of chunks but not the chunks. Changing an object copies its chunk if a clone shares it.
+//! Chosen over a persistent tree for the sake of lists, which walk the whole map: a chunk is an array, and the unit for
+//! which compressed blocks are kept.
 
 mod chunk;
-mod rising;
+mod sorted_builder;
 
 use std::sync::Arc;
 
-pub use chunk::{Block, Chunk, Kept, Measured};
-pub use rising::Rising;
+pub use chunk::{BlockFormat, Chunk, DeflateBlock, LengthForm};
+pub use sorted_builder::SortedBuilder;
 
-use self::chunk::{Fill, OBJECT_COUNT_MAX};
+use self::chunk::{ChunkCapacity, OBJECT_COUNT_MAX};
 use crate::resource::{KeyRef, Object};
 
-/// Objects by key, in list order (protocol.md §3.8).
+/// Objects by key, in list order (docs/PROTOCOL.md §3.8).
 #[derive(Clone, Debug, Default)]
 pub struct ObjectMap {
     chunks: Vec<Arc<Chunk>>,
     count: usize,
 }
 
-/// A place in an [`ObjectMap`]: valid for the map that gave it and its clones, as long as they stay unchanged.
+/// A position in an [`ObjectMap`]. Valid for the map that returned it and its clones, until they change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct MapPosition {
     chunk: usize,
     index: usize,
 }
 
-impl Place {
+impl MapPosition {
     fn next_chunk(self) -> Self {
         Self {
             chunk: self.chunk + 1,
@@ -45,7 +45,7 @@ impl ObjectMap {
         self.count
     }
 
-    /// True if there is no object.
+    /// Whether the map has no objects.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
@@ -57,11 +57,11 @@ impl ObjectMap {
         self.chunks.iter().map(|chunk| chunk.frames_len()).sum()
     }
 
-    /// Bulk load; of objects with the same key the last one stays.
+    /// A map of objects in any order; of objects with the same key, the last one is used.
     #[must_use]
     pub fn from_objects(mut objects: Vec<Object>) -> Self {
         objects.sort_by(|a, b| a.key().cmp(&b.key()));
-        // Keeps the last of equals: `dedup_by` drops `later`, so swap it forward first.
+        // `dedup_by` drops `later`. Swap first, so that the last of several objects with one key stays.
         objects.dedup_by(|later, kept| {
             let same = later.key() == kept.key();
             if same {
@@ -70,7 +70,7 @@ impl ObjectMap {
             same
         });
         let count = objects.len();
-        let chunks = Fill::LOADED.cut(objects);
+        let chunks = ChunkCapacity::LOADED.cut(objects);
         Self { chunks, count }
     }
 
@@ -88,10 +88,10 @@ impl ObjectMap {
         chunk.objects().get(index)
     }
 
-    /// Puts an object in; returns the one that had its key.
+    /// Inserts an object; returns the one that it replaces.
     pub fn insert(&mut self, object: Object) -> Option<Object> {
         let Some(at) = self.chunk_of(object.key()) else {
-            self.chunks = Fill::LOADED.cut(vec![object]);
+            self.chunks = ChunkCapacity::LOADED.cut(vec![object]);
             self.count = 1;
             return None;
         };
@@ -105,13 +105,13 @@ impl ObjectMap {
             }
         };
         if chunk.is_over_full() {
-            let parts = Fill::SPLIT.cut(chunk.objects().to_vec());
+            let parts = ChunkCapacity::SPLIT.cut(chunk.objects().to_vec());
             self.chunks.splice(at..=at, parts);
         }
         previous
     }
 
-    /// Takes an object out.
+    /// Removes an object and returns it.
     pub fn remove(&mut self, key: KeyRef<'_>) -> Option<Object> {
         let at = self.chunk_of(key)?;
         let index = self.chunks[at].find(key).ok()?;
@@ -127,7 +127,7 @@ impl ObjectMap {
         Some(object)
     }
 
-    /// Small neighbours become one, so that deletions don't leave a list of crumbs.
+    /// Joins a small chunk with a small next one, so that deletions do not leave a list of tiny chunks.
     fn join_with_next(&mut self, at: usize) {
         let next = self.chunks.get(at + 1);
         if next.is_some_and(|next| self.chunks[at].can_join(next)) {
@@ -136,52 +136,52 @@ impl ObjectMap {
         }
     }
 
-    /// The place of the first object whose key is not below `key`.
+    /// The position of the first object whose key is not below `key`.
     #[must_use]
-    pub fn place_from(&self, key: &str) -> Place {
+    pub fn place_from(&self, key: &str) -> MapPosition {
         let key = KeyRef::of_joined(key);
         let Some(chunk) = self.chunk_of(key) else {
-            return Place::default();
+            return MapPosition::default();
         };
         let index = match self.chunks[chunk].find(key) {
             Ok(index) | Err(index) => index,
         };
-        Place { chunk, index }
+        MapPosition { chunk, index }
     }
 
-    /// The object at `place`, which moves on to the next one; `None` at the end.
+    /// The object at `position`, which advances to the next one; `None` at the end.
     #[must_use]
-    pub fn next(&self, place: &mut Place) -> Option<&Object> {
+    pub fn next(&self, position: &mut MapPosition) -> Option<&Object> {
         loop {
-            let chunk = self.chunks.get(place.chunk)?;
-            if let Some(object) = chunk.objects().get(place.index) {
-                place.index += 1;
+            let chunk = self.chunks.get(position.chunk)?;
+            if let Some(object) = chunk.objects().get(position.index) {
+                position.index += 1;
                 return Some(object);
             }
-            *place = place.next_chunk();
+            *position = position.next_chunk();
         }
     }
 
-    /// The chunk that begins at `place`, if all its keys start with `prefix`; `place` then moves on behind it.
+    /// The chunk that begins at `position`, if all its keys start with `prefix`; `position` then advances past it.
     #[must_use]
-    pub fn next_chunk(&self, place: &mut Place, prefix: &str) -> Option<&Arc<Chunk>> {
-        let mut chunk = self.chunks.get(place.chunk)?;
-        if place.index >= chunk.objects().len() {
-            *place = place.next_chunk();
-            chunk = self.chunks.get(place.chunk)?;
+    pub fn next_chunk(&self, position: &mut MapPosition, prefix: &str) -> Option<&Arc<Chunk>> {
+        let mut chunk = self.chunks.get(position.chunk)?;
+        if position.index >= chunk.objects().len() {
+            *position = position.next_chunk();
+            chunk = self.chunks.get(position.chunk)?;
         }
-        let is_whole = place.index == 0 && chunk.is_prefixed_from(0, prefix);
+        let is_whole = position.index == 0 && chunk.is_prefixed_from(0, prefix);
         is_whole.then(|| {
-            *place = place.next_chunk();
+            *position = position.next_chunk();
             chunk
         })
     }
 
-    /// Whether a chunk begins at `place`, or all are behind it.
+    /// Whether `position` is at the start of a chunk or at the end of the map.
     #[must_use]
-    pub fn is_at_chunk(&self, place: Place) -> bool {
-        let chunk = self.chunks.get(place.chunk);
-        place.index == 0 || chunk.is_none_or(|chunk| place.index >= chunk.objects().len())
+    pub fn is_at_chunk(&self, position: MapPosition) -> bool {
+        let chunk = self.chunks.get(position.chunk);
+        position.index == 0 || chunk.is_none_or(|chunk| position.index >= chunk.objects().len())
     }
 
     /// All objects in order.
@@ -189,23 +189,23 @@ impl ObjectMap {
         self.chunks.iter().flat_map(|chunk| chunk.objects().iter())
     }
 
-    /// How many objects lie from `place` on whose keys start with `prefix`.
+    /// The number of objects from `position` on whose keys start with `prefix`; they must be contiguous.
     #[must_use]
-    pub fn count_prefixed(&self, mut place: Place, prefix: &str) -> usize {
+    pub fn count_prefixed(&self, mut position: MapPosition, prefix: &str) -> usize {
         let mut count = 0;
-        while let Some(chunk) = self.chunks.get(place.chunk) {
-            let objects = chunk.objects().get(place.index..).unwrap_or(&[]);
-            if !objects.is_empty() && !chunk.is_prefixed_from(place.index, prefix) {
+        while let Some(chunk) = self.chunks.get(position.chunk) {
+            let objects = chunk.objects().get(position.index..).unwrap_or(&[]);
+            if !objects.is_empty() && !chunk.is_prefixed_from(position.index, prefix) {
                 let starts = |object: &&Object| object.key().starts_with(prefix);
                 return count + objects.iter().take_while(starts).count();
             }
             count += objects.len();
-            place = place.next_chunk();
+            position = position.next_chunk();
         }
         count
     }
 
-    /// The chunk where `key` is or belongs; `None` only if there are no chunks.
+    /// The chunk that contains `key` or would contain it; `None` only if there are no chunks.
     fn chunk_of(&self, key: KeyRef<'_>) -> Option<usize> {
         let after = self.chunks.partition_point(|chunk| {
             chunk

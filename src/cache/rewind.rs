@@ -1,4 +1,4 @@
-//! Older states, told by undoing events from a newer one, and a few of them kept.
+//! Older states, made by undoing events from a newer state, and the few of them that are kept.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,21 +8,21 @@ use super::ring::Ring;
 use super::snapshot::{RewindError, Snapshot, floor};
 use crate::resource::ResourceVersion;
 
-/// Events that are undone for one state at most: some tens of milliseconds of work.
+/// Maximum number of events to undo for one state: some tens of milliseconds of work.
 const UNDONE_MAX: usize = 20_000;
-/// Older states kept of one resource. All are within its history, so they share objects with it.
+/// Maximum number of older states kept for one resource. All are within its history, so they share objects with it.
 const KEPT_MAX: usize = 8;
 
-/// The way to an older state. It is work in proportion to the events since, and can be done in parts.
+/// A rewind to an older state. Its cost is proportional to the number of events since then, and it can be done in steps.
 #[derive(Debug)]
 pub struct Rewind {
     state: Snapshot,
-    /// To be undone, the next one last.
+    /// The events to undo; the next one is the last.
     events: Vec<Arc<Event>>,
 }
 
 impl Rewind {
-    /// From `base`, a state at `version` or later, back to `version`; `newest` knows of the gaps.
+    /// A rewind from `base`, a state at `version` or later, to `version`. The gaps are those of `newest`.
     pub(super) fn new(
         newest: &Snapshot,
         base: &Snapshot,
@@ -35,6 +35,7 @@ impl Rewind {
         if newest.gaps.iter().any(|gap| gap.contains(version)) {
             return Err(RewindError::Unknown);
         }
+        // The sequence before the floor, as in `WatchCache::resume_after`: an eviction in between raises the floor.
         let first = history.partition_point(|event| event.resource_version() <= version);
         if version < floor(newest, history) {
             return Err(RewindError::Evicted);
@@ -60,7 +61,7 @@ impl Rewind {
         Ok(Self { state, events })
     }
 
-    /// Undoes at most so many events; returns whether there are more.
+    /// Undoes at most `count` events; returns whether there are more.
     pub fn step(&mut self, count: usize) -> bool {
         let left = self.events.len().saturating_sub(count);
         let objects = &mut self.state.objects;
@@ -73,7 +74,7 @@ impl Rewind {
         left > 0
     }
 
-    /// The older state; undoes what is left.
+    /// Undoes the remaining events and returns the older state.
     #[must_use]
     pub fn finish(mut self) -> Snapshot {
         self.step(usize::MAX);
@@ -81,17 +82,17 @@ impl Rewind {
     }
 }
 
-/// The older states that were asked for lately.
+/// The older states that were requested recently.
 #[derive(Debug, Default)]
 pub(super) struct PastStates(Mutex<Vec<Arc<Snapshot>>>);
 
 impl PastStates {
-    /// Least recently used first.
+    /// The states, least recently used first.
     fn states(&self) -> MutexGuard<'_, Vec<Arc<Snapshot>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state at this version, if it is kept.
+    /// The state at this version, if it is kept, which becomes the most recently used one.
     pub(super) fn at(&self, version: ResourceVersion) -> Option<Arc<Snapshot>> {
         let mut states = self.states();
         let found = states
@@ -102,7 +103,7 @@ impl PastStates {
         Some(state)
     }
 
-    /// The kept state that is the shortest way from `version`.
+    /// The oldest kept state that is at `version` or later: the fewest events have to be undone from it.
     pub(super) fn next_after(&self, version: ResourceVersion) -> Option<Arc<Snapshot>> {
         let states = self.states();
         let later = states
@@ -120,7 +121,7 @@ impl PastStates {
         states.push(state);
     }
 
-    /// Drops what the history no longer reaches: it would be held by this alone.
+    /// Drops states below the floor of the history: only this list would hold their objects.
     pub(super) fn drop_before(&self, floor: ResourceVersion) {
         self.states().retain(|kept| kept.resource_version >= floor);
     }

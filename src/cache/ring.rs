@@ -1,13 +1,15 @@
-//! The broadcast ring: one writer appends, any number of readers follow at their own pace.
+//! The broadcast ring: one writer appends, and any number of readers read, each at its own pace.
 //!
-//! A ring is a list of *segments*, each a fixed run of slots that are filled once and never changed. The writer fills a
-//! slot, then moves the head past it; readers look at the head, then at the slots below it. Eviction drops whole
-//! segments from a small directory that is replaced, never edited. So nobody waits: not the writer for a reader, not
-//! a reader for anyone. A reader keeps nothing but a sequence number between two reads, hence a stalled one costs its
-//! cursor and pins no memory; when its place is gone it is told so ([`Lagged`]).
+//! A ring is a list of *segments*, each with a fixed number of slots. A slot is filled once and never changed. The writer
+//! fills a slot and then moves the head past it; a reader loads the head and then reads the slots below it. Eviction drops
+//! whole segments: the writer publishes a new directory of segments, and never edits a published one. Therefore the writer
+//! never waits for a reader, and a reader never waits for anything. Between two reads a reader keeps only a sequence
+//! number, so a stalled reader costs its cursor and pins no memory. If its position was evicted, its next read returns
+//! [`Lagged`].
 //!
-//! Why not slots that are overwritten in place: a reader would have to hold a slot against the writer, by a count
-//! per slot (a write to shared memory per reader and event) or by hazard pointers. Filled-once slots need neither.
+//! Slots are not overwritten in place, because a reader would then have to protect the slot that it reads from the writer:
+//! by a count per slot, which is a write to shared memory per reader and event, or by hazard pointers. A slot that is
+//! filled once needs neither.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -18,33 +20,33 @@ use crossbeam_utils::CachePadded;
 
 use super::sync::{AtomicU64, OnceSlot, Ordering, Published};
 
-/// Our own gapless count of events; the first is 0. Never reused, not even across a relist.
+/// The gateway's gapless count of events, starting at 0. A sequence is never reused, not even across a relist.
 pub type Sequence = u64;
 
-/// A reader's place fell out of the ring.
+/// The error of a reader whose position was evicted from the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the ring's oldest sequence is {oldest} now")]
+#[error("the position was evicted: the ring's oldest sequence is {oldest}")]
 pub struct Lagged {
     /// The oldest sequence that can still be read.
     pub oldest: Sequence,
 }
 
-/// When old segments leave. Memory decides first, then count, then age.
+/// The bounds of a ring, which decide when segments are evicted. Memory decides first, then count, then age.
 #[derive(Clone, Copy, Debug)]
 pub struct Retention {
-    /// Slots of one segment: the grain of eviction and of growth.
+    /// Slots of one segment. The ring grows by whole segments and evicts whole segments.
     pub segment_slots: usize,
-    /// At least so many events are kept, whatever their age, unless `bytes_max` forbids.
+    /// Age evicts no event if fewer than this many would be left.
     pub events_min: usize,
-    /// At most about so many events are kept (rounded up to a segment).
+    /// Maximum number of events, rounded up to a whole segment.
     pub events_max: usize,
-    /// At most so many bytes of values, plus the newest segment.
+    /// Maximum bytes of values. The newest segment is kept even if it has more.
     pub bytes_max: usize,
-    /// Events younger than this stay while the other bounds allow.
+    /// Events younger than this stay unless `bytes_max` or `events_max` is exceeded.
     pub age_min: Duration,
 }
 
-/// A run of slots. Shared between the writer's list of them and the directories that readers get.
+/// A run of slots, shared by the writer's records and the published directories.
 #[derive(Debug)]
 struct Segment<T> {
     first: Sequence,
@@ -60,25 +62,26 @@ impl<T> Clone for Segment<T> {
     }
 }
 
-/// The segments that can be read, oldest first, without gaps: each starts where the one before it was sealed.
+/// The readable segments, oldest first. There are no gaps: each segment starts where the one before it was sealed.
 #[derive(Debug)]
-struct Directory<T> {
+struct SegmentDirectory<T> {
     segments: Box<[Segment<T>]>,
-    /// Start of the oldest segment, or the head while there is none.
+    /// Start of the oldest segment; the head if there is no segment.
     oldest: Sequence,
-    /// No segment has more slots.
+    /// Slots of one segment, as in [`Retention::segment_slots`].
     segment_slots: u64,
 }
 
-impl<T> Directory<T> {
-    /// The segment that holds `sequence`, which is at least `oldest` and below the head.
+impl<T> SegmentDirectory<T> {
+    /// The index of the segment that holds `sequence`, which must be at least `oldest` and below the head.
     fn segment_of(&self, sequence: Sequence) -> usize {
-        // Nearly every reader is at the head: one look instead of a search.
+        // Fast path: nearly every reader is at the head.
         let newest = self.segments.len() - 1;
         if self.segments[newest].first <= sequence {
             return newest;
         }
-        // Segments that were sealed full, as nearly all are, can be counted. Others only push it back.
+        // If all segments were sealed full, as nearly all are, this is the index. A segment that was sealed early can only move
+        // `sequence` to a later one.
         let earliest = slot_index((sequence - self.oldest) / self.segment_slots);
         if sequence < self.segments[earliest + 1].first {
             return earliest;
@@ -88,22 +91,22 @@ impl<T> Directory<T> {
     }
 }
 
-/// The readers' side of a ring. On a cache line of its own, which every read needs, and nothing that others write to.
+/// The readers' side of a ring. Every read needs it, so it is padded to its own cache line, which no writes to other data invalidate.
 #[derive(Debug)]
-pub struct Ring<T>(CachePadded<Top<T>>);
+pub struct Ring<T>(CachePadded<RingTop<T>>);
 
 #[derive(Debug)]
-struct Top<T> {
-    /// One past the newest event.
+struct RingTop<T> {
+    /// One past the newest sequence that can be read.
     head: AtomicU64,
-    directory: Published<Directory<T>>,
+    directory: Published<SegmentDirectory<T>>,
 }
 
 impl<T> Ring<T> {
     /// One past the newest sequence that can be read.
     #[must_use]
     pub fn head(&self) -> Sequence {
-        // Acquire: pairs with the Release in `RingWriter::append`; slots below the head are filled.
+        // Acquire: pairs with the Release in `RingWriter::append`, so the slots below this head are filled.
         self.0.head.load(Ordering::Acquire)
     }
 
@@ -113,12 +116,12 @@ impl<T> Ring<T> {
         self.0.directory.with(|directory| directory.oldest)
     }
 
-    /// Shows the values from `from` on, in order, until `visit` breaks or the head is reached.
+    /// Visits the values from `from` on, in order, until `visit` breaks or the head is reached.
     ///
-    /// Returns the sequence to read next: one past the last value shown.
+    /// Returns the sequence to read next: one past the last value visited.
     ///
     /// # Errors
-    /// [`Lagged`] when `from` was evicted; nothing is shown then.
+    /// [`Lagged`] if `from` was evicted; then no value is visited.
     #[expect(
         clippy::expect_used,
         reason = "the head is published after the slot is filled; modelled under loom"
@@ -128,8 +131,9 @@ impl<T> Ring<T> {
         from: Sequence,
         mut visit: impl FnMut(Sequence, &T) -> ControlFlow<()>,
     ) -> Result<Sequence, Lagged> {
-        // The head is read before the directory, so every sequence below it has its segment there, or
-        // had it and was evicted.
+        // Load the head before the directory. The writer publishes the directory with a new segment before it moves the head into
+        // that segment. The directory loaded here therefore has a segment for every sequence below `head`, except for those that
+        // were evicted since.
         let head = self.head();
         if from >= head {
             return Ok(from);
@@ -163,7 +167,7 @@ impl<T> Ring<T> {
         })
     }
 
-    /// The first readable sequence whose value does not satisfy `before`; the head if all do.
+    /// The first readable sequence whose value does not satisfy `before`; the head if all values do.
     ///
     /// `before` must hold for a prefix of the values and for none after it.
     #[expect(
@@ -171,6 +175,7 @@ impl<T> Ring<T> {
         reason = "the head is published after the slot is filled; modelled under loom"
     )]
     pub fn partition_point(&self, mut before: impl FnMut(&T) -> bool) -> Sequence {
+        // The head before the directory, as in `read`. An eviction in between can raise `oldest` above this head.
         let head = self.head();
         self.0.directory.with(|directory| {
             let (mut low, mut high) = (directory.oldest.min(head), head);
@@ -189,14 +194,17 @@ impl<T> Ring<T> {
     }
 }
 
-#[expect(clippy::expect_used, reason = "an index into memory that exists")]
+#[expect(
+    clippy::expect_used,
+    reason = "the offset indexes an existing slot or segment"
+)]
 fn slot_index(offset: u64) -> usize {
     usize::try_from(offset).expect("a segment's slots fit in memory")
 }
 
-/// A segment, and what the writer knows of it beyond what readers need.
+/// A segment with the sizes and the age that only the writer needs.
 #[derive(Debug)]
-struct Kept<T> {
+struct SegmentRecord<T> {
     segment: Segment<T>,
     events: usize,
     bytes: usize,
@@ -208,34 +216,34 @@ struct Kept<T> {
 pub struct RingWriter<T> {
     ring: Arc<Ring<T>>,
     retention: Retention,
-    /// Oldest first. Readers get copies of the segments; kept here so that the writer needs not read them back.
-    kept: VecDeque<Kept<T>>,
+    /// All segments, oldest first. The directories have copies of them; the writer never loads a directory.
+    segments: VecDeque<SegmentRecord<T>>,
     head: Sequence,
     events: usize,
     bytes: usize,
 }
 
 impl<T> RingWriter<T> {
-    /// An empty ring. Slots are allocated with the first event.
+    /// An empty ring. Slots are allocated when they are needed, the first ones with the first event.
     #[must_use]
     pub fn new(retention: Retention) -> Self {
         assert!(
             retention.segment_slots > 0,
-            "a segment holds at least one event"
+            "segment_slots must be at least 1"
         );
-        let directory = Directory {
+        let directory = SegmentDirectory {
             segments: Box::default(),
             oldest: 0,
             segment_slots: retention.segment_slots as u64,
         };
-        let top = Top {
+        let top = RingTop {
             head: AtomicU64::new(0),
             directory: Published::new(Arc::new(directory)),
         };
         Self {
             ring: Arc::new(Ring(CachePadded::new(top))),
             retention,
-            kept: VecDeque::new(),
+            segments: VecDeque::new(),
             head: 0,
             events: 0,
             bytes: 0,
@@ -248,25 +256,25 @@ impl<T> RingWriter<T> {
         &self.ring
     }
 
-    /// Events that can be read.
+    /// Number of events that can be read.
     #[must_use]
     pub fn events(&self) -> usize {
         self.events
     }
 
-    /// Bytes of the values that can be read, as given to [`RingWriter::append`].
+    /// Bytes of the values that can be read: the sum of the `len` given to [`RingWriter::append`].
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Appends one value of `len` bytes; evicts what the bounds no longer allow. Returns its sequence.
+    /// Appends one value of `len` bytes, evicts what exceeds the bounds, and returns the value's sequence.
     pub fn append(&mut self, value: T, len: usize, now: Instant) -> Sequence {
         if self.tail_is_sealed() {
             self.open_segment(now);
         }
         let sequence = self.head;
-        let Some(tail) = self.kept.back_mut() else {
+        let Some(tail) = self.segments.back_mut() else {
             unreachable!("a segment was opened above");
         };
         tail.segment.slots[slot_index(sequence - tail.segment.first)].fill(value);
@@ -276,8 +284,8 @@ impl<T> RingWriter<T> {
         self.events += 1;
         self.bytes += len;
         self.head += 1;
-        // Release: pairs with the Acquire in `Ring::head`; publishes the slot filled above and the
-        // directory that leads to it.
+        // Release: pairs with the Acquire in `Ring::head`. It publishes the slot filled above, and the directory with
+        // the slot's segment.
         self.ring.0.head.store(self.head, Ordering::Release);
         if self.bytes > self.retention.bytes_max && self.evict(now) {
             self.publish_directory();
@@ -285,38 +293,42 @@ impl<T> RingWriter<T> {
         sequence
     }
 
-    /// Evicts what is old enough to go; for a tick while no events arrive.
+    /// Evicts segments that have become too old. Call it from time to time while no events arrive.
     pub fn expire(&mut self, now: Instant) {
         if self.evict(now) {
             self.publish_directory();
         }
     }
 
-    /// The same, and the newest segment too when everything in it is old. For a ring whose readers have somewhere else to
-    /// look: one that is only behind by a value that came long ago is told that it lagged.
+    /// Like [`RingWriter::expire`], but also evicts the newest segment if all its values are old. For a ring whose readers have another
+    /// source to read from: a reader that is behind only by an old value gets [`Lagged`].
     pub fn expire_all(&mut self, now: Instant) {
-        let mut is_less = self.evict(now);
-        let is_old =
-            |only: &Kept<T>| now.saturating_duration_since(only.newest_at) > self.retention.age_min;
-        if self.retention.events_min == 0 && self.kept.len() == 1 && self.kept.iter().all(is_old) {
+        let mut has_evicted = self.evict(now);
+        let is_old = |record: &SegmentRecord<T>| {
+            now.saturating_duration_since(record.newest_at) > self.retention.age_min
+        };
+        if self.retention.events_min == 0
+            && self.segments.len() == 1
+            && self.segments.iter().all(is_old)
+        {
             (self.events, self.bytes) = (0, 0);
-            self.kept.clear();
-            is_less = true;
+            self.segments.clear();
+            has_evicted = true;
         }
-        if is_less {
+        if has_evicted {
             self.publish_directory();
         }
     }
 
-    /// The moment of the newest event in the oldest segment: the next to be evicted by age.
+    /// When the newest event of the oldest segment was appended. That segment is the next one to be evicted by age.
     #[must_use]
     pub fn oldest_at(&self) -> Option<Instant> {
-        self.kept.front().map(|oldest| oldest.newest_at)
+        self.segments.front().map(|oldest| oldest.newest_at)
     }
 
-    /// Full, or so heavy that evicting it whole would be too coarse.
+    /// Whether the newest segment takes no more values: it is full, or so large that evicting it whole would drop too much.
     fn tail_is_sealed(&self) -> bool {
-        self.kept.back().is_none_or(|tail| {
+        self.segments.back().is_none_or(|tail| {
             tail.events == self.retention.segment_slots || tail.bytes > self.retention.bytes_max / 8
         })
     }
@@ -327,7 +339,7 @@ impl<T> RingWriter<T> {
             .map(|_| OnceSlot::empty())
             .collect();
         let first = self.head;
-        self.kept.push_back(Kept {
+        self.segments.push_back(SegmentRecord {
             segment: Segment { first, slots },
             events: 0,
             bytes: 0,
@@ -336,32 +348,36 @@ impl<T> RingWriter<T> {
         self.publish_directory();
     }
 
-    /// Drops the oldest segments while a bound says so; the newest one always stays. True if any left.
+    /// Evicts the oldest segments while a bound demands it; the newest one always stays. Returns whether any was evicted.
     fn evict(&mut self, now: Instant) -> bool {
-        let before = self.kept.len();
-        while self.kept.len() > 1 && self.oldest_may_go(now) {
-            let Some(gone) = self.kept.pop_front() else {
+        let before = self.segments.len();
+        while self.segments.len() > 1 && self.may_evict_oldest(now) {
+            let Some(evicted) = self.segments.pop_front() else {
                 break;
             };
-            self.events -= gone.events;
-            self.bytes -= gone.bytes;
+            self.events -= evicted.events;
+            self.bytes -= evicted.bytes;
         }
-        self.kept.len() < before
+        self.segments.len() < before
     }
 
-    fn oldest_may_go(&self, now: Instant) -> bool {
-        let Some(oldest) = self.kept.front() else {
+    fn may_evict_oldest(&self, now: Instant) -> bool {
+        let Some(oldest) = self.segments.front() else {
             return false;
         };
-        let old = now.saturating_duration_since(oldest.newest_at) > self.retention.age_min;
+        let is_old = now.saturating_duration_since(oldest.newest_at) > self.retention.age_min;
         self.bytes > self.retention.bytes_max
             || self.events > self.retention.events_max
-            || (old && self.events - oldest.events >= self.retention.events_min)
+            || (is_old && self.events - oldest.events >= self.retention.events_min)
     }
 
     fn publish_directory(&self) {
-        let segments: Box<[_]> = self.kept.iter().map(|kept| kept.segment.clone()).collect();
-        self.ring.0.directory.publish(Arc::new(Directory {
+        let segments: Box<[_]> = self
+            .segments
+            .iter()
+            .map(|record| record.segment.clone())
+            .collect();
+        self.ring.0.directory.publish(Arc::new(SegmentDirectory {
             oldest: segments.first().map_or(self.head, |oldest| oldest.first),
             segments,
             segment_slots: self.retention.segment_slots as u64,

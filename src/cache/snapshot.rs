@@ -8,14 +8,14 @@ use super::objects::ObjectMap;
 use super::ring::{Ring, Sequence};
 use crate::resource::ResourceVersion;
 
-/// Count of relists. History does not reach across one without its [`Gap`].
+/// The number of lists that a cache was filled from. History does not reach across a relist except for its [`Gap`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch(pub u64);
 
-/// Versions whose true history is unknown: a relist found the state at `to` after the watch had ended at `from`.
+/// Versions with an unknown history: the watch ended at `from`, and a relist found the state at `to`.
 ///
-/// What happened between is known only as the difference of the two states, so resuming from a version inside is too
-/// old; both ends are fine.
+/// Only the difference of the two states is known, so a version inside the gap is too old to resume from. Both ends
+/// are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// The last version before the history was lost.
@@ -25,54 +25,54 @@ pub struct Gap {
 }
 
 impl Gap {
-    /// True for versions strictly inside.
+    /// Whether `version` is strictly inside the gap.
     #[must_use]
     pub fn contains(&self, version: ResourceVersion) -> bool {
         self.from < version && version < self.to
     }
 }
 
-/// Gaps remembered at most; history before the end of an older one is forgotten.
+/// Maximum number of gaps remembered. The history before the end of an older gap is forgotten.
 const GAPS_MAX: usize = 16;
 
-/// All objects at one version, and where in the ring that is.
+/// All objects at one version, and the corresponding position in the ring.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// How many lists the cache has been filled from.
+    /// The number of lists that the cache has been filled from.
     pub epoch: Epoch,
-    /// Events with a lower sequence are in the objects, later ones are not.
+    /// The objects contain the events with a lower sequence, and no others.
     pub sequence: Sequence,
     /// The version of the newest event, list or bookmark.
     pub resource_version: ResourceVersion,
-    /// The version of the first list: the floor as long as nothing was evicted.
+    /// The version of the first list: the floor as long as no event was evicted.
     pub listed_at: ResourceVersion,
-    /// History below this version was ordered to be forgotten, though the ring may still hold it.
+    /// History below this version must not be used, even if the ring still holds it.
     pub forgotten: ResourceVersion,
-    /// The objects in list order.
+    /// The objects, in list order.
     pub objects: ObjectMap,
-    /// Newest last.
+    /// The known gaps, newest last.
     pub gaps: Vec<Gap>,
 }
 
-/// Why the objects at an exact version cannot be told from memory.
+/// Why the state at an exact version cannot be derived from memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RewindError {
-    /// The ring no longer holds every event since.
+    /// The ring no longer holds every event since that version.
     #[error("the history since that version is no longer kept")]
     Evicted,
     /// The version lies in a gap.
     #[error("the history around that version was never known")]
     Unknown,
-    /// The version is ahead of the snapshot.
+    /// The version is newer than the snapshot.
     #[error("that version is ahead of the snapshot")]
     Future,
-    /// More has happened since than is undone.
-    #[error("too much has happened since that version")]
+    /// More events have happened since that version than may be undone.
+    #[error("too many events since that version")]
     TooFar,
 }
 
 impl Snapshot {
-    /// Adds a gap, if there are versions in it.
+    /// Adds the gap between the two versions, if there is a version strictly between them.
     pub(super) fn remember_gap(&mut self, from: ResourceVersion, to: ResourceVersion) {
         if from.0 + 1 >= to.0 {
             return;
@@ -85,13 +85,13 @@ impl Snapshot {
     }
 }
 
-/// The oldest version that a watch can resume from: every event after it is in the ring (protocol.md §4.2).
+/// The oldest version that a watch can resume from: the ring holds every event after it (docs/PROTOCOL.md §4.2).
 #[must_use]
 pub fn floor(snapshot: &Snapshot, history: &Ring<Arc<Event>>) -> ResourceVersion {
     known_since(snapshot, history).max(snapshot.forgotten)
 }
 
-/// The oldest version that the ring itself can tell of.
+/// The oldest version after which the ring holds every event.
 fn known_since(snapshot: &Snapshot, history: &Ring<Arc<Event>>) -> ResourceVersion {
     let oldest = history.oldest();
     if oldest == 0 {
@@ -102,7 +102,8 @@ fn known_since(snapshot: &Snapshot, history: &Ring<Arc<Event>>) -> ResourceVersi
         floor = ResourceVersion(event.resource_version().0 - 1);
         ControlFlow::Break(())
     });
-    // Evicted while we looked: the next call sees the new oldest event; until then nothing old resumes.
+    // The event was evicted in between. Use the newest version, so that nothing older resumes; the next call sees the new
+    // oldest event.
     if read.is_err() {
         snapshot.resource_version
     } else {

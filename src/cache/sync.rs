@@ -1,7 +1,7 @@
-//! The cells and atomics of the cache, from std or from loom. Nothing else in the cache names them.
+//! The cells and atomics of the cache, from std or from loom. No other module of the cache imports them directly.
 //!
-//! Under `--cfg fanout_loom` the directory and snapshot cells become a mutex, which loom can follow; arc-swap, which
-//! stands there otherwise, has its own tests. What the models check is our part: the order of slot and head.
+//! Under `--cfg fanout_loom` the cells of directory and snapshot are a mutex, which loom can model. Otherwise they are arc-swap,
+//! which has its own tests. The models check this crate's part: that a slot is filled before the head is moved past it.
 
 #[cfg(not(fanout_loom))]
 use std::sync::atomic::AtomicBool;
@@ -13,14 +13,14 @@ use loom::sync::atomic::AtomicBool;
 #[cfg(fanout_loom)]
 pub(super) use loom::sync::atomic::{AtomicU64, Ordering};
 
-/// Locks around which there are models; others are named where they are.
+/// Locks of code that has loom models. Other code uses std's locks directly.
 #[cfg(not(fanout_loom))]
 pub(crate) use std::sync::{Mutex, MutexGuard};
 
 #[cfg(fanout_loom)]
 pub(crate) use loom::sync::{Mutex, MutexGuard};
 
-/// Set once and for good. Whoever finds it set sees all that was written before.
+/// A flag that is set once and never cleared. A thread that finds it set sees everything that was written before it was set.
 #[derive(Debug, Default)]
 pub(crate) struct Flag(AtomicBool);
 
@@ -31,6 +31,7 @@ impl Flag {
     }
 
     pub(crate) fn is_set(&self) -> bool {
+        // Acquire: pairs with the Release in `set`.
         self.0.load(Ordering::Acquire)
     }
 }
@@ -41,7 +42,7 @@ mod cells {
 
     use arc_swap::ArcSwap;
 
-    /// A place that is filled once and read without waiting.
+    /// A slot that is filled once and read without waiting.
     #[derive(Debug)]
     pub(in crate::cache) struct OnceSlot<T>(OnceLock<T>);
 
@@ -50,10 +51,10 @@ mod cells {
             Self(OnceLock::new())
         }
 
-        /// Fills the slot. The ring's single writer fills each slot once.
+        /// Fills the slot. The ring's single writer calls this once for each slot.
         pub(in crate::cache) fn fill(&self, value: T) {
             let filled = self.0.set(value);
-            debug_assert!(filled.is_ok(), "a slot is filled once");
+            debug_assert!(filled.is_ok(), "a slot was filled twice");
         }
 
         pub(in crate::cache) fn with<R>(&self, read: impl FnOnce(Option<&T>) -> R) -> R {
@@ -61,7 +62,7 @@ mod cells {
         }
     }
 
-    /// A shared value that one writer replaces; readers never wait.
+    /// A shared value that one writer replaces. Readers never wait.
     #[derive(Debug)]
     pub(in crate::cache) struct Published<T>(ArcSwap<T>);
 
@@ -74,7 +75,7 @@ mod cells {
             self.0.store(value);
         }
 
-        /// Reads in place, without touching the reference count.
+        /// Reads the value in place, without changing its reference count.
         pub(in crate::cache) fn with<R>(&self, read: impl FnOnce(&T) -> R) -> R {
             read(&self.0.load())
         }

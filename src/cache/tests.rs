@@ -1,4 +1,4 @@
-//! What readers of a cache rely on while its writer goes on.
+//! What readers of a cache can rely on while its writer continues.
 
 pub(crate) mod samples;
 
@@ -10,16 +10,16 @@ use samples::{Recorder, Sample, World, keep, kind};
 
 #[test]
 fn a_deletion_of_what_was_never_here_is_progress() {
-    let told = Arc::new(Recorder::default());
-    let mut writer = Writer::new(kind(Layout::Typed), keep(100), Arc::clone(&told) as _);
+    let recorder = Arc::new(Recorder::default());
+    let mut writer = CacheWriter::new(kind(Layout::Typed), keep(100), Arc::clone(&recorder) as _);
     let now = Instant::now();
     writer
         .replace(Vec::new(), ResourceVersion(10), now)
         .unwrap();
     let unknown = Change::Delete(Sample::new("a/x", 12).object());
     writer.apply([unknown], now);
-    let told = told.take();
-    let versions: Vec<_> = told
+    let dispatches = recorder.take();
+    let versions: Vec<_> = dispatches
         .iter()
         .map(|(events, at)| (events.len(), at.0))
         .collect();
@@ -49,7 +49,7 @@ fn whoever_loses_sight_of_an_object_is_shown_it_as_it_was() {
     let entered = text(&changed, EventKind::Added);
     assert!(entered.starts_with(r#"{"type":"ADDED""#), "{entered}");
     assert!(!entered.contains("tier"));
-    // Of a deletion the last state is told, whoever saw another before.
+    // A deletion always carries the last state, also for a watch that has seen another one before.
     let deleted = text(
         &event(EventKind::Deleted, Some(&before)),
         EventKind::Deleted,
@@ -57,7 +57,7 @@ fn whoever_loses_sight_of_an_object_is_shown_it_as_it_was() {
     assert!(!deleted.contains("tier"), "{deleted}");
 }
 
-/// Resuming looks at the floor and at the ring, and the writer may evict in between.
+/// Resuming reads the floor and the ring, and the writer may evict in between.
 #[test]
 fn a_resumed_reader_is_never_shown_a_history_with_a_hole() {
     let mut world = World::new(3, 8, Arc::new(Recorder::default()));
@@ -72,7 +72,7 @@ fn a_resumed_reader_is_never_shown_a_history_with_a_hole() {
                     continue;
                 };
                 resumed += 1;
-                // Versions count up by one here, from 11 on with sequence 0.
+                // Here versions rise by one: version 11 has sequence 0.
                 assert_eq!(first + 10, floor.0, "a hole after {floor}");
                 let _ = cache.history.read(first, |sequence, event| {
                     assert_eq!(sequence + 11, event.resource_version().0);
@@ -89,10 +89,10 @@ fn a_resumed_reader_is_never_shown_a_history_with_a_hole() {
     });
 }
 
-/// Deletions of a relist at `version` that finds these objects, after `from` with objects `a/1` to `a/4`.
+/// Checks the events of a relist at `version` that finds `found` (key, uid, version), after a list at 10 with `a/1` to `a/4`.
 #[track_caller]
 fn check_relist(found: &[(&str, u64, u64)], version: u64, expected: &[&str]) {
-    let mut writer = Writer::new(
+    let mut writer = CacheWriter::new(
         kind(Layout::Typed),
         keep(100),
         Arc::new(Recorder::default()),
@@ -137,7 +137,7 @@ fn deletions_found_by_a_relist_have_versions_of_their_own() {
             "ADDED a/5 20",
         ],
     );
-    // Where something was written nothing was deleted.
+    // No deletion gets a version at which something was written.
     check_relist(
         &[("a/1", 1, 11), ("a/5", 5, 13)],
         20,
@@ -149,7 +149,7 @@ fn deletions_found_by_a_relist_have_versions_of_their_own() {
             "DELETED a/4 15",
         ],
     );
-    // An object made anew was deleted before that.
+    // A recreated object was deleted before it was created again.
     check_relist(
         &[("a/1", 1, 13), ("a/2", 9, 14), ("a/3", 3, 3)],
         20,
@@ -160,7 +160,7 @@ fn deletions_found_by_a_relist_have_versions_of_their_own() {
             "ADDED a/2 14",
         ],
     );
-    // More at once than versions have passed: only a writer other than the API server can do that.
+    // More deletions than unused versions: only a writer other than the API server can cause that.
     check_relist(
         &[("a/1", 1, 1), ("a/2", 9, 11)],
         11,
@@ -175,8 +175,8 @@ fn deletions_found_by_a_relist_have_versions_of_their_own() {
 
 #[test]
 fn lists_of_neighbouring_versions_leave_no_gap() {
-    let told = Arc::new(Recorder::default());
-    let mut writer = Writer::new(kind(Layout::Typed), keep(100), told);
+    let recorder = Arc::new(Recorder::default());
+    let mut writer = CacheWriter::new(kind(Layout::Typed), keep(100), recorder);
     for version in (10..40).chain(39..60) {
         let version = ResourceVersion(version);
         writer.replace(Vec::new(), version, Instant::now()).unwrap();
@@ -188,21 +188,21 @@ fn lists_of_neighbouring_versions_leave_no_gap() {
 
 #[test]
 fn an_observer_is_told_of_news_alone() {
-    let told = Arc::new(Recorder::default());
-    let mut writer = World::new(1, 100, Arc::clone(&told) as _).writer;
+    let recorder = Arc::new(Recorder::default());
+    let mut writer = World::new(1, 100, Arc::clone(&recorder) as _).writer;
     let now = Instant::now();
     let put = |key: &str, version| Change::Put(Sample::new(key, version).object());
     writer.apply([put("a/x", 12)], now);
-    told.take();
-    // Repeated, or from before.
+    recorder.take();
+    // A repeated version, or an older one.
     for repeated in [put("a/x", 12), put("a/y", 11)] {
         assert_eq!(writer.apply([repeated], now).ignored, 1);
     }
     writer.progress(ResourceVersion(12), now);
-    assert!(told.take().is_empty());
-    // Another object of the same transaction is news.
+    assert!(recorder.take().is_empty());
+    // Another object of the same transaction is new.
     assert_eq!(writer.apply([put("a/y", 12)], now).events, 1);
-    assert_eq!(told.take().len(), 1);
+    assert_eq!(recorder.take().len(), 1);
     assert!(
         writer
             .cache()
@@ -213,7 +213,7 @@ fn an_observer_is_told_of_news_alone() {
             .is_some()
     );
     writer.progress(ResourceVersion(13), now);
-    assert_eq!(told.take().len(), 1);
+    assert_eq!(recorder.take().len(), 1);
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn a_flag_stays_set() {
     }
 }
 
-/// Takes one event at a time, and wakes two watchers for it.
+/// An observer that processes one event at a time and wakes two watches for it.
 #[derive(Debug)]
 struct OneByOne;
 
@@ -237,9 +237,9 @@ impl Observer for OneByOne {
         _: Sequence,
         _: ResourceVersion,
         _: Instant,
-    ) -> Dispatched {
+    ) -> DispatchOutcome {
         let events = events.len().min(1);
-        Dispatched {
+        DispatchOutcome {
             events,
             woken: 2 * events,
         }
@@ -256,7 +256,7 @@ fn what_an_observer_takes_in_parts_is_counted_whole() {
     assert_eq!(writer.apply(puts(11..14), now).woken, 6);
     writer.publish_changes(puts(14..16), now);
     assert!(writer.is_behind());
-    // A bookmark waits its turn: it is told with the last event before it.
+    // The bookmark is dispatched with the last event before it.
     writer.progress(ResourceVersion(20), now);
     assert_eq!([writer.dispatch(now), writer.dispatch(now)], [2, 2]);
     assert!(!writer.is_behind());
@@ -265,9 +265,9 @@ fn what_an_observer_takes_in_parts_is_counted_whole() {
 
 #[test]
 fn versions_of_a_lost_history_are_too_old_until_they_have_been_reached() {
-    let told = Arc::new(Recorder::default());
+    let recorder = Arc::new(Recorder::default());
     let lost = ResourceVersion(100);
-    let mut writer = Writer::after_loss(kind(Layout::Typed), keep(100), told, lost);
+    let mut writer = CacheWriter::after_loss(kind(Layout::Typed), keep(100), recorder, lost);
     let now = Instant::now();
     writer
         .replace(Vec::new(), ResourceVersion(50), now)
@@ -277,7 +277,7 @@ fn versions_of_a_lost_history_are_too_old_until_they_have_been_reached() {
     assert!(resumes(50) && !resumes(51) && !resumes(100));
     let may_be_lost = |version: u64| cache.may_be_lost(ResourceVersion(version));
     assert!(may_be_lost(40) && may_be_lost(100) && !may_be_lost(101));
-    assert!(resumes(101), "from a server that is ahead, as ever");
+    assert!(resumes(101), "a version from an API server that is ahead");
     let snapshot = cache.snapshot().unwrap();
     assert!(cache.prove(&snapshot, ResourceVersion(60)));
     assert!(resumes(60) && !resumes(61));

@@ -1,4 +1,4 @@
-//! The one writer of a watch cache: applies what upstream sent, in order, and publishes it.
+//! The only writer of a watch cache: applies what upstream sent, in order, and publishes it.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -12,12 +12,12 @@ use super::snapshot::{Epoch, Gap, Snapshot};
 use super::{Observer, WatchCache};
 use crate::resource::{EventKind, Object, ResourceKind, ResourceVersion};
 
-/// One change as upstream reports it. Whether it adds or modifies is for the cache to know.
+/// One change as upstream reports it. The cache decides whether it adds or modifies the object.
 #[derive(Debug)]
 pub enum Change {
     /// The object's new state.
     Put(Object),
-    /// The object's last state, with the version of its deletion.
+    /// The object's last state, with the version of the deletion.
     Delete(Object),
 }
 
@@ -37,52 +37,52 @@ impl Change {
     }
 }
 
-/// A list that must not replace the cache's state: it is older, or of another history.
+/// The error for a list that must not replace the cache's state: it is older, or it belongs to another history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the list at version {listed} does not continue what the cache held at {current}")]
-pub struct WentBack {
-    /// Version of the list.
+#[error("the list at version {listed} does not continue the cache's history at version {current}")]
+pub struct VersionWentBack {
+    /// The list's version.
     pub listed: ResourceVersion,
-    /// Version of the cache.
+    /// The newest version that the cache has reached or proven.
     pub current: ResourceVersion,
 }
 
-/// What a call did, for the driver to count.
+/// The result of a call, for the driver's metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Applied {
+pub struct ApplyOutcome {
     /// Events published.
     pub events: usize,
-    /// Changes left out because their version is not beyond the cache's: repeated or going backwards.
+    /// Changes that were ignored because the cache already has their version: they are repeated or go backwards.
     pub ignored: usize,
-    /// Watchers woken.
+    /// Watches woken.
     pub woken: usize,
 }
 
-/// Sole owner of the right to change a [`WatchCache`]. Not `Clone`.
+/// The only handle that can change a [`WatchCache`]. Not `Clone`.
 #[derive(Debug)]
-pub struct Writer {
+pub struct CacheWriter {
     cache: Arc<WatchCache>,
     ring: RingWriter<Arc<Event>>,
     state: Snapshot,
-    /// Bytes of the state's lines.
+    /// Length of the frames of the state's objects, in bytes.
     objects_len: usize,
     observer: Arc<dyn Observer>,
-    /// Events that are in history and snapshot; the observer has those before `dispatched`.
+    /// Events that are in the history and the snapshot. The observer has processed the first `dispatched` of them.
     published: Vec<Arc<Event>>,
     dispatched: usize,
-    /// Whether the observer has yet to be told of the version that was published last.
+    /// Whether the observer has not yet reached the version that was published last.
     is_behind: bool,
 }
 
-impl Writer {
-    /// A cache with nothing in it, not ready until the first [`Writer::replace`].
+impl CacheWriter {
+    /// An empty cache, not ready until the first [`CacheWriter::replace`].
     #[must_use]
     pub fn new(kind: ResourceKind, retention: Retention, observer: Arc<dyn Observer>) -> Self {
         Self::after_loss(kind, retention, observer, ResourceVersion(0))
     }
 
-    /// The same for a resource of which clients may know versions up to `lost` from a history that upstream no longer has. Those
-    /// that the new one has not reached are too old to resume from.
+    /// Like [`CacheWriter::new`], for a resource of which clients may hold versions up to `lost` from a history that upstream no
+    /// longer has. Such a version is too old to resume from until the new history has reached it.
     #[must_use]
     pub fn after_loss(
         kind: ResourceKind,
@@ -120,39 +120,39 @@ impl Writer {
         &self.cache
     }
 
-    /// [`Writer::publish_list`] of objects in any order, of which those with the same key the last one counts, and all of the
-    /// dispatching.
+    /// [`CacheWriter::publish_list`] with objects in any order, followed by a complete dispatch. Of objects with the same key, the
+    /// last one is used.
     ///
     /// # Errors
-    /// As that.
+    /// Those of [`CacheWriter::publish_list`].
     pub fn replace(
         &mut self,
         listed: Vec<Object>,
         version: ResourceVersion,
         now: Instant,
-    ) -> Result<Applied, WentBack> {
+    ) -> Result<ApplyOutcome, VersionWentBack> {
         let mut applied = self.publish_list(ObjectMap::from_objects(listed), version, now)?;
         applied.woken = self.dispatch_all(now);
         Ok(applied)
     }
 
-    /// Takes the state of a list: the first one fills the cache, a later one is compared with the state and
-    /// the difference published in version order, so that open watches go on (design.md §6). [`Writer::dispatch`] has to follow.
+    /// Publishes a list. The first list fills the cache. A later list is compared with the state, and the difference is published
+    /// as events in version order, so that open watches continue (decision 5). [`CacheWriter::dispatch`] must follow.
     ///
     /// # Errors
-    /// [`WentBack`] when the list is older than the cache, or than a version that was proven, or when it tells another story of
-    /// versions that the cache has passed: nothing changes then.
+    /// [`VersionWentBack`] if the list is older than the cache or than a proven version, or contradicts the history that the cache
+    /// has seen. Then the published state does not change.
     pub fn publish_list(
         &mut self,
         listed: ObjectMap,
         version: ResourceVersion,
         now: Instant,
-    ) -> Result<Applied, WentBack> {
+    ) -> Result<ApplyOutcome, VersionWentBack> {
         let held = self.state.resource_version;
         let epoch = Epoch(self.state.epoch.0 + 1);
         let proven = self.cache.begin_epoch(epoch);
         let current = held.max(proven);
-        let went_back = WentBack {
+        let went_back = VersionWentBack {
             listed: version,
             current,
         };
@@ -165,7 +165,7 @@ impl Writer {
             self.objects_len = self.state.objects.frames_len();
             self.state.listed_at = version;
             self.publish(version, Vec::new());
-            return Ok(Applied::default());
+            return Ok(ApplyOutcome::default());
         }
         let gap = Gap {
             from: current,
@@ -175,39 +175,43 @@ impl Writer {
         if changes.iter().any(|change| contradicts(change, held, gap)) {
             return Err(went_back);
         }
-        // The state at the proven version is known, what happened before and after it is not.
+        // The state at the proven version is known, but not what happened before and after it: two gaps.
         self.state.remember_gap(held, current);
         self.state.remember_gap(current, version);
         let events: Vec<_> = changes
             .into_iter()
             .filter_map(|change| self.append(change, now))
             .collect();
-        let applied = Applied {
+        let applied = ApplyOutcome {
             events: events.len(),
-            ..Applied::default()
+            ..ApplyOutcome::default()
         };
         self.publish(version, events);
         Ok(applied)
     }
 
-    /// [`Writer::publish_changes`] and all of the dispatching.
-    pub fn apply(&mut self, changes: impl IntoIterator<Item = Change>, now: Instant) -> Applied {
+    /// [`CacheWriter::publish_changes`], followed by a complete dispatch.
+    pub fn apply(
+        &mut self,
+        changes: impl IntoIterator<Item = Change>,
+        now: Instant,
+    ) -> ApplyOutcome {
         let mut applied = self.publish_changes(changes, now);
         applied.woken = self.dispatch_all(now);
         applied
     }
 
-    /// Publishes a batch of changes at once, in one snapshot. [`Writer::dispatch`] has to follow.
+    /// Publishes a batch of changes together, in one snapshot. [`CacheWriter::dispatch`] must follow.
     pub fn publish_changes(
         &mut self,
         changes: impl IntoIterator<Item = Change>,
         now: Instant,
-    ) -> Applied {
-        let mut applied = Applied::default();
+    ) -> ApplyOutcome {
+        let mut applied = ApplyOutcome::default();
         let mut events = Vec::new();
         let before = self.state.resource_version;
         for change in changes {
-            if self.knows(&change) {
+            if self.is_known(&change) {
                 applied.ignored += 1;
                 continue;
             }
@@ -215,27 +219,27 @@ impl Writer {
             events.extend(self.append(change, now));
         }
         applied.events = events.len();
-        // A deletion of what was never here shows nothing, and yet is progress.
+        // The deletion of an object that the cache never had is no event, but it advances the version.
         if !events.is_empty() || self.state.resource_version > before {
             self.publish(self.state.resource_version, events);
         }
         applied
     }
 
-    /// Notes that nothing happened up to `version`: a bookmark from upstream. The observer is told once it has all events
-    /// before.
+    /// Records a bookmark from upstream: nothing happened up to `version`. The observer receives it after all earlier
+    /// events.
     pub fn progress(&mut self, version: ResourceVersion, now: Instant) {
         if version > self.state.resource_version {
             let was_behind = self.is_behind;
             self.publish(version, Vec::new());
-            // What is behind is caught up with in turns, and this with it.
+            // If events are waiting to be dispatched, the version is dispatched with the last of them.
             if !was_behind {
                 self.dispatch(now);
             }
         }
     }
 
-    /// Tells the observer of what was published, or of a part of it if it costs much. Returns how many watchers were woken.
+    /// Passes published events to the observer: all of them, or a part if they cost much. Returns the number of watches woken.
     pub fn dispatch(&mut self, now: Instant) -> usize {
         if !self.is_behind {
             return 0;
@@ -245,7 +249,7 @@ impl Writer {
         let dispatched = self.observer.dispatch(events, through, version, now);
         self.dispatched += dispatched.events;
         if self.dispatched == self.published.len() {
-            // A relist may have been large.
+            // Free the memory instead of clearing the vector: a relist may have been large.
             self.published = Vec::new();
             self.dispatched = 0;
             self.is_behind = false;
@@ -267,8 +271,8 @@ impl Writer {
         woken
     }
 
-    /// Forgets the history below `version`, as a compaction of etcd does: resuming and exact reads below it are too
-    /// old from now on. Streams that are open go on. Versions ahead of the cache mean all of it.
+    /// Forgets the history below `version`, as a compaction of etcd does: resuming below it, and exact reads below it, fail as too
+    /// old from now on. Open streams continue. A version ahead of the cache forgets the whole history.
     pub fn forget(&mut self, version: ResourceVersion) {
         let version = version.min(self.state.resource_version);
         if version > self.state.forgotten {
@@ -277,27 +281,27 @@ impl Writer {
         }
     }
 
-    /// Lets old history go; for a tick while no events arrive.
+    /// Evicts old history. Call it from time to time while no events arrive.
     pub fn expire(&mut self, now: Instant) {
         self.ring.expire(now);
         self.cache.trim();
     }
 
-    /// Bytes of the objects' lines.
+    /// Length of the objects' frames, in bytes.
     #[must_use]
     pub fn objects_len(&self) -> usize {
         self.objects_len
     }
 
-    /// Size of the history: events, bytes, and the age of its oldest part.
+    /// The size of the history: events, bytes, and when the newest event of its oldest segment was appended.
     #[must_use]
     pub fn history_size(&self) -> (usize, usize, Option<Instant>) {
         (self.ring.events(), self.ring.bytes(), self.ring.oldest_at())
     }
 
-    /// Repeated or going backwards. One version may change several objects, if a foreign writer made them in
-    /// one transaction.
-    fn knows(&self, change: &Change) -> bool {
+    /// Whether a change is repeated or goes backwards. Several changes at the cache's version may be new: a writer other than the
+    /// API server can change several objects in one etcd transaction.
+    fn is_known(&self, change: &Change) -> bool {
         let object = change.object();
         let (version, current) = (object.resource_version(), self.state.resource_version);
         let held = || {
@@ -329,7 +333,7 @@ impl Writer {
                     previous,
                 )
             }
-            // An object that was never here: no watcher can have seen it.
+            // The cache never had the object, so no watch can have seen it.
             Change::Delete(object) => {
                 let previous = self.state.objects.remove(object.key())?;
                 (EventKind::Deleted, object, Some(previous))
@@ -341,13 +345,18 @@ impl Writer {
         }
         let event = Arc::new(Event::new(self.state.sequence, kind, object, previous, now));
         let sequence = self.ring.append(Arc::clone(&event), event.weight(), now);
-        debug_assert_eq!(sequence, event.sequence(), "state and ring count alike");
+        debug_assert_eq!(
+            sequence,
+            event.sequence(),
+            "state and ring disagree on the sequence"
+        );
         self.state.sequence += 1;
         Some(event)
     }
 
-    /// History first, then the snapshot, then, by [`Writer::dispatch`], the views, then the version that bookmarks may speak of:
-    /// a reader who sees a later step finds the earlier ones done.
+    /// Publishes the snapshot of events that the history already has, and leaves the rest to [`CacheWriter::dispatch`]. The order is:
+    /// first the history, then the snapshot, then the views, then the version that bookmarks may carry. A reader that sees the result
+    /// of a later step therefore also sees the results of the earlier ones.
     fn publish(&mut self, version: ResourceVersion, events: Vec<Arc<Event>>) {
         self.state.resource_version = version;
         self.cache.publish(self.state.clone());
@@ -360,13 +369,13 @@ impl Writer {
     }
 }
 
-/// The changes that lead from the cached objects, still the state at `gap.from`, to the listed ones, of `gap.to`, in
-/// version order.
+/// The changes from the cached objects, which are still the state at `gap.from`, to the listed objects, which are the state at
+/// `gap.to`, in version order.
 fn difference(cached: &ObjectMap, listed: &ObjectMap, gap: Gap) -> Vec<Change> {
-    // What is gone, and the last version at which it can have gone.
+    // Each deleted object, with the latest version at which it can have been deleted.
     let mut gone: Vec<(&Object, ResourceVersion)> = Vec::new();
     let mut changes: Vec<Change> = Vec::new();
-    // Both in key order: one pass over each.
+    // Both are in key order, so one pass over each is enough.
     let mut held = cached.iter().peekable();
     for object in listed.iter() {
         while let Some(other) = held.next_if(|held| held.key() < object.key()) {
@@ -374,7 +383,7 @@ fn difference(cached: &ObjectMap, listed: &ObjectMap, gap: Gap) -> Vec<Change> {
         }
         if let Some(before) = held.next_if(|held| held.key() == object.key()) {
             if before.uid() != object.uid() {
-                // At the version before its successor's the old object was gone already.
+                // The old object was deleted at the latest one version before its successor was written.
                 let last = ResourceVersion(object.resource_version().0.saturating_sub(1));
                 gone.push((before, last));
             } else if before.resource_version() == object.resource_version() {
@@ -385,14 +394,14 @@ fn difference(cached: &ObjectMap, listed: &ObjectMap, gap: Gap) -> Vec<Change> {
     }
     gone.extend(held.map(|held| (held, gap.to)));
     deletions(gone, &mut changes, gap.from);
-    // Stable: where versions had to be shared, the deletion of an object that was made anew comes first.
+    // If deletions had to share a version, the deletion of a recreated object comes before its creation.
     changes.sort_by_key(|change| (change.object().resource_version(), change.is_put()));
     changes
 }
 
-/// Whether a difference cannot be what happened after `held`: an object was written before, and is not as it was held, or one is
-/// gone although no version is left for its deletion. Then the list is of another history, as after a restored backup. At
-/// `held` itself there may be more parts of one transaction.
+/// Whether a change shows that the list belongs to another history, as after a restored backup: an object was written before `held`
+/// but differs from the cached one, or an object is gone although no version is left for its deletion. A write at `held` itself is no
+/// contradiction, because the watch may have ended in the middle of a transaction's changes.
 fn contradicts(change: &Change, held: ResourceVersion, gap: Gap) -> bool {
     let version = change.object().resource_version();
     match change {
@@ -401,32 +410,32 @@ fn contradicts(change: &Change, held: ResourceVersion, gap: Gap) -> bool {
     }
 }
 
-/// Adds the deletions of what is gone, each with a version of its own, as early as can be.
+/// Adds a deletion for each object in `gone`, each at a version of its own, as early as possible.
 ///
-/// Each of these objects was deleted at a version after `from`, at which nothing else was written; which one is not
-/// known, but that there are enough of them is. Were they all told at the version of the list, a client cut off
-/// among them would resume behind the rest, and a gateway downstream would take the rest for repetitions. The earliest
-/// ones, because a client cut off in the gap and resuming at another replica has then heard of as many deletions as
-/// there were.
+/// Each of these objects was deleted at a version after `from`, and nothing else was written at that version. It is not known
+/// which version that was, but there are at least as many unused versions as deletions. The deletions must not all carry the list's
+/// version: a client that is disconnected among them would resume after all of them and miss the rest, and a downstream gateway
+/// would ignore the rest as repeated. The earliest versions are used so that a client that is disconnected in the gap,
+/// and resumes at another replica, has received at least as many deletions as had happened by then.
 fn deletions(
     mut gone: Vec<(&Object, ResourceVersion)>,
     changes: &mut Vec<Change>,
     from: ResourceVersion,
 ) {
-    let taken: HashSet<u64, foldhash::fast::RandomState> = changes
+    let used: HashSet<u64, foldhash::fast::RandomState> = changes
         .iter()
         .map(|change| change.object().resource_version().0)
         .collect();
     gone.sort_by_key(|(_, last)| *last);
-    let mut free = from.0 + 1;
+    let mut next_free = from.0 + 1;
     for (object, last) in gone {
-        while taken.contains(&free) {
-            free += 1;
+        while used.contains(&next_free) {
+            next_free += 1;
         }
-        // A foreign writer may have deleted several at once: then some share the last version.
-        let version = free.min(last.0).max(from.0 + 1);
+        // A writer other than the API server may have deleted several objects in one transaction. Then some share the latest version.
+        let version = next_free.min(last.0).max(from.0 + 1);
         changes.push(Change::Delete(object.at_version(ResourceVersion(version))));
-        free = free.max(version + 1);
+        next_free = next_free.max(version + 1);
     }
 }
 

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 
 use super::{API_AUDIENCE, APISERVER_LISTEN, ByteLen, CHURN, OBJECT_LEN, ObjectCount, objects};
 
-/// What decides whether a request is allowed; written as kube-apiserver writes it.
+/// How requests are authorized; the values are spelled like kube-apiserver's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AuthorizationMode {
     /// Every user may do everything
@@ -21,48 +21,48 @@ pub enum AuthorizationMode {
 /// Flags of `apiserver`.
 #[derive(Clone, Debug, Args)]
 pub struct ApiserverFlags {
-    /// Address and port; loopback only. Callers are checked only if one of the flags below about them is given.
+    /// Address and port, loopback only. Callers are authenticated only if at least one of the flags about callers below is given.
     #[arg(long, value_name = "ADDRESS", default_value_t = APISERVER_LISTEN)]
     pub listen: SocketAddr,
-    /// Objects to hold at first, by plural name.
+    /// Initial objects, by plural name.
     #[arg(long, value_name = "RESOURCE=COUNT", value_delimiter = ',', default_values_t = objects())]
     pub objects: Vec<ObjectCount>,
-    /// Writes a second, over all objects; 0 for none.
+    /// Writes per second, over all objects; 0 for none.
     #[arg(long, value_name = "RATE", default_value_t = CHURN)]
     pub churn: u32,
-    /// Length of one object's JSON, about.
+    /// Approximate length of one object's JSON.
     #[arg(long, value_name = "BYTES", default_value_t = OBJECT_LEN)]
     pub object_len: ByteLen,
-    /// Kinds to serve besides the built-in ones, laid out like custom resources: plural.version.group=Kind, with
-    /// :cluster at the end for kinds outside namespaces.
+    /// Kinds to serve besides the built-in ones, treated like custom resources: plural.version.group=Kind, with :cluster at
+    /// the end for cluster-scoped kinds.
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     pub extra_kinds: Vec<String>,
-    /// Certificate chain shown to clients, PEM; plain HTTP without it. Needs --tls-key.
+    /// Serving certificate chain, PEM; without it the server speaks plain HTTP. Needs --tls-key.
     #[arg(long, value_name = "FILE")]
     pub tls_cert: Option<PathBuf>,
     /// Private key of that certificate, PEM.
     #[arg(long, value_name = "FILE")]
     pub tls_key: Option<PathBuf>,
-    /// Users by bearer token, as kube-apiserver's file: token,user,uid,"group1,group2".
+    /// Users by bearer token, in the format of kube-apiserver's --token-auth-file: token,user,uid,"group1,group2".
     #[arg(long, value_name = "FILE")]
     pub token_auth_file: Option<PathBuf>,
-    /// Authorities of client certificates, PEM: common name and organizations are user and groups. Needs TLS.
+    /// Authorities of client certificates, PEM. Common name and organizations are the user and its groups. Needs TLS.
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
-    /// Authorities of front proxies' certificates, PEM: X-Remote-User and the like are believed. Needs TLS.
+    /// Authorities of front proxies' certificates, PEM. X-Remote-User, -Uid, -Group and -Extra-* are accepted from them. Needs TLS.
     #[arg(long, value_name = "FILE")]
     pub requestheader_client_ca_file: Option<PathBuf>,
     /// Common names of front proxies' certificates; any if none is given.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub requestheader_allowed_names: Vec<String>,
-    /// The API server's own audiences: tokens of the file are good for these.
+    /// The API server's own audiences, for which tokens of the file are valid.
     #[arg(long, value_name = "AUDIENCES", value_delimiter = ',', default_values_t = [API_AUDIENCE.to_owned()])]
     pub api_audiences: Vec<String>,
-    /// Take requests without credentials as those of system:anonymous, if callers are checked.
+    /// Treat requests without credentials as those of system:anonymous, if callers are authenticated.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         default_value_t = true)]
     pub anonymous_auth: bool,
-    /// What decides; AlwaysAllow if only other flags about callers are given.
+    /// How requests are authorized; AlwaysAllow if only other flags about callers are given.
     #[arg(long, value_name = "MODE")]
     pub authorization_mode: Option<AuthorizationMode>,
 }

@@ -2,21 +2,21 @@
 
 use clap::Args;
 
-use super::{CHURN, ObjectCount, Span, WATCHERS, objects};
+use super::{CHURN, ObjectCount, TimeSpan, WATCHERS, objects};
 
 /// Flags of `demo`.
 #[derive(Clone, Debug, Args)]
 pub struct DemoFlags {
-    /// Watchers behind the gateway.
+    /// Number of watchers that connect to the gateway.
     #[arg(long, value_name = "COUNT", default_value_t = WATCHERS)]
     pub watchers: usize,
-    /// Writes a second in the embedded API server.
+    /// Writes per second in the embedded API server.
     #[arg(long, value_name = "RATE", default_value_t = CHURN)]
     pub churn: u32,
-    /// Objects in the embedded API server at first, by plural name.
+    /// Initial objects in the embedded API server, by plural name.
     #[arg(long, value_name = "RESOURCE=COUNT", value_delimiter = ',', default_values_t = objects())]
     pub objects: Vec<ObjectCount>,
-    /// End by itself after this time; without it, Ctrl-C ends it.
+    /// End after this time; without it, Ctrl-C ends the demo.
     #[arg(long, value_name = "TIME")]
-    pub duration: Option<Span>,
+    pub duration: Option<TimeSpan>,
 }

@@ -1,4 +1,4 @@
-//! The command line as it is typed.
+//! Tests of the command line: flags, help, and the syntax of values.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ fn a_demo_can_be_bounded() {
     };
     assert_eq!((demo.watchers, demo.churn), (10, 5));
     assert_eq!(demo.objects, [ObjectCount::new("pods", 10)]);
-    assert_eq!(demo.duration, Some(Span(Duration::from_secs(3))));
+    assert_eq!(demo.duration, Some(TimeSpan(Duration::from_secs(3))));
 }
 
 #[test]
@@ -117,9 +117,9 @@ fn lengths_are_read_and_written_in_binary_units() {
 #[test]
 fn spans_are_written_as_one_word_that_reads_back() {
     for (millis, written) in [(2, "2ms"), (75_000, "1m15s"), (600_000, "10m"), (0, "0s")] {
-        let span = Span(Duration::from_millis(millis));
+        let span = TimeSpan(Duration::from_millis(millis));
         assert_eq!(span.to_string(), written);
         assert_eq!(written.parse(), Ok(span));
     }
-    assert_eq!("75".parse::<Span>(), Err(InvalidWord::Span));
+    assert_eq!("75".parse::<TimeSpan>(), Err(InvalidWord::Span));
 }

@@ -1,17 +1,17 @@
-//! How values are written in flags, variables and files: lengths in bytes, spans of time, counts of objects.
+//! The syntax of values in flags, variables and files: lengths in bytes, durations, counts of objects.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A value is not written as it must be.
+/// A value does not have the required syntax.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidWord {
     /// Not a length in bytes.
     #[error("not a length in bytes: write 4096, 64KiB, 16MiB or 1GiB")]
     ByteLen,
-    /// Not a span of time.
-    #[error("not a span of time: write 2ms, 75s, 10m or 1h")]
+    /// Not a duration.
+    #[error("not a duration: write 2ms, 75s, 10m or 1h")]
     Span,
     /// Not a count of objects.
     #[error("not a count of objects: write pods=1000")]
@@ -56,11 +56,11 @@ impl fmt::Display for ByteLen {
     }
 }
 
-/// A span of time: `2ms`, `75s`, `10m`, `1h`.
+/// A duration: `2ms`, `75s`, `10m`, `1h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Span(pub Duration);
+pub struct TimeSpan(pub Duration);
 
-impl FromStr for Span {
+impl FromStr for TimeSpan {
     type Err = InvalidWord;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -70,25 +70,25 @@ impl FromStr for Span {
     }
 }
 
-impl fmt::Display for Span {
+impl fmt::Display for TimeSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Written without blanks, so that it is one word in a shell.
+        // Without spaces, so that the value is one word in a shell.
         let text = humantime::format_duration(self.0).to_string();
         f.write_str(&text.replace(' ', ""))
     }
 }
 
-/// How many objects of a resource there are to be: `pods=1000`.
+/// The number of objects of a resource: `pods=1000`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectCount {
-    /// Plural name, `pods`.
+    /// The resource's plural name, such as `pods`.
     pub resource: String,
-    /// Objects of it.
+    /// Number of objects.
     pub count: usize,
 }
 
 impl ObjectCount {
-    /// Puts the two together.
+    /// `count` objects of `resource`.
     #[must_use]
     pub fn new(resource: &str, count: usize) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Settings of the audit log.
+//! Settings of the audit log, and their validation.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,56 +6,56 @@ use std::time::Duration;
 use super::{SettingsError, in_range};
 use crate::cli::ServeFlags;
 
-/// A file of a terabyte is rotated never.
+/// In megabytes. A file of more than a terabyte would never be rotated.
 const SIZE_RANGE: (u64, u64) = (1, 1 << 20);
-/// More files than anybody looks through.
-const FILES_TOP: usize = 100_000;
+/// More rotated files than anyone would search.
+const BACKUPS_MAX: usize = 100_000;
 /// Ten years.
-const DAYS_TOP: u64 = 3_660;
+const DAYS_MAX: u64 = 3_660;
 
-/// What is audited, and where to.
+/// Which requests are audited, and where events are written to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditSettings {
-    /// File with a policy of `audit.k8s.io/v1`.
+    /// Path of a policy of `audit.k8s.io/v1`.
     pub policy: PathBuf,
-    /// Where events go.
-    pub log: AuditLog,
+    /// Where events are written to.
+    pub log: AuditOutput,
 }
 
-/// Where audit events go.
+/// Where audit events are written to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AuditLog {
+pub enum AuditOutput {
     /// Standard output.
     Stdout,
     /// A file that is rotated.
     File {
-        /// The file that is written to.
+        /// Path of the log file.
         path: PathBuf,
-        /// Length at which it is rotated, in bytes.
+        /// Length at which the file is rotated, in bytes.
         len_max: u64,
-        /// Most rotated files that are kept; 0 for all.
+        /// Maximum number of rotated files that are kept; 0 for all.
         backups_max: usize,
         /// Age at which rotated files are deleted; `None` for never.
         backup_age_max: Option<Duration>,
     },
 }
 
-/// What `--audit-log-maxsize` counts.
+/// Bytes per unit of `--audit-log-maxsize`.
 pub(super) const MEGABYTE: u64 = 1_000_000;
-/// What `--audit-log-maxage` counts.
+/// Seconds per unit of `--audit-log-maxage`.
 pub(super) const DAY_SECONDS: u64 = 86_400;
 
 impl AuditSettings {
     pub(super) fn resolve(flags: &ServeFlags) -> Result<Option<Self>, SettingsError> {
-        let (least, most) = SIZE_RANGE;
-        let megabytes = in_range("audit-log-maxsize", flags.audit_log_maxsize, least, most)?;
+        let (min, max) = SIZE_RANGE;
+        let megabytes = in_range("audit-log-maxsize", flags.audit_log_maxsize, min, max)?;
         let backups_max = in_range(
             "audit-log-maxbackup",
             flags.audit_log_maxbackup,
             0,
-            FILES_TOP,
+            BACKUPS_MAX,
         )?;
-        let days = in_range("audit-log-maxage", flags.audit_log_maxage, 0, DAYS_TOP)?;
+        let days = in_range("audit-log-maxage", flags.audit_log_maxage, 0, DAYS_MAX)?;
         let (policy, path) = match (&flags.audit_policy_file, &flags.audit_log_path) {
             (Some(policy), Some(path)) => (policy.clone(), path.clone()),
             (None, None) => return Ok(None),
@@ -73,9 +73,9 @@ impl AuditSettings {
             }
         };
         let log = if path == Path::new("-") {
-            AuditLog::Stdout
+            AuditOutput::Stdout
         } else {
-            AuditLog::File {
+            AuditOutput::File {
                 path,
                 len_max: megabytes * MEGABYTE,
                 backups_max,

@@ -1,52 +1,52 @@
-//! Settings of authentication and authorization.
+//! Settings of authentication and authorization, and their validation.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use http::HeaderName;
 
-use super::{SettingsError, Transport, in_range, words};
-use crate::cli::{self, AuthMode, ServeFlags, Span};
+use super::{ListenTransport, SettingsError, in_range, words};
+use crate::cli::{self, AuthMode, ServeFlags, TimeSpan};
 
-/// Beyond an hour an answer says little about the present.
-const TTL_TOP: Span = Span(Duration::from_secs(3_600));
-/// More often than each second would be a load of its own; less often than each hour is as good as never.
-const INTERVAL_RANGE: (Span, Span) = (
-    Span(Duration::from_secs(1)),
-    Span(Duration::from_secs(3_600)),
+/// A decision that is older than an hour says little about the caller's present rights.
+const TTL_MAX: TimeSpan = TimeSpan(Duration::from_secs(3_600));
+/// Checking more often than every second would be a load of its own; checking less often than every hour would hardly revoke anything.
+const INTERVAL_RANGE: (TimeSpan, TimeSpan) = (
+    TimeSpan(Duration::from_secs(1)),
+    TimeSpan(Duration::from_secs(3_600)),
 );
-/// A day without the API server is not a moment of grace.
-const GRACE_TOP: Span = Span(Duration::from_secs(86_400));
+/// Streams must not continue without a successful check for longer than a day.
+const GRACE_MAX: TimeSpan = TimeSpan(Duration::from_secs(86_400));
 
 /// How callers are authenticated and authorized.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthSettings {
-    /// Who decides.
+    /// How callers are authenticated and authorized.
     pub mode: AuthMode,
     /// Whether requests without credentials are those of `system:anonymous`. Otherwise they are refused.
     pub anonymous: bool,
-    /// Audiences that tokens must be meant for; empty for those of the API server.
+    /// Audiences, one of which a token must be valid for; empty for the API server's own.
     pub token_audiences: Vec<String>,
-    /// How long an allowed access is remembered; zero for not at all.
+    /// How long an allowed access is cached; zero for not at all.
     pub allow_ttl: Duration,
-    /// How long a denied access is remembered; zero for not at all.
+    /// How long a denied access is cached; zero for not at all.
     pub deny_ttl: Duration,
-    /// How often permissions of open streams are asked for again.
+    /// How often the permissions of open streams are checked again.
     pub reauthorize_interval: Duration,
-    /// How long open streams live after the last success if they cannot be asked for.
+    /// How long open streams continue after the last successful check.
     pub reauthorize_grace: Duration,
     /// PEM file with the authorities of client certificates.
     pub client_ca: Option<PathBuf>,
-    /// Front proxies, if any is trusted.
+    /// The trusted front proxies, if any.
     pub front_proxy: Option<FrontProxySettings>,
 }
 
 /// Which front proxies are trusted, and in which headers they name the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrontProxySettings {
-    /// PEM file with the authorities of their certificates.
+    /// PEM file with the authorities of the front proxies' certificates.
     pub client_ca: PathBuf,
-    /// Their common names; empty for any.
+    /// Common names of the front proxies; empty for any.
     pub allowed_names: Vec<String>,
     /// Headers with the user's name; at least one.
     pub username_headers: Vec<HeaderName>,
@@ -54,12 +54,12 @@ pub struct FrontProxySettings {
     pub uid_headers: Vec<HeaderName>,
     /// Headers with the user's groups.
     pub group_headers: Vec<HeaderName>,
-    /// What the names of headers with more about the user begin with, in lower case.
+    /// Prefixes of the headers with extra attributes of the user, in lower case.
     pub extra_header_prefixes: Vec<String>,
 }
 
 impl AuthSettings {
-    /// Everything by default but for the mode.
+    /// The defaults, with this mode.
     #[must_use]
     pub const fn of_mode(mode: AuthMode) -> Self {
         Self {
@@ -75,7 +75,7 @@ impl AuthSettings {
         }
     }
 
-    /// Whether clients are to be asked for certificates.
+    /// Whether the TLS handshake requests a client certificate.
     #[must_use]
     pub const fn wants_certificates(&self) -> bool {
         self.client_ca.is_some() || self.front_proxy.is_some()
@@ -83,15 +83,15 @@ impl AuthSettings {
 
     pub(super) fn resolve(
         flags: &ServeFlags,
-        transport: &Transport,
+        transport: &ListenTransport,
     ) -> Result<Self, SettingsError> {
-        let none = Span(Duration::ZERO);
+        let none = TimeSpan(Duration::ZERO);
         let settings = Self {
             mode: flags.auth,
             anonymous: flags.anonymous,
             token_audiences: words(&flags.token_audiences),
-            allow_ttl: in_range("auth-allow-ttl", flags.auth_allow_ttl, none, TTL_TOP)?.0,
-            deny_ttl: in_range("auth-deny-ttl", flags.auth_deny_ttl, none, TTL_TOP)?.0,
+            allow_ttl: in_range("auth-allow-ttl", flags.auth_allow_ttl, none, TTL_MAX)?.0,
+            deny_ttl: in_range("auth-deny-ttl", flags.auth_deny_ttl, none, TTL_MAX)?.0,
             reauthorize_interval: in_range(
                 "reauthorize-interval",
                 flags.reauthorize_interval,
@@ -103,13 +103,13 @@ impl AuthSettings {
                 "reauthorize-grace",
                 flags.reauthorize_grace,
                 none,
-                GRACE_TOP,
+                GRACE_MAX,
             )?
             .0,
             client_ca: flags.client_ca_file.clone(),
             front_proxy: FrontProxySettings::resolve(flags)?,
         };
-        refuse_pointless(flags, transport)?;
+        refuse_ineffective(flags, transport)?;
         Ok(settings)
     }
 }
@@ -160,8 +160,8 @@ impl FrontProxySettings {
     }
 }
 
-/// What somebody relies on who gives a flag must be done.
-fn refuse_pointless(flags: &ServeFlags, transport: &Transport) -> Result<(), SettingsError> {
+/// Refuses flags that would have no effect, because an operator who sets them relies on their effect.
+fn refuse_ineffective(flags: &ServeFlags, transport: &ListenTransport) -> Result<(), SettingsError> {
     let authorities = [
         ("client-ca-file", &flags.client_ca_file),
         (
@@ -169,30 +169,30 @@ fn refuse_pointless(flags: &ServeFlags, transport: &Transport) -> Result<(), Set
             &flags.requestheader_client_ca_file,
         ),
     ];
-    let given = authorities.into_iter().find(|(_, file)| file.is_some());
+    let authority = authorities.into_iter().find(|(_, file)| file.is_some());
     let exempt = [
         ("exempt-users", &flags.exempt_users),
         ("exempt-groups", &flags.exempt_groups),
     ];
     let exempt = exempt.into_iter().find(|(_, list)| !words(list).is_empty());
-    if let Some((flag, _)) = given {
-        if *transport == Transport::PlainHttp {
-            let needed = "--tls-cert and --tls-key: certificates come with TLS only";
+    if let Some((flag, _)) = authority {
+        if *transport == ListenTransport::PlainHttp {
+            let needed = "--tls-cert and --tls-key: clients present certificates only over TLS";
             return Err(SettingsError::Needs { flag, needed });
         }
         if flags.auth == AuthMode::None {
-            let needed = "another --auth than none, which looks at no certificate";
+            let needed = "another --auth than none, which ignores certificates";
             return Err(SettingsError::Needs { flag, needed });
         }
     }
     if flags.auth == AuthMode::SelfCheck && !words(&flags.token_audiences).is_empty() {
         let flag = "token-audiences";
         let needed =
-            "--auth review or rbac: callers that ask about themselves cannot ask for audiences";
+            "--auth review or rbac: a SelfSubjectReview cannot check audiences";
         return Err(SettingsError::Needs { flag, needed });
     }
     if let (Some((flag, _)), AuthMode::None) = (exempt, flags.auth) {
-        let needed = "another --auth than none, which knows no users";
+        let needed = "another --auth than none, which does not identify users";
         return Err(SettingsError::Needs { flag, needed });
     }
     Ok(())

@@ -1,27 +1,27 @@
-//! Settings of what runs inside one process, for the demo and for tests: loopback, ports chosen by the system.
+//! Settings of the embedded API server and the demo, and of servers that run inside one process for the demo and the tests.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::{
     AdmissionLimits, ApiserverAuth, ApiserverSettings, AuthMode, AuthSettings, CacheLists,
-    DemoSettings, ExemptSettings, ForwardLimits, ResourcePattern, RingLimits, ServeSettings,
-    SettingsError, Transport, UpstreamSource, in_range, kinds, words,
+    DemoSettings, ExemptSettings, ForwardLimits, ListenTransport, ResourcePattern, RingLimits,
+    ServeSettings, SettingsError, UpstreamSource, in_range, kinds, words,
 };
-use crate::cli::{self, ApiserverFlags, AuthorizationMode, ByteLen, DemoFlags, Span};
+use crate::cli::{self, ApiserverFlags, AuthorizationMode, ByteLen, DemoFlags, TimeSpan};
 
-/// Any free port of this machine's own address.
+/// Any free port on loopback.
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-/// Metadata alone takes some 300 bytes; etcd takes no object of more than 1.5 MiB.
+/// Metadata alone has about 300 bytes; etcd accepts no object of more than 1.5 MiB.
 const OBJECT_LEN_RANGE: (ByteLen, ByteLen) = (ByteLen(512), ByteLen(1 << 20));
-/// More than a real API server writes a second; beyond it the machine would measure its own scheduler.
+/// More writes per second than a real API server can do; a higher rate would only measure the machine's scheduler.
 const CHURN_MAX: u32 = 100_000;
-/// Two sockets each: more needs other limits of the system than a demo should ask for.
+/// A watcher has two sockets in the process; more watchers need other system limits than a demo should require.
 const WATCHERS_MAX: usize = 100_000;
-/// Shorter shows nothing, longer is not a bounded run.
-const DURATION_RANGE: (Span, Span) = (
-    Span(Duration::from_secs(1)),
-    Span(Duration::from_secs(86_400)),
+/// A shorter run shows no figures; a longer one is a typing error.
+const DURATION_RANGE: (TimeSpan, TimeSpan) = (
+    TimeSpan(Duration::from_secs(1)),
+    TimeSpan(Duration::from_secs(86_400)),
 );
 
 impl ApiserverSettings {
@@ -64,17 +64,17 @@ impl ApiserverSettings {
             churn,
             object_len: cli::OBJECT_LEN.0,
             extra_kinds: Vec::new(),
-            transport: Transport::PlainHttp,
+            transport: ListenTransport::PlainHttp,
             auth: None,
         }
     }
 }
 
-fn transport(flags: &ApiserverFlags) -> Result<Transport, SettingsError> {
+fn transport(flags: &ApiserverFlags) -> Result<ListenTransport, SettingsError> {
     let needs = |flag, needed| Err(SettingsError::Needs { flag, needed });
     match (&flags.tls_cert, &flags.tls_key) {
-        (None, None) => Ok(Transport::PlainHttp),
-        (Some(cert), Some(key)) => Ok(Transport::Tls {
+        (None, None) => Ok(ListenTransport::PlainHttp),
+        (Some(cert), Some(key)) => Ok(ListenTransport::Tls {
             cert: cert.clone(),
             key: key.clone(),
             sni: Vec::new(),
@@ -85,7 +85,7 @@ fn transport(flags: &ApiserverFlags) -> Result<Transport, SettingsError> {
 }
 
 impl ApiserverAuth {
-    /// None if no flag says that callers are to be checked.
+    /// `None` if no flag requires authentication.
     fn resolve(flags: &ApiserverFlags) -> Result<Option<Self>, SettingsError> {
         let needs = |flag, needed| Err(SettingsError::Needs { flag, needed });
         let names = words(&flags.requestheader_allowed_names);
@@ -125,7 +125,7 @@ impl DemoSettings {
     pub(super) fn resolve(flags: DemoFlags) -> Result<Self, SettingsError> {
         let duration = match flags.duration {
             None => None,
-            Some(given) => Some(in_range("duration", given, DURATION_RANGE.0, DURATION_RANGE.1)?.0),
+            Some(duration) => Some(in_range("duration", duration, DURATION_RANGE.0, DURATION_RANGE.1)?.0),
         };
         let churn = in_range("churn", flags.churn, 0, CHURN_MAX)?;
         Ok(Self {
@@ -137,14 +137,14 @@ impl DemoSettings {
 }
 
 impl ServeSettings {
-    /// A gateway on any port of loopback, plain HTTP, callers unchecked, everything else by default.
+    /// A gateway on any port of loopback with plain HTTP and `--auth none`, and the defaults for everything else.
     #[must_use]
     pub fn embedded(upstream: http::Uri) -> Self {
         Self {
             upstream: UpstreamSource::Url(upstream),
             frame_len_max: cli::FRAME_LEN_MAX.0,
             listen: ANY_PORT,
-            transport: Transport::PlainHttp,
+            transport: ListenTransport::PlainHttp,
             operator_listen: None,
             auth: AuthSettings::of_mode(AuthMode::None),
             audit: None,
@@ -152,7 +152,7 @@ impl ServeSettings {
             pin_resources: Vec::new(),
             cached: CacheLists {
                 allowed: vec![ResourcePattern::ALL],
-                denied: by_default(cli::PASSTHROUGH_RESOURCES),
+                denied: default_patterns(cli::PASSTHROUGH_RESOURCES),
             },
             idle_resource_timeout: cli::IDLE_RESOURCE_TIMEOUT.0,
             ring: RingLimits {
@@ -176,8 +176,8 @@ impl ServeSettings {
     }
 }
 
-/// The patterns of a default, which a test holds to be patterns.
-fn by_default(list: &str) -> Vec<ResourcePattern> {
+/// The patterns of a default value; a test checks that they are valid.
+fn default_patterns(list: &str) -> Vec<ResourcePattern> {
     let words = list.split(',');
     words.filter_map(|word| word.parse().ok()).collect()
 }

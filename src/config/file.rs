@@ -1,4 +1,4 @@
-//! Reads a configuration file into keys, values and the lines they stand on. The only place that parses YAML.
+//! Parses a configuration file into keys and values, with the line of each key.
 
 use std::fmt;
 use std::io::Read;
@@ -11,58 +11,58 @@ use serde_saphyr::Spanned;
 pub(super) const API_VERSION: &str = "kube-fanout.dev/v1alpha1";
 /// `kind` of the file.
 pub(super) const KIND: &str = "GatewayConfiguration";
-/// A file with every setting takes 2 KB; a mistaken path to something huge must not fill the memory.
+/// A file with all settings has about 2 KB. The bound protects memory if the path names something huge by mistake.
 const FILE_LEN_MAX: u64 = 1 << 20;
 
 /// A configuration file cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// Not there, not allowed, not text.
+    /// The file cannot be read, or is not UTF-8.
     #[error("{}", path.display())]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
-    /// Longer than any configuration.
+    /// The file is longer than 1 MiB.
     #[error("{}: longer than 1 MiB", path.display())]
     TooLong {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// Not YAML, or not a mapping of keys to words.
+    /// The file is not YAML, or not a mapping of keys to scalars and lists.
     #[error("{}:{line}: {message}", path.display())]
     Syntax {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// Line, from 1.
         line: u64,
         /// What is wrong.
         message: String,
     },
-    /// For another program, or for another version of this one.
+    /// `apiVersion` or `kind` is missing or has another value.
     #[error("{}: write apiVersion: {API_VERSION} and kind: {KIND}", path.display())]
     Kind {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
 }
 
 /// One setting of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
-    /// As written, in camelCase.
+pub(super) struct FileEntry {
+    /// The key as written in the file, in camelCase.
     pub(super) key: String,
-    /// One word, or those of a list.
+    /// The scalar, or the elements of the list.
     pub(super) words: Vec<String>,
-    /// Where the key stands, from 1.
+    /// Line of the key, from 1.
     pub(super) line: u64,
 }
 
 /// The settings of the file at `path`, without `apiVersion` and `kind`, in order.
-pub(super) fn read(path: &Path) -> Result<Vec<Entry>, FileError> {
+pub(super) fn read(path: &Path) -> Result<Vec<FileEntry>, FileError> {
     let io = |source| FileError::Io {
         path: path.to_owned(),
         source,
@@ -80,9 +80,9 @@ pub(super) fn read(path: &Path) -> Result<Vec<Entry>, FileError> {
     parse(path, &text)
 }
 
-/// [`read`], given the text.
-pub(super) fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, FileError> {
-    let Entries(entries) = serde_saphyr::from_str(text).map_err(|error| {
+/// Parses the text of the file at `path`, which is used in error messages only.
+pub(super) fn parse(path: &Path, text: &str) -> Result<Vec<FileEntry>, FileError> {
+    let FileEntries(entries) = serde_saphyr::from_str(text).map_err(|error| {
         let message = error.without_snippet().to_string();
         FileError::Syntax {
             path: path.to_owned(),
@@ -102,9 +102,9 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, FileError> {
     Ok(settings.collect())
 }
 
-struct Entries(Vec<Entry>);
+struct FileEntries(Vec<FileEntry>);
 
-impl<'de> Deserialize<'de> for Entries {
+impl<'de> Deserialize<'de> for FileEntries {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(EntriesVisitor).map(Self)
     }
@@ -113,18 +113,18 @@ impl<'de> Deserialize<'de> for Entries {
 struct EntriesVisitor;
 
 impl<'de> Visitor<'de> for EntriesVisitor {
-    type Value = Vec<Entry>;
+    type Value = Vec<FileEntry>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("settings, one key each")
+        f.write_str("a mapping of settings")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut entries = Vec::new();
         // Bounded by the length of the file.
         while let Some(key) = map.next_key::<Spanned<String>>()? {
-            let Words(words) = map.next_value()?;
-            entries.push(Entry {
+            let SettingWords(words) = map.next_value()?;
+            entries.push(FileEntry {
                 line: key.referenced.line(),
                 key: key.value,
                 words,
@@ -134,10 +134,10 @@ impl<'de> Visitor<'de> for EntriesVisitor {
     }
 }
 
-/// A scalar or a list of scalars, each as a flag takes it.
-struct Words(Vec<String>);
+/// A scalar or a list of scalars, each written as the flag expects it.
+struct SettingWords(Vec<String>);
 
-impl<'de> Deserialize<'de> for Words {
+impl<'de> Deserialize<'de> for SettingWords {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(WordsVisitor).map(Self)
     }
@@ -149,7 +149,7 @@ impl<'de> Visitor<'de> for WordsVisitor {
     type Value = Vec<String>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a word, a number, true, false, or a list of words")
+        f.write_str("a string, a number, true, false, or a list of these")
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Vec<String>, E> {
@@ -174,7 +174,7 @@ impl<'de> Visitor<'de> for WordsVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<String>, A::Error> {
         let mut all = Vec::new();
-        while let Some(Words(words)) = seq.next_element()? {
+        while let Some(SettingWords(words)) = seq.next_element()? {
             all.extend(words);
         }
         Ok(all)

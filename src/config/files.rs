@@ -1,63 +1,63 @@
-//! How the files that the process may open are divided: clients, connections to upstream, and everything else. Sets no limit
-//! itself.
+//! Divides the limit of open files among client connections, connections to upstream, and everything else. Only computes; it does not
+//! change the limit.
 
 use rustix::process::{Resource, getrlimit};
 
-/// Without a limit of open files: more than one machine's ports and memory allow.
+/// Used if there is no limit of open files: more than the ports and the memory of one machine allow.
 const UNLIMITED: usize = 1 << 20;
-/// The gateway's own: ports and those who ask the admin port (32), the runtime, logs, files that are read now and then.
+/// Reserved for the gateway itself: ports, connections to the admin port (32), the runtime, logs, files that are read.
 const OWN_MIN: usize = 64;
-/// One in so many is its own, beyond that: clients that are told to go away, connections to upstream that are idle.
+/// One file in this many is reserved in addition: connections of clients that are refused, idle connections to upstream.
 const OWN_SHARE: usize = 32;
-/// For caches one in so many. Over HTTP/1.1 each holds a connection with its watch; over HTTP/2 many share one.
+/// One file in this many is reserved for caches. Over HTTP/1.1 the watch of a cache has its own connection; over HTTP/2 many share one.
 const CACHES_SHARE: usize = 16;
-/// More caches than that no cluster has.
+/// No cluster has more resources than this.
 const CACHES_MAX: usize = 4_096;
-/// One in so many is for clients that are told that there are too many of them.
+/// One file in this many is for connections that are only answered 429 because there are too many.
 const REFUSALS_SHARE: usize = 64;
-/// It takes them some milliseconds, or as long as they may take.
+/// Upper bound of these connections. Each is open for milliseconds, or for a few seconds if its client is slow.
 const REFUSALS_MAX: usize = 64;
-/// Of a process with few files upstream gets one in so many.
+/// Connections to upstream get one file in this many, up to [`UPSTREAM_MAX`].
 const UPSTREAM_SHARE: usize = 4;
-/// However many connections of clients are wanted, one in so many of its share stays upstream's.
-const UPSTREAM_LEAST: usize = 8;
-/// All that is ever forwarded at once.
+/// If more client connections are requested than there is room for, upstream keeps one in this many of its share.
+const UPSTREAM_KEEP: usize = 8;
+/// Maximum number of files for connections to upstream.
 const UPSTREAM_MAX: usize = 16 << 10;
 
-/// Open files by use. Together never more than the limit.
+/// Number of open files by use. Their sum never exceeds the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenFiles {
-    /// Connections of clients, those that became tunnels included.
+    /// Client connections, tunnels included.
     pub clients: usize,
-    /// Connections of clients that are only told to go away.
+    /// Client connections that are only answered 429.
     pub refusals: usize,
-    /// Connections to upstream for forwarded requests that end soon. Over HTTP/1.1 each has its own, over HTTP/2 many share one.
+    /// Connections to upstream for short forwarded requests. Over HTTP/1.1 each request has its own, over HTTP/2 many share one.
     pub forwarded_requests: usize,
-    /// The same for forwarded watches, logs and the like.
+    /// Connections to upstream for forwarded watches, logs and other long requests.
     pub forwarded_watches: usize,
-    /// Connections to upstream that carry upgraded ones.
+    /// Connections to upstream for upgraded connections.
     pub tunnels: usize,
 }
 
 impl OpenFiles {
-    /// Divides what the process may open at present. `clients_max`: connections of clients that were asked for, or 0. They may be fewer
-    /// than that: no number of clients takes all files from upstream.
+    /// Divides the process's present limit of open files. `clients_max` is the configured number of client connections, or 0 for
+    /// no configured number. The result may be lower, because upstream always keeps some files.
     #[must_use]
     pub fn of_process(clients_max: usize) -> Self {
         let files = getrlimit(Resource::Nofile).current;
         let files = files.map_or(UNLIMITED, |files| {
             usize::try_from(files).unwrap_or(usize::MAX).min(UNLIMITED)
         });
-        Self::divided(files, clients_max)
+        Self::divide(files, clients_max)
     }
 
-    fn divided(files: usize, clients_max: usize) -> Self {
+    fn divide(files: usize, clients_max: usize) -> Self {
         let own = OWN_MIN + files / OWN_SHARE + (files / CACHES_SHARE).min(CACHES_MAX);
         let rest = files.saturating_sub(own);
         let share = (files / UPSTREAM_SHARE).min(UPSTREAM_MAX);
         let clients = match clients_max {
             0 => rest.saturating_sub(share),
-            wanted => wanted.min(rest.saturating_sub(share / UPSTREAM_LEAST)),
+            max => max.min(rest.saturating_sub(share / UPSTREAM_KEEP)),
         };
         let upstream = rest.saturating_sub(clients).min(share);
         let forwarded = (upstream * 3 / 8).max(1);
@@ -78,12 +78,12 @@ mod tests {
     #[test]
     fn no_use_of_files_can_take_those_of_another() {
         for files in [256, 1_024, 4_096, 20_000, 65_536, UNLIMITED] {
-            let open = OpenFiles::divided(files, 0);
+            let open = OpenFiles::divide(files, 0);
             let upstream = open.forwarded_requests + open.forwarded_watches + open.tunnels;
             let caches = (files / CACHES_SHARE).min(CACHES_MAX);
             let used = open.clients + open.refusals + upstream + caches + OWN_MIN;
             assert!(used <= files, "{files}: {open:?}");
-            // A client with a request that is forwarded over HTTP/1.1 needs two.
+            // A client with a request that is forwarded over HTTP/1.1 needs two files.
             assert!(open.clients >= files / 3, "{files}: {open:?}");
             assert!(
                 open.tunnels >= files.min(UPSTREAM_MAX) / 20,
@@ -96,7 +96,7 @@ mod tests {
     fn connections_that_are_asked_for_leave_upstream_its_least() {
         for files in [256, 1_024, 2_048, 20_000, 65_536] {
             for wanted in [1, files / 3, files - 128, files, 10 * files] {
-                let open = OpenFiles::divided(files, wanted);
+                let open = OpenFiles::divide(files, wanted);
                 let upstream = open.forwarded_requests + open.forwarded_watches + open.tunnels;
                 let own = OWN_MIN + files / OWN_SHARE;
                 assert!(open.clients <= wanted, "{files}, {wanted}: {open:?}");
@@ -110,6 +110,6 @@ mod tests {
                 );
             }
         }
-        assert_eq!(OpenFiles::divided(20_000, 5_000).clients, 5_000);
+        assert_eq!(OpenFiles::divide(20_000, 5_000).clients, 5_000);
     }
 }

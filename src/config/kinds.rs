@@ -1,20 +1,20 @@
-//! How resources and kinds are written in settings.
+//! The syntax of resources and kinds in settings.
 
 use crate::config::ExtraKind;
 use crate::resource::Gvr;
 
-/// A resource or kind is not written as it must be.
+/// A resource or kind does not have the required syntax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidKind {
-    /// Not a resource with its version.
-    #[error("write plural.version or plural.version.group, as pods.v1 or deployments.v1.apps")]
+    /// Not a resource with a version.
+    #[error("write plural.version or plural.version.group, such as pods.v1 or deployments.v1.apps")]
     Gvr,
     /// Not an extra kind.
     #[error("write plural.version.group=Kind or plural.version.group=Kind:cluster")]
     ExtraKind,
 }
 
-/// Reads `pods.v1` or `deployments.v1.apps`, the inverse of how [`Gvr`] is displayed.
+/// Parses `pods.v1` or `deployments.v1.apps`, the format in which [`Gvr`] is displayed.
 pub(super) fn gvr(text: &str) -> Result<Gvr, InvalidKind> {
     let mut parts = text.splitn(3, '.');
     let (resource, version) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
@@ -25,7 +25,7 @@ pub(super) fn gvr(text: &str) -> Result<Gvr, InvalidKind> {
     Ok(Gvr::new(group.unwrap_or(""), version, resource))
 }
 
-/// Reads `widgets.v1.example.com=Widget` with an optional `:cluster`.
+/// Parses `widgets.v1.example.com=Widget` with an optional `:cluster`.
 pub(super) fn extra_kind(text: &str) -> Result<ExtraKind, InvalidKind> {
     let (name, rest) = text.split_once('=').ok_or(InvalidKind::ExtraKind)?;
     let (kind, namespaced) = match rest.split_once(':') {
@@ -46,7 +46,7 @@ pub(super) fn extra_kind(text: &str) -> Result<ExtraKind, InvalidKind> {
     })
 }
 
-/// A DNS label in small letters, as plural names are.
+/// Whether `text` is a DNS label in lower case, as plural names are.
 pub(super) fn is_label(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= 63
@@ -59,7 +59,7 @@ pub(super) fn is_group(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_label)
 }
 
-/// `v1`, `v1beta2`: the form that Kubernetes sorts versions by.
+/// Whether `text` looks like a version: `v1`, `v1beta2`.
 pub(super) fn is_version(text: &str) -> bool {
     is_label(text)
         && text

@@ -1,7 +1,7 @@
-//! Lays flags over environment over file, and has the command line's own parser read the sum.
+//! Combines the layers: flags override the environment, which overrides the file, and clap parses the result.
 //!
-//! Every layer is brought into the form of flags, so a setting has one definition, one syntax and one check wherever
-//! it is written. Each value of a lower layer is first parsed alone, so that an error names the variable or the line.
+//! Every layer is turned into flags first, so a setting has one definition, one syntax and one validation, wherever it is written.
+//! Each value of the environment and the file is parsed alone first, so that an error names the variable or the line.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -14,24 +14,24 @@ use clap::{ArgMatches, FromArgMatches};
 use super::file::{self, FileError};
 use crate::cli::{self, Flags};
 
-/// Flags, environment and file do not make settings.
+/// Flags, environment and file cannot be combined.
 #[derive(Debug, thiserror::Error)]
 pub enum FlagsError {
-    /// The command line is wrong, or asks for help or the version.
+    /// The command line is invalid, or requests help or the version.
     #[error(transparent)]
     CommandLine(#[from] clap::Error),
-    /// A variable or a line of the file holds no such value.
+    /// A variable or a line of the file has an invalid value.
     #[error("{origin}: {message}")]
     Value {
-        /// `KUBE_FANOUT_LISTEN`, or `config.yaml:3: listen`.
+        /// Where the value is, such as `KUBE_FANOUT_LISTEN` or `config.yaml:3: listen`.
         origin: String,
-        /// What is wrong with it.
+        /// What is wrong with the value.
         message: String,
     },
-    /// A key that names no flag.
+    /// A key of the file that is not the name of a flag.
     #[error("{origin}: unknown key")]
     UnknownKey {
-        /// `config.yaml:3: lisen`.
+        /// Where the key is, such as `config.yaml:3: lisen`.
         origin: String,
     },
     /// The file cannot be read.
@@ -39,40 +39,41 @@ pub enum FlagsError {
     File(#[from] FileError),
 }
 
-/// A value that a lower layer gives to a flag.
+/// The value of a flag in the environment or the file.
 #[derive(Clone, Debug)]
-struct Given {
+struct LayerValue {
     /// The flag's name without dashes.
     flag: String,
     value: String,
+    /// Where the value is, for error messages.
     origin: String,
 }
 
-/// See [`super::read`].
+/// Implements [`super::read`].
 pub(super) fn read(
     arguments: Vec<OsString>,
     variable: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Flags, FlagsError> {
     let typed = cli::command().try_get_matches_from(&arguments)?;
-    let (command, matches) = leaf(&cli::command(), &typed);
+    let (command, matches) = subcommand(&cli::command(), &typed);
     let names: Vec<String> = flag_names(&command);
 
-    let mut settled = Settled::default();
-    settled.take(
+    let mut decisions = LayerDecisions::default();
+    decisions.override_lower(
         names
             .iter()
             .filter(|name| is_typed(matches, name))
-            .map(|name| (name.as_str(), is_denial(matches, name))),
+            .map(|name| (name.as_str(), is_switched_off(matches, name))),
     );
-    settled.lay(environment(&names, variable)?);
-    if let Some(path) = file_path(matches, &settled) {
-        settled.lay(from_file(&path, &command)?);
+    decisions.add_layer(environment(&names, variable)?);
+    if let Some(path) = file_path(matches, &decisions) {
+        decisions.add_layer(from_file(&path, &command)?);
     }
-    settled.parse_over(arguments)
+    decisions.parse_with(arguments)
 }
 
-/// The command that was asked for, with what was typed for it.
-fn leaf<'a>(root: &clap::Command, typed: &'a ArgMatches) -> (clap::Command, &'a ArgMatches) {
+/// The subcommand of the command line, and its flags.
+fn subcommand<'a>(root: &clap::Command, typed: &'a ArgMatches) -> (clap::Command, &'a ArgMatches) {
     let (mut command, mut matches) = (root, typed);
     while let Some((name, below)) = matches.subcommand() {
         let Some(next) = command.find_subcommand(name) else {
@@ -100,18 +101,18 @@ fn is_typed(matches: &ArgMatches, name: &str) -> bool {
     matches.value_source(&id_of(name)) == Some(ValueSource::CommandLine)
 }
 
-/// Whether a switch was typed as `=false`.
-fn is_denial(matches: &ArgMatches, name: &str) -> bool {
+/// Whether a switch was given as `=false`.
+fn is_switched_off(matches: &ArgMatches, name: &str) -> bool {
     matches!(matches.try_get_one::<bool>(&id_of(name)), Ok(Some(false)))
 }
 
-/// The environment's values. Variables that name no flag are not ours to judge: Kubernetes itself sets
-/// `KUBE_FANOUT_PORT` and others beside a Service of that name.
+/// The values of the environment. Unknown variables are ignored, because Kubernetes itself sets `KUBE_FANOUT_PORT` and others for
+/// a Service named `kube-fanout`.
 fn environment(
     names: &[String],
     variable: impl Fn(&str) -> Option<OsString>,
-) -> Result<Vec<Given>, FlagsError> {
-    let mut given = Vec::new();
+) -> Result<Vec<LayerValue>, FlagsError> {
+    let mut values = Vec::new();
     for name in names {
         let origin = variable_of(name);
         let Some(value) = variable(&origin) else {
@@ -121,27 +122,27 @@ fn environment(
             origin: origin.clone(),
             message: "not UTF-8".to_owned(),
         })?;
-        given.push(Given {
+        values.push(LayerValue {
             flag: name.clone(),
             value,
             origin,
         });
     }
-    Ok(given)
+    Ok(values)
 }
 
-/// `tls-cert` is `KUBE_FANOUT_TLS_CERT` in the environment.
+/// The environment variable of a flag: `KUBE_FANOUT_TLS_CERT` for `tls-cert`.
 fn variable_of(name: &str) -> String {
     format!("KUBE_FANOUT_{}", id_of(name).to_uppercase())
 }
 
-/// `tls-cert` is `tlsCert` in a file.
+/// The key of a flag in the file: `tlsCert` for `tls-cert`.
 fn key_of(name: &str) -> String {
     let mut key = String::with_capacity(name.len());
-    for (place, word) in name.split('-').enumerate() {
+    for (index, word) in name.split('-').enumerate() {
         let mut letters = word.chars();
         match letters.next() {
-            Some(first) if place > 0 => key.push(first.to_ascii_uppercase()),
+            Some(first) if index > 0 => key.push(first.to_ascii_uppercase()),
             Some(first) => key.push(first),
             None => {}
         }
@@ -150,20 +151,20 @@ fn key_of(name: &str) -> String {
     key
 }
 
-fn file_path(matches: &ArgMatches, settled: &Settled) -> Option<PathBuf> {
+fn file_path(matches: &ArgMatches, decisions: &LayerDecisions) -> Option<PathBuf> {
     if let Ok(Some(path)) = matches.try_get_one::<PathBuf>("config") {
         return Some(path.clone());
     }
-    settled
-        .given
+    decisions
+        .values
         .iter()
-        .find(|given| given.flag == "config")
-        .map(|given| PathBuf::from(&given.value))
+        .find(|value| value.flag == "config")
+        .map(|value| PathBuf::from(&value.value))
 }
 
-fn from_file(path: &Path, command: &clap::Command) -> Result<Vec<Given>, FlagsError> {
+fn from_file(path: &Path, command: &clap::Command) -> Result<Vec<LayerValue>, FlagsError> {
     let names = flag_names(command);
-    let mut given = Vec::new();
+    let mut values = Vec::new();
     for entry in file::read(path)? {
         let origin = format!("{}:{}: {}", path.display(), entry.line, entry.key);
         let flag = names
@@ -172,16 +173,16 @@ fn from_file(path: &Path, command: &clap::Command) -> Result<Vec<Given>, FlagsEr
         let Some(flag) = flag else {
             return Err(FlagsError::UnknownKey { origin });
         };
-        given.push(Given {
+        values.push(LayerValue {
             flag: flag.clone(),
             value: entry.words.join(delimiter(command, flag)),
             origin,
         });
     }
-    Ok(given)
+    Ok(values)
 }
 
-/// What joins the words of a list in a flag's value.
+/// The separator of the elements of a list in a flag's value.
 fn delimiter(command: &clap::Command, flag: &str) -> &'static str {
     let flag = command
         .get_arguments()
@@ -192,59 +193,63 @@ fn delimiter(command: &clap::Command, flag: &str) -> &'static str {
     }
 }
 
-/// What the layers so far have decided.
+/// The values of the layers that were added so far, from the highest to the lowest.
 #[derive(Debug, Default)]
-struct Settled {
-    /// Flags that lower layers have no say in any more.
-    taken: BTreeSet<String>,
-    given: Vec<Given>,
+struct LayerDecisions {
+    /// Flags whose values in lower layers are ignored.
+    decided: BTreeSet<String>,
+    values: Vec<LayerValue>,
 }
 
-impl Settled {
-    /// Takes the flags of one layer, with whether each is a switch set to false.
-    fn take<'a>(&mut self, flags: impl Iterator<Item = (&'a str, bool)>) {
-        for (flag, denial) in flags {
-            self.taken.insert(flag.to_owned());
-            if !denial {
-                self.taken
-                    .extend(overruled_by(flag).iter().map(|&flag| flag.to_owned()));
+impl LayerDecisions {
+    /// Marks the flags of one layer as decided, together with the flags that they override. Each item tells whether the flag is a
+    /// switch that is set to false, which overrides no other flag.
+    fn override_lower<'a>(&mut self, flags: impl Iterator<Item = (&'a str, bool)>) {
+        for (flag, switched_off) in flags {
+            self.decided.insert(flag.to_owned());
+            if !switched_off {
+                self.decided
+                    .extend(overridden_by(flag).iter().map(|&flag| flag.to_owned()));
             }
         }
     }
 
-    /// Adds the next lower layer.
-    fn lay(&mut self, layer: Vec<Given>) {
-        let free: Vec<Given> = layer
+    /// Adds the next lower layer: those of its values that are not decided yet.
+    fn add_layer(&mut self, layer: Vec<LayerValue>) {
+        let effective: Vec<LayerValue> = layer
             .into_iter()
-            .filter(|given| !self.taken.contains(&given.flag))
+            .filter(|value| !self.decided.contains(&value.flag))
             .collect();
-        self.take(
-            free.iter()
-                .map(|given| (given.flag.as_str(), given.value == "false")),
+        self.override_lower(
+            effective
+                .iter()
+                .map(|value| (value.flag.as_str(), value.value == "false")),
         );
-        self.given.extend(free);
+        self.values.extend(effective);
     }
 
-    fn parse_over(&self, arguments: Vec<OsString>) -> Result<Flags, FlagsError> {
-        let as_flag = |given: &Given| OsString::from(format!("--{}={}", given.flag, given.value));
-        for given in &self.given {
-            let alone = arguments.iter().cloned().chain([as_flag(given)]);
+    /// Parses the command line together with the values of the other layers.
+    fn parse_with(&self, arguments: Vec<OsString>) -> Result<Flags, FlagsError> {
+        let as_flag =
+            |value: &LayerValue| OsString::from(format!("--{}={}", value.flag, value.value));
+        for value in &self.values {
+            let alone = arguments.iter().cloned().chain([as_flag(value)]);
             if let Err(error) = cli::command().try_get_matches_from(alone) {
                 return Err(FlagsError::Value {
-                    origin: given.origin.clone(),
+                    origin: value.origin.clone(),
                     message: one_line(&error),
                 });
             }
         }
-        let all = arguments.into_iter().chain(self.given.iter().map(as_flag));
+        let all = arguments.into_iter().chain(self.values.iter().map(as_flag));
         let matches = cli::command().try_get_matches_from(all)?;
         Ok(Flags::from_arg_matches(&matches)?)
     }
 }
 
-/// Choices that exclude each other: a higher layer that names one takes the others from the layers below, so that a
-/// file's upstream can be replaced by one flag.
-fn overruled_by(flag: &str) -> &'static [&'static str] {
+/// Flags whose values in lower layers are ignored if `flag` is set, because the choices exclude each other. So a single flag
+/// replaces the upstream of the file.
+fn overridden_by(flag: &str) -> &'static [&'static str] {
     match flag {
         "kubeconfig" | "in-cluster" | "upstream" => {
             &["kubeconfig", "context", "in-cluster", "upstream"]
@@ -255,7 +260,7 @@ fn overruled_by(flag: &str) -> &'static [&'static str] {
     }
 }
 
-/// The first line of what clap would print over several.
+/// The first line of an error that clap would print on several lines.
 pub(super) fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let first = text.lines().next().unwrap_or_default();
@@ -263,7 +268,7 @@ pub(super) fn one_line(error: &clap::Error) -> String {
 }
 
 impl FlagsError {
-    /// What to print, in one line; `None` if it is help or the version, which go to standard output and are no error.
+    /// The error as one line; `None` if it is help or the version, which are printed on standard output and are not errors.
     #[must_use]
     pub fn one_line(&self) -> Option<String> {
         match self {

@@ -1,4 +1,4 @@
-//! Which resources may be held in memory: two lists of patterns.
+//! Decides which resources may be cached: two lists of patterns.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,31 +6,31 @@ use std::str::FromStr;
 use super::kinds::{is_group, is_label, is_version};
 use crate::resource::Gvr;
 
-/// A pattern is not written as it must be.
+/// A pattern does not have the required syntax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "write resource, resource.group, resource.version or resource.version.group, as secrets, leases.coordination.k8s.io, \
+    "write resource, resource.group, resource.version or resource.version.group, such as secrets, leases.coordination.k8s.io, \
      *.v1.batch or *.*.example.com"
 )]
 pub struct InvalidPattern;
 
-/// Resources by name, group and version, each of which may be open.
+/// Matches resources by name, group and version; each can be a wildcard.
 ///
-/// | pattern | what it covers |
+/// | pattern | matches |
 /// |---|---|
 /// | `*` | everything |
-/// | `secrets`, `secrets.v1` | of the core group |
+/// | `secrets`, `secrets.v1` | a resource of the core group, in all versions or in one |
 /// | `*.v1` | the core group in version `v1` |
 /// | `leases.coordination.k8s.io` | one resource in all versions |
-/// | `*.v1beta1.apps` | a group in one version |
-/// | `*.metrics.k8s.io` | a group |
-/// | `*.*.example.com` | all groups that end in `.example.com` |
-/// | `widgets.*` | of this name in all groups |
+/// | `*.v1beta1.apps` | all resources of a group in one version |
+/// | `*.metrics.k8s.io` | all resources of a group |
+/// | `*.*.example.com` | all resources of all groups that end in `.example.com` |
+/// | `widgets.*` | the resource of this name in all groups |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourcePattern {
-    /// Plural name; `None` for all.
+    /// The plural name; `None` for all.
     resource: Option<String>,
-    /// `None` for all.
+    /// The version; `None` for all.
     version: Option<String>,
     group: GroupPattern,
 }
@@ -38,27 +38,27 @@ pub struct ResourcePattern {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum GroupPattern {
     All,
-    /// Empty for the core group.
+    /// The group; empty for the core group.
     Exactly(String),
-    /// With the leading dot.
+    /// Groups with this suffix, which begins with a dot.
     Below(String),
 }
 
 impl ResourcePattern {
-    /// Everything.
+    /// The pattern `*`, which matches everything.
     pub const ALL: Self = Self {
         resource: None,
         version: None,
         group: GroupPattern::All,
     };
 
-    /// Whether it covers a resource.
+    /// Whether the pattern matches a resource.
     #[must_use]
     pub fn covers(&self, gvr: &Gvr) -> bool {
-        let is_or_open =
+        let matches =
             |pattern: &Option<String>, name: &str| pattern.as_deref().is_none_or(|one| one == name);
-        is_or_open(&self.resource, &gvr.resource)
-            && is_or_open(&self.version, &gvr.version)
+        matches(&self.resource, &gvr.resource)
+            && matches(&self.version, &gvr.version)
             && match &self.group {
                 GroupPattern::All => true,
                 GroupPattern::Exactly(group) => **group == *gvr.group,
@@ -124,7 +124,7 @@ impl fmt::Display for ResourcePattern {
             write!(f, ".{version}")?;
         }
         match &self.group {
-            // `*` alone says so already.
+            // `*` alone already means all groups.
             GroupPattern::All if *self == Self::ALL => Ok(()),
             GroupPattern::All => f.write_str(".*"),
             GroupPattern::Exactly(group) if group.is_empty() => Ok(()),
@@ -134,17 +134,17 @@ impl fmt::Display for ResourcePattern {
     }
 }
 
-/// What may be held in memory.
+/// The resources that may be cached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheLists {
-    /// Of these.
+    /// Resources that may be cached, unless `denied` matches.
     pub allowed: Vec<ResourcePattern>,
-    /// But never these.
+    /// Resources that are never cached.
     pub denied: Vec<ResourcePattern>,
 }
 
 impl CacheLists {
-    /// Whether a resource may be held in memory. A denial goes before an allowance, however exact either is.
+    /// Whether a resource may be cached. A match in `denied` always wins, however specific the patterns are.
     #[must_use]
     pub fn allow(&self, gvr: &Gvr) -> bool {
         let is_in = |list: &[ResourcePattern]| list.iter().any(|one| one.covers(gvr));

@@ -1,15 +1,15 @@
-//! Writes settings as a configuration file that reads back as the same settings.
+//! Writes settings as a configuration file. Reading the file gives the same settings again.
 
 use std::fmt::Write;
 use std::path::Path;
 
 use super::{
-    AuditLog, AuditSettings, AuthSettings, ProcessSettings, ServeSettings, Transport,
+    AuditOutput, AuditSettings, AuthSettings, ListenTransport, ProcessSettings, ServeSettings,
     UpstreamSource, audit, file,
 };
-use crate::cli::{AuthMode, ByteLen, Span, word_of};
+use crate::cli::{AuthMode, ByteLen, TimeSpan, word_of};
 
-/// The whole file, every setting named.
+/// The complete file, with every setting.
 pub(super) fn file(process: &ProcessSettings, serve: &ServeSettings) -> String {
     let mut out = format!("apiVersion: {}\nkind: {}\n", file::API_VERSION, file::KIND);
     match &serve.upstream {
@@ -25,8 +25,8 @@ pub(super) fn file(process: &ProcessSettings, serve: &ServeSettings) -> String {
     plain(&mut out, "frameLenMax", ByteLen(serve.frame_len_max));
     line(&mut out, "listen", &serve.listen.to_string());
     match &serve.transport {
-        Transport::PlainHttp => plain(&mut out, "plainHttp", true),
-        Transport::Tls { cert, key, sni } => {
+        ListenTransport::PlainHttp => plain(&mut out, "plainHttp", true),
+        ListenTransport::Tls { cert, key, sni } => {
             path_line(&mut out, "tlsCert", cert);
             path_line(&mut out, "tlsKey", key);
             list(&mut out, "tlsSniCertKey", sni.iter());
@@ -35,12 +35,12 @@ pub(super) fn file(process: &ProcessSettings, serve: &ServeSettings) -> String {
     if let Some(address) = serve.operator_listen {
         line(&mut out, "operatorListen", &address.to_string());
     }
-    // What was allowed must be allowed again when the file is read, and only then.
+    // True only if the printed settings need it: reading the file must succeed, and must not allow more.
     let mut addresses = [Some(serve.listen), serve.operator_listen]
         .into_iter()
         .flatten();
     let exposed = addresses.any(|address| !address.ip().is_loopback())
-        && (serve.transport == Transport::PlainHttp || serve.auth.mode == AuthMode::None);
+        && (serve.transport == ListenTransport::PlainHttp || serve.auth.mode == AuthMode::None);
     plain(&mut out, "iKnowThisIsInsecure", exposed);
     line(&mut out, "adminListen", &serve.admin_listen.to_string());
     auth(&mut out, &serve.auth);
@@ -53,19 +53,23 @@ pub(super) fn file(process: &ProcessSettings, serve: &ServeSettings) -> String {
     plain(
         &mut out,
         "idleResourceTimeout",
-        Span(serve.idle_resource_timeout),
+        TimeSpan(serve.idle_resource_timeout),
     );
     plain(&mut out, "ringEventsMax", serve.ring.events_max);
     plain(&mut out, "ringBytesMax", ByteLen(serve.ring.bytes_max));
-    plain(&mut out, "ringAgeMin", Span(serve.ring.age_min));
-    plain(&mut out, "coalesceDelayMax", Span(serve.coalesce_delay_max));
+    plain(&mut out, "ringAgeMin", TimeSpan(serve.ring.age_min));
+    plain(
+        &mut out,
+        "coalesceDelayMax",
+        TimeSpan(serve.coalesce_delay_max),
+    );
     let admission = &serve.admission;
     plain(&mut out, "connectionsMax", admission.connections_max);
     plain(&mut out, "watchesMax", admission.watches_max);
     plain(&mut out, "listsMax", admission.lists_max);
     plain(&mut out, "listsWaitingMax", admission.lists_waiting_max);
-    plain(&mut out, "listWaitMax", Span(admission.list_wait_max));
-    plain(&mut out, "listStallMax", Span(admission.list_stall_max));
+    plain(&mut out, "listWaitMax", TimeSpan(admission.list_wait_max));
+    plain(&mut out, "listStallMax", TimeSpan(admission.list_stall_max));
     list(&mut out, "exemptUsers", serve.exempt.users.iter());
     list(&mut out, "exemptGroups", serve.exempt.groups.iter());
     let forwards = &serve.forwards;
@@ -76,7 +80,7 @@ pub(super) fn file(process: &ProcessSettings, serve: &ServeSettings) -> String {
     plain(&mut out, "logFormat", word_of(process.log_format));
     plain(&mut out, "logLevel", word_of(process.log_level));
     plain(&mut out, "workerThreads", process.worker_threads);
-    plain(&mut out, "drainTimeout", Span(process.drain_timeout));
+    plain(&mut out, "drainTimeout", TimeSpan(process.drain_timeout));
     out
 }
 
@@ -84,10 +88,14 @@ fn auth(out: &mut String, auth: &AuthSettings) {
     plain(out, "auth", word_of(auth.mode));
     plain(out, "anonymous", auth.anonymous);
     list(out, "tokenAudiences", auth.token_audiences.iter());
-    plain(out, "authAllowTtl", Span(auth.allow_ttl));
-    plain(out, "authDenyTtl", Span(auth.deny_ttl));
-    plain(out, "reauthorizeInterval", Span(auth.reauthorize_interval));
-    plain(out, "reauthorizeGrace", Span(auth.reauthorize_grace));
+    plain(out, "authAllowTtl", TimeSpan(auth.allow_ttl));
+    plain(out, "authDenyTtl", TimeSpan(auth.deny_ttl));
+    plain(
+        out,
+        "reauthorizeInterval",
+        TimeSpan(auth.reauthorize_interval),
+    );
+    plain(out, "reauthorizeGrace", TimeSpan(auth.reauthorize_grace));
     if let Some(file) = &auth.client_ca {
         path_line(out, "clientCaFile", file);
     }
@@ -113,8 +121,8 @@ fn auth(out: &mut String, auth: &AuthSettings) {
 fn audit(out: &mut String, audit: &AuditSettings) {
     path_line(out, "auditPolicyFile", &audit.policy);
     match &audit.log {
-        AuditLog::Stdout => line(out, "auditLogPath", "-"),
-        AuditLog::File {
+        AuditOutput::Stdout => line(out, "auditLogPath", "-"),
+        AuditOutput::File {
             path,
             len_max,
             backups_max,
@@ -129,12 +137,12 @@ fn audit(out: &mut String, audit: &AuditSettings) {
     }
 }
 
-/// Values that are one YAML word as they stand.
+/// Writes a value that is a plain YAML scalar without quotes.
 fn plain(out: &mut String, key: &str, value: impl std::fmt::Display) {
     let _ = writeln!(out, "{key}: {value}");
 }
 
-/// Text, quoted as JSON does, which YAML reads.
+/// Writes a string, quoted as in JSON, which is valid YAML.
 fn line(out: &mut String, key: &str, text: &str) {
     let _ = writeln!(out, "{key}: {}", serde_json::Value::from(text));
 }

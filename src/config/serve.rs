@@ -1,42 +1,42 @@
-//! Makes the gateway's settings of its flags.
+//! Validates the flags of `serve` and turns them into settings.
 
 use std::time::Duration;
 
 use super::{
     AdmissionLimits, AuditSettings, AuthSettings, CacheLists, ExemptSettings, ForwardLimits,
-    InvalidPattern, ResourcePattern, RingLimits, ServeSettings, SettingsError, SniCertificate,
-    Transport, UpstreamSource, in_range, kinds, words,
+    InvalidPattern, ListenTransport, ResourcePattern, RingLimits, ServeSettings, SettingsError,
+    SniCertificate, UpstreamSource, in_range, kinds, words,
 };
-use crate::cli::{AuthMode, ByteLen, ServeFlags, Span};
+use crate::cli::{AuthMode, ByteLen, ServeFlags, TimeSpan};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Less does not hold an ordinary object; more would let one frame take the machine's memory.
+/// A smaller frame does not hold an ordinary object; a larger one could exhaust the machine's memory.
 const FRAME_LEN_RANGE: (ByteLen, ByteLen) = (ByteLen(64 << 10), ByteLen(1 << 30));
-/// The API server keeps at least 100 events; sixteen million events are more than any machine's memory.
+/// The API server keeps at least 100 events; sixteen million events exceed any machine's memory.
 const RING_EVENTS_RANGE: (usize, usize) = (100, 1 << 24);
-/// The largest ring is a terabyte: beyond it the number is a slip of the pen.
-const RING_BYTES_TOP: ByteLen = ByteLen(1 << 40);
-/// A day of history is bounded by memory long before.
-const RING_AGE_TOP: Span = Span(Duration::from_secs(86_400));
-/// Clients notice more than a second, and leader election fails at ten.
-const COALESCE_DELAY_TOP: Span = Span(Duration::from_secs(1));
-/// A cache that ends with its last client makes every reconnect a relist; a week is as good as pinned.
-const IDLE_RANGE: (Span, Span) = (
-    Span(Duration::from_secs(1)),
-    Span(Duration::from_secs(7 * 86_400)),
+/// A terabyte; a larger number is a typing error.
+const RING_BYTES_LIMIT: ByteLen = ByteLen(1 << 40);
+/// A day; memory bounds the history much earlier.
+const RING_AGE_LIMIT: TimeSpan = TimeSpan(Duration::from_secs(86_400));
+/// Clients notice a longer delay than a second, and leader election fails at ten seconds.
+const COALESCE_DELAY_LIMIT: TimeSpan = TimeSpan(Duration::from_secs(1));
+/// Without a minimum every reconnect of a single client would cause a list upstream; longer than a week is as good as pinned.
+const IDLE_RANGE: (TimeSpan, TimeSpan) = (
+    TimeSpan(Duration::from_secs(1)),
+    TimeSpan(Duration::from_secs(7 * 86_400)),
 );
 
-/// More of anything is beyond one machine; none of it would serve nobody.
+/// Zero would serve no client; more than sixteen million exceed one machine.
 const COUNT_RANGE: (usize, usize) = (1, 1 << 24);
-/// Below a tenth of a second every list waits for its client now and then.
-const LIST_STALL_RANGE: (Span, Span) = (
-    Span(Duration::from_millis(100)),
-    Span(Duration::from_secs(3_600)),
+/// Every client pauses for less than a tenth of a second now and then.
+const LIST_STALL_RANGE: (TimeSpan, TimeSpan) = (
+    TimeSpan(Duration::from_millis(100)),
+    TimeSpan(Duration::from_secs(3_600)),
 );
-/// Clients have given up after the API server's own minute.
-const LIST_WAIT_TOP: Span = Span(Duration::from_secs(60));
-/// Less than the process needs by itself would refuse everybody.
+/// Clients give up after a minute, the API server's own timeout.
+const LIST_WAIT_LIMIT: TimeSpan = TimeSpan(Duration::from_secs(60));
+/// With less than the process itself needs, every client would be refused.
 const MEMORY_RANGE: (ByteLen, ByteLen) = (ByteLen(64 << 20), ByteLen(1 << 50));
 
 impl ServeSettings {
@@ -75,8 +75,8 @@ impl ServeSettings {
             coalesce_delay_max: in_range(
                 "coalesce-delay-max",
                 flags.coalesce_delay_max,
-                Span(Duration::ZERO),
-                COALESCE_DELAY_TOP,
+                TimeSpan(Duration::ZERO),
+                COALESCE_DELAY_LIMIT,
             )?
             .0,
             admission: admission(&flags)?,
@@ -96,7 +96,7 @@ fn upstream(flags: &ServeFlags) -> Result<UpstreamSource, SettingsError> {
             context: flags.context.clone(),
         },
         (None, true, None) => UpstreamSource::InCluster,
-        (None, false, Some(url)) => UpstreamSource::Url(url_of(url)?),
+        (None, false, Some(url)) => UpstreamSource::Url(parse_url(url)?),
         _ => return Err(SettingsError::Upstream),
     };
     if flags.context.is_some() && flags.kubeconfig.is_none() {
@@ -105,8 +105,8 @@ fn upstream(flags: &ServeFlags) -> Result<UpstreamSource, SettingsError> {
     Ok(source)
 }
 
-/// An address with a scheme and a host; a path would be put before every path that clients ask for, so none is taken.
-fn url_of(text: &str) -> Result<http::Uri, SettingsError> {
+/// Parses a URL with a scheme and a host. A path is refused, because forwarding would have to prefix every path with it.
+fn parse_url(text: &str) -> Result<http::Uri, SettingsError> {
     let refuse = |reason: &str| SettingsError::Value {
         flag: "upstream",
         given: text.to_owned(),
@@ -117,20 +117,20 @@ fn url_of(text: &str) -> Result<http::Uri, SettingsError> {
         return Err(refuse("write http:// or https:// and a host"));
     }
     if url.path() != "/" || url.query().is_some() {
-        return Err(refuse("write the address alone, without a path"));
+        return Err(refuse("write only the scheme, host and port, without a path"));
     }
     Ok(url)
 }
 
-fn transport(flags: &ServeFlags) -> Result<Transport, SettingsError> {
+fn transport(flags: &ServeFlags) -> Result<ListenTransport, SettingsError> {
     let sni = words(&flags.tls_sni_cert_key);
     match (flags.plain_http, &flags.tls_cert, &flags.tls_key) {
-        (true, None, None) if sni.is_empty() => Ok(Transport::PlainHttp),
+        (true, None, None) if sni.is_empty() => Ok(ListenTransport::PlainHttp),
         (true, None, None) => Err(SettingsError::Needs {
             flag: "tls-sni-cert-key",
             needed: "--tls-cert and --tls-key",
         }),
-        (false, Some(cert), Some(key)) => Ok(Transport::Tls {
+        (false, Some(cert), Some(key)) => Ok(ListenTransport::Tls {
             cert: cert.clone(),
             key: key.clone(),
             sni: sni
@@ -142,7 +142,7 @@ fn transport(flags: &ServeFlags) -> Result<Transport, SettingsError> {
     }
 }
 
-/// `cert,key` or `cert,key:name,name`, as kube-apiserver takes it.
+/// Parses `cert,key` or `cert,key:name,name`, the syntax of kube-apiserver's `--tls-sni-cert-key`.
 fn sni_certificate(text: &str) -> Result<SniCertificate, SettingsError> {
     let refuse = |reason: &str| SettingsError::Value {
         flag: "tls-sni-cert-key",
@@ -153,17 +153,17 @@ fn sni_certificate(text: &str) -> Result<SniCertificate, SettingsError> {
         Some((files, names)) => (files, names.split(',').collect()),
         None => (text, Vec::new()),
     };
-    let shape = "write certificate,key or certificate,key:name,name";
-    let (cert, key) = files.split_once(',').ok_or_else(|| refuse(shape))?;
+    let syntax = "write certificate,key or certificate,key:name,name";
+    let (cert, key) = files.split_once(',').ok_or_else(|| refuse(syntax))?;
     if cert.is_empty() || key.is_empty() || key.contains(',') {
-        return Err(refuse(shape));
+        return Err(refuse(syntax));
     }
     let is_name = |name: &&str| {
         let name = name.strip_prefix("*.").unwrap_or(name);
         kinds::is_group(&name.to_ascii_lowercase()) || name.parse::<std::net::IpAddr>().is_ok()
     };
     if !names.iter().all(is_name) {
-        return Err(refuse("the names are not names of hosts"));
+        return Err(refuse("a name is not a host name"));
     }
     Ok(SniCertificate {
         cert: PathBuf::from(cert),
@@ -172,7 +172,8 @@ fn sni_certificate(text: &str) -> Result<SniCertificate, SettingsError> {
     })
 }
 
-fn refuse_exposure(flags: &ServeFlags, transport: &Transport) -> Result<(), SettingsError> {
+/// Refuses plain HTTP and `--auth none` on addresses other than loopback, unless the operator confirmed the risk.
+fn refuse_exposure(flags: &ServeFlags, transport: &ListenTransport) -> Result<(), SettingsError> {
     let addresses = [Some(flags.listen), flags.operator_listen];
     let exposed = addresses
         .into_iter()
@@ -182,9 +183,9 @@ fn refuse_exposure(flags: &ServeFlags, transport: &Transport) -> Result<(), Sett
         return Ok(());
     };
     let what = match (transport, flags.auth) {
-        (Transport::PlainHttp, _) => "--plain-http",
-        (Transport::Tls { .. }, AuthMode::None) => "--auth none",
-        (Transport::Tls { .. }, AuthMode::Review | AuthMode::SelfCheck | AuthMode::Rbac) => {
+        (ListenTransport::PlainHttp, _) => "--plain-http",
+        (ListenTransport::Tls { .. }, AuthMode::None) => "--auth none",
+        (ListenTransport::Tls { .. }, AuthMode::Review | AuthMode::SelfCheck | AuthMode::Rbac) => {
             return Ok(());
         }
     };
@@ -251,12 +252,12 @@ fn pinned(
 }
 
 fn ring(flags: &ServeFlags) -> Result<RingLimits, SettingsError> {
-    // A ring that cannot hold one frame would drop an event before anybody could read it.
+    // A ring that cannot hold the longest frame would drop an event before a client could read it.
     let bytes = in_range(
         "ring-bytes-max",
         flags.ring_bytes_max,
         flags.frame_len_max,
-        RING_BYTES_TOP,
+        RING_BYTES_LIMIT,
     )?;
     Ok(RingLimits {
         events_max: in_range(
@@ -269,34 +270,34 @@ fn ring(flags: &ServeFlags) -> Result<RingLimits, SettingsError> {
         age_min: in_range(
             "ring-age-min",
             flags.ring_age_min,
-            Span(Duration::ZERO),
-            RING_AGE_TOP,
+            TimeSpan(Duration::ZERO),
+            RING_AGE_LIMIT,
         )?
         .0,
     })
 }
 
 fn forwards(flags: &ServeFlags) -> Result<ForwardLimits, SettingsError> {
-    let (least, most) = COUNT_RANGE;
+    let (min, max) = COUNT_RANGE;
     Ok(ForwardLimits {
         requests_max: in_range(
             "forwarded-requests-max",
             flags.forwarded_requests_max,
-            least,
-            most,
+            min,
+            max,
         )?,
         watches_max: in_range(
             "forwarded-watches-max",
             flags.forwarded_watches_max,
-            least,
-            most,
+            min,
+            max,
         )?,
-        tunnels_max: in_range("tunnels-max", flags.tunnels_max, least, most)?,
+        tunnels_max: in_range("tunnels-max", flags.tunnels_max, min, max)?,
     })
 }
 
 fn admission(flags: &ServeFlags) -> Result<AdmissionLimits, SettingsError> {
-    let (least, most) = COUNT_RANGE;
+    let (min, max) = COUNT_RANGE;
     if flags.memory_max.0 > 0 {
         in_range(
             "memory-max",
@@ -306,15 +307,15 @@ fn admission(flags: &ServeFlags) -> Result<AdmissionLimits, SettingsError> {
         )?;
     }
     Ok(AdmissionLimits {
-        connections_max: in_range("connections-max", flags.connections_max, 0, most)?,
-        watches_max: in_range("watches-max", flags.watches_max, least, most)?,
-        lists_max: in_range("lists-max", flags.lists_max, least, most)?,
-        lists_waiting_max: in_range("lists-waiting-max", flags.lists_waiting_max, 0, most)?,
+        connections_max: in_range("connections-max", flags.connections_max, 0, max)?,
+        watches_max: in_range("watches-max", flags.watches_max, min, max)?,
+        lists_max: in_range("lists-max", flags.lists_max, min, max)?,
+        lists_waiting_max: in_range("lists-waiting-max", flags.lists_waiting_max, 0, max)?,
         list_wait_max: in_range(
             "list-wait-max",
             flags.list_wait_max,
-            Span(Duration::ZERO),
-            LIST_WAIT_TOP,
+            TimeSpan(Duration::ZERO),
+            LIST_WAIT_LIMIT,
         )?
         .0,
         list_stall_max: in_range(

@@ -1,11 +1,12 @@
-//! What is typed, set and written becomes settings, or one line that says why not.
+//! Tests that flags, variables and files become settings, or an error of one line.
 
 use std::ffi::OsString;
 use std::fs;
 
 use super::*;
 
-/// Settings or the one-line error of a command line, variables and an optional file, which `{file}` stands for.
+/// The settings of a command line, variables and an optional file, or the error of one line. `{file}` in the command line stands for the
+/// file's path.
 fn settings(
     line: &str,
     variables: &[(&str, &str)],
@@ -38,7 +39,7 @@ fn serve(
     file: Option<&str>,
 ) -> Result<ServeSettings, String> {
     let task = settings(&format!("serve {line}"), variables, file)?.task;
-    let Task::Serve(serve) = task else {
+    let ProcessTask::Serve(serve) = task else {
         panic!("{task:?}");
     };
     Ok(serve)
@@ -72,7 +73,7 @@ fn unsafe_choices_stay_on_loopback_unless_asked_for() {
     let knowing = format!("{open} --plain-http --i-know-this-is-insecure");
     assert_eq!(
         serve(&knowing, &[], None).unwrap().transport,
-        Transport::PlainHttp
+        ListenTransport::PlainHttp
     );
     refused("apiserver --listen 0.0.0.0:8001", "loopback addresses only");
 }
@@ -189,8 +190,8 @@ fn further_certificates_are_told_apart_wherever_they_are_written() {
         serve(tls, &[("KUBE_FANOUT_TLS_SNI_CERT_KEY", &variable)], None),
     ] {
         match found.unwrap().transport {
-            Transport::Tls { sni, .. } => assert_eq!(sni, expected),
-            Transport::PlainHttp => panic!("not TLS"),
+            ListenTransport::Tls { sni, .. } => assert_eq!(sni, expected),
+            ListenTransport::PlainHttp => panic!("not TLS"),
         }
     }
     for text in ["a", "a,", ",k", "a,b,c", "a,b:", "a,b:-/", "a,b:x,"] {
@@ -207,8 +208,8 @@ fn audit_events_go_to_a_file_that_is_rotated_or_to_standard_output() {
         let line = format!("{PLAIN} --audit-policy-file p {flags}");
         serve(&line, &[], None).unwrap().audit.unwrap().log
     };
-    assert_eq!(audited("--audit-log-path -"), AuditLog::Stdout);
-    let AuditLog::File {
+    assert_eq!(audited("--audit-log-path -"), AuditOutput::Stdout);
+    let AuditOutput::File {
         len_max,
         backups_max,
         backup_age_max,
@@ -367,7 +368,7 @@ fn a_higher_layer_replaces_a_choice_whole() {
         }
     );
     let replaced = serve(&format!("--config {{file}} {PLAIN}"), &[], Some(&file)).unwrap();
-    assert_eq!(replaced.transport, Transport::PlainHttp);
+    assert_eq!(replaced.transport, ListenTransport::PlainHttp);
     assert!(matches!(replaced.upstream, UpstreamSource::Url(_)));
     let context = serve("--config {file} --context d", &[], Some(&file)).unwrap();
     assert_eq!(
@@ -378,7 +379,7 @@ fn a_higher_layer_replaces_a_choice_whole() {
         }
     );
     let denied = serve("--config {file} --plain-http=false", &[], Some(&file)).unwrap();
-    assert!(matches!(denied.transport, Transport::Tls { .. }));
+    assert!(matches!(denied.transport, ListenTransport::Tls { .. }));
 }
 
 #[track_caller]
@@ -453,7 +454,7 @@ fn a_wrong_variable_is_named_and_strange_ones_are_left_alone() {
 #[track_caller]
 fn prints_what_reads_back(line: &str) {
     let direct = settings(&format!("serve {line}"), &[], None).unwrap();
-    let Task::ConfigPrint(text) = settings(&format!("config print {line}"), &[], None)
+    let ProcessTask::ConfigPrint(text) = settings(&format!("config print {line}"), &[], None)
         .unwrap()
         .task
     else {
@@ -496,7 +497,7 @@ fn checking_the_settings_refuses_what_serve_refuses() {
         settings(&format!("config check {PLAIN}"), &[], None)
             .unwrap()
             .task,
-        Task::ConfigCheck
+        ProcessTask::ConfigCheck
     );
     refused("config check --plain-http", "give one of");
 }
@@ -504,7 +505,7 @@ fn checking_the_settings_refuses_what_serve_refuses() {
 #[test]
 fn extra_kinds_are_namespaced_unless_they_say_cluster() {
     let line = "apiserver --extra-kinds widgets.v1.example.com=Widget,zones.v1beta1.example.com=Zone:cluster";
-    let Task::Apiserver(found) = settings(line, &[], None).unwrap().task else {
+    let ProcessTask::Apiserver(found) = settings(line, &[], None).unwrap().task else {
         panic!("not an apiserver");
     };
     let kinds: Vec<_> = found
@@ -525,7 +526,7 @@ fn extra_kinds_are_namespaced_unless_they_say_cluster() {
 fn the_embedded_server_checks_callers_if_a_flag_says_how() {
     let auth = |line: &str| {
         let line = format!("apiserver {line}");
-        let Task::Apiserver(found) = settings(&line, &[], None).unwrap().task else {
+        let ProcessTask::Apiserver(found) = settings(&line, &[], None).unwrap().task else {
             panic!("not an apiserver");
         };
         found.auth

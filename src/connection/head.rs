@@ -1,14 +1,14 @@
-//! The head of a chunked HTTP/1.1 answer, as hyper writes it: for answers that leave by another way.
+//! The head of a chunked HTTP/1.1 response, written as hyper writes it, for responses that do not pass through hyper.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::HeaderMap;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
 
-/// Heads of watches are shorter.
+/// Initial capacity in bytes; the heads of watches are shorter.
 const LEN: usize = 256;
 
-/// The head of an answer with these headers and status 200, whose body comes in chunks.
+/// The head of a response with status 200, these headers and a chunked body.
 pub(crate) fn chunked_ok(headers: &HeaderMap, now: Timestamp) -> Bytes {
     let mut head = BytesMut::with_capacity(LEN);
     head.put_slice(b"HTTP/1.1 200 OK\r\n");
@@ -19,7 +19,7 @@ pub(crate) fn chunked_ok(headers: &HeaderMap, now: Timestamp) -> Bytes {
         head.put_slice(b"\r\n");
     }
     head.put_slice(b"transfer-encoding: chunked\r\n");
-    // Fails for years that four digits cannot name; a date is no duty of a server whose clock is off (RFC 9110 §6.6.1).
+    // Fails for years that four digits cannot hold. A server without a reliable clock may omit the date (RFC 9110 §6.6.1).
     if let Ok(date) = DateTimePrinter::new().timestamp_to_rfc9110_string(&now) {
         head.put_slice(b"date: ");
         head.put_slice(date.as_bytes());

@@ -1,10 +1,11 @@
-//! Accepts connections and speaks HTTP/1.1 or HTTP/2 on them, chosen by ALPN under TLS and by the first bytes without.
+//! Accepts connections and serves HTTP/1.1 or HTTP/2 on them, chosen by ALPN under TLS and by the first bytes without TLS.
+//!
+//! [`run`] accepts; each connection has a task, which runs `ClientConnection::run`.
 
 mod accept_errors;
 mod head_timer;
 mod socket;
 
-use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -14,9 +15,6 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::header::CONNECTION;
-use http::{HeaderValue, Request, Response, StatusCode, Version};
-use hyper::body::{Body, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
@@ -26,54 +24,56 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, error};
 
-use super::handover::{Handover, Successor};
-use super::head::chunked_ok;
-use super::preface::{Begun, NoPreface, PREFACE, speaks_http2};
+use super::hijack::{HijackSlot, Hijacked};
+use super::preface::{NoPreface, PREFACE, PrefacedStream, speaks_http2};
+use super::service::{AcceptDecision, HyperService};
 use crate::admission::Admission;
 use crate::audit::request::ConnectionAddress;
 use crate::auth::caller::PeerIdentity;
 use crate::config::OpenFiles;
-use crate::fairness::{Peer, Permit, Permits, Shortage};
-use crate::metrics::{ConnectionFailure, ListenerMetrics, Place, Refused, Task};
-use crate::serve::resources::{Lasting, Resources};
-use crate::serve::{AnswerBody, Service, audit_id, stamped};
+use crate::fairness::{Peer, Permit, Permits};
+use crate::metrics::{ConnectionFailure, ListenerMetrics, TaskKind};
+use crate::serve::Service;
+use crate::serve::resources::Resources;
 use crate::shutdown::Drain;
-use crate::transport::conduct::{Conduct, Verdict, failure};
-use crate::transport::stall::{self, Ending, Reach, Streams};
-use crate::transport::{Gathered, Metered, Traffic, Transport, Turns, linger};
-use crate::watch::WatchBody;
+use crate::transport::abort_limit::{AbortAction, AbortLimit, failure};
+use crate::transport::stall::{self, StallExecutor};
+use crate::transport::{
+    CoalescedConnection, ControlFrameMeter, Traffic, Transport, WriteCoalescer, linger,
+};
+use crate::watch::Watch;
 use crate::watch::delivery::Delivery;
 use accept_errors::AcceptErrors;
-use head_timer::{HEAD_TIMEOUT, HeadTimer, Overdue};
+use head_timer::{HEAD_TIMEOUT, HeadTimeout, HeadTimer};
 pub use socket::{bind, set_options};
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Keeps a slow client's lag in its cursor instead of in our buffers.
+/// Bytes that hyper may buffer. Small, so that a slow client's lag stays in its cursor and not in buffers.
 const BUFFER_LEN: usize = 64 << 10;
-/// Room for a thousand watches on one connection and some short requests. The API server allows 100; clients at the limit
-/// open another connection. Each stream may hold a frame that its client does not take.
+/// Concurrent HTTP/2 streams on one connection: room for a thousand watches and some short requests. The API server allows 100; clients
+/// at the limit open another connection. Each stream may hold one frame that its client has not read.
 const STREAMS_MAX: u32 = 1_200;
-/// Header fields of an HTTP/1.1 request. A user's groups come in one each when somebody acts as them.
+/// Header fields of an HTTP/1.1 request. Impersonation sends one field for each of the user's groups.
 const HEADERS_MAX: usize = 512;
-/// Long tokens and impersonation headers are legal. Continued heads are bounded by it too.
+/// Bytes of an HTTP/2 request's headers, CONTINUATION frames included. Long tokens and impersonation headers are legal.
 const HEAD_LIST_LEN: u32 = 128 << 10;
-/// What may be on its way to upstream of one request's body, as the API server has it.
+/// Bytes of one request body that may be in flight; the API server's value.
 const STREAM_WINDOW_LEN: u32 = 256 << 10;
-/// The same of all bodies of one connection: eight of them stuck leave it room for no other.
+/// Bytes of all request bodies of one connection that may be in flight. Eight stalled bodies use it up.
 const CONNECTION_WINDOW_LEN: u32 = 2 << 20;
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
-/// More than the files that a process may usually open: the kernel's limit counts first.
+/// The connection limit without admission: more than the files that a process may usually open, so the kernel's limit applies first.
 const CONNECTIONS_MAX: usize = 1 << 20;
-/// So long that telling may take, handshake included.
+/// The time for refusing a connection with 429, TLS handshake included.
 const REFUSAL_TIME: Duration = Duration::from_secs(5);
-/// While no file descriptors are left, accepting again at once would spin.
+/// The pause after a failed accept. Without it, the accept loop would spin while the process has no file descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// TLS settings of connections to come: whoever replaces them does not disturb connections that are open.
+/// TLS settings of new connections. Replacing them does not affect open connections.
 pub type ServerTls = Arc<ArcSwap<rustls::ServerConfig>>;
 
-/// Serves until the drain begins, then lets open requests finish until its deadline.
+/// Serves until the drain starts, then waits for open requests until its deadline.
 pub async fn run<R: Resources>(
     listener: TcpListener,
     tls: Option<ServerTls>,
@@ -85,55 +85,55 @@ pub async fn run<R: Resources>(
     let connections_max = service
         .admission()
         .map_or(CONNECTIONS_MAX, Admission::connections_max);
-    let places = Permits::new(connections_max);
+    let permits = Permits::new(connections_max);
     let mut accept_errors = AcceptErrors::default();
-    // Who comes while so many are told that there are too many is closed without a word.
+    // Beyond this number of refusals in progress, connections are closed without a response.
     let refusals = Arc::new(Semaphore::new(OpenFiles::of_process(0).refusals));
     let mut connections = JoinSet::new();
-    let mut begun = std::pin::pin!(drain.begun());
+    let mut drain_started = std::pin::pin!(drain.begun());
     loop {
         // Both branches are safe to cancel: accept loses no connection, joining reaps finished ones.
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             Some(ended) = connections.join_next() => {
-                note_panic(ended, metrics);
+                record_panic(ended, metrics);
                 continue;
             }
-            () = &mut begun => break,
+            () = &mut drain_started => break,
         };
         match accepted {
             Ok((stream, address)) => {
-                let (place, standing) = match places.acquire(address.ip().into()) {
-                    Ok(place) => (Some(place), Standing::Served),
-                    Err(shortage) => (None, Standing::Refused(shortage)),
+                let (permit, decision) = match permits.acquire(address.ip().into()) {
+                    Ok(permit) => (Some(permit), AcceptDecision::Served),
+                    Err(shortage) => (None, AcceptDecision::Refused(shortage)),
                 };
-                let telling = match standing {
-                    Standing::Served => None,
-                    Standing::Refused(_) => match Arc::clone(&refusals).try_acquire_owned() {
-                        Ok(telling) => Some(telling),
+                let refusal_permit = match decision {
+                    AcceptDecision::Served => None,
+                    AcceptDecision::Refused(_) => match Arc::clone(&refusals).try_acquire_owned() {
+                        Ok(refusal_permit) => Some(refusal_permit),
                         Err(_) => continue,
                     },
                 };
-                let connection = Connection {
+                let connection = ClientConnection {
                     peer: address.ip(),
-                    standing,
+                    decision,
                     delivery: delivery.clone(),
                     identity: PeerIdentity::default(),
-                    // What is in force now, for the whole of this connection.
+                    // The TLS settings in force now apply for the whole connection.
                     tls: tls.as_ref().map(|tls| tls.load_full().into()),
                     service: service.clone(),
                     drain: drain.clone(),
                 };
                 connections.spawn(async move {
-                    match standing {
-                        Standing::Served => connection.run(stream, place).await,
-                        // Whether it was told or not, it is over then.
-                        Standing::Refused(_) => {
-                            let told = Box::pin(connection.run(stream, None));
-                            let _ = tokio::time::timeout(REFUSAL_TIME, told).await;
+                    match decision {
+                        AcceptDecision::Served => connection.run(stream, permit).await,
+                        // The connection is closed after this time, whether the client has got its 429 or not.
+                        AcceptDecision::Refused(_) => {
+                            let refusal = Box::pin(connection.run(stream, None));
+                            let _ = tokio::time::timeout(REFUSAL_TIME, refusal).await;
                         }
                     }
-                    drop(telling);
+                    drop(refusal_permit);
                 });
             }
             Err(error) => {
@@ -149,22 +149,22 @@ pub async fn run<R: Resources>(
     finish(connections, &drain, metrics).await;
 }
 
-/// Counts a connection whose task panicked; the client finds it closed.
-fn note_panic(ended: Result<(), JoinError>, metrics: Option<&ListenerMetrics>) {
+/// Counts a connection whose task panicked. Dropping the task closes the connection.
+fn record_panic(ended: Result<(), JoinError>, metrics: Option<&ListenerMetrics>) {
     let Some(panic) = ended.err().filter(JoinError::is_panic) else {
         return;
     };
     error!(%panic, "the task of a connection panicked; the connection is closed");
     if let Some(metrics) = metrics {
-        metrics.task_ends.inc(Task::Connection);
+        metrics.task_ends.inc(TaskKind::Connection);
     }
 }
 
-/// Waits until all connections have ended. Those that have not by the deadline are cut.
+/// Waits until all connections have ended. Connections that are still open at the deadline are closed.
 async fn finish(mut connections: JoinSet<()>, drain: &Drain, metrics: Option<&ListenerMetrics>) {
     let all = async {
         while let Some(ended) = connections.join_next().await {
-            note_panic(ended, metrics);
+            record_panic(ended, metrics);
         }
     };
     tokio::select! {
@@ -173,16 +173,16 @@ async fn finish(mut connections: JoinSet<()>, drain: &Drain, metrics: Option<&Li
     }
 }
 
-/// One worker a thread of the runtime: each can be busy with writing.
+/// Starts one delivery worker per runtime thread: writing can keep each of them busy.
 fn delivery(metrics: Option<&ListenerMetrics>) -> Delivery {
     let count = tokio::runtime::Handle::current().metrics().num_workers();
     Delivery::start(count, metrics.map(|metrics| &metrics.task_ends))
 }
 
-/// A connection, counted while it is open.
-struct Open<'a>(&'a ListenerMetrics);
+/// Counts a connection as open until it is dropped.
+struct ConnectionGauge<'a>(&'a ListenerMetrics);
 
-impl<'a> Open<'a> {
+impl<'a> ConnectionGauge<'a> {
     fn count(metrics: &'a ListenerMetrics) -> Self {
         metrics.connections_accepted.inc();
         metrics.connections.inc();
@@ -190,42 +190,34 @@ impl<'a> Open<'a> {
     }
 }
 
-impl Drop for Open<'_> {
+impl Drop for ConnectionGauge<'_> {
     fn drop(&mut self) {
         self.0.connections.dec();
     }
 }
 
-/// What a connection is accepted for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    Served,
-    /// To be told that there are too many.
-    Refused(Shortage),
-}
-
-struct Connection<R> {
+struct ClientConnection<R> {
     peer: IpAddr,
-    standing: Standing,
+    decision: AcceptDecision,
     delivery: Delivery,
-    /// Known once TLS is established; empty without TLS.
+    /// The client's certificates, known once TLS is established; empty without TLS.
     identity: PeerIdentity,
     tls: Option<TlsAcceptor>,
     service: Service<R>,
     drain: Drain,
 }
 
-impl<R: Resources> Connection<R> {
-    /// The place goes with the socket.
-    async fn run(mut self, stream: TcpStream, place: Option<Permit>) {
+impl<R: Resources> ClientConnection<R> {
+    /// Serves the connection. The permit is released when the socket closes.
+    async fn run(mut self, stream: TcpStream, permit: Option<Permit>) {
         let resources = Arc::clone(self.service.resources());
         let metrics = resources.listener_metrics();
-        let _open = metrics.map(Open::count);
+        let _open = metrics.map(ConnectionGauge::count);
         if let Err(error) = set_options(&stream) {
-            debug!(%error, "socket options");
+            debug!(%error, "cannot set socket options");
         }
-        // What is boxed, here and below, takes no room while a watch runs.
-        let ended = match Box::pin(self.open(stream, place)).await {
+        // Boxed futures, here and below, are freed when they end: they take no memory while a watch runs.
+        let ended = match Box::pin(self.open(stream, permit)).await {
             Ok(Some((transport, false))) => self.http1(transport).await,
             Ok(Some((transport, true))) => Box::pin(self.http2(transport)).await,
             Ok(None) => Ok(()),
@@ -239,14 +231,14 @@ impl<R: Resources> Connection<R> {
         }
     }
 
-    /// Establishes TLS where it is spoken, and finds out whether the client speaks HTTP/2; `None` for one that has left.
+    /// Establishes TLS if it is configured and determines whether the client speaks HTTP/2; `None` if the client has disconnected.
     async fn open(
         &mut self,
         stream: TcpStream,
-        place: Option<Permit>,
+        permit: Option<Permit>,
     ) -> Result<Option<(Transport, bool)>, ConnectionFailure> {
         let Some(acceptor) = &self.tls else {
-            let mut transport = Transport::from(stream).holding(place);
+            let mut transport = Transport::from(stream).with_permit(permit);
             let speaks_http2 = speaks_http2(&mut transport);
             let speaks_http2 = tokio::time::timeout(HEAD_TIMEOUT, speaks_http2)
                 .await
@@ -260,20 +252,23 @@ impl<R: Resources> Connection<R> {
         let session = stream.get_ref().1;
         let is_http2 = session.alpn_protocol() == Some(b"h2");
         self.identity = peer_identity(session);
-        Ok(Some((Transport::from(stream).holding(place), is_http2)))
+        Ok(Some((
+            Transport::from(stream).with_permit(permit),
+            is_http2,
+        )))
     }
 
     async fn http1(self, mut transport: Transport) -> Result<(), ConnectionFailure> {
-        let conduct = self.conduct();
+        let abort_limit = self.abort_limit();
         loop {
-            let outcome = Box::pin(self.http1_until(transport, &conduct)).await?;
-            let Some((back, head, watch)) = outcome else {
+            let outcome = Box::pin(self.http1_until(transport, &abort_limit)).await?;
+            let Some((io, head, watch)) = outcome else {
                 return Ok(());
             };
-            match self.delivery.deliver(back, head, watch).await {
-                Some(back) if !self.drain.is_begun() => transport = back,
-                Some(back) => {
-                    Box::pin(back.close()).await;
+            match self.delivery.deliver(io, head, watch).await {
+                Some(io) if !self.drain.is_begun() => transport = io,
+                Some(io) => {
+                    Box::pin(io.close()).await;
                     return Ok(());
                 }
                 None => return Ok(()),
@@ -281,62 +276,62 @@ impl<R: Resources> Connection<R> {
         }
     }
 
-    /// Speaks HTTP/1.1 until the connection ends, or a watch begins that is to be delivered.
+    /// Serves HTTP/1.1 until the connection ends or a watch takes it over.
     async fn http1_until(
         &self,
         transport: Transport,
-        conduct: &Conduct,
-    ) -> Result<Option<(Transport, Bytes, Box<WatchBody>)>, ConnectionFailure> {
+        abort_limit: &AbortLimit,
+    ) -> Result<Option<(Transport, Bytes, Box<Watch>)>, ConnectionFailure> {
         let mut builder = http1::Builder::new();
         builder
             .timer(TokioTimer::new())
-            // `HeadTimer` tells a head that does not come from an idle connection.
+            // `HeadTimer` replaces this timeout: it distinguishes a slow head from an idle connection.
             .header_read_timeout(None)
             .max_headers(HEADERS_MAX)
             .max_buf_size(BUFFER_LEN);
-        let (handover, traffic) = (Handover::default(), transport.traffic());
-        let mut head_timer = HeadTimer::new(conduct.clone(), traffic.clone());
+        let (hijack, traffic) = (HijackSlot::default(), transport.traffic());
+        let mut head_timer = HeadTimer::new(abort_limit.clone(), traffic.clone());
         let mut connection = builder
             .serve_connection(
                 TokioIo::new(transport),
-                self.answering(conduct, Some((handover.clone(), traffic.clone()))),
+                self.hyper_service(abort_limit, Some((hijack.clone(), traffic.clone()))),
             )
             .with_upgrades();
         let ended = {
             let shut_down = http1::UpgradeableConnection::graceful_shutdown;
-            let left = |context: &mut Context<'_>| {
-                if handover.has_watch() && !traffic.is_flush_due() {
-                    return Poll::Ready(Ok(End::Left));
+            let poll_end = |context: &mut Context<'_>| {
+                if hijack.has_watch() && !traffic.is_flush_due() {
+                    return Poll::Ready(Ok(HttpEnd::Hijacked));
                 }
                 head_timer.poll(context).map(|overdue| match overdue {
-                    Overdue::Idle => Ok(End::Closed),
-                    Overdue::Head => Err(ConnectionFailure::Timeout),
-                    Overdue::Answer => {
+                    HeadTimeout::Idle => Ok(HttpEnd::Closed),
+                    HeadTimeout::Head => Err(ConnectionFailure::Timeout),
+                    HeadTimeout::Answer => {
                         if let Some(metrics) = self.service.resources().listener_metrics() {
                             metrics.streams_stalled.inc();
                         }
-                        Ok(End::Closed)
+                        Ok(HttpEnd::Closed)
                     }
                 })
             };
-            to_the_end(
+            drive_connection(
                 Pin::new(&mut connection),
                 shut_down,
-                left,
+                poll_end,
                 &self.drain,
-                conduct,
+                abort_limit,
             )
             .await
         };
-        match (ended, handover.take()) {
-            (Ok(End::Left), Some(Successor::Watch { head, watch })) => {
+        match (ended, hijack.take()) {
+            (Ok(HttpEnd::Hijacked), Some(Hijacked::Watch { head, watch })) => {
                 Ok(connection.into_parts().map(|parts| {
                     let mut transport = parts.io.into_inner();
                     transport.put_back(&parts.read_buf);
                     (transport, head, watch)
                 }))
             }
-            (_, Some(Successor::WebSocket(websocket))) => {
+            (_, Some(Hijacked::WebSocket(websocket))) => {
                 drop(connection);
                 Box::pin(websocket.run()).await;
                 Ok(None)
@@ -346,44 +341,60 @@ impl<R: Resources> Connection<R> {
     }
 
     async fn http2(self, transport: Transport) -> Result<(), ConnectionFailure> {
-        let begun = tokio::time::timeout(HEAD_TIMEOUT, Begun::read(transport)).await;
-        let stream = match begun {
+        let preface = tokio::time::timeout(HEAD_TIMEOUT, PrefacedStream::read(transport)).await;
+        let stream = match preface {
             Ok(Ok(stream)) => stream,
             Ok(Err(NoPreface::Gone)) => return Ok(()),
             Ok(Err(NoPreface::Wrong)) => return Err(ConnectionFailure::Protocol),
             Err(_) => return Err(ConnectionFailure::Timeout),
         };
         let metrics = self.service.resources().listener_metrics();
-        let builder = http2_builder(Streams::new(metrics));
-        let conduct = self.conduct();
-        let service = self.answering(&conduct, None);
-        let gathered = Gathered::new(Metered::new(stream, PREFACE.len(), conduct.clone()));
-        let io = TokioIo::new(gathered.clone());
+        let builder = http2_builder(StallExecutor::new(metrics));
+        let abort_limit = self.abort_limit();
+        let service = self.hyper_service(&abort_limit, None);
+        let coalescer = WriteCoalescer::new(ControlFrameMeter::new(
+            stream,
+            PREFACE.len(),
+            abort_limit.clone(),
+        ));
+        let io = TokioIo::new(coalescer.clone());
         let connection = std::pin::pin!(builder.serve_connection(io, service));
-        let turns = std::pin::pin!(Turns::new(connection, gathered.clone()));
-        let shut_down = |turns: Pin<&mut Turns<'_, http2::Connection<_, _, _>, _>>| {
-            turns.get_mut().connection().graceful_shutdown();
-        };
-        to_the_end(turns, shut_down, |_| Poll::Pending, &self.drain, &conduct).await?;
-        linger(gathered).await;
+        let coalesced = std::pin::pin!(CoalescedConnection::new(connection, coalescer.clone()));
+        let shut_down =
+            |coalesced: Pin<&mut CoalescedConnection<'_, http2::Connection<_, _, _>, _>>| {
+                coalesced.get_mut().connection().graceful_shutdown();
+            };
+        drive_connection(
+            coalesced,
+            shut_down,
+            |_| Poll::Pending,
+            &self.drain,
+            &abort_limit,
+        )
+        .await?;
+        linger(coalescer).await;
         Ok(())
     }
 
-    fn conduct(&self) -> Conduct {
+    fn abort_limit(&self) -> AbortLimit {
         let metrics = self.service.resources().listener_metrics();
-        Conduct::new(metrics.map(|metrics| metrics.request_aborts.clone()))
+        AbortLimit::new(metrics.map(|metrics| metrics.request_aborts.clone()))
     }
 
-    fn answering(&self, conduct: &Conduct, http1: Option<(Handover, Traffic)>) -> Answering<R> {
-        let (handover, traffic) = http1.unzip();
+    fn hyper_service(
+        &self,
+        abort_limit: &AbortLimit,
+        http1: Option<(HijackSlot, Traffic)>,
+    ) -> HyperService<R> {
+        let (hijack, traffic) = http1.unzip();
         let peer = match self.service.admission() {
             Some(admission) if admission.is_for_operators() => Peer::from(self.peer).operator(),
             Some(_) | None => self.peer.into(),
         };
-        Answering {
+        HyperService {
             service: self.service.clone(),
-            conduct: conduct.clone(),
-            handover,
+            abort_limit: abort_limit.clone(),
+            hijack,
             traffic,
             peer,
             address: ConnectionAddress(self.peer),
@@ -391,12 +402,12 @@ impl<R: Resources> Connection<R> {
                 peer,
                 ..self.identity.clone()
             },
-            standing: self.standing,
+            decision: self.decision,
         }
     }
 }
 
-/// The certificates of a client, as they were sent in this handshake or, if its session is resumed, in the one before.
+/// The client's certificates from this handshake or, for a resumed session, from the one that created the session.
 fn peer_identity(session: &rustls::ServerConnection) -> PeerIdentity {
     PeerIdentity {
         certificates: session.peer_certificates().unwrap_or_default().into(),
@@ -404,9 +415,9 @@ fn peer_identity(session: &rustls::ServerConnection) -> PeerIdentity {
     }
 }
 
-/// HTTP/2 with the limits of this listener. What hyper bounds by itself is not set: resets of streams that nobody has
-/// looked at yet (20), of streams with mistakes (1,024), tiny and empty DATA frames, CONTINUATION frames.
-fn http2_builder(streams: Streams) -> http2::Builder<Streams> {
+/// Configures HTTP/2 with this listener's limits. hyper's own defaults bound the rest: resets of streams that were not accepted yet
+/// (20), resets after errors of the client (1,024), tiny and empty DATA frames, CONTINUATION frames.
+fn http2_builder(streams: StallExecutor) -> http2::Builder<StallExecutor> {
     let mut builder = http2::Builder::new(streams);
     builder
         .timer(TokioTimer::new())
@@ -420,150 +431,65 @@ fn http2_builder(streams: Streams) -> http2::Builder<Streams> {
     builder
 }
 
-/// Hyper's view of the service. Its futures are boxed: they are large, and live as long as a forwarded request.
-struct Answering<R> {
-    service: Service<R>,
-    conduct: Conduct,
-    /// Where a request leaves the WebSocket that its connection becomes; HTTP/2 has none.
-    handover: Option<Handover>,
-    /// Of a connection that can become a tunnel.
-    traffic: Option<Traffic>,
-    address: ConnectionAddress,
-    peer: Peer,
-    identity: PeerIdentity,
-    standing: Standing,
-}
-
-type Answered<R> = Response<Ending<AnswerBody<<R as Resources>::Forwarded>>>;
-
-impl<R: Resources> hyper::service::Service<Request<Incoming>> for Answering<R> {
-    type Response = Answered<R>;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Answered<R>, Infallible>> + Send>>;
-
-    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        if let Standing::Refused(shortage) = self.standing {
-            let answer = self.refused(&request, shortage);
-            return Box::pin(std::future::ready(Ok(answer)));
-        }
-        request.extensions_mut().insert(self.peer);
-        request.extensions_mut().insert(self.identity.clone());
-        request.extensions_mut().insert(self.address);
-        if let Some(handover) = &self.handover {
-            request.extensions_mut().insert(handover.clone());
-        }
-        let handover = self.handover.clone().filter(|_| can_be_left(&request));
-        let (service, begun) = (self.service.clone(), self.conduct.begin());
-        let (reach, traffic) = (Reach::of(request.version()), self.traffic.clone());
-        Box::pin(async move {
-            let answer = service.answer(request).await;
-            let in_flight = begun.answered();
-            if let (Some(traffic), AnswerBody::Forwarded(_, lasting)) = (traffic, answer.body())
-                && (*lasting == Lasting::Long || answer.status() == StatusCode::SWITCHING_PROTOCOLS)
-            {
-                traffic.be_patient();
-            }
-            match (handover, answer.into_parts()) {
-                (Some(handover), (parts, AnswerBody::Watch(watch))) => {
-                    let head = chunked_ok(&parts.headers, jiff::Timestamp::now());
-                    handover.put(Successor::Watch { head, watch });
-                    // Who runs the connection takes it from here.
-                    std::future::pending().await
-                }
-                (_, (parts, body)) => {
-                    let body = Ending::new(body, reach).counted(in_flight);
-                    Ok(Response::from_parts(parts, body))
-                }
-            }
-        })
-    }
-}
-
-impl<R: Resources> Answering<R> {
-    fn refused(&self, request: &Request<Incoming>, shortage: Shortage) -> Answered<R> {
-        let (why, place) = (Refused::Connections, Place::Connections);
-        let mut answer = match self.service.admission() {
-            Some(admission) => admission.refuse_place(why, place, shortage).to_response(),
-            None => Response::default(),
-        };
-        // HTTP/2 has no such header; its connection ends when its time is over.
-        if request.version() < Version::HTTP_2 {
-            let close = HeaderValue::from_static("close");
-            answer.headers_mut().insert(CONNECTION, close);
-        }
-        let answer = stamped(answer.map(AnswerBody::whole), &audit_id(request.headers()));
-        // It is short.
-        answer.map(|body| Ending::new(body, Reach::AsItComes))
-    }
-}
-
-/// Whether the answer to a request may be written by somebody else than hyper, and be followed by other answers.
-fn can_be_left(request: &Request<Incoming>) -> bool {
-    let connection = request.headers().get_all(CONNECTION).iter();
-    let mut options = connection.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
-    let closes = options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"));
-    request.version() == Version::HTTP_11 && request.body().is_end_stream() && !closes
-}
-
-/// How HTTP on a connection ended, if well.
+/// How HTTP on a connection ended without an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    /// For good.
+enum HttpEnd {
+    /// The connection is closed.
     Closed,
-    /// `left` said so: the connection is whole, and goes on otherwise.
-    Left,
+    /// A watch has taken the connection over; the socket stays open.
+    Hijacked,
 }
 
-type Ended = Result<End, ConnectionFailure>;
+type HttpResult = Result<HttpEnd, ConnectionFailure>;
 
-/// Runs a connection to its end, or until it is `left`; once the drain begins, or the client has given up too much, it takes
-/// no more requests.
-async fn to_the_end<C>(
+/// Runs a connection until it ends or `poll_end` is ready. Once the drain starts, or the client has exceeded the limit of aborted
+/// requests, the connection accepts no more requests.
+async fn drive_connection<C>(
     mut connection: Pin<&mut C>,
     shut_down: fn(Pin<&mut C>),
-    mut left: impl FnMut(&mut Context<'_>) -> Poll<Ended>,
+    mut poll_end: impl FnMut(&mut Context<'_>) -> Poll<HttpResult>,
     drain: &Drain,
-    conduct: &Conduct,
-) -> Ended
+    abort_limit: &AbortLimit,
+) -> HttpResult
 where
     C: Future<Output = hyper::Result<()>>,
 {
-    let was_sent_away = tokio::select! {
-        ended = until_left(connection.as_mut(), &mut left) => return ended,
+    let exceeded_limit = tokio::select! {
+        ended = drive_until_hijacked(connection.as_mut(), &mut poll_end) => return ended,
         () = drain.begun() => false,
-        () = conduct.reaches(Verdict::SendAway) => true,
+        () = abort_limit.reaches(AbortAction::GoAway) => true,
     };
     shut_down(connection.as_mut());
-    // Whoever does not answer the ping of a GOAWAY may still begin requests: so it is cut in the end.
+    // A client that does not answer the PING which follows GOAWAY can still open streams, so its connection is cut in the end.
     let ended = tokio::select! {
-        ended = until_left(connection, &mut left) => ended,
-        () = conduct.reaches(Verdict::Cut) => Err(ConnectionFailure::Flood),
+        ended = drive_until_hijacked(connection, &mut poll_end) => ended,
+        () = abort_limit.reaches(AbortAction::Cut) => Err(ConnectionFailure::Flood),
     };
-    if was_sent_away {
+    if exceeded_limit {
         return Err(ConnectionFailure::Flood);
     }
     ended
 }
 
-/// Safe to cancel: the connection stays as it is.
-async fn until_left<C>(
+/// Polls the connection until it ends or `poll_end` is ready. Safe to cancel: the connection keeps its state.
+async fn drive_until_hijacked<C>(
     mut connection: Pin<&mut C>,
-    left: &mut impl FnMut(&mut Context<'_>) -> Poll<Ended>,
-) -> Ended
+    poll_end: &mut impl FnMut(&mut Context<'_>) -> Poll<HttpResult>,
+) -> HttpResult
 where
     C: Future<Output = hyper::Result<()>>,
 {
     poll_fn(|context| {
-        stall::forget();
+        stall::clear_signal();
         match connection.as_mut().poll(context) {
-            Poll::Ready(ended) => Poll::Ready(judged(ended).map(|()| End::Closed)),
-            Poll::Pending => left(context),
+            Poll::Ready(ended) => Poll::Ready(classify_end(ended).map(|()| HttpEnd::Closed)),
+            Poll::Pending => poll_end(context),
         }
     })
     .await
 }
 
-fn judged(ended: hyper::Result<()>) -> Result<(), ConnectionFailure> {
+fn classify_end(ended: hyper::Result<()>) -> Result<(), ConnectionFailure> {
     let Err(error) = ended else {
         return Ok(());
     };

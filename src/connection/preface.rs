@@ -1,4 +1,4 @@
-//! The first bytes of a connection: which HTTP they speak, and that they come in time. hyper waits for them for ever.
+//! Reads the first bytes of a connection to tell which HTTP version it speaks. The caller can bound the wait; hyper has no timeout here.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -9,15 +9,15 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 use crate::transport::Transport;
 
-/// What HTTP/2 begins with (RFC 9113 §3.4).
+/// The HTTP/2 connection preface (RFC 9113 §3.4).
 pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// No HTTP/1.1 method starts like this.
+/// Enough of the preface to tell it from HTTP/1.1: no HTTP/1.1 method starts like this.
 const MARK: &[u8] = b"PRI ";
-/// Most heads are shorter, and read with this.
+/// Initial capacity in bytes. Most heads are shorter and are read completely with this read.
 const FIRST_LEN: usize = 2 << 10;
 
-/// Whether the client speaks HTTP/2 with prior knowledge. What it takes to know is put back. `None` when the client says nothing,
-/// or less, and leaves.
+/// Whether the client speaks HTTP/2 with prior knowledge. The bytes that were read are put back. `None` if the client disconnects before
+/// it has sent enough to tell.
 pub(crate) async fn speaks_http2(transport: &mut Transport) -> Option<bool> {
     let mut first = BytesMut::with_capacity(FIRST_LEN);
     let speaks = loop {
@@ -36,25 +36,25 @@ pub(crate) async fn speaks_http2(transport: &mut Transport) -> Option<bool> {
     Some(speaks)
 }
 
-/// A stream whose preface has been read; it is given out once more before the rest.
+/// A stream whose preface was read and checked. Reading returns the preface once more, and then the rest.
 #[derive(Debug)]
-pub(crate) struct Begun<S> {
+pub(crate) struct PrefacedStream<S> {
     stream: S,
-    /// What of the preface is still to be given out.
+    /// The part of the preface that was not returned yet.
     first: &'static [u8],
 }
 
-/// Why a stream has no preface.
+/// Why no preface could be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoPreface {
     /// The client sent something else.
     Wrong,
-    /// It went away.
+    /// The client disconnected.
     Gone,
 }
 
-impl<S: AsyncRead + Unpin> Begun<S> {
-    /// Reads the preface and no more. Ends with the first wrong byte.
+impl<S: AsyncRead + Unpin> PrefacedStream<S> {
+    /// Reads the preface and not a byte more. Fails at the first wrong byte.
     pub(crate) async fn read(mut stream: S) -> Result<Self, NoPreface> {
         let mut read = 0;
         let mut bytes = [0; PREFACE.len()];
@@ -76,7 +76,7 @@ impl<S: AsyncRead + Unpin> Begun<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Begun<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for PrefacedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -93,7 +93,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Begun<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Begun<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for PrefacedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -132,17 +132,17 @@ mod tests {
 
     use super::*;
 
-    /// Sends `bytes` one at a time, then closes.
+    /// Sends `bytes` one at a time and closes; returns what a [`PrefacedStream`] reads.
     async fn read(bytes: &'static [u8]) -> Result<Vec<u8>, NoPreface> {
         let (mut client, server) = tokio::io::duplex(1);
         let sent = async move {
-            // A peer that has seen enough closes.
+            // Fails if the server has rejected the preface and closed.
             let _ = client.write_all(bytes).await;
         };
         let received = async {
-            let mut begun = Begun::read(server).await?;
+            let mut stream = PrefacedStream::read(server).await?;
             let mut all = Vec::new();
-            begun.read_to_end(&mut all).await.unwrap();
+            stream.read_to_end(&mut all).await.unwrap();
             Ok(all)
         };
         tokio::join!(sent, received).1
@@ -163,30 +163,30 @@ mod tests {
         assert_eq!(read(b"GET / HTTP/1.1\r\n").await, Err(NoPreface::Wrong));
     }
 
-    /// What is found out about a client that sends these bytes one in ten seconds and then leaves, how often that looked, and what
-    /// can be read afterwards.
+    /// For a client that sends one of these bytes every ten seconds and then disconnects: the result of [`speaks_http2`], how often its
+    /// future was polled, and what can be read afterwards.
     async fn found(bytes: &'static [u8]) -> (Option<bool>, usize, Vec<u8>) {
         let (mut client, server) = tokio::io::duplex(64);
-        let looking = tokio::spawn(async move {
-            let (mut transport, mut looks) = (Transport::from(server), 0);
+        let server_task = tokio::spawn(async move {
+            let (mut transport, mut polls) = (Transport::from(server), 0);
             let found = {
                 let mut found = std::pin::pin!(speaks_http2(&mut transport));
                 poll_fn(|context| {
-                    looks += 1;
+                    polls += 1;
                     found.as_mut().poll(context)
                 })
                 .await
             };
             let mut rest = Vec::new();
             transport.read_to_end(&mut rest).await.unwrap();
-            (found, looks, rest)
+            (found, polls, rest)
         });
         for byte in bytes {
             client.write_all(&[*byte]).await.unwrap();
             tokio::time::sleep(Duration::from_secs(10)).await;
         }
         drop(client);
-        looking.await.unwrap()
+        server_task.await.unwrap()
     }
 
     #[tokio::test(start_paused = true)]
@@ -198,9 +198,9 @@ mod tests {
             (b"PRI", None),
             (b"", None),
         ] {
-            let (speaks, looks, rest) = found(bytes).await;
+            let (speaks, polls, rest) = found(bytes).await;
             assert_eq!(speaks, expected, "{bytes:?}");
-            assert!(looks <= MARK.len() + 1, "{bytes:?}: {looks}");
+            assert!(polls <= MARK.len() + 1, "{bytes:?}: {polls}");
             if speaks.is_some() {
                 assert_eq!(rest, bytes);
             }

@@ -1,42 +1,42 @@
-//! JSON sixty-four bytes at once: where quotes, backslashes and brackets stand, a bit for each byte. Knows no grammar.
+//! Finds quotes, backslashes and brackets in 64 bytes of JSON at once, as bit masks. Knows no grammar.
 //!
-//! simdjson's first stage (Langdale and Lemire, "Parsing Gigabytes of JSON per Second", §3.1), with vectors of sixteen bytes,
-//! which every x86-64 and aarch64 has.
+//! This is simdjson's first stage (Langdale and Lemire, "Parsing Gigabytes of JSON per Second", §3.1), with vectors of
+//! sixteen bytes, which every x86-64 and aarch64 has.
 
 use wide::u8x16;
 
-/// Bytes of a block.
+/// Bytes per block.
 pub(super) const BLOCK_LEN: usize = 64;
 const LANE_COUNT: usize = 16;
 
-/// Which bytes of a block are what; the lowest bit is the first byte.
+/// Positions of special bytes in a block, one bit for each byte; the lowest bit is the first byte.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Block {
-    /// Quotes that open or close a string.
+pub(super) struct BlockMasks {
+    /// All quotes, escaped ones included.
     quotes: u64,
     backslashes: u64,
     brackets: u64,
 }
 
-/// What a block leaves to the next one.
+/// The state that a block passes to the next one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Carry {
-    /// One if the next byte is escaped.
+    /// 1 if the next byte is escaped, otherwise 0.
     escaped: u64,
-    /// All bits if the next byte is inside a string.
+    /// All bits set if the next byte is inside a string, otherwise 0.
     in_string: u64,
 }
 
-/// What a block's bytes are outside of strings.
+/// Positions of special bytes outside of strings.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outside {
-    /// Brackets of all four sorts.
+    /// Square brackets and braces, opening and closing.
     pub(super) brackets: u64,
-    /// Backslashes, of which valid JSON has none here.
+    /// Backslashes. Valid JSON has none outside of strings.
     pub(super) backslashes: u64,
 }
 
-impl Block {
+impl BlockMasks {
     #[inline]
     pub(super) fn of(bytes: &[u8; BLOCK_LEN]) -> Self {
         let mut block = Self {
@@ -59,11 +59,11 @@ impl Block {
         block
     }
 
-    /// What stands outside of strings, given what the block before left.
+    /// Removes the positions inside strings, given the state after the previous block.
     #[inline]
     pub(super) fn outside(self, carry: &mut Carry) -> Outside {
         let quotes = self.quotes & !carry.escaped(self.backslashes);
-        // A string's opening quote counts as inside, its closing quote as outside.
+        // This mask includes a string's opening quote, but not its closing quote.
         let in_string = prefix_xor(quotes) ^ carry.in_string;
         carry.in_string = (in_string.cast_signed() >> 63).cast_unsigned();
         Outside {
@@ -74,15 +74,15 @@ impl Block {
 }
 
 impl Carry {
-    /// Bytes after an odd count of backslashes.
+    /// Positions of escaped bytes: those after an odd number of consecutive backslashes.
     #[inline]
     fn escaped(&mut self, backslashes: u64) -> u64 {
         const ODD: u64 = 0xaaaa_aaaa_aaaa_aaaa;
         if backslashes == 0 {
             return std::mem::take(&mut self.escaped);
         }
-        // A run that begins at an odd place and one that begins at an even place are told apart by where the subtraction's
-        // borrow comes out.
+        // The borrow of the subtraction distinguishes runs that begin at an odd position from runs that begin at an even
+        // one.
         let beginning = backslashes & !self.escaped;
         let runs = ((beginning << 1 | ODD).wrapping_sub(beginning)) ^ ODD;
         let escaped = runs ^ (backslashes | self.escaped);
@@ -91,7 +91,7 @@ impl Carry {
     }
 }
 
-/// Where the first quote or backslash stands in sixteen bytes.
+/// Position of the first quote or backslash in sixteen bytes.
 #[inline]
 pub(super) fn first_in_string(bytes: &[u8; LANE_COUNT]) -> Option<usize> {
     let lane = u8x16::new(*bytes);
@@ -105,7 +105,7 @@ fn bits(lane: u8x16) -> u64 {
     u64::from(lane.to_bitmask())
 }
 
-/// Each bit the exclusive or of itself and all below.
+/// Replaces each bit by the exclusive or of itself and all lower bits.
 #[inline]
 const fn prefix_xor(mut bits: u64) -> u64 {
     bits ^= bits << 1;

@@ -1,12 +1,12 @@
-//! The envelope of a watch event: `{"type":…,"object":…}`. Does not cut lines out of a stream.
+//! The envelope of a watch event: `{"type":…,"object":…}`. Reads one line; `frames.rs` splits a stream into lines.
 
-use crate::resource::{EventKind, FieldTable, ObjectParts, Span};
+use crate::resource::{ByteSpan, EventKind, FieldTable, ObjectParts};
 
 use super::json::{Json, ScanError};
 use super::scanner::{Bookmark, bookmark_parts, object_parts, scan_bookmark, scan_object};
 use super::status::{UpstreamStatus, scan_status};
 
-/// The word in an event's `type`.
+/// The `type` of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireKind {
     /// `ADDED`.
@@ -15,14 +15,14 @@ pub enum WireKind {
     Modified,
     /// `DELETED`.
     Deleted,
-    /// `BOOKMARK`: the object holds a version only.
+    /// `BOOKMARK`: the object has only a version.
     Bookmark,
     /// `ERROR`: the object is a `Status`, and the stream ends.
     Error,
 }
 
 impl WireKind {
-    /// The word on the wire.
+    /// The value of `type`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -34,7 +34,7 @@ impl WireKind {
         }
     }
 
-    /// What happened to an object; `None` for bookmarks and errors.
+    /// What happened to the object; `None` for bookmarks and errors.
     #[must_use]
     pub const fn event_kind(self) -> Option<EventKind> {
         match self {
@@ -57,37 +57,37 @@ impl WireKind {
     }
 }
 
-/// An event's type, and where its object stands in the line.
+/// An event's type, and the position of its object in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventEnvelope {
     /// The event's type.
     pub kind: WireKind,
-    /// The object's bytes, from its opening to its closing brace.
-    pub object: Span,
+    /// Position of the object, from its opening to its closing brace.
+    pub object: ByteSpan,
 }
 
-/// One line of a watch, or one frame in protobuf, read whole.
+/// One watch event, completely read: a line of JSON or a frame of protobuf.
 #[derive(Clone, Debug)]
 pub enum WatchLine<'a> {
-    /// Something happened to an object.
+    /// A change of an object.
     Event {
         /// What happened.
         kind: EventKind,
-        /// Where the object's bytes stand in the line or frame.
-        object: Span,
-        /// What was found in the object; spans count from its first byte.
+        /// Position of the object in the line or frame.
+        object: ByteSpan,
+        /// The object's parts; their spans count from its first byte.
         parts: ObjectParts<'a>,
     },
-    /// A version-only event; its span counts from the object's first byte.
+    /// A bookmark; its span counts from the object's first byte.
     Bookmark(Bookmark),
-    /// The stream ends with this.
+    /// An ERROR event, which ends the stream.
     Error(UpstreamStatus),
 }
 
-/// Reads the envelope alone. Any order of keys, unknown keys and blanks are accepted.
+/// Reads the envelope alone. Accepts any order of keys, unknown keys and whitespace.
 ///
 /// # Errors
-/// The line is not one whole object in UTF-8, or `type` is missing or unknown, or `object` is missing or no object.
+/// The line is not one whole object in UTF-8, or `type` is missing or unknown, or `object` is missing or not an object.
 pub fn scan_event(line: &[u8]) -> Result<EventEnvelope, ScanError> {
     let mut json = Json::new(line)?;
     let mut kind = None;
@@ -95,7 +95,9 @@ pub fn scan_event(line: &[u8]) -> Result<EventEnvelope, ScanError> {
     json.object("a watch event", |json, key| {
         match &*key.decode()? {
             "type" => kind = Some(wire_kind(json)?),
-            "object" if json.peek() == Some(b'{') => object = Some(json.apart(Json::skip)?),
+            "object" if json.peek() == Some(b'{') => {
+                object = Some(json.with_own_depth(Json::skip)?)
+            }
             "object" => return json.expected("an object"),
             _ => json.skip().map(drop)?,
         }
@@ -108,7 +110,7 @@ pub fn scan_event(line: &[u8]) -> Result<EventEnvelope, ScanError> {
     })
 }
 
-/// Reads envelope and object in one pass, as long as `type` stands before `object`, as it always does in practice.
+/// Reads envelope and object. This takes a single pass if `type` comes before `object`, as it does in practice.
 ///
 /// # Errors
 /// As [`scan_event`], and as `scan_object` and `scan_bookmark` for the object.
@@ -121,27 +123,27 @@ pub fn scan_line(line: &[u8], fields: FieldTable) -> Result<WatchLine<'_>, ScanE
     }
     let mut json = Json::new(line)?;
     let mut kind = None;
-    let mut read = None;
-    let mut unread = None;
+    let mut event = None;
+    let mut unread_object = None;
     json.object("a watch event", |json, key| {
         match &*key.decode()? {
             "type" => kind = Some(wire_kind(json)?),
             "object" => match kind {
                 Some(kind) => {
-                    read = Some(json.apart(|json| read_object(json, kind, fields))?);
+                    event = Some(json.with_own_depth(|json| read_object(json, kind, fields))?);
                 }
-                None => unread = Some(json.apart(Json::skip)?),
+                None => unread_object = Some(json.with_own_depth(Json::skip)?),
             },
             _ => json.skip().map(drop)?,
         }
         Ok(())
     })?;
     json.end()?;
-    if let Some(read) = read {
-        return Ok(read);
+    if let Some(event) = event {
+        return Ok(event);
     }
     let kind = kind.ok_or_else(|| missing("type", &json))?;
-    let object = unread.ok_or_else(|| missing("object", &json))?;
+    let object = unread_object.ok_or_else(|| missing("object", &json))?;
     late_object(line, object, kind, fields)
 }
 
@@ -170,10 +172,10 @@ fn read_object<'a>(
     })
 }
 
-/// For the line whose `type` came last.
+/// Reads the object of a line whose `type` comes after it.
 fn late_object(
     line: &[u8],
-    object: Span,
+    object: ByteSpan,
     kind: WireKind,
     fields: FieldTable,
 ) -> Result<WatchLine<'_>, ScanError> {

@@ -1,71 +1,73 @@
-//! Frames of a watch in either encoding: where they are cut, and what is in them.
+//! Frames of a watch in JSON or protobuf: finds their boundaries, and reads their contents.
 
 use super::envelope::{EventEnvelope, WatchLine, scan_event, scan_line};
 use super::json::ScanError;
 use super::protobuf::{is_canonical_frame, scan_frame, scan_protobuf_event};
 use crate::resource::protobuf::type_meta_of;
-use crate::resource::{Encoding, FieldTable, Object, ObjectParts, Span};
+use crate::resource::{ByteSpan, Encoding, FieldTable, Object, ObjectParts};
 
-/// Capacity that is kept while no frame is at hand. Sixteen thousand idle streams with this much hold 1 GiB at worst; events of
-/// usual size fit without growing the buffer again.
+/// Largest capacity that an empty buffer keeps, bytes. Sixteen thousand idle streams then hold 1 GiB at worst, and events
+/// of usual size fit without growing the buffer again.
 const KEPT_LEN_MAX: usize = 64 * 1024;
 
-/// Bytes of the length before each frame in protobuf.
+/// Bytes of the length before each protobuf frame.
 const LENGTH_LEN: usize = 4;
 
-/// A frame longer than what is accepted; the stream cannot be used any further.
+/// A frame is longer than accepted. The stream cannot be used any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("watch frame is longer than {frame_len_max} bytes")]
 pub struct FrameTooLong {
-    /// The limit that was passed, in bytes.
+    /// The limit that was exceeded, in bytes.
     pub frame_len_max: usize,
 }
 
-/// Collects chunks of a watch response and lends out whole frames.
+/// Collects the chunks of a watch response and returns whole frames.
 ///
-/// In JSON a frame ends with a newline and has none inside; in protobuf it is a length of four bytes, big end first, and as many
-/// bytes (protocol.md §4.11). Chunk boundaries mean nothing. Whoever keeps a frame copies it: what lives long must not pin a read
-/// buffer that many frames share.
+/// A JSON frame ends with a newline and contains no other; a protobuf frame is a length of four bytes, big-endian, and as
+/// many bytes (docs/PROTOCOL.md §4.11). Chunk boundaries have no meaning. A caller that keeps a frame copies it, so that a
+/// long-lived object does not pin a read buffer that many frames share.
 ///
-/// The caller takes all frames after each push; the buffer then holds at most one unfinished frame, so its size is bounded by
-/// `frame_len_max` plus one chunk. A length alone, which a peer may make up, reserves nothing.
+/// The caller takes all frames after each push. The buffer then holds at most one unfinished frame, so its size is bounded
+/// by `frame_len_max` plus one chunk. A length by itself, which a peer may make up, reserves no memory.
 ///
 /// Invariant: `taken <= buffer.len()`.
 #[derive(Debug)]
 pub struct Frames {
     buffer: Vec<u8>,
+    /// Bytes at the start of `buffer` whose frames were returned.
     taken: usize,
-    cut: Cut,
+    boundary: FrameBoundary,
     frame_len_max: usize,
 }
 
 /// How the end of a frame is found.
 #[derive(Clone, Copy, Debug)]
-enum Cut {
-    /// At a newline; the first `searched` bytes that are held have none, so no byte is searched twice.
+enum FrameBoundary {
+    /// At a newline. The first `searched` of the bytes held have none, so no byte is searched twice.
     AtNewline { searched: usize },
-    /// By the length before it.
+    /// By the length before the frame.
     ByLength,
 }
 
 impl Frames {
-    /// For streams in this encoding; refuses frames longer than `frame_len_max` bytes, newline or length not counted.
+    /// Creates a buffer for streams in this encoding. Frames longer than `frame_len_max` bytes, newline or length not
+    /// counted, are errors.
     #[must_use]
     pub const fn new(encoding: Encoding, frame_len_max: usize) -> Self {
         Self {
             buffer: Vec::new(),
             taken: 0,
-            cut: match encoding {
-                Encoding::Json => Cut::AtNewline { searched: 0 },
-                Encoding::Protobuf => Cut::ByLength,
+            boundary: match encoding {
+                Encoding::Json => FrameBoundary::AtNewline { searched: 0 },
+                Encoding::Protobuf => FrameBoundary::ByLength,
             },
             frame_len_max,
         }
     }
 
-    /// Adds bytes as they came from the socket.
+    /// Adds a chunk from the socket.
     pub fn push(&mut self, chunk: &[u8]) {
-        // Moving what is left costs no more than what was taken before, so each byte moves a bounded number of times.
+        // At most as many bytes are moved as were taken before, so each byte is moved a bounded number of times.
         if self.taken > 0 && self.taken >= self.buffer.len() - self.taken {
             self.buffer.drain(..self.taken);
             self.taken = 0;
@@ -73,17 +75,20 @@ impl Frames {
         self.buffer.extend_from_slice(chunk);
     }
 
-    /// The next whole frame with its newline or length, which watchers get as well; `None` when more bytes are needed. Empty
-    /// lines are skipped.
+    /// Returns the next whole frame with its newline or length, which clients get as well; `None` if more bytes are needed.
+    /// Empty lines are skipped.
     ///
     /// # Errors
-    /// The frame at hand, finished or not, is longer than the limit. The error stays: a stream that lost its place is of no use.
+    /// The current frame, complete or not, is longer than the limit. All further calls fail as well, because the next
+    /// boundary is unknown.
     pub fn next_frame(&mut self) -> Result<Option<&[u8]>, FrameTooLong> {
         loop {
             let held = &self.buffer[self.taken..];
-            let found = match &mut self.cut {
-                Cut::AtNewline { searched } => line_len(held, searched, self.frame_len_max)?,
-                Cut::ByLength => counted_len(held, self.frame_len_max)?,
+            let found = match &mut self.boundary {
+                FrameBoundary::AtNewline { searched } => {
+                    line_len(held, searched, self.frame_len_max)?
+                }
+                FrameBoundary::ByLength => counted_len(held, self.frame_len_max)?,
             };
             let Some(len) = found else {
                 self.release();
@@ -103,13 +108,14 @@ impl Frames {
         self.taken < self.buffer.len()
     }
 
-    /// Bytes of memory that the buffer holds.
+    /// Capacity of the buffer, in bytes.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.buffer.capacity()
     }
 
-    /// One large object must not keep its buffer for the life of a quiet stream.
+    /// Frees a large buffer once it is empty, so that one large object does not occupy memory for the life of a quiet
+    /// stream.
     fn release(&mut self) {
         if self.is_mid_frame() {
             return;
@@ -123,7 +129,8 @@ impl Frames {
     }
 }
 
-/// Length of the line that `held` begins with, newline included, if it is whole; the first `searched` bytes have no newline.
+/// Length of the line at the start of `held`, including its newline; `None` if it is incomplete. The first `searched` bytes
+/// contain no newline.
 fn line_len(
     held: &[u8],
     searched: &mut usize,
@@ -138,7 +145,7 @@ fn line_len(
     Ok(found.map(|_| end + 1))
 }
 
-/// Length of the frame that `held` begins with, the length before it included, if it is whole.
+/// Length of the frame at the start of `held`, including the length before it; `None` if it is incomplete.
 fn counted_len(held: &[u8], frame_len_max: usize) -> Result<Option<usize>, FrameTooLong> {
     let Some(length) = held.first_chunk::<LENGTH_LEN>() else {
         return Ok(None);
@@ -151,7 +158,7 @@ fn counted_len(held: &[u8], frame_len_max: usize) -> Result<Option<usize>, Frame
     Ok((held.len() >= len).then_some(len))
 }
 
-/// Reads one frame.
+/// Reads one frame in either encoding.
 ///
 /// # Errors
 /// See [`scan_line`] and [`scan_frame`].
@@ -166,14 +173,15 @@ pub fn scan_watch(
     }
 }
 
-/// The object of a frame that was read: canonical frames are copied as they are, others brought into shape.
+/// Copies the object of a frame that was read. A frame with the API server's own layout is copied as it is; any other is
+/// converted to that layout.
 ///
 /// # Errors
-/// A protobuf frame that is laid out otherwise than the API server does it, so that its type cannot be told.
+/// A protobuf frame has another layout, and its object's type cannot be read.
 pub fn object_in(
     encoding: Encoding,
     frame: &[u8],
-    at: Span,
+    at: ByteSpan,
     parts: ObjectParts<'_>,
 ) -> Result<Object, ScanError> {
     let raw = at.of(frame);
@@ -191,7 +199,7 @@ pub fn object_in(
 /// Reads the envelope alone.
 ///
 /// # Errors
-/// As [`scan_watch`], but for what is wrong within the object.
+/// As [`scan_watch`], except for errors within the object.
 pub fn scan_envelope(encoding: Encoding, frame: &[u8]) -> Result<EventEnvelope, ScanError> {
     match encoding {
         Encoding::Json => scan_event(without_newline(frame)),

@@ -1,48 +1,48 @@
-//! Walks JSON bytes by structure. Builds no tree, and judges only what it is asked to read.
+//! A cursor that walks through JSON bytes by their structure. It builds no tree, and validates only what is read.
 
 use std::borrow::Cow;
 
 use crate::resource::wire::WireError;
-use crate::resource::{InvalidResourceVersion, ResourceVersion, Span};
+use crate::resource::{ByteSpan, InvalidResourceVersion, ResourceVersion};
 
-use super::blocks::{BLOCK_LEN, Block, Carry, first_in_string};
+use super::blocks::{BLOCK_LEN, BlockMasks, Carry, first_in_string};
 
-/// Deepest nesting of an object's brackets: what Go's JSON decoder takes, and so what the API server stores. An object
-/// counts from its own brace, wherever it stands.
+/// Deepest nesting of an object's brackets. This is the limit of Go's JSON decoder, and therefore of the objects that the
+/// API server stores. The depth counts from the object's own brace, wherever the object is.
 pub const DEPTH_MAX: usize = 10_000;
 
 /// Why bytes are not the JSON or protobuf that was expected. Offsets count from the start of the scanned bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScanError {
-    /// Something else stands there, or the bytes end.
+    /// Something else was found, or the bytes end.
     #[error("expected {what} at offset {offset}")]
     Expected {
-        /// What should stand there.
+        /// What was expected.
         what: &'static str,
-        /// Where.
+        /// Where it was expected.
         offset: usize,
     },
     /// The object ended without a field it must have.
     #[error("expected {what} before the end of its object at offset {offset}")]
     Missing {
-        /// Path of the field.
+        /// Path of the missing field.
         what: &'static str,
-        /// One past the object that lacks it.
+        /// Offset of the end of the object that lacks it.
         offset: usize,
     },
     /// More nested brackets than [`DEPTH_MAX`].
     #[error("nested deeper than {DEPTH_MAX} at offset {offset}")]
     TooDeep {
-        /// The bracket that is too much.
+        /// Offset of the bracket that exceeds the limit.
         offset: usize,
     },
     /// The bytes are not UTF-8.
     #[error("invalid UTF-8 at offset {offset}")]
     Utf8 {
-        /// First bad byte.
+        /// Offset of the first invalid byte.
         offset: usize,
     },
-    /// A resource version that is no unsigned decimal number.
+    /// A resource version that is not an unsigned decimal number.
     #[error("unusable resource version at offset {offset}")]
     Version {
         /// First byte of the digits.
@@ -51,25 +51,25 @@ pub enum ScanError {
         #[source]
         source: InvalidResourceVersion,
     },
-    /// The bytes are no protobuf message.
+    /// The bytes are not a protobuf message.
     #[error("malformed protobuf")]
     Wire(#[from] WireError),
-    /// More bytes than a [`Span`] can name.
+    /// More bytes than a [`ByteSpan`] can address.
     #[error("longer than 4 GiB")]
     TooLong,
 }
 
-/// A string as it stands between its quotes.
+/// A string as it is written between its quotes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Text<'a> {
+pub(super) struct JsonText<'a> {
     pub(super) raw: &'a str,
     /// Offset of the first byte after the opening quote.
     pub(super) start: usize,
     escaped: bool,
 }
 
-impl<'a> Text<'a> {
-    /// The string's value. Only strings with a backslash cost an allocation.
+impl<'a> JsonText<'a> {
+    /// The string's value. Only strings with escapes need an allocation.
     pub(super) fn decode(self) -> Result<Cow<'a, str>, ScanError> {
         if !self.escaped {
             return Ok(Cow::Borrowed(self.raw));
@@ -83,12 +83,12 @@ impl<'a> Text<'a> {
     }
 }
 
-/// A place in JSON text. All methods leave it after what they read.
+/// A position in JSON text. All methods leave it after what they have read.
 #[derive(Debug)]
 pub(super) struct Json<'a> {
     text: &'a str,
     at: usize,
-    /// Brackets that [`Self::object`] and [`Self::array`] have open.
+    /// Number of open brackets that [`Self::object`] and [`Self::array`] have read.
     depth: usize,
 }
 
@@ -112,7 +112,7 @@ impl<'a> Json<'a> {
         self.at
     }
 
-    /// Skips blanks and shows the next byte.
+    /// Skips whitespace and returns the next byte without consuming it.
     pub(super) fn peek(&mut self) -> Option<u8> {
         let bytes = self.text.as_bytes();
         while let Some(&byte) = bytes.get(self.at) {
@@ -124,8 +124,8 @@ impl<'a> Json<'a> {
         None
     }
 
-    /// The bytes of a span that this walk gave.
-    pub(super) fn bytes_of(&self, span: Span) -> &'a [u8] {
+    /// The bytes of a span of this text.
+    pub(super) fn bytes_of(&self, span: ByteSpan) -> &'a [u8] {
         &self.text.as_bytes()[span.start as usize..span.end as usize]
     }
 
@@ -144,18 +144,18 @@ impl<'a> Json<'a> {
         self.expected(what)
     }
 
-    /// Reads an object that is one by itself, though it stands within others: its depth counts from here.
-    pub(super) fn apart<T>(
+    /// Reads a value whose depth counts from itself, although it is nested in other values.
+    pub(super) fn with_own_depth<T>(
         &mut self,
         read: impl FnOnce(&mut Self) -> Result<T, ScanError>,
     ) -> Result<T, ScanError> {
-        let outside = std::mem::take(&mut self.depth);
-        let read = read(self);
-        self.depth = outside;
-        read
+        let outer_depth = std::mem::take(&mut self.depth);
+        let value = read(self);
+        self.depth = outer_depth;
+        value
     }
 
-    /// An opening bracket.
+    /// Reads an opening bracket.
     fn open(&mut self, bracket: u8, what: &'static str) -> Result<(), ScanError> {
         self.take(bracket, what)?;
         if self.depth == DEPTH_MAX {
@@ -166,13 +166,13 @@ impl<'a> Json<'a> {
         Ok(())
     }
 
-    /// The closing bracket at hand.
+    /// Reads the closing bracket at the current position.
     const fn close(&mut self) {
         self.at += 1;
         self.depth -= 1;
     }
 
-    /// Nothing but blanks may follow.
+    /// Checks that only whitespace follows.
     pub(super) fn end(&mut self) -> Result<(), ScanError> {
         match self.peek() {
             None => Ok(()),
@@ -184,7 +184,7 @@ impl<'a> Json<'a> {
     pub(super) fn object(
         &mut self,
         what: &'static str,
-        mut visit: impl FnMut(&mut Self, Text<'a>) -> Result<(), ScanError>,
+        mut visit: impl FnMut(&mut Self, JsonText<'a>) -> Result<(), ScanError>,
     ) -> Result<(), ScanError> {
         self.open(b'{', what)?;
         if self.peek() == Some(b'}') {
@@ -230,14 +230,14 @@ impl<'a> Json<'a> {
         }
     }
 
-    pub(super) fn string(&mut self, what: &'static str) -> Result<Text<'a>, ScanError> {
+    pub(super) fn string(&mut self, what: &'static str) -> Result<JsonText<'a>, ScanError> {
         self.take(b'"', what)?;
         let start = self.at;
         let bytes = self.text.as_bytes();
         let mut escaped = false;
         loop {
             let rest = bytes.get(self.at..).unwrap_or_default();
-            // Most strings are short: to call memchr would cost more than to look.
+            // Most strings are short: looking at 16 bytes first is cheaper than calling memchr.
             let near = rest.first_chunk().and_then(first_in_string);
             let Some(found) = near.or_else(|| memchr::memchr2(b'"', b'\\', rest)) else {
                 self.at = bytes.len();
@@ -245,9 +245,9 @@ impl<'a> Json<'a> {
             };
             self.at += found + 1;
             if rest[found] == b'"' {
-                // Both ends stand beside a quote, which is one byte long: always a boundary of characters.
+                // Both ends are next to a quote, which is a single byte, so they are character boundaries.
                 let raw = &self.text[start..self.at - 1];
-                return Ok(Text {
+                return Ok(JsonText {
                     raw,
                     start,
                     escaped,
@@ -258,7 +258,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// A string's value; `null` counts as absent.
+    /// Reads a string's value; `null` counts as absent.
     pub(super) fn string_or_null(
         &mut self,
         what: &'static str,
@@ -272,7 +272,7 @@ impl<'a> Json<'a> {
         self.string(what)?.decode().map(Some)
     }
 
-    /// Strings by value, numbers and booleans by their text; `null`, objects and arrays count as absent.
+    /// Reads a string by its value, or a number or boolean by its text; `null`, objects and arrays count as absent.
     pub(super) fn scalar(&mut self) -> Result<Option<Cow<'a, str>>, ScanError> {
         match self.peek() {
             Some(b'"') => self.string("a string")?.decode().map(Some),
@@ -284,11 +284,11 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// A resource version's number, and where its digits stand.
+    /// Reads a resource version. Returns its number and the position of its digits.
     pub(super) fn version(
         &mut self,
         what: &'static str,
-    ) -> Result<(ResourceVersion, Span), ScanError> {
+    ) -> Result<(ResourceVersion, ByteSpan), ScanError> {
         let text = self.string(what)?;
         let version = text.raw.parse().map_err(|source| ScanError::Version {
             offset: text.start,
@@ -297,8 +297,8 @@ impl<'a> Json<'a> {
         Ok((version, span(text.start, text.start + text.raw.len())?))
     }
 
-    /// Passes over any value and says where it stood.
-    pub(super) fn skip(&mut self) -> Result<Span, ScanError> {
+    /// Skips any value and returns its position.
+    pub(super) fn skip(&mut self) -> Result<ByteSpan, ScanError> {
         let first = self.peek();
         let start = self.at;
         match first {
@@ -309,7 +309,7 @@ impl<'a> Json<'a> {
         span(start, self.at)
     }
 
-    /// A number, `true`, `false` or `null`.
+    /// Reads a number, `true`, `false` or `null`.
     fn word(&mut self) -> Result<&'a str, ScanError> {
         let start = self.at;
         let rest = &self.text[start..];
@@ -326,15 +326,15 @@ impl<'a> Json<'a> {
         self.expected("a value")
     }
 
-    /// Goes by blocks, so that of what stands between brackets and strings nothing is looked at.
+    /// Skips an object or array block by block. Looks only at brackets and strings; what is between them is not validated.
     fn skip_container(&mut self) -> Result<(), ScanError> {
         let bytes = self.text.as_bytes();
         let mut open = Brackets::with_room(DEPTH_MAX - self.depth);
         let mut carry = Carry::default();
         while let Some(rest) = bytes.get(self.at..).filter(|rest| !rest.is_empty()) {
             let block = match rest.first_chunk() {
-                Some(block) => Block::of(block),
-                None => Block::of(&padded(rest)),
+                Some(block) => BlockMasks::of(block),
+                None => BlockMasks::of(&padded(rest)),
             };
             let outside = block.outside(&mut carry);
             let mut brackets = outside.brackets;
@@ -363,7 +363,7 @@ impl<'a> Json<'a> {
         self.expected("a closing bracket")
     }
 
-    /// Refuses a backslash outside of strings among the next bytes: it would hide the quote behind it.
+    /// Refuses a backslash outside of strings among the next `before` bytes: it would hide the quote after it.
     fn no_backslash(&mut self, backslashes: u64, before: u32) -> Result<(), ScanError> {
         let at = backslashes.trailing_zeros();
         if at >= before {
@@ -374,15 +374,15 @@ impl<'a> Json<'a> {
     }
 }
 
-/// The last bytes of a text as a block.
+/// The last bytes of a text, padded with spaces to a block.
 fn padded(rest: &[u8]) -> [u8; BLOCK_LEN] {
     let mut block = [b' '; BLOCK_LEN];
     block[..rest.len()].copy_from_slice(rest);
     block
 }
 
-/// The brackets that stand open, one bit each: set for `{`. The innermost are in `near`, the lowest bit last; of each 64
-/// before them there is a word in `far`, which so takes no memory for objects of usual depth.
+/// The open brackets, one bit each: set for `{`. `near` holds the innermost ones, the last in its lowest bit. `far` holds a
+/// word for each 64 before them, so objects of usual depth need no allocation.
 struct Brackets {
     near: u64,
     far: Vec<u64>,
@@ -413,7 +413,7 @@ impl Brackets {
         Ok(())
     }
 
-    /// Whether `bracket` closes the one opened last; the caller keeps at least one open.
+    /// Whether `bracket` closes the bracket that was opened last. The caller ensures that at least one is open.
     #[inline]
     fn pop(&mut self, bracket: u8) -> bool {
         self.count -= 1;
@@ -426,10 +426,10 @@ impl Brackets {
     }
 }
 
-/// A span from offsets that were checked to fit when the walk began.
-pub(super) fn span(start: usize, end: usize) -> Result<Span, ScanError> {
+/// Builds a span. Fails if the offsets do not fit into 32 bits.
+pub(super) fn span(start: usize, end: usize) -> Result<ByteSpan, ScanError> {
     match (u32::try_from(start), u32::try_from(end)) {
-        (Ok(start), Ok(end)) => Ok(Span { start, end }),
+        (Ok(start), Ok(end)) => Ok(ByteSpan { start, end }),
         _ => Err(ScanError::TooLong),
     }
 }

@@ -1,38 +1,39 @@
-//! The envelope of a list page, and what becomes of its items. The envelope is read without looking into them.
+//! Reads the envelope of a list page, and converts its items to objects. The envelope is read without looking into the
+//! items.
 
 use serde_json::Value;
 
 use crate::resource::protobuf::type_meta;
-use crate::resource::{Encoding, FieldTable, Layout, Object, ResourceVersion, Span};
+use crate::resource::{ByteSpan, Encoding, FieldTable, Layout, Object, ResourceVersion};
 
 use super::json::{Json, ScanError};
 use super::protobuf::scan_protobuf_object;
 use super::scanner::scan_object;
 use super::walk::first_key;
 
-/// One page of a list: where its items stand, and what its metadata says.
+/// One page of a list: its metadata, and the positions of its items.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListPage {
     /// The list's kind, such as `PodList`.
     pub kind: String,
     /// `v1` or `apps/v1`.
     pub api_version: String,
-    /// Dynamic where `apiVersion` is the first key.
+    /// Dynamic if `apiVersion` is the first key.
     pub layout: Layout,
-    /// The version that the list shows.
+    /// The version of the state that the list shows.
     pub resource_version: ResourceVersion,
-    /// Asks for the next page; empty on the last.
+    /// Token of the next page; empty on the last page.
     pub continue_token: String,
-    /// Items after this page, where upstream knows.
+    /// Number of items after this page, if upstream states it.
     pub remaining_item_count: Option<i64>,
-    /// The items' bytes, in list order.
-    pub items: Vec<Span>,
+    /// Positions of the items, in list order.
+    pub items: Vec<ByteSpan>,
 }
 
-/// Reads a list body. Keys may stand in any order; `items` may be `null`.
+/// Reads a list body. Keys may come in any order; `items` may be `null`.
 ///
 /// # Errors
-/// The bytes are not one whole object in UTF-8, an item is no object, or the resource version is missing or unusable.
+/// The bytes are not one whole object in UTF-8, an item is not an object, or the resource version is missing or unusable.
 pub fn scan_list(bytes: &[u8]) -> Result<ListPage, ScanError> {
     let mut json = Json::new(bytes)?;
     let mut page = ListPage {
@@ -93,7 +94,7 @@ fn metadata(
     Ok(version)
 }
 
-fn items(json: &mut Json<'_>, spans: &mut Vec<Span>) -> Result<(), ScanError> {
+fn items(json: &mut Json<'_>, spans: &mut Vec<ByteSpan>) -> Result<(), ScanError> {
     spans.clear();
     if json.peek() == Some(b'n') {
         return json.skip().map(drop);
@@ -102,24 +103,25 @@ fn items(json: &mut Json<'_>, spans: &mut Vec<Span>) -> Result<(), ScanError> {
         if json.peek() != Some(b'{') {
             return json.expected("an item");
         }
-        spans.push(json.apart(Json::skip)?);
+        spans.push(json.with_own_depth(Json::skip)?);
         Ok(())
     })
 }
 
-/// How the items of one page become objects, each with the frame of a watch event around it.
+/// Converts the items of one page to objects, each with the frame of a watch event around it.
 #[derive(Clone, Debug)]
-pub struct ItemForm {
+pub struct ItemFraming {
     encoding: Encoding,
-    /// Of JSON, what items leave out; of protobuf, the message that says what they are.
+    /// In JSON, the members that items leave out; in protobuf, the message with the items' type.
     types: Vec<u8>,
 }
 
-impl ItemForm {
+impl ItemFraming {
     /// For the items of this page.
     #[must_use]
     pub fn new(page: &ListPage, encoding: Encoding) -> Self {
-        // Only compiled-in kinds leave out what their items are, and they name their lists so.
+        // Only items of compiled-in kinds leave out their type, and their lists have the kind of the items with `List`
+        // appended.
         let kind = page.kind.strip_suffix("List").unwrap_or(&page.kind);
         let types = match encoding {
             Encoding::Json => type_prefix(kind, &page.api_version, page.layout),
@@ -128,7 +130,7 @@ impl ItemForm {
         Self { encoding, types }
     }
 
-    /// One item.
+    /// Converts one item.
     ///
     /// # Errors
     /// As [`scan_object`] and [`scan_protobuf_object`].
@@ -143,13 +145,17 @@ impl ItemForm {
             return Ok(Object::new(scan_object(&form, fields)?, &form));
         }
         let parts = scan_object(item, fields)?;
-        Ok(Object::of_item(parts, left_out(item, &self.types), item))
+        Ok(Object::of_item(
+            parts,
+            missing_types(item, &self.types),
+            item,
+        ))
     }
 }
 
-/// A list item as a watch event would carry it: of compiled-in kinds with `kind` and `apiVersion` put first, which
-/// list items leave out (protocol.md §3.8). An item that begins with either is copied as it is. Newlines, which JSON
-/// allows only between tokens, are left out, because a frame ends at a newline.
+/// Converts a list item to the form that it has in a watch event. Items of compiled-in kinds get `kind` and `apiVersion` as
+/// their first members, which lists leave out (docs/PROTOCOL.md §3.8). An item that already begins with one of them is
+/// copied as it is. Line breaks, which JSON allows only between tokens, are removed, because a frame ends at a newline.
 #[must_use]
 pub fn watch_form(item: &[u8], kind: &str, api_version: &str, layout: Layout) -> Vec<u8> {
     let types = type_prefix(kind, api_version, layout);
@@ -159,7 +165,7 @@ pub fn watch_form(item: &[u8], kind: &str, api_version: &str, layout: Layout) ->
     form
 }
 
-/// What stands first in an object of a compiled-in kind.
+/// The first members of an object of a compiled-in kind; nothing for other kinds.
 fn type_prefix(kind: &str, api_version: &str, layout: Layout) -> Vec<u8> {
     if layout == Layout::Dynamic {
         return Vec::new();
@@ -169,7 +175,7 @@ fn type_prefix(kind: &str, api_version: &str, layout: Layout) -> Vec<u8> {
 }
 
 fn put_form(out: &mut Vec<u8>, item: &[u8], types: &[u8]) {
-    let types = left_out(item, types);
+    let types = missing_types(item, types);
     let (brace, rest) = item.split_at(usize::from(!types.is_empty()));
     for piece in [brace, types, rest] {
         if !has_breaks(piece) {
@@ -184,8 +190,8 @@ fn has_breaks(bytes: &[u8]) -> bool {
     memchr::memchr2(b'\n', b'\r', bytes).is_some()
 }
 
-/// Of `types` what the item does not say itself: all or nothing.
-fn left_out<'a>(item: &[u8], types: &'a [u8]) -> &'a [u8] {
+/// The part of `types` that the item lacks: everything or nothing.
+fn missing_types<'a>(item: &[u8], types: &'a [u8]) -> &'a [u8] {
     match first_key(item).as_deref() {
         None | Some("kind" | "apiVersion") => &[],
         Some(_) => types,

@@ -1,9 +1,9 @@
-//! Leaves `metadata.managedFields` out of an object, which is often a quarter of it.
+//! Removes `metadata.managedFields` from an object, which is often a quarter of its size.
 
 use super::walk::{member, members};
 
-/// A copy of an object without the member; `None` if it has none, or is no object. All else stands as it stood, but for blanks
-/// between the members of the metadata.
+/// Copies an object without the member. `None` if it has none, or is not an object. Everything else stays as it was
+/// written, except for whitespace between the members of the metadata.
 #[must_use]
 pub fn without_managed_fields(object: &[u8]) -> Option<Vec<u8>> {
     let at = member(object, "metadata").ok()??;
@@ -34,7 +34,7 @@ mod tests {
 
     use super::*;
 
-    /// Every way to write the same: compact, with blanks, on lines.
+    /// The same JSON written compactly, with whitespace, and on several lines.
     fn writings(object: &Value) -> [String; 3] {
         let pretty = serde_json::to_string_pretty(object).unwrap();
         [

@@ -1,8 +1,8 @@
-//! Kubernetes' protobuf: watch frames, objects, lists and statuses (protocol.md §4.11, §5.8). Knows the few fields
-//! that the gateway reads, by number; steps over all others.
+//! Kubernetes' protobuf: watch frames, objects, lists and statuses (docs/PROTOCOL.md §4.11, §5.8). Knows the numbers of the
+//! few fields that the gateway reads, and skips all others.
 //!
-//! Of a scalar that stands twice the last one counts. Messages that stand twice, which the API server never writes, are
-//! read one after the other into the same parts. Nothing here recurses but along the paths of a field table.
+//! If a scalar field occurs twice, the last one counts. Messages that occur twice, which the API server never writes, are
+//! read one after the other into the same parts. The only recursion is along the paths of a field table.
 
 mod envelope;
 mod list;
@@ -14,24 +14,24 @@ pub use list::scan_protobuf_list;
 pub use object::scan_protobuf_object;
 pub use status::scan_protobuf_status;
 
-use crate::resource::wire::{MAGIC, Value, WireField, WireFields};
-use crate::resource::{ResourceVersion, Span};
+use crate::resource::wire::{MAGIC, WireField, WireFields, WireValue};
+use crate::resource::{ByteSpan, ResourceVersion};
 
 use super::json::{ScanError, span};
 
-/// Where the parts of a `runtime.Unknown` stand, which wraps every object.
+/// Positions of the parts of a `runtime.Unknown`, which wraps every object.
 struct Unknown {
-    type_meta: Span,
-    raw: Span,
+    type_meta: ByteSpan,
+    raw: ByteSpan,
 }
 
 impl Unknown {
-    /// Reads the magic and the message behind it, which fill `whole`.
-    fn read(bytes: &[u8], whole: Span) -> Result<Self, ScanError> {
-        let Some(message) = behind_magic(bytes, whole) else {
+    /// Reads the magic and the message after it; together they are `whole`.
+    fn read(bytes: &[u8], whole: ByteSpan) -> Result<Self, ScanError> {
+        let Some(message) = after_magic(bytes, whole) else {
             return expected("an object in protobuf", whole.start);
         };
-        let (mut type_meta, mut raw) = (Span::default(), None);
+        let (mut type_meta, mut raw) = (ByteSpan::default(), None);
         for field in WireFields::within(bytes, message) {
             let field = field?;
             match field.number {
@@ -53,7 +53,7 @@ impl Unknown {
         Ok(Self { type_meta, raw })
     }
 
-    /// Reads a whole body.
+    /// Reads a whole response body.
     fn read_body(bytes: &[u8]) -> Result<Self, ScanError> {
         Self::read(bytes, span(0, bytes.len())?)
     }
@@ -64,24 +64,24 @@ impl Unknown {
     }
 }
 
-/// What follows the magic that `whole` must begin with.
-fn behind_magic(bytes: &[u8], whole: Span) -> Option<Span> {
+/// Position of the bytes after the magic; `None` if `whole` does not begin with it.
+fn after_magic(bytes: &[u8], whole: ByteSpan) -> Option<ByteSpan> {
     const MAGIC_LEN: u32 = 4;
     const { assert!(MAGIC.len() == MAGIC_LEN as usize) };
-    whole.of(bytes).starts_with(MAGIC).then_some(Span {
+    whole.of(bytes).starts_with(MAGIC).then_some(ByteSpan {
         start: whole.start + MAGIC_LEN,
         end: whole.end,
     })
 }
 
-/// The server leaves it empty.
+/// Checks a content type. The API server leaves it empty.
 fn is_protobuf(content_type: &[u8]) -> bool {
     content_type.is_empty()
         || content_type == crate::resource::Encoding::Protobuf.media_type().as_bytes()
 }
 
-/// A message of two strings, numbers 1 and 2: an entry of a map, or an object's type.
-fn entry(bytes: &[u8], message: Span) -> Result<(&str, &str), ScanError> {
+/// Reads a message of two strings, numbers 1 and 2: a map entry, or an object's type.
+fn entry(bytes: &[u8], message: ByteSpan) -> Result<(&str, &str), ScanError> {
     let mut pair = ("", "");
     for field in WireFields::within(bytes, message) {
         let field = field?;
@@ -101,23 +101,23 @@ fn text<'a>(bytes: &'a [u8], field: &WireField) -> Result<&'a str, ScanError> {
     })
 }
 
-fn bytes_of(field: &WireField, what: &'static str) -> Result<Span, ScanError> {
+fn bytes_of(field: &WireField, what: &'static str) -> Result<ByteSpan, ScanError> {
     match field.bytes() {
         Some(at) => Ok(at),
         None => expected(what, field.span.start),
     }
 }
 
-/// Integers are signed in every field that is read here; negative ones fill all 64 bits.
+/// Reads an integer. All integers that are read here are signed; negative ones occupy all 64 bits.
 fn integer(field: &WireField, what: &'static str) -> Result<i64, ScanError> {
     match field.value {
-        Value::Varint(value) => Ok(value.cast_signed()),
-        Value::Bytes(_) | Value::Fixed => expected(what, field.span.start),
+        WireValue::Varint(value) => Ok(value.cast_signed()),
+        WireValue::Bytes(_) | WireValue::Fixed => expected(what, field.span.start),
     }
 }
 
-/// A resource version's number, and where its digits stand.
-fn version(bytes: &[u8], field: &WireField) -> Result<(ResourceVersion, Span), ScanError> {
+/// Reads a resource version. Returns its number and the position of its digits.
+fn version(bytes: &[u8], field: &WireField) -> Result<(ResourceVersion, ByteSpan), ScanError> {
     let at = bytes_of(field, "a resource version")?;
     let version = text(bytes, field)?
         .parse()

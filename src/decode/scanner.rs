@@ -1,37 +1,37 @@
-//! Finds an object's parts in its JSON bytes. Does not check the object against any schema.
+//! Finds the parts of an object in its JSON bytes. Does not check the object against a schema.
 
-use crate::resource::{Field, FieldTable, ObjectParts, ResourceVersion, Span};
+use crate::resource::{ByteSpan, FieldTable, ObjectParts, ResourceVersion, SelectableField};
 
-use super::json::{Json, ScanError, Text, span};
+use super::json::{Json, JsonText, ScanError, span};
 
-/// The annotation that closes a streamed list (KEP-3157); its value must be exactly `true`.
+/// The annotation of the bookmark that ends a streamed list (KEP-3157). Its value must be exactly `true`.
 pub(super) const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// A version-only event (protocol.md §4.7).
+/// The contents of a bookmark (docs/PROTOCOL.md §4.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bookmark {
-    /// Everything up to here has been delivered.
+    /// Everything up to this version has been delivered.
     pub resource_version: ResourceVersion,
-    /// Where the digits of `metadata.resourceVersion` stand in the object, without quotes.
-    pub version_span: Span,
-    /// Whether this one closes a streamed list.
+    /// Position of the digits of `metadata.resourceVersion` in the object, without quotes.
+    pub version_span: ByteSpan,
+    /// Whether this bookmark ends a streamed list.
     pub initial_events_end: bool,
 }
 
 /// Finds the parts of one object.
 ///
-/// Field values are unescaped strings, or the text of numbers and booleans; what is absent, `null`, an object or an array
-/// counts as the field's default. Of keys that stand twice, which the API server never writes, the last one counts; `metadata` is
-/// refused then, for others read the first.
+/// Field values are unescaped strings, or the text of numbers and booleans. A value that is absent, `null`, an object or an
+/// array counts as the field's default. If a key occurs twice, which the API server never writes, the last one counts; a
+/// second `metadata` is an error, because other readers take the first one.
 ///
 /// # Errors
-/// The bytes are not one whole object in UTF-8 on one line, from brace on, it is nested deeper than [`DEPTH_MAX`], or name or
-/// resource version are missing or unusable.
+/// The bytes are not one whole object in UTF-8 on one line, starting with its brace; or it is nested deeper than
+/// [`DEPTH_MAX`]; or its name or resource version is missing or unusable.
 ///
 /// [`DEPTH_MAX`]: super::DEPTH_MAX
 pub fn scan_object(bytes: &[u8], fields: FieldTable) -> Result<ObjectParts<'_>, ScanError> {
     if let Some(offset) = memchr::memchr(b'\n', bytes) {
-        // Frames end at newlines, so an object with one inside could not be sent on.
+        // Frames end at newlines, so an object that contains one could not be sent to clients.
         return Err(ScanError::Expected {
             what: "an object on one line",
             offset,
@@ -43,7 +43,7 @@ pub fn scan_object(bytes: &[u8], fields: FieldTable) -> Result<ObjectParts<'_>, 
     Ok(parts)
 }
 
-/// Finds what a bookmark says.
+/// Reads the object of a bookmark.
 ///
 /// # Errors
 /// The bytes are not one whole object in UTF-8, or the resource version is missing or unusable.
@@ -63,14 +63,14 @@ fn at_brace(bytes: &[u8]) -> Result<Json<'_>, ScanError> {
     json.expected("an object")
 }
 
-/// Reads an object from where `json` stands; spans count from the object's opening brace.
+/// Reads an object at the position of `json`. Spans count from its opening brace.
 pub(super) fn object_parts<'a>(
     json: &mut Json<'a>,
     fields: FieldTable,
 ) -> Result<ObjectParts<'a>, ScanError> {
     json.peek();
     let base = json.at();
-    let mut found = Found {
+    let mut found = ScanState {
         table: fields.fields(),
         parts: ObjectParts::before(fields),
         has_metadata: false,
@@ -87,7 +87,7 @@ pub(super) fn object_parts<'a>(
     found.finish(prefix, base, json.at())
 }
 
-/// Reads a bookmark from where `json` stands; the span counts from the object's opening brace.
+/// Reads the object of a bookmark at the position of `json`. The span counts from its opening brace.
 pub(super) fn bookmark_parts(json: &mut Json<'_>) -> Result<Bookmark, ScanError> {
     json.peek();
     let base = json.at();
@@ -125,15 +125,15 @@ pub(super) fn bookmark_parts(json: &mut Json<'_>) -> Result<Bookmark, ScanError>
     })
 }
 
-struct Found<'a> {
-    /// At most as many as a `u32` has bits.
-    table: &'static [Field],
+struct ScanState<'a> {
+    /// At most 32 fields: the bits of a `u32` stand for them.
+    table: &'static [SelectableField],
     parts: ObjectParts<'a>,
     has_metadata: bool,
-    version: Option<(ResourceVersion, Span)>,
+    version: Option<(ResourceVersion, ByteSpan)>,
 }
 
-impl<'a> Found<'a> {
+impl<'a> ScanState<'a> {
     fn metadata(&mut self, json: &mut Json<'a>) -> Result<(), ScanError> {
         if std::mem::replace(&mut self.has_metadata, true) {
             return json.expected("one metadata");
@@ -169,8 +169,9 @@ impl<'a> Found<'a> {
         })
     }
 
-    /// Reads the value if a field of the table stands here, goes down if some stand below, else skips. `wanted` has a bit for each
-    /// field whose first `depth` keys led here, so this goes no deeper than the longest path.
+    /// Stores the value if a field of the table has this path, descends if some fields are below it, and skips it
+    /// otherwise. `wanted` has a bit for each field whose first `depth` keys led here, so the recursion is no deeper than
+    /// the longest path.
     fn field(
         &mut self,
         json: &mut Json<'a>,
@@ -232,13 +233,13 @@ enum Prefix {
 }
 
 impl Prefix {
-    /// Told of each key of the object, with `json` at its value.
-    fn see(&mut self, json: &mut Json<'_>, key: Text<'_>, base: usize) {
+    /// Called for each key of the object, with `json` at its value.
+    fn see(&mut self, json: &mut Json<'_>, key: JsonText<'_>, base: usize) {
         let is_string = json.peek() == Some(b'"');
         *self = match (*self, key.raw) {
             (Self::None, "kind") if is_string => Self::Kind,
             (Self::Kind, "apiVersion") if is_string => Self::Both,
-            // The third key's quote ends the prefix; the brace before it does not belong to it.
+            // The prefix ends before the third key's opening quote. The object's brace is not part of it.
             (Self::Both, _) => {
                 u32::try_from(key.start - 1 - (base + 1)).map_or(Self::Other, Self::Whole)
             }
@@ -248,7 +249,7 @@ impl Prefix {
     }
 }
 
-fn relative(at: Span, base: usize) -> Result<Span, ScanError> {
+fn relative(at: ByteSpan, base: usize) -> Result<ByteSpan, ScanError> {
     span(at.start as usize - base, at.end as usize - base)
 }
 

@@ -1,6 +1,6 @@
-//! Events of a watch whose objects are Tables (protocol.md §5.4). Reads no rows.
+//! Watch events whose objects are Tables (docs/PROTOCOL.md §5.4). Rows are not read.
 
-use crate::resource::{ResourceVersion, Span};
+use crate::resource::{ByteSpan, ResourceVersion};
 
 use super::envelope::{WireKind, scan_event};
 use super::json::ScanError;
@@ -10,27 +10,27 @@ use super::walk::member;
 /// One line of a watch of Tables.
 #[derive(Clone, Debug)]
 pub enum TableLine {
-    /// A row, or a version alone.
+    /// An event with rows, or a bookmark.
     Event(TableEvent),
-    /// The stream ends with this; it is no Table.
+    /// An ERROR event, which ends the stream; its object is not a Table.
     Error,
 }
 
-/// What is read of an event.
+/// The parts of an event that the gateway reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableEvent {
-    /// Whether it tells of nothing but its version.
+    /// Whether the event is a bookmark.
     pub is_bookmark: bool,
     /// The version of the event.
     pub resource_version: ResourceVersion,
-    /// Where the value of `columnDefinitions` stands in the line: an array in a stream's first event, mostly `null` later.
-    pub columns: Span,
+    /// Position of the value of `columnDefinitions` in the line: an array in a stream's first event, usually `null` later.
+    pub columns: ByteSpan,
 }
 
-/// Reads one line, its newline left out.
+/// Reads one line, without its newline.
 ///
 /// # Errors
-/// The line is no watch event, or its object is no Table with a version and column definitions.
+/// The line is not a watch event, or its object is not a Table with a version and column definitions.
 pub fn scan_table(line: &[u8]) -> Result<TableLine, ScanError> {
     let envelope = scan_event(line)?;
     if envelope.kind == WireKind::Error {
@@ -39,7 +39,7 @@ pub fn scan_table(line: &[u8]) -> Result<TableLine, ScanError> {
     let object = envelope.object.of(line);
     let version = scan_bookmark(object)?.resource_version;
     let columns = member(object, "columnDefinitions")?
-        .map(|span| Span {
+        .map(|span| ByteSpan {
             start: envelope.object.start + span.start,
             end: envelope.object.start + span.end,
         })

@@ -1,36 +1,36 @@
-//! One level of an object or array: where its values stand. Looks into nothing; how deep a value is counts by itself, for it may
-//! be an object in an event.
+//! Finds the values on one level of an object or array, without reading them. The depth of a value counts from the value
+//! itself, because it may be a whole object in an event.
 
 use std::borrow::Cow;
 
-use crate::resource::Span;
+use crate::resource::ByteSpan;
 
 use super::json::{Json, ScanError, span};
 
 /// One key of an object with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member<'a> {
-    /// The key by its value: escapes are resolved.
+pub struct JsonMember<'a> {
+    /// The key with its escapes resolved.
     pub key: Cow<'a, str>,
-    /// Where the key's opening quote stands.
+    /// Offset of the key's opening quote.
     pub start: u32,
-    /// Where the value stands. It ends the member.
-    pub value: Span,
+    /// Position of the value. The member ends with it.
+    pub value: ByteSpan,
 }
 
-/// The members of an object in wire order.
+/// The members of an object, in the order in which they were written.
 ///
 /// # Errors
 /// The bytes are not one whole object in UTF-8.
-pub fn members(bytes: &[u8]) -> Result<Vec<Member<'_>>, ScanError> {
+pub fn members(bytes: &[u8]) -> Result<Vec<JsonMember<'_>>, ScanError> {
     let mut json = Json::new(bytes)?;
     let mut members = Vec::new();
     json.object("an object", |json, key| {
         let start = span(key.start - 1, key.start)?.start;
-        members.push(Member {
+        members.push(JsonMember {
             key: key.decode()?,
             start,
-            value: json.apart(Json::skip)?,
+            value: json.with_own_depth(Json::skip)?,
         });
         Ok(())
     })?;
@@ -38,25 +38,25 @@ pub fn members(bytes: &[u8]) -> Result<Vec<Member<'_>>, ScanError> {
     Ok(members)
 }
 
-/// Of members that have this key the value of the last one, which counts.
+/// The value of the last member with this key: if a key occurs twice, the last one counts.
 #[must_use]
-pub fn value_of(members: &[Member<'_>], key: &str) -> Option<Span> {
+pub fn value_of(members: &[JsonMember<'_>], key: &str) -> Option<ByteSpan> {
     let mut found = members.iter().rev();
     found.find(|member| member.key == key).map(|it| it.value)
 }
 
-/// Where the value of an object's first member of this key stands. What comes after it is not looked at.
+/// Position of the value of the first member with this key. The bytes after it are not read.
 ///
 /// # Errors
-/// The bytes are no object in UTF-8 as far as that.
-pub fn member(bytes: &[u8], key: &str) -> Result<Option<Span>, ScanError> {
+/// The bytes up to there are not an object in UTF-8.
+pub fn member(bytes: &[u8], key: &str) -> Result<Option<ByteSpan>, ScanError> {
     let mut found = None;
     let mut json = Json::new(bytes)?;
     let walked = json.object("an object", |json, next| {
-        let span = json.apart(Json::skip)?;
+        let span = json.with_own_depth(Json::skip)?;
         if next.decode()? == key {
             found = Some(span);
-            // Ends the walk; nobody is told.
+            // This error only ends the walk; it is not returned.
             return json.expected("nothing more");
         }
         Ok(())
@@ -64,13 +64,13 @@ pub fn member(bytes: &[u8], key: &str) -> Result<Option<Span>, ScanError> {
     found.map_or_else(|| walked.map(|()| None), |span| Ok(Some(span)))
 }
 
-/// The first key of an object; `None` where it is empty or no object. Looks at nothing behind it.
+/// The first key of an object; `None` if the object is empty or the bytes are not an object. Nothing after the key is read.
 pub(super) fn first_key(object: &[u8]) -> Option<Cow<'_, str>> {
-    let blank = |byte: &u8| !byte.is_ascii_whitespace();
+    let is_not_blank = |byte: &u8| !byte.is_ascii_whitespace();
     let inside = object.strip_prefix(b"{")?;
-    let inside = &inside[inside.iter().position(blank)?..];
+    let inside = &inside[inside.iter().position(is_not_blank)?..];
     let mut len = 1;
-    // Cut behind its quote, the key is a text of its own.
+    // The bytes up to the closing quote are then parsed by themselves.
     loop {
         len += memchr::memchr2(b'"', b'\\', inside.get(len..)?)?;
         if inside[len] == b'"' {
@@ -82,15 +82,15 @@ pub(super) fn first_key(object: &[u8]) -> Option<Cow<'_, str>> {
     json.string("a key").ok()?.decode().ok()
 }
 
-/// Where the values of an array stand.
+/// Positions of the values of an array.
 ///
 /// # Errors
 /// The bytes are not one whole array in UTF-8.
-pub fn elements(bytes: &[u8]) -> Result<Vec<Span>, ScanError> {
+pub fn elements(bytes: &[u8]) -> Result<Vec<ByteSpan>, ScanError> {
     let mut json = Json::new(bytes)?;
     let mut elements = Vec::new();
     json.array("an array", |json| {
-        elements.push(json.apart(Json::skip)?);
+        elements.push(json.with_own_depth(Json::skip)?);
         Ok(())
     })?;
     json.end()?;
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(keys, ["metadata", "b\""]);
         let found = member(object, "metadata").unwrap().unwrap();
         assert_eq!(found.of(object), br#"{"a":1}"#);
-        assert!(members(br#"{"\x":1}"#).is_err(), "no escape of JSON's");
+        assert!(members(br#"{"\x":1}"#).is_err(), "not a valid escape");
     }
 
     #[test]

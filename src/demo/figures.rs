@@ -4,11 +4,11 @@ use std::fmt;
 use std::time::Duration;
 
 use super::latency::Latencies;
-use super::process::Usage;
+use super::process::ProcessUsage;
 
 /// Everything counted, at one moment.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Counted {
+pub(super) struct CounterSample {
     /// Since the churn began.
     pub(super) elapsed: Duration,
     pub(super) upstream_watches: usize,
@@ -18,12 +18,12 @@ pub(super) struct Counted {
     /// Delivered to all watchers: events and bytes.
     pub(super) delivered: (u64, u64),
     pub(super) latencies: Latencies,
-    pub(super) usage: Usage,
+    pub(super) usage: ProcessUsage,
 }
 
 /// What happened between two moments, a second.
 #[derive(Debug)]
-pub(super) struct Figures {
+pub(super) struct IntervalFigures {
     elapsed: Duration,
     upstream_watches: usize,
     watchers: usize,
@@ -36,8 +36,8 @@ pub(super) struct Figures {
     cpu: f64,
 }
 
-impl Figures {
-    pub(super) fn between(earlier: &Counted, now: &Counted) -> Self {
+impl IntervalFigures {
+    pub(super) fn between(earlier: &CounterSample, now: &CounterSample) -> Self {
         let seconds = now.elapsed.saturating_sub(earlier.elapsed).as_secs_f64();
         let rate = |now: u64, earlier: u64| {
             if seconds > 0.0 {
@@ -49,7 +49,7 @@ impl Figures {
         let rates =
             |now: (u64, u64), earlier: (u64, u64)| (rate(now.0, earlier.0), rate(now.1, earlier.1));
         let latencies = now.latencies.since(&earlier.latencies);
-        let micros = |usage: Usage| u64::try_from(usage.cpu.as_micros()).unwrap_or(u64::MAX);
+        let micros = |usage: ProcessUsage| u64::try_from(usage.cpu.as_micros()).unwrap_or(u64::MAX);
         Self {
             elapsed: now.elapsed,
             upstream_watches: now.upstream_watches,
@@ -68,15 +68,15 @@ impl Figures {
     pub(super) fn line(&self) -> String {
         format!(
             "{} watches {} -> {}, events/s {} -> {}, latency p50 {} p99 {}, {}/s out, memory {}, CPU {:.0} %",
-            Clock(self.elapsed),
+            DisplayClock(self.elapsed),
             self.upstream_watches,
-            Grouped(self.watchers as u64),
-            Grouped::of(self.written.0),
-            Grouped::of(self.delivered.0),
-            Span(self.p50),
-            Span(self.p99),
-            Bytes(self.delivered.1),
-            Bytes(self.rss_bytes as f64),
+            DisplayCount(self.watchers as u64),
+            DisplayCount::of(self.written.0),
+            DisplayCount::of(self.delivered.0),
+            DisplayDuration(self.p50),
+            DisplayDuration(self.p99),
+            DisplayBytes(self.delivered.1),
+            DisplayBytes(self.rss_bytes as f64),
             self.cpu,
         )
     }
@@ -87,32 +87,35 @@ impl Figures {
             format!("  {name:<12}{upstream:>14}{downstream:>16}")
         };
         vec![
-            format!("kube-fanout demo  {}  Ctrl-C ends it", Clock(self.elapsed)),
+            format!(
+                "kube-fanout demo  {}  Ctrl-C ends it",
+                DisplayClock(self.elapsed)
+            ),
             row("", "upstream".into(), "downstream".into()),
             row(
                 "watches",
                 self.upstream_watches.to_string(),
-                Grouped(self.watchers as u64).to_string(),
+                DisplayCount(self.watchers as u64).to_string(),
             ),
             row(
                 "events/s",
-                Grouped::of(self.written.0).to_string(),
-                Grouped::of(self.delivered.0).to_string(),
+                DisplayCount::of(self.written.0).to_string(),
+                DisplayCount::of(self.delivered.0).to_string(),
             ),
             row(
                 "bytes/s",
-                Bytes(self.written.1).to_string(),
-                Bytes(self.delivered.1).to_string(),
+                DisplayBytes(self.written.1).to_string(),
+                DisplayBytes(self.delivered.1).to_string(),
             ),
             format!(
                 "  latency, write to watcher   p50 {}  p99 {}",
-                Span(self.p50),
-                Span(self.p99)
+                DisplayDuration(self.p50),
+                DisplayDuration(self.p99)
             ),
-            format!("  delivered   {}", Grouped(self.delivered_events)),
+            format!("  delivered   {}", DisplayCount(self.delivered_events)),
             format!(
                 "  process     memory {}  CPU {:.0} %  (API server, gateway and watchers)",
-                Bytes(self.rss_bytes as f64),
+                DisplayBytes(self.rss_bytes as f64),
                 self.cpu
             ),
         ]
@@ -121,7 +124,7 @@ impl Figures {
 
 /// What the watchers' courses say, compared with what was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Verdict {
+pub(super) struct DemoVerdict {
     pub(super) lost: u64,
     pub(super) doubled: u64,
     pub(super) out_of_order: u64,
@@ -140,7 +143,7 @@ pub(super) struct Verdict {
     pub(super) settled: Duration,
 }
 
-impl Verdict {
+impl DemoVerdict {
     /// Whether every watcher got everything once and in order.
     pub(super) fn is_sound(&self) -> bool {
         Self {
@@ -152,26 +155,36 @@ impl Verdict {
 }
 
 /// The closing table: the whole run, and the verdict.
-pub(super) fn closing(begun: &Counted, all: &Counted, verdict: &Verdict) -> Vec<String> {
-    let figures = Figures::between(begun, all);
+pub(super) fn closing(
+    begun: &CounterSample,
+    all: &CounterSample,
+    verdict: &DemoVerdict,
+) -> Vec<String> {
+    let figures = IntervalFigures::between(begun, all);
     let row = |name: &str, value: String| format!("  {name:<28}{value:>16}");
-    let span = |permille| Span(all.latencies.permille(permille)).to_string();
-    let count = |number: u64| Grouped(number).to_string();
+    let span = |permille| DisplayDuration(all.latencies.permille(permille)).to_string();
+    let count = |number: u64| DisplayCount(number).to_string();
     let mut lines = vec![
-        format!("closing figures, {} of churn", Clock(all.elapsed)),
+        format!("closing figures, {} of churn", DisplayClock(all.elapsed)),
         row("upstream watches", count(all.upstream_watches as u64)),
         row("downstream watches", count(all.watchers as u64)),
         row("events written", count(all.written.0)),
         row("events delivered", count(all.delivered.0)),
         row(
             "events delivered/s",
-            Grouped::of(figures.delivered.0).to_string(),
+            DisplayCount::of(figures.delivered.0).to_string(),
         ),
-        row("bytes delivered", Bytes(all.delivered.1 as f64).to_string()),
+        row(
+            "bytes delivered",
+            DisplayBytes(all.delivered.1 as f64).to_string(),
+        ),
         row("latency p50", span(500)),
         row("latency p99", span(990)),
         row("latency max", span(1000)),
-        row("memory", Bytes(all.usage.rss_bytes as f64).to_string()),
+        row(
+            "memory",
+            DisplayBytes(all.usage.rss_bytes as f64).to_string(),
+        ),
         row("CPU", format!("{:.0} %", figures.cpu)),
         row("lost", count(verdict.lost)),
         row("doubled", count(verdict.doubled)),
@@ -182,7 +195,7 @@ pub(super) fn closing(begun: &Counted, all: &Counted, verdict: &Verdict) -> Vec<
         row("lists that differ", count(verdict.differing_lists)),
         row(
             "last event behind last write",
-            Span(Some(verdict.settled)).to_string(),
+            DisplayDuration(Some(verdict.settled)).to_string(),
         ),
     ];
     if verdict.behind > 0 {
@@ -200,9 +213,9 @@ pub(super) fn closing(begun: &Counted, all: &Counted, verdict: &Verdict) -> Vec<
 }
 
 /// `02:05`, `1:00:00`.
-struct Clock(Duration);
+struct DisplayClock(Duration);
 
-impl fmt::Display for Clock {
+impl fmt::Display for DisplayClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.as_secs();
         if seconds >= 3600 {
@@ -213,9 +226,9 @@ impl fmt::Display for Clock {
 }
 
 /// `1,234,567`.
-struct Grouped(u64);
+struct DisplayCount(u64);
 
-impl Grouped {
+impl DisplayCount {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -226,7 +239,7 @@ impl Grouped {
     }
 }
 
-impl fmt::Display for Grouped {
+impl fmt::Display for DisplayCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = self.0.to_string();
         let mut text = String::new();
@@ -241,9 +254,9 @@ impl fmt::Display for Grouped {
 }
 
 /// `12.3 MiB`.
-struct Bytes(f64);
+struct DisplayBytes(f64);
 
-impl fmt::Display for Bytes {
+impl fmt::Display for DisplayBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut left = self.0;
         for unit in ["B", "KiB", "MiB"] {
@@ -257,9 +270,9 @@ impl fmt::Display for Bytes {
 }
 
 /// `1.25 ms`; a dash for none.
-struct Span(Option<Duration>);
+struct DisplayDuration(Option<Duration>);
 
-impl fmt::Display for Span {
+impl fmt::Display for DisplayDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             None => f.pad("-"),
@@ -276,37 +289,37 @@ mod tests {
     fn numbers_are_written_for_people() {
         let hour = Duration::from_secs(3_725);
         let seen = [
-            Grouped(1_234_567).to_string(),
-            Grouped(12).to_string(),
-            Bytes(1536.0).to_string(),
-            Span(Some(Duration::from_micros(1250))).to_string(),
-            Clock(hour).to_string(),
+            DisplayCount(1_234_567).to_string(),
+            DisplayCount(12).to_string(),
+            DisplayBytes(1536.0).to_string(),
+            DisplayDuration(Some(Duration::from_micros(1250))).to_string(),
+            DisplayClock(hour).to_string(),
         ];
         assert_eq!(seen, ["1,234,567", "12", "1.5 KiB", "1.25 ms", "1:02:05"]);
     }
 
     #[test]
     fn a_single_fault_is_enough_for_no_verification() {
-        let sound = Verdict {
+        let sound = DemoVerdict {
             resumed: 3,
-            ..Verdict::default()
+            ..DemoVerdict::default()
         };
         assert!(sound.is_sound());
-        let lost = Verdict { lost: 1, ..sound };
-        let none = Counted::default();
+        let lost = DemoVerdict { lost: 1, ..sound };
+        let none = CounterSample::default();
         let last = closing(&none, &none, &lost).pop();
         assert!(!lost.is_sound() && last.is_some_and(|line| line.starts_with("NOT")));
     }
 
     #[test]
     fn who_is_behind_at_the_end_has_a_failing_line() {
-        let behind = Verdict {
+        let behind = DemoVerdict {
             behind: 1_200,
             behind_events: 2,
             settled: Duration::from_millis(70),
-            ..Verdict::default()
+            ..DemoVerdict::default()
         };
-        let none = Counted::default();
+        let none = CounterSample::default();
         let text = closing(&none, &none, &behind).join("\n");
         assert!(text.contains("behind at the end: 1,200 watchers, up to 2 events\nNOT"));
     }

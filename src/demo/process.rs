@@ -9,12 +9,12 @@ const TICK: Duration = Duration::from_millis(10);
 
 /// Memory and CPU time of the process at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Usage {
+pub(super) struct ProcessUsage {
     pub(super) rss_bytes: u64,
     pub(super) cpu: Duration,
 }
 
-impl Usage {
+impl ProcessUsage {
     pub(super) fn now() -> Self {
         Self {
             rss_bytes: resident().unwrap_or_default() as u64,

@@ -9,7 +9,7 @@ const WRITES_OVER: Duration = Duration::from_millis(200);
 
 /// What is seen at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Look {
+pub(super) struct QuietSample {
     /// Since some moment before all others.
     pub(super) at: Duration,
     /// Events written so far.
@@ -23,14 +23,14 @@ pub(super) struct Look {
 /// Looks, one after the other.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QuietEnd {
-    last: Look,
+    last: QuietSample,
     wrote_at: Duration,
     came_at: Duration,
     silence: Silence,
 }
 
 impl QuietEnd {
-    pub(super) const fn begin(look: Look) -> Self {
+    pub(super) const fn begin(look: QuietSample) -> Self {
         Self {
             last: look,
             wrote_at: look.at,
@@ -40,7 +40,7 @@ impl QuietEnd {
     }
 
     /// Takes a look in. The end, if it has come: from the last write to the last event, whoever may be behind then.
-    pub(super) fn look(&mut self, look: Look) -> Option<Duration> {
+    pub(super) fn look(&mut self, look: QuietSample) -> Option<Duration> {
         if look.written != self.last.written {
             self.wrote_at = look.at;
             self.silence = Silence::begin(look.delivered_bytes, look.at);
@@ -60,8 +60,8 @@ impl QuietEnd {
 mod tests {
     use super::*;
 
-    const fn look(at: u64, written: u64, delivered_bytes: u64, behind: usize) -> Look {
-        Look {
+    const fn look(at: u64, written: u64, delivered_bytes: u64, behind: usize) -> QuietSample {
+        QuietSample {
             at: Duration::from_millis(at),
             written,
             delivered_bytes,

@@ -2,11 +2,11 @@
 
 use std::io::{self, Write};
 
-use super::figures::Figures;
+use super::figures::IntervalFigures;
 
 /// What is written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Surface {
+pub enum ScreenKind {
     /// A terminal, in which lines can be drawn over.
     Terminal,
     /// A file or a pipe.
@@ -16,13 +16,13 @@ pub enum Surface {
 /// Writes figures.
 pub(super) struct Screen<W> {
     out: W,
-    surface: Surface,
+    surface: ScreenKind,
     /// Lines of the last table, which the next one covers.
     drawn: usize,
 }
 
 impl<W: Write> Screen<W> {
-    pub(super) fn new(out: W, surface: Surface) -> Self {
+    pub(super) fn new(out: W, surface: ScreenKind) -> Self {
         Self {
             out,
             surface,
@@ -31,10 +31,10 @@ impl<W: Write> Screen<W> {
     }
 
     /// Shows the figures of the last second.
-    pub(super) fn show(&mut self, figures: &Figures) -> io::Result<()> {
+    pub(super) fn show(&mut self, figures: &IntervalFigures) -> io::Result<()> {
         match self.surface {
-            Surface::Plain => self.say(&figures.line()),
-            Surface::Terminal => {
+            ScreenKind::Plain => self.say(&figures.line()),
+            ScreenKind::Terminal => {
                 let table = figures.table();
                 if self.drawn > 0 {
                     write!(self.out, "\x1b[{}A", self.drawn)?;
@@ -58,13 +58,13 @@ impl<W: Write> Screen<W> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::figures::Counted;
+    use super::super::figures::CounterSample;
     use super::*;
 
-    fn shown_twice(surface: Surface) -> String {
+    fn shown_twice(surface: ScreenKind) -> String {
         let mut screen = Screen::new(Vec::new(), surface);
-        let counted = Counted::default();
-        let figures = Figures::between(&counted, &counted);
+        let counted = CounterSample::default();
+        let figures = IntervalFigures::between(&counted, &counted);
         screen.show(&figures).unwrap();
         screen.show(&figures).unwrap();
         String::from_utf8(screen.out).unwrap()
@@ -72,9 +72,9 @@ mod tests {
 
     #[test]
     fn a_terminal_is_drawn_over_and_a_pipe_is_not() {
-        let terminal = shown_twice(Surface::Terminal);
+        let terminal = shown_twice(ScreenKind::Terminal);
         assert_eq!(terminal.matches("\x1b[8A").count(), 1, "{terminal:?}");
-        let plain = shown_twice(Surface::Plain);
+        let plain = shown_twice(ScreenKind::Plain);
         assert!(!plain.contains('\x1b'));
         assert_eq!(plain.lines().count(), 2);
     }

@@ -28,7 +28,7 @@ pub(super) enum StreamError {
 
 /// One line of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Line<'a> {
+pub(super) enum StreamLine<'a> {
     /// Something happened to an object.
     Event {
         /// What.
@@ -59,7 +59,7 @@ impl Finders {
     }
 
     /// Reads a line without its end.
-    pub(super) fn line<'a>(&self, line: &'a [u8]) -> Result<Line<'a>, StreamError> {
+    pub(super) fn line<'a>(&self, line: &'a [u8]) -> Result<StreamLine<'a>, StreamError> {
         let version = || {
             number(line, &self.version)
                 .and_then(|version| u64::try_from(version).ok())
@@ -68,7 +68,7 @@ impl Finders {
         };
         for kind in [EventKind::Modified, EventKind::Added, EventKind::Deleted] {
             if let Some(rest) = line.strip_prefix(kind.line_head().as_bytes()) {
-                return Ok(Line::Event {
+                return Ok(StreamLine::Event {
                     kind,
                     object: rest.strip_suffix(b"}").ok_or(StreamError::Line)?,
                     version: version()?,
@@ -76,7 +76,7 @@ impl Finders {
             }
         }
         if line.starts_with(b"{\"type\":\"BOOKMARK\"") {
-            return Ok(Line::Bookmark(version()?));
+            return Ok(StreamLine::Bookmark(version()?));
         }
         if line.starts_with(b"{\"type\":\"ERROR\"") {
             return Err(StreamError::Refused);
@@ -105,14 +105,14 @@ pub(super) fn chained(chain: u64, kind: EventKind, object: &[u8]) -> u64 {
 
 /// Takes chunks apart and joins lines.
 #[derive(Debug, Default)]
-pub(super) struct Chunks {
-    at: At,
+pub(super) struct ChunkDecoder {
+    at: DecoderPosition,
     /// A line that has begun.
     begun: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum At {
+enum DecoderPosition {
     /// In the digits of a length.
     Len(usize),
     /// Behind a length, before its line ends.
@@ -125,16 +125,16 @@ enum At {
     Over,
 }
 
-impl Default for At {
+impl Default for DecoderPosition {
     fn default() -> Self {
         Self::Len(0)
     }
 }
 
-impl Chunks {
+impl ChunkDecoder {
     /// Whether the last chunk has come.
     pub(super) fn is_over(&self) -> bool {
-        matches!(self.at, At::Over)
+        matches!(self.at, DecoderPosition::Over)
     }
 
     /// Takes bytes from the socket and shows every line that they complete, without its end.
@@ -145,36 +145,42 @@ impl Chunks {
     ) -> Result<(), StreamError> {
         while let [first, rest @ ..] = bytes {
             match self.at {
-                At::Len(len) => {
+                DecoderPosition::Len(len) => {
                     self.at = match char::from(*first).to_digit(16) {
-                        Some(digit) if len < LINE_LEN_MAX => At::Len(len * 16 + digit as usize),
-                        None if matches!(first, b'\r' | b';') => At::LenEnd(len),
+                        Some(digit) if len < LINE_LEN_MAX => {
+                            DecoderPosition::Len(len * 16 + digit as usize)
+                        }
+                        None if matches!(first, b'\r' | b';') => DecoderPosition::LenEnd(len),
                         _ => return Err(StreamError::Chunk),
                     };
                     bytes = rest;
                 }
-                At::LenEnd(len) => {
+                DecoderPosition::LenEnd(len) => {
                     if *first == b'\n' {
-                        self.at = if len == 0 { At::Over } else { At::Data(len) };
+                        self.at = if len == 0 {
+                            DecoderPosition::Over
+                        } else {
+                            DecoderPosition::Data(len)
+                        };
                     }
                     bytes = rest;
                 }
-                At::Data(len) => {
+                DecoderPosition::Data(len) => {
                     let (data, rest) = bytes.split_at(len.min(bytes.len()));
                     self.data(data, show)?;
                     self.at = match len - data.len() {
-                        0 => At::DataEnd,
-                        left => At::Data(left),
+                        0 => DecoderPosition::DataEnd,
+                        left => DecoderPosition::Data(left),
                     };
                     bytes = rest;
                 }
-                At::DataEnd => {
+                DecoderPosition::DataEnd => {
                     if *first == b'\n' {
-                        self.at = At::Len(0);
+                        self.at = DecoderPosition::Len(0);
                     }
                     bytes = rest;
                 }
-                At::Over => return Ok(()),
+                DecoderPosition::Over => return Ok(()),
             }
         }
         Ok(())
@@ -208,7 +214,7 @@ mod tests {
     use super::*;
 
     fn lines(wire: &[u8], step: usize) -> (Vec<String>, bool) {
-        let (mut chunks, mut seen) = (Chunks::default(), Vec::new());
+        let (mut chunks, mut seen) = (ChunkDecoder::default(), Vec::new());
         for piece in wire.chunks(step) {
             chunks
                 .push(piece, &mut |line| {
@@ -233,7 +239,7 @@ mod tests {
         let finders = Finders::new();
         let object = br#"{"metadata":{"resourceVersion":"12","annotations":{"kube-fanout.dev/written-at":"1700"}}}"#;
         let line = [b"{\"type\":\"ADDED\",\"object\":", object.as_slice(), b"}"].concat();
-        let wanted = Line::Event {
+        let wanted = StreamLine::Event {
             kind: EventKind::Added,
             object,
             version: ResourceVersion(12),
@@ -243,7 +249,7 @@ mod tests {
         let bookmark = br#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"13"}}}"#;
         assert_eq!(
             finders.line(bookmark),
-            Ok(Line::Bookmark(ResourceVersion(13)))
+            Ok(StreamLine::Bookmark(ResourceVersion(13)))
         );
         let error = br#"{"type":"ERROR","object":{"kind":"Status"}}"#;
         assert_eq!(finders.line(error), Err(StreamError::Refused));

@@ -9,9 +9,9 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
+use super::expected_events::StreamDigest;
 use super::latency::Latencies;
-use super::ledger::Course;
-use super::stream::{Chunks, Finders, Line, StreamError};
+use super::stream::{ChunkDecoder, Finders, StreamError, StreamLine};
 use crate::resource::{EventKind, ResourceVersion};
 
 /// Bytes taken from a socket at once; the buffer lives only while they are looked at.
@@ -36,8 +36,8 @@ pub(super) struct Swarm {
 
 /// What one watcher got so far.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Got {
-    pub(super) course: Course,
+pub(super) struct WatcherProgress {
+    pub(super) course: StreamDigest,
     pub(super) doubled: u64,
     pub(super) out_of_order: u64,
     /// Watches that ended and were taken up again.
@@ -55,7 +55,7 @@ pub(super) struct Watcher {
     pub(super) kind_index: usize,
     number: usize,
     path: String,
-    got: Mutex<Got>,
+    got: Mutex<WatcherProgress>,
 }
 
 impl Watcher {
@@ -69,8 +69,8 @@ impl Watcher {
             kind_index,
             number,
             path,
-            got: Mutex::new(Got {
-                course: Course::after(from),
+            got: Mutex::new(WatcherProgress {
+                course: StreamDigest::after(from),
                 doubled: 0,
                 out_of_order: 0,
                 resumed: 0,
@@ -82,11 +82,11 @@ impl Watcher {
     }
 
     /// What it got so far.
-    pub(super) fn got(&self) -> Got {
+    pub(super) fn got(&self) -> WatcherProgress {
         *self.locked()
     }
 
-    fn locked(&self) -> MutexGuard<'_, Got> {
+    fn locked(&self) -> MutexGuard<'_, WatcherProgress> {
         // Plain numbers are whole whatever panicked.
         self.got.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -109,7 +109,7 @@ impl Watcher {
             return Ok(());
         };
         self.locked().connected = true;
-        let mut chunks = Chunks::default();
+        let mut chunks = ChunkDecoder::default();
         self.take(&mut chunks, &first, swarm)?;
         while !chunks.is_over() {
             // An error shows again when the socket is read.
@@ -159,7 +159,12 @@ impl Watcher {
     }
 
     /// Takes bytes of the stream and counts the events in them.
-    fn take(&self, chunks: &mut Chunks, bytes: &[u8], swarm: &Swarm) -> Result<(), StreamError> {
+    fn take(
+        &self,
+        chunks: &mut ChunkDecoder,
+        bytes: &[u8],
+        swarm: &Swarm,
+    ) -> Result<(), StreamError> {
         let now_ns = Timestamp::now().as_nanosecond();
         let mut latencies = swarm.latencies[self.number % swarm.latencies.len()]
             .lock()
@@ -167,11 +172,13 @@ impl Watcher {
         let mut got = self.locked();
         chunks.push(bytes, &mut |line| {
             match swarm.finders.line(line)? {
-                Line::Bookmark(version) => got.resume_from = version,
-                Line::Event { version, .. } if version == got.course.last => got.doubled += 1,
+                StreamLine::Bookmark(version) => got.resume_from = version,
+                StreamLine::Event { version, .. } if version == got.course.last => got.doubled += 1,
                 // Older than an event, or than a bookmark that said there was none left.
-                Line::Event { version, .. } if version <= got.resume_from => got.out_of_order += 1,
-                Line::Event {
+                StreamLine::Event { version, .. } if version <= got.resume_from => {
+                    got.out_of_order += 1
+                }
+                StreamLine::Event {
                     kind,
                     object,
                     version,
@@ -214,9 +221,9 @@ mod tests {
         format!("{{\"type\":\"BOOKMARK\",\"object\":{object}}}\n")
     }
 
-    fn got(lines: &[String]) -> Got {
+    fn got(lines: &[String]) -> WatcherProgress {
         let watcher = Watcher::new(0, 0, String::new(), ResourceVersion(1));
-        let (swarm, mut chunks) = (swarm(), Chunks::default());
+        let (swarm, mut chunks) = (swarm(), ChunkDecoder::default());
         for line in lines {
             let chunk = format!("{:x}\r\n{line}\r\n", line.len());
             watcher.take(&mut chunks, chunk.as_bytes(), &swarm).unwrap();

@@ -1,4 +1,4 @@
-//! Shares of one client and of many.
+//! The shares of one client and of many.
 
 use super::*;
 
@@ -21,7 +21,11 @@ fn one_peer_gets_four_fifths_and_everybody_else_still_finds_a_place() {
         .collect();
     drop(others);
     drop(greedy);
-    assert_eq!(all(&permits, peer(1)).len(), 800, "all were given back");
+    assert_eq!(
+        all(&permits, peer(1)).len(),
+        800,
+        "all permits were released"
+    );
 }
 
 #[test]
@@ -68,7 +72,7 @@ fn hosts_of_one_network_are_one_peer() {
     assert_eq!(peer("::ffff:10.0.0.1"), peer("10.0.0.1"));
 }
 
-/// A user with a name of this number, at an address of that one.
+/// A user with this number in its name, at the address with that number.
 fn user(users: &Users, name: usize, address: u32) -> Peer {
     users.known(peer(address), &format!("u{name}"), &[])
 }
@@ -81,7 +85,7 @@ fn one_user_behind_an_address_leaves_places_for_the_others_there() {
     let others: Vec<_> = (1..100)
         .map(|name| permits.acquire(user(&users, name, 0)).unwrap())
         .collect();
-    // Whoever is not known there has the address' share, and that is gone.
+    // A client without a known user has only the address's share, which is used up.
     assert_eq!(permits.acquire(peer(0)).unwrap_err(), Shortage::Address);
     drop((greedy, others));
     assert_eq!(all(&permits, user(&users, 1, 0)).len(), 800);
@@ -110,7 +114,7 @@ fn many_users_of_one_address_leave_places_for_other_addresses() {
     assert_eq!(held.len(), 1_600);
     let refused = permits.acquire(user(&users, 5_000, 0));
     assert_eq!(refused.unwrap_err(), Shortage::Address);
-    // A hundred are free: some for whoever comes, known or not.
+    // A hundred permits are free: other addresses get some, with a known user or without.
     permits.acquire(user(&users, 5_000, 1)).unwrap();
     permits.acquire(peer(2)).unwrap();
 }
@@ -121,12 +125,12 @@ fn tokens_that_nobody_has_looked_at_count_as_users_do_and_are_nobodys() {
     let greedy = all(&permits, users.bearing(peer(0), b"one"));
     assert_eq!(greedy.len(), 800);
     permits.acquire(users.bearing(peer(0), b"two")).unwrap();
-    // A token that is another one's name takes nothing from that one.
+    // A token that equals a user's name takes nothing from that user.
     assert_ne!(
         users.bearing(peer(0), b"u1"),
         users.known(peer(0), "u1", &[])
     );
-    // In another process the same token is another number.
+    // Another process has another key, so the same token has another hash there.
     assert_ne!(
         users.bearing(peer(0), b"one"),
         Users::default().bearing(peer(0), b"one")
@@ -147,9 +151,9 @@ fn exempt_users_and_groups_have_all_but_the_last_place_and_take_nobodys_share() 
     }
     drop(held);
     let held: Vec<_> = (0..500).map(|_| permits.acquire(admin).unwrap()).collect();
-    // Of the half that is left, the others at this address get what they get at any other.
+    // Of the remaining half, other users at this address get as much as at any other address.
     assert_eq!(all(&permits, user(&users, 1, 0)).len(), 400);
     drop(held);
-    // The same name without the group is limited.
+    // A user of the same name without the group is limited.
     assert_eq!(all(&permits, users.known(peer(3), "a", &[])).len(), 800);
 }

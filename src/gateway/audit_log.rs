@@ -1,4 +1,4 @@
-//! The audit log of a gateway: begun before anything is served, written out after everything is.
+//! The gateway's audit log: started before the first request is served, and written out after the last one.
 
 use tokio::task::JoinSet;
 
@@ -6,16 +6,16 @@ use super::reloads::Reloads;
 use crate::audit::{Audit, AuditError};
 use crate::config::AuditSettings;
 use crate::metrics::{FileKind, Metrics};
-use crate::reload::{Contents, Files};
+use crate::reload::{FileHashes, WatchedFiles};
 
-/// The log, and its policy as it was read.
+/// The log, and the policy file's content at start.
 pub(super) struct AuditLog {
     pub(super) audit: Audit,
-    policy: Contents,
+    policy: FileHashes,
 }
 
 impl AuditLog {
-    /// The log that settings ask for, if any.
+    /// Starts the audit log; `None` if the settings have none.
     pub(super) fn start(
         settings: Option<&AuditSettings>,
         metrics: &Metrics,
@@ -23,17 +23,17 @@ impl AuditLog {
         let Some(settings) = settings else {
             return Ok(None);
         };
-        let policy = Contents::of(std::slice::from_ref(&settings.policy));
+        let policy = FileHashes::of(std::slice::from_ref(&settings.policy));
         let audit = Audit::start(settings, metrics.audit())?;
         Ok(Some(Self { audit, policy }))
     }
 
-    /// Reads the policy again when it changes.
+    /// Starts the task that reads the policy again when its file changes.
     pub(super) fn follow(&self, reloads: &Reloads, tasks: &mut JoinSet<()>) {
         let audit = self.audit.clone();
         let paths = vec![audit.policy_path().to_owned()];
         let read = move || Ok(audit.reload()?);
-        let files = Files::new(paths, read);
+        let files = WatchedFiles::new(paths, read);
         reloads.follow(
             tasks,
             FileKind::AuditPolicy,

@@ -1,4 +1,4 @@
-//! From settings to the guard that tells callers apart, and what it means for everything else.
+//! Builds authentication and authorization of callers from the settings.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -11,8 +11,8 @@ use super::roles::RoleFeed;
 use crate::auth::authenticator::{Authenticator, AuthenticatorSettings, AuthoritiesFileError};
 use crate::auth::authorizer::UpstreamAuthorizer;
 use crate::auth::decisions::Authorizer;
-use crate::auth::digest::{CredentialHasher, NoRandomness};
-use crate::auth::guard::{Guard, GuardSettings, Mode};
+use crate::auth::digest::{CredentialHasher, RandomnessError};
+use crate::auth::guard::{AuthorizerMode, Guard, GuardSettings};
 use crate::auth::policy::PolicyStore;
 use crate::auth::token_cache::{TokenCache, WallClock};
 use crate::auth::token_review::{TokenReviewMethod, UpstreamTokens};
@@ -20,23 +20,23 @@ use crate::auth::upstream::Reviewer;
 use crate::cli::word_of;
 use crate::config::{AuthMode, AuthSettings};
 use crate::fairness::Users;
-use crate::metrics::{Metrics, Task};
+use crate::metrics::{Metrics, TaskKind};
 use crate::passthrough::ProxyHeaders;
-use crate::task::kept_running;
-use crate::upstream::client::{Client, Identity};
+use crate::task::restart_on_end;
+use crate::upstream::client::{Client, ForwardIdentity};
 
-/// Callers cannot be told apart as the settings ask.
+/// Authentication cannot be set up as configured.
 #[derive(Debug, thiserror::Error)]
 pub enum CallersError {
     /// A file of certificate authorities cannot be used.
     #[error(transparent)]
     Authorities(#[from] AuthoritiesFileError),
-    /// The system gives no random bytes.
+    /// The system returns no random bytes.
     #[error(transparent)]
-    NoRandomness(#[from] NoRandomness),
+    NoRandomness(#[from] RandomnessError),
 }
 
-/// What tells callers apart, and what keeps it informed.
+/// The guard, and what its tasks need.
 pub(super) struct Callers {
     pub(super) guard: Guard,
     roles: RoleFeed,
@@ -44,7 +44,7 @@ pub(super) struct Callers {
 }
 
 impl Callers {
-    /// Begins the tasks that keep it informed.
+    /// Starts the tasks that keep authorities, roles and permissions up to date.
     pub(super) fn follow(self, tasks: &mut JoinSet<()>, reloads: &Reloads, metrics: &Metrics) {
         let Self {
             guard,
@@ -54,16 +54,16 @@ impl Callers {
         reloads.follow_authorities(tasks, guard.authenticator(), &settings);
         let ends = metrics.task_ends();
         tasks.spawn(async move {
-            kept_running(Task::Guard, &ends, || guard.run()).await;
+            restart_on_end(TaskKind::Guard, &ends, || guard.run()).await;
         });
         let ends = metrics.task_ends();
         tasks.spawn(async move {
-            kept_running(Task::Roles, &ends, || roles.run()).await;
+            restart_on_end(TaskKind::Roles, &ends, || roles.run()).await;
         });
     }
 }
 
-/// The guard of these settings; `None` where callers are not told apart.
+/// Builds the guard; `None` if callers are not authenticated.
 ///
 /// # Errors
 /// See [`CallersError`].
@@ -77,9 +77,12 @@ pub(super) fn callers(
         audiences: settings.token_audiences.clone(),
     };
     let (mode, method) = match settings.mode {
-        AuthMode::SelfCheck => (Mode::SelfCheck, TokenReviewMethod::SelfSubjectReview),
-        AuthMode::Review => (Mode::Review, token_review),
-        AuthMode::Rbac => (Mode::Rbac, token_review),
+        AuthMode::SelfCheck => (
+            AuthorizerMode::SelfCheck,
+            TokenReviewMethod::SelfSubjectReview,
+        ),
+        AuthMode::Review => (AuthorizerMode::Review, token_review),
+        AuthMode::Rbac => (AuthorizerMode::Rbac, token_review),
         AuthMode::None => return Ok(None),
     };
     let clock: WallClock = Arc::new(SystemTime::now);
@@ -97,7 +100,7 @@ pub(super) fn callers(
         metrics.authentication(),
     );
     let authenticator = Arc::new(authenticator.shared_among(users));
-    let policy = (mode == Mode::Rbac).then(|| Arc::new(PolicyStore::default()));
+    let policy = (mode == AuthorizerMode::Rbac).then(|| Arc::new(PolicyStore::default()));
     let authorizer: Arc<dyn Authorizer> = match &policy {
         Some(policy) => Arc::clone(policy) as _,
         None => Arc::new(UpstreamAuthorizer::new(reviewer)),
@@ -118,7 +121,7 @@ pub(super) fn callers(
     }))
 }
 
-const fn guard_settings(mode: Mode, settings: &AuthSettings) -> GuardSettings {
+const fn guard_settings(mode: AuthorizerMode, settings: &AuthSettings) -> GuardSettings {
     GuardSettings {
         mode,
         allow_ttl: settings.allow_ttl,
@@ -128,15 +131,15 @@ const fn guard_settings(mode: Mode, settings: &AuthSettings) -> GuardSettings {
     }
 }
 
-/// Under whose name requests are forwarded that do not say so themselves.
-pub(super) const fn forwarding_identity(mode: AuthMode) -> Identity {
+/// The identity of forwarded requests that carry no credential of their own.
+pub(super) const fn forwarding_identity(mode: AuthMode) -> ForwardIdentity {
     match mode {
-        AuthMode::SelfCheck | AuthMode::Review | AuthMode::Rbac => Identity::Caller,
-        AuthMode::None => Identity::Gateway,
+        AuthMode::SelfCheck | AuthMode::Review | AuthMode::Rbac => ForwardIdentity::Caller,
+        AuthMode::None => ForwardIdentity::Gateway,
     }
 }
 
-/// The headers by which front proxies vouch for users.
+/// The headers in which front proxies send users.
 pub(super) fn proxy_headers(settings: &AuthSettings) -> ProxyHeaders {
     let Some(proxy) = &settings.front_proxy else {
         return ProxyHeaders::default();
@@ -152,11 +155,11 @@ pub(super) fn proxy_headers(settings: &AuthSettings) -> ProxyHeaders {
     }
 }
 
-/// Says at start who decides what callers may do.
+/// Logs at start how callers are authenticated and authorized.
 pub(super) fn report(settings: &AuthSettings) {
     if settings.mode == AuthMode::None {
         warn!(
-            "callers are not told apart (--auth none): everybody acts as the gateway does upstream"
+            "callers are not authenticated (--auth none): every request has the gateway's own rights at the API server"
         );
         return;
     }
@@ -166,19 +169,19 @@ pub(super) fn report(settings: &AuthSettings) {
         client_certificates = settings.client_ca.is_some(),
         front_proxies = settings.front_proxy.is_some(),
         reauthorize_interval = ?settings.reauthorize_interval,
-        "callers are authenticated and authorized; what is forwarded, upstream decides"
+        "callers are authenticated and authorized; for forwarded requests the API server decides"
     );
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::client::UpstreamSource;
+    use crate::upstream::client::ConnectSource;
 
     #[tokio::test]
     async fn only_without_authentication_does_everybody_act_as_the_gateway() {
         let metrics = Metrics::new().unwrap();
-        let source = UpstreamSource::url("http://127.0.0.1:1").unwrap();
+        let source = ConnectSource::url("http://127.0.0.1:1").unwrap();
         let client = Client::connect(source).await.unwrap();
         let guarded = |mode| {
             let callers = callers(
@@ -190,10 +193,13 @@ mod tests {
             callers.unwrap().is_some()
         };
         for mode in [AuthMode::SelfCheck, AuthMode::Review, AuthMode::Rbac] {
-            assert_eq!(forwarding_identity(mode), Identity::Caller);
+            assert_eq!(forwarding_identity(mode), ForwardIdentity::Caller);
             assert!(guarded(mode));
         }
-        assert_eq!(forwarding_identity(AuthMode::None), Identity::Gateway);
+        assert_eq!(
+            forwarding_identity(AuthMode::None),
+            ForwardIdentity::Gateway
+        );
         assert!(!guarded(AuthMode::None));
     }
 }

@@ -1,7 +1,7 @@
-//! Whether upstream still has the history that a cache was filled from.
+//! Checks whether upstream still has the history that a cache was filled from.
 //!
-//! After an etcd is restored from a backup the watch goes on as if nothing had happened, and the cache holds objects that no
-//! longer exist. Versions that are lower than before tell, and samples of upstream's objects (decision 19).
+//! After etcd is restored from a backup the watch continues as if nothing had happened, and the cache holds objects that no longer exist.
+//! The check notices it by versions that are lower than before, by another cluster uid, and by samples of upstream's objects (decision 19).
 
 use std::time::Duration;
 
@@ -11,49 +11,49 @@ use tokio::time::sleep;
 use crate::cache::Snapshot;
 use crate::metrics::Contradiction;
 use crate::resource::{Gvr, Object, ObjectKey, random};
-use crate::serve::wait_until;
+use crate::serve::wait_until_fresh;
 use crate::upstream::driver::{Collection, Fetch, Sample, SampleEntry, cluster_uid, sample};
-use crate::view::Served;
+use crate::view::ServedResource;
 
-/// About so often samples are taken when nothing else asks for them.
+/// The mean time between checks while the watch is not reconnected.
 const PERIOD: Duration = Duration::from_secs(60);
-/// Caches that reconnect together are checked within this.
+/// Checks after a reconnect are delayed at random by up to this time, because many caches reconnect together.
 const SPREAD: Duration = Duration::from_secs(1);
-/// A contradiction counts if it is still there after this.
+/// A contradiction must still hold after this time.
 const CONFIRMED_AFTER: Duration = Duration::from_secs(1);
-/// Objects of a sample.
+/// Objects in a sample.
 const SAMPLE_LEN: u32 = 20;
-/// The newest object is looked for among so many.
+/// How many objects are searched for the newest one.
 const NEWEST_AMONG: usize = 50_000;
-/// A quiet resource's stream passes a version with its next bookmark, which comes within a minute.
+/// How long to wait until the watch passes a version. On a quiet resource the next bookmark does, which comes within a minute.
 const STREAM_WAIT: Duration = Duration::from_secs(90);
-/// The period doubles with each contradiction, so often at most: an upstream whose versions mean nothing is not listed
-/// every minute.
+/// The period doubles with each contradiction, at most this many times: otherwise an upstream whose versions carry no meaning would be
+/// listed every minute.
 const DOUBLED_MAX: u32 = 6;
 
-/// What a check is about.
+/// Why a check runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Occasion {
-    /// The watch was connected again.
+enum CheckReason {
+    /// The watch was opened again.
     Reconnected,
-    /// Time has passed.
+    /// The period has passed.
     Periodic,
 }
 
-/// The object that is asked for by its name, where a page does not hold all of them.
+/// Which object is read by name if one page does not hold all objects.
 #[derive(Clone, Debug)]
-enum Choice {
-    /// The one written last, which a restored backup is the least likely to have.
+enum ObjectChoice {
+    /// The object that was written last, which a restored backup is the least likely to have.
     Newest,
-    /// Any.
+    /// A random object.
     Random,
-    /// This one.
+    /// This object.
     Key(ObjectKey),
 }
 
-impl Choice {
-    fn of(occasion: Occasion) -> Self {
-        if occasion == Occasion::Reconnected || random().is_multiple_of(2) {
+impl ObjectChoice {
+    fn of(reason: CheckReason) -> Self {
+        if reason == CheckReason::Reconnected || random().is_multiple_of(2) {
             Self::Newest
         } else {
             Self::Random
@@ -61,15 +61,15 @@ impl Choice {
     }
 }
 
-/// What a check has found.
+/// A contradiction that a check has found.
 #[derive(Debug)]
-struct Finding {
+struct ConsistencyFinding {
     contradiction: Contradiction,
-    /// The object that was asked for by its name.
+    /// The object that was read by name.
     key: Option<ObjectKey>,
 }
 
-impl Finding {
+impl ConsistencyFinding {
     const fn of(contradiction: Contradiction) -> Self {
         Self {
             contradiction,
@@ -78,46 +78,46 @@ impl Finding {
     }
 }
 
-/// Checks one cache against upstream, whenever the count of its `connections` has grown and now and then, until upstream
-/// contradicts it. `before` is how many contradictions the resource has seen.
+/// Checks a cache against upstream each time `connections` grows and periodically, and returns when upstream contradicts the cache.
+/// `before` is the number of contradictions of this resource so far.
 pub(super) async fn contradiction<F: Fetch>(
     fetch: &F,
-    served: &Served,
+    served: &ServedResource,
     mut connections: watch::Receiver<u64>,
     before: u64,
 ) -> Contradiction {
-    // The first connection is the one that the cache is filled from.
+    // The first connection fills the cache.
     let mut seen = 1;
     let mut cluster = None;
-    let doubled = u32::try_from(before).map_or(DOUBLED_MAX, |before| before.min(DOUBLED_MAX));
+    let doublings = u32::try_from(before).map_or(DOUBLED_MAX, |before| before.min(DOUBLED_MAX));
     loop {
-        let wait = (PERIOD * 3 / 4 + jitter(PERIOD / 2)) * (1 << doubled);
+        let wait = (PERIOD * 3 / 4 + jitter(PERIOD / 2)) * (1 << doublings);
         let reconnected = connections.wait_for(|count| *count > seen);
         let reconnected = tokio::time::timeout(wait, reconnected).await;
-        let occasion = match reconnected.map(|count| count.map(|count| *count)) {
+        let reason = match reconnected.map(|count| count.map(|count| *count)) {
             Ok(Ok(count)) => {
                 seen = count;
-                Occasion::Reconnected
+                CheckReason::Reconnected
             }
-            // Without its tally the driver is over, and so is this.
+            // The driver has dropped its recorder: it has ended, and so does the check.
             Ok(Err(_)) => return std::future::pending().await,
-            Err(_) => Occasion::Periodic,
+            Err(_) => CheckReason::Periodic,
         };
-        if occasion == Occasion::Reconnected {
+        if reason == CheckReason::Reconnected {
             sleep(jitter(SPREAD)).await;
         }
-        if (occasion == Occasion::Reconnected || cluster.is_none())
+        if (reason == CheckReason::Reconnected || cluster.is_none())
             && let Ok(uid) = cluster_uid(fetch).await
             && cluster.get_or_insert_with(|| uid.clone()) != &uid
         {
             return Contradiction::Cluster;
         }
-        let choice = Choice::of(occasion);
+        let choice = ObjectChoice::of(reason);
         if let Some(finding) = check(fetch, served, &choice).await {
-            // One of several servers may have answered from a state of its own.
+            // One of several API servers may lag behind the others.
             sleep(CONFIRMED_AFTER).await;
-            // The same object: among many, another one would hardly differ too.
-            let same = finding.key.map_or(choice, Choice::Key);
+            // Check the same object again: a random one of many would hardly be missing, too.
+            let same = finding.key.map_or(choice, ObjectChoice::Key);
             if let Some(finding) = check(fetch, served, &same).await {
                 return finding.contradiction;
             }
@@ -130,56 +130,61 @@ fn jitter(most: Duration) -> Duration {
     Duration::from_millis(random() % most.max(1))
 }
 
-/// Compares versions and a few objects. What cannot be read contradicts nothing.
-async fn check<F: Fetch>(fetch: &F, served: &Served, choice: &Choice) -> Option<Finding> {
+/// Compares versions and a few objects. An object that cannot be read is no contradiction.
+async fn check<F: Fetch>(
+    fetch: &F,
+    served: &ServedResource,
+    choice: &ObjectChoice,
+) -> Option<ConsistencyFinding> {
     let before = served.cache.snapshot()?;
     let gvr = &served.cache.kind().gvr;
     let page = sample(fetch, &Collection::all(gvr), SAMPLE_LEN)
         .await
         .ok()?;
     if let Some(contradiction) = differs(&page, &before) {
-        return Some(Finding::of(contradiction));
+        return Some(ConsistencyFinding::of(contradiction));
     }
-    let (all, held, key) = if page.is_complete {
+    let (all, cached, key) = if page.is_complete {
         let missing = before.objects.iter().find(|object| lacks(&page, object));
         (page, missing?, None)
     } else {
         let object = chosen(&before, choice)?;
         let key = Some(ObjectKey::from(object.key()));
-        let one = sample(fetch, &named(gvr, object), SAMPLE_LEN).await.ok()?;
-        if let Some(contradiction) = differs(&one, &before) {
-            return Some(Finding { contradiction, key });
+        let single = sample(fetch, &named(gvr, object), SAMPLE_LEN).await.ok()?;
+        if let Some(contradiction) = differs(&single, &before) {
+            return Some(ConsistencyFinding { contradiction, key });
         }
-        (one, object, key)
+        (single, object, key)
     };
-    // The stream tells of a deletion before it passes the version of a list that lacks the object.
-    let is_lacking = all.is_complete && lacks(&all, held);
-    if !is_lacking || !wait_until(served, all.version, STREAM_WAIT).await {
+    // The watch delivers a deletion before it passes the version of a list without the object.
+    let is_lacking = all.is_complete && lacks(&all, cached);
+    if !is_lacking || !wait_until_fresh(served, all.version, STREAM_WAIT).await {
         return None;
     }
     let after = served.cache.snapshot()?;
-    let still = after.objects.object_at(held.key())?;
-    let is_same = still.uid() == held.uid() && still.resource_version() == held.resource_version();
+    let still = after.objects.object_at(cached.key())?;
+    let is_same =
+        still.uid() == cached.uid() && still.resource_version() == cached.resource_version();
     let contradiction = Contradiction::Missing;
-    (after.epoch == before.epoch && is_same).then_some(Finding { contradiction, key })
+    (after.epoch == before.epoch && is_same).then_some(ConsistencyFinding { contradiction, key })
 }
 
-/// How a sample contradicts a snapshot that was taken before it was asked for. A consistent list is never older than anything
-/// that was told before, unless the history is another one.
+/// How a sample contradicts a snapshot that was taken before the sample was requested. A consistent list is never older than data that the
+/// API server has sent before, unless the history is another one.
 fn differs(sample: &Sample, snapshot: &Snapshot) -> Option<Contradiction> {
     if sample.version < snapshot.resource_version {
         Some(Contradiction::Older)
     } else {
-        lists_otherwise(sample, snapshot).then_some(Contradiction::Listed)
+        lists_another_state(sample, snapshot).then_some(Contradiction::Listed)
     }
 }
 
-/// Whether upstream lists an object that the snapshot must have held just so: last written no later than the snapshot.
-fn lists_otherwise(sample: &Sample, snapshot: &Snapshot) -> bool {
+/// Whether upstream lists an object that the snapshot must hold in the same state: its last write is not newer than the snapshot.
+fn lists_another_state(sample: &Sample, snapshot: &Snapshot) -> bool {
     let known = snapshot.resource_version;
     let differs = |entry: &SampleEntry| {
-        let held = snapshot.objects.object(entry.key.as_str());
-        let is_same = held.is_some_and(|object| {
+        let cached = snapshot.objects.object(entry.key.as_str());
+        let is_same = cached.is_some_and(|object| {
             object.resource_version() == entry.version && object.uid() == entry.uid
         });
         entry.version <= known && !is_same
@@ -192,23 +197,23 @@ fn lacks(sample: &Sample, object: &Object) -> bool {
     !sample.entries.iter().any(is_it)
 }
 
-fn chosen<'a>(snapshot: &'a Snapshot, choice: &Choice) -> Option<&'a Object> {
+fn chosen<'a>(snapshot: &'a Snapshot, choice: &ObjectChoice) -> Option<&'a Object> {
     let objects = &snapshot.objects;
     match choice {
-        Choice::Newest => {
-            let some = objects.iter().take(NEWEST_AMONG);
-            some.max_by_key(|object| object.resource_version())
+        ObjectChoice::Newest => {
+            let searched = objects.iter().take(NEWEST_AMONG);
+            searched.max_by_key(|object| object.resource_version())
         }
-        Choice::Random => {
+        ObjectChoice::Random => {
             let count = u64::try_from(objects.len()).unwrap_or(u64::MAX);
             let at = usize::try_from(random() % count.max(1)).unwrap_or_default();
             objects.iter().nth(at)
         }
-        Choice::Key(key) => objects.object(key.as_str()),
+        ObjectChoice::Key(key) => objects.object(key.as_str()),
     }
 }
 
-/// A collection of this object alone.
+/// The collection with this object alone.
 fn named(gvr: &Gvr, object: &Object) -> Collection {
     let namespace = object.key().namespace();
     Collection {

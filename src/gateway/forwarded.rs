@@ -1,4 +1,4 @@
-//! The body of an answer that no cache gives, and how long what is forwarded may last.
+//! The body of a forwarded response, and how long a forwarded request may last.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,23 +11,23 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::Either;
 
 use crate::auth::guard::Forwarding;
-use crate::passthrough::{Ends, PassthroughBody};
-use crate::protocol::request::{PathForm, Query, Target, Verb, verb};
+use crate::passthrough::{ForwardDeadlines, PassthroughBody};
+use crate::protocol::request::{PathForm, Query, RequestTarget, Verb, verb};
 use crate::resource::fraction;
-use crate::serve::resources::{ForwardPermit, Lasting, Permission, expiry};
+use crate::serve::resources::{ForwardLifetime, ForwardPermit, Permission, expiry};
 use crate::tables::TableBody;
 
-/// Upstream's own answer to this request, or a watch of Tables that others have too. The latter is boxed: it is much larger.
-pub(super) type Source = Either<PassthroughBody, Box<TableBody>>;
+/// Upstream's response to this request, or a watch of Tables that several clients share. The latter is boxed because it is much larger.
+pub(super) type ForwardedSource = Either<PassthroughBody, Box<TableBody>>;
 
-/// An answer that is not from memory.
+/// The body of a forwarded response; it holds the request's permit.
 pub(super) struct ForwardedBody {
-    source: Source,
+    source: ForwardedSource,
     _permit: Option<ForwardPermit>,
 }
 
 impl ForwardedBody {
-    pub(super) fn new(source: Source, permit: Option<ForwardPermit>) -> Self {
+    pub(super) fn new(source: ForwardedSource, permit: Option<ForwardPermit>) -> Self {
         Self {
             source,
             _permit: permit,
@@ -37,7 +37,7 @@ impl ForwardedBody {
 
 impl Body for ForwardedBody {
     type Data = Bytes;
-    type Error = <Source as Body>::Error;
+    type Error = <ForwardedSource as Body>::Error;
 
     fn poll_frame(
         self: Pin<&mut Self>,
@@ -55,90 +55,94 @@ impl Body for ForwardedBody {
     }
 }
 
-/// When a request ends that is forwarded, by who sends it and what it is.
-pub(super) fn ends<B>(
+/// When a forwarded request must end, by its caller and its kind.
+pub(super) fn deadlines<B>(
     request: &Request<B>,
-    lasting: Lasting,
+    lifetime: ForwardLifetime,
     permit: Option<ForwardPermit>,
-) -> Ends {
-    let forbidden = forbidden(request.extensions(), lasting);
-    let ends = match (lasting, permit.is_some()) {
-        (Lasting::Watch, true) => Ends::default().limited_by(async move {
-            first_of(if_any(forbidden), handed_over()).await;
+) -> ForwardDeadlines {
+    let revocation = revocation(request.extensions(), lifetime);
+    let deadlines = match (lifetime, permit.is_some()) {
+        (ForwardLifetime::Watch, true) => ForwardDeadlines::default().limited_by(async move {
+            either(or_pending(revocation), fallback_end()).await;
         }),
-        (Lasting::Watch | Lasting::Long | Lasting::Short, _) => match forbidden {
-            Some(forbidden) => Ends::default().limited_by(forbidden),
-            None => Ends::default(),
-        },
+        (ForwardLifetime::Watch | ForwardLifetime::Long | ForwardLifetime::Short, _) => {
+            match revocation {
+                Some(revocation) => ForwardDeadlines::default().limited_by(revocation),
+                None => ForwardDeadlines::default(),
+            }
+        }
     };
-    ends.holding(permit.map(ForwardPermit::into_inner))
+    deadlines.holding(permit.map(ForwardPermit::into_inner))
 }
 
-/// Done when a forwarded request must end though upstream goes on with it. Whom the gateway impersonates, upstream does not know: for
-/// whatever such a caller has open, when its certificate expires or its authority is removed. For a watch that was authorized here,
-/// also when the permission is revoked. `None` if upstream alone decides.
-pub(super) fn forbidden(
+/// Completes when a forwarded request must end although upstream would continue it. A caller that the gateway impersonates is unknown to
+/// upstream: its requests end when its certificate expires or its authority is removed. A watch that the gateway has authorized also ends
+/// when the permission is revoked. `None` if upstream alone decides.
+pub(super) fn revocation(
     extensions: &Extensions,
-    lasting: Lasting,
+    lifetime: ForwardLifetime,
 ) -> Option<impl Future<Output = ()> + Send + use<>> {
     let (lease, expires_at) = match (extensions.get(), extensions.get::<Permission>()) {
         (Some(Forwarding::Impersonating { caller, lease }), _) => (lease, expiry(caller)),
-        (Some(Forwarding::AsCaller) | None, Some(permission)) if lasting == Lasting::Watch => {
+        (Some(Forwarding::AsCaller) | None, Some(permission))
+            if lifetime == ForwardLifetime::Watch =>
+        {
             (&permission.lease, permission.expires_at)
         }
         (Some(Forwarding::AsCaller) | None, _) => return None,
     };
     let revoked = lease.revoked();
     let expired = expires_at.map(tokio::time::sleep_until);
-    Some(async move { first_of(revoked, if_any(expired)).await })
+    Some(async move { either(revoked, or_pending(expired)).await })
 }
 
-/// Done when a watch has been forwarded long enough that was only forwarded for want of its events in memory. Its client goes on in
-/// memory, from its last event or bookmark.
-async fn handed_over() {
+/// Completes when a watch that was forwarded only because memory did not have its events should end. Its client continues in memory, from
+/// its last event or bookmark.
+async fn fallback_end() {
     tokio::time::sleep(FALLBACK_MIN.mul_f64(1.0 + FALLBACK_SPREAD * fraction())).await;
 }
 
-/// Never done if there is nothing to wait for.
-async fn if_any(waiting: Option<impl Future<Output = ()>>) {
-    match waiting {
-        Some(waiting) => waiting.await,
+/// Pending forever without a future.
+async fn or_pending(future: Option<impl Future<Output = ()>>) {
+    match future {
+        Some(future) => future.await,
         None => std::future::pending().await,
     }
 }
 
-/// Done when either is.
-async fn first_of(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
-    // Both only wait, and are safe to cancel.
+/// Completes when either does.
+async fn either(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
+    // Both only wait; cancelling them loses nothing.
     tokio::select! {
         () = one => {}
         () = other => {}
     }
 }
 
-/// Upstream sends a bookmark within 75 s to who takes bookmarks, so that even a quiet watch goes on from a later version.
+/// Upstream sends a bookmark within 75 s to clients that allow bookmarks, so even a quiet watch continues from a later version.
 const FALLBACK_MIN: Duration = Duration::from_secs(80);
-/// Those that began together do not come back together.
+/// Random extension, as a fraction: watches that started together do not end together.
 const FALLBACK_SPREAD: f64 = 0.25;
 
-/// The subresources that kube-apiserver, too, lets last as long as they like.
+/// The subresources whose duration kube-apiserver does not limit either.
 const LONG_SUBRESOURCES: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
-/// How long a request may last, by what it asks for.
-pub(super) fn lasting<B>(request: &Request<B>) -> Lasting {
-    let path = match Target::parse(request.uri()) {
-        Ok(Target::Resource(path)) => path,
-        // Profiles are taken for as long as is asked.
-        _ if request.uri().path().starts_with("/debug/pprof/") => return Lasting::Long,
-        _ => return Lasting::Short,
+/// How long a request may last, by its kind.
+pub(super) fn lifetime_of<B>(request: &Request<B>) -> ForwardLifetime {
+    let path = match RequestTarget::parse(request.uri()) {
+        Ok(RequestTarget::Resource(path)) => path,
+        // The client chooses the duration of a profile.
+        _ if request.uri().path().starts_with("/debug/pprof/") => return ForwardLifetime::Long,
+        _ => return ForwardLifetime::Short,
     };
     let query = Query::parse(request.uri().query());
     let subresource = path.subresource.as_deref().unwrap_or_default();
     if verb(request.method(), &path, &query) == Verb::Watch {
-        Lasting::Watch
+        ForwardLifetime::Watch
     } else if path.form == PathForm::ProxyPrefix || LONG_SUBRESOURCES.contains(&subresource) {
-        Lasting::Long
+        ForwardLifetime::Long
     } else {
-        Lasting::Short
+        ForwardLifetime::Short
     }
 }

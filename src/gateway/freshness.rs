@@ -1,8 +1,8 @@
-//! What a consistent read must have seen: one small request upstream, shared by all who ask meanwhile.
+//! The version that a consistent read must have seen: one small request to upstream, shared by all reads that arrive in the meantime.
 //!
-//! kube-apiserver can force etcd to tell how far it is; a client of its API cannot. So the version is learnt by a list
-//! of one item, and the cache is fresh once its stream has passed it. A quiet resource's stream passes nothing while
-//! other resources move the version on: then the names and versions of all objects are compared (decision 3).
+//! kube-apiserver can ask etcd for its current revision; a client of the API cannot. So the version is read with a list of one item, and
+//! the cache is fresh once its watch has passed that version. On a quiet resource the watch passes nothing while other resources advance
+//! the version; then the names and versions of all objects are compared (decision 3).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -14,31 +14,31 @@ use tokio::time::Instant;
 use crate::cache::{Epoch, Sequence, Snapshot, WatchCache};
 use crate::resource::ResourceVersion;
 use crate::serve::resources::Latest;
-use crate::serve::wait_until;
-use crate::upstream::driver::{CENSUS_MAX, Census, Fetch, census, newest_version};
-use crate::view::Served;
+use crate::serve::wait_until_fresh;
+use crate::upstream::driver::{CENSUS_MAX, Fetch, ObjectVersions, census, newest_version};
+use crate::view::ServedResource;
 
-/// A busy resource's stream passes the version in a few milliseconds; after this it counts as quiet.
+/// The watch of a busy resource passes the version within milliseconds; after this time the resource counts as quiet.
 const STREAM_WAIT: Duration = Duration::from_millis(60);
-/// An answer takes at most so long, everything included: as long as kube-apiserver would wait (protocol.md §10).
+/// The time limit for the whole proof: as long as kube-apiserver would wait (docs/PROTOCOL.md §10).
 const ANSWER_WAIT: Duration = Duration::from_secs(3);
-/// A resource's objects are compared at most at this rate: large resources seldom, small ones almost at will.
+/// Objects of one resource compared per second at most: large resources are compared seldom, small ones almost without limit.
 const COMPARED_PER_SECOND: u32 = 10_000;
-/// A comparison costs at least as much as one of so many objects.
+/// A comparison counts as at least this many objects.
 const COMPARED_MIN: usize = 100;
-/// Comparing more objects than this takes longer than a task may hold its thread.
-const COMPARED_APART: usize = 1_000;
+/// Up to this many objects are compared on the task's own thread; more would block it for too long.
+const COMPARED_INLINE_MAX: usize = 1_000;
 
-/// The freshness of one resource: of the cache that it has now.
+/// The freshness of one resource's current cache.
 #[derive(Debug, Default)]
-pub(super) struct Freshness {
+pub(super) struct ResourceFreshness {
     inquiry: Mutex<Option<Arc<Inquiry>>>,
 }
 
-impl Freshness {
-    /// Asks upstream, or waits for an answer that is asked for after this call. At most one question is under way, and all
-    /// who come meanwhile share the next one. It goes on when those who wait for it leave.
-    pub(super) async fn latest<F: Fetch>(&self, fetch: &Arc<F>, served: &Served) -> Latest {
+impl ResourceFreshness {
+    /// The proof for a read that starts now. Joins a question to upstream that starts after this call. At most one question is in progress;
+    /// all reads that arrive during it share the next one. A question continues when its readers go away.
+    pub(super) async fn latest<F: Fetch>(&self, fetch: &Arc<F>, served: &ServedResource) -> Latest {
         if served.hub.is_closed() {
             return Latest::Unknown;
         }
@@ -49,12 +49,12 @@ impl Freshness {
         }
     }
 
-    /// The questions about this cache; what was learnt of one before it is dropped.
+    /// The questions about this cache; those about an earlier cache are dropped.
     fn inquiry(&self, cache: &Arc<WatchCache>) -> Arc<Inquiry> {
         let mut inquiry = self.inquiry.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = inquiry.take().filter(|known| known.is_about(cache));
-        let known = known.unwrap_or_else(|| Arc::new(Inquiry::new(cache)));
-        Arc::clone(inquiry.insert(known))
+        let current = inquiry.take().filter(|current| current.is_about(cache));
+        let current = current.unwrap_or_else(|| Arc::new(Inquiry::new(cache)));
+        Arc::clone(inquiry.insert(current))
     }
 }
 
@@ -62,21 +62,21 @@ impl Freshness {
 #[derive(Debug)]
 struct Inquiry {
     cache: Weak<WatchCache>,
-    state: Mutex<State>,
+    state: Mutex<InquiryState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// Those who wait for the next question to be asked and answered.
-    waiting: Vec<oneshot::Sender<Latest>>,
-    /// Asks until nobody waits.
+struct InquiryState {
+    /// Readers that wait for the next question.
+    waiters: Vec<oneshot::Sender<Latest>>,
+    /// The task that asks until no reader waits.
     task: Option<JoinHandle<()>>,
     proof: Option<Proof>,
-    /// No comparison before this.
+    /// No comparison may start before this time.
     compare_at: Option<Instant>,
 }
 
-/// That a state of the cache was upstream's at a version.
+/// Proof that a state of the cache was upstream's state at a version.
 #[derive(Clone, Copy, Debug)]
 struct Proof {
     epoch: Epoch,
@@ -96,76 +96,77 @@ impl Inquiry {
         std::ptr::eq(self.cache.as_ptr(), Arc::as_ptr(cache))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, InquiryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn join<F: Fetch>(
         self: &Arc<Self>,
         fetch: &Arc<F>,
-        served: &Served,
+        served: &ServedResource,
     ) -> oneshot::Receiver<Latest> {
         let (sender, answer) = oneshot::channel();
         let mut state = self.state();
-        state.waiting.push(sender);
-        // A task that panicked has dropped those who waited for it; it is replaced.
+        state.waiters.push(sender);
+        // A task that panicked has dropped its readers' senders; it is replaced.
         if state.task.as_ref().is_none_or(JoinHandle::is_finished) {
-            let asking = Arc::clone(self).ask_all(Arc::clone(fetch), served.clone());
-            state.task = Some(tokio::spawn(asking));
+            let task = Arc::clone(self).run_questions(Arc::clone(fetch), served.clone());
+            state.task = Some(tokio::spawn(task));
         }
         answer
     }
 
-    /// Asks until nobody waits any more.
-    async fn ask_all<F: Fetch>(self: Arc<Self>, fetch: Arc<F>, served: Served) {
-        while let Some(waiting) = self.take_waiting() {
-            let answer = tokio::time::timeout(ANSWER_WAIT, self.ask(&*fetch, &served)).await;
+    /// Asks upstream until no reader waits.
+    async fn run_questions<F: Fetch>(self: Arc<Self>, fetch: Arc<F>, served: ServedResource) {
+        while let Some(waiters) = self.take_waiters() {
+            let answer =
+                tokio::time::timeout(ANSWER_WAIT, self.ask_upstream(&*fetch, &served)).await;
             let latest = answer.unwrap_or(Latest::Unknown);
-            for sender in waiting {
-                // Who has left needs no answer.
+            for sender in waiters {
+                // A reader that has gone away needs no response.
                 let _ = sender.send(latest.clone());
             }
         }
     }
 
-    fn take_waiting(&self) -> Option<Vec<oneshot::Sender<Latest>>> {
+    fn take_waiters(&self) -> Option<Vec<oneshot::Sender<Latest>>> {
         let mut state = self.state();
-        state.waiting.retain(|sender| !sender.is_closed());
-        if state.waiting.is_empty() {
+        state.waiters.retain(|sender| !sender.is_closed());
+        if state.waiters.is_empty() {
             state.task = None;
             return None;
         }
-        Some(std::mem::take(&mut state.waiting))
+        Some(std::mem::take(&mut state.waiters))
     }
 
-    async fn ask<F: Fetch>(&self, fetch: &F, served: &Served) -> Latest {
+    async fn ask_upstream<F: Fetch>(&self, fetch: &F, served: &ServedResource) -> Latest {
         let until = Instant::now() + ANSWER_WAIT;
         let before = served.hub.reached().version;
         let Ok(version) = newest_version(fetch, &served.cache.kind().gvr).await else {
             return Latest::Unknown;
         };
-        // Upstream has another history than the cache, as after a restored backup; until that is settled, it answers itself.
+        // Upstream's history is not the cache's, as after a restored backup. Until the cache is replaced, reads are forwarded.
         if version < before {
             return Latest::Unknown;
         }
-        if wait_until(served, version, STREAM_WAIT).await {
+        if wait_until_fresh(served, version, STREAM_WAIT).await {
             return Latest::At(version);
         }
-        if let Some(latest) = self.proven_before(served, version) {
+        if let Some(latest) = self.last_proof(served, version) {
             return latest;
         }
-        // Forwarding at once would send a whole herd upstream; those who wait share one comparison.
-        let Some(delay) = self.delay_of_comparison(until) else {
+        // Forwarding at once would send all waiting reads upstream; instead they share one comparison.
+        let Some(delay) = self.comparison_delay(until) else {
             return Latest::Unknown;
         };
-        if wait_until(served, version, delay).await {
+        if wait_until_fresh(served, version, delay).await {
             return Latest::At(version);
         }
         self.compare(fetch, served).await
     }
 
-    /// The last proof, if nothing was written anywhere since.
-    fn proven_before(&self, served: &Served, version: ResourceVersion) -> Option<Latest> {
+    /// The last proof, if nothing was written in the cluster since.
+    fn last_proof(&self, served: &ServedResource, version: ResourceVersion) -> Option<Latest> {
         let proof = self.state().proof?;
         let snapshot = served.cache.snapshot()?;
         let holds = proof.version >= version
@@ -175,7 +176,7 @@ impl Inquiry {
         holds.then_some(Latest::Proven(snapshot, proof.version))
     }
 
-    async fn compare<F: Fetch>(&self, fetch: &F, served: &Served) -> Latest {
+    async fn compare<F: Fetch>(&self, fetch: &F, served: &ServedResource) -> Latest {
         let Some(snapshot) = served.cache.snapshot() else {
             return Latest::Unknown;
         };
@@ -193,7 +194,7 @@ impl Inquiry {
             if snapshot.resource_version >= census.version {
                 return Latest::At(census.version);
             }
-            // Events are on their way: look again with each of them.
+            // Events are in flight: compare again after each of them.
             let next = ResourceVersion(snapshot.resource_version.0 + 1);
             if matches(&census, &snapshot).await && served.cache.prove(&snapshot, census.version) {
                 self.state().proof = Some(Proof {
@@ -203,20 +204,20 @@ impl Inquiry {
                 });
                 return Latest::Proven(snapshot, census.version);
             }
-            if !wait_until(served, next, ANSWER_WAIT).await {
+            if !wait_until_fresh(served, next, ANSWER_WAIT).await {
                 return Latest::Unknown;
             }
         }
     }
 
-    /// How long the next comparison has to wait; `None` if it could not begin in time.
-    fn delay_of_comparison(&self, until: Instant) -> Option<Duration> {
+    /// The delay before the next comparison may start; `None` if it could not start before `until`.
+    fn comparison_delay(&self, until: Instant) -> Option<Duration> {
         let now = Instant::now();
         let at = self.state().compare_at.unwrap_or(now).max(now);
         (at < until).then(|| at - now)
     }
 
-    /// Delays the comparison after this one; false if so many objects are not compared at all.
+    /// Delays the comparison after this one in proportion to `objects`; false if there are too many objects to compare.
     fn account_for_comparison(&self, objects: usize) -> bool {
         if objects > CENSUS_MAX {
             return false;
@@ -228,13 +229,13 @@ impl Inquiry {
     }
 }
 
-async fn matches(census: &Arc<Census>, snapshot: &Arc<Snapshot>) -> bool {
-    if snapshot.objects.len() <= COMPARED_APART {
+async fn matches(census: &Arc<ObjectVersions>, snapshot: &Arc<Snapshot>) -> bool {
+    if snapshot.objects.len() <= COMPARED_INLINE_MAX {
         return census.matches(snapshot);
     }
     let (census, snapshot) = (Arc::clone(census), Arc::clone(snapshot));
     let matches = tokio::task::spawn_blocking(move || census.matches(&snapshot));
-    // A failed comparison proves nothing.
+    // A comparison that panicked proves nothing.
     matches.await.unwrap_or(false)
 }
 

@@ -1,25 +1,25 @@
-//! Where a test puts something between the parts of a gateway.
+//! Hooks through which tests put wrappers between the parts of a gateway.
 
 use std::sync::Arc;
 
 use crate::cache::Observer;
 use crate::view::Hub;
-use crate::watch::WatchTally;
+use crate::watch::WatchRecorder;
 
-/// What stands between the parts of each cached resource; usually nothing.
+/// Wrappers for each cached resource; by default they change nothing.
 #[derive(Clone, Copy)]
 pub(super) struct Hooks {
-    /// Between a writer and its views.
+    /// Wraps what observes a writer.
     pub(super) observer: fn(Arc<Hub>) -> Arc<dyn Observer>,
-    /// Between watches and their metrics.
-    pub(super) tally: fn(Arc<dyn WatchTally>) -> Arc<dyn WatchTally>,
+    /// Wraps the recorder of watches.
+    pub(super) watch_recorder: fn(Arc<dyn WatchRecorder>) -> Arc<dyn WatchRecorder>,
 }
 
 impl Default for Hooks {
     fn default() -> Self {
         Self {
             observer: |hub| hub,
-            tally: |tally| tally,
+            watch_recorder: |recorder| recorder,
         }
     }
 }

@@ -1,17 +1,17 @@
-//! The listener for operators: places of its own, which no number of other clients can take (decision 34).
+//! The operators' port: its own limits, which other clients cannot use up (decision 34).
 
 use std::net::SocketAddr;
 
 use tokio::net::TcpListener;
 
-use super::RunError;
+use super::GatewayError;
 use crate::admission::Admission;
 use crate::config::{AdmissionLimits, ForwardLimits, OpenFiles, ServeSettings};
 use crate::connection::listener;
 use crate::metrics::Metrics;
 use crate::passthrough::Passthrough;
 
-/// Some people and their tools, not controllers.
+/// Limits for some people and their tools; controllers use the other port.
 const CONNECTIONS_MAX: usize = 64;
 const WATCHES_MAX: usize = 64;
 const LISTS_MAX: usize = 4;
@@ -21,38 +21,38 @@ const FORWARDS: ForwardLimits = ForwardLimits {
     watches_max: 32,
     tunnels_max: 16,
 };
-/// Open files that all of these take, if upstream speaks HTTP/1.1.
+/// Open files for all of these if upstream speaks HTTP/1.1.
 const FILES: usize =
     CONNECTIONS_MAX + FORWARDS.requests_max + FORWARDS.watches_max + FORWARDS.tunnels_max;
-/// However few files there are, of those for clients no more than one in so many.
+/// The operators' files are at most one in this many of the files for clients.
 const FILES_SHARE: usize = 4;
 
-/// What operators' requests take places of.
-pub(super) struct Places {
+/// The limits for operators' requests.
+pub(super) struct OperatorLimits {
     pub(super) admission: Admission,
     pub(super) passthrough: Passthrough,
 }
 
-/// Opens a port for clients.
-pub(super) fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListener, RunError> {
-    listener::bind(address).map_err(|source| RunError::Listen {
+/// Opens a port; the error names its flag.
+pub(super) fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListener, GatewayError> {
+    listener::bind(address).map_err(|source| GatewayError::Listen {
         flag,
         address,
         source,
     })
 }
 
-/// Places of operators' lists and watches, within the times that `of_clients` says.
-pub(super) fn admission(of_clients: AdmissionLimits, metrics: &Metrics) -> Admission {
-    Admission::new(limits(of_clients), Some(metrics.admission())).for_operators()
+/// The admission of operators' lists and watches; its wait times are those of `clients`.
+pub(super) fn admission(clients: AdmissionLimits, metrics: &Metrics) -> Admission {
+    Admission::new(limits(clients), Some(metrics.admission())).for_operators()
 }
 
-/// The same way upstream, with places of operators.
+/// Applies the operators' limits to a passthrough.
 pub(super) fn bounded(passthrough: Passthrough) -> Passthrough {
     passthrough.bounded(FORWARDS, files())
 }
 
-/// Takes what operators have from the bounds of everybody else: open files, and requests that connections upstream have room for.
+/// Subtracts the operators' share from the limits of all other clients: open files, and requests on connections to upstream.
 pub(super) fn set_apart(settings: &mut ServeSettings) {
     if settings.operator_listen.is_none() {
         return;
@@ -62,7 +62,7 @@ pub(super) fn set_apart(settings: &mut ServeSettings) {
     settings.admission.connections_max = (clients - FILES.min(clients / FILES_SHARE)).max(least);
     let all = ForwardLimits::default();
     let forwards = &mut settings.forwards;
-    let rest = |wanted: usize, all: usize, operators: usize| wanted.min(all - operators);
+    let rest = |configured: usize, all: usize, operators: usize| configured.min(all - operators);
     *forwards = ForwardLimits {
         requests_max: rest(
             forwards.requests_max,
@@ -74,15 +74,15 @@ pub(super) fn set_apart(settings: &mut ServeSettings) {
     };
 }
 
-fn limits(of_clients: AdmissionLimits) -> AdmissionLimits {
+fn limits(clients: AdmissionLimits) -> AdmissionLimits {
     AdmissionLimits {
         connections_max: CONNECTIONS_MAX,
         watches_max: WATCHES_MAX,
         lists_max: LISTS_MAX,
         lists_waiting_max: LISTS_WAITING_MAX,
-        // Whoever is to find out why memory is short must see something.
+        // Operators must be able to list while memory is short, to find out why.
         memory_max: 0,
-        ..of_clients
+        ..clients
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which resources are served from memory: starts their caches on demand, ends those that nobody wants any more.
+//! Decides which resources are served from memory: starts their caches on demand and ends caches that are no longer used.
 
 mod memory;
 
@@ -14,55 +14,56 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use super::forwarded::{ForwardedBody, Source, ends, lasting};
+use super::forwarded::{ForwardedBody, ForwardedSource, deadlines, lifetime_of};
 use super::hooks::Hooks;
-use super::operators::Places;
-use super::slot::{Filling, ReadLimits, Slot, SlotParts};
-use super::tally::{Draining, ResourceTally, StreamTally};
-use crate::admin::{Check, CheckOutcome, Readiness};
+use super::operators::OperatorLimits;
+use super::recorders::{DrainFlag, ResourceRecorder, StreamRecorder};
+use super::slot::{ReadLimits, Slot, SlotParts, SlotState};
+use crate::admin::{CheckOutcome, Readiness, ReadinessCheck};
 use crate::admission::Admission;
-use crate::audit::Trail;
+use crate::audit::AuditTrail;
 use crate::audit::event::ResponseStatus;
 use crate::cache::Retention;
 use crate::config::CacheLists;
 use crate::fairness::Peer;
-use crate::metrics::{GiveUpReason, ListenerMetrics, Metrics, Verb as VerbLabel};
+use crate::metrics::{GiveUpReason, ListenerMetrics, Metrics, VerbLabel};
 use crate::passthrough::{Passthrough, PassthroughBody, impersonates};
 use crate::protocol::request::Verb;
+use crate::protocol::{audit_id, with_audit_id};
 use crate::resource::{CacheKey, Gates, Gvr, ResourceVersion};
 use crate::serve::resources::{
-    Answered, Availability, FillWait, ForwardPermit, Lasting, Latest, ListTally, Permission,
-    Resources,
+    Availability, FillWait, ForwardLifetime, ForwardPermit, Latest, ListRecorder, Permission,
+    RequestOutcome, Resources,
 };
-use crate::serve::{audit_id, response_status, stamped};
+use crate::serve::response_status;
 use crate::tables::{self, Tables};
 use crate::upstream::client::Client;
 use crate::upstream::discovery::{Discovery, discover};
 use crate::upstream::gates::gates;
-use crate::view::Served;
-use crate::watch::WatchTally;
+use crate::view::ServedResource;
+use crate::watch::WatchRecorder;
 
-/// A client waits so long for a cache that is being filled; then upstream answers, or it is told to come again.
+/// How long a client waits for a cache that is being filled; then its request is forwarded or gets 429.
 const FILL_WAIT: Duration = Duration::from_secs(10);
-/// The same where upstream's own answer costs little.
+/// The same for requests that cost upstream little.
 const SHORT_FILL_WAIT: Duration = Duration::from_secs(1);
-/// How often discovery is read again when nothing asks for it: as kube-controller-manager does.
+/// The period of reading discovery without demand; kube-controller-manager's value.
 const DISCOVERY_PERIOD: Duration = Duration::from_secs(30);
-/// At most so often on demand, however many clients ask for what is unknown.
+/// The shortest time between two reads of discovery, however many requests for unknown resources arrive.
 const DISCOVERY_PAUSE: Duration = Duration::from_secs(2);
-/// How often idle caches are looked for.
+/// The period of looking for idle caches.
 const IDLE_PERIOD: Duration = Duration::from_secs(5);
 
-/// What the registry is told.
+/// The registry's settings.
 pub(super) struct RegistrySettings {
     pub(super) pinned: Vec<Gvr>,
     pub(super) cached: CacheLists,
     pub(super) idle_timeout: Duration,
     pub(super) retention: Retention,
     pub(super) limits: ReadLimits,
-    /// `None` lets every watch in.
+    /// `None` admits every watch.
     pub(super) admission: Option<Admission>,
-    /// Whether callers are told apart. Then only authorized requests join what is shared.
+    /// Whether callers are authenticated. Then only authorized requests may share a stream.
     pub(super) is_guarded: bool,
     pub(super) hooks: Hooks,
 }
@@ -72,27 +73,27 @@ pub(super) struct Registry {
     settings: RegistrySettings,
     client: Arc<Client>,
     passthrough: Passthrough,
-    operators: Option<Places>,
+    operators: Option<OperatorLimits>,
     tables: Arc<Tables>,
     metrics: Arc<Metrics>,
     listener: ListenerMetrics,
-    draining: Draining,
+    draining: DrainFlag,
     discovery: ArcSwap<Discovery>,
-    /// Set once upstream has told what it offers.
+    /// Set once upstream's discovery was read.
     discovered_once: OnceLock<()>,
-    /// Pinned caches, and whether they were ever ready.
+    /// Pinned caches, with a flag that is set once the cache was ready.
     pinned: HashMap<CacheKey, Arc<OnceLock<()>>, foldhash::fast::RandomState>,
     discovery_wanted: Notify,
     gates: ArcSwap<Gates>,
-    state: Mutex<State>,
+    state: Mutex<RegistryState>,
 }
 
 #[derive(Default)]
-struct State {
+struct RegistryState {
     slots: HashMap<CacheKey, Arc<Slot>, foldhash::fast::RandomState>,
-    /// Not offered when discovery was read last.
+    /// Resources with a slot that the last discovery did not list.
     missing: HashSet<CacheKey, foldhash::fast::RandomState>,
-    /// The tasks of all slots; they end with the registry.
+    /// The tasks of all slots; dropped with the registry.
     tasks: JoinSet<()>,
 }
 
@@ -106,7 +107,7 @@ impl Registry {
     ) -> Self {
         info!(
             resources = %settings.cached,
-            "cached as asked for; events, and what is not among these, are forwarded"
+            "resources that may be cached; events and all other resources are forwarded"
         );
         let pinned = settings.pinned.iter();
         let pinned = pinned.map(|gvr| (CacheKey::json(gvr), Arc::default()));
@@ -132,7 +133,7 @@ impl Registry {
             tables: Arc::new(tables),
             listener: metrics.listener(),
             metrics,
-            draining: Draining::default(),
+            draining: DrainFlag::default(),
             discovery: ArcSwap::from_pointee(discovery.unwrap_or_default()),
             discovery_wanted,
             gates: ArcSwap::default(),
@@ -140,12 +141,12 @@ impl Registry {
         }
     }
 
-    /// The same, with places for operators.
-    pub(super) fn with_operators(self, operators: Option<Places>) -> Self {
+    /// Sets the operators' limits.
+    pub(super) fn with_operators(self, operators: Option<OperatorLimits>) -> Self {
         Self { operators, ..self }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RegistryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -153,12 +154,12 @@ impl Registry {
     pub(super) fn start_pinned(&self) {
         for gvr in &self.settings.pinned {
             if self.slot(&CacheKey::json(gvr)).is_none() {
-                warn!(resource = %gvr, "pinned, but upstream does not offer to list and watch it (yet)");
+                warn!(resource = %gvr, "pinned resource: upstream does not offer it to list and watch (yet)");
             }
         }
     }
 
-    /// The slot of a cache, started if upstream has the resource; `None` if it is not for memory.
+    /// The slot of a cache, which is started if upstream has the resource; `None` if the resource is not served from memory.
     fn slot(&self, key: &CacheKey) -> Option<Arc<Slot>> {
         let gvr = &key.gvr;
         if !self.is_for_memory(gvr) {
@@ -183,26 +184,26 @@ impl Registry {
             client: Arc::clone(&self.client),
             retention: self.settings.retention,
             limits: self.settings.limits,
-            tally: Arc::new(self.resource_tally(key)),
+            recorder: Arc::new(self.resource_recorder(key)),
             observer: self.settings.hooks.observer,
         };
-        info!(resource = %key, "starting its cache");
-        let streams = Arc::new(self.stream_tally(key));
+        info!(resource = %key, "starting a cache");
+        let streams = Arc::new(self.stream_recorder(key));
         while state.tasks.try_join_next().is_some() {}
         let slot = Arc::new(Slot::start(parts, &mut state.tasks, streams));
         state.slots.insert(key.clone(), Arc::clone(&slot));
         Some(slot)
     }
 
-    fn resource_tally(&self, key: &CacheKey) -> ResourceTally {
-        let tally = ResourceTally::new(&self.metrics, key, self.draining.clone());
+    fn resource_recorder(&self, key: &CacheKey) -> ResourceRecorder {
+        let recorder = ResourceRecorder::new(&self.metrics, key, self.draining.clone());
         match self.pinned.get(key) {
-            Some(filled) => tally.marking(Arc::clone(filled)),
-            None => tally,
+            Some(filled) => recorder.with_filled_flag(Arc::clone(filled)),
+            None => recorder,
         }
     }
 
-    /// All slots, so that they can be looked at without the lock: each may have locks of its own.
+    /// All slots. Callers use them without the registry's lock, because each slot may take locks of its own.
     fn slots(&self) -> Vec<(CacheKey, Arc<Slot>)> {
         let state = self.state();
         let slots = state.slots.iter();
@@ -211,14 +212,14 @@ impl Registry {
             .collect()
     }
 
-    fn stream_tally(&self, key: &CacheKey) -> StreamTally {
-        StreamTally::new(&self.metrics, key, self.draining.clone())
+    fn stream_recorder(&self, key: &CacheKey) -> StreamRecorder {
+        StreamRecorder::new(&self.metrics, key, self.draining.clone())
     }
 
     fn close_slot(&self, key: &CacheKey) {
         let slot = {
             let mut state = self.state();
-            // Under the lock: a new slot of the same key makes its series after this.
+            // Under the lock, so that a new slot of the same key creates its series after this.
             self.metrics.forget(key.into());
             state.slots.remove(key)
         };
@@ -227,18 +228,18 @@ impl Registry {
         }
     }
 
-    /// Asks which of upstream's gates are open.
+    /// Reads which of upstream's feature gates are enabled.
     pub(super) async fn learn_gates(&self) {
         let known = **self.gates.load();
         let learnt = Box::pin(gates(&self.client, known)).await;
         self.gates.store(Arc::new(learnt));
     }
 
-    /// Reads discovery again, now and then and when something unknown was asked for. Never ends.
+    /// Reads discovery again, periodically and when an unknown resource was requested. Never returns.
     pub(super) async fn follow_discovery(&self) {
         loop {
             tokio::time::sleep(DISCOVERY_PAUSE).await;
-            // Losing a notification to the time-out is harmless: both lead to the same.
+            // Losing a notification to the timeout is harmless: discovery is read in both cases.
             let _ = tokio::time::timeout(
                 DISCOVERY_PERIOD - DISCOVERY_PAUSE,
                 self.discovery_wanted.notified(),
@@ -246,7 +247,7 @@ impl Registry {
             .await;
             match discover(&self.client).await {
                 Ok(discovery) => self.discovered(discovery),
-                Err(error) => warn!(%error, "discovery failed: going on with what is known"),
+                Err(error) => warn!(%error, "cannot read discovery; continuing with the last one"),
             }
             self.learn_gates().await;
         }
@@ -258,18 +259,18 @@ impl Registry {
             self.close_slot(&key);
         }
         self.discovery.store(Arc::new(discovery));
-        // Set twice is set.
+        // Fails if it is set already.
         let _ = self.discovered_once.set(());
         for gvr in &self.settings.pinned {
             self.slot(&CacheKey::json(gvr));
         }
     }
 
-    /// Resources whose streams are to end. Missing once is not enough: a server that starts offers custom resources a
+    /// Resources whose watches must end. A resource must be missing twice in a row, because a starting API server offers custom resources a
     /// moment after everything else.
     fn no_longer_offered(&self, discovery: &Discovery) -> Vec<CacheKey> {
         let mut state = self.state();
-        let State { slots, missing, .. } = &mut *state;
+        let RegistryState { slots, missing, .. } = &mut *state;
         if !discovery.failed().is_empty() {
             return Vec::new();
         }
@@ -290,30 +291,30 @@ impl Registry {
         self.pinned.contains_key(key)
     }
 
-    /// Ends caches that nobody has wanted for a while. Never ends itself.
+    /// Ends caches that were not used for a while. Never returns.
     pub(super) async fn end_idle(&self) {
         loop {
             tokio::time::sleep(IDLE_PERIOD).await;
             for key in self.unwanted() {
-                info!(resource = %key, "ending its cache: unwanted or gone");
+                info!(resource = %key, "ending a cache: idle, or its resource is gone");
                 self.close_slot(&key);
             }
             self.forget_unused();
         }
     }
 
-    /// Caches that are idle, or of resources that are gone.
+    /// Caches that are idle or whose resource is gone.
     fn unwanted(&self) -> Vec<CacheKey> {
         let timeout = self.settings.idle_timeout;
         let is_unwanted = |(key, slot): &(CacheKey, Arc<Slot>)| {
-            let is_gone = matches!(&*slot.filling.borrow(), Filling::Gone);
+            let is_gone = matches!(&*slot.slot_state.borrow(), SlotState::Gone);
             is_gone || (!self.is_pinned(key) && slot.is_idle(timeout))
         };
         let slots = self.slots().into_iter();
         slots.filter(is_unwanted).map(|(key, _)| key).collect()
     }
 
-    /// Ends all watches and starts no more caches.
+    /// Ends all watches; no cache is started afterwards.
     pub(super) fn drain(&self) {
         let slots: Vec<_> = {
             let state = self.state();
@@ -327,69 +328,69 @@ impl Registry {
         slots.iter().for_each(|slot| slot.close());
     }
 
-    /// Answers a watch of Tables together with others; `None` for everything else. It is a watch as those from memory are, and needs
-    /// a place among them.
-    async fn table_watch(&self, request: &Request<Incoming>) -> Option<Response<Source>> {
+    /// Answers a watch of Tables from a shared stream; `None` for every other request. It needs a watch permit, as a watch from memory
+    /// does.
+    async fn table_watch(&self, request: &Request<Incoming>) -> Option<Response<ForwardedSource>> {
         let gvr = tables::candidate(request)?;
         if !self.is_for_memory(&gvr) {
             return None;
         }
         let namespaced = self.discovery.load().resource(&gvr)?.namespaced;
-        let ask = tables::Ask::of(request, namespaced)?;
+        let table_request = tables::TableWatchRequest::of(request, namespaced)?;
         let permission = request.extensions().get::<Permission>();
         if !may_share(self.settings.is_guarded, request) {
             return None;
         }
-        let trail = request.extensions().get::<Trail>();
+        let trail = request.extensions().get::<AuditTrail>();
         let peer = peer_of(request);
-        let place = self.admission_of(peer).map(|all| all.watch(peer));
-        let place = match place.transpose() {
-            Ok(place) => place,
+        let permit = self.admission_of(peer).map(|all| all.watch(peer));
+        let permit = match permit.transpose() {
+            Ok(permit) => permit,
             Err(refused) => {
                 if let Some(trail) = trail {
                     trail.respond(response_status(&refused));
                 }
                 let answer = refused.to_response().map(PassthroughBody::from);
                 let answer = answer.map(Either::Left);
-                return Some(stamped(answer, &audit_id(request.headers())));
+                return Some(with_audit_id(answer, &audit_id(request.headers())));
             }
         };
-        let tally = || self.tally(&CacheKey::json(&gvr));
-        let headers = request.headers();
-        let answer = self.tables.watch(ask, (headers, permission), tally).await?;
+        let recorder = || self.tally(&CacheKey::json(&gvr));
+        let caller = (request.headers(), permission);
+        let answer = self.tables.watch(table_request, caller, recorder).await?;
         if let Some(trail) = trail {
             trail.respond(ResponseStatus::of_code(answer.status().as_u16()));
         }
-        let answer = answer.map(|body| body.holding(place).recorded(trail.cloned()));
+        let answer = answer.map(|body| body.holding(permit).recorded(trail.cloned()));
         Some(answer.map(|body| Either::Right(Box::new(body))))
     }
 
-    /// Whether anything but forwarding may be done for a resource.
+    /// Whether the resource may be served other than by forwarding.
     fn is_for_memory(&self, gvr: &Gvr) -> bool {
         self.settings.cached.allow(gvr) && !is_uncached_upstream(gvr)
     }
 
-    /// Whose places the peer's lists and watches take.
+    /// The admission that limits the peer's lists and watches.
     fn admission_of(&self, peer: Peer) -> Option<&Admission> {
         match &self.operators {
-            Some(places) if peer.is_operator() => Some(&places.admission),
+            Some(operators) if peer.is_operator() => Some(&operators.admission),
             Some(_) | None => self.settings.admission.as_ref(),
         }
     }
 
-    /// The way upstream of the peer's requests.
+    /// The passthrough for the peer's requests.
     fn passthrough_of(&self, peer: Peer) -> &Passthrough {
         match &self.operators {
-            Some(places) if peer.is_operator() => &places.passthrough,
+            Some(operators) if peer.is_operator() => &operators.passthrough,
             Some(_) | None => &self.passthrough,
         }
     }
 
-    /// Ends the upgraded connections, which may go on for so long.
+    /// Ends upgraded connections; they may continue for the time `grace`.
     pub(super) async fn drain_tunnels(&self, grace: Duration) {
         let operators = async {
             match &self.operators {
-                Some(places) => places.passthrough.drain(grace).await,
+                Some(operators) => operators.passthrough.drain(grace).await,
                 None => 0,
             }
         };
@@ -397,18 +398,18 @@ impl Registry {
     }
 }
 
-/// Whose places a request takes.
+/// The client that the request counts for.
 fn peer_of<B>(request: &Request<B>) -> Peer {
     let peer = request.extensions().get().copied();
     peer.unwrap_or(Peer::UNKNOWN)
 }
 
-/// kube-apiserver itself keeps no watch cache of events and sends no bookmarks for them (protocol.md §0.1, H8).
+/// kube-apiserver itself keeps no watch cache of events and sends no bookmarks for them (docs/PROTOCOL.md §0.1).
 fn is_uncached_upstream(gvr: &Gvr) -> bool {
     &*gvr.resource == "events" && matches!(&*gvr.group, "" | "events.k8s.io")
 }
 
-/// Whether a request may get what others get, too. Whoever is not known here, or wants to be somebody else, is for upstream to judge.
+/// Whether a request may share a stream with others. Unauthenticated and impersonating requests are left to upstream.
 fn may_share<B>(is_guarded: bool, request: &Request<B>) -> bool {
     request.extensions().get::<Permission>().is_some()
         || !is_guarded && !impersonates(request.headers())
@@ -447,15 +448,15 @@ impl Resources for Registry {
         };
         for wait in [first, FILL_WAIT - first] {
             match slot.settled(wait).await {
-                Filling::Ready(served) => return Availability::Ready(served),
-                Filling::OtherEncoding => return Availability::OtherEncoding,
-                Filling::Waiting(_) | Filling::GivenUp(GiveUpReason::Unavailable) => {}
-                Filling::GivenUp(_) | Filling::Gone | Filling::Closed => {
+                SlotState::Ready(served) => return Availability::Ready(served),
+                SlotState::OtherEncoding => return Availability::OtherEncoding,
+                SlotState::Waiting(_) | SlotState::GivenUp(GiveUpReason::Unavailable) => {}
+                SlotState::GivenUp(_) | SlotState::Gone | SlotState::Closed => {
                     return Availability::Forwarded(None);
                 }
             }
             if peer.is_operator() {
-                // Bounded by operators' own places upstream.
+                // The operators' own limits of forwarded requests apply.
                 return Availability::Forwarded(None);
             }
             if let Some(permit) = slot.forward(peer) {
@@ -477,7 +478,7 @@ impl Resources for Registry {
         slot.is_some_and(|slot| slot.loss.covers(version))
     }
 
-    async fn latest(&self, served: &Served) -> Latest {
+    async fn latest(&self, served: &ServedResource) -> Latest {
         let slot = self
             .state()
             .slots
@@ -493,36 +494,36 @@ impl Resources for Registry {
         let permit = request.extensions_mut().remove::<ForwardPermit>();
         if let Some(answer) = self.table_watch(&request).await {
             let mut answer = answer.map(|body| ForwardedBody::new(body, permit));
-            answer.extensions_mut().insert(Lasting::Watch);
+            answer.extensions_mut().insert(ForwardLifetime::Watch);
             return answer;
         }
-        let lasting = lasting(&request);
-        let ends = ends(&request, lasting, permit);
+        let lifetime = lifetime_of(&request);
+        let deadlines = deadlines(&request, lifetime, permit);
         let passthrough = self.passthrough_of(peer_of(&request));
-        let answer = match lasting {
-            Lasting::Watch => {
-                let ends = ends.drained_by(self.draining.begun());
-                passthrough.forward_watch(request, ends).await
+        let answer = match lifetime {
+            ForwardLifetime::Watch => {
+                let deadlines = deadlines.drained_by(self.draining.begun());
+                passthrough.forward_watch(request, deadlines).await
             }
-            Lasting::Long => passthrough.forward_long(request, ends).await,
-            Lasting::Short => passthrough.forward(request, ends).await,
+            ForwardLifetime::Long => passthrough.forward_long(request, deadlines).await,
+            ForwardLifetime::Short => passthrough.forward(request, deadlines).await,
         };
         let mut answer = answer.map(|body| ForwardedBody::new(Either::Left(body), None));
-        answer.extensions_mut().insert(lasting);
+        answer.extensions_mut().insert(lifetime);
         answer
     }
 
-    fn tally(&self, key: &CacheKey) -> Arc<dyn WatchTally> {
+    fn tally(&self, key: &CacheKey) -> Arc<dyn WatchRecorder> {
         let slot = self.state().slots.get(key).cloned();
         let streams = slot.map_or_else(
-            || Arc::new(self.stream_tally(key)),
+            || Arc::new(self.stream_recorder(key)),
             |slot| Arc::clone(&slot.streams),
         );
         streams.metrics.watches.inc();
-        (self.settings.hooks.tally)(streams)
+        (self.settings.hooks.watch_recorder)(streams)
     }
 
-    fn list_tally(&self, key: &CacheKey) -> Option<Arc<dyn ListTally>> {
+    fn list_tally(&self, key: &CacheKey) -> Option<Arc<dyn ListRecorder>> {
         let slot = self.state().slots.get(key).cloned()?;
         Some(Arc::clone(&slot.streams) as _)
     }
@@ -531,7 +532,7 @@ impl Resources for Registry {
         Some(&self.listener)
     }
 
-    fn answered(&self, answered: Answered<'_>) {
+    fn answered(&self, answered: RequestOutcome<'_>) {
         let verb = if answered.verb == Verb::List {
             VerbLabel::List
         } else {
@@ -544,15 +545,15 @@ impl Resources for Registry {
 }
 
 impl Readiness for Registry {
-    fn checks(&self) -> Vec<Check> {
+    fn checks(&self) -> Vec<ReadinessCheck> {
         let upstream = match self.discovered_once.get() {
             Some(()) => CheckOutcome::Passed(String::new()),
-            None => CheckOutcome::Failed("it has not told yet what it offers".to_owned()),
+            None => CheckOutcome::Failed("discovery was not read yet".to_owned()),
         };
         let slots = self.slots();
         let mut checks: Vec<_> = slots
             .iter()
-            .map(|(key, slot)| Check {
+            .map(|(key, slot)| ReadinessCheck {
                 name: key.to_string(),
                 outcome: match self.pinned.get(key) {
                     Some(filled) if filled.get().is_none() => slot.must_be_filled(),
@@ -560,10 +561,10 @@ impl Readiness for Registry {
                 },
             })
             .collect();
-        // What must always be there is missed even before its cache can be started.
+        // A pinned resource that has no slot yet is reported, too.
         let is_started = |key: &CacheKey| slots.iter().any(|(started, _)| started == key);
         let missing = self.pinned.iter().filter(|(key, _)| !is_started(key));
-        checks.extend(missing.map(|(key, filled)| Check {
+        checks.extend(missing.map(|(key, filled)| ReadinessCheck {
             name: key.to_string(),
             outcome: match filled.get() {
                 Some(()) => CheckOutcome::Passed("forwarded: not offered upstream".to_owned()),
@@ -573,7 +574,7 @@ impl Readiness for Registry {
         checks.sort_by(|one, other| one.name.cmp(&other.name));
         checks.insert(
             0,
-            Check {
+            ReadinessCheck {
                 name: "upstream".to_owned(),
                 outcome: upstream,
             },

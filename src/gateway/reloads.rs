@@ -1,4 +1,4 @@
-//! The files that the gateway is made of, each kind followed by a task of its own.
+//! Follows the files that the gateway reads; each kind of file has a task of its own.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use tokio::task::JoinSet;
 
 use crate::auth::authenticator::Authenticator;
 use crate::config::AuthSettings;
-use crate::metrics::{ByLabel, FileKind, FileMetrics, Metrics, Task};
-use crate::reload::{Contents, Files, Folders, Source, Unusable, Watch};
-use crate::task::kept_running;
+use crate::metrics::{ByLabel, FileKind, FileMetrics, Metrics, TaskKind};
+use crate::reload::{FileFault, FileHashes, FileSource, FileWatch, Folders, WatchedFiles};
+use crate::task::restart_on_end;
 use crate::tls::ServerIdentity;
 use crate::upstream::client::Client;
 
-/// Begins the tasks that follow files.
+/// Starts the tasks that follow files.
 pub(super) struct Reloads {
     folders: Folders,
     metrics: FileMetrics,
-    ends: ByLabel<Task>,
+    ends: ByLabel<TaskKind>,
 }
 
 impl Reloads {
@@ -30,27 +30,27 @@ impl Reloads {
         }
     }
 
-    /// Follows the files of `source`. `applied` is what stood in them before the source was made; without it they are read again
-    /// once at first.
-    pub(super) fn follow<S: Source + 'static>(
+    /// Follows the files of `source`. `applied` is their content when the source was created; without it they are read again once at the
+    /// start.
+    pub(super) fn follow<S: FileSource + 'static>(
         &self,
         tasks: &mut JoinSet<()>,
         kind: FileKind,
         source: S,
-        applied: Option<Contents>,
+        applied: Option<FileHashes>,
     ) {
-        let watch = Watch::new(kind, source, &self.folders, &self.metrics);
+        let watch = FileWatch::new(kind, source, &self.folders, &self.metrics);
         let watch = match applied {
             Some(applied) => watch.with_applied(applied),
             None => watch,
         };
         let ends = self.ends.clone();
         tasks.spawn(async move {
-            kept_running(Task::FileReload, &ends, || watch.run()).await;
+            restart_on_end(TaskKind::FileReload, &ends, || watch.run()).await;
         });
     }
 
-    /// Follows certificates, keys and the authorities at which handshakes hint.
+    /// Follows serving certificates, their keys, and the client authorities whose names handshakes send.
     pub(super) fn follow_tls(&self, tasks: &mut JoinSet<()>, tls: &Arc<ServerIdentity>) {
         let expiry = self.metrics.serving_certificate_expiry.clone();
         expiry.set(tls.expires_at().unwrap_or_default());
@@ -60,13 +60,13 @@ impl Reloads {
             expiry.set(identity.expires_at().unwrap_or_default());
             Ok(outcome?)
         };
-        let files = Files::new(tls.certificate_files(), read);
+        let files = WatchedFiles::new(tls.certificate_files(), read);
         self.follow(tasks, FileKind::ServingCertificate, files, None);
         let authorities = tls.authority_files();
         if !authorities.is_empty() {
             let identity = Arc::clone(tls);
             let read = move || Ok(identity.reload_authorities()?);
-            let files = Files::new(authorities, read);
+            let files = WatchedFiles::new(authorities, read);
             self.follow(tasks, FileKind::ClientAuthorityHint, files, None);
         }
     }
@@ -82,28 +82,28 @@ impl Reloads {
             let authenticator = Arc::clone(authenticator);
             let files = vec![path.clone()];
             let read = move || Ok(authenticator.reload_client_ca(&path)?);
-            let files = Files::new(files, read);
+            let files = WatchedFiles::new(files, read);
             self.follow(tasks, FileKind::ClientAuthority, files, None);
         }
         if let Some(proxy) = &settings.front_proxy {
             let (authenticator, path) = (Arc::clone(authenticator), proxy.client_ca.clone());
             let files = vec![path.clone()];
             let read = move || Ok(authenticator.reload_front_proxy_ca(&path)?);
-            let files = Files::new(files, read);
+            let files = WatchedFiles::new(files, read);
             self.follow(tasks, FileKind::FrontProxyAuthority, files, None);
         }
     }
 
-    /// Follows kubeconfig, token and certificate files, and renews what an exec plugin has issued.
+    /// Follows kubeconfig, token and certificate files, and renews the credentials that an exec plugin has issued.
     pub(super) fn follow_upstream(&self, tasks: &mut JoinSet<()>, client: &Client) {
         let credentials = UpstreamCredentials {
             client: client.clone(),
             metrics: self.metrics.clone(),
         };
-        credentials.tell_expiry();
-        // A plugin is not run a second time at once.
+        credentials.show_expiry();
+        // The plugin has just run; without `applied` it would run again at once.
         let is_issued = client.renewal_in().is_some();
-        let applied = is_issued.then(|| Contents::of(&client.files()));
+        let applied = is_issued.then(|| FileHashes::of(&client.files()));
         self.follow(tasks, FileKind::UpstreamCredential, credentials, applied);
     }
 }
@@ -114,20 +114,20 @@ struct UpstreamCredentials {
 }
 
 impl UpstreamCredentials {
-    fn tell_expiry(&self) {
+    fn show_expiry(&self) {
         let expiry = &self.metrics.upstream_credential_expiry;
         expiry.set(self.client.expires_at().unwrap_or_default());
     }
 }
 
-impl Source for UpstreamCredentials {
+impl FileSource for UpstreamCredentials {
     fn files(&self) -> Vec<PathBuf> {
         self.client.files()
     }
 
-    async fn reload(&self) -> Result<(), Unusable> {
+    async fn reload(&self) -> Result<(), FileFault> {
         let outcome = self.client.rebuild_in_time().await;
-        self.tell_expiry();
+        self.show_expiry();
         Ok(outcome?)
     }
 

@@ -1,4 +1,4 @@
-//! Follows roles and bindings upstream, so that the guard hears of changes at once, and where it decides from them, has them all.
+//! Follows roles and bindings upstream: the guard learns of changes at once, and in RBAC mode has all objects to decide from.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::auth::changes::RoleScope;
 use crate::auth::guard::Guard;
 use crate::auth::policy::PolicyStore;
-use crate::auth::rbac::Policy;
+use crate::auth::rbac::RbacPolicy;
 use crate::informer::{
     Cached, FailureKind, InformerCounts, InformerOptions, ListWatch, Metadata, Notification,
     OnFailure, Registration, SharedInformer, WatchFailure,
@@ -19,16 +19,16 @@ use crate::informer::{
 use crate::resource::Gvr;
 use crate::upstream::client::Client;
 
-/// Follows roles and bindings for a guard.
+/// The informers of roles and bindings for a guard.
 pub(super) struct RoleFeed {
     client: Arc<Client>,
     guard: Guard,
-    /// Where the guard decides from them. Without it only their metadata is read, to know that something has changed.
+    /// Set in RBAC mode, where the guard decides from the objects. Otherwise only metadata is read, to notice changes.
     policy: Option<Arc<PolicyStore>>,
 }
 
-/// Ends an informer when its feed is dropped.
-struct Following<T: Send + Sync + 'static>(SharedInformer<T>);
+/// Shuts an informer down when it is dropped.
+struct InformerGuard<T: Send + Sync + 'static>(SharedInformer<T>);
 
 impl RoleFeed {
     pub(super) fn new(client: Client, guard: Guard, policy: Option<Arc<PolicyStore>>) -> Self {
@@ -39,7 +39,7 @@ impl RoleFeed {
         }
     }
 
-    /// Has no end.
+    /// Never returns.
     pub(super) async fn run(&self) {
         match &self.policy {
             None => self.follow_metadata().await,
@@ -57,7 +57,7 @@ impl RoleFeed {
         ] {
             let guard = self.guard.clone();
             let list_watch = ListWatch::metadata(&gvr);
-            let following = Following::new(&self.client, list_watch, log_once(&gvr));
+            let following = InformerGuard::new(&self.client, list_watch, log_once(&gvr));
             let registration = following
                 .0
                 .add_handler(move |change: &Notification<Metadata>| {
@@ -94,7 +94,7 @@ impl RoleFeed {
                 policy.remove_binding(binding.key().namespace(), binding.key().name())
             },
         );
-        // A handler that is removed has not told all: nothing is decided then.
+        // A handler that was removed has not received all objects; then the policy stays incomplete and decides nothing.
         let are_complete = cluster_roles.1.synced().await.is_ok()
             && roles.1.synced().await.is_ok()
             && cluster_bindings.1.synced().await.is_ok()
@@ -103,7 +103,7 @@ impl RoleFeed {
             std::future::pending().await
         }
         let stale_after = self.guard.settings().reauthorize_grace.max(STALE_MIN);
-        let mut contact = Contact::new();
+        let mut contact = UpstreamContact::new();
         loop {
             let counts = [
                 cluster_roles.0.0.counts(),
@@ -117,19 +117,19 @@ impl RoleFeed {
         }
     }
 
-    /// Brings all objects of a kind into the policy.
+    /// Keeps all objects of a kind in the policy.
     fn follow<T>(
         &self,
         policy: &Arc<PolicyStore>,
-        put: fn(&mut Policy, &T),
-        remove: fn(&mut Policy, &Cached<T>),
-    ) -> (Following<T>, Registration<T>)
+        put: fn(&mut RbacPolicy, &T),
+        remove: fn(&mut RbacPolicy, &Cached<T>),
+    ) -> (InformerGuard<T>, Registration<T>)
     where
         T: Resource + DeserializeOwned + Clone + Send + Sync + 'static,
     {
         let gvr = gvr::<T>();
         let list_watch = ListWatch::of_kind().without_managed_fields().consistent();
-        let following = Following::new(&self.client, list_watch, log_once(&gvr));
+        let following = InformerGuard::new(&self.client, list_watch, log_once(&gvr));
         let (policy, guard) = (Arc::clone(policy), self.guard.clone());
         let registration = following.0.add_handler(move |change: &Notification<T>| {
             let object = object(change);
@@ -146,7 +146,7 @@ impl RoleFeed {
     }
 }
 
-impl<T: Send + Sync + 'static> Following<T> {
+impl<T: Send + Sync + 'static> InformerGuard<T> {
     fn new(client: &Arc<Client>, list_watch: ListWatch<T>, on_failure: OnFailure) -> Self {
         let options = InformerOptions {
             on_failure: Some(on_failure),
@@ -160,7 +160,7 @@ impl<T: Send + Sync + 'static> Following<T> {
     }
 }
 
-impl<T: Send + Sync + 'static> Drop for Following<T> {
+impl<T: Send + Sync + 'static> Drop for InformerGuard<T> {
     fn drop(&mut self) {
         let informer = self.0.clone();
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -169,19 +169,19 @@ impl<T: Send + Sync + 'static> Drop for Following<T> {
     }
 }
 
-/// When upstream was last heard of each kind. Its watches carry a bookmark about every minute.
-struct Contact([LastHeard; 4]);
+/// When upstream last sent data for each of the four kinds. Its watches carry a bookmark about every minute.
+struct UpstreamContact([ContactRecord; 4]);
 
 #[derive(Clone, Copy)]
-struct LastHeard {
+struct ContactRecord {
     bytes: u64,
     failures: u64,
     at: Instant,
 }
 
-impl Contact {
+impl UpstreamContact {
     fn new() -> Self {
-        let now = LastHeard {
+        let now = ContactRecord {
             bytes: 0,
             failures: 0,
             at: Instant::now(),
@@ -193,7 +193,7 @@ impl Contact {
         for (last, counts) in self.0.iter_mut().zip(counts) {
             let kinds = FailureKind::ALL.into_iter();
             let failures = kinds.map(|kind| counts.failures(kind)).sum();
-            // Bytes of a refusal say nothing about roles.
+            // The bytes of an error response say nothing about roles.
             if counts.bytes != last.bytes && failures == last.failures {
                 last.at = now;
             }
@@ -234,13 +234,13 @@ fn scope<T>(object: &Cached<T>) -> RoleScope {
     }
 }
 
-/// How often it is looked at whether upstream is heard of.
+/// How often contact with upstream is checked.
 const CONTACT_PERIOD: Duration = Duration::from_secs(5);
 
-/// Three bookmarks.
+/// Three bookmark intervals.
 const STALE_MIN: Duration = Duration::from_secs(180);
 
-/// Says once that the gateway may not follow a resource: changes are then noticed at the interval. Other failures pass.
+/// Logs once that the gateway may not watch a resource; changes are then noticed at the re-authorization interval. Other failures pass.
 fn log_once(gvr: &Gvr) -> OnFailure {
     let (resource, is_logged) = (gvr.to_string(), OnceLock::new());
     Arc::new(move |failure: &WatchFailure| {
@@ -249,7 +249,7 @@ fn log_once(gvr: &Gvr) -> OnFailure {
         if is_forbidden && is_logged.set(()).is_ok() {
             tracing::warn!(
                 %resource,
-                "the gateway may not watch these: changes of roles are noticed when permission is asked again"
+                "the gateway may not watch this resource: changes of roles are noticed only when permissions are checked again"
             );
         } else {
             tracing::debug!(%resource, %failure, "reading failed");
@@ -261,7 +261,7 @@ fn log_once(gvr: &Gvr) -> OnFailure {
 mod tests {
     use super::*;
 
-    fn heard(bytes: u64) -> InformerCounts {
+    fn counts_with_bytes(bytes: u64) -> InformerCounts {
         let mut counts = InformerCounts::default();
         counts.bytes += bytes;
         counts
@@ -269,14 +269,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn roles_are_current_as_long_as_all_kinds_are_heard_of() {
-        let mut contact = Contact::new();
-        let counts = |bytes, last| [heard(bytes), heard(bytes), heard(bytes), heard(last)];
+        let mut contact = UpstreamContact::new();
+        let counts = |bytes, last| {
+            [
+                counts_with_bytes(bytes),
+                counts_with_bytes(bytes),
+                counts_with_bytes(bytes),
+                counts_with_bytes(last),
+            ]
+        };
         for minute in 1..10 {
             tokio::time::advance(Duration::from_secs(60)).await;
             contact.update(&counts(minute, minute), Instant::now());
             assert!(contact.is_current(STALE_MIN, Instant::now()));
         }
-        // One of them falls silent.
+        // One kind sends nothing any more.
         for minute in 10..13 {
             assert!(contact.is_current(STALE_MIN, Instant::now()), "{minute}");
             tokio::time::advance(Duration::from_secs(60)).await;

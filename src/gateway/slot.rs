@@ -1,4 +1,4 @@
-//! One cached resource: the task that keeps its cache filled, for as long as somebody wants it.
+//! One cached resource: its cache, and the task that keeps it filled as long as clients use it.
 
 mod keeper;
 
@@ -9,8 +9,8 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::freshness::Freshness;
-use super::tally::{ResourceTally, StreamTally};
+use super::freshness::ResourceFreshness;
+use super::recorders::{ResourceRecorder, StreamRecorder};
 use crate::admin::CheckOutcome;
 use crate::cache::{Observer, Retention};
 use crate::fairness::{Peer, Permit, Permits};
@@ -18,39 +18,39 @@ use crate::metrics::{GiveUpReason, Label};
 use crate::resource::{Encoding, ResourceVersion};
 use crate::upstream::client::Client;
 use crate::upstream::discovery::DiscoveredResource;
-use crate::view::{Hub, Served};
-use keeper::Keeper;
+use crate::view::{Hub, ServedResource};
+use keeper::CacheKeeper;
 
-/// Requests of one resource that are forwarded at once while it has no cache because upstream is slow or fails: what comes
-/// beyond would be the herd that the cache is there to keep away. Clients have shares of it.
+/// Requests of one resource that may be forwarded at a time while it has no cache because upstream is slow or fails. More would be the
+/// load that the cache is there to keep away from upstream. Clients share the permits.
 const FORWARDS_MAX: usize = 32;
 
-/// So long after a list was forwarded its client may come with its version to watch: it has to read a large list first.
+/// How long after a forwarded list its client may start a watch from the list's version: it must read a large list first.
 const FORWARDED_LIST_AGE_MAX: Duration = Duration::from_secs(60);
 
-/// So long after upstream's history was lost clients may come with versions of it. Their watches have ended, and client-go waits 30 s at
-/// most before it comes again. Longer is too long: where no new cache can be filled, versions of the new history may stay below those
-/// of the lost one for days, and whoever begins at one lists again meanwhile.
+/// How long after the loss of upstream's history clients may return with versions of it. Their watches have ended, and client-go waits at
+/// most 30 s before it retries. A longer time would do harm: where no new cache can be filled, the versions of the new history may stay
+/// below those of the lost one for days, and clients that start from one of them would list again all that time.
 const LOSS_AGE_MAX: Duration = Duration::from_secs(90);
 
-/// Up to which version clients may know a history that upstream no longer has.
+/// The newest version that clients may know from a history that upstream no longer has.
 #[derive(Debug, Default)]
-pub(super) struct Loss(std::sync::Mutex<Option<(ResourceVersion, Instant)>>);
+pub(super) struct HistoryLoss(std::sync::Mutex<Option<(ResourceVersion, Instant)>>);
 
-impl Loss {
-    /// Another history is lost, of which clients may know this version.
-    fn note(&self, newest: ResourceVersion) {
+impl HistoryLoss {
+    /// Records the loss of a history whose newest version is `newest`.
+    fn record(&self, newest: ResourceVersion) {
         let version = self.version().max(newest);
         *self.state() = Some((version, Instant::now()));
     }
 
-    /// The newest version that clients may know; zero if none was lost.
+    /// The newest version of all lost histories; zero if none was lost.
     fn version(&self) -> ResourceVersion {
         self.state()
             .map_or_else(Default::default, |(version, _)| version)
     }
 
-    /// Whether a client may have this version from a history that was lost lately.
+    /// Whether a client may have this version from a history that was lost recently.
     pub(super) fn covers(&self, version: ResourceVersion) -> bool {
         let is_covered = |(lost, at): (_, Instant)| version <= lost && at.elapsed() < LOSS_AGE_MAX;
         self.state().is_some_and(is_covered)
@@ -63,60 +63,60 @@ impl Loss {
     }
 }
 
-/// How far a cache is.
+/// The state of a slot's cache.
 #[derive(Clone, Debug)]
-pub(super) enum Filling {
-    /// Not ready, for this reason.
+pub(super) enum SlotState {
+    /// Not ready yet, for this reason.
     Waiting(&'static str),
-    /// It can be served from.
-    Ready(Served),
-    /// There is no cache, for this reason: requests are forwarded. It is tried again.
+    /// Requests are served from it.
+    Ready(ServedResource),
+    /// There is no cache, for this reason, and requests are forwarded. Filling it is retried.
     GivenUp(GiveUpReason),
     /// Upstream has the resource, but not in this encoding.
     OtherEncoding,
     /// Upstream no longer has the resource.
     Gone,
-    /// Its slot was closed.
+    /// The slot was closed.
     Closed,
 }
 
-/// Bounds of what a slot reads.
+/// Limits for reading a resource.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadLimits {
-    /// Longest watch frame, bytes.
+    /// Longest watch frame in bytes.
     pub(super) frame_len_max: usize,
-    /// How long a busy resource's events may be held back to be delivered together.
+    /// How long the events of a busy resource may be delayed to be delivered together.
     pub(super) coalesce_delay_max: Duration,
-    /// Resident bytes of the process beyond which no cache is begun and some are given up; 0 for no bound.
+    /// Resident bytes of the process beyond which no cache is started and some are evicted; 0 means no limit.
     pub(super) memory_max: usize,
 }
 
-/// What a slot's task is given.
+/// The inputs of a slot's task.
 pub(super) struct SlotParts {
     pub(super) resource: DiscoveredResource,
     pub(super) encoding: Encoding,
     pub(super) client: Arc<Client>,
     pub(super) retention: Retention,
     pub(super) limits: ReadLimits,
-    pub(super) tally: Arc<ResourceTally>,
-    /// Puts something between a writer and its views; a test does.
+    pub(super) recorder: Arc<ResourceRecorder>,
+    /// Wraps what observes the writer; only tests change anything.
     pub(super) observer: fn(Arc<Hub>) -> Arc<dyn Observer>,
 }
 
-/// The registry's hold on one cached resource.
+/// One cached resource, as the registry holds it.
 #[derive(Debug)]
 pub(super) struct Slot {
-    pub(super) filling: watch::Sender<Filling>,
-    pub(super) freshness: Freshness,
-    pub(super) streams: Arc<StreamTally>,
-    pub(super) tally: Arc<ResourceTally>,
-    pub(super) loss: Arc<Loss>,
-    /// Places for requests that are forwarded because there is no cache yet.
+    pub(super) slot_state: watch::Sender<SlotState>,
+    pub(super) freshness: ResourceFreshness,
+    pub(super) streams: Arc<StreamRecorder>,
+    pub(super) recorder: Arc<ResourceRecorder>,
+    pub(super) loss: Arc<HistoryLoss>,
+    /// Permits for requests that are forwarded because there is no cache yet.
     forwards: Permits,
-    /// When a request was forwarded last because there was no cache yet.
+    /// When a request was last forwarded because there was no cache yet.
     forwarded_at: std::sync::Mutex<Option<Instant>>,
-    /// Heard by an attempt at a cache for as long as it lasts.
-    relief: watch::Sender<()>,
+    /// Signals an attempt to end because memory is short; an attempt subscribes for as long as it runs.
+    eviction: watch::Sender<()>,
     started_at: Instant,
     used_at: std::sync::Mutex<Instant>,
     task: AbortHandle,
@@ -126,39 +126,44 @@ impl Slot {
     pub(super) fn start(
         parts: SlotParts,
         tasks: &mut tokio::task::JoinSet<()>,
-        streams: Arc<StreamTally>,
+        streams: Arc<StreamRecorder>,
     ) -> Self {
-        let filling = watch::Sender::new(Filling::Waiting("starting"));
-        let tally = Arc::clone(&parts.tally);
-        let relief = watch::Sender::new(());
-        let loss = Arc::new(Loss::default());
-        let keeper = Keeper::new(parts, filling.clone(), relief.clone(), Arc::clone(&loss));
+        let slot_state = watch::Sender::new(SlotState::Waiting("starting"));
+        let recorder = Arc::clone(&parts.recorder);
+        let eviction = watch::Sender::new(());
+        let loss = Arc::new(HistoryLoss::default());
+        let keeper = CacheKeeper::new(
+            parts,
+            slot_state.clone(),
+            eviction.clone(),
+            Arc::clone(&loss),
+        );
         let task = tasks.spawn(keeper.run());
         let now = Instant::now();
         Self {
-            filling,
-            freshness: Freshness::default(),
+            slot_state,
+            freshness: ResourceFreshness::default(),
             streams,
-            tally,
+            recorder,
             loss,
             forwards: Permits::new(FORWARDS_MAX),
             forwarded_at: std::sync::Mutex::default(),
-            relief,
+            eviction,
             started_at: now,
             used_at: std::sync::Mutex::new(now),
             task,
         }
     }
 
-    /// A place for a request that is forwarded because there is no cache yet.
+    /// A permit for a request that is forwarded because there is no cache yet.
     pub(super) fn forward(&self, peer: Peer) -> Option<Permit> {
         let permit = self.forwards.try_acquire(peer)?;
         *self.forwarded_at() = Some(Instant::now());
         Some(permit)
     }
 
-    /// A place for a watch that begins before the cache's history, where its client may have its version from a list that was
-    /// forwarded: the cache's own list may have been later.
+    /// A permit for a watch that starts before the cache's history, if its client may have the version from a forwarded list: the cache's
+    /// own list may have been later.
     pub(super) fn forward_again(&self, peer: Peer) -> Option<Permit> {
         let forwarded_at = (*self.forwarded_at())?;
         let is_recent = forwarded_at.elapsed() < FORWARDED_LIST_AGE_MAX;
@@ -171,7 +176,7 @@ impl Slot {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Somebody asked for it.
+    /// Records a use.
     pub(super) fn touch(&self) {
         *self
             .used_at
@@ -179,7 +184,7 @@ impl Slot {
             .unwrap_or_else(std::sync::PoisonError::into_inner) = Instant::now();
     }
 
-    /// When somebody asked for it last.
+    /// When it was last used.
     pub(super) fn used_at(&self) -> Instant {
         *self
             .used_at
@@ -187,74 +192,75 @@ impl Slot {
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Whether its task has a cache, or tries to fill one, as opposed to waiting before it tries again.
+    /// Whether its task has a cache or tries to fill one, as opposed to waiting for the next attempt.
     pub(super) fn is_attempted(&self) -> bool {
-        self.relief.receiver_count() > 0
+        self.eviction.receiver_count() > 0
     }
 
-    /// Gives up its cache, or the attempt at one, because memory is short.
-    pub(super) fn relieve(&self) {
-        self.relief.send_replace(());
+    /// Ends the cache, or the attempt to fill one, because memory is short.
+    pub(super) fn evict(&self) {
+        self.eviction.send_replace(());
     }
 
-    /// Nobody watches, and nobody has asked for `timeout`.
+    /// Whether no watch is open and the last use is longer ago than `timeout`.
     pub(super) fn is_idle(&self, timeout: Duration) -> bool {
         let used_at = self.used_at();
-        let watched = match &*self.filling.borrow() {
-            Filling::Ready(served) => served.hub.is_watched(),
-            Filling::Waiting(_)
-            | Filling::GivenUp(_)
-            | Filling::OtherEncoding
-            | Filling::Gone
-            | Filling::Closed => false,
+        let watched = match &*self.slot_state.borrow() {
+            SlotState::Ready(served) => served.hub.is_watched(),
+            SlotState::Waiting(_)
+            | SlotState::GivenUp(_)
+            | SlotState::OtherEncoding
+            | SlotState::Gone
+            | SlotState::Closed => false,
         };
         !watched && used_at.elapsed() > timeout
     }
 
-    /// Its state once it is no longer being filled, or after `wait`.
-    pub(super) async fn settled(&self, wait: Duration) -> Filling {
-        let mut filling = self.filling.subscribe();
-        let settled = filling.wait_for(|filling| !matches!(filling, Filling::Waiting(_)));
-        // Whichever is first: the state is what it is then.
+    /// The state once the cache is no longer being filled, or after `wait`.
+    pub(super) async fn settled(&self, wait: Duration) -> SlotState {
+        let mut slot_state = self.slot_state.subscribe();
+        let settled =
+            slot_state.wait_for(|slot_state| !matches!(slot_state, SlotState::Waiting(_)));
+        // Both outcomes are fine: the state is read afterwards.
         let _ = tokio::time::timeout(wait, settled).await;
-        self.filling.borrow().clone()
+        self.slot_state.borrow().clone()
     }
 
-    /// Whether a pinned resource that was never filled holds up readiness. What its objects are like, or how busy the process
-    /// is, does not: all replicas would be unready for it, and its requests are forwarded.
+    /// Whether a pinned resource that was never filled keeps the gateway from being ready. Reasons that lie in its objects or in the load
+    /// of the process do not: all replicas would be unready for the same reason, and its requests are forwarded.
     pub(super) fn must_be_filled(&self) -> CheckOutcome {
-        match &*self.filling.borrow() {
-            Filling::Waiting(reason) => CheckOutcome::Failed((*reason).to_owned()),
-            Filling::Gone => CheckOutcome::Failed("gone upstream".to_owned()),
-            Filling::Closed => CheckOutcome::Failed("closed".to_owned()),
-            Filling::GivenUp(
+        match &*self.slot_state.borrow() {
+            SlotState::Waiting(reason) => CheckOutcome::Failed((*reason).to_owned()),
+            SlotState::Gone => CheckOutcome::Failed("gone upstream".to_owned()),
+            SlotState::Closed => CheckOutcome::Failed("closed".to_owned()),
+            SlotState::GivenUp(
                 reason @ (GiveUpReason::Unauthorized
                 | GiveUpReason::Forbidden
                 | GiveUpReason::Refused
                 | GiveUpReason::Unavailable),
             ) => CheckOutcome::Failed(reason.as_str().to_owned()),
-            Filling::GivenUp(_) | Filling::Ready(_) | Filling::OtherEncoding => {
+            SlotState::GivenUp(_) | SlotState::Ready(_) | SlotState::OtherEncoding => {
                 CheckOutcome::Passed(self.describe())
             }
         }
     }
 
-    /// Its state, for people.
+    /// The state as text for people.
     pub(super) fn describe(&self) -> String {
-        match &*self.filling.borrow() {
-            Filling::Waiting(reason) => format!("not served from memory yet: {reason}"),
-            Filling::Ready(_) => self.tally.silence().map_or_else(String::new, |silence| {
-                format!("upstream was last heard {} s ago", silence.as_secs())
+        match &*self.slot_state.borrow() {
+            SlotState::Waiting(reason) => format!("not served from memory yet: {reason}"),
+            SlotState::Ready(_) => self.recorder.silence().map_or_else(String::new, |silence| {
+                format!("upstream last sent data {} s ago", silence.as_secs())
             }),
-            Filling::GivenUp(reason) => format!("forwarded: {}", reason.as_str()),
-            Filling::OtherEncoding => "forwarded: not offered in this encoding".to_owned(),
-            Filling::Gone => "forwarded: gone upstream".to_owned(),
-            Filling::Closed => "closed".to_owned(),
+            SlotState::GivenUp(reason) => format!("forwarded: {}", reason.as_str()),
+            SlotState::OtherEncoding => "forwarded: not offered in this encoding".to_owned(),
+            SlotState::Gone => "forwarded: gone upstream".to_owned(),
+            SlotState::Closed => "closed".to_owned(),
         }
     }
 
-    /// When to come again, as kube-apiserver advises while its own cache fills: e^(0.06 × seconds), between 1 and 30
-    /// (protocol.md §6.9).
+    /// After how many seconds to retry, as kube-apiserver advises while its own cache fills: e^(0.06 × seconds), between 1 and 30
+    /// (docs/PROTOCOL.md §6.9).
     pub(super) fn retry_after_seconds(&self) -> u32 {
         let age = self.started_at.elapsed();
         let seconds = (0.06 * age.as_secs_f64()).exp().clamp(1.0, 30.0);
@@ -267,9 +273,9 @@ impl Slot {
         whole
     }
 
-    /// Ends its watches and its task. A cache that becomes ready at this moment is served to nobody.
+    /// Ends its watches and its task. If the cache becomes ready at this moment, it is not served.
     pub(super) fn close(&self) {
-        if let Filling::Ready(served) = self.filling.send_replace(Filling::Closed) {
+        if let SlotState::Ready(served) = self.slot_state.send_replace(SlotState::Closed) {
             served.hub.close();
         }
         self.task.abort();

@@ -15,19 +15,19 @@ use tokio::net::TcpStream;
 use super::slot::tests::{FATAL, Fragile};
 use super::*;
 use crate::apiserver::{self, Apiserver, Options};
-use crate::watch::{WatchTally, WatchTotals};
+use crate::watch::{WatchRecorder, WatchTotals};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 const READY: &str = "cache_state{encoding=\"json\",group=\"\",resource=\"configmaps\",state=\"ready\",version=\"v1\"}";
-/// Whether the next delivery panics.
+/// Whether the next delivery must panic.
 static IS_FRAGILE: AtomicBool = AtomicBool::new(false);
 
 #[derive(Debug)]
-struct FragileTally(Arc<dyn WatchTally>);
+struct FragileTally(Arc<dyn WatchRecorder>);
 
-impl WatchTally for FragileTally {
+impl WatchRecorder for FragileTally {
     fn delivered(&self, events: u64, bytes: u64) {
         let is_fragile = events > 0 && IS_FRAGILE.swap(false, Ordering::Relaxed);
         assert!(!is_fragile, "planted");
@@ -43,7 +43,7 @@ impl WatchTally for FragileTally {
     }
 }
 
-/// An API server, a gateway before it, and a client.
+/// An API server, a gateway in front of it, and a client.
 struct Stage {
     apiserver: Apiserver,
     address: SocketAddr,
@@ -53,7 +53,7 @@ struct Stage {
     running: JoinSet<()>,
 }
 
-/// A watch, and the task of its connection.
+/// A watch and its connection's task.
 struct Watch {
     body: Incoming,
     read: String,
@@ -88,7 +88,7 @@ impl Stage {
         Response::from_parts(head, String::from_utf8(body.to_vec()).unwrap())
     }
 
-    /// Creates an object at the API server; the version before.
+    /// Creates an object at the API server; returns the collection's version before.
     async fn create(&self, collection: &str, name: &str) -> String {
         let list = self.get(self.apiserver.address(), collection).await;
         let list: Value = serde_json::from_str(list.body()).unwrap();
@@ -103,7 +103,7 @@ impl Stage {
         version.as_str().unwrap().to_owned()
     }
 
-    /// A watch of all that there is and comes, over a connection of its own.
+    /// A watch from the current state, over a connection of its own.
     async fn watch(&self, target: &str) -> Watch {
         let stream = TcpStream::connect(self.address).await.unwrap();
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
@@ -129,15 +129,15 @@ impl Stage {
         value.unwrap_or_default().trim().to_owned()
     }
 
-    /// Waits until a metric says so; the gateway is ready all the while.
-    async fn says(&self, series: &str, value: &str) {
+    /// Waits until a metric has this value; the gateway must be ready all the time.
+    async fn wait_for_metric(&self, series: &str, value: &str) {
         let said = async {
             while self.metric(series).await != value {
                 assert_eq!(self.get(self.admin, "/readyz").await.status(), 200);
                 tokio::task::yield_now().await;
             }
         };
-        let in_time = tokio::time::timeout(PATIENCE, said).await;
+        let in_time = tokio::time::timeout(TIMEOUT, said).await;
         assert!(in_time.is_ok(), "{series}: {}", self.metric(series).await);
     }
 
@@ -151,23 +151,23 @@ impl Stage {
 }
 
 impl Watch {
-    /// Reads until this object has come.
+    /// Reads until the watch has shown this object.
     async fn shows(&mut self, name: &str) {
-        let word = format!("\"name\":\"{name}\"");
-        while !self.read.contains(&word) {
-            let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await;
-            let data = frame.unwrap().expect("it goes on").unwrap();
+        let expected = format!("\"name\":\"{name}\"");
+        while !self.read.contains(&expected) {
+            let frame = tokio::time::timeout(TIMEOUT, self.body.frame()).await;
+            let data = frame.unwrap().expect("the watch continues").unwrap();
             self.read
                 .push_str(std::str::from_utf8(data.data_ref().unwrap()).unwrap());
         }
     }
 
-    /// Whether this object comes; else the stream ends or breaks.
+    /// Reads until the watch shows this object (true), or ends or breaks (false).
     async fn ends_or_shows(mut self, name: &str) -> bool {
-        let word = format!("\"name\":\"{name}\"");
-        while !self.read.contains(&word) {
-            let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await;
-            match frame.expect("something comes") {
+        let expected = format!("\"name\":\"{name}\"");
+        while !self.read.contains(&expected) {
+            let frame = tokio::time::timeout(TIMEOUT, self.body.frame()).await;
+            match frame.expect("the watch shows the object or ends") {
                 Some(Ok(data)) => {
                     let text = std::str::from_utf8(data.data_ref().unwrap()).unwrap();
                     self.read.push_str(text);
@@ -178,11 +178,11 @@ impl Watch {
         true
     }
 
-    /// Reads what comes until the stream ends or breaks; whether it ended as a stream should.
+    /// Reads until the stream ends (true) or breaks (false).
     async fn ends(mut self) -> bool {
         loop {
-            let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await;
-            match frame.expect("it ends") {
+            let frame = tokio::time::timeout(TIMEOUT, self.body.frame()).await;
+            match frame.expect("the watch ends") {
                 Some(Ok(_)) => {}
                 Some(Err(_)) => return false,
                 None => return true,
@@ -205,21 +205,21 @@ async fn a_panic_of_what_fills_a_cache_ends_its_watches_and_no_others() {
     stage.create(CONFIGMAPS, FATAL).await;
     assert!(
         first.ends().await,
-        "cleanly, so that its client comes again"
+        "the watch ends cleanly, so that its client reconnects"
     );
     let given_up = "cache_given_up_total{encoding=\"json\",group=\"\",reason=\"panicked\",resource=\"configmaps\",version=\"v1\"}";
-    stage.says(given_up, "1").await;
-    // Meanwhile upstream answers; then there is a cache again, with what broke the first.
+    stage.wait_for_metric(given_up, "1").await;
+    // Requests are forwarded in the meantime; then there is a cache again, with the object that broke the first one.
     let list = stage.get(stage.address, CONFIGMAPS).await;
     assert!(list.status() == 200 && list.body().contains(FATAL));
-    stage.says(READY, "1").await;
+    stage.wait_for_metric(READY, "1").await;
     let mut second = stage.watch(&format!("{CONFIGMAPS}?watch=1")).await;
     second.shows(FATAL).await;
     stage.create(CONFIGMAPS, "after").await;
     second.shows("after").await;
     stage.create(SERVICES, "undisturbed").await;
     other.shows("undisturbed").await;
-    stage.says(given_up, "1").await;
+    stage.wait_for_metric(given_up, "1").await;
     drop((second, other));
     stage.end().await;
 }
@@ -227,7 +227,7 @@ async fn a_panic_of_what_fills_a_cache_ends_its_watches_and_no_others() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_of_what_delivers_ends_its_streams_and_another_goes_on() {
     let stage = Stage::new(Hooks {
-        tally: |tally| Arc::new(FragileTally(tally)),
+        watch_recorder: |recorder| Arc::new(FragileTally(recorder)),
         ..Hooks::default()
     })
     .await;
@@ -242,8 +242,8 @@ async fn a_panic_of_what_delivers_ends_its_streams_and_another_goes_on() {
     IS_FRAGILE.store(true, Ordering::Relaxed);
     let version = stage.create(CONFIGMAPS, FATAL).await;
     let ends = "task_unexpected_ends_total{task=\"delivery_worker\"}";
-    stage.says(ends, "1").await;
-    // Whoever was broken off comes again at its last version, and everybody has everything.
+    stage.wait_for_metric(ends, "1").await;
+    // A client whose watch has broken reconnects at its last version, and every client gets every event.
     let again = format!("{CONFIGMAPS}?watch=1&resourceVersion={version}");
     stage.create(CONFIGMAPS, "after").await;
     let mut broken = 0;
@@ -255,8 +255,11 @@ async fn a_panic_of_what_delivers_ends_its_streams_and_another_goes_on() {
             watch.shows("after").await;
         }
     }
-    assert!((1..20).contains(&broken), "{broken} of one worker's");
-    stage.says(READY, "1").await;
-    stage.says(ends, "1").await;
+    assert!(
+        (1..20).contains(&broken),
+        "{broken} watches of one worker are broken"
+    );
+    stage.wait_for_metric(READY, "1").await;
+    stage.wait_for_metric(ends, "1").await;
     stage.end().await;
 }

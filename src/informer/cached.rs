@@ -1,27 +1,27 @@
-//! One object as informers hold it: what every part needs to know of it, and the object itself as the user wants it.
+//! An object as informers hold it: key, uid, version and labels, and the object itself in the type that the user chose.
 
 use std::ops::Deref;
 
 use crate::resource::{Object, ObjectKey, ResourceVersion};
 
-/// Ends each key and each value in [`Cached::labels`]; no valid label has it inside.
+/// Terminates each key and each value in the field `labels` of [`Cached`]. No valid label contains it.
 const LABEL_END: char = '\0';
 
-/// One object at one version, immutable and shared; dereferences to the object.
+/// One object at one version, immutable and shared. Dereferences to the object.
 ///
-/// Key, uid, version and labels come from the object's `metadata`, whatever `T` is, so that any type will do.
+/// Key, uid, version and labels are read from the object's `metadata`, whatever `T` is, so `T` can be any type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cached<T> {
     key: ObjectKey,
     uid: Box<str>,
     resource_version: ResourceVersion,
-    /// Keys and values in turn, each with its end: one allocation instead of two per label.
+    /// Alternating keys and values, each terminated by `LABEL_END`: one allocation, instead of two per label.
     labels: Box<str>,
     object: T,
 }
 
 impl<T> Cached<T> {
-    /// Keeps `object` with the parts that were scanned of it.
+    /// Combines `object` with the metadata in `scanned`, the scanned form of the same object.
     #[must_use]
     pub fn new(scanned: &Object, object: T) -> Self {
         let mut labels = String::new();
@@ -39,13 +39,13 @@ impl<T> Cached<T> {
         }
     }
 
-    /// `namespace/name`, or `name` when cluster-scoped.
+    /// `namespace/name`, or `name` if the object is cluster-scoped.
     #[must_use]
     pub const fn key(&self) -> &ObjectKey {
         &self.key
     }
 
-    /// `metadata.uid`: differs after delete and recreate.
+    /// `metadata.uid`: a recreated object has another one.
     #[must_use]
     pub fn uid(&self) -> &str {
         &self.uid
@@ -57,7 +57,7 @@ impl<T> Cached<T> {
         self.resource_version
     }
 
-    /// `metadata.labels`, in the order of their keys.
+    /// `metadata.labels`, ordered by key.
     pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
         let mut texts = self.labels.split_terminator(LABEL_END);
         std::iter::from_fn(move || Some((texts.next()?, texts.next()?)))
@@ -70,7 +70,7 @@ impl<T> Cached<T> {
             .find_map(|(found, value)| (found == key).then_some(value))
     }
 
-    /// The object, to be changed before it is stored.
+    /// The object, for a transform that changes it before it is stored.
     pub const fn object_mut(&mut self) -> &mut T {
         &mut self.object
     }

@@ -1,4 +1,4 @@
-//! What an informer counts while it reads.
+//! Counts that an informer keeps while it reads.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -6,29 +6,29 @@ use super::failure::FailureKind;
 use crate::resource::ResourceVersion;
 use crate::upstream::reflector::RelistReason;
 
-/// What was counted up to now.
+/// Counts of one informer or reflector since it was created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InformerCounts {
-    /// Bytes of lists and watches.
+    /// Bytes received in lists and watches.
     pub bytes: u64,
-    /// Watches that the server opened, streamed initial data among them.
+    /// Watches that the server accepted, including those that stream initial data.
     pub watches_opened: u64,
-    /// How often initial data was complete.
+    /// How often a complete list, streamed or paged, replaced the state.
     pub replaced: u64,
-    /// Changes of single objects.
+    /// Changes of single objects that were passed on to the queue.
     pub events: u64,
-    /// Events and bookmarks left out because they repeat what is held, or are older.
+    /// Events and bookmarks ignored because they repeat the held state, or are older.
     pub ignored: u64,
     /// Panics of the failure hook.
     pub hook_panics: u64,
-    /// The version that is held (client-go's `LastSyncResourceVersion`); `None` before the first.
+    /// The version of the held state (client-go's `LastSyncResourceVersion`); `None` before the first list.
     pub last_version: Option<ResourceVersion>,
     relists: [u64; RelistReason::ALL.len()],
     failures: [u64; FailureKind::ALL.len()],
 }
 
 impl InformerCounts {
-    /// How often all objects were asked for, for this reason.
+    /// How often all objects were requested for this reason.
     #[must_use]
     pub const fn relists(&self, reason: RelistReason) -> u64 {
         self.relists[reason as usize]
@@ -40,27 +40,27 @@ impl InformerCounts {
         self.failures[kind as usize]
     }
 
-    pub(super) const fn relisted(&mut self, reason: RelistReason) {
+    pub(super) const fn count_relist(&mut self, reason: RelistReason) {
         self.relists[reason as usize] += 1;
     }
 
-    pub(super) const fn failed(&mut self, kind: FailureKind) {
+    pub(super) const fn count_failure(&mut self, kind: FailureKind) {
         self.failures[kind as usize] += 1;
     }
 }
 
-/// Where one informer's counts are kept; clones are the same.
+/// The live counters of one informer. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Counts(Arc<Mutex<InformerCounts>>);
+pub struct InformerCounters(Arc<Mutex<InformerCounts>>);
 
-impl Counts {
-    /// The counts up to now.
+impl InformerCounters {
+    /// The counts at this moment.
     #[must_use]
     pub fn snapshot(&self) -> InformerCounts {
         self.lock().clone()
     }
 
-    /// Held for a few additions only.
+    /// Hold the lock only for a few additions.
     pub(super) fn lock(&self) -> MutexGuard<'_, InformerCounts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

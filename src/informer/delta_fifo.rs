@@ -1,12 +1,12 @@
-//! A queue of changes, gathered per object: what a reflector puts in, and what a store and its followers are brought up to date by.
+//! A queue of changes, grouped by object. A reflector fills it; its consumer updates a store and notifies handlers.
 //!
-//! The rules are those of client-go's `DeltaFIFO`. Objects leave in the order in which they were queued first, each with all
-//! that happened to it since; one consumer processes them while the queue is locked, so that what the queue regards as known
-//! and what the consumer has done agree. It does not merge updates: a consumer sees each one.
+//! The rules are those of client-go's `DeltaFIFO`. Objects leave in the order in which they were first queued, each with all its
+//! deltas. The one consumer processes them while the queue is locked, so that the queue's view of the known objects and the consumer's
+//! progress agree. Updates are not merged: the consumer sees each one.
 //!
-//! **Bound.** The queue never refuses a change because of its length, or the change would be lost. A producer asks
-//! [`DeltaFifo::writable`] before it reads more; what it had read already comes on top. A replacement and a resync come
-//! on top too, each with one delta per object at most.
+//! **Bound.** The queue never rejects a change because of its length, since the change would be lost. Instead, a producer waits for
+//! [`DeltaFifo::writable`] before it reads more. Changes that it has already read may exceed the bound; so may a replacement and a
+//! resync, by at most one delta per object each.
 
 mod delta;
 mod pending;
@@ -17,26 +17,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use self::pending::Pending;
-use super::key::{KeyError, KeyFn, Refused, key_of, keyed};
+use self::pending::PendingDeltas;
+use super::key::{KeyError, KeyFn, KeylessObjects, key_of, keyed};
 use crate::resource::ObjectKey;
-pub use delta::{Delta, DeltaKind, Subject};
+pub use delta::{Delta, DeltaKind, DeltaSubject};
 
-/// Deltas that wait before a producer is asked to pause: with objects of 5 KiB, 50 MB that the store does not share yet.
+/// The default bound of a queue, in deltas. With objects of 5 KiB this is 50 MB that the store does not share yet.
 pub const PENDING_MAX_DEFAULT: usize = 10_000;
 
-/// What the queue's consumer has stored: the queue tells by it what a replacement takes away.
+/// The objects that the queue's consumer has stored. The queue uses them to find out what a replacement deletes.
 pub trait KnownObjects<V>: Send + Sync {
     /// The keys of all objects.
     fn keys(&self) -> Vec<ObjectKey>;
-    /// One object.
+    /// The object with this key.
     fn object(&self, key: &ObjectKey) -> Option<Arc<V>>;
 }
 
 /// A change was not queued.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError {
-    /// The queue was closed before.
+    /// The queue is closed.
     #[error("the queue is closed")]
     Closed,
     /// The object has no key.
@@ -44,15 +44,15 @@ pub enum QueueError {
     Key(#[from] KeyError),
 }
 
-/// Changes that wait, in the order of their objects' first.
+/// A queue of deltas grouped by object (client-go's `DeltaFIFO`).
 pub struct DeltaFifo<V> {
     key: KeyFn<V>,
     known: Arc<dyn KnownObjects<V>>,
     pending_max: usize,
-    pending: Mutex<Pending<V>>,
-    /// Something was queued, or the queue was closed.
+    pending: Mutex<PendingDeltas<V>>,
+    /// Notified when something was queued, or the queue was closed.
     filled: Notify,
-    /// The queue fell below its bound, or was closed.
+    /// Notified when the queue fell below its bound, or was closed.
     room: Notify,
 }
 
@@ -63,7 +63,7 @@ impl<V> DeltaFifo<V> {
         Self::bounded(key, known, PENDING_MAX_DEFAULT)
     }
 
-    /// An empty queue that counts as full when so many deltas wait, all objects' together.
+    /// An empty queue that counts as full when `pending_max` deltas wait, of all objects together; at least one.
     #[must_use]
     pub fn bounded(key: KeyFn<V>, known: Arc<dyn KnownObjects<V>>, pending_max: usize) -> Self {
         Self {
@@ -76,93 +76,92 @@ impl<V> DeltaFifo<V> {
         }
     }
 
-    /// Queues that an object is new.
+    /// Queues that an object was added.
     ///
     /// # Errors
-    /// See [`QueueError`]; nothing was queued then.
+    /// The queue is closed, or the object has no key; nothing was queued.
     pub fn add(&self, object: Arc<V>) -> Result<(), QueueError> {
         self.queue(DeltaKind::Added, object)
     }
 
-    /// Queues that an object changed.
+    /// Queues that an object was updated.
     ///
     /// # Errors
-    /// See [`QueueError`]; nothing was queued then.
+    /// The queue is closed, or the object has no key; nothing was queued.
     pub fn update(&self, object: Arc<V>) -> Result<(), QueueError> {
         self.queue(DeltaKind::Updated, object)
     }
 
-    /// Queues that an object is gone; of an object that is neither queued nor known, nothing.
+    /// Queues that an object was deleted. Does nothing if the object is neither queued nor known.
     ///
     /// # Errors
-    /// See [`QueueError`]; nothing was queued then.
+    /// The queue is closed, or the object has no key; nothing was queued.
     pub fn delete(&self, object: Arc<V>) -> Result<(), QueueError> {
         self.queue(DeltaKind::Deleted, object)
     }
 
     fn queue(&self, kind: DeltaKind, object: Arc<V>) -> Result<(), QueueError> {
         let key = key_of(&self.key, &*object)?;
-        let mut pending = self.open()?;
-        pending.populate(0);
+        let mut pending = self.lock_open()?;
+        pending.set_initial_population(0);
         if kind == DeltaKind::Deleted
             && !pending.contains(&key)
             && self.known.object(&key).is_none()
         {
-            // A replacement has told its end already.
+            // A replacement has already queued the deletion, and it was processed.
             return Ok(());
         }
         let repeated = pending.append(key, Delta::new(kind, object));
         drop(pending);
-        // An object's destructor is the user's.
+        // Dropped without the lock: the destructors of objects are user code.
         drop(repeated);
         self.filled.notify_waiters();
         Ok(())
     }
 
-    /// Queues the state of the whole collection: each object as replaced, and what is queued or known but not among them
-    /// as deleted, with the newest state that is queued or known. Of the first replacement, all that it queues is the
-    /// initial population.
+    /// Queues the state of the whole collection: each of these objects as replaced, and each object that is queued or known but not
+    /// among them as deleted, with its newest queued or known state. The first replacement is the initial population.
     ///
-    /// Objects without a key are left out and counted. Since nobody can tell which they are, what was known under their keys
-    /// counts as gone.
+    /// Objects without a key are left out and counted. The queue cannot identify them, so what was known under their keys is queued as
+    /// deleted.
     ///
     /// # Errors
     /// The queue is closed.
-    pub fn replace(&self, objects: Vec<Arc<V>>) -> Result<Refused, QueueError> {
-        self.replace_but(objects, |_| false)
+    pub fn replace(&self, objects: Vec<Arc<V>>) -> Result<KeylessObjects, QueueError> {
+        self.replace_except(objects, |_| false)
     }
 
-    /// The same, but an object that is missing does not count as gone if `is_kept` says so of its newest state: a list had
-    /// it, in a state that cannot be stored.
+    /// Like [`DeltaFifo::replace`], but an object that is missing is not queued as deleted if `is_kept` is true of its newest state: the
+    /// list had the object, in a state that cannot be stored.
     ///
     /// # Errors
     /// The queue is closed.
-    pub(super) fn replace_but(
+    pub(super) fn replace_except(
         &self,
         objects: Vec<Arc<V>>,
         is_kept: impl Fn(&V) -> bool,
-    ) -> Result<Refused, QueueError> {
-        let (objects, refused) = keyed(&self.key, objects);
-        let mut pending = self.open()?;
+    ) -> Result<KeylessObjects, QueueError> {
+        let (objects, keyless) = keyed(&self.key, objects);
+        let mut pending = self.lock_open()?;
         pending.replace(objects, &*self.known, is_kept);
         drop(pending);
         self.filled.notify_waiters();
-        Ok(refused)
+        Ok(keyless)
     }
 
-    /// Queues that an object is gone whose last state, or whose key, cannot be told: the one whose newest queued or known state is
-    /// such. If that is not under `likely_key`, looks through all objects.
+    /// Queues the deletion of an object whose final state or key is not known: the one whose newest queued or known state satisfies
+    /// `is_gone`. Looks under `likely_key` first, and searches all objects if it is not there.
     ///
     /// # Errors
     /// The queue is closed.
-    pub(super) fn delete_such(
+    pub(super) fn delete_where(
         &self,
         likely_key: &ObjectKey,
         is_gone: impl Fn(&V) -> bool,
     ) -> Result<(), QueueError> {
-        let mut pending = self.open()?;
-        pending.populate(0);
-        pending.delete_such(&*self.known, likely_key, is_gone);
+        let mut pending = self.lock_open()?;
+        pending.set_initial_population(0);
+        pending.delete_where(&*self.known, likely_key, is_gone);
         drop(pending);
         self.filled.notify_waiters();
         Ok(())
@@ -171,15 +170,15 @@ impl<V> DeltaFifo<V> {
     /// The key that an object would be queued under.
     ///
     /// # Errors
-    /// It has none.
+    /// The object has no key.
     pub(super) fn key_of(&self, object: &V) -> Result<ObjectKey, KeyError> {
         key_of(&self.key, object)
     }
 
-    /// Queues the known state of each known object of which nothing is queued, so that it is told again. Others are about to
-    /// be told of anyway, and what is known of them is outdated. A closed queue stays as it is.
+    /// Queues the known state of each known object of which nothing is queued, so that it is delivered again. Other objects are about
+    /// to be delivered anyway, and their known state is outdated. Does nothing if the queue is closed.
     pub fn resync(&self) {
-        let Ok(mut pending) = self.open() else {
+        let Ok(mut pending) = self.lock_open() else {
             return;
         };
         pending.resync(&*self.known);
@@ -187,27 +186,27 @@ impl<V> DeltaFifo<V> {
         self.filled.notify_waiters();
     }
 
-    /// Whether a resync is not processed yet.
+    /// Whether deltas of a resync still wait.
     #[must_use]
     pub fn is_resyncing(&self) -> bool {
         self.lock().is_resyncing()
     }
 
-    /// Takes the first object's deltas, oldest first, and processes them while the queue is locked: `process` must not
-    /// call this queue, and should be quick. It also hears whether they are part of the initial population.
+    /// Takes the deltas of the first object, oldest first, and calls `process` with them while the queue is locked. `process` must not
+    /// call this queue, and should be quick. Its last argument says whether the deltas are part of the initial population.
     ///
-    /// The deltas count as processed whatever `process` returns, or if it panics; nothing is queued again
-    /// (as in client-go since 1.33). Returns `None` if nothing is queued.
+    /// The deltas count as processed whatever `process` returns, even if it panics; nothing is queued again (as in client-go since
+    /// Kubernetes 1.33). Returns `None` if nothing is queued.
     pub fn pop<E>(
         &self,
         process: impl FnOnce(&ObjectKey, &[Delta<V>], bool) -> Result<(), E>,
     ) -> Option<Result<(), E>> {
-        // Comes before the lock, to be dropped after it: who wakes up finds the queue unlocked.
+        // Declared before the lock, so it is dropped after it: a woken task finds the queue unlocked.
         let mut waiters = Waiters {
             notify: &self.room,
             wake: false,
         };
-        // So do these: an object's destructor is the user's.
+        // The same holds for these: the destructors of objects are user code.
         let (key, deltas);
         let mut pending = self.lock();
         let in_initial_list = !pending.has_synced();
@@ -225,7 +224,8 @@ impl<V> DeltaFifo<V> {
         .await;
     }
 
-    /// Waits until the queue has synced without anything to pop, by an empty first replacement, or is closed. Safe to cancel.
+    /// Waits until the queue has synced, or is closed. An empty first replacement syncs the queue without anything to pop, so
+    /// [`DeltaFifo::filled`] does not return for it. Safe to cancel.
     pub async fn synced_without_deltas(&self) {
         self.wait(&self.filled, |pending| {
             pending.is_closed() || pending.has_synced()
@@ -243,13 +243,13 @@ impl<V> DeltaFifo<V> {
 
     /// Waits until the queue is closed. Safe to cancel.
     pub async fn closed(&self) {
-        self.wait(&self.room, Pending::is_closed).await;
+        self.wait(&self.room, PendingDeltas::is_closed).await;
     }
 
-    async fn wait(&self, notify: &Notify, is_over: impl Fn(&Pending<V>) -> bool) {
+    async fn wait(&self, notify: &Notify, is_over: impl Fn(&PendingDeltas<V>) -> bool) {
         loop {
             let mut notified = pin!(notify.notified());
-            // From here on no notification is missed, so that the look that follows is not too early.
+            // Registered before the check, so that no notification between the check and the wait is missed.
             notified.as_mut().enable();
             if is_over(&self.lock()) {
                 return;
@@ -258,24 +258,24 @@ impl<V> DeltaFifo<V> {
         }
     }
 
-    /// Whether a producer should pause.
+    /// Whether the bound is reached, so that a producer should pause.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.is_full_of(&self.lock())
     }
 
-    fn is_full_of(&self, pending: &Pending<V>) -> bool {
+    fn is_full_of(&self, pending: &PendingDeltas<V>) -> bool {
         pending.delta_count() >= self.pending_max
     }
 
-    /// Whether the initial population has been processed: that of the first replacement, or none if another change came
-    /// before it. Never becomes false again.
+    /// Whether the initial population has been processed: that is the first replacement, or nothing if another change was queued before
+    /// it. Once true, it stays true.
     #[must_use]
     pub fn has_synced(&self) -> bool {
         self.lock().has_synced()
     }
 
-    /// Takes no more changes; those that wait can still be popped. Wakes everybody who waits.
+    /// Closes the queue: it accepts no more changes; waiting deltas can still be popped. Wakes all waiting tasks.
     pub fn close(&self) {
         self.lock().close();
         self.filled.notify_waiters();
@@ -288,7 +288,7 @@ impl<V> DeltaFifo<V> {
         self.lock().is_closed()
     }
 
-    /// Objects of which something is queued.
+    /// The number of objects that have queued deltas.
     #[must_use]
     pub fn len(&self) -> usize {
         self.lock().len()
@@ -300,18 +300,19 @@ impl<V> DeltaFifo<V> {
         self.len() == 0
     }
 
-    /// Deltas that wait, all objects' together.
+    /// The number of queued deltas, of all objects together.
     #[must_use]
     pub fn delta_count(&self) -> usize {
         self.lock().delta_count()
     }
 
-    /// A panic while the lock is held comes from `process` alone, which runs when the queue is in order again.
-    fn lock(&self) -> MutexGuard<'_, Pending<V>> {
+    /// A poisoned lock is safe to use: only `process` can panic under the lock, and the queue is consistent while it runs.
+    fn lock(&self) -> MutexGuard<'_, PendingDeltas<V>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn open(&self) -> Result<MutexGuard<'_, Pending<V>>, QueueError> {
+    /// Locks the queue, unless it is closed.
+    fn lock_open(&self) -> Result<MutexGuard<'_, PendingDeltas<V>>, QueueError> {
         let pending = self.lock();
         if pending.is_closed() {
             return Err(QueueError::Closed);
@@ -328,7 +329,7 @@ impl<V> fmt::Debug for DeltaFifo<V> {
     }
 }
 
-/// Wakes who waits when dropped, also by a panic.
+/// Wakes waiting tasks when dropped, also by a panic.
 struct Waiters<'a> {
     notify: &'a Notify,
     wake: bool,

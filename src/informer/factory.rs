@@ -1,4 +1,4 @@
-//! One informer per collection, way of reading it and form, however many parts of a program ask for it.
+//! A factory that shares informers: one per collection, way of reading it, and type of its objects.
 
 use std::any::{Any, TypeId};
 use std::fmt;
@@ -7,21 +7,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::task::JoinSet;
 
-use super::list_watch::Read;
+use super::list_watch::ReadOptions;
 use super::shared_informer::{InformerOptions, SharedInformer};
 use super::{ListWatch, NotSynced};
 use crate::upstream::driver::Fetch;
 
-/// What makes two informers the same.
+/// Identifies an informer: two requests with equal keys share one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Identity {
-    read: Read,
+struct InformerKey {
+    read: ReadOptions,
     form: TypeId,
 }
 
 type Done<'a, R> = Pin<Box<dyn Future<Output = R> + Send + 'a>>;
 
-/// An informer whose objects' type does not matter.
+/// An informer of objects of any type.
 trait AnyInformer: Send + Sync {
     fn start(&self);
     fn is_started(&self) -> bool;
@@ -58,19 +58,19 @@ impl<T: Send + Sync + 'static> AnyInformer for SharedInformer<T> {
 }
 
 #[derive(Default)]
-struct Members {
-    informers: Vec<(Identity, Arc<dyn AnyInformer>)>,
+struct FactoryMembers {
+    informers: Vec<(InformerKey, Arc<dyn AnyInformer>)>,
     is_shut_down: bool,
 }
 
-/// Makes informers and shares them; starts and ends them together (client-go's `SharedInformerFactory`).
+/// Creates and shares informers; starts them and shuts them down together (client-go's `SharedInformerFactory`).
 pub struct SharedInformerFactory<F> {
     fetch: Arc<F>,
-    members: Mutex<Members>,
+    members: Mutex<FactoryMembers>,
 }
 
 impl<F: Fetch> SharedInformerFactory<F> {
-    /// A factory whose informers ask through `fetch`.
+    /// A factory whose informers send their requests through `fetch`.
     #[must_use]
     pub fn new(fetch: Arc<F>) -> Self {
         Self {
@@ -79,8 +79,8 @@ impl<F: Fetch> SharedInformerFactory<F> {
         }
     }
 
-    /// The informer that reads this collection in this way and form; made at the first call, and not started. After
-    /// [`SharedInformerFactory::shutdown`] it is one that has ended.
+    /// Returns the informer of this collection, way of reading it, and type of its objects. The first call creates it, without
+    /// starting it. After [`SharedInformerFactory::shutdown`] a new informer has already ended.
     pub fn informer<T: Send + Sync + 'static>(
         &self,
         list_watch: ListWatch<T>,
@@ -88,13 +88,13 @@ impl<F: Fetch> SharedInformerFactory<F> {
         self.informer_with(list_watch, InformerOptions::default())
     }
 
-    /// The same; `options` count only if the informer is made by this call.
+    /// Returns the same informer as [`SharedInformerFactory::informer`]. `options` apply only if this call creates it.
     pub fn informer_with<T: Send + Sync + 'static>(
         &self,
         list_watch: ListWatch<T>,
         options: InformerOptions<T>,
     ) -> SharedInformer<T> {
-        let identity = Identity {
+        let key = InformerKey {
             read: list_watch.read.clone(),
             form: TypeId::of::<T>(),
         };
@@ -102,7 +102,7 @@ impl<F: Fetch> SharedInformerFactory<F> {
         let found = members
             .informers
             .iter()
-            .find(|(known, _)| *known == identity)
+            .find(|(known, _)| *known == key)
             .and_then(|(_, informer)| informer.as_any().downcast_ref::<SharedInformer<T>>());
         if let Some(informer) = found {
             return informer.clone();
@@ -113,14 +113,15 @@ impl<F: Fetch> SharedInformerFactory<F> {
             informer.end_unstarted();
             return informer;
         }
-        members
-            .informers
-            .push((identity, Arc::new(informer.clone())));
+        members.informers.push((key, Arc::new(informer.clone())));
         informer
     }
 
-    /// Starts those that were not started before; to be called again after more were asked for. Needs a tokio runtime.
-    /// After [`SharedInformerFactory::shutdown`] it does nothing.
+    /// Starts all informers that were not started yet; call it again after requesting more. Does nothing after
+    /// [`SharedInformerFactory::shutdown`].
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime, if there is an informer to start.
     pub fn start(&self) {
         if self.members().is_shut_down {
             return;
@@ -133,7 +134,7 @@ impl<F: Fetch> SharedInformerFactory<F> {
     /// Waits until every informer that was started holds its initial list.
     ///
     /// # Errors
-    /// Names the collection of one that was shut down before.
+    /// An informer was shut down before; the error names its collection.
     pub async fn wait_for_cache_sync(&self) -> Result<(), NotSynced> {
         for informer in self.all() {
             if informer.is_started() {
@@ -143,19 +144,19 @@ impl<F: Fetch> SharedInformerFactory<F> {
         Ok(())
     }
 
-    /// Ends all informers and waits until their tasks and the callbacks of their handlers are done. All end at the same time, so
-    /// one whose handler does not return holds up nothing but the end of this. Safe to cancel.
+    /// Shuts down all informers at the same time, and waits until their tasks have ended and all callbacks have returned. A handler
+    /// that does not return delays only this call, not the end of the other informers. Safe to cancel.
     pub async fn shutdown(&self) {
         self.members().is_shut_down = true;
         let all = self.all();
         for informer in &all {
             informer.stop_reading();
         }
-        let ends = all
+        let shutdowns = all
             .into_iter()
             .map(|informer| async move { informer.shutdown().await });
-        let mut ends: JoinSet<()> = ends.collect();
-        while ends.join_next().await.is_some() {}
+        let mut shutdowns: JoinSet<()> = shutdowns.collect();
+        while shutdowns.join_next().await.is_some() {}
     }
 
     fn all(&self) -> Vec<Arc<dyn AnyInformer>> {
@@ -166,7 +167,7 @@ impl<F: Fetch> SharedInformerFactory<F> {
             .collect()
     }
 
-    fn members(&self) -> MutexGuard<'_, Members> {
+    fn members(&self) -> MutexGuard<'_, FactoryMembers> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! What goes wrong while an informer reads. Told to a hook and counted; none of it ends the informer.
+//! Failures while an informer reads. They are counted and reported to a hook; none of them ends the informer.
 
 use std::sync::Arc;
 
@@ -6,107 +6,106 @@ use super::key::KeyError;
 use super::list_watch::DecodeError;
 use crate::decode::UpstreamStatus;
 use crate::resource::{ObjectKey, ResourceVersion};
-use crate::upstream::driver::{Asked, FrameRejection};
+use crate::upstream::driver::{FrameRejection, RequestKind};
 
-/// Told of every failure, from the task that reads: it must not block. Panics in it are caught.
+/// Called for every failure, by the informer's own tasks, so it must not block. Its panics are caught and counted.
 pub type OnFailure = Arc<dyn Fn(&WatchFailure) + Send + Sync>;
 
-/// One thing that went wrong. The informer goes on by itself in every case: it asks again with back-off, or leaves one
-/// object at its last good state.
+/// One failure. The informer always continues: it repeats the request with back-off, or keeps the last good state of one object.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchFailure {
-    /// The server answered with an error, over HTTP or as the last event of a watch: 401 and 403 want other credentials,
-    /// 404 a resource, 410 is ordinary, 429 and 5xx pass.
-    #[error("the server refused a {asked}: {} {} ({})", status.code, status.reason, status.message)]
+    /// The server responded with an error, over HTTP or as the last event of a watch. 401 and 403 need other credentials; 404 means
+    /// that the resource does not exist; 410 is ordinary; 429 and 5xx are usually temporary.
+    #[error("the server refused a {request}: {} {} ({})", status.code, status.reason, status.message)]
     Refused {
-        /// What was asked.
-        asked: Asked,
-        /// What the server said.
+        /// The kind of the request.
+        request: RequestKind,
+        /// The server's error.
         status: UpstreamStatus,
     },
-    /// No connection, or one that broke or went silent.
-    #[error("the connection for a {asked} failed: {cause}")]
+    /// The connection could not be established, broke, or went silent.
+    #[error("the connection for a {request} failed: {cause}")]
     Transport {
-        /// What was asked.
-        asked: Asked,
-        /// In the words of whoever noticed.
+        /// The kind of the request.
+        request: RequestKind,
+        /// A description of the error.
         cause: String,
     },
-    /// An answer that is no list or no watch, is truncated inside, or has an object without name or version.
-    #[error("the answer to a {asked} cannot be read: {cause}")]
+    /// The response is not a list or a watch, is truncated, or has an object without a name or a version.
+    #[error("the response to a {request} cannot be read: {cause}")]
     Unreadable {
-        /// What was asked.
-        asked: Asked,
-        /// In what way.
+        /// The kind of the request.
+        request: RequestKind,
+        /// Why the bytes were rejected.
         rejection: FrameRejection,
-        /// What was expected, and where.
+        /// A description: what was expected, and where.
         cause: String,
     },
-    /// One object's JSON does not fit its type. The store keeps the last state that did; if it is deleted, so it is told.
+    /// The JSON of one object does not fit its type. The store keeps the last state that did. Its deletion is still delivered.
     #[error("{key} at version {version} cannot be decoded")]
     Undecodable {
-        /// The object.
+        /// Namespace and name of the object.
         key: ObjectKey,
-        /// Its version.
+        /// The version of the failed state.
         version: ResourceVersion,
-        /// What does not fit.
+        /// The decoding error.
         #[source]
         source: DecodeError,
     },
-    /// The transform hook refused one object; as [`WatchFailure::Undecodable`].
+    /// The transform hook rejected one object. Same consequences as [`WatchFailure::Undecodable`].
     #[error("{key} at version {version} cannot be transformed")]
     Transform {
-        /// The object.
+        /// Namespace and name of the object.
         key: ObjectKey,
-        /// Its version.
+        /// The version of the failed state.
         version: ResourceVersion,
-        /// The hook's words.
+        /// The hook's error.
         #[source]
         source: TransformError,
     },
-    /// Decoding or transforming one object panicked; as [`WatchFailure::Undecodable`].
+    /// Decoding or transforming one object panicked. Same consequences as [`WatchFailure::Undecodable`].
     #[error("{step} {key} at version {version} panicked: {message}")]
     Panicked {
-        /// The object.
+        /// Namespace and name of the object.
         key: ObjectKey,
-        /// Its version.
+        /// The version of the failed state.
         version: ResourceVersion,
-        /// Where.
-        step: Step,
-        /// What the panic said.
+        /// The step that panicked.
+        step: FailedStep,
+        /// The message of the panic.
         message: String,
     },
-    /// The key function failed for one object; as [`WatchFailure::Undecodable`].
+    /// The key function failed for one object. Same consequences as [`WatchFailure::Undecodable`].
     #[error("{key} at version {version} cannot be queued")]
     Key {
-        /// Namespace and name.
+        /// Namespace and name of the object.
         key: ObjectKey,
-        /// Its version.
+        /// The version of the failed state.
         version: ResourceVersion,
-        /// The key function's words.
+        /// The key function's error.
         #[source]
         source: KeyError,
     },
-    /// The server's state is older than what was held, as after a restored backup. It is believed.
+    /// The server's state is older than the held state, as after restoring a backup. The informer accepts the server's state.
     #[error("the server went back from version {held} to {listed}")]
     WentBack {
-        /// The version held until then.
+        /// The version that the informer held before.
         held: ResourceVersion,
-        /// The version that replaced it.
+        /// The version of the server's list, which replaced it.
         listed: ResourceVersion,
     },
 }
 
-/// What is done with an object between the wire and the queue.
+/// A step of processing an object before it is queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Bytes become the user's type.
+pub enum FailedStep {
+    /// Decoding the bytes into the user's type.
     Decode,
-    /// The transform hook.
+    /// Calling the transform hook.
     Transform,
 }
 
-impl std::fmt::Display for Step {
+impl std::fmt::Display for FailedStep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Decode => "decoding",
@@ -115,20 +114,20 @@ impl std::fmt::Display for Step {
     }
 }
 
-/// Why a transform hook will not have an object.
+/// Why a transform hook rejects an object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TransformError(String);
 
 impl TransformError {
-    /// For people.
+    /// An error with a message for people: lower case, no full stop.
     #[must_use]
     pub fn new(message: impl Into<String>) -> Self {
         Self(message.into())
     }
 }
 
-/// The sorts of failure, as they are counted.
+/// The kinds of [`WatchFailure`], as they are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(usize)]
 pub enum FailureKind {
@@ -151,7 +150,7 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
-    /// All kinds, in the order of their numbers.
+    /// All kinds, ordered by discriminant.
     pub const ALL: [Self; 8] = [
         Self::Refused,
         Self::Transport,
@@ -165,7 +164,7 @@ impl FailureKind {
 }
 
 impl WatchFailure {
-    /// Its kind.
+    /// The kind under which this failure is counted.
     #[must_use]
     pub const fn kind(&self) -> FailureKind {
         match self {
@@ -180,7 +179,7 @@ impl WatchFailure {
         }
     }
 
-    /// The one object that it concerns; `None` if it concerns all of them.
+    /// The object that this failure concerns; `None` if it concerns the whole collection.
     #[must_use]
     pub const fn key(&self) -> Option<&ObjectKey> {
         match self {

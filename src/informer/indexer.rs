@@ -1,8 +1,8 @@
-//! The store of an informer: objects by key, and indices over them. Written by one, read by many at any time.
+//! The store of an informer: objects by key, and indices over them (client-go's `Indexer`). One writer, any number of readers.
 //!
-//! Readers take what they need under a lock that is held for one lookup, or for copying a pointer; lists walk a copy that
-//! shares memory with the store. Key and index functions run outside of that lock. The choice is measured in
-//! `benches/indexer.rs` and told in decision 7.
+//! A reader holds a lock only for one lookup, or for copying a pointer; lists iterate over a copy that shares memory with the store.
+//! Key and index functions run outside of that lock. Decision 7 gives the reasons, and `benches/indexer.rs` measures the
+//! alternatives.
 
 mod contents;
 mod functions;
@@ -16,41 +16,41 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use self::contents::{Contents, Values};
+use self::contents::{IndexContents, IndexValues};
 use self::pages::Pages;
 use self::postings::Postings;
 use super::delta_fifo::KnownObjects;
-use super::key::{KeyError, KeyFn, Refused, key_of, keyed};
+use super::key::{KeyError, KeyFn, KeylessObjects, key_of, keyed};
 use crate::resource::ObjectKey;
 pub use functions::{
     NAMESPACE_INDEX, index_by, index_by_label, index_by_namespace, index_by_pointer,
 };
 pub use pointer::PointerError;
 
-/// Tells the values under which an index has an object; none at all is fine. It may read the store but must not write to it,
-/// nor add handlers to its informer.
+/// Returns the values under which an index lists an object, possibly none. It may read the store, but must not write to it or add
+/// handlers to its informer.
 pub type IndexFn<V> = Arc<dyn Fn(&V) -> Vec<String> + Send + Sync>;
 
-/// An index cannot be read, or not be added.
+/// An index does not exist, or exists already.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IndexError {
-    /// There is no index of this name.
+    /// The store has no index of this name.
     #[error("there is no index {0:?}")]
     Unknown(Box<str>),
-    /// There is an index of this name already.
+    /// The store already has an index of this name.
     #[error("there is an index {0:?} already")]
     Taken(Box<str>),
 }
 
 /// Objects by key, with indices.
 ///
-/// A store holds on to as many slots as it ever had objects at once; [`Indexer::replace`] starts afresh.
+/// The store keeps as many slots as the largest number of objects it has held; [`Indexer::replace`] releases them.
 pub struct Indexer<V> {
     key: KeyFn<V>,
-    /// Held during a whole change, before `contents`: changes happen one after the other, and users' functions run while
-    /// readers go on. In the order of the indices.
+    /// The index functions, in the order of the indices. A writer holds this lock during a whole change, and takes it before
+    /// `contents`: so changes are serialised, and index functions run while readers continue.
     functions: Mutex<Vec<Function<V>>>,
-    contents: RwLock<Contents<V>>,
+    contents: RwLock<IndexContents<V>>,
 }
 
 struct Function<V> {
@@ -58,28 +58,28 @@ struct Function<V> {
     values: IndexFn<V>,
 }
 
-/// The objects of a store at one moment. Costs nothing to make; while it lives, a change copies the page that it happens in
-/// once.
+/// The objects of a store at one moment. Creating it copies a pointer. While it exists, a change to the store copies the page that it
+/// changes, each page at most once.
 pub struct StoreSnapshot<V> {
     objects: Pages<Arc<V>>,
     len: usize,
 }
 
 impl<V> Indexer<V> {
-    /// An empty store without an index.
+    /// An empty store without indices.
     #[must_use]
     pub fn new(key: KeyFn<V>) -> Self {
         Self {
             key,
             functions: Mutex::default(),
-            contents: RwLock::new(Contents::new(std::iter::empty())),
+            contents: RwLock::new(IndexContents::new(std::iter::empty())),
         }
     }
 
-    /// Adds an index, over what is stored already too. Changes wait until it is built, readers do not.
+    /// Adds an index, which includes the objects that are stored already. Writers wait until the index is built; readers do not.
     ///
     /// # Errors
-    /// There is an index of this name.
+    /// The store already has an index of this name.
     pub fn add_index(&self, name: &str, values: IndexFn<V>) -> Result<(), IndexError> {
         let mut functions = self.functions();
         if functions.iter().any(|function| *function.name == *name) {
@@ -99,10 +99,10 @@ impl<V> Indexer<V> {
         Ok(())
     }
 
-    /// Stores an object in place of the one with its key, which is returned.
+    /// Stores an object, and returns the object that had the same key before.
     ///
     /// # Errors
-    /// The object has no key; it was not stored then.
+    /// The object has no key; it was not stored.
     pub fn put(&self, object: Arc<V>) -> Result<Option<Arc<V>>, KeyError> {
         let key = key_of(&self.key, &*object)?;
         let functions = self.functions();
@@ -110,31 +110,31 @@ impl<V> Indexer<V> {
         Ok(self.write().put(key, object, values))
     }
 
-    /// Takes an object out.
+    /// Removes an object and returns it.
     pub fn remove(&self, key: &ObjectKey) -> Option<Arc<V>> {
         let _order = self.functions();
         self.write().remove(key.as_str())
     }
 
-    /// Stores these objects in place of all that are there, as one change. Of objects with the same key the last one stays.
-    pub fn replace(&self, objects: Vec<Arc<V>>) -> Refused {
-        let (objects, refused) = keyed(&self.key, objects);
+    /// Replaces all stored objects in one change. If two objects have the same key, the last one is stored.
+    pub fn replace(&self, objects: Vec<Arc<V>>) -> KeylessObjects {
+        let (objects, keyless) = keyed(&self.key, objects);
         let functions = self.functions();
         let names = functions.iter().map(|function| &*function.name);
-        let mut contents = Contents::new(names);
+        let mut contents = IndexContents::new(names);
         for (key, object) in objects {
             let values = all_values(&functions, &object);
             contents.put(key, object, values);
         }
         contents.add_index_panics(self.index_panics());
-        let before = std::mem::replace(&mut *self.write(), contents);
+        let replaced = std::mem::replace(&mut *self.write(), contents);
         drop(functions);
-        // What was there is dropped when nobody waits for it: an object's destructor is the user's.
-        drop(before);
-        refused
+        // Dropped after both locks are released: the destructors of objects are user code.
+        drop(replaced);
+        keyless
     }
 
-    /// The object with a key, `namespace/name` or `name`.
+    /// The object with this key: `namespace/name`, or `name` if it is cluster-scoped.
     #[must_use]
     pub fn object(&self, key: &str) -> Option<Arc<V>> {
         self.read().object(key).cloned()
@@ -146,66 +146,66 @@ impl<V> Indexer<V> {
         self.read().snapshot()
     }
 
-    /// The keys of all objects at this moment, in no order.
+    /// The keys of all objects at this moment, in arbitrary order.
     #[must_use]
     pub fn keys(&self) -> Vec<ObjectKey> {
         let keys = self.read().keys();
         keys.iter().cloned().collect()
     }
 
-    /// How many objects there are.
+    /// The number of stored objects.
     #[must_use]
     pub fn len(&self) -> usize {
         self.read().len()
     }
 
-    /// Whether there is no object.
+    /// Whether the store has no objects.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The objects that an index has under a value, all of one moment, in no order.
+    /// The objects that an index lists under a value, all at one moment, in arbitrary order.
     ///
     /// # Errors
-    /// There is no such index.
+    /// The store has no such index.
     pub fn by_index(&self, index: &str, value: &str) -> Result<Vec<Arc<V>>, IndexError> {
         let found = self.read().objects_with(index, value)?;
         Ok(found.finish())
     }
 
-    /// The keys of the objects that an index has under a value, all of one moment, in no order.
+    /// The keys of the objects that an index lists under a value, all at one moment, in arbitrary order.
     ///
     /// # Errors
-    /// There is no such index.
+    /// The store has no such index.
     pub fn index_keys(&self, index: &str, value: &str) -> Result<Vec<ObjectKey>, IndexError> {
         let found = self.read().keys_with(index, value)?;
         Ok(found.finish())
     }
 
-    /// The values that an index has objects under, in no order.
+    /// The values under which an index lists objects, in arbitrary order.
     ///
     /// # Errors
-    /// There is no such index.
+    /// The store has no such index.
     pub fn index_values(&self, index: &str) -> Result<Vec<String>, IndexError> {
         let values = self.read().index_values(index)?;
         Ok(values.iter().map(|value| (**value).to_owned()).collect())
     }
 
-    /// Whether there is an index of this name.
+    /// Whether the store has an index of this name.
     #[must_use]
     pub fn has_index(&self, index: &str) -> bool {
         self.read().has_index(index)
     }
 
-    /// How often an index function panicked. The object is stored each time, and missing in that index.
+    /// How often an index function panicked. Each time the object was stored, but is missing in that index.
     #[must_use]
     pub fn index_panics(&self) -> u64 {
         self.read().index_panics()
     }
 
-    // Nothing that users wrote runs while one of these is held, so a poisoned lock guards contents that are in order,
-    // except for index functions under `functions`, whose panics are caught.
+    // A poisoned lock is safe to use: the only user code that runs under a lock are index functions, under `functions`, and their
+    // panics are caught.
 
     fn functions(&self) -> MutexGuard<'_, Vec<Function<V>>> {
         self.functions
@@ -213,18 +213,18 @@ impl<V> Indexer<V> {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Contents<V>> {
+    fn read(&self) -> RwLockReadGuard<'_, IndexContents<V>> {
         self.contents.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Contents<V>> {
+    fn write(&self) -> RwLockWriteGuard<'_, IndexContents<V>> {
         self.contents
             .write()
             .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn all_values<V>(functions: &[Function<V>], object: &V) -> Values {
+fn all_values<V>(functions: &[Function<V>], object: &V) -> IndexValues {
     functions
         .iter()
         .map(|function| values_of(&function.values, object))
@@ -254,18 +254,18 @@ impl<V> fmt::Debug for Indexer<V> {
 }
 
 impl<V> StoreSnapshot<V> {
-    /// The objects, in no order.
+    /// The objects, in arbitrary order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<V>> {
         self.objects.iter()
     }
 
-    /// How many there are.
+    /// The number of objects.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Whether the snapshot has no objects.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -279,7 +279,7 @@ where
     type Item = Arc<V>;
     type IntoIter = Box<dyn Iterator<Item = Arc<V>> + Send>;
 
-    /// The objects, in no order. What is left of the snapshot lives as long as the iterator.
+    /// The objects, in arbitrary order. The iterator keeps the snapshot's memory.
     fn into_iter(self) -> Self::IntoIter {
         let slots = 0..self.objects.slot_count();
         Box::new(slots.filter_map(move |slot| self.objects.at(slot).cloned()))

@@ -1,4 +1,4 @@
-//! The key that a queue and a store hold an object under, and functions that tell it.
+//! Keys of objects in a queue and a store, and the functions that compute them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -6,13 +6,13 @@ use std::sync::Arc;
 use super::Cached;
 use crate::resource::ObjectKey;
 
-/// A key function could not tell an object's key, or panicked.
+/// A key function returned no key for an object, or panicked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the object has no key: {0}")]
 pub struct KeyError(Box<str>);
 
 impl KeyError {
-    /// An error with its reason: lower case, no full stop.
+    /// An error with a reason: lower case, no full stop.
     #[must_use]
     pub fn new(reason: impl Into<String>) -> Self {
         Self(reason.into().into())
@@ -25,11 +25,11 @@ impl From<String> for KeyError {
     }
 }
 
-/// Tells an object's key. It must tell the same key for the same object every time, and must not call the queue, the store
-/// or the informer.
+/// Returns the key of an object. It must always return the same key for the same object, and must not call the queue, the store or
+/// the informer.
 pub type KeyFn<V> = Arc<dyn Fn(&V) -> Result<ObjectKey, KeyError> + Send + Sync>;
 
-/// The usual key function: namespace and name, as client-go's `MetaNamespaceKeyFunc`.
+/// The default key function: namespace and name, as client-go's `MetaNamespaceKeyFunc`.
 #[must_use]
 pub fn cached_key<T>() -> KeyFn<Cached<T>> {
     Arc::new(|object| {
@@ -40,18 +40,18 @@ pub fn cached_key<T>() -> KeyFn<Cached<T>> {
     })
 }
 
-/// Objects that were left out because they have no key; the others were taken.
+/// Counts the objects that were left out because they have no key; all others were accepted.
 #[must_use = "objects may be missing"]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Refused {
-    /// How many.
+pub struct KeylessObjects {
+    /// How many objects were left out.
     pub count: usize,
-    /// Why the first of them.
+    /// The error of the first one.
     pub first: Option<KeyError>,
 }
 
-impl Refused {
-    /// Whether every object was taken.
+impl KeylessObjects {
+    /// Whether all objects were accepted.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.count == 0
@@ -63,24 +63,24 @@ impl Refused {
     }
 }
 
-/// Asks a key function, which may panic: whoever calls it holds no lock that a panic would leave behind.
+/// Calls a key function and turns a panic into an error.
 pub(super) fn key_of<V>(function: &KeyFn<V>, object: &V) -> Result<ObjectKey, KeyError> {
     catch_unwind(AssertUnwindSafe(|| function(object)))
         .unwrap_or_else(|_| Err(KeyError::new("the key function panicked")))
 }
 
-/// Puts keys to objects; those without one are left out.
+/// Pairs objects with their keys. Objects without a key are left out and counted.
 pub(super) fn keyed<V>(
     function: &KeyFn<V>,
     objects: Vec<Arc<V>>,
-) -> (Vec<(ObjectKey, Arc<V>)>, Refused) {
-    let mut refused = Refused::default();
-    let mut taken = Vec::with_capacity(objects.len());
+) -> (Vec<(ObjectKey, Arc<V>)>, KeylessObjects) {
+    let mut keyless = KeylessObjects::default();
+    let mut keyed = Vec::with_capacity(objects.len());
     for object in objects {
         match key_of(function, &*object) {
-            Ok(key) => taken.push((key, object)),
-            Err(error) => refused.add(error),
+            Ok(key) => keyed.push((key, object)),
+            Err(error) => keyless.add(error),
         }
     }
-    (taken, refused)
+    (keyed, keyless)
 }

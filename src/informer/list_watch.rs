@@ -1,4 +1,4 @@
-//! What an informer follows, and how its objects are read.
+//! Describes the collection that an informer reads, and how its objects are decoded.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use serde::de::DeserializeOwned;
 use super::{Metadata, Packed, Raw};
 use crate::resource::{Gvr, Object};
 use crate::upstream::driver::Collection;
-use crate::upstream::reflector::{InitialVersion, Streaming};
+use crate::upstream::reflector::{InitialVersion, StreamingLists};
 
-/// Items per page, as client-go and kube-rs ask for.
+/// Items per page, as in client-go and kube-rs.
 const PAGE_LEN: u32 = 500;
 
-/// An object's JSON does not fit the type that it should be read as.
+/// The JSON of an object does not fit the requested type.
 #[derive(Debug, thiserror::Error)]
 #[error("the object cannot be read")]
 pub struct DecodeError(#[source] serde_json::Error);
@@ -24,42 +24,42 @@ impl DecodeError {
     }
 }
 
-/// Makes a `T` of an object.
+/// Decodes an object as `T`.
 pub(super) type Decode<T> = Arc<dyn Fn(Raw) -> Result<T, DecodeError> + Send + Sync>;
 
-/// What becomes of `metadata.managedFields`, which tell who set what.
+/// Whether `metadata.managedFields`, which record the owner of each field, are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ManagedFields {
+pub(super) enum ManagedFieldsMode {
     Kept,
-    /// Cut from the bytes, so that nothing is spent on decoding them.
+    /// Removed from the bytes before decoding, so that decoding them costs nothing.
     Dropped,
 }
 
-/// A collection to follow: resource, namespace, selectors, and what its objects become.
+/// A collection to read: resource, namespace, selectors, and the type of its objects. By default it covers all namespaces and objects.
 pub struct ListWatch<T> {
-    pub(super) read: Read,
+    pub(super) read: ReadOptions,
     pub(super) decode: Decode<T>,
 }
 
-/// All about a [`ListWatch`] but the type of its objects. Two with equal ones read the same in the same way.
+/// Everything in a [`ListWatch`] except the type of its objects. Equal options mean the same collection, read in the same way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Read {
+pub(super) struct ReadOptions {
     pub(super) collection: Collection,
-    pub(super) managed_fields: ManagedFields,
+    pub(super) managed_fields: ManagedFieldsMode,
     pub(super) metadata_only: bool,
-    pub(super) streaming: Streaming,
+    pub(super) streaming: StreamingLists,
     pub(super) page_len: u32,
     pub(super) initial: InitialVersion,
 }
 
 impl<T: DeserializeOwned> ListWatch<T> {
-    /// All objects of a resource, read as `T`: any serde type will do.
+    /// All objects of a resource, decoded as `T`, which can be any serde type.
     #[must_use]
     pub fn typed(gvr: &Gvr) -> Self {
         Self::new(gvr, Arc::new(|object| object.read()))
     }
 
-    /// All objects of one of k8s-openapi's kinds.
+    /// All objects of a k8s-openapi kind.
     #[must_use]
     pub fn of_kind() -> Self
     where
@@ -71,7 +71,7 @@ impl<T: DeserializeOwned> ListWatch<T> {
 }
 
 impl ListWatch<Raw> {
-    /// All objects of a resource, kept as they come.
+    /// All objects of a resource, kept as the bytes received.
     #[must_use]
     pub fn raw(gvr: &Gvr) -> Self {
         Self::new(gvr, Arc::new(Ok))
@@ -79,13 +79,13 @@ impl ListWatch<Raw> {
 }
 
 impl<T> ListWatch<Packed<T>> {
-    /// All objects of a resource, kept as they come and read as `T` where somebody looks.
+    /// All objects of a resource, kept as the bytes received, and decoded as `T` on access.
     #[must_use]
     pub fn packed(gvr: &Gvr) -> Self {
         Self::new(gvr, Arc::new(|object| Ok(Packed::new(object))))
     }
 
-    /// The same of one of k8s-openapi's kinds.
+    /// All objects of a k8s-openapi kind, kept as the bytes received, and decoded on access.
     #[must_use]
     pub fn packed_kind() -> Self
     where
@@ -96,8 +96,8 @@ impl<T> ListWatch<Packed<T>> {
 }
 
 impl ListWatch<Metadata> {
-    /// The metadata of all objects of a resource, without managed fields unless they are asked for: they would take most
-    /// of the memory.
+    /// The metadata of all objects of a resource. Managed fields would take most of the memory, so they are left out;
+    /// [`ListWatch::with_managed_fields`] keeps them.
     #[must_use]
     pub fn metadata(gvr: &Gvr) -> Self {
         let decode = |object: Raw| object.read().map(exact);
@@ -110,11 +110,11 @@ impl ListWatch<Metadata> {
 impl<T> ListWatch<T> {
     fn new(gvr: &Gvr, decode: Decode<T>) -> Self {
         Self {
-            read: Read {
+            read: ReadOptions {
                 collection: Collection::all(gvr),
-                managed_fields: ManagedFields::Kept,
+                managed_fields: ManagedFieldsMode::Kept,
                 metadata_only: false,
-                streaming: Streaming::Preferred,
+                streaming: StreamingLists::Preferred,
                 page_len: PAGE_LEN,
                 initial: InitialVersion::Any,
             },
@@ -129,70 +129,70 @@ impl<T> ListWatch<T> {
         self
     }
 
-    /// Only objects whose labels match; the server checks the grammar.
+    /// Only objects whose labels match the selector. The server validates it.
     #[must_use]
     pub fn with_labels(mut self, selector: &str) -> Self {
         selector.clone_into(&mut self.read.collection.label_selector);
         self
     }
 
-    /// Only objects whose fields match; the server knows which fields may be named.
+    /// Only objects whose fields match the selector. The server decides which fields are supported.
     #[must_use]
     pub fn with_fields(mut self, selector: &str) -> Self {
         selector.clone_into(&mut self.read.collection.field_selector);
         self
     }
 
-    /// Leaves out `metadata.managedFields`, which are often a quarter of an object's bytes and, decoded, most of its memory;
-    /// few controllers read them.
+    /// Leaves out `metadata.managedFields`. They are often a quarter of an object's bytes and, decoded, most of its memory; few
+    /// controllers read them.
     #[must_use]
     pub const fn without_managed_fields(mut self) -> Self {
-        self.read.managed_fields = ManagedFields::Dropped;
+        self.read.managed_fields = ManagedFieldsMode::Dropped;
         self
     }
 
-    /// Keeps `metadata.managedFields`, as all forms but metadata do by default.
+    /// Keeps `metadata.managedFields`. This is the default, except for [`ListWatch::metadata`].
     #[must_use]
     pub const fn with_managed_fields(mut self) -> Self {
-        self.read.managed_fields = ManagedFields::Kept;
+        self.read.managed_fields = ManagedFieldsMode::Kept;
         self
     }
 
-    /// Makes one object.
+    /// Decodes one object.
     ///
     /// # Errors
-    /// Its JSON does not fit.
+    /// Its JSON does not fit `T`.
     pub(super) fn make(&self, object: &Object) -> Result<T, DecodeError> {
         let raw = Raw::of(object);
         (self.decode)(match self.read.managed_fields {
-            ManagedFields::Kept => raw,
-            ManagedFields::Dropped => raw.without_managed_fields(),
+            ManagedFieldsMode::Kept => raw,
+            ManagedFieldsMode::Dropped => raw.without_managed_fields(),
         })
     }
 
-    /// Lists in pages of so many items instead of streaming initial data.
+    /// Lists in pages of `page_len` items, instead of streaming initial data.
     #[must_use]
     pub const fn in_pages(mut self, page_len: u32) -> Self {
-        self.read.streaming = Streaming::Never;
+        self.read.streaming = StreamingLists::Never;
         self.read.page_len = page_len;
         self
     }
 
-    /// Asks for consistent initial data instead of what the server's cache holds.
+    /// Requests consistent initial data, instead of the state of the server's cache.
     #[must_use]
     pub const fn consistent(mut self) -> Self {
         self.read.initial = InitialVersion::Latest;
         self
     }
 
-    /// What is followed.
+    /// The resource, namespace and selectors.
     #[must_use]
     pub const fn collection(&self) -> &Collection {
         &self.read.collection
     }
 }
 
-/// The same in less memory: decoding leaves room in every list, about a fifth of a pod.
+/// Clones without spare capacity: decoding leaves unused capacity in every `Vec`, about a fifth of a pod's memory.
 fn exact<T: Clone>(decoded: T) -> T {
     decoded.clone()
 }

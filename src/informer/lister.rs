@@ -1,34 +1,34 @@
-//! A view of a store for those who only read: by selector, by namespace, by name.
+//! A read-only view of a store: objects by label selector, by namespace, and by name.
 
 use std::sync::Arc;
 
 use super::indexer::NAMESPACE_INDEX;
 use super::{Cached, Indexer};
 use crate::resource::ObjectKey;
-use crate::view::selector::LabelSelector;
+use crate::selector::LabelSelector;
 
-/// Reads a store. Each answer is of one moment, in no order; objects are shared with the store and never change.
+/// Reads a store. Each result shows the store at one moment, in arbitrary order. Objects are shared with the store, and immutable.
 #[derive(Debug)]
 pub struct Lister<T> {
     indexer: Arc<Indexer<Cached<T>>>,
 }
 
 impl<T> Lister<T> {
-    /// A view of this store.
+    /// A lister that reads this store.
     #[must_use]
     pub const fn new(indexer: Arc<Indexer<Cached<T>>>) -> Self {
         Self { indexer }
     }
 
-    /// The objects whose labels match.
+    /// The objects whose labels match the selector.
     #[must_use]
     pub fn list(&self, selector: &LabelSelector) -> Vec<Arc<Cached<T>>> {
         let snapshot = self.indexer.snapshot();
         matching(snapshot.iter(), selector)
     }
 
-    /// The objects of one namespace whose labels match; of all if the namespace is `""`. Reads the index
-    /// [`NAMESPACE_INDEX`] if there is one, and all objects otherwise.
+    /// The objects of one namespace whose labels match the selector; `""` means all namespaces. Uses the index [`NAMESPACE_INDEX`] if
+    /// the store has it, and searches all objects otherwise.
     #[must_use]
     pub fn list_in(&self, namespace: &str, selector: &LabelSelector) -> Vec<Arc<Cached<T>>> {
         if namespace.is_empty() {
@@ -44,7 +44,7 @@ impl<T> Lister<T> {
         matching(inside, selector)
     }
 
-    /// One object; the namespace is `""` when cluster-scoped.
+    /// One object by name; the namespace of cluster-scoped objects is `""`.
     #[must_use]
     pub fn object(&self, namespace: &str, name: &str) -> Option<Arc<Cached<T>>> {
         self.indexer

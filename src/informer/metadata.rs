@@ -1,13 +1,13 @@
-//! Objects of any resource without anything but metadata.
+//! Objects of any resource, reduced to their metadata.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 
-/// What `PartialObjectMetadata` holds of an object. Servers that cannot cut objects down send them whole; the rest is dropped then.
+/// An object's metadata, as in `PartialObjectMetadata`. If a server can only send whole objects, the rest is dropped here.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
-    /// `metadata`.
+    /// The object's `metadata`.
     #[serde(default)]
     pub metadata: ObjectMeta,
 }

@@ -1,36 +1,36 @@
-//! What handlers and streams are told.
+//! The notifications that handlers and streams receive.
 
 use std::sync::Arc;
 
 use super::Cached;
 use crate::resource::ObjectKey;
 
-/// One change of the local copy. The store is at least as new as what a notification tells.
+/// One change of the local copy. The store is at least as new as every delivered notification.
 #[derive(Debug)]
 pub enum Notification<T> {
-    /// An object is there that was not.
+    /// An object was added, or is part of the initial state.
     Added {
-        /// Its state.
+        /// The object's present state.
         object: Arc<Cached<T>>,
-        /// Whether it was there when the handler began, as opposed to made since.
+        /// Whether the object belongs to the state that the handler starts with: it was not created since.
         in_initial_list: bool,
     },
-    /// An object changed, or its present state is told again because of a resync: then `old` and `new` are the same.
-    /// An object that was deleted and made again while the watch was away is told as one update with another uid.
+    /// An object changed, or a resync delivers its present state again: then `old` and `new` are the same.
+    /// An object that was deleted and recreated while the watch was interrupted is delivered as one update with another uid.
     Updated {
-        /// The state told before.
+        /// The state delivered before.
         old: Arc<Cached<T>>,
-        /// Its state.
+        /// The object's present state.
         new: Arc<Cached<T>>,
     },
-    /// An object is gone.
+    /// An object was deleted.
     Deleted {
-        /// The state told before. Whether a handler knows the object is judged by this one.
+        /// The state delivered before. [`EventFilter`](super::EventFilter) decides by this state whether a handler knows the object.
         old: Arc<Cached<T>>,
-        /// Its last state, or the last one known.
+        /// The object's final state, or the last known state.
         object: Arc<Cached<T>>,
-        /// False if the deletion was found out by a relist: the object may have changed before it went
-        /// (client-go's `DeletedFinalStateUnknown`).
+        /// False if `object` is only the last known state (client-go's `DeletedFinalStateUnknown`): a relist found the deletion, or
+        /// the final state could not be decoded. The object may have changed before it was deleted.
         final_state_known: bool,
     },
 }

@@ -1,4 +1,4 @@
-//! Typed objects kept as the bytes that came. Decodes where somebody looks, each time.
+//! Typed objects that are kept as the bytes received, and decoded on each access.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 use super::Raw;
 use super::list_watch::DecodeError;
 
-/// A `T` in as little memory as its JSON: a decoded Kubernetes struct takes several times that, most of it for fields
-/// that are absent. Worth it where objects are many and few of them are looked at.
+/// A `T` kept as its JSON. A decoded Kubernetes struct takes several times that memory, most of it for absent fields, so this is worth
+/// it where there are many objects and few of them are accessed.
 pub struct Packed<T> {
     raw: Raw,
     form: PhantomData<fn() -> T>,
@@ -23,23 +23,23 @@ impl<T> Packed<T> {
         }
     }
 
-    /// The bytes.
+    /// The object's bytes.
     #[must_use]
     pub const fn raw(&self) -> &Raw {
         &self.raw
     }
 
-    /// The bytes, to be changed before they are stored.
+    /// The object's bytes, for a transform that changes them before they are stored.
     pub const fn raw_mut(&mut self) -> &mut Raw {
         &mut self.raw
     }
 }
 
 impl<T: DeserializeOwned> Packed<T> {
-    /// Decodes the object; a pod of 5 KiB takes some 30 µs.
+    /// Decodes the object; a pod of 5 KiB takes about 30 µs.
     ///
     /// # Errors
-    /// The JSON does not fit `T`. Nobody has looked before: such objects are stored and told as any other.
+    /// The JSON does not fit `T`. This is not checked earlier: such objects are stored and delivered like any other.
     pub fn open(&self) -> Result<T, DecodeError> {
         self.raw.read()
     }

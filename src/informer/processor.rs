@@ -1,4 +1,7 @@
-//! Tells every handler and stream of each change, each at its own pace.
+//! The processor: distributes each notification to all handlers and streams of an informer, each at its own pace.
+//!
+//! Each recipient is a `Listener` with its own bounded `queue`. A `handler_pool` calls the handlers on few threads; its `scheduler`
+//! decides how many. Work that may run user code is collected in `DeferredWork` and done once no lock is held.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,81 +11,82 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::{EventHandler, HandlerOptions, Notification, Subscription, SubscriptionOptions};
-use crew::Crew;
-use listener::Shared;
+use handler_pool::HandlerPool;
+use listener::ListenerContext;
 use resync::Resync;
 
-mod after_unlock;
-mod crew;
+mod deferred_work;
+mod handler_pool;
 mod listener;
 mod queue;
 mod registration;
 mod resync;
-mod roster;
+mod scheduler;
 
-pub(super) use after_unlock::AfterUnlock;
+pub(super) use deferred_work::DeferredWork;
 pub(super) use listener::Listener;
 pub use listener::{HandlerCounts, HandlerEnd, HandlerPanic, PanicHook};
-pub use queue::Present;
+pub use queue::InitialState;
 pub use registration::Registration;
 
-/// The handlers and streams of one informer. Clones are the same.
+/// The handlers and streams of one informer. Clones are handles of the same processor.
 ///
-/// Handlers are served on the runtime's blocking threads, by few workers that go from one handler to the next. A handler that
-/// blocks keeps its worker and another one is started, so one thread per stuck handler is needed, and of those a runtime has
-/// 512 unless it was built otherwise (`max_blocking_threads`). Nothing is delivered while all of them are taken. A runtime that
-/// is dropped waits for calls that run.
+/// A few workers on the runtime's blocking threads call the handlers, going from one handler to the next. A handler that blocks keeps
+/// its worker, and another worker is started. So each stuck handler needs a thread, and a runtime has 512 blocking threads unless it was
+/// built otherwise (`max_blocking_threads`). Nothing is delivered while all of them are in use. Dropping the runtime waits for running
+/// calls.
 ///
-/// Notifications come from one place, one after the other. Whoever adds a handler keeps them out meanwhile, so that the
-/// state it gives and the changes after it join without a gap.
+/// Notifications must be distributed one after the other, and none may be distributed while a handler is added: only then the initial
+/// state of the handler and its later notifications fit together without a gap.
 pub struct Processor<T: Send + Sync + 'static> {
-    inner: Arc<Inner<T>>,
+    inner: Arc<ProcessorState<T>>,
 }
 
-/// What came of a shutdown.
+/// The outcome of a shutdown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessorEnd {
-    /// Notifications that handlers were not told in time.
+    /// Notifications that were not delivered in time.
     pub dropped: u64,
 }
 
-pub(super) struct Inner<T: Send + Sync + 'static> {
-    crew: Crew<Listener<T>>,
-    shared: Arc<Shared>,
-    members: Mutex<Members<T>>,
+pub(super) struct ProcessorState<T: Send + Sync + 'static> {
+    pool: HandlerPool<Listener<T>>,
+    context: Arc<ListenerContext>,
+    members: Mutex<ProcessorMembers<T>>,
+    /// A handler with a resync period was added.
     resync_changed: Notify,
 }
 
-struct Members<T> {
-    all: Vec<Member<T>>,
-    /// Those of them that may hold everybody back.
+struct ProcessorMembers<T> {
+    all: Vec<ProcessorMember<T>>,
+    /// The members with `Overflow::Block`, which may make the informer wait.
     blocking: Vec<Arc<Listener<T>>>,
     initial_list_complete: bool,
     closed: bool,
 }
 
-/// What a listener joins with.
-pub(super) struct Joining<'a, T: Send + Sync + 'static> {
-    pub(super) present: Present<T>,
-    pub(super) after: &'a mut AfterUnlock<T>,
+/// How a listener is added: its initial state, and where to defer work.
+pub(super) struct JoinOptions<'a, T: Send + Sync + 'static> {
+    pub(super) initial_state: InitialState<T>,
+    pub(super) deferred: &'a mut DeferredWork<T>,
 }
 
-struct Member<T> {
+struct ProcessorMember<T> {
     listener: Arc<Listener<T>>,
     resync: Option<Resync>,
-    /// Whether it takes part in the resync that runs.
+    /// Whether the handler takes part in the running resync.
     resyncing: bool,
 }
 
 impl<T: Send + Sync + 'static> Processor<T> {
-    /// Handlers run on the blocking threads of `runtime`.
+    /// A processor that calls its handlers on the blocking threads of `runtime`.
     #[must_use]
     pub fn new(runtime: Handle, on_panic: PanicHook) -> Self {
         Self {
-            inner: Arc::new(Inner {
-                crew: Crew::new(runtime),
-                shared: Arc::new(Shared::new(on_panic)),
-                members: Mutex::new(Members {
+            inner: Arc::new(ProcessorState {
+                pool: HandlerPool::new(runtime),
+                context: Arc::new(ListenerContext::new(on_panic)),
+                members: Mutex::new(ProcessorMembers {
                     all: Vec::new(),
                     blocking: Vec::new(),
                     initial_list_complete: false,
@@ -93,111 +97,124 @@ impl<T: Send + Sync + 'static> Processor<T> {
         }
     }
 
-    /// Adds a handler: it is told of `present` as of an initial list, then of every change distributed from now on. After
-    /// [`Processor::shutdown`] the registration has ended from the beginning.
+    /// Adds a handler. It receives `initial_state` as an initial list, and then every notification that is distributed from now on.
+    /// After [`Processor::shutdown`] the handler is never called, and its registration has already ended.
     pub fn add(
         &self,
         handler: Arc<dyn EventHandler<T>>,
         options: HandlerOptions,
-        present: Present<T>,
+        initial_state: InitialState<T>,
         now: Instant,
     ) -> Registration<T> {
-        let joining = Joining {
-            present,
-            after: &mut self.after_unlock(),
+        let join = JoinOptions {
+            initial_state,
+            deferred: &mut self.deferred_work(),
         };
-        self.add_joining(handler, options, now, joining)
+        self.add_joining(handler, options, now, join)
     }
 
-    /// Adds a stream, which is told the same. Streams take no part in resyncs.
+    /// Adds a stream, which receives the same notifications as a handler. Streams take no part in resyncs.
     #[must_use]
-    pub fn subscribe(&self, options: SubscriptionOptions, present: Present<T>) -> Subscription<T> {
-        let joining = Joining {
-            present,
-            after: &mut self.after_unlock(),
+    pub fn subscribe(
+        &self,
+        options: SubscriptionOptions,
+        initial_state: InitialState<T>,
+    ) -> Subscription<T> {
+        let join = JoinOptions {
+            initial_state,
+            deferred: &mut self.deferred_work(),
         };
-        self.subscribe_joining(options, joining)
+        self.subscribe_joining(options, join)
     }
 
-    /// As [`Processor::add`], for a caller that holds a lock.
+    /// Like [`Processor::add`], for a caller that holds a lock.
     pub(super) fn add_joining(
         &self,
         handler: Arc<dyn EventHandler<T>>,
         options: HandlerOptions,
         now: Instant,
-        joining: Joining<'_, T>,
+        join: JoinOptions<'_, T>,
     ) -> Registration<T> {
         let resync = options
             .resync_period
             .and_then(|period| Resync::new(period, now));
-        let shared = Arc::clone(&self.inner.shared);
-        let listener = Listener::of_callbacks(handler, options, joining.present, shared);
+        let context = Arc::clone(&self.inner.context);
+        let listener = Listener::of_callbacks(handler, options, join.initial_state, context);
         let listener = Arc::new(listener);
-        self.inner.join(&listener, resync, joining.after);
+        self.inner.join(&listener, resync, join.deferred);
         Registration {
             listener,
             processor: Arc::downgrade(&self.inner),
         }
     }
 
-    /// As [`Processor::subscribe`], for a caller that holds a lock.
+    /// Like [`Processor::subscribe`], for a caller that holds a lock.
     pub(super) fn subscribe_joining(
         &self,
         options: SubscriptionOptions,
-        joining: Joining<'_, T>,
+        join: JoinOptions<'_, T>,
     ) -> Subscription<T> {
-        let shared = Arc::clone(&self.inner.shared);
-        let listener = Listener::of_stream(options.into(), joining.present, shared);
+        let context = Arc::clone(&self.inner.context);
+        let listener = Listener::of_stream(options.into(), join.initial_state, context);
         let listener = Arc::new(listener);
-        self.inner.join(&listener, None, joining.after);
+        self.inner.join(&listener, None, join.deferred);
         Subscription::new(listener, Arc::downgrade(&self.inner))
     }
 
-    /// Where work is gathered that must wait until a lock is released; make it before taking the lock.
-    pub(super) fn after_unlock(&self) -> AfterUnlock<T> {
-        AfterUnlock::new(self.inner.crew.clone())
+    /// Collects work that must wait until a lock is released. Create it before taking the lock, so that it is dropped after it.
+    pub(super) fn deferred_work(&self) -> DeferredWork<T> {
+        DeferredWork::new(self.inner.pool.clone())
     }
 
-    /// Tells everybody of a change.
+    /// Distributes a change to all handlers and streams.
     pub fn distribute(&self, change: Notification<T>) {
         self.distribute_all(&[change]);
     }
 
-    /// Tells everybody of changes, in order.
+    /// Distributes changes, in order, to all handlers and streams.
     pub fn distribute_all(&self, changes: &[Notification<T>]) {
-        self.tell_all(changes, &mut self.after_unlock());
+        self.distribute_all_deferred(changes, &mut self.deferred_work());
     }
 
-    /// As [`Processor::distribute_all`], for a caller that holds a lock.
-    pub(super) fn tell_all(&self, changes: &[Notification<T>], after: &mut AfterUnlock<T>) {
-        self.inner.tell(changes, |_| true, after);
+    /// Like [`Processor::distribute_all`], for a caller that holds a lock.
+    pub(super) fn distribute_all_deferred(
+        &self,
+        changes: &[Notification<T>],
+        deferred: &mut DeferredWork<T>,
+    ) {
+        self.inner.distribute(changes, |_| true, deferred);
     }
 
-    /// Tells those of an object's state whose resync runs; see [`Processor::resync_wanted`]. client-go treats every update
-    /// that does not change the resource version like this.
+    /// Distributes an object's state to the handlers whose resync is running; see [`Processor::resync_wanted`]. client-go treats every
+    /// update that does not change the resource version in this way.
     pub fn distribute_resync(&self, change: Notification<T>) {
-        self.tell_resync(&[change], &mut self.after_unlock());
+        self.distribute_resync_deferred(&[change], &mut self.deferred_work());
     }
 
-    /// As [`Processor::distribute_resync`], for a caller that holds a lock.
-    pub(super) fn tell_resync(&self, changes: &[Notification<T>], after: &mut AfterUnlock<T>) {
-        self.inner.tell(changes, |member| member.resyncing, after);
+    /// Like [`Processor::distribute_resync`], for a caller that holds a lock.
+    pub(super) fn distribute_resync_deferred(
+        &self,
+        changes: &[Notification<T>],
+        deferred: &mut DeferredWork<T>,
+    ) {
+        self.inner
+            .distribute(changes, |member| member.resyncing, deferred);
     }
 
-    /// The initial list is complete: all of it was distributed.
+    /// Records that the initial list was distributed completely.
     pub fn initial_list_done(&self) {
-        let mut after = self.after_unlock();
+        let mut deferred = self.deferred_work();
         let mut members = self.inner.locked();
         if !members.initial_list_complete {
             members.initial_list_complete = true;
             for member in &members.all {
-                after.add(member.listener.end_initial_list(), &member.listener);
+                deferred.add(member.listener.end_initial_list(), &member.listener);
             }
         }
     }
 
-    /// Whether the resync of any handler is due. If so, those whose is take part in the one that runs from now on until
-    /// [`Processor::resync_done`], with those that take part already.
+    /// Whether the resync of any handler is due. Handlers whose resync is due take part in the running resync, with those that already
+    /// do, until [`Processor::resync_done`].
     #[must_use]
     pub fn resync_wanted(&self, now: Instant) -> bool {
         let mut wanted = false;
@@ -212,14 +229,14 @@ impl<T: Send + Sync + 'static> Processor<T> {
         wanted
     }
 
-    /// All objects have been told again.
+    /// Records that all objects have been distributed again.
     pub fn resync_done(&self) {
         for member in &mut self.inner.locked().all {
             member.resyncing = false;
         }
     }
 
-    /// When to ask for [`Processor::resync_wanted`] next.
+    /// When to call [`Processor::resync_wanted`] next; `None` if no handler has a resync period.
     #[must_use]
     pub fn next_resync_at(&self) -> Option<Instant> {
         let members = self.inner.locked();
@@ -227,61 +244,63 @@ impl<T: Send + Sync + 'static> Processor<T> {
         resyncs.map(|resync| resync.next_at()).min()
     }
 
-    /// Waits until a handler was added that may want a resync earlier than the others. Safe to cancel; for one who waits.
+    /// Waits until a handler with a resync period is added, which may be due earlier than the others. Safe to cancel. Supports one
+    /// waiting task.
     pub async fn resync_changed(&self) {
         self.inner.resync_changed.notified().await;
     }
 
-    /// Waits while any queue with [`Overflow::Block`](super::Overflow::Block) is full. Nothing else need be waited for. There
-    /// is no limit: that is what the policy asks for. Safe to cancel.
+    /// Waits while any queue with [`Overflow::Block`](super::Overflow::Block) is full. No other policy makes the caller wait. There is no
+    /// time limit, because such a handler must receive everything. Safe to cancel.
     pub async fn ready(&self) {
         loop {
-            let room = self.inner.shared.room.notified();
-            if !self.inner.is_held_back() {
+            let room = self.inner.context.room.notified();
+            if !self.inner.is_blocked() {
                 return;
             }
             room.await;
         }
     }
 
-    /// Handlers and streams that have not ended.
+    /// The number of handlers and streams that have not ended.
     #[must_use]
     pub fn len(&self) -> usize {
         self.inner.locked().all.len()
     }
 
-    /// Whether nobody listens.
+    /// Whether no handler or stream is left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Calls that panicked, of all handlers that ever were.
+    /// How many calls of handlers panicked, including handlers that were removed since.
     #[must_use]
     pub fn panics(&self) -> u64 {
-        self.inner.shared.panics()
+        self.inner.context.panics()
     }
 
-    /// Nothing more is queued, and nobody can be added.
+    /// Stops queueing notifications and adding handlers.
     pub(super) fn close(&self) {
         self.inner.close();
     }
 
-    /// Ends everything: nothing more is queued; what handlers have waiting is delivered within `grace`, then dropped; streams
-    /// give what they have and end. Returns when no call runs any more and all threads are given back. A call that never
-    /// returns makes this wait for ever, so put a limit on it where handlers are not trusted; cancelled and called again it
-    /// goes on. Not to be called by a handler, nor without the runtime that handlers run on.
+    /// Ends all handlers and streams. Nothing more is queued. Waiting notifications of handlers are delivered within `grace`, and
+    /// dropped after that; streams return what they have, and end. Returns when all calls have returned and all threads are free.
+    ///
+    /// A call that never returns makes this wait forever: use a timeout where handlers are not trusted. It may be cancelled and called
+    /// again. A handler must not call it, and the runtime that handlers run on must still exist.
     pub async fn shutdown(&self, grace: Duration) -> ProcessorEnd {
-        let left = self.inner.close();
-        // Safe to cut short: waiting holds nothing.
-        let in_time = tokio::time::timeout(grace, self.inner.crew.idle()).await;
+        let listeners = self.inner.close();
+        // `idle` is safe to cancel: it only waits.
+        let in_time = tokio::time::timeout(grace, self.inner.pool.idle()).await;
         if in_time.is_err() {
-            for listener in &left {
+            for listener in &listeners {
                 listener.end(HandlerEnd::ShutDown).finish(listener);
             }
         }
-        self.inner.crew.idle().await;
-        let dropped = left.iter().map(|listener| listener.counts().dropped);
+        self.inner.pool.idle().await;
+        let dropped = listeners.iter().map(|listener| listener.counts().dropped);
         let dropped = dropped.sum();
         let members = std::mem::take(&mut self.inner.locked().all);
         drop(members);
@@ -289,9 +308,9 @@ impl<T: Send + Sync + 'static> Processor<T> {
     }
 }
 
-impl<T: Send + Sync + 'static> Inner<T> {
-    fn locked(&self) -> MutexGuard<'_, Members<T>> {
-        // Lists that are whole between two operations; no callback runs under the lock.
+impl<T: Send + Sync + 'static> ProcessorState<T> {
+    fn locked(&self) -> MutexGuard<'_, ProcessorMembers<T>> {
+        // A poisoned lock is safe to use: no callback runs under it, and the lists are consistent after each operation.
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -299,7 +318,7 @@ impl<T: Send + Sync + 'static> Inner<T> {
         &self,
         listener: &Arc<Listener<T>>,
         resync: Option<Resync>,
-        after: &mut AfterUnlock<T>,
+        deferred: &mut DeferredWork<T>,
     ) {
         let mut members = self.locked();
         let follow_up = if members.closed {
@@ -307,14 +326,14 @@ impl<T: Send + Sync + 'static> Inner<T> {
         } else if members.initial_list_complete {
             listener.end_initial_list()
         } else {
-            listener.begin()
+            listener.start()
         };
-        after.add(follow_up, listener);
+        deferred.add(follow_up, listener);
         if !members.closed {
             if listener.blocks() {
                 members.blocking.push(Arc::clone(listener));
             }
-            members.all.push(Member {
+            members.all.push(ProcessorMember {
                 listener: Arc::clone(listener),
                 resync,
                 resyncing: false,
@@ -326,11 +345,11 @@ impl<T: Send + Sync + 'static> Inner<T> {
         }
     }
 
-    fn tell(
+    fn distribute(
         &self,
         changes: &[Notification<T>],
-        concerns: impl Fn(&Member<T>) -> bool,
-        after: &mut AfterUnlock<T>,
+        is_recipient: impl Fn(&ProcessorMember<T>) -> bool,
+        deferred: &mut DeferredWork<T>,
     ) {
         if changes.is_empty() {
             return;
@@ -338,12 +357,12 @@ impl<T: Send + Sync + 'static> Inner<T> {
         let mut members = self.locked();
         let before = members.all.len();
         members.all.retain(|member| {
-            if concerns(member) {
+            if is_recipient(member) {
                 let (follow_up, discarded) = member.listener.push(changes);
-                after.add(follow_up, &member.listener);
-                after.discard(discarded);
+                deferred.add(follow_up, &member.listener);
+                deferred.discard(discarded);
             }
-            // One that has ended holds nothing of the user's.
+            // May be dropped under the lock: a listener that has ended owns no user values.
             member.listener.ended().is_none()
         });
         if members.all.len() < before {
@@ -353,13 +372,13 @@ impl<T: Send + Sync + 'static> Inner<T> {
         }
     }
 
-    fn is_held_back(&self) -> bool {
+    fn is_blocked(&self) -> bool {
         let blocking = &self.locked().blocking;
-        blocking.iter().any(|listener| listener.holds_back())
+        blocking.iter().any(|listener| listener.is_blocking())
     }
 
-    /// Tells no more to this one.
-    pub(super) fn forget(&self, listener: &Arc<Listener<T>>) {
+    /// Removes a handler or stream: it receives nothing more.
+    pub(super) fn remove_member(&self, listener: &Arc<Listener<T>>) {
         let mut members = self.locked();
         members
             .all
@@ -369,27 +388,27 @@ impl<T: Send + Sync + 'static> Inner<T> {
             .retain(|blocking| !Arc::ptr_eq(blocking, listener));
     }
 
-    /// Nothing more comes. Who has to be served to the end.
+    /// Stops distribution. Returns the listeners whose waiting notifications are still to be delivered.
     fn close(&self) -> Vec<Arc<Listener<T>>> {
         let mut members = self.locked();
         members.closed = true;
         members.blocking.clear();
-        let left: Vec<_> = members
+        let listeners: Vec<_> = members
             .all
             .iter()
             .map(|member| Arc::clone(&member.listener))
             .collect();
         drop(members);
-        for listener in &left {
+        for listener in &listeners {
             listener.close().finish(listener);
         }
-        self.shared.room.notify_waiters();
-        left
+        self.context.room.notify_waiters();
+        listeners
     }
 }
 
-impl<T: Send + Sync + 'static> Drop for Inner<T> {
-    /// Nobody is left who could tell anything.
+impl<T: Send + Sync + 'static> Drop for ProcessorState<T> {
+    /// No handle is left that could distribute anything, so all handlers and streams end.
     fn drop(&mut self) {
         self.close();
     }
@@ -406,7 +425,7 @@ impl<T: Send + Sync + 'static> Clone for Processor<T> {
 impl<T: Send + Sync + 'static> fmt::Debug for Processor<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Processor")
-            .field("crew", &self.inner.crew)
+            .field("pool", &self.inner.pool)
             .finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! The informer's sink: decodes what comes and puts deltas into the queue. Knows no store and no handler.
+//! The informer's sink: decodes and transforms the driver's objects, and puts deltas into the queue.
 
 use std::any::Any;
 use std::cmp::Ordering;
@@ -11,95 +11,97 @@ use hashbrown::{HashMap, HashSet};
 
 use super::Cached;
 use super::delta_fifo::{DeltaFifo, QueueError};
-use super::failure::{Step, TransformError, WatchFailure};
-use super::journal::Journal;
+use super::failure::{FailedStep, TransformError, WatchFailure};
+use super::failure_recorder::FailureRecorder;
 use super::key::KeyError;
 use super::list_watch::ListWatch;
 use crate::resource::{EventKind, Object, ObjectKey, ResourceVersion};
 use crate::upstream::sink::{Sink, UpstreamWentBack};
 
-/// Changes an object before it is queued, for example to drop what nobody reads. What it leaves is what the store holds.
+/// Changes an object before it is queued, for example to drop fields that the program does not read (client-go's `TransformFunc`). The
+/// store holds the changed object.
 pub type Transform<T> = Arc<dyn Fn(&mut Cached<T>) -> Result<(), TransformError> + Send + Sync>;
 
-/// What becomes of objects between the wire and the queue.
-pub(super) struct Making<T> {
+/// Decodes and transforms objects before they are queued.
+pub(super) struct ObjectPipeline<T> {
     pub(super) list_watch: ListWatch<T>,
     pub(super) transform: Option<Transform<T>>,
 }
 
 /// Fills a queue of deltas.
 ///
-/// Objects are decoded as they come and their bytes dropped, so that initial data never lies twice in memory.
+/// Each object is decoded on arrival and its bytes are dropped, so that initial data is never in memory twice.
 pub(super) struct QueueSink<T> {
     queue: Arc<DeltaFifo<Cached<T>>>,
-    making: Making<T>,
-    journal: Arc<Journal>,
-    /// Initial data on its way.
-    side: HashMap<ObjectKey, Listed<T>, RandomState>,
-    /// Changes that will be queued together, in the order they came.
-    batch: Vec<Change<T>>,
+    pipeline: ObjectPipeline<T>,
+    recorder: Arc<FailureRecorder>,
+    /// Initial data that is not complete yet.
+    initial: HashMap<ObjectKey, ListedObject<T>, RandomState>,
+    /// Changes that will be queued together, in order of arrival.
+    batch: Vec<QueuedChange<T>>,
+    /// All changes up to this version were received.
     version: Option<ResourceVersion>,
-    /// What was changed at `version`: an event of the same version and key is a repetition, one of another key is a
-    /// part of the same transaction.
+    /// Objects changed at `version`. An event of the same version and key is a repetition; one of another key is part of the same
+    /// transaction. Empty if `version` comes from a list or a bookmark.
     changed_at_version: HashSet<ObjectKey, RandomState>,
 }
 
-/// An object of initial data.
-enum Listed<T> {
-    Made(Arc<Cached<T>>),
-    /// It cannot be made: what is known of the object with this uid stays.
-    Unmade(Box<str>),
+/// An object of the initial data.
+enum ListedObject<T> {
+    Decoded(Arc<Cached<T>>),
+    /// This state cannot be decoded: the store keeps the last state of the object with this uid.
+    Failed(Box<str>),
 }
 
-enum Change<T> {
+enum QueuedChange<T> {
     Put(EventKind, Arc<Cached<T>>),
-    /// Deleted, and its last state cannot be made.
+    /// The object was deleted, and its final state cannot be decoded.
     Gone(ObjectKey),
 }
 
 impl<T: Send + Sync + 'static> QueueSink<T> {
     pub(super) fn new(
         queue: Arc<DeltaFifo<Cached<T>>>,
-        making: Making<T>,
-        journal: Arc<Journal>,
+        pipeline: ObjectPipeline<T>,
+        recorder: Arc<FailureRecorder>,
     ) -> Self {
         Self {
             queue,
-            making,
-            journal,
-            side: HashMap::default(),
+            pipeline,
+            recorder,
+            initial: HashMap::default(),
             batch: Vec::new(),
             version: None,
             changed_at_version: HashSet::default(),
         }
     }
 
-    /// The object as it will be queued; `None`, and told, if it cannot be made.
+    /// Decodes and transforms an object. Reports the failure and returns `None` if that is not possible.
     fn make(&self, object: &Object) -> Option<Arc<Cached<T>>> {
-        match self.making.make(object) {
+        match self.pipeline.make(object) {
             Ok(cached) => Some(Arc::new(cached)),
             Err(failure) => {
-                self.journal.tell(&failure);
+                self.recorder.report(&failure);
                 None
             }
         }
     }
 
-    fn push(&self, change: Change<T>) {
+    fn push(&self, change: QueuedChange<T>) {
         let (kind, object) = match change {
-            Change::Put(kind, object) => (kind, object),
-            Change::Gone(key) => return self.delete_by_name(&key),
+            QueuedChange::Put(kind, object) => (kind, object),
+            QueuedChange::Gone(key) => return self.delete_by_name(&key),
         };
-        let done = match kind {
+        let queued = match kind {
             EventKind::Added => self.queue.add(Arc::clone(&object)),
             EventKind::Modified => self.queue.update(Arc::clone(&object)),
             EventKind::Deleted => self.queue.delete(Arc::clone(&object)),
         };
-        match done {
-            // Nobody wants to hear of it any more.
+        match queued {
+            // A closed queue has no consumer left.
             Ok(()) | Err(QueueError::Closed) => {}
             Err(QueueError::Key(source)) => {
-                self.tell_key(&object, source);
+                self.report_key_failure(&object, source);
                 if kind == EventKind::Deleted {
                     self.delete_by_name(object.key());
                 }
@@ -107,21 +109,21 @@ impl<T: Send + Sync + 'static> QueueSink<T> {
         }
     }
 
-    /// For deletions of which nothing but namespace and name can be told. Queues may go by other keys.
+    /// Queues a deletion of which only namespace and name are known. The queue may use other keys.
     fn delete_by_name(&self, key: &ObjectKey) {
-        // A closed queue needs to know nothing.
-        let _ = self.queue.delete_such(key, |last| last.key() == key);
+        // The only error is a closed queue, which has no consumer left.
+        let _ = self.queue.delete_where(key, |last| last.key() == key);
     }
 
-    fn tell_key(&self, object: &Cached<T>, source: KeyError) {
-        self.journal.tell(&WatchFailure::Key {
+    fn report_key_failure(&self, object: &Cached<T>, source: KeyError) {
+        self.recorder.report(&WatchFailure::Key {
             key: object.key().clone(),
             version: object.resource_version(),
             source,
         });
     }
 
-    /// Notes the event's version; false for one that was seen already.
+    /// Records the event's version. Returns false if the event was received before.
     fn is_new(&mut self, object: &Object) -> bool {
         let version = object.resource_version();
         match self
@@ -129,25 +131,25 @@ impl<T: Send + Sync + 'static> QueueSink<T> {
             .map_or(Ordering::Greater, |held| version.cmp(&held))
         {
             Ordering::Less => return false,
-            // Lists and bookmarks tell of all that happened up to their version.
+            // The version comes from a list or a bookmark, which covers all changes up to its version.
             Ordering::Equal if self.changed_at_version.is_empty() => return false,
             Ordering::Equal => {}
-            Ordering::Greater => self.stands_at(version),
+            Ordering::Greater => self.set_version(version),
         }
         self.changed_at_version.insert(object.key().into())
     }
 
-    /// Everything up to this version is known.
-    fn stands_at(&mut self, version: ResourceVersion) {
+    /// Records that all changes up to this version were received.
+    fn set_version(&mut self, version: ResourceVersion) {
         self.version = Some(version);
         self.changed_at_version.clear();
     }
 }
 
-impl<T> Making<T> {
+impl<T> ObjectPipeline<T> {
     fn make(&self, object: &Object) -> Result<Cached<T>, WatchFailure> {
         let (key, version) = (object.key(), object.resource_version());
-        let decoded = guarded(object, Step::Decode, || self.list_watch.make(object))?;
+        let decoded = catch_panic(object, FailedStep::Decode, || self.list_watch.make(object))?;
         let decoded = decoded.map_err(|source| WatchFailure::Undecodable {
             key: key.into(),
             version,
@@ -155,7 +157,8 @@ impl<T> Making<T> {
         })?;
         let mut cached = Cached::new(object, decoded);
         if let Some(transform) = &self.transform {
-            let transformed = guarded(object, Step::Transform, || transform(&mut cached))?;
+            let transformed =
+                catch_panic(object, FailedStep::Transform, || transform(&mut cached))?;
             transformed.map_err(|source| WatchFailure::Transform {
                 key: key.into(),
                 version,
@@ -166,51 +169,56 @@ impl<T> Making<T> {
     }
 }
 
-/// Runs the user's code; what it leaves behind when it panics is dropped with the object.
-fn guarded<R>(object: &Object, step: Step, run: impl FnOnce() -> R) -> Result<R, WatchFailure> {
+/// Runs user code and turns a panic into a failure. `AssertUnwindSafe` is sound, because a half-changed object is dropped.
+fn catch_panic<R>(
+    object: &Object,
+    step: FailedStep,
+    run: impl FnOnce() -> R,
+) -> Result<R, WatchFailure> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| WatchFailure::Panicked {
         key: object.key().into(),
         version: object.resource_version(),
         step,
-        message: words_of(&*panic),
+        message: panic_message(&*panic),
     })
 }
 
-fn words_of(panic: &(dyn Any + Send)) -> String {
+fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("no words").to_owned()
+    text.unwrap_or("no message").to_owned()
 }
 
 impl<T: Send + Sync + 'static> Sink for QueueSink<T> {
     fn restart(&mut self) {
-        self.side = HashMap::default();
+        self.initial = HashMap::default();
     }
 
     fn initial(&mut self, kind: EventKind, object: Object) {
         if kind == EventKind::Deleted {
-            self.side.remove(&ObjectKey::from(object.key()));
+            self.initial.remove(&ObjectKey::from(object.key()));
             return;
         }
         let listed = match self.make(&object) {
-            Some(made) => Listed::Made(made),
-            None => Listed::Unmade(object.uid().into()),
+            Some(decoded) => ListedObject::Decoded(decoded),
+            None => ListedObject::Failed(object.uid().into()),
         };
-        self.side.insert(object.key().into(), listed);
+        self.initial.insert(object.key().into(), listed);
     }
 
     fn replace(&mut self, version: ResourceVersion) -> Result<(), UpstreamWentBack> {
         if let Some(held) = self.version.filter(|held| version < *held) {
             let listed = version;
-            self.journal.tell(&WatchFailure::WentBack { held, listed });
+            self.recorder
+                .report(&WatchFailure::WentBack { held, listed });
         }
-        self.stands_at(version);
-        let mut objects = Vec::with_capacity(self.side.len());
+        self.set_version(version);
+        let mut objects = Vec::with_capacity(self.initial.len());
         let mut kept: HashMap<ObjectKey, Box<str>, RandomState> = HashMap::default();
-        for (key, listed) in std::mem::take(&mut self.side) {
+        for (key, listed) in std::mem::take(&mut self.initial) {
             let object = match listed {
-                Listed::Made(object) => object,
-                Listed::Unmade(uid) => {
+                ListedObject::Decoded(object) => object,
+                ListedObject::Failed(uid) => {
                     kept.insert(key, uid);
                     continue;
                 }
@@ -218,16 +226,16 @@ impl<T: Send + Sync + 'static> Sink for QueueSink<T> {
             match self.queue.key_of(&object) {
                 Ok(_) => objects.push(object),
                 Err(source) => {
-                    self.tell_key(&object, source);
+                    self.report_key_failure(&object, source);
                     kept.insert(key, object.uid().into());
                 }
             }
         }
-        // Those without a key are out already, and a closed queue needs to know nothing.
+        // The result can be ignored: objects without a key were removed above, and a closed queue has no consumer left.
         let is_kept =
             |last: &Cached<T>| kept.get(last.key()).is_some_and(|uid| **uid == *last.uid());
-        let _ = self.queue.replace_but(objects, is_kept);
-        let mut counts = self.journal.counts().lock();
+        let _ = self.queue.replace_except(objects, is_kept);
+        let mut counts = self.recorder.counts().lock();
         counts.replaced += 1;
         counts.last_version = self.version;
         Ok(())
@@ -235,13 +243,13 @@ impl<T: Send + Sync + 'static> Sink for QueueSink<T> {
 
     fn live(&mut self, kind: EventKind, object: Object) {
         if !self.is_new(&object) {
-            self.journal.counts().lock().ignored += 1;
+            self.recorder.counts().lock().ignored += 1;
             return;
         }
         match self.make(&object) {
-            Some(made) => self.batch.push(Change::Put(kind, made)),
+            Some(decoded) => self.batch.push(QueuedChange::Put(kind, decoded)),
             None if kind == EventKind::Deleted => {
-                self.batch.push(Change::Gone(object.key().into()));
+                self.batch.push(QueuedChange::Gone(object.key().into()));
             }
             None => {}
         }
@@ -256,14 +264,14 @@ impl<T: Send + Sync + 'static> Sink for QueueSink<T> {
         for change in batch {
             self.push(change);
         }
-        let mut counts = self.journal.counts().lock();
+        let mut counts = self.recorder.counts().lock();
         counts.events += events;
         counts.last_version = self.version;
     }
 
     fn progress(&mut self, version: ResourceVersion) {
-        self.stands_at(version);
-        self.journal.counts().lock().last_version = self.version;
+        self.set_version(version);
+        self.recorder.counts().lock().last_version = self.version;
     }
 
     async fn ready(&mut self) {
@@ -274,7 +282,7 @@ impl<T: Send + Sync + 'static> Sink for QueueSink<T> {
 impl<T> fmt::Debug for QueueSink<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QueueSink")
-            .field("initial", &self.side.len())
+            .field("initial", &self.initial.len())
             .field("batch", &self.batch.len())
             .field("version", &self.version)
             .finish_non_exhaustive()

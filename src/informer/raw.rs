@@ -1,4 +1,4 @@
-//! Objects of any resource, kept as the bytes that came and decoded where somebody looks.
+//! Objects of any resource, kept as the bytes received, and decoded on access.
 
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
@@ -7,17 +7,17 @@ use super::list_watch::DecodeError;
 use crate::decode::without_managed_fields;
 use crate::resource::Object;
 
-/// A dynamic object: compact JSON with `kind` and `apiVersion`, as the server wrote it. Costs little more than its bytes.
+/// A dynamic object: compact JSON with `kind` and `apiVersion`, as the server sent it. It takes little more memory than its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Raw(Bytes);
 
 impl Raw {
     pub(super) fn of(object: &Object) -> Self {
-        // A copy, because the object ends here: its places and its frame would stay for as long as these bytes.
+        // Copied, because a shared slice would keep the whole frame and the positions of the object's parts in memory.
         Self(Bytes::copy_from_slice(object.bytes()))
     }
 
-    /// An object of one's own making, for transforms and tests.
+    /// Creates an object from JSON, for transforms and tests.
     #[must_use]
     pub const fn from_bytes(json: Bytes) -> Self {
         Self(json)
@@ -29,8 +29,8 @@ impl Raw {
         &self.0
     }
 
-    /// The same without `metadata.managedFields`, which are often a quarter of an object and which few controllers read; for
-    /// transforms. An object that has none, or that is no JSON, stays as it is.
+    /// Removes `metadata.managedFields`, for transforms: they are often a quarter of an object, and few controllers read them. An
+    /// object without them, or that is not JSON, is returned unchanged.
     #[must_use]
     pub fn without_managed_fields(self) -> Self {
         match without_managed_fields(&self.0) {
@@ -39,7 +39,7 @@ impl Raw {
         }
     }
 
-    /// Reads the object, or those of its fields that `U` has.
+    /// Decodes the object as `U`, which may have only some of its fields.
     ///
     /// # Errors
     /// The JSON does not fit `U`.

@@ -1,26 +1,26 @@
-//! Follows one collection and fills whatever takes it: a queue of deltas, or any sink.
+//! Lists and watches one collection, and fills a queue of deltas or any other sink.
 
 use std::fmt;
 use std::sync::Arc;
 
-use super::counts::Counts;
+use super::counts::InformerCounters;
 use super::failure::OnFailure;
-use super::journal::{Journal, log_failures};
-use super::queue_sink::{Making, QueueSink, Transform};
+use super::failure_recorder::{FailureRecorder, log_failures};
+use super::queue_sink::{ObjectPipeline, QueueSink, Transform};
 use super::{Cached, DeltaFifo, ListWatch};
 use crate::resource::FieldTable;
 use crate::upstream::backoff::Backoff;
-use crate::upstream::driver::{Driver, DriverEnd, Fetch, Reading};
+use crate::upstream::driver::{Driver, DriverEnd, Fetch, ReadSpec};
 use crate::upstream::reflector as protocol;
 use crate::upstream::sink::Sink;
 
-/// Longest watch frame. Etcd takes 1.5 MiB of an object by default and can be set to more; JSON of a protobuf object is
-/// some three times as long.
+/// The longest accepted watch frame. By default etcd accepts objects of up to 1.5 MiB, and can be configured for more; the JSON of an
+/// object is about three times as long as its protobuf.
 const FRAME_LEN_MAX: usize = 64 << 20;
 
-/// Lists, watches, relists and backs off as client-go's reflector does, for those who want no store, or one of their own.
+/// Lists, watches, relists and backs off as client-go's `Reflector` does. Use it to fill a store of your own, or none.
 ///
-/// Its queue waits for whoever pops it: while the queue is full, nothing is read, and the bytes stay with the server.
+/// While the queue is full, the reflector reads nothing, and the server's bytes stay in the socket, until a consumer pops deltas.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -50,11 +50,11 @@ pub struct Reflector<T, F> {
     list_watch: ListWatch<T>,
     transform: Option<Transform<T>>,
     on_failure: Option<OnFailure>,
-    counts: Counts,
+    counts: InformerCounters,
 }
 
 impl<T: Send + Sync + 'static, F: Fetch> Reflector<T, F> {
-    /// Follows `list_watch` through `fetch`, once it is run.
+    /// A reflector that sends the requests for `list_watch` through `fetch`, once it runs.
     #[must_use]
     pub fn new(fetch: Arc<F>, list_watch: ListWatch<T>) -> Self {
         Self {
@@ -62,11 +62,11 @@ impl<T: Send + Sync + 'static, F: Fetch> Reflector<T, F> {
             list_watch,
             transform: None,
             on_failure: None,
-            counts: Counts::default(),
+            counts: InformerCounters::default(),
         }
     }
 
-    /// Changes each object before it is queued.
+    /// Sets a hook that changes each object before it is queued.
     #[must_use]
     pub fn transformed(self, transform: Transform<T>) -> Self {
         Self {
@@ -75,7 +75,7 @@ impl<T: Send + Sync + 'static, F: Fetch> Reflector<T, F> {
         }
     }
 
-    /// Tells failures to this hook instead of logging them.
+    /// Reports failures to this hook, instead of logging them.
     #[must_use]
     pub fn on_failure(self, hook: OnFailure) -> Self {
         Self {
@@ -84,43 +84,43 @@ impl<T: Send + Sync + 'static, F: Fetch> Reflector<T, F> {
         }
     }
 
-    /// Where this reflector counts.
+    /// The counters of this reflector.
     #[must_use]
-    pub const fn counts(&self) -> &Counts {
+    pub const fn counts(&self) -> &InformerCounters {
         &self.counts
     }
 
-    /// Fills a queue until it is closed. Dropping the future stops it at any point.
+    /// Fills a queue until the queue is closed. Dropping the future stops the reflector.
     pub async fn run_into(self, queue: Arc<DeltaFifo<Cached<T>>>) {
-        let journal = self.journal();
-        let making = Making {
+        let recorder = self.recorder();
+        let pipeline = ObjectPipeline {
             list_watch: self.list_watch.clone(),
             transform: self.transform.clone(),
         };
-        let sink = QueueSink::new(Arc::clone(&queue), making, Arc::clone(&journal));
-        // Both may be dropped at any point: what was read and not queued is read again by whoever begins anew.
+        let sink = QueueSink::new(Arc::clone(&queue), pipeline, Arc::clone(&recorder));
+        // Both branches are safe to cancel. Events that were read and not queued are lost only for this reflector, which ends here.
         tokio::select! {
             () = queue.closed() => {}
-            _ = self.follow(sink, journal) => {}
+            _ = self.follow(sink, recorder) => {}
         }
     }
 
-    /// Fills any sink; what it is given are undecoded objects. Returns only if the sink cannot follow the server back to an
-    /// older state; else it is to be dropped.
+    /// Fills any sink with undecoded objects. Returns only if the sink cannot follow the server to an older state; otherwise drop the
+    /// future to stop the reflector.
     pub async fn run<S: Sink>(self, sink: S) {
-        let journal = self.journal();
-        self.follow(sink, journal).await;
+        let recorder = self.recorder();
+        self.follow(sink, recorder).await;
     }
 
-    fn journal(&self) -> Arc<Journal> {
+    fn recorder(&self) -> Arc<FailureRecorder> {
         let hook = self
             .on_failure
             .clone()
             .unwrap_or_else(|| log_failures(&self.list_watch.read.collection));
-        Arc::new(Journal::new(self.counts.clone(), hook))
+        Arc::new(FailureRecorder::new(self.counts.clone(), hook))
     }
 
-    async fn follow<S: Sink>(self, sink: S, journal: Arc<Journal>) -> DriverEnd {
+    async fn follow<S: Sink>(self, sink: S, recorder: Arc<FailureRecorder>) -> DriverEnd {
         let list_watch = &self.list_watch;
         let options = protocol::ReflectorOptions {
             streaming: list_watch.read.streaming,
@@ -128,17 +128,17 @@ impl<T: Send + Sync + 'static, F: Fetch> Reflector<T, F> {
             start_from: None,
             initial: list_watch.read.initial,
         };
-        let reading = Reading {
+        let spec = ReadSpec {
             collection: list_watch.read.collection.clone(),
             fields: FieldTable::default(),
             encoding: crate::resource::Encoding::Json,
             metadata_only: list_watch.read.metadata_only,
             frame_len_max: FRAME_LEN_MAX,
         };
-        let reflector = protocol::Reflector::new(options)
+        let reflector = protocol::ReflectorMachine::new(options)
             .with_backoff(Backoff::new())
             .never_giving_up();
-        Driver::new(self.fetch, reading, reflector, sink, journal)
+        Driver::new(self.fetch, spec, reflector, sink, recorder)
             .run()
             .await
     }
@@ -153,5 +153,6 @@ impl<T, F> fmt::Debug for Reflector<T, F> {
     }
 }
 
+#[cfg(feature = "gateway")]
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,11 @@
-//! A local copy of a collection that follows the server, and everybody who hears of its changes.
+//! The shared informer: one reflector, one store, and all handlers and streams that receive the store's changes.
+//!
+//! `lifecycle` runs two tasks: one reads the collection into a queue of deltas; the other, in `dispatcher`, takes deltas out of the
+//! queue, stores them (`changes`) and distributes the resulting notifications.
 
 mod changes;
+mod dispatcher;
 mod lifecycle;
-mod telling;
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,9 +14,9 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
+use self::dispatcher::Dispatcher;
 use self::lifecycle::Lifecycle;
-use self::telling::Telling;
-use super::journal::{Journal, log_failures};
+use super::failure_recorder::{FailureRecorder, log_failures};
 use super::{
     Cached, DeltaFifo, EventHandler, HandlerOptions, HandlerPanic, IndexError, Indexer,
     InformerCounts, KeyFn, ListWatch, Lister, OnFailure, PanicHook, Processor, Reflector,
@@ -21,28 +24,29 @@ use super::{
 };
 use crate::upstream::driver::{Collection, Fetch};
 
-/// How long handlers may take, when an informer ends, over what is queued for them.
+/// How long a shutdown waits for handlers to process the notifications that are queued for them; then these are dropped.
 const HANDLER_GRACE: Duration = Duration::from_secs(5);
 
 /// The informer was shut down before it held its initial list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the informer of {} was shut down before it held its initial list", collection.gvr)]
 pub struct NotSynced {
-    /// Which informer.
+    /// The collection that the informer reads.
     pub collection: Collection,
 }
 
-/// What may be set about an informer before it is made.
+/// Options of an informer, set when it is created.
 pub struct InformerOptions<T> {
-    /// Changes each object before it is stored, such as by dropping what nobody here reads.
+    /// Changes each object before it is stored, for example to drop fields that the program does not read.
     pub transform: Option<Transform<T>>,
-    /// Hears of each failure (client-go's `WatchErrorHandler`); `None` logs them, at a bounded rate.
+    /// Called for each failure (client-go's `WatchErrorHandler`); `None` logs failures, each kind at most once a minute.
     pub on_failure: Option<OnFailure>,
-    /// Hears of each panic of a handler; `None` logs it.
+    /// Called for each panic of a handler; `None` logs it.
     pub on_panic: Option<PanicHook>,
-    /// How often all objects are told again to handlers that do not choose for themselves; `None`, for never, suits most.
+    /// How often all objects are delivered again to handlers that set no period of their own. `None` means never, which is right for
+    /// most programs.
     pub resync_period: Option<Duration>,
-    /// Tells the key that objects are stored under; by default namespace and name.
+    /// Returns the key under which an object is stored; by default namespace and name.
     pub key: KeyFn<Cached<T>>,
 }
 
@@ -67,18 +71,18 @@ impl<T> fmt::Debug for InformerOptions<T> {
     }
 }
 
-/// One reflector, one store, many handlers. A handle: clones are the same informer.
+/// One reflector and one store, shared by many handlers (client-go's `SharedIndexInformer`). Clones are handles of the same informer.
 ///
-/// It runs from [`SharedInformer::start`] to [`SharedInformer::shutdown`]; when all handles are dropped it goes on for its
-/// handlers. Everything that it does but calling handlers happens on the runtime's own threads and takes no lock for long.
+/// It runs from [`SharedInformer::start`] to [`SharedInformer::shutdown`]; dropping all handles does not stop it. Handlers are called
+/// on the runtime's blocking threads; all other work runs on its worker threads, and holds locks only briefly.
 pub struct SharedInformer<T: Send + Sync + 'static> {
-    telling: Arc<Telling<T>>,
+    dispatcher: Arc<Dispatcher<T>>,
     lifecycle: Arc<Lifecycle>,
     resync_period: Option<Duration>,
 }
 
 impl<T: Send + Sync + 'static> SharedInformer<T> {
-    /// An informer that will follow `list_watch` through `fetch`, with default options.
+    /// Creates an informer with default options. It sends the requests for `list_watch` through `fetch` once it is started.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -87,7 +91,7 @@ impl<T: Send + Sync + 'static> SharedInformer<T> {
         Self::with_options(fetch, list_watch, InformerOptions::default())
     }
 
-    /// The same with options.
+    /// Creates an informer with these options; see [`SharedInformer::new`].
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -108,27 +112,27 @@ impl<T: Send + Sync + 'static> SharedInformer<T> {
         let store = Arc::new(Indexer::new(Arc::clone(&options.key)));
         let queue = Arc::new(DeltaFifo::new(options.key, Arc::clone(&store) as _));
         let on_panic = options.on_panic.unwrap_or_else(|| log_panics(&collection));
-        let journal = Journal::new(reflector.counts().clone(), on_failure);
-        let reading = reflector.run_into(Arc::clone(&queue));
+        let recorder = FailureRecorder::new(reflector.counts().clone(), on_failure);
+        let read_task = reflector.run_into(Arc::clone(&queue));
         Self {
-            telling: Arc::new(Telling::new(
+            dispatcher: Arc::new(Dispatcher::new(
                 store,
                 queue,
                 Processor::new(Handle::current(), on_panic),
-                journal,
+                recorder,
             )),
-            lifecycle: Arc::new(Lifecycle::new(collection, Box::pin(reading))),
+            lifecycle: Arc::new(Lifecycle::new(collection, Box::pin(read_task))),
             resync_period: options.resync_period,
         }
     }
 
-    /// Adds a handler, at any time: it is told of what is there, then of every change. After a shutdown the registration
-    /// has ended from the beginning.
+    /// Adds a handler, at any time. It receives all stored objects as added, and then every change. After a shutdown the handler is
+    /// never called, and its registration has already ended.
     pub fn add_handler(&self, handler: impl EventHandler<T>) -> Registration<T> {
         self.add_handler_with(handler, HandlerOptions::named("handler"))
     }
 
-    /// The same with a name, a queue of a certain length, or a resync period of its own.
+    /// Adds a handler with options: its name, the length of its queue, what happens when that is full, its resync period.
     pub fn add_handler_with(
         &self,
         handler: impl EventHandler<T>,
@@ -136,113 +140,116 @@ impl<T: Send + Sync + 'static> SharedInformer<T> {
     ) -> Registration<T> {
         options.resync_period = options.resync_period.or(self.resync_period);
         let now = Instant::now().into_std();
-        self.telling.join(|processor, joining| {
-            processor.add_joining(Arc::new(handler), options, now, joining)
-        })
+        self.dispatcher
+            .join(|processor, join| processor.add_joining(Arc::new(handler), options, now, join))
     }
 
-    /// A stream of the same notifications. Reading it slowly delays nobody: what waits is merged per object.
+    /// Returns a stream of the notifications that a handler would receive. A slow reader delays no handler: when too many
+    /// notifications wait, they are merged per object.
     #[must_use]
     pub fn subscribe(&self) -> Subscription<T> {
         self.subscribe_with(SubscriptionOptions::named("subscription"))
     }
 
-    /// The same with a name or a queue of a certain length.
+    /// Returns a stream with options: its name, the length of its queue, what happens when that is full.
     #[must_use]
     pub fn subscribe_with(&self, options: SubscriptionOptions) -> Subscription<T> {
-        self.telling
-            .join(|processor, joining| processor.subscribe_joining(options, joining))
+        self.dispatcher
+            .join(|processor, join| processor.subscribe_joining(options, join))
     }
 
-    /// Adds an index to the store, at any time. See [`index_by`](super::index_by) and its like.
+    /// Adds an index to the store, at any time. [`index_by`](super::index_by), [`index_by_label`](super::index_by_label) and
+    /// [`index_by_namespace`](super::index_by_namespace) create index functions.
     ///
     /// # Errors
-    /// There is an index of this name.
+    /// The store already has an index of this name.
     pub fn add_index(
         &self,
         name: &str,
         values: super::IndexFn<Cached<T>>,
     ) -> Result<(), IndexError> {
-        self.telling.store().add_index(name, values)
+        self.dispatcher.store().add_index(name, values)
     }
 
-    /// The objects. Nobody but the informer may write to it.
+    /// The store of this informer. Do not write to it: only the informer may.
     #[must_use]
     pub fn store(&self) -> &Arc<Indexer<Cached<T>>> {
-        self.telling.store()
+        self.dispatcher.store()
     }
 
-    /// The objects, by selector and name.
+    /// Reads the store by label selector, namespace and name.
     #[must_use]
     pub fn lister(&self) -> Lister<T> {
         Lister::new(Arc::clone(self.store()))
     }
 
-    /// What is followed.
+    /// The collection that this informer reads.
     #[must_use]
     pub fn collection(&self) -> &Collection {
         self.lifecycle.collection()
     }
 
-    /// Begins to follow the collection, on the current runtime. Does nothing if that was done before, or after a shutdown.
+    /// Starts reading the collection, on the current runtime. Does nothing if the informer was started before or was shut down.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
     pub fn start(&self) {
-        self.lifecycle.start(&self.telling);
+        self.lifecycle.start(&self.dispatcher);
     }
 
-    /// Whether it was started.
+    /// Whether the informer was started or shut down.
     #[must_use]
     pub fn is_started(&self) -> bool {
         self.lifecycle.is_started()
     }
 
-    /// Whether the store holds the initial list. Handlers may still be at it: see [`Registration::has_synced`].
+    /// Whether the store holds the initial list. Handlers may not have processed it yet: see [`Registration::has_synced`].
     #[must_use]
     pub fn has_synced(&self) -> bool {
         self.lifecycle.has_synced()
     }
 
-    /// Waits until the store holds the initial list; if need be, for somebody to start the informer.
+    /// Waits until the store holds the initial list, also if the informer is not started yet.
     ///
     /// # Errors
-    /// The informer was shut down before.
+    /// The informer was shut down before its store held the initial list.
     pub async fn synced(&self) -> Result<(), NotSynced> {
         self.lifecycle.synced().await
     }
 
-    /// Stops following, tells handlers what is queued for them (for at most five seconds), and waits until all tasks and
-    /// callbacks are done. The store stays readable. Not to be waited for by a handler; one that never returns makes this
-    /// wait for ever, so put a limit on it where handlers are not trusted.
+    /// Stops reading, delivers queued notifications for at most five seconds, and waits until all tasks have ended and all
+    /// callbacks have returned. The store stays readable.
+    ///
+    /// A handler must not wait for this. If a handler never returns, neither does this: use a timeout where handlers are not
+    /// trusted.
     pub async fn shutdown(&self) {
-        self.telling.close();
+        self.dispatcher.close();
         self.lifecycle.ended().await;
-        self.telling.processor().shutdown(HANDLER_GRACE).await;
+        self.dispatcher.processor().shutdown(HANDLER_GRACE).await;
     }
 
-    /// Reads nothing more; what was read is still told. [`SharedInformer::shutdown`] is to follow.
+    /// Stops reading; changes that were read are still delivered. The caller must call [`SharedInformer::shutdown`] afterwards.
     pub(super) fn stop_reading(&self) {
-        self.telling.close();
+        self.dispatcher.close();
     }
 
-    /// Ends an informer that was never started; what [`SharedInformer::shutdown`] does, without anything to wait for.
+    /// Ends an informer that was never started. Unlike [`SharedInformer::shutdown`] it has nothing to wait for.
     pub(super) fn end_unstarted(&self) {
-        self.telling.close();
+        self.dispatcher.close();
         self.lifecycle.end_unstarted();
-        self.telling.processor().close();
+        self.dispatcher.processor().close();
     }
 
-    /// What was read and what went wrong so far.
+    /// Counts of what was read, and of failures, since the informer was created.
     #[must_use]
     pub fn counts(&self) -> InformerCounts {
-        self.telling.counts()
+        self.dispatcher.counts()
     }
 
-    /// Calls of handlers that panicked, of all handlers that ever were.
+    /// How many calls of handlers panicked, including handlers that were removed since.
     #[must_use]
     pub fn handler_panics(&self) -> u64 {
-        self.telling.processor().panics()
+        self.dispatcher.processor().panics()
     }
 }
 
@@ -261,7 +268,7 @@ fn log_panics(collection: &Collection) -> PanicHook {
 impl<T: Send + Sync + 'static> Clone for SharedInformer<T> {
     fn clone(&self) -> Self {
         Self {
-            telling: Arc::clone(&self.telling),
+            dispatcher: Arc::clone(&self.dispatcher),
             lifecycle: Arc::clone(&self.lifecycle),
             resync_period: self.resync_period,
         }
@@ -278,5 +285,6 @@ impl<T: Send + Sync + 'static> fmt::Debug for SharedInformer<T> {
     }
 }
 
+#[cfg(feature = "gateway")]
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! Changes as a stream.
+//! A subscription: an informer's notifications as a stream.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,33 +8,33 @@ use std::task::{Context, Poll};
 
 use futures_core::Stream;
 
-use super::processor::{HandlerCounts, HandlerEnd, Inner, Listener};
+use super::processor::{HandlerCounts, HandlerEnd, Listener, ProcessorState};
 use super::{HandlerOptions, Notification, Overflow};
 
-/// What happens when as many notifications wait in a stream as may.
+/// What happens when the queue of a stream is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamOverflow {
-    /// What waits is merged per object, as by [`Overflow::Merge`].
+    /// The waiting notifications are merged per object, as with [`Overflow::Merge`].
     Merge,
-    /// The stream ends.
+    /// The stream ends, with [`HandlerEnd::Overflowed`].
     Remove,
 }
 
-/// How a stream is served.
+/// Options of a stream: name, queue, overflow policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubscriptionOptions {
     handler: HandlerOptions,
 }
 
 impl SubscriptionOptions {
-    /// As for handlers, up to 1,024 notifications wait, then they are merged.
+    /// The defaults, as for handlers: up to 1,024 notifications wait, then they are merged.
     #[must_use]
     pub fn named(name: &str) -> Self {
         let handler = HandlerOptions::named(name);
         Self { handler }
     }
 
-    /// So many notifications may wait before `overflow` applies; at least one. The initial state does not count.
+    /// Sets how many notifications may wait before `overflow` applies: at least one. The initial state does not count.
     #[must_use]
     pub fn with_queue(self, queue_len_max: usize, overflow: StreamOverflow) -> Self {
         let overflow = match overflow {
@@ -52,19 +52,24 @@ impl From<SubscriptionOptions> for HandlerOptions {
     }
 }
 
-/// The changes of a collection, beginning with its present state. Ends when the informer does, or as its options say.
-/// Dropping it ends it. A notification that a poll gave is given only once, and none is lost by not polling.
+/// The changes of a collection as a `Stream`, beginning with its present state.
+///
+/// It ends with the informer, or when its queue overflows and its options say so; dropping it removes it. Each notification is returned
+/// once, and cancelling a wait for the next one loses none.
 pub struct Subscription<T: Send + Sync + 'static> {
     listener: Arc<Listener<T>>,
-    processor: Weak<Inner<T>>,
-    /// Taken and not given yet.
+    processor: Weak<ProcessorState<T>>,
+    /// Notifications taken from the listener's queue, and not returned yet.
     batch: VecDeque<Notification<T>>,
-    /// Behind so many of these the initial list ends.
+    /// If the initial list ends within `batch`: the number of notifications left before that end.
     synced_at: Option<usize>,
 }
 
 impl<T: Send + Sync + 'static> Subscription<T> {
-    pub(super) const fn new(listener: Arc<Listener<T>>, processor: Weak<Inner<T>>) -> Self {
+    pub(super) const fn new(
+        listener: Arc<Listener<T>>,
+        processor: Weak<ProcessorState<T>>,
+    ) -> Self {
         Self {
             listener,
             processor,
@@ -73,31 +78,32 @@ impl<T: Send + Sync + 'static> Subscription<T> {
         }
     }
 
-    /// Whether all of the initial list is behind the reader: it was given, and something was asked for after it.
+    /// Whether the reader has processed the initial list: the stream was polled again after it returned the last object of the list.
     #[must_use]
     pub fn has_synced(&self) -> bool {
         self.listener.has_synced()
     }
 
-    /// Why the stream ended, or will when what it still has was read.
+    /// Why the stream ended, or will end once the notifications that it already took are read; `None` while it is open.
     #[must_use]
     pub fn ended(&self) -> Option<HandlerEnd> {
         self.listener.ended()
     }
 
-    /// Notifications that wait, with the rest of the initial state.
+    /// The number of waiting notifications, including the rest of the initial state.
     #[must_use]
     pub fn queue_len(&self) -> usize {
         self.listener.waiting_len() + self.batch.len()
     }
 
-    /// What happened so far.
+    /// Counts since the stream was created.
     #[must_use]
     pub fn counts(&self) -> HandlerCounts {
         self.listener.counts()
     }
 
-    fn pass_initial_list_end(&mut self) {
+    /// Marks the listener as synced once the end of the initial list is reached.
+    fn check_initial_list_end(&mut self) {
         if self.synced_at == Some(0) {
             self.synced_at = None;
             self.listener.set_synced();
@@ -110,17 +116,17 @@ impl<T: Send + Sync + 'static> Stream for Subscription<T> {
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
-        this.pass_initial_list_end();
+        this.check_initial_list_end();
         let mut open = true;
         if this.batch.is_empty() {
             let taken = this.listener.take_for_stream(context, &mut this.batch);
             this.synced_at = taken.synced_at;
-            this.pass_initial_list_end();
+            this.check_initial_list_end();
             open = taken.open;
         }
         match this.batch.pop_front() {
             Some(notification) => {
-                this.synced_at = this.synced_at.map(|place| place - 1);
+                this.synced_at = this.synced_at.map(|remaining| remaining - 1);
                 Poll::Ready(Some(notification))
             }
             None if open => Poll::Pending,
@@ -132,7 +138,7 @@ impl<T: Send + Sync + 'static> Stream for Subscription<T> {
 impl<T: Send + Sync + 'static> Drop for Subscription<T> {
     fn drop(&mut self) {
         if let Some(processor) = self.processor.upgrade() {
-            processor.forget(&self.listener);
+            processor.remove_member(&self.listener);
         }
         self.listener
             .end(HandlerEnd::Removed)

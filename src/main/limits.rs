@@ -1,11 +1,11 @@
-//! What the system lets this process have, and what it may leave behind.
+//! Resource limits of this process: open files and core dumps.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// A watch is an open file: takes as many as the system lets this process have.
+/// Raises the limit of open files to the highest value that the system allows, because every watch may need a socket.
 pub(crate) fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
-    // Refused or unlimited, the present limit stays; running out later is counted and survived.
+    // If this fails the present limit stays. Running out of files later is counted and does not stop the gateway.
     let _ = setrlimit(
         Resource::Nofile,
         Rlimit {
@@ -15,11 +15,11 @@ pub(crate) fn raise_open_files() {
     );
 }
 
-/// Memory holds callers' tokens and the gateway's own keys, so a process that is killed leaves no core.
+/// Disables core dumps: memory holds callers' tokens and the gateway's own keys.
 ///
 /// # Errors
-/// The system refuses, which it may not.
-pub(crate) fn forbid_cores() -> std::io::Result<()> {
+/// If the system refuses; lowering the limit is normally allowed.
+pub(crate) fn disable_core_dumps() -> std::io::Result<()> {
     let none = Rlimit {
         current: Some(0),
         maximum: Some(0),

@@ -1,21 +1,23 @@
-//! The log on standard error. What is logged is for the library to say.
+//! Sets up the log on standard error: its level, its format, and the queue that writes it.
 
 #[path = "log/queue.rs"]
 mod queue;
 
-use kube_fanout::config::{LogFormat, LogLevel, ProcessSettings, Task};
+use kube_fanout::config::{LogFormat, LogLevel, ProcessSettings, ProcessTask};
 use queue::{LogEnd, LogQueue};
 use std::io::IsTerminal;
 use tracing::Level;
 
-/// Starts the log. Figures are drawn where the demo's log would go: only what breaks the demo, or what was asked for,
-/// may disturb them. Lines are written until what is returned is dropped.
+/// Starts the log. The demo draws its figures on the same terminal, so its log shows only errors unless a more verbose level was
+/// chosen. Dropping the returned value writes all remaining lines and stops the log.
 ///
 /// # Errors
-/// No thread can be started.
-pub(crate) fn start(process: ProcessSettings, task: &Task) -> std::io::Result<LogEnd> {
+/// If the thread that writes the log cannot be started.
+pub(crate) fn start(process: ProcessSettings, task: &ProcessTask) -> std::io::Result<LogEnd> {
     let level = match (process.log_level, task) {
-        (LogLevel::Info | LogLevel::Warn, Task::Demo(_)) | (LogLevel::Error, _) => Level::ERROR,
+        (LogLevel::Info | LogLevel::Warn, ProcessTask::Demo(_)) | (LogLevel::Error, _) => {
+            Level::ERROR
+        }
         (LogLevel::Warn, _) => Level::WARN,
         (LogLevel::Info, _) => Level::INFO,
         (LogLevel::Debug, _) => Level::DEBUG,

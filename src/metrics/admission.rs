@@ -4,12 +4,12 @@ use prometheus::{IntGauge, Opts, Registry};
 
 use super::MetricsError;
 use super::families::{ByLabel, Register};
-use super::labels::{Label, Place, Refused};
+use super::labels::{Label, LimitLabel, PermitKind};
 use crate::fairness::Shortage;
 
 /// Counts who found no place, by place and by the bound that left none.
 #[derive(Clone, Debug)]
-pub struct Shortages(Vec<(Place, ByLabel<Shortage>)>);
+pub struct Shortages(Vec<(PermitKind, ByLabel<Shortage>)>);
 
 impl Shortages {
     pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
@@ -18,12 +18,12 @@ impl Shortages {
             "Requests and connections that found no place, by the bound that left none.",
             &["place", "bound"],
         )?;
-        let of_place = |place: &Place| (*place, ByLabel::resolve(&family, &[place.as_str()]));
-        Ok(Self(Place::ALL.iter().map(of_place).collect()))
+        let of_place = |place: &PermitKind| (*place, ByLabel::resolve(&family, &[place.as_str()]));
+        Ok(Self(PermitKind::ALL.iter().map(of_place).collect()))
     }
 
     /// Counts one.
-    pub fn inc(&self, place: Place, shortage: Shortage) {
+    pub fn inc(&self, place: PermitKind, shortage: Shortage) {
         let mut counters = self.0.iter().filter(|(known, _)| *known == place);
         if let Some((_, counter)) = counters.next() {
             counter.inc(shortage);
@@ -32,7 +32,7 @@ impl Shortages {
 
     /// How many there were.
     #[must_use]
-    pub fn count(&self, place: Place, shortage: Shortage) -> u64 {
+    pub fn count(&self, place: PermitKind, shortage: Shortage) -> u64 {
         let mut counters = self.0.iter().filter(|(known, _)| *known == place);
         counters
             .next()
@@ -44,7 +44,7 @@ impl Shortages {
 #[derive(Clone, Debug)]
 pub struct AdmissionMetrics {
     /// Requests and connections answered with 429, by reason.
-    pub refusals: ByLabel<Refused>,
+    pub refusals: ByLabel<LimitLabel>,
     /// Who found no place, and why.
     pub shortages: Shortages,
     /// Lists that have a place.

@@ -30,7 +30,7 @@ pub struct CacheMetrics {
 }
 
 #[derive(Debug)]
-pub(super) struct Families {
+pub(super) struct CacheFamilies {
     objects: IntGaugeVec,
     snapshot_bytes: IntGaugeVec,
     ring_events: IntGaugeVec,
@@ -42,7 +42,7 @@ pub(super) struct Families {
     given_up: IntCounterVec,
 }
 
-impl Families {
+impl CacheFamilies {
     pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
         let add = Register(registry);
         let labels = &ResourceLabels::NAMES;

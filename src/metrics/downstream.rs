@@ -7,7 +7,9 @@ use prometheus::{
 };
 
 use super::families::{ByLabel, Register, resource_and};
-use super::labels::{AuthRefusal, BadRequest, ConnectionFailure, Label, StreamEnd, Task, Verb};
+use super::labels::{
+    AuthRefusal, BadRequest, ClientWatchEnd, ConnectionFailure, Label, TaskKind, VerbLabel,
+};
 use super::sharded::{
     BOUNDS, ShardedCounter, ShardedCounters, ShardedHistogram, ShardedHistograms,
 };
@@ -48,7 +50,7 @@ pub struct DownstreamMetrics {
     /// Blocks that were compressed already, or for another list meanwhile.
     pub list_blocks_shared: IntCounter,
     /// Watches ended, by reason.
-    pub stream_ends: ByLabel<StreamEnd>,
+    pub stream_ends: ByLabel<ClientWatchEnd>,
     /// Clients that fell out of the ring.
     pub lagged: IntCounter,
     /// From an event's arrival to its hand-over to a socket, once a batch.
@@ -68,12 +70,12 @@ pub struct RequestCounters {
     family: IntCounterVec,
     labels: [Box<str>; 4],
     /// One slot for each verb and code, and one for `other`.
-    slots: Arc<[[OnceLock<IntCounter>; CODES.len() + 1]; Verb::ALL.len()]>,
+    slots: Arc<[[OnceLock<IntCounter>; CODES.len() + 1]; VerbLabel::ALL.len()]>,
 }
 
 impl RequestCounters {
     /// Counts one answered request.
-    pub fn inc(&self, verb: Verb, code: u16) {
+    pub fn inc(&self, verb: VerbLabel, code: u16) {
         let place = CODES
             .iter()
             .position(|&known| known == code)
@@ -95,7 +97,7 @@ impl RequestCounters {
 }
 
 #[derive(Debug)]
-pub(super) struct Families {
+pub(super) struct DownstreamFamilies {
     requests: IntCounterVec,
     list_duration: HistogramVec,
     watches: IntGaugeVec,
@@ -109,7 +111,7 @@ pub(super) struct Families {
     lag: ShardedHistograms,
 }
 
-impl Families {
+impl DownstreamFamilies {
     pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
         let add = Register(registry);
         let labels = &ResourceLabels::NAMES;
@@ -172,7 +174,7 @@ impl Families {
         let values = &labels.values();
         let [group, version, resource, encoding] = labels.values();
         // What was never there need not go.
-        for verb in Verb::ALL.iter().map(|verb| verb.as_str()) {
+        for verb in VerbLabel::ALL.iter().map(|verb| verb.as_str()) {
             for place in 0..=CODES.len() {
                 let code = &*code_at(place);
                 let values = &[verb, group, version, resource, encoding, code];
@@ -194,21 +196,23 @@ impl Families {
             counters.forget(values);
         }
         self.lag.forget(values);
-        ByLabel::<StreamEnd>::forget(&self.stream_ends, values);
+        ByLabel::<ClientWatchEnd>::forget(&self.stream_ends, values);
     }
 
     pub(super) fn of(&self, labels: ResourceLabels<'_>) -> DownstreamMetrics {
         let values = &labels.values();
         let [group, version, resource, encoding] = labels.values();
-        let with_verb = |verb: Verb| [group, version, resource, encoding, verb.as_str()];
+        let with_verb = |verb: VerbLabel| [group, version, resource, encoding, verb.as_str()];
         DownstreamMetrics {
             requests: RequestCounters {
                 family: self.requests.clone(),
                 labels: labels.values().map(Box::from),
                 slots: Arc::default(),
             },
-            list_duration: self.list_duration.with_label_values(&with_verb(Verb::List)),
-            watches: self.watches.with_label_values(&with_verb(Verb::Watch)),
+            list_duration: self
+                .list_duration
+                .with_label_values(&with_verb(VerbLabel::List)),
+            watches: self.watches.with_label_values(&with_verb(VerbLabel::Watch)),
             watch_events: self.watch_events.of(values),
             watch_bytes: self.watch_bytes.of(values),
             list_objects: self.list_objects.with_label_values(values),
@@ -239,13 +243,13 @@ pub struct ListenerMetrics {
     /// Streams cut because their clients took nothing.
     pub streams_stalled: IntCounter,
     /// Tasks that panicked, or ended although they have no end.
-    pub task_ends: ByLabel<Task>,
+    pub task_ends: ByLabel<TaskKind>,
 }
 
 impl ListenerMetrics {
     pub(super) fn register(
         registry: &Registry,
-        task_ends: ByLabel<Task>,
+        task_ends: ByLabel<TaskKind>,
     ) -> Result<Self, MetricsError> {
         let connections =
             IntGauge::with_opts(Opts::new("connections", "Connections open downstream."))?;

@@ -13,14 +13,14 @@ pub trait Label: Copy + PartialEq + 'static {
 
 /// What a client asks of a cached resource; written as the API server writes verbs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
+pub enum VerbLabel {
     /// A full read.
     List,
     /// An open stream.
     Watch,
 }
 
-impl Label for Verb {
+impl Label for VerbLabel {
     const ALL: &'static [Self] = &[Self::List, Self::Watch];
 
     fn as_str(self) -> &'static str {
@@ -33,7 +33,7 @@ impl Label for Verb {
 
 /// Why a resource is listed again upstream: the reflector's reasons, but for the first list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RelistReason {
+pub enum RelistLabel {
     /// Upstream no longer has our resource version (410).
     Expired,
     /// Our resource version is ahead of upstream.
@@ -50,7 +50,7 @@ pub enum RelistReason {
     Unparsable,
 }
 
-impl Label for RelistReason {
+impl Label for RelistLabel {
     const ALL: &'static [Self] = &[
         Self::Expired,
         Self::VersionAhead,
@@ -102,7 +102,7 @@ impl Label for Contradiction {
 
 /// Why an upstream watch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WatchEnd {
+pub enum UpstreamWatchEnd {
     /// Upstream ended it in order, as it does every few minutes.
     Closed,
     /// The connection was lost, or went silent.
@@ -117,7 +117,7 @@ pub enum WatchEnd {
     Drain,
 }
 
-impl Label for WatchEnd {
+impl Label for UpstreamWatchEnd {
     const ALL: &'static [Self] = &[
         Self::Closed,
         Self::Disconnected,
@@ -196,7 +196,7 @@ impl Label for GiveUpReason {
 
 /// A task of the gateway: one that has no end but the process's, or one that ends with the client or the watch that it serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Task {
+pub enum TaskKind {
     /// The port of metrics and health.
     Admin,
     /// Serves one connection of a client.
@@ -221,7 +221,7 @@ pub enum Task {
     TableWatch,
 }
 
-impl Label for Task {
+impl Label for TaskKind {
     const ALL: &'static [Self] = &[
         Self::Admin,
         Self::Connection,
@@ -295,7 +295,7 @@ impl Label for CacheState {
 
 /// Why a frame from upstream was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FrameRejection {
+pub enum FrameRejectionLabel {
     /// Longer than the limit.
     TooLong,
     /// Not a watch event, or one whose object has no name or resource version.
@@ -304,7 +304,7 @@ pub enum FrameRejection {
     WrongContentType,
 }
 
-impl Label for FrameRejection {
+impl Label for FrameRejectionLabel {
     const ALL: &'static [Self] = &[Self::TooLong, Self::Malformed, Self::WrongContentType];
 
     fn as_str(self) -> &'static str {
@@ -318,7 +318,7 @@ impl Label for FrameRejection {
 
 /// Why a client's watch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StreamEnd {
+pub enum ClientWatchEnd {
     /// The time that the client asked for, or that we allow, was over, or its credential has expired.
     Timeout,
     /// The client may no longer read the resource.
@@ -333,7 +333,7 @@ pub enum StreamEnd {
     Drain,
 }
 
-impl Label for StreamEnd {
+impl Label for ClientWatchEnd {
     const ALL: &'static [Self] = &[
         Self::Timeout,
         Self::Revoked,
@@ -450,7 +450,7 @@ impl Label for BadRequest {
 
 /// Of what there was too much when a client was sent away with 429.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum LimitLabel {
     /// Connections.
     Connections,
     /// Lists in line for a place.
@@ -463,7 +463,7 @@ pub enum Refused {
     Memory,
 }
 
-impl Label for Refused {
+impl Label for LimitLabel {
     const ALL: &'static [Self] = &[
         Self::Connections,
         Self::Lists,
@@ -485,7 +485,7 @@ impl Label for Refused {
 
 /// Places that clients share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum PermitKind {
     /// For connections.
     Connections,
     /// For lists, or for waiting for one of these.
@@ -500,7 +500,7 @@ pub enum Place {
     Tunnels,
 }
 
-impl Label for Place {
+impl Label for PermitKind {
     const ALL: &'static [Self] = &[
         Self::Connections,
         Self::Lists,

@@ -76,11 +76,11 @@ pub struct ShardedHistogram {
     /// The same in nanoseconds.
     bounds_nanos: Arc<[u64; BOUNDS]>,
     /// A power of two of them.
-    shards: Arc<[CachePadded<Tallies>]>,
+    shards: Arc<[CachePadded<HistogramCells>]>,
 }
 
 #[derive(Debug, Default)]
-struct Tallies {
+struct HistogramCells {
     /// One for each bound.
     counts: [AtomicU64; BOUNDS],
     beyond: AtomicU64,
@@ -104,7 +104,7 @@ impl ShardedHistogram {
     /// How many were observed.
     #[must_use]
     pub fn count(&self) -> u64 {
-        let counts = |tallies: &CachePadded<Tallies>| {
+        let counts = |tallies: &CachePadded<HistogramCells>| {
             let within = tallies.counts.iter();
             within
                 .chain([&tallies.beyond])
@@ -115,7 +115,7 @@ impl ShardedHistogram {
         self.shards.iter().map(counts).sum()
     }
 
-    fn sum_of(&self, tally: impl Fn(&Tallies) -> &AtomicU64) -> u64 {
+    fn sum_of(&self, tally: impl Fn(&HistogramCells) -> &AtomicU64) -> u64 {
         // Relaxed: as in `observe_many`.
         let loaded = self
             .shards

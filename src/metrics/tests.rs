@@ -24,7 +24,7 @@ fn full() -> Metrics {
         metrics.listener(),
         metrics.passthrough(),
     );
-    metrics.downstream(PODS).requests.inc(Verb::List, 200);
+    metrics.downstream(PODS).requests.inc(VerbLabel::List, 200);
     metrics
 }
 
@@ -103,7 +103,7 @@ fn use_everything(metrics: &Metrics, labels: ResourceLabels<'_>) -> DownstreamMe
     let _ = (metrics.upstream(labels), metrics.tables(labels));
     let _ = metrics.cache(labels);
     let downstream = metrics.downstream(labels);
-    for verb in Verb::ALL {
+    for verb in VerbLabel::ALL {
         for code in 200..600 {
             downstream.requests.inc(*verb, code);
         }
@@ -180,8 +180,8 @@ fn asking_twice_gives_the_same_series() {
     let metrics = full();
     metrics.upstream(PODS).events_received.add(1);
     metrics.upstream(PODS).events_received.add(1);
-    metrics.upstream(PODS).relists.inc(RelistReason::Expired);
-    metrics.upstream(PODS).relists.inc(RelistReason::Expired);
+    metrics.upstream(PODS).relists.inc(RelistLabel::Expired);
+    metrics.upstream(PODS).relists.inc(RelistLabel::Expired);
     check_page(
         &metrics,
         r#"kube_fanout_upstream_events_received_total{encoding="json",group="",resource="pods",version="v1"} 2"#,
@@ -196,9 +196,9 @@ fn asking_twice_gives_the_same_series() {
 fn codes_outside_the_closed_set_are_counted_together() {
     let metrics = full();
     let requests = metrics.downstream(PODS).requests;
-    requests.inc(Verb::Watch, 200);
-    requests.inc(Verb::Watch, 418);
-    requests.inc(Verb::Watch, 599);
+    requests.inc(VerbLabel::Watch, 200);
+    requests.inc(VerbLabel::Watch, 418);
+    requests.inc(VerbLabel::Watch, 599);
     let line = |code: &str, count: u8| {
         format!(
             r#"kube_fanout_request_total{{code="{code}",encoding="json",group="",resource="pods",verb="WATCH",version="v1"}} {count}"#
@@ -225,21 +225,21 @@ fn check_label<L: Label + std::fmt::Debug>() {
 
 #[test]
 fn the_values_of_a_label_differ() {
-    check_label::<Verb>();
+    check_label::<VerbLabel>();
     check_label::<AuthRefusal>();
-    check_label::<RelistReason>();
+    check_label::<RelistLabel>();
     check_label::<Contradiction>();
-    check_label::<WatchEnd>();
-    check_label::<FrameRejection>();
+    check_label::<UpstreamWatchEnd>();
+    check_label::<FrameRejectionLabel>();
     check_label::<GiveUpReason>();
     check_label::<CacheState>();
-    check_label::<Task>();
-    check_label::<StreamEnd>();
+    check_label::<TaskKind>();
+    check_label::<ClientWatchEnd>();
     check_label::<BadRequest>();
     check_label::<ConnectionFailure>();
     check_label::<PassthroughError>();
     assert!(
-        Verb::ALL
+        VerbLabel::ALL
             .iter()
             .enumerate()
             .all(|(place, verb)| *verb as usize == place)

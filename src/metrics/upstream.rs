@@ -3,7 +3,7 @@
 use prometheus::{Gauge, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
 use super::families::{ByLabel, Register, resource_and};
-use super::labels::{Contradiction, FrameRejection, RelistReason, WatchEnd};
+use super::labels::{Contradiction, FrameRejectionLabel, RelistLabel, UpstreamWatchEnd};
 use super::sharded::{ShardedCounter, ShardedCounters};
 use super::{MetricsError, ResourceLabels};
 
@@ -17,13 +17,13 @@ pub struct UpstreamMetrics {
     /// Lists asked for, relists included.
     pub lists: IntCounter,
     /// Lists asked for again, by reason.
-    pub relists: ByLabel<RelistReason>,
+    pub relists: ByLabel<RelistLabel>,
     /// Watches open now: 0 or 1.
     pub watches_active: IntGauge,
     /// Watches ended, by reason.
-    pub watch_ends: ByLabel<WatchEnd>,
+    pub watch_ends: ByLabel<UpstreamWatchEnd>,
     /// Frames not taken, by reason.
-    pub frames_rejected: ByLabel<FrameRejection>,
+    pub frames_rejected: ByLabel<FrameRejectionLabel>,
     /// Times upstream was found to have another history than the cache, by reason.
     pub contradictions: ByLabel<Contradiction>,
     /// Newest resource version known.
@@ -47,7 +47,7 @@ pub struct TableMetrics {
 const TABLES_ENCODING: &str = "json";
 
 #[derive(Debug)]
-pub(super) struct Families {
+pub(super) struct UpstreamFamilies {
     events_received: ShardedCounters,
     bytes_received: ShardedCounters,
     lists: IntCounterVec,
@@ -63,7 +63,7 @@ pub(super) struct Families {
     table_requests: IntCounterVec,
 }
 
-impl Families {
+impl UpstreamFamilies {
     pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
         let add = Register(registry);
         let labels = &ResourceLabels::NAMES;
@@ -160,9 +160,9 @@ impl Families {
         }
         // What was never there need not go.
         let _ = self.lists.remove_label_values(values);
-        ByLabel::<RelistReason>::forget(&self.relists, values);
-        ByLabel::<WatchEnd>::forget(&self.watch_ends, values);
-        ByLabel::<FrameRejection>::forget(&self.frames_rejected, values);
+        ByLabel::<RelistLabel>::forget(&self.relists, values);
+        ByLabel::<UpstreamWatchEnd>::forget(&self.watch_ends, values);
+        ByLabel::<FrameRejectionLabel>::forget(&self.frames_rejected, values);
         ByLabel::<Contradiction>::forget(&self.contradictions, values);
         if labels.encoding == TABLES_ENCODING {
             let _ = self.table_watches.remove_label_values(&values[..3]);

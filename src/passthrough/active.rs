@@ -1,45 +1,45 @@
-//! One forwarded request, counted as active from its arrival until nothing of its answer is left to send.
+//! One forwarded request, counted as active from its arrival until its response is completely sent.
 
 use std::sync::Arc;
 
-use super::lanes::Places;
+use super::lanes::LanePermit;
 use crate::fairness::Permit;
 use crate::metrics::PassthroughMetrics;
-use crate::upstream::client::Interest;
+use crate::upstream::client::BodySendGuard;
 
-/// Held by whatever the request waits for: the exchange, then the body or the tunnel.
+/// Held during the exchange, then by the response's body or the tunnel.
 #[derive(Debug)]
-pub(super) struct Active {
+pub(super) struct ActiveRequest {
     metrics: Arc<PassthroughMetrics>,
-    /// Its client's places among forwarded requests, once it has them.
-    _places: Option<Places>,
-    /// A place under which it is forwarded at all.
+    /// Its permit among forwarded requests, once it has one.
+    _lane_permit: Option<LanePermit>,
+    /// A permit that must be held to forward the request at all.
     _permit: Option<Arc<Permit>>,
-    /// In its answer, while its body is being sent.
-    _interest: Option<Interest>,
+    /// Stops the sending of the request's body when it is dropped.
+    _send_guard: Option<BodySendGuard>,
 }
 
-impl Active {
+impl ActiveRequest {
     pub(super) fn begin(metrics: &Arc<PassthroughMetrics>, permit: Option<Arc<Permit>>) -> Self {
         metrics.requests.inc();
         metrics.requests_active.inc();
         Self {
             metrics: Arc::clone(metrics),
-            _places: None,
+            _lane_permit: None,
             _permit: permit,
-            _interest: None,
+            _send_guard: None,
         }
     }
 
-    /// The same, with places that are given back with it.
-    pub(super) fn holding(mut self, places: Places) -> Self {
-        self._places = Some(places);
+    /// Stores the permit until the request has ended.
+    pub(super) fn with_permit(mut self, permit: LanePermit) -> Self {
+        self._lane_permit = Some(permit);
         self
     }
 
-    /// The same, with whose end the request's body ends.
-    pub(super) fn interested(mut self, interest: Option<Interest>) -> Self {
-        self._interest = interest;
+    /// Stores the guard that ends the request's body.
+    pub(super) fn with_send_guard(mut self, guard: Option<BodySendGuard>) -> Self {
+        self._send_guard = guard;
         self
     }
 
@@ -48,7 +48,7 @@ impl Active {
     }
 }
 
-impl Drop for Active {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
         self.metrics.requests_active.dec();
     }

@@ -1,4 +1,4 @@
-//! The body of a forwarded response: upstream's frames as they come, trailers included, or a few bytes of our own.
+//! The body of a forwarded response: upstream's frames, trailers included, or a few bytes of the gateway's own.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,102 +10,117 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 
-use super::active::Active;
-use super::ends::Ends;
-use super::guarded::{Cut, Guarded};
-use super::orderly::Boundary;
-use crate::metrics::PassthroughError;
-use crate::upstream::client::ResponseBody;
+use super::active::ActiveRequest;
+use super::boundary::Boundary;
+use super::deadlines::ForwardDeadlines;
+use super::guarded::{AbortPolicy, GuardedBody};
+use crate::metrics::{PassthroughError, ShardedCounter};
+use crate::upstream::client::{ByteCounter, ResponseBody};
 
-/// What [`super::Passthrough::forward`] answers with. After an error the connection or stream downstream must break off too, which
-/// hyper does.
+impl ByteCounter for ShardedCounter {
+    fn add(&self, count: u64) {
+        Self::add(self, count);
+    }
+}
+
+/// The body that [`super::Passthrough::forward`] returns. After an error the client's connection or stream must be aborted, which hyper
+/// does.
 #[derive(Debug)]
-pub struct PassthroughBody(Kind);
+pub struct PassthroughBody(BodyKind);
 
-/// Why there is no more of an answer that has begun.
+/// Why a response was not completed.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
-    /// Upstream broke off.
-    #[error("the API server broke its answer off")]
+    /// Upstream's connection failed.
+    #[error("the API server broke off its response")]
     Broken(#[from] hyper::Error),
-    /// Nothing came from upstream for so long as its whole answer may take.
-    #[error("the API server did not go on with its answer in time")]
+    /// Upstream has sent nothing for the time limit.
+    #[error("the API server did not continue its response in time")]
     Silent,
-    /// It was to end: whoever reads it may no longer do so.
-    #[error("the answer was ended by the gateway")]
+    /// The gateway has ended the response: its deadline has passed, or the caller may no longer read it.
+    #[error("the gateway ended the response")]
     Ended,
 }
 
 impl PassthroughBody {
     pub(super) const fn empty() -> Self {
-        Self(Kind::Own(Bytes::new()))
+        Self(BodyKind::Own(Bytes::new()))
     }
 
-    pub(super) const fn upstream(body: ResponseBody, active: Active) -> Self {
-        Self(Kind::Upstream(Source {
+    pub(super) const fn upstream(body: ResponseBody, active: ActiveRequest) -> Self {
+        Self(BodyKind::Upstream(UpstreamBody {
             body,
             active,
             silence: None,
         }))
     }
 
-    /// The same, given up when upstream says nothing for `limit`.
+    /// Ends the response with an error when upstream sends nothing for `limit`.
     pub(super) fn silent_for(self, limit: Duration) -> Self {
         match self.0 {
-            Kind::Upstream(source) => Self(Kind::Upstream(Source {
-                silence: Some(Silence { limit, timer: None }),
+            BodyKind::Upstream(source) => Self(BodyKind::Upstream(UpstreamBody {
+                silence: Some(SilenceTimer { limit, timer: None }),
                 ..source
             })),
-            other @ (Kind::Guarded(_) | Kind::Own(_)) => Self(other),
+            other @ (BodyKind::Guarded(_) | BodyKind::Own(_)) => Self(other),
         }
     }
 
-    /// The same, ended as these say: with a boundary between two events, for which one that has begun has `grace`.
-    pub(super) fn ending(self, ends: Ends, boundary: Option<Boundary>, grace: Duration) -> Self {
+    /// Ends the response at its deadlines. With a boundary it ends between two events, and an event in flight has `grace` to finish.
+    pub(super) fn ending(
+        self,
+        deadlines: ForwardDeadlines,
+        boundary: Option<Boundary>,
+        grace: Duration,
+    ) -> Self {
         match self.0 {
-            Kind::Upstream(source) if ends.concern(boundary.is_some()) => {
+            BodyKind::Upstream(source) if deadlines.apply_to(boundary.is_some()) => {
                 let metrics = Arc::clone(source.active.metrics());
-                let cut = Cut { grace, metrics };
-                Self(Kind::Guarded(Guarded::new(source, boundary, ends, cut)))
+                let policy = AbortPolicy { grace, metrics };
+                Self(BodyKind::Guarded(GuardedBody::new(
+                    source, boundary, deadlines, policy,
+                )))
             }
-            other @ (Kind::Upstream(_) | Kind::Guarded(_) | Kind::Own(_)) => Self(other),
+            other @ (BodyKind::Upstream(_) | BodyKind::Guarded(_) | BodyKind::Own(_)) => {
+                Self(other)
+            }
         }
     }
 }
 
 impl From<Bytes> for PassthroughBody {
     fn from(bytes: Bytes) -> Self {
-        Self(Kind::Own(bytes))
+        Self(BodyKind::Own(bytes))
     }
 }
 
 #[derive(Debug)]
-enum Kind {
-    Upstream(Source),
-    Guarded(Guarded<Source>),
+enum BodyKind {
+    Upstream(UpstreamBody),
+    Guarded(GuardedBody<UpstreamBody>),
     Own(Bytes),
 }
 
-/// What comes from upstream.
+/// The body of upstream's response.
 #[derive(Debug)]
-struct Source {
+struct UpstreamBody {
     body: ResponseBody,
-    active: Active,
-    /// Of an answer that ends soon.
-    silence: Option<Silence>,
+    active: ActiveRequest,
+    /// Set for responses that end soon.
+    silence: Option<SilenceTimer>,
 }
 
-/// How long upstream may say nothing, and since when it does.
+/// Bounds how long upstream may send nothing.
 #[derive(Debug)]
-struct Silence {
+struct SilenceTimer {
     limit: Duration,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Silence {
-    /// Whether it has lasted too long, if it lasts. Arranges to be asked again.
-    fn is_over(&mut self, lasts: bool, context: &mut Context<'_>) -> bool {
-        if !lasts {
+impl SilenceTimer {
+    /// Whether the silence has exceeded the limit; `is_silent` says whether it continues. Registers the task to be woken.
+    fn has_expired(&mut self, is_silent: bool, context: &mut Context<'_>) -> bool {
+        if !is_silent {
             self.timer = None;
             return false;
         }
@@ -117,7 +132,7 @@ impl Silence {
     }
 }
 
-impl Body for Source {
+impl Body for UpstreamBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -132,7 +147,7 @@ impl Body for Source {
         } = self.get_mut();
         let polled = Pin::new(body).poll_frame(cx).map_err(BodyError::Broken);
         if let Some(silence) = silence
-            && silence.is_over(polled.is_pending(), cx)
+            && silence.has_expired(polled.is_pending(), cx)
         {
             active.metrics().errors.inc(PassthroughError::Timeout);
             return Poll::Ready(Some(Err(BodyError::Silent)));
@@ -167,15 +182,15 @@ impl Body for PassthroughBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
         let polled = match &mut this.0 {
-            Kind::Own(bytes) if bytes.is_empty() => return Poll::Ready(None),
-            Kind::Own(bytes) => {
+            BodyKind::Own(bytes) if bytes.is_empty() => return Poll::Ready(None),
+            BodyKind::Own(bytes) => {
                 return Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes)))));
             }
-            Kind::Upstream(source) => Pin::new(source).poll_frame(cx),
-            Kind::Guarded(guarded) => guarded.poll_frame(cx),
+            BodyKind::Upstream(source) => Pin::new(source).poll_frame(cx),
+            BodyKind::Guarded(guarded) => guarded.poll_frame(cx),
         };
         if let Poll::Ready(Some(Err(_))) = &polled {
-            // The request upstream is given up, and its place given back.
+            // Dropping the body cancels the request upstream and releases its permit.
             *this = Self::empty();
         }
         polled
@@ -183,17 +198,17 @@ impl Body for PassthroughBody {
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Kind::Own(bytes) => bytes.is_empty(),
-            Kind::Upstream(source) => source.is_end_stream(),
-            Kind::Guarded(guarded) => guarded.is_end_stream(),
+            BodyKind::Own(bytes) => bytes.is_empty(),
+            BodyKind::Upstream(source) => source.is_end_stream(),
+            BodyKind::Guarded(guarded) => guarded.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Kind::Own(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Kind::Upstream(source) => source.size_hint(),
-            Kind::Guarded(guarded) => guarded.size_hint(),
+            BodyKind::Own(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            BodyKind::Upstream(source) => source.size_hint(),
+            BodyKind::Guarded(guarded) => guarded.size_hint(),
         }
     }
 }

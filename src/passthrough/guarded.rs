@@ -1,7 +1,7 @@
-//! A stream that can be ended from outside, whether its client takes what comes or not.
+//! A forwarded stream that the gateway can end at any time, even if its client does not read.
 //!
-//! A body is asked for nothing while its client does not read, so it could not end itself. A task of the stream's own, its guardian,
-//! waits for its end instead: it gives up the request upstream, and the place that the stream holds.
+//! hyper does not poll a body while its client does not read, so the body could not end itself. A task of its own waits for the deadline
+//! instead: it cancels the request upstream and releases the stream's permit.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -13,48 +13,53 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::task::AbortHandle;
 
 use super::body::BodyError;
-use super::ends::Ends;
-use super::orderly::Boundary;
+use super::boundary::Boundary;
+use super::deadlines::ForwardDeadlines;
 use crate::metrics::{PassthroughError, PassthroughMetrics};
 
-/// A body `B` and its guardian. The guardian ends with it.
+/// A body `B` and the task that ends it at its deadline. Dropping the body aborts the task.
 #[derive(Debug)]
-pub(super) struct Guarded<B> {
-    stream: Arc<Mutex<Stream<B>>>,
-    guardian: AbortHandle,
+pub(super) struct GuardedBody<B> {
+    stream: Arc<Mutex<GuardedStream<B>>>,
+    deadline_task: AbortHandle,
 }
 
-/// How a stream is cut that cannot end well.
+/// How to abort a stream that cannot end between two events.
 #[derive(Debug)]
-pub(super) struct Cut {
-    /// For an event that has begun when the stream is to end.
+pub(super) struct AbortPolicy {
+    /// The time for an event that is in flight at the deadline.
     pub(super) grace: Duration,
-    /// Where it is counted.
+    /// Where aborted streams are counted.
     pub(super) metrics: Arc<PassthroughMetrics>,
 }
 
 #[derive(Debug)]
-struct Stream<B> {
-    /// `None` once it was ended.
+struct GuardedStream<B> {
+    /// `None` once the stream has ended.
     body: Option<B>,
-    /// Where it may end; without, it ends anywhere.
+    /// Where the stream may end; `None` means anywhere.
     boundary: Option<Boundary>,
-    /// It is to end at the next boundary.
+    /// Whether the stream must end at the next boundary.
     is_due: bool,
-    /// It ended between two events.
+    /// Whether the stream ended between two events.
     is_whole: bool,
-    /// Of whoever reads it.
+    /// The waker of the task that reads the body.
     waker: Option<Waker>,
 }
 
-impl<B> Guarded<B>
+impl<B> GuardedBody<B>
 where
     B: Body<Data = Bytes, Error = BodyError> + Send + Unpin + 'static,
 {
-    /// Begins its guardian.
-    pub(super) fn new(body: B, boundary: Option<Boundary>, mut ends: Ends, cut: Cut) -> Self {
+    /// Starts the task.
+    pub(super) fn new(
+        body: B,
+        boundary: Option<Boundary>,
+        mut deadlines: ForwardDeadlines,
+        policy: AbortPolicy,
+    ) -> Self {
         let is_divided = boundary.is_some();
-        let stream = Arc::new(Mutex::new(Stream {
+        let stream = Arc::new(Mutex::new(GuardedStream {
             body: Some(body),
             boundary,
             is_due: false,
@@ -62,28 +67,28 @@ where
             waker: None,
         }));
         let weak = Arc::downgrade(&stream);
-        let guardian = tokio::spawn(async move {
+        let deadline_task = tokio::spawn(async move {
             if is_divided {
-                ends.any().await;
+                deadlines.any().await;
                 change(&weak, |stream| {
                     stream.is_due = true;
                     None
                 });
-                tokio::time::sleep(cut.grace).await;
+                tokio::time::sleep(policy.grace).await;
             } else {
-                ends.limit().await;
+                deadlines.limit().await;
             }
             change(&weak, |stream| {
                 let body = stream.end();
                 if body.is_some() && !stream.is_whole {
-                    cut.metrics.errors.inc(PassthroughError::Ended);
+                    policy.metrics.errors.inc(PassthroughError::Ended);
                 }
                 body
             });
         });
         Self {
             stream,
-            guardian: guardian.abort_handle(),
+            deadline_task: deadline_task.abort_handle(),
         }
     }
 
@@ -128,12 +133,12 @@ where
     }
 }
 
-impl<B> Stream<B> {
+impl<B> GuardedStream<B> {
     fn is_between_events(&self) -> bool {
         self.boundary.as_ref().is_some_and(Boundary::is_here)
     }
 
-    /// What is to be dropped outside the lock.
+    /// Ends the stream. The caller must drop the returned body outside the lock.
     fn end(&mut self) -> Option<B> {
         let body = self.body.take()?;
         self.is_whole = self.is_between_events();
@@ -141,14 +146,17 @@ impl<B> Stream<B> {
     }
 }
 
-impl<B> Drop for Guarded<B> {
+impl<B> Drop for GuardedBody<B> {
     fn drop(&mut self) {
-        self.guardian.abort();
+        self.deadline_task.abort();
     }
 }
 
-/// Changes the stream, if it is still there, and wakes whoever reads it.
-fn change<B>(stream: &Weak<Mutex<Stream<B>>>, change: impl FnOnce(&mut Stream<B>) -> Option<B>) {
+/// Changes the stream, if it still exists, and wakes the task that reads it.
+fn change<B>(
+    stream: &Weak<Mutex<GuardedStream<B>>>,
+    change: impl FnOnce(&mut GuardedStream<B>) -> Option<B>,
+) {
     let Some(stream) = stream.upgrade() else {
         return;
     };
@@ -162,7 +170,7 @@ fn change<B>(stream: &Weak<Mutex<Stream<B>>>, change: impl FnOnce(&mut Stream<B>
     }
 }
 
-fn lock<B>(stream: &Mutex<Stream<B>>) -> MutexGuard<'_, Stream<B>> {
+fn lock<B>(stream: &Mutex<GuardedStream<B>>) -> MutexGuard<'_, GuardedStream<B>> {
     stream.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

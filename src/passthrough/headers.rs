@@ -1,4 +1,4 @@
-//! Which headers belong to one connection and which go through (RFC 9110 §7.6.1).
+//! Which headers belong to one connection and which are forwarded (RFC 9110 §7.6.1).
 
 use http::HeaderMap;
 use http::header::{
@@ -7,46 +7,46 @@ use http::header::{
     UPGRADE,
 };
 
-use super::refusal::Refusal;
+use super::refusal::ForwardRefusal;
 use crate::auth::impersonation;
 use crate::auth::user::User;
 
-/// Sent by clients to tie their request to the server's audit log; echoed by the server (protocol.md §3.11).
+/// Clients send it to connect their request with the server's audit log; the server returns it (docs/PROTOCOL.md §3.11).
 pub(super) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// A wish to turn the connection into something else, or the server's consent.
+/// A protocol upgrade that a client requests or a server accepts.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Upgrade {
     protocol: HeaderValue,
 }
 
 impl Upgrade {
-    /// Reads the wish: `Connection` lists `upgrade` and `Upgrade` names a protocol. `h2c` is not one that goes through:
-    /// it speaks of this connection's HTTP version.
-    pub(super) fn asked_by(headers: &HeaderMap) -> Option<Self> {
+    /// Reads an upgrade: `Connection` lists `upgrade` and `Upgrade` names a protocol. `h2c` is not forwarded, because it refers to the
+    /// HTTP version of this connection.
+    pub(super) fn requested_by(headers: &HeaderMap) -> Option<Self> {
         let protocol = headers.get(UPGRADE)?;
         let listed =
             tokens(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"));
-        let own = protocol.as_bytes().eq_ignore_ascii_case(b"h2c");
-        (listed && !own).then(|| Self {
+        let impersonation_headers = protocol.as_bytes().eq_ignore_ascii_case(b"h2c");
+        (listed && !impersonation_headers).then(|| Self {
             protocol: protocol.clone(),
         })
     }
 
-    /// Writes it for the next connection.
-    pub(super) fn ask(&self, headers: &mut HeaderMap) {
+    /// Writes it into the headers for the next connection.
+    pub(super) fn write_to(&self, headers: &mut HeaderMap) {
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(UPGRADE, self.protocol.clone());
     }
 }
 
-/// Headers by which a front proxy vouches for users, besides `X-Remote-*`. They never travel: nobody but the gateway could be
-/// believed upstream.
+/// Headers in which a front proxy sends users, besides `X-Remote-*`. They are never forwarded, because upstream would take them as the
+/// gateway's own claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProxyHeaders {
-    /// Whole names.
+    /// Complete names.
     pub names: Vec<HeaderName>,
-    /// What names begin with, in lower case.
+    /// Prefixes of names, in lower case.
     pub prefixes: Vec<String>,
 }
 
@@ -60,10 +60,10 @@ impl ProxyHeaders {
     }
 }
 
-/// Removes from a caller's request what must not travel: headers of its connection, and those of front proxies.
+/// Removes the headers that must not be forwarded from a caller's request: those of its connection and those of front proxies.
 ///
-/// `Trailer` stays: it announces fields that do travel, and HTTP/1.1 drops unannounced ones. `Expect` goes: our server
-/// side answers it when the body is first read.
+/// `Trailer` stays: it announces fields that are forwarded, and HTTP/1.1 drops unannounced ones. `Expect` is removed: hyper's server side
+/// answers it when the body is first read.
 pub(super) fn clear_request(headers: &mut HeaderMap, proxy: &ProxyHeaders) {
     let wants_trailers = tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"));
     clear_connection(headers, is_end_to_end);
@@ -74,30 +74,31 @@ pub(super) fn clear_request(headers: &mut HeaderMap, proxy: &ProxyHeaders) {
     }
 }
 
-/// Removes from upstream's response what speaks of its connection.
+/// Removes the headers of upstream's connection from its response.
 pub(super) fn clear_response(headers: &mut HeaderMap) {
     clear_connection(headers, |_| false);
 }
 
-/// Takes away everything by which a request says who sent it.
+/// Removes all credentials and impersonation headers.
 pub(super) fn make_anonymous(headers: &mut HeaderMap) {
     headers.remove(AUTHORIZATION);
     remove(headers, impersonation::is_header);
     remove_bearer_protocol(headers);
 }
 
-/// Makes a request act as a user, provided it is sent by somebody who may impersonate it, and as nobody else.
+/// Replaces a request's credentials by headers that impersonate `user`. The sender must have the right to impersonate.
 ///
 /// # Errors
-/// The user cannot be named in headers.
-pub(super) fn impersonate(headers: &mut HeaderMap, user: &User) -> Result<(), Refusal> {
+/// If the user cannot be expressed in headers.
+pub(super) fn impersonate(headers: &mut HeaderMap, user: &User) -> Result<(), ForwardRefusal> {
     make_anonymous(headers);
-    let own = impersonation::headers(user).map_err(|_| Refusal::UnsendableUser)?;
-    headers.extend(own);
+    let impersonation_headers =
+        impersonation::headers(user).map_err(|_| ForwardRefusal::UnsendableUser)?;
+    headers.extend(impersonation_headers);
     Ok(())
 }
 
-/// Takes bearer tokens out of the protocols that a WebSocket offers.
+/// Removes bearer tokens from the protocols that a WebSocket client offers.
 fn remove_bearer_protocol(headers: &mut HeaderMap) {
     let is_token = |protocol: &&[u8]| protocol.starts_with(BEARER_PROTOCOL);
     let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
@@ -114,11 +115,11 @@ fn remove_bearer_protocol(headers: &mut HeaderMap) {
     }
 }
 
-/// How the API server takes bearer tokens from browsers.
+/// The prefix of the WebSocket protocol in which browsers send bearer tokens to the API server.
 const BEARER_PROTOCOL: &[u8] = b"base64url.bearer.authorization.k8s.io.";
 
-/// Headers that say who sends a request, or for whom, and so are never taken off because `Connection` lists them. The API server
-/// ignores such lists: with the header gone, it would see somebody else's request, or one without its impersonation.
+/// Headers that name the sender of a request or the user that it acts for. They are kept even if `Connection` lists them. The API server
+/// ignores such lists; if the gateway removed them, upstream would see another caller's request, or one without its impersonation.
 fn is_end_to_end(name: &HeaderName) -> bool {
     const NAMES: [HeaderName; 5] = [
         AUTHORIZATION,
@@ -132,18 +133,17 @@ fn is_end_to_end(name: &HeaderName) -> bool {
         || NAMES.contains(name)
 }
 
-/// Whether the request asks to act as somebody else, by any of the `Impersonate-*` headers. Names are in lower case here, however
-/// they were spelled on the wire.
+/// Whether the request has any `Impersonate-*` header. `HeaderMap` holds names in lower case, however they were spelled on the wire.
 #[must_use]
 pub fn impersonates(headers: &HeaderMap) -> bool {
     headers.keys().any(impersonation::is_header)
 }
 
-fn clear_connection(headers: &mut HeaderMap, stays: impl Fn(&HeaderName) -> bool) {
-    // Names that are no header names, such as `close`, are simply not found.
+fn clear_connection(headers: &mut HeaderMap, is_kept: impl Fn(&HeaderName) -> bool) {
+    // Tokens that are no header of the request, such as `close`, have no effect.
     let listed: Vec<HeaderName> = tokens(headers, &CONNECTION)
         .filter_map(|token| token.parse().ok())
-        .filter(|name| !stays(name))
+        .filter(|name| !is_kept(name))
         .collect();
     for name in listed.iter().chain(&OF_CONNECTION) {
         headers.remove(name);
@@ -161,7 +161,7 @@ fn remove(headers: &mut HeaderMap, is_unwanted: impl Fn(&HeaderName) -> bool) {
     }
 }
 
-/// The comma-separated words of all values of a header; values that are not text count as empty.
+/// The comma-separated tokens of all values of a header; values that are not text are skipped.
 fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
     headers
         .get_all(name)
@@ -171,7 +171,7 @@ fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item =
         .map(str::trim)
 }
 
-/// Known to speak of one connection, whether `Connection` lists them or not.
+/// Headers of one connection, whether `Connection` lists them or not.
 const OF_CONNECTION: [HeaderName; 8] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),

@@ -1,105 +1,105 @@
-//! How much is forwarded at once, by kind, and which client's it is. Waits for nothing: what has no place is refused.
+//! Limits how many requests are forwarded at a time, by kind and by client. Requests do not wait: without a permit they are refused.
 
 use std::sync::Once;
 
 use http::{Request, StatusCode, Version};
 
-use super::refusal::Refusal;
+use super::refusal::ForwardRefusal;
 use crate::config::{ForwardLimits, OpenFiles};
 use crate::fairness::{Peer, Permit, Permits, Shortage};
-use crate::metrics::Place;
+use crate::metrics::PermitKind;
 
-/// Kinds of forwarded requests, none of which takes the places of another.
+/// Kinds of forwarded requests; each has its own permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lane {
-    /// They end soon.
+pub(super) enum ForwardLane {
+    /// Requests that end soon.
     Requests,
-    /// The same of callers whose credentials upstream may not take. Each has a connection to itself.
+    /// Requests that end soon, from callers whose credentials upstream may reject. Each uses a connection of its own.
     Unproven,
     /// Watches, logs, proxied services: they may last for hours.
     Watches,
-    /// The same of callers whose credentials upstream may not take. Each has a connection to itself for as long as it lasts.
+    /// Watches from callers whose credentials upstream may reject. Each uses a connection of its own for as long as it lasts.
     UnprovenWatches,
     /// Upgraded connections.
     Tunnels,
 }
 
-/// Clients that were refused together must not come back together.
+/// A random range, so that clients that were refused together do not come back together.
 const REQUEST_RETRY_SECONDS: std::ops::Range<f64> = 1.0..5.0;
-/// These places are held for minutes.
+/// These permits are held for minutes.
 const WATCH_RETRY_SECONDS: std::ops::Range<f64> = 5.0..15.0;
 
-/// Requests that need a connection each, because upstream may close it after them. They end soon.
+/// Requests that need a connection of their own, because upstream may close it after them. They end soon.
 const UNPROVEN_MAX: usize = 128;
 
-/// The places of one request, given back when dropped.
+/// The permits of one request, released when dropped.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct LanePermit {
     _permit: Permit,
-    /// Of a watch with a connection to itself, which is one of all watches, too.
-    _apart: Option<Permit>,
+    /// For a watch on a connection of its own; it needs both permits.
+    _connection: Option<Permit>,
 }
 
-impl Lane {
-    /// The lane of a request in this one whose credentials upstream may not take.
+impl ForwardLane {
+    /// The lane of such a request if upstream may reject its credentials.
     pub(super) const fn unproven(self) -> Self {
         match self {
             Self::Requests | Self::Unproven => Self::Unproven,
             Self::Watches | Self::UnprovenWatches => Self::UnprovenWatches,
-            // They share no connection anyway.
+            // Tunnels never share a connection.
             Self::Tunnels => Self::Tunnels,
         }
     }
 
-    /// Whether its connections tell which version of HTTP upstream prefers.
+    /// Whether the responses in this lane show the HTTP version that upstream prefers.
     pub(super) const fn is_negotiated(self) -> bool {
         matches!(self, Self::Requests | Self::Watches)
     }
 
-    /// Whether a short answer is read before it is passed on, so that a client which does not read it holds no place. Those of proxied
-    /// services may be slow on purpose.
+    /// Whether a short response is read completely before it is passed on, so that a client which does not read it holds no permit. In the
+    /// watch lane only errors are: the responses of proxied services may be slow on purpose.
     pub(super) fn reads_at_once(self, status: StatusCode) -> bool {
         let is_refusal = status.is_client_error() || status.is_server_error();
         self == Self::Unproven || self == Self::UnprovenWatches && is_refusal
     }
 
-    /// What its places are counted as.
-    pub(super) const fn place(self) -> Place {
+    /// The kind of its permits in metrics.
+    pub(super) const fn permit_kind(self) -> PermitKind {
         match self {
-            Self::Requests | Self::Unproven => Place::ForwardedRequests,
-            Self::Watches | Self::UnprovenWatches => Place::ForwardedWatches,
-            Self::Tunnels => Place::Tunnels,
+            Self::Requests | Self::Unproven => PermitKind::ForwardedRequests,
+            Self::Watches | Self::UnprovenWatches => PermitKind::ForwardedWatches,
+            Self::Tunnels => PermitKind::Tunnels,
         }
     }
 
-    /// The answer when there is no place in it.
-    pub(super) fn full(self) -> Refusal {
+    /// The refusal when there is no permit.
+    pub(super) fn refusal(self) -> ForwardRefusal {
         let range = match self {
             Self::Requests | Self::Unproven => REQUEST_RETRY_SECONDS,
             Self::Watches | Self::UnprovenWatches | Self::Tunnels => WATCH_RETRY_SECONDS,
         };
         let seconds = range.start + (range.end - range.start) * crate::resource::fraction();
-        Refusal::TooMany {
+        ForwardRefusal::TooMany {
             retry_after_seconds: std::time::Duration::from_secs_f64(seconds).as_secs(),
         }
     }
 }
 
-/// The places of all lanes.
+/// The permits of all lanes.
 #[derive(Debug)]
-pub(super) struct Lanes {
+pub(super) struct ForwardLanes {
     requests: Permits,
     unproven: Permits,
     watches: Permits,
     unproven_watches: Permits,
     tunnels: Permits,
     files: OpenFiles,
-    /// Done when upstream turned out to speak HTTP/1.1.
+    /// Completed when upstream is known to speak HTTP/1.1.
     http1: Once,
 }
 
-impl Lanes {
-    /// `is_http1`: upstream is known to speak HTTP/1.1, where every request holds a connection.
+impl ForwardLanes {
+    /// `is_http1`: upstream is known to speak HTTP/1.1, where each request holds a connection.
     pub(super) fn new(limits: ForwardLimits, files: OpenFiles, is_http1: bool) -> Self {
         let lanes = Self {
             requests: Permits::new(limits.requests_max),
@@ -120,19 +120,23 @@ impl Lanes {
         lanes
     }
 
-    /// A place for the client that sent the request, if its share allows one.
-    pub(super) fn enter<B>(&self, lane: Lane, request: &Request<B>) -> Result<Places, Shortage> {
+    /// A permit for the client that sent the request, if its share allows one.
+    pub(super) fn acquire<B>(
+        &self,
+        lane: ForwardLane,
+        request: &Request<B>,
+    ) -> Result<LanePermit, Shortage> {
         let peer = request.extensions().get().copied().unwrap_or(Peer::UNKNOWN);
         let permits = match lane {
-            Lane::Requests => &self.requests,
-            Lane::Unproven => &self.unproven,
-            Lane::Watches | Lane::UnprovenWatches => &self.watches,
-            Lane::Tunnels => &self.tunnels,
+            ForwardLane::Requests => &self.requests,
+            ForwardLane::Unproven => &self.unproven,
+            ForwardLane::Watches | ForwardLane::UnprovenWatches => &self.watches,
+            ForwardLane::Tunnels => &self.tunnels,
         };
-        let is_apart = lane == Lane::UnprovenWatches;
-        let apart = is_apart.then(|| self.unproven_watches.acquire(peer));
-        Ok(Places {
-            _apart: apart.transpose()?,
+        let needs_connection = lane == ForwardLane::UnprovenWatches;
+        let connection = needs_connection.then(|| self.unproven_watches.acquire(peer));
+        Ok(LanePermit {
+            _connection: connection.transpose()?,
             _permit: permits.acquire(peer)?,
         })
     }
@@ -142,7 +146,7 @@ impl Lanes {
         self.http1.is_completed()
     }
 
-    /// Upstream has answered in this version. Which one it speaks over TLS is not known before.
+    /// Records the version of a response. Over TLS the version that upstream speaks is not known before.
     pub(super) fn learn(&self, version: Version) {
         if version >= Version::HTTP_2 {
             return;

@@ -1,4 +1,4 @@
-//! Answers of the pass-through's own, as Kubernetes `Status` (protocol.md §6).
+//! The passthrough's own responses, as Kubernetes `Status` (docs/PROTOCOL.md §6).
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
@@ -7,26 +7,26 @@ use serde_json::json;
 
 use crate::metrics::PassthroughError;
 
-/// Why a request has no answer from upstream.
+/// Why a request has no response from upstream.
 #[derive(Debug)]
-pub(super) enum Refusal {
-    /// `Impersonate-*` where the gateway's identity would be used.
+pub(super) enum ForwardRefusal {
+    /// The request has `Impersonate-*` headers and would carry the gateway's identity.
     Impersonation,
-    /// The caller would have to be impersonated, and a part of who it is cannot be sent in a header.
+    /// The gateway would have to impersonate the caller, but its user cannot be expressed in headers.
     UnsendableUser,
-    /// `CONNECT`: this is no forward proxy.
+    /// The method is `CONNECT`; the gateway is not a forward proxy.
     Connect,
-    /// No room for another request upstream, or none for this client: for so many seconds, about.
+    /// There is no permit for another request, or none for this client.
     TooMany { retry_after_seconds: u64 },
-    /// The path does not make a URI together with upstream's address.
+    /// The path and upstream's address do not form a valid URI.
     Target,
-    /// Upstream changed protocols without being asked to.
+    /// Upstream switched protocols although no upgrade was requested.
     Unasked,
     /// Upstream did not answer in time.
     Timeout,
-    /// The caller's credential or permission ended before upstream had answered.
+    /// The caller's credential or permission ended before upstream answered.
     Ended,
-    /// No connection, or it broke. `may_repeat`: the request has had no effect.
+    /// The connection failed. `may_repeat`: repeating the request does no harm.
     Unreachable {
         reason: String,
         label: PassthroughError,
@@ -34,8 +34,8 @@ pub(super) enum Refusal {
     },
 }
 
-impl Refusal {
-    /// What it is counted as.
+impl ForwardRefusal {
+    /// Its label in metrics.
     pub(super) const fn label(&self) -> PassthroughError {
         match self {
             Self::Impersonation | Self::UnsendableUser | Self::Connect | Self::Target => {
@@ -74,12 +74,12 @@ impl Refusal {
             Self::Target => (
                 StatusCode::BAD_REQUEST,
                 "BadRequest",
-                "the request path cannot be passed on",
+                "the request path cannot be forwarded",
             ),
             Self::Unasked => (
                 StatusCode::BAD_GATEWAY,
                 "InternalError",
-                "the API server changed protocols without being asked to",
+                "the API server switched protocols without being asked to",
             ),
             Self::Timeout => (
                 StatusCode::GATEWAY_TIMEOUT,
@@ -117,7 +117,7 @@ impl Refusal {
         response
     }
 
-    /// Clients repeat a request by themselves when told when, so this is said only where repeating does no harm.
+    /// Clients repeat a request automatically if `Retry-After` is set, so it is set only where repeating does no harm.
     const fn retry_after_seconds(&self) -> Option<u64> {
         match self {
             Self::TooMany {

@@ -1,4 +1,4 @@
-//! Upgraded connections: exec, attach, port-forward, watches over WebSocket. Bytes both ways, their meaning unknown.
+//! Upgraded connections: exec, attach, port-forward, watches over WebSocket. Bytes are copied in both directions without parsing.
 
 use std::io;
 use std::pin::Pin;
@@ -11,13 +11,13 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
 use tokio::task::JoinSet;
 
-use super::active::Active;
-use super::ends::Ends;
+use super::active::ActiveRequest;
+use super::deadlines::ForwardDeadlines;
 use crate::metrics::{PassthroughError, PassthroughMetrics, ShardedCounter};
 
 /// Owns the tasks of all upgraded connections.
 pub(super) struct Tunnels {
-    /// `None` after a drain began.
+    /// `None` once a drain has started.
     tasks: Mutex<Option<JoinSet<()>>>,
 }
 
@@ -37,19 +37,24 @@ impl Tunnels {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Connects the two ends, downstream first, as soon as both have changed protocols. Idle tunnels live on: a shell may wait for its
-    /// user, and dead peers are found by TCP keep-alive. What may not last longer is closed, both ways at once.
-    pub(super) fn open(&self, active: Active, sides: (OnUpgrade, OnUpgrade), mut ends: Ends) {
+    /// Connects the two sides, downstream first, once both have switched protocols. Idle tunnels stay open: a shell may wait for its user,
+    /// and TCP keepalive detects dead peers. At its limit a tunnel is closed in both directions at once.
+    pub(super) fn open(
+        &self,
+        active: ActiveRequest,
+        sides: (OnUpgrade, OnUpgrade),
+        mut deadlines: ForwardDeadlines,
+    ) {
         let tunnel = async move {
-            // What it holds is closed when it is dropped.
+            // Dropping the tunnel closes both connections.
             tokio::select! {
                 () = connect(sides, active.metrics()) => {}
-                () = ends.limit() => active.metrics().errors.inc(PassthroughError::Ended),
+                () = deadlines.limit() => active.metrics().errors.inc(PassthroughError::Ended),
             }
         };
-        // What comes after a drain took the tasks would have no owner.
+        // After a drain has taken the set, a new task would have no owner.
         if let Some(tasks) = &mut *self.tasks() {
-            // Ended ones are taken out here, so the set stays within the places plus those ended since the last opening.
+            // Removing ended tasks here bounds the set by the permits plus the tasks that ended since the last opening.
             while tasks.try_join_next().is_some() {}
             tasks.spawn(tunnel);
         }
@@ -61,46 +66,46 @@ impl Tunnels {
         };
         let all_ended = async { while tasks.join_next().await.is_some() {} };
         let ended = tokio::time::timeout(grace, all_ended).await;
-        let cut = if ended.is_ok() { 0 } else { tasks.len() };
+        let closed = if ended.is_ok() { 0 } else { tasks.len() };
         tasks.shutdown().await;
-        cut
+        closed
     }
 }
 
-/// Carries bytes until both sides have ended.
+/// Copies bytes until both sides have ended.
 async fn connect(sides: (OnUpgrade, OnUpgrade), metrics: &PassthroughMetrics) {
     let both = async { tokio::try_join!(sides.0, sides.1) };
     let (downstream, upstream) = match tokio::time::timeout(UPGRADE_TIMEOUT, both).await {
         Ok(Ok(sides)) => sides,
         Ok(Err(error)) => {
-            tracing::debug!(%error, "upgrade not completed");
+            tracing::debug!(%error, "cannot complete an upgrade");
             return metrics.errors.inc(PassthroughError::Broken);
         }
         Err(_elapsed) => return metrics.errors.inc(PassthroughError::Timeout),
     };
-    let mut downstream = Counted {
+    let mut downstream = CountingStream {
         stream: TokioIo::new(downstream),
         read: &metrics.bytes_sent,
     };
-    let mut upstream = Counted {
+    let mut upstream = CountingStream {
         stream: TokioIo::new(upstream),
         read: &metrics.bytes_received,
     };
     let copied =
         copy_bidirectional_with_sizes(&mut downstream, &mut upstream, BUFFER_LEN, BUFFER_LEN);
     if let Err(error) = copied.await {
-        tracing::debug!(%error, "upgraded connection broke");
+        tracing::debug!(%error, "an upgraded connection failed");
         metrics.errors.inc(PassthroughError::Broken);
     }
 }
 
-/// Counts what is read while it is read, because tunnels live for hours.
-struct Counted<'a, S> {
+/// Counts bytes as they are read, because tunnels last for hours.
+struct CountingStream<'a, S> {
     stream: S,
     read: &'a ShardedCounter,
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Counted<'_, S> {
+impl<S: AsyncRead + Unpin> AsyncRead for CountingStream<'_, S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -113,7 +118,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<'_, S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<'_, S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for CountingStream<'_, S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -131,8 +136,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<'_, S> {
     }
 }
 
-/// Both ends have answered by then; what remains is writing 101 downstream.
+/// Both sides have agreed by then; only writing the 101 to the client remains.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Port-forwards move files: fewer system calls than with tokio's 8 KiB.
+/// Larger than tokio's 8 KiB, for fewer system calls: port-forwards transfer files.
 const BUFFER_LEN: usize = 32 << 10;

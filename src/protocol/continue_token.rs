@@ -1,4 +1,4 @@
-//! Continue tokens in upstream's own layout, so that tokens travel between the gateway's replicas and upstream.
+//! Continue tokens in kube-apiserver's own format, so that a token is valid at every replica of the gateway and upstream.
 
 use serde::Serialize;
 
@@ -11,27 +11,27 @@ mod syntax;
 
 const LAYOUT: &str = "meta.k8s.io/v1";
 
-/// Where a paged list goes on (protocol.md §3.4).
+/// The position at which a paged list continues (docs/PROTOCOL.md §3.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContinueToken {
-    /// At which version.
+    /// The version at which the list continues.
     pub at: TokenVersion,
-    /// First key of the next page, relative to the list's range (`NAMESPACE/NAME\0` or `NAME\0`), without a leading
-    /// slash. The NUL puts it right behind the last key returned.
+    /// First key of the next page, relative to the list's range (`NAMESPACE/NAME\0` or `NAME\0`), without a leading slash. The NUL
+    /// sorts it right after the last key returned.
     pub start: String,
 }
 
 /// The version at which the next page is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenVersion {
-    /// This one; the whole list is one snapshot.
+    /// This version, so that all pages are one snapshot.
     Exact(ResourceVersion),
-    /// Whatever is latest: the rest of a list whose version expired.
+    /// The latest version: the rest of a list whose version has expired.
     Latest,
 }
 
 #[derive(Serialize)]
-struct Wire<'a> {
+struct TokenFields<'a> {
     v: &'static str,
     rv: i64,
     start: &'a str,
@@ -47,7 +47,7 @@ impl ContinueToken {
         }
     }
 
-    /// The token that goes on from the same key at the latest version, for [`Status::expired_continue`].
+    /// The token that continues at the same key but at the latest version, for [`Status::expired_continue`].
     #[must_use]
     pub fn at_latest(&self) -> Self {
         Self {
@@ -56,26 +56,26 @@ impl ContinueToken {
         }
     }
 
-    /// The token's text, with the leading slash in the key that answers from a cache carry.
+    /// The token's text. Its key has the leading slash that kube-apiserver writes when it answers from its cache.
     #[must_use]
     pub fn encode(&self) -> String {
         let rv = match self.at {
-            // etcd's revisions are signed, so nothing above the limit exists.
+            // etcd's revisions are signed, so no version is above the maximum.
             TokenVersion::Exact(version) => i64::try_from(version.0).unwrap_or(i64::MAX),
             TokenVersion::Latest => -1,
         };
         let start = format!("/{}", self.start);
-        base64::encode(&go_json(&Wire {
+        base64::encode(&go_json(&TokenFields {
             v: LAYOUT,
             rv,
             start: &start,
         }))
     }
 
-    /// Reads a token of any replica or of upstream.
+    /// Parses a token of any replica or of upstream.
     ///
     /// # Errors
-    /// 400 with the server's message; the text after the common prefix tells what is wrong.
+    /// 400 with the API server's message; the text after the common prefix says what is wrong.
     pub fn decode(token: &str) -> Result<Self, Status> {
         decode(token).map_err(|fault| {
             Status::bad_request(format!(
@@ -118,7 +118,7 @@ fn decode(token: &str) -> Result<ContinueToken, String> {
     })
 }
 
-/// Whether a path keeps its form when `.`, `..` and empty parts are resolved; such parts could leave the range.
+/// Whether a key has no `.`, `..` or empty parts, which could lead out of the range.
 fn is_clean(path: &str) -> bool {
     path.is_empty() || path.split('/').all(|part| !matches!(part, "" | "." | ".."))
 }

@@ -1,18 +1,18 @@
-//! Indents JSON as Go's `json.Indent` does it with two spaces: what clients get who ask for `pretty` (protocol.md §5.6). Pure.
+//! Indents JSON as Go's `json.Indent` does with two spaces, for clients that ask for `pretty` (docs/PROTOCOL.md §5.6). Pure.
 
 use bytes::Bytes;
 use memchr::memchr2;
 
-/// Indents JSON that comes in pieces; a piece ends outside of strings, numbers and words.
+/// Indents JSON that comes in pieces. A piece must not end inside a string, a number or a literal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Indenter {
     depth: usize,
-    /// After an opening bracket: whether a line follows depends on whether something stands in it.
+    /// True right after an opening bracket: a line break follows unless the bracket closes at once.
     opened: bool,
 }
 
 impl Indenter {
-    /// In the middle of a document: so deep, with a bracket just opened or not.
+    /// Starts in the middle of a document, at this depth; `opened` says whether a bracket was just opened.
     #[must_use]
     pub const fn at(depth: usize, opened: bool) -> Self {
         Self { depth, opened }
@@ -24,11 +24,11 @@ impl Indenter {
         self.part(json, usize::MAX).0
     }
 
-    /// Indents what a piece begins with, up to about `len_max` bytes of output, and says how much of it that was: a deeply nested
-    /// object becomes longer with the square of its depth.
+    /// Indents the beginning of a piece, up to about `len_max` bytes of output, and returns how many input bytes that took. The
+    /// limit matters because a deeply nested object grows with the square of its depth.
     #[must_use]
     pub fn part(&mut self, json: &[u8], len_max: usize) -> (Bytes, usize) {
-        // Objects grow by half or so; their brackets tell more, but take longer to count.
+        // Objects typically grow by half. Counting brackets would be more exact but takes longer.
         let mut out = Vec::with_capacity((json.len() * 2).min(len_max));
         let mut rest = json;
         while let Some((&byte, after)) = rest.split_first() {
@@ -72,7 +72,7 @@ impl Indenter {
     }
 }
 
-/// Length of the string that starts here, quotes included; of all there is, if it does not end.
+/// Length of the string that starts here, quotes included; the length of the input if the string does not end.
 fn string_len(json: &[u8]) -> usize {
     let mut at = 1;
     while let Some(found) = json.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    /// Written by Go's `json.MarshalIndent(…, "", "  ")`.
+    /// Output of Go's `json.MarshalIndent(…, "", "  ")`.
     const SAMPLES: [(&str, &str); 4] = [
         ("{}", "{}"),
         (r#"[[],{},""]"#, "[\n  [],\n  {},\n  \"\"\n]"),
@@ -135,7 +135,7 @@ mod tests {
     }
 
     proptest! {
-        /// serde's pretty printer follows the same rules, and is not ours.
+        /// serde_json's pretty printer is an independent implementation of the same rules.
         #[test]
         fn it_agrees_with_another_printer(value in value()) {
             let compact = value.to_string();

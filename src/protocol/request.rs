@@ -1,9 +1,7 @@
-//! What a request asks for: path, verb, options, and the plan that follows from them. It reads no data and no clock.
+//! What a request asks for: its path, verb and options, and the read plan that follows from them. Reads no data and no clock.
 
 use crate::resource::{FieldTable, ResourceKind};
-use crate::view::selector::{
-    FieldSelector, FieldSelectorError, LabelSelector, Selector, ShardSelector,
-};
+use crate::selector::{FieldSelector, FieldSelectorError, LabelSelector, Selector, ShardSelector};
 
 use super::status::Status;
 
@@ -14,109 +12,112 @@ mod plan;
 mod query;
 
 pub use accept::{
-    Purpose, Representation, Wish, json_refusal_form, negotiate, refusal_form, wanted_table,
-    wants_pretty, wish,
+    AcceptPurpose, JsonChoice, Representation, json_refusal_form, negotiate, refusal_form,
+    wanted_table, wants_pretty, wish,
 };
 pub use options::{ListOptions, is_true};
 pub use path::{
-    PathForm, ResourcePath, Spelling, Target, Verb, authorized_name, decoded_path, verb,
+    PathForm, RequestTarget, ResourcePath, Spelling, Verb, authorized_name, decoded_path, verb,
 };
 pub use plan::{
-    Bookmarks, Freshness, ListPlan, ListRead, Marker, WatchPlan, WatchStart, WatchTimeout,
+    Bookmarks, EndMarker, Freshness, ListPlan, ListRead, WatchPlan, WatchStart, WatchTimeout,
 };
 pub use query::Query;
 
-/// A list or watch that the cache may answer: what is selected and how it is read.
+/// A list or watch that the cache may answer: which objects it selects, and how they are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Read {
-    /// Which objects.
+pub struct CacheRead {
+    /// Selects the objects.
     pub selector: Selector,
-    /// From which state, and how it goes on.
-    pub plan: Plan,
+    /// The state to read, and for a watch how it continues.
+    pub plan: ReadPlan,
 }
 
 /// One of the two ways to read a collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Plan {
-    /// One answer.
+pub enum ReadPlan {
+    /// One response.
     List(ListPlan),
-    /// A stream.
+    /// A stream of events.
     Watch(WatchPlan),
 }
 
-/// Why a list or watch does not become a [`Read`].
+/// Why a list or watch does not become a [`CacheRead`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// The client's mistake; this is the answer.
-    Bad(Fault, Status),
-    /// It cannot be served now; this is the answer.
+pub enum ReadRefusal {
+    /// The request is invalid; the Status is the response.
+    Bad(RequestFault, Status),
+    /// The request cannot be served now; the Status is the response.
     Answer(Status),
-    /// Upstream is to answer. Only it knows what to say: of an unknown field label, a bad shard selector, a path that routing
-    /// there may not know; or the selectors cost more than memory gives to one request.
+    /// Upstream has to answer: either only upstream knows the error message (unknown field label, bad shard selector, a path that
+    /// it may not route), or the selectors cost more than the gateway spends on one request.
     Forward,
 }
 
-/// Longest text of a request's selectors that is read here, in bytes, all together; longer ones are upstream's. Clients that
-/// select by a set of a few hundred names stay below.
+/// Maximum length of a request's selectors together, in bytes; requests with longer ones are forwarded. A selector with a set of a
+/// few hundred names is still shorter.
 pub(crate) const SELECTORS_LEN_MAX: usize = 16 << 10;
-/// Most conditions that objects are held against here; more are upstream's. Selectors that people and controllers write have
-/// fewer than ten; the values of a set count as one, because they are looked up.
+/// Maximum number of selector terms that the gateway evaluates; requests with more are forwarded. Selectors in practice have fewer
+/// than ten. The values of a set count as one term, because they are looked up.
 const SELECTOR_TERMS_MAX: usize = 64;
 
-/// What is wrong with a request, for counting.
+/// The part of a request that is invalid; a label of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// A label or field selector.
+pub enum RequestFault {
+    /// The label selector or the field selector.
     Selector,
-    /// Options that do not go together.
+    /// A combination of options that is not allowed.
     Options,
     /// The resource version.
     ResourceVersion,
-    /// The continue token, or what stands beside it.
+    /// The continue token, or an option that may not accompany it.
     ContinueToken,
 }
 
-impl Read {
-    /// Takes a request through the server's checks in the server's order, so that of several faults the same one is
-    /// told: label grammar, field grammar, option combinations, field labels, name conflict, continue token and
-    /// resource version (protocol.md §0, rows 11–14). The media type is negotiated before this.
+impl CacheRead {
+    /// Runs the API server's checks in its order, so that a request with several faults gets the same error message: label grammar,
+    /// field grammar, option combinations, field labels, name conflict, continue token and resource version (docs/PROTOCOL.md §0,
+    /// checks 11–14). The media type is negotiated before.
     ///
     /// # Errors
-    /// See [`Refusal`].
+    /// [`ReadRefusal`] has the Status to respond with, or says that the request has to be forwarded.
     pub fn decide(
         path: &ResourcePath,
         options: &ListOptions,
         kind: &ResourceKind,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, ReadRefusal> {
         if !is_routed(path, kind) {
-            return Err(Refusal::Forward);
+            return Err(ReadRefusal::Forward);
         }
         if options.selectors_len() > SELECTORS_LEN_MAX {
-            return Err(Refusal::Forward);
+            return Err(ReadRefusal::Forward);
         }
-        let bad = |message: String| Refusal::Bad(Fault::Selector, Status::bad_request(message));
+        let bad = |message: String| {
+            ReadRefusal::Bad(RequestFault::Selector, Status::bad_request(message))
+        };
         let labels =
             LabelSelector::parse(&options.label_selector).map_err(|e| bad(e.to_string()))?;
         let fields = match FieldSelector::parse(&options.field_selector, FieldTable::of(&kind.gvr))
         {
-            // Kinds without a scope differ in whether they know the field.
+            // Cluster-scoped kinds differ in whether they know the field.
             Ok(fields) if fields.names_namespace() && !kind.namespaced => {
-                return Err(Refusal::Forward);
+                return Err(ReadRefusal::Forward);
             }
             Ok(fields) => fields,
             Err(FieldSelectorError::Syntax(message)) => return Err(bad(message)),
-            Err(FieldSelectorError::UnknownLabel(_)) => return Err(Refusal::Forward),
+            Err(FieldSelectorError::UnknownLabel(_)) => return Err(ReadRefusal::Forward),
         };
-        // What upstream ignores was taken out of the options; what it refuses, it has the words for.
+        // Shard selectors that upstream ignores are already removed from the options. One that does not parse is forwarded for its
+        // error message.
         let shard = match &*options.shard_selector {
             "" => None,
-            text => Some(ShardSelector::parse(text).ok_or(Refusal::Forward)?),
+            text => Some(ShardSelector::parse(text).ok_or(ReadRefusal::Forward)?),
         };
         options
             .validate()
-            .map_err(|status| Refusal::Bad(Fault::Options, status))?;
-        let fields =
-            with_name(path, fields).map_err(|status| Refusal::Bad(Fault::Selector, status))?;
+            .map_err(|status| ReadRefusal::Bad(RequestFault::Options, status))?;
+        let fields = with_name(path, fields)
+            .map_err(|status| ReadRefusal::Bad(RequestFault::Selector, status))?;
         let namespace = namespace(path, options, &fields).filter(|_| kind.namespaced);
         let selector = Selector {
             namespace,
@@ -125,27 +126,27 @@ impl Read {
             shard,
         };
         if selector.term_count() > SELECTOR_TERMS_MAX {
-            return Err(Refusal::Forward);
+            return Err(ReadRefusal::Forward);
         }
         let plan = if options.watch || path.form == PathForm::WatchPrefix {
-            WatchPlan::decide(options).map(Plan::Watch)
+            WatchPlan::decide(options).map(ReadPlan::Watch)
         } else if is_single(&selector, kind) {
-            ListPlan::decide_single(options).map(Plan::List)
+            ListPlan::decide_single(options).map(ReadPlan::List)
         } else {
-            ListPlan::decide(options).map(Plan::List)
+            ListPlan::decide(options).map(ReadPlan::List)
         };
         let fault = if options.watch || options.continue_token.is_empty() {
-            Fault::ResourceVersion
+            RequestFault::ResourceVersion
         } else {
-            Fault::ContinueToken
+            RequestFault::ContinueToken
         };
-        let plan = plan.map_err(|status| Refusal::Bad(fault, status))?;
+        let plan = plan.map_err(|status| ReadRefusal::Bad(fault, status))?;
         Ok(Self { selector, plan })
     }
 }
 
-/// Whether upstream surely has a route for a list or watch by this path. `namespaces` is a resource of its own, whose
-/// paths look as if they had a scope.
+/// Whether upstream is certain to have a route for a list or watch with this path. `namespaces` is itself a resource, whose paths
+/// look like those of namespaced ones.
 #[must_use]
 pub fn is_routed(path: &ResourcePath, kind: &ResourceKind) -> bool {
     let is_namespace = path.namespace.is_some() && path.namespace == path.name;
@@ -158,7 +159,7 @@ pub fn is_routed(path: &ResourcePath, kind: &ResourceKind) -> bool {
     path.spelling == Spelling::Clean && path.subresource.is_none() && scope_ok && name_ok
 }
 
-/// A name in the path, which only the `/watch/` prefix allows here, selects that one object (protocol.md §1.2).
+/// Adds the name in the path, which only the `/watch/` prefix allows here, as a field selector (docs/PROTOCOL.md §1.2).
 fn with_name(path: &ResourcePath, fields: FieldSelector) -> Result<FieldSelector, Status> {
     match &path.name {
         None => Ok(fields),
@@ -170,17 +171,17 @@ fn with_name(path: &ResourcePath, fields: FieldSelector) -> Result<FieldSelector
     }
 }
 
-/// The namespace that upstream narrows its range to, and continue tokens are relative to: the path's, or that of the
-/// fields. Only a first page is narrowed by fields; upstream reads later ones from the whole range.
+/// The namespace that upstream narrows its range to, and that continue tokens are relative to: the path's, or the one that the
+/// field selector requires. The field selector narrows a first page only; upstream reads later pages from the whole range.
 fn namespace(path: &ResourcePath, options: &ListOptions, fields: &FieldSelector) -> Option<String> {
     let pinned = || fields.pinned_namespace().filter(|name| is_label(name));
     match &path.namespace {
         None if options.continue_token.is_empty() => pinned().map(str::to_owned),
-        given => given.clone(),
+        in_path => in_path.clone(),
     }
 }
 
-/// A DNS label, as namespaces are called.
+/// Whether the text is a DNS label, as the names of namespaces are.
 fn is_label(text: &str) -> bool {
     const LEN_MAX: usize = 63;
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
@@ -190,12 +191,12 @@ fn is_label(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
-/// Whether upstream would look up one key instead of scanning a range (protocol.md §3.1).
+/// Whether upstream would look up a single key instead of scanning a range (docs/PROTOCOL.md §3.1).
 fn is_single(selector: &Selector, kind: &ResourceKind) -> bool {
     selector.fields.pinned_name().is_some() && (!kind.namespaced || selector.namespace.is_some())
 }
 
-/// Whether selectors are left to upstream because of their length or the number of their terms.
+/// Whether the selectors are too long or have too many terms, so that upstream has to evaluate them.
 #[must_use]
 pub fn is_oversized(options: &ListOptions, kind: &ResourceKind) -> bool {
     if options.selectors_len() > SELECTORS_LEN_MAX {

@@ -1,4 +1,4 @@
-//! The one table from errors to answers: Kubernetes Status objects and the few plain texts. It decides nothing.
+//! The one table from errors to responses: Kubernetes Status objects and a few plain texts. It only writes them; callers decide.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
@@ -14,31 +14,31 @@ mod plain;
 mod protobuf;
 mod rows;
 
-pub use cause::Cause;
+pub use cause::StatusCause;
 pub use json::go_json;
 pub use plain::PlainText;
-pub use rows::Denied;
+pub use rows::ForbiddenAccess;
 
-/// The value of `Cache-Control` on every answer that passed authentication's outer filter (protocol.md §3.11).
+/// The value of `Cache-Control` on every response that has passed the authentication filter (docs/PROTOCOL.md §3.11).
 pub const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache, private");
 
-/// A failure as a Kubernetes `v1` Status (protocol.md §6). Built by the constructors, one per row of the tables there.
+/// A failure as a Kubernetes `v1` Status (docs/PROTOCOL.md §6). Each constructor is one row of the tables there.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Status {
     /// HTTP status code.
     pub code: u16,
-    /// Machine-readable reason such as `NotFound`; empty where the server gives none.
+    /// Machine-readable reason such as `NotFound`; empty if the API server gives none.
     pub reason: &'static str,
-    /// What a person reads.
+    /// Human-readable message.
     pub message: String,
-    /// Details; `None` and an empty value differ on the wire.
-    pub details: Option<Box<Details>>,
-    /// The token in `metadata.continue`; empty but for an expired token that can go on inconsistently.
+    /// Details. `None` and empty details are different on the wire.
+    pub details: Option<Box<StatusDetails>>,
+    /// The token in `metadata.continue`; empty except for an expired token that may continue at another version.
     pub continue_token: String,
 }
 
-/// How a Status is written.
+/// The format of a Status in a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StatusForm {
     /// Compact JSON.
@@ -50,10 +50,10 @@ pub enum StatusForm {
     Protobuf,
 }
 
-/// What a Status is about.
+/// The object or options that a Status is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Details {
+pub struct StatusDetails {
     /// Name of the object.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub name: String,
@@ -66,16 +66,16 @@ pub struct Details {
     /// The object's uid.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub uid: String,
-    /// Single faults.
+    /// The individual faults.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub causes: Vec<Cause>,
-    /// Seconds after which to ask again; 0 is absent. Mirrored in the `Retry-After` header.
+    pub causes: Vec<StatusCause>,
+    /// Seconds after which to retry; 0 means absent. Repeated in the `Retry-After` header.
     #[serde(skip_serializing_if = "is_zero")]
     pub retry_after_seconds: u32,
 }
 
 impl Status {
-    /// Compact JSON with the newline that ends it, byte for byte as the server writes it.
+    /// Compact JSON with a final newline, byte for byte as the API server writes it.
     #[must_use]
     pub fn to_json(&self) -> Bytes {
         let mut json = go_json(&self.wire());
@@ -83,13 +83,13 @@ impl Status {
         json.into()
     }
 
-    /// JSON indented by two spaces without a final newline, for clients that get pretty answers (protocol.md §5.6).
+    /// JSON indented by two spaces, without a final newline, for clients that get indented responses (docs/PROTOCOL.md §5.6).
     #[must_use]
     pub fn to_pretty_json(&self) -> Bytes {
         Indenter::default().piece(&go_json(&self.wire()))
     }
 
-    /// The frame of a watch stream that ends it with this failure (protocol.md §4.3).
+    /// The ERROR event that ends a watch stream with this failure (docs/PROTOCOL.md §4.3).
     #[must_use]
     pub fn error_event(&self, encoding: Encoding) -> Bytes {
         match encoding {
@@ -105,14 +105,14 @@ impl Status {
         line.into()
     }
 
-    /// Seconds after which the client may ask again.
+    /// Seconds after which the client may retry.
     #[must_use]
     pub fn retry_after(&self) -> Option<u32> {
         let seconds = self.details.as_ref()?.retry_after_seconds;
         (seconds > 0).then_some(seconds)
     }
 
-    /// The same as an HTTP answer in another form.
+    /// The HTTP response in a given format.
     #[must_use]
     pub fn to_response_in(&self, form: StatusForm) -> Response<Bytes> {
         let mut response = self.to_response();
@@ -128,7 +128,7 @@ impl Status {
         response
     }
 
-    /// The HTTP answer with compact JSON and the headers of protocol.md §3.11, but for `Audit-Id` and `Date`.
+    /// The HTTP response in compact JSON with the headers of docs/PROTOCOL.md §3.11, except `Audit-Id` and `Date`.
     #[must_use]
     pub fn to_response(&self) -> Response<Bytes> {
         let mut response = Response::new(self.to_json());
@@ -146,11 +146,11 @@ impl Status {
         response
     }
 
-    fn wire(&self) -> Wire<'_> {
-        Wire {
+    fn wire(&self) -> StatusFields<'_> {
+        StatusFields {
             kind: "Status",
             api_version: "v1",
-            metadata: Metadata {
+            metadata: StatusListMeta {
                 continue_token: &self.continue_token,
             },
             status: "Failure",
@@ -166,25 +166,25 @@ fn status_code(code: u16) -> StatusCode {
     StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-/// The fields in the order of the wire.
+/// The fields in wire order.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Wire<'a> {
+struct StatusFields<'a> {
     kind: &'static str,
     api_version: &'static str,
-    metadata: Metadata<'a>,
+    metadata: StatusListMeta<'a>,
     status: &'static str,
     #[serde(skip_serializing_if = "str::is_empty")]
     message: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     reason: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    details: Option<&'a Details>,
+    details: Option<&'a StatusDetails>,
     code: u16,
 }
 
 #[derive(Serialize)]
-struct Metadata<'a> {
+struct StatusListMeta<'a> {
     #[serde(rename = "continue", skip_serializing_if = "str::is_empty")]
     continue_token: &'a str,
 }

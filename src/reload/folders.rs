@@ -16,15 +16,15 @@ const LINKS_MAX: usize = 40;
 /// Tells when something changes in some folders. Cheap to clone; all clones share one inotify instance, of which a user may have
 /// few.
 #[derive(Clone)]
-pub struct Folders(Arc<Shared>);
+pub struct Folders(Arc<FolderState>);
 
-struct Shared {
+struct FolderState {
     changed: Sender<()>,
-    watched: Mutex<Watched>,
+    watched: Mutex<WatcherState>,
 }
 
 #[derive(Default)]
-struct Watched {
+struct WatcherState {
     /// None where the system gives no more: then only polling is left.
     watcher: Option<RecommendedWatcher>,
     /// By who wants to know.
@@ -53,11 +53,11 @@ impl Default for Folders {
 
 impl Folders {
     fn telling(changed: Sender<()>, watcher: Option<RecommendedWatcher>) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(FolderState {
             changed,
-            watched: Mutex::new(Watched {
+            watched: Mutex::new(WatcherState {
                 watcher,
-                ..Watched::default()
+                ..WatcherState::default()
             }),
         }))
     }
@@ -81,7 +81,7 @@ impl Folders {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         watched.last += 1;
-        FolderWatch(Arc::new(Ticket {
+        FolderWatch(Arc::new(FolderTicket {
             number: watched.last,
             folders: self.clone(),
         }))
@@ -90,9 +90,9 @@ impl Folders {
 
 /// What one source wants to be watched, as long as it lives.
 #[derive(Clone)]
-pub(super) struct FolderWatch(Arc<Ticket>);
+pub(super) struct FolderWatch(Arc<FolderTicket>);
 
-struct Ticket {
+struct FolderTicket {
     number: u64,
     folders: Folders,
 }
@@ -105,14 +105,14 @@ impl FolderWatch {
     }
 }
 
-impl Ticket {
+impl FolderTicket {
     fn set(&self, folders: BTreeSet<PathBuf>) {
         let shared = &self.folders.0;
         let mut watched = shared
             .watched
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let Watched {
+        let WatcherState {
             watcher, wanted, ..
         } = &mut *watched;
         let before = wanted.insert(self.number, folders).unwrap_or_default();
@@ -134,7 +134,7 @@ impl Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for FolderTicket {
     fn drop(&mut self) {
         self.set(BTreeSet::new());
         let shared = &self.folders.0;
@@ -164,19 +164,19 @@ fn folders_of(path: &Path) -> BTreeSet<PathBuf> {
     let mut folders = BTreeSet::new();
     let mut at = PathBuf::new();
     let mut links = 0;
-    let mut rest: Vec<Step> = steps(path).collect();
+    let mut rest: Vec<PathStep> = steps(path).collect();
     rest.reverse();
     while let Some(step) = rest.pop() {
         let name = match step {
-            Step::Root => {
+            PathStep::Root => {
                 at = PathBuf::from("/");
                 continue;
             }
-            Step::Up => {
+            PathStep::Up => {
                 at.push("..");
                 continue;
             }
-            Step::Down(name) => name,
+            PathStep::Down(name) => name,
         };
         let next = at.join(name);
         let folder = if at.as_os_str().is_empty() {
@@ -188,7 +188,7 @@ fn folders_of(path: &Path) -> BTreeSet<PathBuf> {
             Ok(target) if links < LINKS_MAX => {
                 links += 1;
                 folders.insert(folder);
-                let mut further: Vec<Step> = steps(&target).collect();
+                let mut further: Vec<PathStep> = steps(&target).collect();
                 further.reverse();
                 rest.append(&mut further);
             }
@@ -203,17 +203,17 @@ fn folders_of(path: &Path) -> BTreeSet<PathBuf> {
     folders
 }
 
-enum Step {
+enum PathStep {
     Root,
     Up,
     Down(OsString),
 }
 
-fn steps(path: &Path) -> impl Iterator<Item = Step> {
+fn steps(path: &Path) -> impl Iterator<Item = PathStep> {
     path.components().filter_map(|component| match component {
-        Component::RootDir => Some(Step::Root),
-        Component::ParentDir => Some(Step::Up),
-        Component::Normal(name) => Some(Step::Down(name.to_owned())),
+        Component::RootDir => Some(PathStep::Root),
+        Component::ParentDir => Some(PathStep::Up),
+        Component::Normal(name) => Some(PathStep::Down(name.to_owned())),
         Component::CurDir | Component::Prefix(_) => None,
     })
 }

@@ -20,12 +20,12 @@ struct Reader {
     due: Option<Duration>,
 }
 
-impl Source for Reader {
+impl FileSource for Reader {
     fn files(&self) -> Vec<PathBuf> {
         vec![self.path.clone()]
     }
 
-    async fn reload(&self) -> Result<(), Unusable> {
+    async fn reload(&self) -> Result<(), FileFault> {
         let text = std::fs::read_to_string(&self.path)?;
         let is_bad = text == "bad";
         self.read.send(text).await?;
@@ -56,7 +56,7 @@ impl Stage {
             read: sender,
             due,
         };
-        let watch = Watch::new(FileKind::AuditPolicy, source, folders, &metrics);
+        let watch = FileWatch::new(FileKind::AuditPolicy, source, folders, &metrics);
         let mut running = JoinSet::new();
         running.spawn(async move { watch.run().await });
         Self {
@@ -202,14 +202,14 @@ async fn what_was_in_force_before_the_watch_is_not_read_twice() {
     let folder = Folder::new();
     let path = folder.write("file", "one");
     let metrics = Metrics::new().unwrap().files();
-    let applied = Contents::of(std::slice::from_ref(&path));
+    let applied = FileHashes::of(std::slice::from_ref(&path));
     let (sender, mut read) = mpsc::channel(10);
     let source = Reader {
         path,
         read: sender,
         due: None,
     };
-    let watch = Watch::new(FileKind::AuditPolicy, source, &Folders::silent(), &metrics);
+    let watch = FileWatch::new(FileKind::AuditPolicy, source, &Folders::silent(), &metrics);
     let watch = watch.with_applied(applied);
     let mut running = JoinSet::new();
     running.spawn(async move { watch.run().await });
@@ -222,6 +222,6 @@ async fn what_was_in_force_before_the_watch_is_not_read_twice() {
 #[test]
 fn an_error_is_told_with_its_causes_on_one_line() {
     let error = anyhow::anyhow!("cause").context("what");
-    let error: Unusable = error.into();
+    let error: FileFault = error.into();
     assert_eq!(chain(&*error), "what: cause");
 }

@@ -1,4 +1,4 @@
-//! Names: which resource, which object.
+//! Names of resources, caches and objects.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -70,17 +70,17 @@ impl fmt::Display for Gvr {
     }
 }
 
-/// What a cache holds: a resource in one encoding. Each has an upstream watch of its own.
+/// The key of a cache: a resource in one encoding. Each cache has an upstream watch of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CacheKey {
     /// The resource.
     pub gvr: Gvr,
-    /// How its objects are written.
+    /// The encoding of its objects.
     pub encoding: Encoding,
 }
 
 impl CacheKey {
-    /// The cache of a resource in JSON.
+    /// The key of a resource's cache in JSON.
     #[must_use]
     pub fn json(gvr: &Gvr) -> Self {
         Self {
@@ -100,9 +100,9 @@ impl fmt::Display for CacheKey {
     }
 }
 
-/// An object's place in its resource: `namespace/name`, or `name` when cluster-scoped.
+/// An object's name in its resource: `namespace/name`, or `name` when cluster-scoped.
 ///
-/// Ordered bytewise by the joined string, which is the order of lists (protocol.md §3.8, H14).
+/// Ordered bytewise by the joined string, which is the order of lists (docs/PROTOCOL.md §3.8).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectKey(Arc<str>);
 

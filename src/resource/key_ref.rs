@@ -1,11 +1,11 @@
-//! An object's key where it stands in the object's bytes, in two pieces. Knows nothing of objects.
+//! An object's key, borrowed from the object's bytes as two slices.
 
 use std::cmp::Ordering;
 use std::fmt;
 
 use super::ObjectKey;
 
-/// An [`ObjectKey`] that stands in an object's bytes in two pieces. Equal and ordered as the joined string is.
+/// An [`ObjectKey`] borrowed as namespace and name. Compares and sorts like the joined string `namespace/name`.
 #[derive(Clone, Copy)]
 pub struct KeyRef<'a> {
     namespace: &'a [u8],
@@ -13,7 +13,7 @@ pub struct KeyRef<'a> {
 }
 
 impl<'a> KeyRef<'a> {
-    /// The key of these two; an empty namespace means cluster-scoped.
+    /// The key of a namespace and a name; an empty namespace means cluster-scoped.
     #[must_use]
     pub const fn new(namespace: &'a str, name: &'a str) -> Self {
         Self::of_bytes(namespace.as_bytes(), name.as_bytes())
@@ -24,7 +24,7 @@ impl<'a> KeyRef<'a> {
         Self { namespace, name }
     }
 
-    /// The key whose joined string this is, or the beginning of one.
+    /// The key that `joined` is the string of, or a prefix of that string.
     #[must_use]
     pub fn of_joined(joined: &'a str) -> Self {
         let (namespace, name) = joined.split_once('/').unwrap_or(("", joined));
@@ -43,7 +43,7 @@ impl<'a> KeyRef<'a> {
         str::from_utf8(self.name).unwrap_or_default()
     }
 
-    /// Whether the joined string begins so.
+    /// Whether the joined string starts with `prefix`.
     #[must_use]
     pub fn starts_with(self, prefix: &str) -> bool {
         let whole_namespace = prefix
@@ -76,7 +76,7 @@ impl Ord for KeyRef<'_> {
             return self.name.cmp(other.name);
         }
         let len = self.namespace.len().min(other.namespace.len());
-        // Only where one namespace begins with the other does it matter that a slash follows the shorter one.
+        // The slash after the shorter namespace matters only if one namespace is a prefix of the other.
         self.namespace[..len]
             .cmp(&other.namespace[..len])
             .then_with(|| self.joined().cmp(other.joined()))
@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// Names with what sorts before and after the slash, short enough that they often begin alike.
+    /// Characters that sort before and after the slash, in names so short that many have a common prefix.
     const PART: &str = "[a.0-]{0,3}";
 
     proptest! {

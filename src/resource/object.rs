@@ -1,4 +1,4 @@
-//! One object at one version: its wire bytes, and where in them the parts stand that the gateway reads.
+//! One object at one version: its wire bytes, and the positions of the parts that the gateway reads.
 
 mod packed;
 mod parts;
@@ -7,20 +7,20 @@ use std::fmt;
 
 use bytes::{Buf as _, Bytes};
 
-use self::packed::{FramePieces, Packed};
-pub use self::parts::{ObjectParts, Span};
+use self::packed::{FramePieces, PackedBytes};
+pub use self::parts::{ByteSpan, ObjectParts};
 use super::wire::field_len;
 use super::{Encoding, EventKind, KeyRef, Layout, ResourceVersion, protobuf};
 
-/// One object at one version, immutable. Clones share it.
+/// One object at one version, immutable. Clones share its memory.
 ///
 /// Its bytes are kept inside the frame of a watch event, as upstream sent it: a line `{"type":"…","object":{…}}` in
-/// JSON, a message after its length in protobuf (protocol.md §4.11). The frame serves watchers, the slices of it serve
-/// lists, and nothing is stored twice. All of an object is one allocation (decision 14).
+/// JSON, a message preceded by its length in protobuf (docs/PROTOCOL.md §4.11). Watches send the frame and lists send
+/// slices of it, so nothing is stored twice. An object is one allocation (decision 14).
 #[derive(Clone)]
-pub struct Object(Packed);
+pub struct Object(PackedBytes);
 
-/// What follows the object in its frame.
+/// The bytes that follow the object in its frame.
 const fn frame_end(encoding: Encoding) -> &'static [u8] {
     match encoding {
         Encoding::Json => b"}\n",
@@ -37,43 +37,46 @@ fn offset(at: usize) -> u32 {
 }
 
 impl Object {
-    /// Keeps a copy of the canonical frame that holds the object from `start` on.
+    /// Copies a canonical frame that holds the object from `start` on.
     ///
-    /// The spans in `parts` count from the object's first byte. A frame that does not end with the object and what
-    /// upstream writes after it is not canonical: use [`Object::new`] or [`Object::in_protobuf`] on the object's own
-    /// bytes then.
+    /// The spans in `parts` count from the object's first byte. A frame is canonical if nothing follows the object but the bytes
+    /// that upstream always writes there. For any other frame, pass the object's own bytes to [`Object::new`] or
+    /// [`Object::in_protobuf`].
     #[must_use]
     pub fn in_frame(parts: ObjectParts<'_>, encoding: Encoding, frame: &[u8], start: u32) -> Self {
         let tail = frame_end(encoding);
-        debug_assert!(frame.ends_with(tail), "a frame ends with its object");
+        debug_assert!(
+            frame.ends_with(tail),
+            "the frame does not end with its object"
+        );
         let (head, object) = frame.split_at(start as usize);
         let object = &object[..object.len() - tail.len()];
         Self::of(parts, encoding, head, object)
     }
 
-    /// Keeps a copy of the object's own JSON, in a line of type `ADDED`.
+    /// Copies the object's own JSON into a line of type `ADDED`.
     #[must_use]
     pub fn new(parts: ObjectParts<'_>, object: &[u8]) -> Self {
         let head = EventKind::Added.line_head().as_bytes();
         Self::of(parts, Encoding::Json, head, object)
     }
 
-    /// The same for a list item that leaves out what it is: `types`, such as `"kind":"Pod","apiVersion":"v1",`, is put behind its
-    /// opening brace. The item holds no newline.
+    /// Like [`Object::new`], for a list item without `kind` and `apiVersion`: inserts `types`, such as
+    /// `"kind":"Pod","apiVersion":"v1",`, after the item's opening brace. The item must not contain a newline.
     #[must_use]
     pub fn of_item(parts: ObjectParts<'_>, types: &[u8], item: &[u8]) -> Self {
-        debug_assert!(item.starts_with(b"{"), "an item was scanned");
+        debug_assert!(item.starts_with(b"{"), "a list item starts with a brace");
         let pieces = FramePieces {
             head: EventKind::Added.line_head().as_bytes(),
             object: item,
             types,
             tail: frame_end(Encoding::Json),
         };
-        Self(Packed::new(&parts, Encoding::Json, pieces))
+        Self(PackedBytes::new(&parts, Encoding::Json, pieces))
     }
 
-    /// Keeps a copy of a raw protobuf object, in a frame of type `ADDED`. `type_meta` is the message of its `apiVersion`
-    /// and `kind`, which list items leave out.
+    /// Copies a raw protobuf object into a frame of type `ADDED`. `type_meta` is the message of its `apiVersion` and `kind`,
+    /// which list items leave out.
     #[must_use]
     pub fn in_protobuf(parts: ObjectParts<'_>, type_meta: &[u8], raw: &[u8]) -> Self {
         let head = protobuf::frame_before(EventKind::Added.as_str(), type_meta, raw.len());
@@ -88,7 +91,7 @@ impl Object {
             types: b"",
             tail,
         };
-        Self(Packed::new(&parts, encoding, pieces))
+        Self(PackedBytes::new(&parts, encoding, pieces))
     }
 
     /// Namespace and name.
@@ -98,63 +101,63 @@ impl Object {
         KeyRef::of_bytes(namespace, name)
     }
 
-    /// `metadata.uid`: differs after delete and recreate.
+    /// `metadata.uid`; an object that is deleted and created again has another one.
     #[must_use]
     pub fn uid(&self) -> &str {
         self.0.uid()
     }
 
-    /// The version of the write that made this state.
+    /// The version of the write that produced this state.
     #[must_use]
     pub fn resource_version(&self) -> ResourceVersion {
         self.0.version()
     }
 
-    /// Labels in the order of their keys.
+    /// The labels, sorted by key.
     pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.labels()
     }
 
-    /// The value of one label, found in a number of steps that grows with the logarithm of how many there are.
+    /// The value of one label, found by binary search.
     #[must_use]
     pub fn label(&self, key: &str) -> Option<&str> {
         self.0.label(key)
     }
 
-    /// The value of the selectable field at `index` of the resource's field table; `""` when absent.
+    /// The value of the selectable field at `index` of the resource's field table; `""` if there is no such index.
     #[must_use]
     pub fn field(&self, index: usize) -> &str {
         self.0.field(index).unwrap_or_default()
     }
 
-    /// How its bytes are to be read.
+    /// The encoding of the object's bytes.
     #[must_use]
     pub fn encoding(&self) -> Encoding {
         self.0.encoding()
     }
 
-    /// The whole object: compact JSON with `kind` and `apiVersion`, or the raw message.
+    /// The whole object: compact JSON with `kind` and `apiVersion`, or the raw protobuf message.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         let end = self.end();
         &self.0.frame()[self.0.start()..end]
     }
 
-    /// A piece of the frame, sharing its memory.
+    /// A slice of the frame that shares its memory.
     fn shared(&self, start: usize, end: usize) -> Bytes {
         let mut bytes = Bytes::from_owner(self.0.clone());
-        // Not `slice`, which would count one reference more and one less.
+        // `slice` would increment and decrement the reference count once more.
         bytes.advance(self.0.frame_at() + start);
         bytes.truncate(end - start);
         bytes
     }
 
-    /// One past the object's last byte in the frame.
+    /// The end of the object in the frame: one past its last byte.
     fn end(&self) -> usize {
         self.frame_len() - frame_end(self.encoding()).len()
     }
 
-    /// Where in the frame the part starts that does not depend on the event's type.
+    /// Where in the frame the part begins that does not depend on the event's type.
     fn tail_start(&self) -> usize {
         match self.encoding() {
             Encoding::Json => self.0.start(),
@@ -168,20 +171,21 @@ impl Object {
         self.0.frame_len()
     }
 
-    /// Bytes of memory that the object takes, but for what the allocator adds.
+    /// Bytes of memory that the object takes, without the allocator's overhead.
     #[must_use]
     pub fn memory_len(&self) -> usize {
         self.0.memory_len()
     }
 
-    /// The frame as it is kept, if it says `kind`.
+    /// The stored frame, if its type is `kind`.
     #[must_use]
     pub fn frame_of(&self, kind: EventKind) -> Option<Bytes> {
-        self.says(kind).then(|| self.shared(0, self.frame_len()))
+        self.has_type(kind)
+            .then(|| self.shared(0, self.frame_len()))
     }
 
-    /// Whether the frame says `kind` as it is kept.
-    fn says(&self, kind: EventKind) -> bool {
+    /// Whether the type in the stored frame is `kind`.
+    fn has_type(&self, kind: EventKind) -> bool {
         let frame = self.0.frame();
         match self.encoding() {
             Encoding::Json => {
@@ -189,26 +193,26 @@ impl Object {
                 self.0.start() == head.len() && frame.starts_with(head)
             }
             Encoding::Protobuf => {
-                let word = kind.as_str().as_bytes();
+                let name = kind.as_str().as_bytes();
                 let at = self.tail_start();
-                frame.get(at - word.len()..at) == Some(word)
+                frame.get(at - name.len()..at) == Some(name)
             }
         }
     }
 
-    /// The frame that says `kind` in two borrowed pieces, the first of which may be empty. `None` if the first would have to be
-    /// made: in protobuf it holds lengths.
+    /// The frame of type `kind` in two borrowed pieces, the first of which may be empty. `None` if the first piece would have to be
+    /// built: in protobuf it holds lengths.
     #[must_use]
     pub fn frame_bytes(&self, kind: EventKind) -> Option<(&'static [u8], &[u8])> {
         let frame = self.0.frame();
-        if self.says(kind) {
+        if self.has_type(kind) {
             return Some((b"", frame));
         }
         let is_json = self.encoding() == Encoding::Json;
         is_json.then(|| (kind.line_head().as_bytes(), &frame[self.tail_start()..]))
     }
 
-    /// A frame that says `kind`, in two pieces, of which the second is shared.
+    /// The frame of type `kind` in two pieces; the second shares the object's memory.
     #[must_use]
     pub fn frame_pieces(&self, kind: EventKind) -> (Bytes, Bytes) {
         let tail = self.shared(self.tail_start(), self.frame_len());
@@ -219,7 +223,7 @@ impl Object {
         (head, tail)
     }
 
-    /// A frame that says `kind`: the one that is kept if it does, else a copy.
+    /// The frame of type `kind`: the stored one if its type is `kind`, otherwise a copy.
     #[must_use]
     pub fn frame(&self, kind: EventKind) -> Bytes {
         self.frame_of(kind).unwrap_or_else(|| {
@@ -228,15 +232,15 @@ impl Object {
         })
     }
 
-    /// The object as a list item: in JSON without its opening brace, and of a compiled-in kind without `kind` and
-    /// `apiVersion`; in protobuf the field of the list's message.
+    /// The object as a list item. In JSON the opening brace is left out, and for a compiled-in kind also `kind` and
+    /// `apiVersion`; in protobuf it is the field of the list's message, tag and length included.
     #[must_use]
     pub fn list_item(&self, layout: Layout) -> Bytes {
         let range = self.list_item_range(layout);
         self.shared(range.start, range.end)
     }
 
-    /// The same, borrowed.
+    /// Like [`Object::list_item`], borrowed.
     #[must_use]
     pub fn list_item_bytes(&self, layout: Layout) -> &[u8] {
         &self.0.frame()[self.list_item_range(layout)]
@@ -247,18 +251,18 @@ impl Object {
         let start = match (self.encoding(), layout) {
             (Encoding::Json, Layout::Typed) => start + 1 + self.0.type_prefix_len(),
             (Encoding::Json, Layout::Dynamic) => start + 1,
-            // Raw objects are field 2 of their wrapper, and items field 2 of their list.
+            // A raw object is field 2 of its wrapper, and an item is field 2 of its list: both have the same tag and length.
             (Encoding::Protobuf, _) => start - (field_len(end - start) - (end - start)),
         };
         start..end
     }
 
-    /// The same object at another version: the last state of a deletion that was only noticed later.
+    /// The same object at another version: the last state for a deletion that a relist discovers.
     #[must_use]
     pub fn at_version(&self, version: ResourceVersion) -> Self {
         let (frame, start, version_span) = self.respliced(version);
         let key = self.key();
-        // What texts stood in the old frame is copied: such objects are few, and soon leave the history.
+        // The texts are copied: there are few such objects, and they soon leave the history.
         let parts = ObjectParts {
             namespace: key.namespace().into(),
             name: key.name().into(),
@@ -272,22 +276,22 @@ impl Object {
         Self::in_frame(parts, self.encoding(), &frame, offset(start))
     }
 
-    /// A frame of type `DELETED` with the object as it is but for the resource version, as watchers get
-    /// it whose selector the object left, or that see it deleted (protocol.md §4.6).
+    /// A frame of type `DELETED` with the object unchanged but for its resource version (docs/PROTOCOL.md §4.6). Watches get
+    /// it when the object is deleted, or leaves their selector.
     #[must_use]
     pub fn deleted_frame(&self, version: ResourceVersion) -> Bytes {
         self.respliced(version).0
     }
 
-    /// Frame, start of the object in it, and where the version's digits stand in the object.
-    fn respliced(&self, version: ResourceVersion) -> (Bytes, usize, Span) {
+    /// The `DELETED` frame at `version`, where the object starts in it, and where the version's digits are in the object.
+    fn respliced(&self, version: ResourceVersion) -> (Bytes, usize, ByteSpan) {
         let object = self.bytes();
         let version_span = self.0.version_span();
         if self.encoding() == Encoding::Protobuf {
             let frame = self.0.frame();
             let spliced = protobuf::at_version(object, version);
             let parts = spliced.and_then(|spliced| Ok((spliced, protobuf::type_meta_of(frame)?)));
-            debug_assert!(parts.is_ok(), "frames in memory have been scanned");
+            debug_assert!(parts.is_ok(), "the object was scanned before it was kept");
             let Ok(((raw, span), type_meta)) = parts else {
                 return (self.shared(0, frame.len()), self.0.start(), version_span);
             };
@@ -306,7 +310,7 @@ impl Object {
             frame_end(Encoding::Json),
         ]
         .concat();
-        let span = Span {
+        let span = ByteSpan {
             start: version_span.start,
             end: version_span.start + offset(digits.len()),
         };

@@ -1,21 +1,21 @@
-//! Splicing of protobuf objects: the frame of a watch event around an object's bytes, and an object at another version.
+//! Protobuf objects: the frame of a watch event around an object's bytes, and an object at another version.
 //!
-//! A raw object is the message of its kind, such as `Pod`, whose first field is the metadata (protocol.md §4.11, §5.8).
+//! A *raw* object is the message of its kind, such as `Pod`; its first field is the metadata (docs/PROTOCOL.md §4.11, §5.8).
 
 use super::wire::{MAGIC, WireError, WireFields, field_len, put_bytes, put_head};
-use super::{EventKind, ResourceVersion, Span};
+use super::{ByteSpan, EventKind, ResourceVersion};
 
-/// What follows a raw object in its frame: the empty encoding and content type of `Unknown`.
+/// The bytes that follow a raw object in its frame: the empty content encoding and content type of `Unknown`.
 pub(super) const FRAME_END: &[u8] = &[0x1a, 0, 0x22, 0];
-/// Room for what stands before an object in its frame, so that it need not grow: type, lengths, `apiVersion` and `kind` of usual length.
+/// Capacity for what usually precedes an object in its frame: type, lengths, `apiVersion` and `kind`.
 const HEAD_LEN: usize = 128;
-/// Length prefix, tag and length of the event's type.
+/// Where the event's type starts: after the frame's length (4 bytes) and the type's tag and length (2 bytes).
 const TYPE_AT: usize = 4 + 2;
 
 const METADATA: u32 = 1;
 const RESOURCE_VERSION: u32 = 6;
 
-/// What stands before the event's object: the frame's length and the event's type. `rest_len` counts from the object's tag.
+/// The start of a frame, up to the tag of the event's object: the frame's length and the event's type. `rest_len` counts from that tag.
 pub(super) fn frame_head(kind: EventKind, rest_len: usize) -> Vec<u8> {
     frame_head_of(kind.as_str(), rest_len)
 }
@@ -29,7 +29,7 @@ fn frame_head_of(kind: &str, rest_len: usize) -> Vec<u8> {
     head
 }
 
-/// A whole frame of a watch: `type_meta` is the message of `apiVersion` and `kind`. Also says where `raw` starts in it.
+/// A whole frame of a watch, and where `raw` starts in it. `type_meta` is the message of `apiVersion` and `kind`.
 #[must_use]
 pub fn frame_around(kind: &str, type_meta: &[u8], raw: &[u8]) -> (Vec<u8>, usize) {
     let mut frame = frame_before(kind, type_meta, raw.len());
@@ -40,7 +40,7 @@ pub fn frame_around(kind: &str, type_meta: &[u8], raw: &[u8]) -> (Vec<u8>, usize
     (frame, start)
 }
 
-/// What stands before an object of `raw_len` bytes in its frame.
+/// The bytes before an object of `raw_len` bytes in its frame.
 pub(super) fn frame_before(kind: &str, type_meta: &[u8], raw_len: usize) -> Vec<u8> {
     let unknown_len =
         MAGIC.len() + field_len(type_meta.len()) + field_len(raw_len) + FRAME_END.len();
@@ -63,7 +63,7 @@ pub fn type_meta(api_version: &str, kind: &str) -> Vec<u8> {
     out
 }
 
-/// A whole answer: magic, type, and a message that the caller appends, followed by [`answer_end`].
+/// The head of a response: magic, type, and the tag and length of a message that the caller appends, followed by [`answer_end`].
 #[must_use]
 pub fn answer_head(type_meta: &[u8], raw_len: usize) -> Vec<u8> {
     let mut head = MAGIC.to_vec();
@@ -72,21 +72,21 @@ pub fn answer_head(type_meta: &[u8], raw_len: usize) -> Vec<u8> {
     head
 }
 
-/// What follows the message of an answer.
+/// The bytes that follow the message of a response.
 #[must_use]
 pub const fn answer_end() -> &'static [u8] {
     FRAME_END
 }
 
-/// Where the object's field starts in a canonical frame.
+/// Where the field of the event's object starts in a canonical frame.
 pub(super) fn rest_at(frame: &[u8]) -> usize {
     TYPE_AT + usize::from(frame[TYPE_AT - 1])
 }
 
-/// The type message in a canonical frame.
+/// The message of `apiVersion` and `kind` in a canonical frame.
 ///
 /// # Errors
-/// The frame is not laid out as [`frame_around`] does it.
+/// The frame does not have the layout that [`frame_around`] writes.
 pub fn type_meta_of(frame: &[u8]) -> Result<&[u8], WireError> {
     let bad = |offset| WireError { offset };
     let at = rest_at(frame);
@@ -99,20 +99,20 @@ pub fn type_meta_of(frame: &[u8]) -> Result<&[u8], WireError> {
     Ok(value_at(frame, inside)?.of(frame))
 }
 
-fn value_at(bytes: &[u8], at: usize) -> Result<Span, WireError> {
+fn value_at(bytes: &[u8], at: usize) -> Result<ByteSpan, WireError> {
     let offset = at;
     let start = u32::try_from(at).map_err(|_| WireError { offset })?;
     let end = u32::try_from(bytes.len()).map_err(|_| WireError { offset })?;
-    let field = WireFields::within(bytes, Span { start, end }).next();
+    let field = WireFields::within(bytes, ByteSpan { start, end }).next();
     let field = field.ok_or(WireError { offset })??;
     field.bytes().ok_or(WireError { offset })
 }
 
-/// A raw object with another resource version, and where the version's digits stand in it.
+/// A raw object with another resource version, and where the version's digits are in it.
 ///
 /// # Errors
-/// The bytes are no object with metadata.
-pub fn at_version(raw: &[u8], version: ResourceVersion) -> Result<(Vec<u8>, Span), WireError> {
+/// The bytes are not an object with metadata.
+pub fn at_version(raw: &[u8], version: ResourceVersion) -> Result<(Vec<u8>, ByteSpan), WireError> {
     let digits = version.to_string();
     let mut metadata = None;
     for field in WireFields::new(raw) {
@@ -130,7 +130,7 @@ pub fn at_version(raw: &[u8], version: ResourceVersion) -> Result<(Vec<u8>, Span
             old = Some(inner.span);
         }
     }
-    // Upstream writes the version always; an object without one was refused when it was scanned.
+    // Upstream always writes the version; the scanner refuses an object without one.
     let old = old.ok_or(WireError {
         offset: value.start as usize,
     })?;
@@ -146,7 +146,7 @@ pub fn at_version(raw: &[u8], version: ResourceVersion) -> Result<(Vec<u8>, Span
     put_bytes(&mut out, RESOURCE_VERSION, digits.as_bytes());
     let offset = out.len();
     let span = (|| {
-        Some(Span {
+        Some(ByteSpan {
             start: u32::try_from(offset - digits.len()).ok()?,
             end: u32::try_from(offset).ok()?,
         })
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_frame_is_laid_out_as_upstream_does_it() {
-        // protocol.md §12, with a smaller object.
+        // The example of docs/PROTOCOL.md §12, with a smaller object.
         let meta = type_meta("v1", "ConfigMap");
         let (frame, start) = frame_around("ADDED", &meta, b"raw");
         let expected = b"\0\0\0\x29\x0a\x05ADDED\x12\x20\x0a\x1ek8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x03raw\x1a\0\"\0";

@@ -1,8 +1,8 @@
-//! Quoting of strings as Go's `%q` does, which the server's messages use. It does not quote for JSON.
+//! Quoting of strings as Go's `%q` does, which the API server's messages use. Not for JSON.
 
 use std::fmt::Write as _;
 
-/// The text between double quotes, with what cannot be printed escaped (Go's `strconv.Quote`).
+/// The text in double quotes, with unprintable characters escaped (Go's `strconv.Quote`).
 #[must_use]
 pub fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
@@ -17,7 +17,7 @@ pub fn quoted(text: &str) -> String {
     out
 }
 
-/// One byte, read as Latin-1, between single quotes, as Go's JSON decoder names an unexpected character.
+/// One byte, read as Latin-1, in single quotes: how Go's JSON decoder reports an unexpected character.
 #[must_use]
 pub fn quoted_byte(byte: u8) -> String {
     let mut out = String::from("'");
@@ -53,10 +53,10 @@ fn escape(c: char, out: &mut String) {
     } else {
         write!(out, "\\U{code:08x}")
     };
-    debug_assert!(written.is_ok(), "a String takes every write");
+    debug_assert!(written.is_ok(), "writing to a String failed");
 }
 
-/// Rust and Go draw the line of printable characters alike but for grapheme extenders and newer Unicode.
+/// Rust and Go agree on which characters are printable, except for grapheme extenders and newer Unicode versions.
 fn printable(c: char) -> bool {
     c.is_ascii() || c.escape_debug().len() == 1
 }

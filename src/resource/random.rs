@@ -1,4 +1,4 @@
-//! Small randomness: jitter and request ids. Not for secrets.
+//! Random numbers for jitter and request ids. Not for secrets.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
@@ -7,7 +7,7 @@ thread_local! {
     static REPLAYED: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// 64 random bits, from the process's hash seed and a fresh key each time.
+/// 64 random bits, hashed with a new key of the standard library's `RandomState` each time.
 #[must_use]
 pub fn random() -> u64 {
     REPLAYED
@@ -15,7 +15,7 @@ pub fn random() -> u64 {
         .map_or_else(|| RandomState::new().hash_one(0_u8), next_replayed)
 }
 
-/// Makes this thread's random numbers follow from `seed` from now on, so that a run of one thread can be had again.
+/// Makes this thread's random numbers follow from `seed` from now on, so that a single-threaded run can be repeated.
 pub fn replay_random(seed: u64) {
     REPLAYED.set(Some(seed));
 }
@@ -36,7 +36,7 @@ pub fn fraction() -> f64 {
     (random() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// A random UUID (RFC 9562, version 4), as audit ids are.
+/// A random UUID (RFC 9562, version 4), as in audit ids.
 #[must_use]
 pub fn random_uuid() -> String {
     let (high, low) = (random(), random());

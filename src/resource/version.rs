@@ -1,17 +1,17 @@
-//! Resource versions: etcd revisions in decimal, comparable since KEP-5504. Never minted by the gateway.
+//! Resource versions: etcd revisions in decimal, comparable since KEP-5504. The gateway uses upstream's and has no numbering of its own.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A resource version as a number. Compare only within one resource (protocol.md §0.2).
+/// A resource version as a number. Compare only within one resource (docs/PROTOCOL.md §0.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ResourceVersion(pub u64);
 
-/// Text that is no resource version; its message is the one that Go's `strconv.ParseUint` gives.
+/// Text that is not a resource version; the message is that of Go's `strconv.ParseUint`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("strconv.ParseUint: parsing {text}: {fault}")]
 pub struct InvalidResourceVersion {
-    /// The text, quoted as Go quotes it.
+    /// The text in double quotes.
     pub text: String,
     /// `invalid syntax` or `value out of range`.
     pub fault: &'static str,

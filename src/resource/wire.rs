@@ -1,28 +1,28 @@
-//! Protobuf's wire format, as far as Kubernetes uses it: reading fields one by one, writing nested messages.
+//! The protobuf wire format, as far as Kubernetes uses it: reading fields one by one, writing nested messages.
 //!
-//! Knows nothing of what the fields mean. Groups, which no Kubernetes message has, are refused.
+//! This module does not know the meaning of fields. It refuses groups, which no Kubernetes message has.
 
-use super::Span;
+use super::ByteSpan;
 
-/// What precedes a Kubernetes object in protobuf.
+/// The bytes that precede a Kubernetes object in protobuf.
 pub const MAGIC: &[u8] = b"k8s\x00";
 
-/// The bytes are no protobuf message.
+/// An error in bytes that should be a protobuf message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no protobuf field at byte {offset}")]
+#[error("invalid protobuf field at byte {offset}")]
 pub struct WireError {
-    /// Where, from the start of the message.
+    /// Where the invalid field starts, from the start of the message.
     pub offset: usize,
 }
 
 /// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Value {
-    /// An integer or a bool.
+pub enum WireValue {
+    /// An integer or a boolean.
     Varint(u64),
-    /// Where a string, a message or bytes stand, without their length.
-    Bytes(Span),
-    /// Four or eight bytes, of no interest.
+    /// The span of a string, a message or bytes, without the length before it.
+    Bytes(ByteSpan),
+    /// Four or eight bytes, which the gateway only skips.
     Fixed,
 }
 
@@ -32,26 +32,26 @@ pub struct WireField {
     /// The field's number in its message.
     pub number: u32,
     /// The whole field, tag included.
-    pub span: Span,
-    /// Its value.
-    pub value: Value,
+    pub span: ByteSpan,
+    /// The value.
+    pub value: WireValue,
 }
 
 impl WireField {
-    /// The value's span, if it is of bytes.
+    /// The span of the value, if it is length-delimited.
     #[must_use]
-    pub const fn bytes(&self) -> Option<Span> {
+    pub const fn bytes(&self) -> Option<ByteSpan> {
         match self.value {
-            Value::Bytes(span) => Some(span),
-            Value::Varint(_) | Value::Fixed => None,
+            WireValue::Bytes(span) => Some(span),
+            WireValue::Varint(_) | WireValue::Fixed => None,
         }
     }
 }
 
-/// The fields of a message, in wire order; spans count from the start of `bytes`. Ends after the first error.
+/// The fields of a message, in wire order; spans count from the start of `bytes`. The iterator ends after the first error.
 #[derive(Clone, Debug)]
 pub struct WireFields<'a> {
-    /// Up to the message's end.
+    /// The bytes up to the end of the message.
     bytes: &'a [u8],
     at: usize,
 }
@@ -63,16 +63,16 @@ impl<'a> WireFields<'a> {
         Self { bytes, at: 0 }
     }
 
-    /// The fields of the message that stands at `span` of `bytes`.
+    /// The fields of the message at `span` of `bytes`.
     #[must_use]
-    pub fn within(bytes: &'a [u8], span: Span) -> Self {
+    pub fn within(bytes: &'a [u8], span: ByteSpan) -> Self {
         Self {
             bytes: &bytes[..span.end as usize],
             at: span.start as usize,
         }
     }
 
-    /// Nearly all tags, and most lengths, are of one byte.
+    // Fast path: nearly all tags and most lengths have one byte.
     #[inline]
     fn varint(&mut self) -> Option<u64> {
         let byte = *self.bytes.get(self.at)?;
@@ -102,17 +102,17 @@ impl<'a> WireFields<'a> {
         let tag = self.varint()?;
         let number = u32::try_from(tag >> 3).ok().filter(|number| *number > 0)?;
         let value = match tag & 7 {
-            0 => Value::Varint(self.varint()?),
-            1 => self.skip(8).map(|_| Value::Fixed)?,
+            0 => WireValue::Varint(self.varint()?),
+            1 => self.skip(8).map(|_| WireValue::Fixed)?,
             2 => {
                 let len = usize::try_from(self.varint()?).ok()?;
-                Value::Bytes(self.skip(len)?)
+                WireValue::Bytes(self.skip(len)?)
             }
-            5 => self.skip(4).map(|_| Value::Fixed)?,
+            5 => self.skip(4).map(|_| WireValue::Fixed)?,
             _ => return None,
         };
         let end = u32::try_from(self.at).ok()?;
-        let span = Span { start, end };
+        let span = ByteSpan { start, end };
         Some(WireField {
             number,
             span,
@@ -121,10 +121,10 @@ impl<'a> WireFields<'a> {
     }
 
     #[inline]
-    fn skip(&mut self, len: usize) -> Option<Span> {
+    fn skip(&mut self, len: usize) -> Option<ByteSpan> {
         let end = self.at.checked_add(len)?;
         self.bytes.get(self.at..end)?;
-        let span = Span {
+        let span = ByteSpan {
             start: u32::try_from(self.at).ok()?,
             end: u32::try_from(end).ok()?,
         };
@@ -150,14 +150,14 @@ impl Iterator for WireFields<'_> {
     }
 }
 
-/// Bytes that a varint takes.
+/// Length of a varint, in bytes.
 #[must_use]
 pub const fn varint_len(value: u64) -> usize {
     let bits = 64 - (value | 1).leading_zeros() as usize;
     bits.div_ceil(7)
 }
 
-/// Bytes that a length-delimited field with a number below 16 and so long a value takes.
+/// Length of a length-delimited field, in bytes: tag, length and value. The field's number must be below 16.
 #[must_use]
 pub const fn field_len(value_len: usize) -> usize {
     1 + varint_len(value_len as u64) + value_len
@@ -172,7 +172,7 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value.to_le_bytes()[0]);
 }
 
-/// Appends tag and length of a length-delimited field, whose value the caller appends.
+/// Appends the tag and the length of a length-delimited field. The caller appends the value.
 pub fn put_head(out: &mut Vec<u8>, number: u32, value_len: usize) {
     put_varint(out, u64::from(number) << 3 | 2);
     put_varint(out, value_len as u64);
@@ -208,8 +208,8 @@ mod tests {
             [1, 300, 3]
         );
         assert_eq!(fields[0].bytes().unwrap().of(&message), b"ab");
-        assert_eq!(fields[1].value, Value::Varint(7));
-        assert_eq!(fields[2].value, Value::Fixed);
+        assert_eq!(fields[1].value, WireValue::Varint(7));
+        assert_eq!(fields[2].value, WireValue::Fixed);
         assert_eq!(fields[0].span.end, fields[1].span.start);
     }
 
@@ -240,7 +240,7 @@ mod tests {
             prop_assert_eq!(out.len(), varint_len(value));
             put_integer(&mut out, 1, value);
             let field = WireFields::new(&out[varint_len(value)..]).next();
-            prop_assert_eq!(field.unwrap().unwrap().value, Value::Varint(value));
+            prop_assert_eq!(field.unwrap().unwrap().value, WireValue::Varint(value));
         }
 
         #[test]

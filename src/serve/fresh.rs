@@ -1,4 +1,4 @@
-//! Waiting until a cache has reached a version, for as long as kube-apiserver would (protocol.md §3.1, §10).
+//! Waits until a cache has reached a version, as long as kube-apiserver would (docs/PROTOCOL.md §3.1, §10).
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use crate::protocol::status::Status;
 use crate::resource::ResourceVersion;
-use crate::view::Served;
+use crate::view::ServedResource;
 
-/// kube-apiserver's patience.
+/// How long kube-apiserver waits for its cache to be fresh enough.
 pub(super) const WAIT: Duration = Duration::from_secs(3);
-/// What it advises afterwards.
+/// `Retry-After` of the response if that was not enough.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
-/// The cache did not get there in time.
+/// The cache did not reach the requested version in time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FreshError {
     requested: ResourceVersion,
@@ -21,7 +21,7 @@ pub(super) struct FreshError {
 }
 
 impl FreshError {
-    pub(super) fn new(requested: ResourceVersion, served: &Served) -> Self {
+    pub(super) fn new(requested: ResourceVersion, served: &ServedResource) -> Self {
         Self {
             requested,
             current: served.hub.reached().version,
@@ -33,22 +33,26 @@ impl FreshError {
     }
 }
 
-/// Waits until the resource's views have reached `version`, for so long; whether they have.
-pub async fn wait_until(served: &Served, version: ResourceVersion, patience: Duration) -> bool {
+/// Waits until the resource's views have reached `version`, up to `limit`; returns whether they have.
+pub async fn wait_until_fresh(
+    served: &ServedResource,
+    version: ResourceVersion,
+    limit: Duration,
+) -> bool {
     if served.hub.reached().version >= version {
         return true;
     }
-    let seat = served.hub.progress_seat();
+    let waiter = served.hub.progress_waiter();
     let reached = poll_fn(|context| {
-        seat.arm(context.waker());
-        // Looked at after arming: progress made in between is seen.
+        waiter.arm(context.waker());
+        // Check after arming, so that progress in between is not missed.
         if served.hub.reached().version >= version || served.hub.is_closed() {
             Poll::Ready(())
         } else {
             Poll::Pending
         }
     });
-    // The time-out is an answer, not a failure of the wait.
-    let _ = tokio::time::timeout(patience, reached).await;
+    // Ignore the timeout: whether the version was reached is checked below.
+    let _ = tokio::time::timeout(limit, reached).await;
     served.hub.reached().version >= version
 }

@@ -1,23 +1,23 @@
-//! gzip of lists: one member made of blocks that were compressed apart, so that they can be kept and shared.
+//! Compresses lists with gzip: one member made of blocks that are compressed separately, so that they can be kept and shared.
 //!
-//! When a list is compressed is decided here as well (protocol.md §5.7). Watches never are.
+//! [`accepts_gzip`] and [`PLAIN_LEN_MAX`] decide when a list is compressed (docs/PROTOCOL.md §5.7). Watches are never compressed.
 
+mod compressor;
 mod encoder;
-mod maker;
 mod member;
 
 use http::HeaderMap;
 use http::header::ACCEPT_ENCODING;
 
+pub use compressor::{BlockCompressor, CompressError};
 pub use encoder::Encoder;
-pub use maker::{BlockMaker, NotMade};
-pub use member::Member;
+pub use member::GzipMember;
 
-/// Bodies up to this length are sent as they are.
+/// Bodies up to this length, in bytes, are not compressed.
 pub const PLAIN_LEN_MAX: usize = 128 << 10;
 
-/// Whether the client takes gzip: the server looks for the bare word among the elements of the first header, and takes
-/// neither parameters nor other spellings of it.
+/// Whether the client accepts gzip. Like the API server, only the exact element `gzip` in the first header counts, without
+/// parameters and in lower case.
 #[must_use]
 pub fn accepts_gzip(headers: &HeaderMap) -> bool {
     let value = headers

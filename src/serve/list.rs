@@ -1,11 +1,15 @@
-//! Lists from a snapshot: which objects are on the page, and the body that streams them. Pure but for the body trait.
+//! Lists from a snapshot: which objects are on the page, and the body that streams them. Pure apart from implementing the body
+//! trait.
+//!
+//! [`PageSearch`] finds the page, [`PageMeasurement`] its length, which protobuf needs, and [`ListBody`] writes it. All three work
+//! in steps of bounded cost, so that a long list does not block other requests.
 
 mod compressed;
 mod envelope;
 mod measure;
-mod run;
 mod search;
-mod spliced;
+mod segment;
+mod separators;
 mod step;
 
 use std::pin::Pin;
@@ -15,66 +19,68 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame};
 
-use crate::cache::{Chunk, Kept, Measured, Snapshot};
-use crate::protocol::Pieces;
-use crate::protocol::Stretch;
+use crate::cache::{BlockFormat, Chunk, LengthForm, Snapshot};
+use crate::protocol::BufList;
+use crate::protocol::ItemRange;
 use crate::resource::{Encoding, Layout, Object, ResourceKind};
-use crate::view::selector::Selector;
+use crate::selector::Selector;
 use crate::view::walk::Walk;
-use crate::view::{Cut, CutError, Form, ManagedFields, MetaVersion, Rendition};
+use crate::view::{
+    ManagedFields, MetaVersion, ObjectFormat, ObjectPart, Projection, ProjectionError,
+};
 pub use compressed::{BlockCounts, CompressedList, LengthCheck};
 use envelope::{Envelope, IndentedItem, ListMeta};
-pub use measure::Measure;
-use run::PartialRun;
+pub use measure::PageMeasurement;
 pub use search::PageSearch;
-use spliced::Spliced;
+use segment::PartialSegment;
+use separators::ItemSeparators;
 use step::Budget;
 
-/// Bytes of one body frame, about: what a socket buffer takes at once.
+/// Approximate length of one body frame: what a socket buffer takes at once.
 const FRAME_LEN: usize = 128 << 10;
-/// Slices of one body frame: `writev` takes 64 from hyper, chunk head and end among them.
+/// Maximum number of slices in a body frame: hyper passes 64 to one `writev`, including the head and the end of the HTTP chunk.
 const FRAME_SLICES: usize = 60;
-/// Answers up to this length carry Content-Length, as Go's server does it (protocol.md §3.8).
+/// Responses up to this length have a Content-Length, as with Go's server (docs/PROTOCOL.md §3.8).
 const SIZED_LEN_MAX: usize = 2048;
 
-/// Which part of a snapshot a list asks for.
+/// The part of a snapshot that a list requests.
 #[derive(Debug)]
 pub struct PageRequest<'a> {
     /// The resource.
     pub kind: &'a ResourceKind,
-    /// Namespace and selectors.
+    /// The namespace and the selectors.
     pub selector: &'a Selector,
-    /// The key to go on after, as a continue token has it: without leading slash, relative to the namespace.
+    /// The first key, in the form that a continue token has: relative to the namespace and without a leading slash.
     pub start: Option<&'a str>,
-    /// Items at most.
+    /// Maximum number of items.
     pub limit: Option<u64>,
 }
 
-/// One page: what its envelope says, and its items.
+/// One page: the metadata of its envelope, and its items.
 #[derive(Clone, Debug)]
-pub struct Page {
+pub struct SnapshotPage {
     meta: ListMeta,
-    items: Items,
+    items: PageItems,
 }
 
 #[derive(Clone, Debug)]
-enum Items {
-    /// Everything from here on that matches, found while it is sent.
+enum PageItems {
+    /// All matching objects from a position on; they are found while the list is sent.
     Rest {
         snapshot: Arc<Snapshot>,
         walk: Walk,
         selector: Selector,
     },
-    /// The items of a limited page, last one first.
+    /// The items of a limited page, in reverse order.
     Found(Vec<Object>),
 }
 
-impl Page {
-    /// Looks at the next object in scope; `Some(None)` if it is not on the page.
+impl SnapshotPage {
+    /// Evaluates the next object in scope; `Some(None)` if the selector does not match it.
     fn look(&mut self) -> Option<Option<Object>> {
         match &mut self.items {
-            Items::Found(items) => items.pop().map(Some),
-            Items::Rest {
+            PageItems::Found(items) => items.pop().map(Some),
+            PageItems::Rest {
                 snapshot,
                 walk,
                 selector,
@@ -86,64 +92,70 @@ impl Page {
     }
 }
 
-/// How items are written.
+/// The format of items in a list.
 #[derive(Clone, Copy, Debug)]
-struct ItemForm {
+struct ItemFormat {
     layout: Layout,
-    /// How the cache's objects are written.
+    /// The encoding of the objects in the cache.
     source: Encoding,
-    /// What is done to the items, if anything.
-    cut: Option<Cut>,
+    /// The projection that is applied to the items, if any.
+    projection: Option<Projection>,
     indented: bool,
 }
 
-impl ItemForm {
-    /// Items of `kind` as `rendition` has them, not indented.
-    fn new(kind: &ResourceKind, rendition: Rendition) -> Self {
+impl ItemFormat {
+    /// The items of `kind` in this format, not indented.
+    fn new(kind: &ResourceKind, format: ObjectFormat) -> Self {
         Self {
             layout: kind.layout,
             source: kind.encoding,
-            cut: Cut::new(rendition, kind),
+            projection: Projection::new(format, kind),
             indented: false,
         }
     }
 
-    /// How items are written.
+    /// The encoding in which items are written.
     fn encoding(self) -> Encoding {
-        self.cut.map_or(self.source, |cut| cut.rendition().encoding)
+        self.projection
+            .map_or(self.source, |projection| projection.rendition().encoding)
     }
 
-    /// Under what name lengths of items are kept.
-    fn measured(self) -> Measured {
-        let Some(rendition) = self.cut.map(|cut| cut.rendition()) else {
-            return Measured::Whole;
+    /// The form under which the lengths of items are kept with their chunk.
+    fn length_form(self) -> LengthForm {
+        let Some(format) = self.projection.map(|projection| projection.rendition()) else {
+            return LengthForm::Whole;
         };
-        match (rendition.form, rendition.managed_fields) {
-            (Form::Whole, ManagedFields::Kept) => Measured::Whole,
-            (Form::Whole, ManagedFields::Dropped) => Measured::WithoutManagedFields,
-            (Form::Metadata(_), ManagedFields::Kept) => Measured::Metadata,
-            (Form::Metadata(_), ManagedFields::Dropped) => Measured::MetadataWithoutManagedFields,
+        match (format.form, format.managed_fields) {
+            (ObjectPart::Whole, ManagedFields::Kept) => LengthForm::Whole,
+            (ObjectPart::Whole, ManagedFields::Dropped) => LengthForm::WithoutManagedFields,
+            (ObjectPart::Metadata(_), ManagedFields::Kept) => LengthForm::Metadata,
+            (ObjectPart::Metadata(_), ManagedFields::Dropped) => {
+                LengthForm::MetadataWithoutManagedFields
+            }
         }
     }
 
-    /// Length of one item that is not indented.
-    fn item_len(self, object: &Object) -> Result<usize, CutError> {
-        match self.cut {
+    /// Length of one item, without indentation.
+    fn item_len(self, object: &Object) -> Result<usize, ProjectionError> {
+        match self.projection {
             None => Ok(object.list_item_bytes(self.layout).len()),
-            Some(cut) => Ok(cut.list_item(object)?.len()),
+            Some(projection) => Ok(projection.list_item(object)?.len()),
         }
     }
 
-    /// One item, in JSON without its opening brace; not indented yet.
-    fn item(self, object: &Object) -> Result<Bytes, CutError> {
-        match self.cut {
+    /// One item; in JSON without its opening brace. Not indented.
+    fn item(self, object: &Object) -> Result<Bytes, ProjectionError> {
+        match self.projection {
             None => Ok(object.list_item(self.layout)),
-            Some(cut) => cut.list_item(object),
+            Some(projection) => projection.list_item(object),
         }
     }
 
     /// One item as it is sent, in parts of bounded length.
-    fn parts(self, object: &Object) -> Result<impl Iterator<Item = Bytes> + use<>, CutError> {
+    fn parts(
+        self,
+        object: &Object,
+    ) -> Result<impl Iterator<Item = Bytes> + use<>, ProjectionError> {
         let item = self.item(object)?;
         let (plain, indented) = match self.indented {
             true => (None, Some(IndentedItem::new(item))),
@@ -152,126 +164,136 @@ impl ItemForm {
         Ok(plain.into_iter().chain(indented.into_iter().flatten()))
     }
 
-    /// Whether items are sent as they are in memory.
+    /// Whether items are sent exactly as they are in memory.
     fn is_as_kept(self) -> bool {
-        self.cut.is_none() && !self.indented
+        self.projection.is_none() && !self.indented
     }
 
-    /// Under what name blocks of this form are kept. Of rare forms none are.
-    fn kept(self) -> Option<Kept> {
-        let metadata = |encoding| Rendition {
+    /// The format under which compressed blocks are kept with their chunk; `None` for rare formats, which are not kept.
+    fn block_format(self) -> Option<BlockFormat> {
+        let metadata = |encoding| ObjectFormat {
             encoding,
-            form: Form::Metadata(MetaVersion::V1),
+            form: ObjectPart::Metadata(MetaVersion::V1),
             managed_fields: ManagedFields::Kept,
         };
-        match self.cut {
+        match self.projection {
             _ if self.indented => None,
-            None => Some(Kept::Whole),
-            Some(cut) if cut.rendition() == metadata(self.source) => Some(Kept::Metadata),
-            // A resource has a cache for each encoding that it has; metadata alone is translated.
-            Some(cut) => {
-                (cut.rendition() == metadata(Encoding::Protobuf)).then_some(Kept::Translated)
+            None => Some(BlockFormat::Whole),
+            Some(projection) if projection.rendition() == metadata(self.source) => {
+                Some(BlockFormat::Metadata)
             }
+            // A resource has one cache for each encoding, so only metadata is ever converted to another one.
+            Some(projection) => (projection.rendition() == metadata(Encoding::Protobuf))
+                .then_some(BlockFormat::Translated),
         }
     }
 }
 
-/// Streams a page: envelope, items as they are in memory or cut out of it, envelope.
+/// Streams a page: the envelope's head, the items as they are in memory or projected from it, and the envelope's tail.
 #[derive(Clone, Debug)]
 pub struct ListBody {
-    page: Page,
-    form: ItemForm,
+    page: SnapshotPage,
+    form: ItemFormat,
     envelope: Envelope,
-    place: Place,
-    /// Why it cannot go on: an object that cannot be made fit for it.
-    broken: Option<CutError>,
-    /// Items sent, for metrics.
+    phase: ListPhase,
+    /// The error that ended the list early: an object that cannot be written in the format.
+    error: Option<ProjectionError>,
+    /// Number of items sent, for metrics.
     items: usize,
-    /// What of the next frame is made.
-    partial_frame: Pieces,
-    /// What of the next run is found, where the list is compressed.
-    partial_run: PartialRun,
-    /// The rest of an item that is indented.
-    begun_item: Option<IndentedItem>,
-    /// A chunk that is sent as it is, or cut as a whole, and the first object of it that is not sent yet.
-    begun: Option<(Arc<Chunk>, usize)>,
-    /// How chunks are cut as a whole, where they can be.
-    spliced: Option<Spliced>,
+    /// The next frame, as far as it is complete.
+    partial_frame: BufList,
+    /// The next segment, as far as it is found, if the list is compressed.
+    partial_segment: PartialSegment,
+    /// The rest of an item that is being indented.
+    partial_item: Option<IndentedItem>,
+    /// A chunk that is sent as it is or projected as a whole, and the index of its first object that is not sent yet.
+    partial_chunk: Option<(Arc<Chunk>, usize)>,
+    /// Set if chunks can be projected as a whole.
+    separators: Option<ItemSeparators>,
 }
 
-/// What comes next.
+/// The part of the list that is written next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum ListPhase {
     Head,
     Items,
     End,
 }
 
 impl ListBody {
-    /// The body of a page of this kind of object, whose items are so long together, as [`Measure`] says.
+    /// The body of a page; `items_len` is the length of its items as [`PageMeasurement`] returns it.
     #[must_use]
-    pub fn new(page: Page, kind: &ResourceKind, rendition: Rendition, items_len: usize) -> Self {
-        let form = ItemForm::new(kind, rendition);
-        let envelope = Envelope::new(&page.meta, kind, rendition, items_len);
-        let spliced = Spliced::new(form.cut, &envelope);
+    pub fn new(
+        page: SnapshotPage,
+        kind: &ResourceKind,
+        format: ObjectFormat,
+        items_len: usize,
+    ) -> Self {
+        let form = ItemFormat::new(kind, format);
+        let envelope = Envelope::new(&page.meta, kind, format, items_len);
+        let separators = ItemSeparators::new(form.projection, &envelope);
         Self {
             page,
             form,
             envelope,
-            place: Place::Head,
-            broken: None,
+            phase: ListPhase::Head,
+            error: None,
             items: 0,
-            partial_frame: Pieces::default(),
-            partial_run: PartialRun::default(),
-            begun_item: None,
-            begun: None,
-            spliced,
+            partial_frame: BufList::default(),
+            partial_segment: PartialSegment::default(),
+            partial_item: None,
+            partial_chunk: None,
+            separators,
         }
     }
 
-    /// The same list with two blanks before what stands inside something, for people (protocol.md §5.6). For JSON only.
+    /// Indents the list by two spaces per level (docs/PROTOCOL.md §5.6). For JSON only.
     #[must_use]
     pub fn indented(mut self) -> Self {
         self.form.indented = true;
-        self.spliced = None;
+        self.separators = None;
         self.envelope = self.envelope.indented();
         self
     }
 
-    /// Goes on a little with the next frame: it is there when it is whole, `None` when the list is complete.
-    pub fn step(&mut self) -> Poll<Option<Pieces>> {
-        match self.place {
-            Place::Head => self.partial_frame.push(self.envelope.head.clone()),
-            Place::Items => {}
-            Place::End => return Poll::Ready(None),
+    /// Does one step of the next frame. Ready once the frame is complete, with `None` at the end of the list.
+    pub fn step(&mut self) -> Poll<Option<BufList>> {
+        match self.phase {
+            ListPhase::Head => self.partial_frame.push(self.envelope.head.clone()),
+            ListPhase::Items => {}
+            ListPhase::End => return Poll::Ready(None),
         }
-        self.place = Place::Items;
-        let mut pieces = std::mem::take(&mut self.partial_frame);
+        self.phase = ListPhase::Items;
+        let mut frame = std::mem::take(&mut self.partial_frame);
         let mut budget = Budget::default();
-        while pieces.len() < FRAME_LEN && pieces.count() < FRAME_SLICES {
+        while frame.len() < FRAME_LEN && frame.count() < FRAME_SLICES {
             if budget.is_spent() {
-                self.partial_frame = pieces;
+                self.partial_frame = frame;
                 return Poll::Pending;
             }
-            match self.push_next(&mut pieces, &mut budget) {
+            match self.push_next(&mut frame, &mut budget) {
                 Ok(true) => continue,
-                Ok(false) => pieces.push(self.tail()),
-                // A list without its end is no list; one that left an object out would say that it is gone.
-                Err(error) => self.broken = Some(error),
+                Ok(false) => frame.push(self.tail()),
+                // Break the list off without its tail. A list that left the object out would tell the client that it is deleted.
+                Err(error) => self.error = Some(error),
             }
-            self.place = Place::End;
+            self.phase = ListPhase::End;
             break;
         }
-        Poll::Ready(Some(pieces))
+        Poll::Ready(Some(frame))
     }
 
-    /// Looks at what is next, a chunk or one object, and adds what of it is on the page; false if there is no more.
-    fn push_next(&mut self, pieces: &mut Pieces, budget: &mut Budget) -> Result<bool, CutError> {
-        if let Some(part) = self.begun_item.as_mut().and_then(Iterator::next) {
-            pieces.push(part);
+    /// Processes the next chunk or object and appends its items that are on the page; false at the end.
+    fn push_next(
+        &mut self,
+        frame: &mut BufList,
+        budget: &mut Budget,
+    ) -> Result<bool, ProjectionError> {
+        if let Some(part) = self.partial_item.as_mut().and_then(Iterator::next) {
+            frame.push(part);
             return Ok(true);
         }
-        if self.push_chunk(pieces, budget)? {
+        if self.push_chunk(frame, budget)? {
             return Ok(true);
         }
         budget.look();
@@ -280,71 +302,75 @@ impl ListBody {
             Some(None) => return Ok(true),
             None => return Ok(false),
         };
-        if self.form.cut.is_some() {
+        if self.form.projection.is_some() {
             budget.write(&object);
         }
         let item = self.form.item(&object)?;
-        pieces.push(self.before_next());
+        frame.push(self.before_next());
         self.items += 1;
         if self.form.indented {
-            self.begun_item = Some(IndentedItem::new(item));
+            self.partial_item = Some(IndentedItem::new(item));
         } else {
-            pieces.push(item);
+            frame.push(item);
         }
         Ok(true)
     }
 
-    /// Adds the next items as they lie in their chunk; false if the next one is to be looked at by itself.
+    /// Appends the next items of a chunk as a whole; false if the next object has to be processed by itself.
     ///
     /// # Errors
-    /// One of them cannot be cut.
-    fn push_chunk(&mut self, pieces: &mut Pieces, budget: &mut Budget) -> Result<bool, CutError> {
-        if !self.form.is_as_kept() && self.spliced.is_none() {
+    /// An object cannot be projected.
+    fn push_chunk(
+        &mut self,
+        frame: &mut BufList,
+        budget: &mut Budget,
+    ) -> Result<bool, ProjectionError> {
+        if !self.form.is_as_kept() && self.separators.is_none() {
             return Ok(false);
         }
-        let next = self.begun.take();
+        let next = self.partial_chunk.take();
         let next = next.or_else(|| Some((self.page.next_whole_chunk()?, 0)));
         let Some((chunk, start)) = next else {
             return Ok(false);
         };
-        let is_begun = self.items > 0;
-        let count = if let Some(spliced) = &self.spliced {
+        let has_items = self.items > 0;
+        let count = if let Some(separators) = &self.separators {
             if !chunk.has_metadata() {
                 budget.read(&chunk);
             }
-            let room = FRAME_LEN.saturating_sub(pieces.len());
-            let items = spliced.items(&chunk, start, (is_begun, room));
-            let (items, count) = items.ok_or(CutError::NoMetadata)?;
-            pieces.push(items);
+            let room = FRAME_LEN.saturating_sub(frame.len());
+            let items = separators.items(&chunk, start, (has_items, room));
+            let (items, count) = items.ok_or(ProjectionError::NoMetadata)?;
+            frame.push(items);
             count
         } else {
-            if !is_begun {
-                pieces.push(self.envelope.opening.clone());
+            if !has_items {
+                frame.push(self.envelope.opening.clone());
             }
-            let stretch = Stretch {
+            let range = ItemRange {
                 chunk: &chunk,
                 layout: self.form.layout,
                 start,
-                between: &self.envelope.between,
-                is_begun,
+                separator: &self.envelope.separator,
+                has_items,
             };
-            pieces.push_items(stretch, FRAME_LEN)
+            frame.push_items(range, FRAME_LEN)
         };
         self.items += count;
         let next = start + count;
-        self.begun = (next < chunk.objects().len()).then_some((chunk, next));
+        self.partial_chunk = (next < chunk.objects().len()).then_some((chunk, next));
         Ok(true)
     }
 
-    /// What stands before the next item.
+    /// The bytes before the next item.
     fn before_next(&self) -> Bytes {
         match self.items {
             0 => self.envelope.opening.clone(),
-            _ => self.envelope.between.clone(),
+            _ => self.envelope.separator.clone(),
         }
     }
 
-    /// What stands after the items that were sent.
+    /// The bytes after the last item.
     fn tail(&self) -> Bytes {
         match self.items {
             0 => self.envelope.empty_tail.clone(),
@@ -352,13 +378,12 @@ impl ListBody {
         }
     }
 
-    /// The whole list in one piece, with the number of its items, if its first frame is that and short enough to carry its length;
-    /// else the body to stream.
+    /// The complete list and its number of items, if `first` is all of it and short enough to be sent with a Content-Length.
     ///
     /// # Errors
-    /// The body, with its first frame, when the list is longer.
-    pub fn sized(self, first: Pieces) -> Result<(Pieces, usize), Box<(Pieces, Self)>> {
-        if self.place == Place::End && self.broken.is_none() && first.len() <= SIZED_LEN_MAX {
+    /// The body and its first frame, if the list has to be streamed.
+    pub fn sized(self, first: BufList) -> Result<(BufList, usize), Box<(BufList, Self)>> {
+        if self.phase == ListPhase::End && self.error.is_none() && first.len() <= SIZED_LEN_MAX {
             Ok((first, self.items))
         } else {
             Err(Box::new((first, self)))
@@ -366,23 +391,23 @@ impl ListBody {
     }
 }
 
-/// A [`ListBody`] with its first frame made ahead.
+/// A [`ListBody`] whose first frame is already made.
 #[derive(Debug)]
 pub struct StreamedList {
-    first: Option<Pieces>,
+    first: Option<BufList>,
     rest: ListBody,
 }
 
 impl StreamedList {
-    /// Items sent so far.
+    /// Number of items sent so far.
     #[must_use]
     pub fn items(&self) -> usize {
         self.rest.items
     }
 }
 
-impl From<Box<(Pieces, ListBody)>> for StreamedList {
-    fn from(streamed: Box<(Pieces, ListBody)>) -> Self {
+impl From<Box<(BufList, ListBody)>> for StreamedList {
+    fn from(streamed: Box<(BufList, ListBody)>) -> Self {
         let (first, rest) = *streamed;
         Self {
             first: Some(first),
@@ -392,23 +417,23 @@ impl From<Box<(Pieces, ListBody)>> for StreamedList {
 }
 
 impl Body for StreamedList {
-    type Data = Pieces;
-    type Error = CutError;
+    type Data = BufList;
+    type Error = ProjectionError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Pieces>, CutError>>> {
+    ) -> Poll<Option<Result<Frame<BufList>, ProjectionError>>> {
         let next = match self.first.take() {
             Some(first) => Some(first),
-            None => ready!(step::in_turn(self.rest.step(), context)),
+            None => ready!(step::wake_if_pending(self.rest.step(), context)),
         };
-        let next = next.map(|pieces| Ok(Frame::data(pieces)));
-        Poll::Ready(next.or_else(|| self.rest.broken.take().map(Err)))
+        let next = next.map(|frame| Ok(Frame::data(frame)));
+        Poll::Ready(next.or_else(|| self.rest.error.take().map(Err)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.first.is_none() && self.rest.place == Place::End && self.rest.broken.is_none()
+        self.first.is_none() && self.rest.phase == ListPhase::End && self.rest.error.is_none()
     }
 }
 

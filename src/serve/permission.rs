@@ -1,46 +1,47 @@
-//! Who is calling, and what they may do. Decides nothing itself: it asks the guard, and writes refusals as the API server does.
+//! Authenticates and authorizes callers. Decides nothing itself: it asks the guard, and writes refusals as the API server does.
 
 use http::header::{HeaderMap, X_CONTENT_TYPE_OPTIONS};
 use http::{Extensions, HeaderValue, Request, Uri};
 use hyper::body::Incoming;
 use tokio::time::timeout;
 
-use super::asked::is_for_people;
-use super::deadline::{LIMIT, overdue};
+use super::read_request::prefers_indented;
 use super::record::{decision, response_status};
-use super::{Answer, AnswerBody, Asked, Service, accept, audit_id, stamped};
-use crate::audit::event::{Decision, ResponseStatus};
+use super::request_timeout::{LIMIT, timeout_response};
+use super::{AnswerBody, ReadRequest, Service, ServiceResponse, accept};
+use crate::audit::event::{AuditDecision, ResponseStatus};
 use crate::auth::access::{Access, ResourceAccess};
 use crate::auth::bearer::{self, TokenHeader};
-use crate::auth::caller::{Caller, PeerIdentity, Refusal};
+use crate::auth::caller::{Caller, CallerRefusal, PeerIdentity};
 use crate::auth::guard::{Authorization, Forwarding};
 use crate::fairness::Peer;
 use crate::metrics::AuthRefusal;
 use crate::protocol::request::{
     PathForm, Query, ResourcePath, Verb, authorized_name, refusal_form,
 };
-use crate::protocol::status::{Denied, PlainText, Status, StatusForm};
+use crate::protocol::status::{ForbiddenAccess, PlainText, Status, StatusForm};
+use crate::protocol::{audit_id, with_audit_id};
 use crate::resource::Gvr;
 use crate::serve::resources::{Permission, Resources, expiry};
 
 impl<R: Resources> Service<R> {
-    /// Authenticates the caller and authorizes what it asks for; `None` where callers are not told apart.
+    /// Authenticates the caller and authorizes the request; `None` if callers are not authenticated.
     pub(super) async fn permission(
         &self,
-        asked: &mut Asked,
+        read: &mut ReadRequest,
         request: &Request<Incoming>,
         audit_id: &HeaderValue,
-    ) -> Result<Option<Permission>, Refusal> {
+    ) -> Result<Option<Permission>, CallerRefusal> {
         let Some(guard) = &self.guard else {
-            asked.trail = self.trail(request, audit_id, None);
+            read.trail = self.trail(request, audit_id, None);
             return Ok(None);
         };
-        let access = access(&asked.path, asked.verb, request.uri());
+        let access = access(&read.path, read.verb, request.uri());
         let (headers, peer) = (request.headers(), peer_identity(request.extensions()));
         let caller = guard.authenticate(headers, &peer).await?;
-        asked.trail = self.trail_of(request, audit_id, &caller);
+        read.trail = self.caller_trail(request, audit_id, &caller);
         let Authorization { lease, verdict } = guard.authorize(&caller, &access).await?;
-        asked.decide(|| Decision::Allow(verdict.reason.clone()));
+        read.decide(|| AuditDecision::Allow(verdict.reason.clone()));
         Ok(Some(Permission {
             expires_at: expiry(&caller),
             caller: caller.into(),
@@ -48,71 +49,72 @@ impl<R: Resources> Service<R> {
         }))
     }
 
-    /// [`Self::denial`] of a list or a watch, recorded.
+    /// The [`Self::denial`] of a list or watch, recorded in the audit log.
     pub(super) fn denied(
         &self,
-        asked: &Asked,
+        read: &ReadRequest,
         request: &Request<Incoming>,
-        (refusal, audit_id): (&Refusal, &HeaderValue),
-    ) -> Option<Answer<R>> {
-        let answer = self.denial(refusal, request.uri(), asked.status_form)?;
-        if asked.trail.is_some() {
-            asked.decide(|| decision(refusal));
-            asked.respond(|| recorded(refusal));
+        (refusal, audit_id): (&CallerRefusal, &HeaderValue),
+    ) -> Option<ServiceResponse<R>> {
+        let response = self.denial(refusal, request.uri(), read.status_form)?;
+        if read.trail.is_some() {
+            read.decide(|| decision(refusal));
+            read.respond(|| recorded(refusal));
         } else if self.audit.is_some() {
             self.record_refusal(request, audit_id, (refusal, recorded(refusal)));
         }
-        Some(answer)
+        Some(response)
     }
 
-    /// The answer to a request that is refused; `None` if upstream has it, or the words for it. Whatever upstream answers, it
-    /// judges the caller itself.
+    /// The response to a rejected request; `None` if the request has to be forwarded, because only upstream can decide it or write
+    /// the response. Upstream then authorizes the caller itself.
     pub(super) fn denial(
         &self,
-        refusal: &Refusal,
+        refusal: &CallerRefusal,
         uri: &Uri,
         form: Option<StatusForm>,
-    ) -> Option<Answer<R>> {
-        let (label, answer) = match refusal {
-            Refusal::Forward => return None,
-            Refusal::Unauthorized => {
-                let answer = Status::unauthorized().to_response_in(form?);
-                (AuthRefusal::Unauthorized, answer)
+    ) -> Option<ServiceResponse<R>> {
+        let (label, response) = match refusal {
+            CallerRefusal::Forward => return None,
+            CallerRefusal::Unauthorized => {
+                let response = Status::unauthorized().to_response_in(form?);
+                (AuthRefusal::Unauthorized, response)
             }
-            Refusal::Forbidden {
+            CallerRefusal::Forbidden {
                 user,
                 access,
                 reason,
             } => {
-                let answer = forbidden(&user.name, access, reason).to_response_in(form?);
-                (AuthRefusal::Forbidden, answer)
+                let response = forbidden(&user.name, access, reason).to_response_in(form?);
+                (AuthRefusal::Forbidden, response)
             }
-            Refusal::BadRequest { message } => {
-                let mut answer = Status::bad_request(message.as_str()).to_response_in(form?);
-                let headers = answer.headers_mut();
+            CallerRefusal::BadRequest { message } => {
+                let mut response = Status::bad_request(message.as_str()).to_response_in(form?);
+                let headers = response.headers_mut();
                 headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-                (AuthRefusal::Failed, answer)
+                (AuthRefusal::Failed, response)
             }
-            Refusal::Failed { message } => {
+            CallerRefusal::Failed { message } => {
                 let target = uri.path_and_query().map_or("/", |target| target.as_str());
-                let answer = PlainText::authorizer_failed(target, message).to_response();
-                (AuthRefusal::Failed, answer)
+                let response = PlainText::authorizer_failed(target, message).to_response();
+                (AuthRefusal::Failed, response)
             }
         };
         if let Some(metrics) = self.resources.listener_metrics() {
             metrics.auth_refusals.inc(label);
         }
-        Some(answer.map(AnswerBody::whole))
+        Some(response.map(AnswerBody::whole))
     }
 
-    /// Notes how a request travels upstream, where callers are told apart.
+    /// Determines how a request is forwarded, and adds that to the request as an extension. Does nothing if callers are not
+    /// authenticated.
     ///
     /// # Errors
-    /// The answer to a request that is refused here.
+    /// The response to a request that is rejected here.
     pub(super) async fn set_forwarding(
         &self,
         request: &mut Request<Incoming>,
-    ) -> Result<(), Box<Answer<R>>> {
+    ) -> Result<(), Box<ServiceResponse<R>>> {
         let Some(guard) = &self.guard else {
             return Ok(());
         };
@@ -126,8 +128,8 @@ impl<R: Resources> Service<R> {
                         request.extensions_mut().insert(peer);
                         forwarding
                     }
-                    Ok(Err(refusal)) => return Err(self.unforwarded(&refusal, request)),
-                    Err(_) => return Err(finished(overdue(), request.headers())),
+                    Ok(Err(refusal)) => return Err(self.forwarding_denial(&refusal, request)),
+                    Err(_) => return Err(finished(timeout_response(), request.headers())),
                 }
             }
         };
@@ -135,19 +137,19 @@ impl<R: Resources> Service<R> {
         Ok(())
     }
 
-    /// The peer, now that its caller is known. Whoever impersonates counts as itself.
-    pub(super) fn known(&self, peer: Peer, caller: &Caller) -> Peer {
+    /// The peer as the client that its caller is. A caller that impersonates counts as itself.
+    pub(super) fn identify_peer(&self, peer: Peer, caller: &Caller) -> Peer {
         let user = caller.authenticated();
         self.users.known(peer, &user.name, &user.groups)
     }
 
-    /// The same for a request that upstream judges. Whose a token is, is not asked; it is taken out of its header, so that
-    /// nobody is several clients by writing the header in several ways.
+    /// The client of a request that upstream authorizes. The owner of a token is not looked up. Its token is taken out of the
+    /// header, so that writing the header differently does not make one client several.
     fn forwarded_peer(&self, request: &Request<Incoming>, forwarding: &Forwarding) -> Peer {
         let peer = request.extensions().get().copied();
         let peer = peer.unwrap_or(Peer::UNKNOWN);
         if let Forwarding::Impersonating { caller, .. } = forwarding {
-            return self.known(peer, caller);
+            return self.identify_peer(peer, caller);
         }
         let token = match bearer::authorization(request.headers()) {
             TokenHeader::Absent => bearer::websocket(request.headers()),
@@ -162,15 +164,19 @@ impl<R: Resources> Service<R> {
         }
     }
 
-    fn unforwarded(&self, refusal: &Refusal, request: &Request<Incoming>) -> Box<Answer<R>> {
+    fn forwarding_denial(
+        &self,
+        refusal: &CallerRefusal,
+        request: &Request<Incoming>,
+    ) -> Box<ServiceResponse<R>> {
         let form = match refusal_form(&accept(request)) {
-            Some(StatusForm::Json) if is_for_people(request) => StatusForm::Indented,
-            // Nobody else can write it.
+            Some(StatusForm::Json) if prefers_indented(request) => StatusForm::Indented,
+            // There is no upstream to write the response here, so use the default format.
             form => form.unwrap_or_default(),
         };
-        let answer = self.denial(refusal, request.uri(), Some(form));
-        // A guard that leaves a request to upstream says so by how it travels.
-        let answer = answer.unwrap_or_else(|| {
+        let response = self.denial(refusal, request.uri(), Some(form));
+        // The guard does not refuse requests that it leaves to upstream, so this is a fallback.
+        let response = response.unwrap_or_else(|| {
             let status = Status::unauthorized().to_response_in(form);
             status.map(AnswerBody::whole)
         });
@@ -178,28 +184,31 @@ impl<R: Resources> Service<R> {
         if self.audit.is_some() {
             self.record_refusal(request, &audit_id, (refusal, recorded(refusal)));
         }
-        Box::new(stamped(answer, &audit_id))
+        Box::new(with_audit_id(response, &audit_id))
     }
 }
 
 fn finished<F>(
-    answer: http::Response<bytes::Bytes>,
+    response: http::Response<bytes::Bytes>,
     headers: &HeaderMap,
 ) -> Box<http::Response<AnswerBody<F>>> {
-    Box::new(stamped(answer.map(AnswerBody::whole), &audit_id(headers)))
+    Box::new(with_audit_id(
+        response.map(AnswerBody::whole),
+        &audit_id(headers),
+    ))
 }
 
-/// What the connection says about its client.
+/// The identity of the client that the connection has established.
 fn peer_identity(extensions: &Extensions) -> PeerIdentity {
     extensions.get().cloned().unwrap_or_default()
 }
 
-/// What is asked of authorization (protocol.md §1.1 h, j).
+/// The attributes to authorize (docs/PROTOCOL.md §1.1 h, j).
 fn access(path: &ResourcePath, verb: Verb, uri: &Uri) -> Access {
     let query = Query::parse(uri.query());
     let selector = |name| {
-        let given = query.first(name).filter(|_| path.form == PathForm::Plain);
-        given.unwrap_or_default().to_owned()
+        let value = query.first(name).filter(|_| path.form == PathForm::Plain);
+        value.unwrap_or_default().to_owned()
     };
     let Gvr {
         group,
@@ -219,26 +228,30 @@ fn access(path: &ResourcePath, verb: Verb, uri: &Uri) -> Access {
     })
 }
 
-/// A refusal as the audit log has it.
-fn recorded(refusal: &Refusal) -> ResponseStatus {
+/// The response status of a refusal in the audit log.
+fn recorded(refusal: &CallerRefusal) -> ResponseStatus {
     match refusal {
-        Refusal::Unauthorized | Refusal::Forward => response_status(&Status::unauthorized()),
-        Refusal::Forbidden {
+        CallerRefusal::Unauthorized | CallerRefusal::Forward => {
+            response_status(&Status::unauthorized())
+        }
+        CallerRefusal::Forbidden {
             user,
             access,
             reason,
         } => response_status(&forbidden(&user.name, access, reason)),
-        Refusal::BadRequest { message } => response_status(&Status::bad_request(message.as_str())),
-        // Plain text, no Status.
-        Refusal::Failed { .. } => ResponseStatus::of_code(500),
+        CallerRefusal::BadRequest { message } => {
+            response_status(&Status::bad_request(message.as_str()))
+        }
+        // The response is plain text and has no Status.
+        CallerRefusal::Failed { .. } => ResponseStatus::of_code(500),
     }
 }
 
-/// The server's words for what a user may not do.
+/// The API server's Status for a denied access.
 fn forbidden(user: &str, access: &Access, reason: &str) -> Status {
     match access {
         Access::Path { verb, path } => Status::forbidden_path(user, verb, path, reason),
-        Access::Resource(access) => Status::forbidden(&Denied {
+        Access::Resource(access) => Status::forbidden(&ForbiddenAccess {
             user,
             verb: &access.verb,
             resource: &Gvr::new(&access.group, &access.version, &access.resource),

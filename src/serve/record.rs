@@ -1,4 +1,4 @@
-//! What the audit log is told of requests. Without an audit log none of it costs anything.
+//! Records requests in the audit log. Without an audit log this costs nothing.
 
 use http::{HeaderValue, Request};
 use hyper::body::Incoming;
@@ -6,41 +6,41 @@ use jiff::Timestamp;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use super::{AnswerBody, Asked, Service};
-use crate::audit::event::{Decision, ObjectReference, ResponseStatus};
+use super::{AnswerBody, ReadRequest, Service};
+use crate::audit::event::{AuditDecision, ObjectReference, ResponseStatus};
 use crate::audit::request::{self, ConnectionAddress};
-use crate::audit::{Audit, Trail};
-use crate::auth::caller::{Caller, Refusal};
+use crate::audit::{Audit, AuditTrail};
+use crate::auth::caller::{Caller, CallerRefusal};
 use crate::auth::user::User;
-use crate::protocol::request::{Query, Target, authorized_name, decoded_path, verb};
+use crate::protocol::request::{Query, RequestTarget, authorized_name, decoded_path, verb};
 use crate::protocol::status::Status;
 use crate::serve::resources::Resources;
 
 impl<R: Resources> Service<R> {
-    /// The same with an audit log, if there is one.
+    /// Sets the audit log, if there is one.
     #[must_use]
     pub fn audited(self, audit: Option<Audit>) -> Self {
         Self { audit, ..self }
     }
 
-    /// Begins to record a request of a user, or of nobody, unless the audit policy wants nothing of it.
+    /// Starts the audit entry of a request, of a user or an unknown caller; `None` if the audit policy excludes it.
     pub(super) fn trail(
         &self,
         request: &Request<Incoming>,
         audit_id: &HeaderValue,
         user: Option<&Arc<User>>,
-    ) -> Option<Trail> {
+    ) -> Option<AuditTrail> {
         let audit = self.audit.as_ref()?;
-        audit.begin(described(request, audit_id)?, user)
+        audit.begin(describe(request, audit_id)?, user)
     }
 
-    /// The same of a caller who is authenticated.
-    pub(super) fn trail_of(
+    /// Starts the audit entry of a request of an authenticated caller, with its impersonation.
+    pub(super) fn caller_trail(
         &self,
         request: &Request<Incoming>,
         audit_id: &HeaderValue,
         caller: &Caller,
-    ) -> Option<Trail> {
+    ) -> Option<AuditTrail> {
         let trail = self.trail(request, audit_id, Some(caller.authenticated()))?;
         if caller.impersonator.is_some() {
             trail.impersonate(&caller.user);
@@ -48,19 +48,19 @@ impl<R: Resources> Service<R> {
         Some(trail)
     }
 
-    /// Records that a request was refused before its caller was known, or its impersonation before it was authorized.
+    /// Records a request that was rejected before its caller was known, or before its impersonation was authorized.
     pub(super) fn record_refusal(
         &self,
         request: &Request<Incoming>,
         audit_id: &HeaderValue,
-        (refusal, status): (&Refusal, ResponseStatus),
+        (refusal, status): (&CallerRefusal, ResponseStatus),
     ) {
         let user = match refusal {
-            Refusal::Forbidden { user, .. } => Some(user),
-            Refusal::Unauthorized
-            | Refusal::BadRequest { .. }
-            | Refusal::Failed { .. }
-            | Refusal::Forward => None,
+            CallerRefusal::Forbidden { user, .. } => Some(user),
+            CallerRefusal::Unauthorized
+            | CallerRefusal::BadRequest { .. }
+            | CallerRefusal::Failed { .. }
+            | CallerRefusal::Forward => None,
         };
         if let Some(trail) = self.trail(request, audit_id, user) {
             trail.respond(status);
@@ -68,15 +68,15 @@ impl<R: Resources> Service<R> {
     }
 }
 
-impl Asked {
-    /// Records what authorization said.
-    pub(super) fn decide(&self, decision: impl FnOnce() -> Decision) {
+impl ReadRequest {
+    /// Records the decision of the authorization.
+    pub(super) fn decide(&self, decision: impl FnOnce() -> AuditDecision) {
         if let Some(trail) = &self.trail {
             trail.decide(decision());
         }
     }
 
-    /// Records the answer, unless one is recorded.
+    /// Records the response, unless one is recorded already.
     pub(super) fn respond(&self, status: impl FnOnce() -> ResponseStatus) {
         if let Some(trail) = &self.trail {
             trail.respond(status());
@@ -85,8 +85,8 @@ impl Asked {
 }
 
 impl<F> AnswerBody<F> {
-    /// Held until the answer is over. One that is sent in one piece is over at once.
-    pub(super) fn hold(&mut self, trail: &Trail) {
+    /// Keeps the audit entry open until the body has been sent. A body that is sent in one piece needs no entry.
+    pub(super) fn hold(&mut self, trail: &AuditTrail) {
         match self {
             Self::List(list) => list.trail = Some(trail.clone()),
             Self::Watch(watch) => watch.record(trail.clone()),
@@ -95,18 +95,18 @@ impl<F> AnswerBody<F> {
     }
 }
 
-/// The decision of authorization that refuses a request.
-pub(super) fn decision(refusal: &Refusal) -> Decision {
+/// The audit decision that corresponds to a refusal.
+pub(super) fn decision(refusal: &CallerRefusal) -> AuditDecision {
     match refusal {
-        Refusal::Forbidden { reason, .. } => Decision::Forbid(reason.clone()),
-        Refusal::Unauthorized
-        | Refusal::BadRequest { .. }
-        | Refusal::Failed { .. }
-        | Refusal::Forward => Decision::Error,
+        CallerRefusal::Forbidden { reason, .. } => AuditDecision::Forbid(reason.clone()),
+        CallerRefusal::Unauthorized
+        | CallerRefusal::BadRequest { .. }
+        | CallerRefusal::Failed { .. }
+        | CallerRefusal::Forward => AuditDecision::Error,
     }
 }
 
-/// A Status as events have it.
+/// A Status as audit events contain it.
 #[must_use]
 pub fn response_status(status: &Status) -> ResponseStatus {
     let details = status.details.as_deref();
@@ -119,12 +119,12 @@ pub fn response_status(status: &Status) -> ResponseStatus {
     }
 }
 
-/// What events say of a request; `None` for paths that are refused before anybody is asked.
-fn described(request: &Request<Incoming>, audit_id: &HeaderValue) -> Option<request::Request> {
+/// The description of a request in audit events; `None` for paths that are rejected before the caller is authenticated.
+fn describe(request: &Request<Incoming>, audit_id: &HeaderValue) -> Option<request::Request> {
     let (uri, headers) = (request.uri(), request.headers());
     let query = Query::parse(uri.query());
-    let (verb, object) = match Target::parse(uri).ok()? {
-        Target::Resource(path) => {
+    let (verb, object) = match RequestTarget::parse(uri).ok()? {
+        RequestTarget::Resource(path) => {
             let verb = verb(request.method(), &path, &query);
             let object = ObjectReference {
                 name: authorized_name(&path, verb, &query).unwrap_or_default(),
@@ -136,7 +136,7 @@ fn described(request: &Request<Incoming>, audit_id: &HeaderValue) -> Option<requ
             };
             (verb.as_str().to_owned(), Some(object))
         }
-        Target::NonResource => (request.method().as_str().to_ascii_lowercase(), None),
+        RequestTarget::NonResource => (request.method().as_str().to_ascii_lowercase(), None),
     };
     let address = request.extensions().get::<ConnectionAddress>();
     let address = address.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.0);

@@ -1,4 +1,4 @@
-//! What serving needs to know of the rest: where caches come from, and who answers what they can't.
+//! The interface between serving and the rest: where caches come from, and where requests go that caches cannot answer.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -20,32 +20,32 @@ use crate::fairness::Permit;
 use crate::metrics::ListenerMetrics;
 use crate::protocol::request::Verb;
 use crate::resource::{CacheKey, Gates, Gvr, ResourceVersion};
-use crate::view::Served;
-use crate::watch::WatchTally;
+use crate::view::ServedResource;
+use crate::watch::WatchRecorder;
 
-/// Whether a resource is answered from memory.
+/// Whether a resource can be answered from memory.
 #[derive(Debug)]
 pub enum Availability {
-    /// Its cache is ready.
-    Ready(Served),
-    /// Its cache is being filled: the client shall come again after so many seconds (protocol.md §6.9).
+    /// The cache is ready.
+    Ready(ServedResource),
+    /// The cache is being filled; the client should retry after some seconds (docs/PROTOCOL.md §6.9).
     Filling {
-        /// For Retry-After.
+        /// The value of `Retry-After`.
         retry_after_seconds: u32,
     },
     /// Upstream has the resource, but not in this encoding.
     OtherEncoding,
-    /// Not from memory: the request is for upstream.
+    /// The request has to be forwarded.
     Forwarded(Option<ForwardPermit>),
 }
 
-/// The right to be forwarded although a cache would answer soon. Goes with the request, as an extension, and is held until
-/// its answer is over.
+/// The permit to forward a request although a cache would be ready soon. It is an extension of the request and is held until the
+/// response is complete.
 #[derive(Clone, Debug)]
 pub struct ForwardPermit(Arc<Permit>);
 
 impl ForwardPermit {
-    /// For whoever holds it until the answer is over.
+    /// The permit itself, to be held until the response is complete.
     #[must_use]
     pub fn into_inner(self) -> Arc<Permit> {
         self.0
@@ -58,20 +58,20 @@ impl From<Permit> for ForwardPermit {
     }
 }
 
-/// A client may read what it asks for. Goes with a request that was authorized, as an extension; without it nothing that is shared
-/// may be joined where callers are told apart.
+/// The permission to read what the request asks for, an extension of authorized requests. If callers are authenticated, nothing
+/// shared may be joined without it.
 #[derive(Clone, Debug)]
 pub struct Permission {
-    /// Who asks.
+    /// The authenticated caller.
     pub caller: Arc<Caller>,
-    /// Revoked when the caller may no longer read it.
+    /// Is revoked when the caller may no longer read it.
     pub lease: Lease,
     /// When the caller's credential expires.
     pub expires_at: Option<Instant>,
 }
 
 impl Permission {
-    /// For how long a stream may last that begins at `started` and would last for `timeout`.
+    /// How long a stream that starts at `started` may last, if its own timeout is `timeout`: at most until the credential expires.
     #[must_use]
     pub fn limit(&self, started: Instant, timeout: Duration) -> Duration {
         self.expires_at.map_or(timeout, |at| {
@@ -79,7 +79,7 @@ impl Permission {
         })
     }
 
-    /// How the request travels upstream.
+    /// How the request is forwarded.
     #[must_use]
     pub fn forwarding(&self) -> Forwarding {
         match &self.caller.credential {
@@ -92,93 +92,92 @@ impl Permission {
     }
 }
 
-/// When a caller's credential expires, by a clock that nobody sets; `None` if that is not known, or too far away to matter.
+/// When a caller's credential expires, by the monotonic clock; `None` if that is not known, or too far away to represent.
 #[must_use]
 pub fn expiry(caller: &Caller) -> Option<Instant> {
-    let left = caller.expires_at?.duration_since(SystemTime::now());
-    Instant::now().checked_add(left.unwrap_or_default())
+    let remaining = caller.expires_at?.duration_since(SystemTime::now());
+    Instant::now().checked_add(remaining.unwrap_or_default())
 }
 
-/// How long a forwarded request lasts, and so how its client is judged that does not take the answer. The answer has it as an
-/// extension.
+/// How long a forwarded request lasts, which decides how long its client may stop reading. It is an extension of the response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Lasting {
-    /// It ends soon. So it does without the extension.
+pub enum ForwardLifetime {
+    /// The response ends soon. The default for responses without the extension.
     #[default]
     Short,
-    /// Events, until a client or upstream ends it. A client that takes none of those that wait for it is cut.
+    /// Events, until the client or upstream ends the stream. A client that stops reading while events wait is disconnected.
     Watch,
-    /// Whatever a pod or a proxied service has to say. Its client may pause.
+    /// A stream of a pod or of a proxied service. Its client may pause.
     Long,
 }
 
 /// How long a request waits for a cache that is being filled before it is forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FillWait {
-    /// It costs upstream little: one object, or a page.
+    /// A short wait: the request costs upstream little, for one object or one page.
     Short,
-    /// It costs upstream as much as filling the cache.
+    /// A long wait: the request costs upstream as much as filling the cache.
     Long,
 }
 
-/// An answer to: what must a read that asks for the latest state have seen?
+/// What a consistent read must have seen.
 #[derive(Clone, Debug)]
 pub enum Latest {
     /// The cache has reached this version, or will: wait for it.
     At(ResourceVersion),
-    /// The cache's state was compared and found equal to the state at this later version.
+    /// This state of the cache was proven to be equal to the state at this later version.
     Proven(Arc<Snapshot>, ResourceVersion),
-    /// It cannot be told: upstream must answer.
+    /// That is not known, so upstream must answer.
     Unknown,
 }
 
-/// One answered request, for counting.
+/// One answered request, for metrics.
 #[derive(Clone, Copy, Debug)]
-pub struct Answered<'a> {
-    /// The cache that was asked, or would have been.
+pub struct RequestOutcome<'a> {
+    /// The cache that answered, or would have.
     pub key: &'a CacheKey,
-    /// What was asked.
+    /// The verb of the request.
     pub verb: Verb,
-    /// HTTP status.
+    /// HTTP status code of the response.
     pub code: u16,
 }
 
-/// Told of each list that has left, whole or in part.
-pub trait ListTally: Send + Sync + std::fmt::Debug {
-    /// So many objects went out, the last of them so long after the request.
-    fn listed(&self, objects: usize, took: Duration);
+/// Records the lists of a resource that were sent, completely or in part.
+pub trait ListRecorder: Send + Sync + std::fmt::Debug {
+    /// Records a list: the number of objects sent, and the time from the request to the last of them.
+    fn listed(&self, objects: usize, elapsed: Duration);
 
-    /// It was compressed, of so many blocks.
+    /// Records that the list was compressed, and from how many blocks.
     fn compressed(&self, blocks: BlockCounts);
 }
 
-/// The caches and the way upstream. The gateway has one, the embedded API server another.
+/// The caches, and the connection to upstream. The gateway implements it, and so does the embedded API server.
 pub trait Resources: Send + Sync + 'static {
-    /// Body of answers that come from elsewhere.
+    /// Body of forwarded responses.
     type Forwarded: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
         + Send
         + Unpin
         + 'static;
 
-    /// Which of upstream's gates are open.
+    /// The feature gates that are enabled upstream.
     fn gates(&self) -> Gates {
         Gates::default()
     }
 
-    /// Whether a request with these headers is upstream's to answer, whatever it reads. Asked only where callers are not told
-    /// apart: memory does not judge who asks.
+    /// Whether a request with these headers has to be forwarded, whatever it reads. Called only if callers are not authenticated,
+    /// because memory cannot evaluate identities then.
     fn must_forward(&self, _: &HeaderMap) -> bool {
         false
     }
 
-    /// Whether memory may have to do with this resource at all. Whoever asks for another one need not be known here: upstream
-    /// decides what it gets. Costs nothing.
+    /// Whether memory may serve this resource at all. Requests for other resources are forwarded without authenticating the caller.
+    /// Must be cheap.
     fn may_serve(&self, _: &Gvr) -> bool {
         true
     }
 
-    /// The cache of this key; starts it if need be, and waits for a while until it is filled. What is forwarded instead counts
-    /// among what this peer may have forwarded.
+    /// The cache of this key. Starts it if necessary, and waits a limited time until it is filled. A request that is forwarded
+    /// instead counts against this peer's share of forwarded requests.
     fn availability(
         &self,
         key: &CacheKey,
@@ -186,41 +185,40 @@ pub trait Resources: Send + Sync + 'static {
         peer: Peer,
     ) -> impl Future<Output = Availability> + Send;
 
-    /// The right to have a watch forwarded that begins before the history of its ready cache. There is one while clients may still
-    /// come with the versions of lists that were forwarded because the cache was being filled.
+    /// A permit to forward a watch that starts before the history of its ready cache. Available while clients may still hold
+    /// versions of lists that were forwarded while the cache was being filled.
     fn before_history(&self, _: &CacheKey, _: Peer) -> Option<ForwardPermit> {
         None
     }
 
-    /// Whether a client may have this version of a resource without a cache from a history that upstream no longer has.
+    /// Whether this version of a resource without a cache may come from a history that upstream no longer has.
     fn may_be_lost(&self, _: &CacheKey, _: ResourceVersion) -> bool {
         false
     }
 
-    /// What a consistent read of the resource must have seen. Costs upstream one small request, shared by all
-    /// who ask meanwhile.
-    fn latest(&self, served: &Served) -> impl Future<Output = Latest> + Send;
+    /// What a consistent read of the resource must have seen. Costs upstream one small request, which concurrent reads share.
+    fn latest(&self, served: &ServedResource) -> impl Future<Output = Latest> + Send;
 
-    /// Answers a request that is not answered from memory. See [`Lasting`]. Where callers are told apart, its [`Forwarding`] is an
-    /// extension of the request, and so is its [`Permission`] if it was authorized.
+    /// Forwards a request. The response's lifetime is the extension [`ForwardLifetime`]. If callers are authenticated, the request
+    /// has a [`Forwarding`] as an extension, and its [`Permission`] if it was authorized.
     fn forward(
         &self,
         request: Request<Incoming>,
     ) -> impl Future<Output = Response<Self::Forwarded>> + Send;
 
-    /// Where the streams of a resource are counted.
-    fn tally(&self, key: &CacheKey) -> Arc<dyn WatchTally>;
+    /// The recorder of a resource's watches.
+    fn tally(&self, key: &CacheKey) -> Arc<dyn WatchRecorder>;
 
-    /// Where the lists of a resource are counted, if anywhere.
-    fn list_tally(&self, _: &CacheKey) -> Option<Arc<dyn ListTally>> {
+    /// The recorder of a resource's lists, if there is one.
+    fn list_tally(&self, _: &CacheKey) -> Option<Arc<dyn ListRecorder>> {
         None
     }
 
-    /// Where connections and bad requests are counted, if anywhere.
+    /// The metrics of connections and bad requests, if there are any.
     fn listener_metrics(&self) -> Option<&ListenerMetrics> {
         None
     }
 
-    /// Told of each request for a known resource that was answered, by memory or by upstream.
-    fn answered(&self, answered: Answered<'_>);
+    /// Records a request for a known resource that was answered, from memory or by upstream.
+    fn answered(&self, outcome: RequestOutcome<'_>);
 }

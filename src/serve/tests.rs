@@ -1,4 +1,4 @@
-//! The service behind a real HTTP/1.1 connection in memory, over a made-up history and under a stopped clock.
+//! The service behind a real HTTP/1.1 connection in memory, with a constructed history and a paused clock.
 
 use std::convert::Infallible;
 use std::sync::Mutex;
@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use http::header::{CONTENT_LENGTH, RETRY_AFTER};
+use http::header::{
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, VARY,
+};
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::client::conn::http1::SendRequest;
 use hyper::service::service_fn;
@@ -17,30 +19,32 @@ use super::unhandled::is_escaped_well;
 use super::*;
 use crate::cache::tests::samples::{World, kind, told};
 use crate::config::AdmissionLimits;
+use crate::connection::ClientBody;
 use crate::fairness::{Peer, Permits};
+use crate::protocol::AUDIT_ID;
 use crate::resource::{CacheKey, Layout, ResourceVersion};
+use crate::selector::{LabelSelector, Selector};
 use crate::serve::resources::{FillWait, ForwardPermit, Latest};
-use crate::view::selector::{LabelSelector, Selector};
-use crate::view::{Hub, Rendition};
-use crate::watch::{WatchTally, WatchTotals};
+use crate::view::{Hub, ObjectFormat};
+use crate::watch::{WatchRecorder, WatchTotals};
 
 #[derive(Debug)]
 struct Untold;
 
-impl WatchTally for Untold {
+impl WatchRecorder for Untold {
     fn delivered(&self, _: u64, _: u64) {}
     fn ended(&self, _: WatchTotals) {}
 }
 
-/// One resource, and answers to be given for the rest.
+/// One resource, and prepared results for the rest of the interface.
 struct Stage {
-    served: Served,
+    served: ServedResource,
     filling: bool,
-    /// There is no cache, nor will there be one soon.
+    /// There is no cache, and none is being filled.
     is_given_up: bool,
-    /// Clients may know versions up to this one from another history.
+    /// Clients may hold versions up to this one from a lost history.
     lost: ResourceVersion,
-    /// Places for watches that begin before the history.
+    /// Permits to forward watches that start before the history.
     before_history: Permits,
     latest: Mutex<Option<Latest>>,
 }
@@ -68,7 +72,7 @@ impl Resources for Stage {
         version <= self.lost
     }
 
-    async fn latest(&self, _: &Served) -> Latest {
+    async fn latest(&self, _: &ServedResource) -> Latest {
         self.latest
             .lock()
             .unwrap()
@@ -80,11 +84,11 @@ impl Resources for Stage {
         Response::new(Full::from("forwarded"))
     }
 
-    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchTally> {
+    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchRecorder> {
         Arc::new(Untold)
     }
 
-    fn answered(&self, _: Answered<'_>) {}
+    fn answered(&self, _: RequestOutcome<'_>) {}
 }
 
 struct Scene {
@@ -95,13 +99,13 @@ struct Scene {
 }
 
 async fn serve(far: tokio::io::DuplexStream, service: Service<Stage>) {
-    let answer = service_fn(move |request| {
+    let service = service_fn(move |request| {
         let service = service.clone();
-        async move { Ok::<_, Infallible>(service.answer(request).await) }
+        async move { Ok::<_, Infallible>(service.answer(request).await.map(ClientBody::from)) }
     });
-    // How a connection ends is for its client to see.
+    // The client's end of the connection is what tests check.
     let _ = hyper::server::conn::http1::Builder::new()
-        .serve_connection(TokioIo::new(far), answer)
+        .serve_connection(TokioIo::new(far), service)
         .await;
 }
 
@@ -110,12 +114,12 @@ impl Scene {
         Self::staged((events_max, 0), None, |stage| stage.filling = filling).await
     }
 
-    /// After a history was lost of which clients may know this version.
+    /// A scene after a history was lost, of which clients may hold versions up to `lost`.
     async fn after_loss(lost: u64, adjust: impl FnOnce(&mut Stage)) -> Self {
         Self::staged((1 << 20, lost), None, adjust).await
     }
 
-    /// So many lists run at once, and none waits.
+    /// At most this many lists run at once, and none waits.
     async fn bounded(lists_max: usize) -> Self {
         let limits = AdmissionLimits {
             connections_max: 0,
@@ -139,7 +143,7 @@ impl Scene {
         let world = World::after_loss(5, events_max, Arc::clone(&hub) as _, lost);
         let cache = Arc::clone(world.writer.cache());
         let mut stage = Stage {
-            served: Served { cache, hub },
+            served: ServedResource { cache, hub },
             filling: false,
             is_given_up: false,
             lost: ResourceVersion(lost),
@@ -200,13 +204,13 @@ impl Scene {
 
     /// The headers about compression, and the body.
     async fn zipped(&mut self, path: &str, accepts: &'static str) -> (String, Bytes) {
-        let answer = self.send_with(path, ("accept-encoding", accepts)).await;
+        let response = self.send_with(path, ("accept-encoding", accepts)).await;
         let header = |name| {
-            let value = answer.headers().get(name);
+            let value = response.headers().get(name);
             value.map_or("-", |value| value.to_str().unwrap())
         };
         let headers = format!("{} {}", header(CONTENT_ENCODING), header(VARY));
-        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
         (headers, body)
     }
 
@@ -218,7 +222,7 @@ impl Scene {
         (code, String::from_utf8(body.to_vec()).unwrap())
     }
 
-    /// The version and the names of a list, or what else came.
+    /// The version and the names of a list, or else the status code and the start of the body.
     async fn list(&mut self, query: &str) -> String {
         let (code, body) = self.get(&format!("/api/v1/configmaps{query}")).await;
         if code != 200 || body == "forwarded" {
@@ -236,7 +240,7 @@ impl Scene {
         )
     }
 
-    /// A watch read to its end.
+    /// The events of a watch, read to its end.
     async fn watch(&mut self, query: &str) -> Vec<String> {
         let (code, body) = self
             .get(&format!("/api/v1/configmaps?watch=1{query}"))
@@ -307,11 +311,11 @@ async fn a_list_not_older_than_the_future_waits_three_seconds_for_it() {
     assert_eq!(response.status(), StatusCode::GATEWAY_TIMEOUT);
     assert_eq!(response.headers()[RETRY_AFTER], "1");
     drop(response.into_body().collect().await.unwrap());
-    // It comes meanwhile.
+    // The version is reached while the request waits.
     let path = format!("/api/v1/configmaps?resourceVersion={version}");
     let ((code, body), ()) = {
         let Scene { world, client, .. } = &mut scene;
-        let asked = async {
+        let response = async {
             client.ready().await.unwrap();
             let request = Request::get(path)
                 .header("host", "gateway")
@@ -323,11 +327,11 @@ async fn a_list_not_older_than_the_future_waits_three_seconds_for_it() {
                 response.into_body().collect().await.unwrap().to_bytes(),
             )
         };
-        let comes = async {
+        let publish = async {
             tokio::time::sleep(Duration::from_secs(1)).await;
             world.writer.progress(ResourceVersion(version), world.now);
         };
-        tokio::join!(asked, comes)
+        tokio::join!(response, publish)
     };
     assert_eq!(code, StatusCode::OK);
     assert!(body.starts_with(b"{\"kind\":\"ConfigMapList\""));
@@ -358,11 +362,13 @@ async fn a_state_of_the_past_is_undone_once_and_kept() {
     let cache = Arc::clone(&scene.stage.served.cache);
     let list = format!("?limit=1&resourceVersionMatch=Exact&resourceVersion={second}");
     assert_eq!(scene.list(&list).await, format!("{second} x"));
-    let kept = cache.state_at(ResourceVersion(second)).expect("it is kept");
+    let kept = cache
+        .state_at(ResourceVersion(second))
+        .expect("the state must be kept");
     assert_eq!(scene.list(&list).await, format!("{second} x"));
     let again = cache.state_at(ResourceVersion(second)).unwrap();
     assert!(Arc::ptr_eq(&kept, &again));
-    // From there it is one event less to an older one.
+    // From the kept state, an older one is one event away.
     let list = format!("?resourceVersionMatch=Exact&resourceVersion={first}");
     assert_eq!(scene.list(&list).await, format!("{first} x"));
 }
@@ -391,7 +397,11 @@ async fn lists_that_undo_events_take_a_permit_however_short_they_are() {
         let path = format!("/api/v1/configmaps{}", list(version));
         scene.get(&path).await.0
     };
-    assert_eq!(code(&mut scene, second).await, 200, "the newest is at hand");
+    assert_eq!(
+        code(&mut scene, second).await,
+        200,
+        "the newest version is in memory"
+    );
     assert_eq!(code(&mut scene, first).await, 429);
     let first = ResourceVersion(first);
     let cache = &scene.stage.served.cache;
@@ -400,11 +410,11 @@ async fn lists_that_undo_events_take_a_permit_however_short_they_are() {
     assert_eq!(
         code(&mut scene, first.0).await,
         200,
-        "kept by another reader"
+        "another reader's state is kept"
     );
 }
 
-/// Streamed lists at an upstream that does not answer leave the permits to others.
+/// Streamed lists that wait for an unresponsive upstream leave the permits to other requests.
 #[tokio::test(start_paused = true)]
 async fn streams_that_wait_for_upstream_hold_no_list_permit() {
     let mut scene = Scene::bounded(1).await;
@@ -444,7 +454,7 @@ async fn watches_begin_where_they_were_asked_to() {
     let watch_list =
         "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     for (query, expected) in [
-        // A bookmark two seconds before the end would tell nothing new.
+        // The bookmark two seconds before the end would contain no new version, so it is not sent.
         (
             format!("&timeoutSeconds=5&resourceVersion=0{watch_list}"),
             [&added[..], &[format!("MARKER {second}")]].concat(),
@@ -477,11 +487,11 @@ fn watch_from(version: u64) -> String {
     format!("/api/v1/configmaps?watch=1&timeoutSeconds=1&resourceVersion={version}")
 }
 
-/// Upstream would take a version of the lost history for one of its own, and leave out events.
+/// Upstream would mistake a version of the lost history for one of its own, and leave out events.
 #[tokio::test(start_paused = true)]
 async fn a_watch_from_before_the_history_is_forwarded_unless_a_lost_one_has_its_version() {
     let places = |stage: &mut Stage| stage.before_history = Permits::new(10);
-    // The cache begins at version 10.
+    // The cache's history starts at version 10.
     let mut scene = Scene::after_loss(8, places).await;
     assert_eq!(scene.get(&watch_from(9)).await.1, "forwarded");
     let (code, body) = scene.get(&watch_from(8)).await;
@@ -523,7 +533,7 @@ async fn a_watch_lasts_as_long_as_it_was_asked_to_and_its_connection_stays() {
             .await;
         assert!(
             started.elapsed() < Duration::from_secs(1),
-            "headers come at once"
+            "headers are sent immediately"
         );
         assert!(!response.headers().contains_key(CONTENT_LENGTH));
         assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "");
@@ -544,7 +554,7 @@ async fn while_the_cache_is_being_filled_clients_are_asked_to_come_again() {
 
 #[test]
 fn an_empty_audit_id_is_none() {
-    let mut headers = HeaderMap::new();
+    let mut headers = http::HeaderMap::new();
     headers.insert(AUDIT_ID, HeaderValue::from_static("mine"));
     assert_eq!(audit_id(&headers), "mine");
     headers.insert(AUDIT_ID, HeaderValue::from_static(""));
@@ -557,7 +567,7 @@ async fn long_lists_are_compressed_for_who_asks_for_it() {
     let mut scene = Scene::new().await;
     let path = "/api/v1/configmaps?resourceVersion=0";
     let (mut number, mut len) = (0, 0);
-    // Up to the limit, which is on the plain length, and in the end by one object over it.
+    // Up to the limit on the uncompressed length, and finally one object above it.
     loop {
         let count = 1 + (PLAIN_LEN_MAX - len) / 120;
         let changes = (0..count).map(|_| {
@@ -633,7 +643,7 @@ fn every_percent_sign_begins_an_escape() {
     }
 }
 
-/// A client refused here would be answered by the API server.
+/// The API server would serve these clients.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_the_open_ones_leave_no_room_for_is_forwarded() {
     let mut scene = Scene::after_loss(9, |_| {}).await;
@@ -643,7 +653,7 @@ async fn a_watch_that_the_open_ones_leave_no_room_for_is_forwarded() {
         labels: LabelSelector::parse(&format!("!k{index}")).unwrap(),
         ..Selector::default()
     };
-    let json = Rendition::whole(Encoding::Json);
+    let json = ObjectFormat::whole(Encoding::Json);
     let fill = |peer: Peer| -> Vec<_> {
         let entries = (0..10_000).map(|index| hub.join_as(&absent(index), json, peer));
         entries.map_while(Result::ok).collect()
@@ -665,7 +675,7 @@ async fn a_watch_that_the_open_ones_leave_no_room_for_is_forwarded() {
     open.pop();
     assert_eq!(scene.get(&path("!new")).await, (200, String::new()));
     drop(open);
-    // Another client takes all that it gets.
+    // Another client exhausts its own share.
     let _open = fill(Peer::from(std::net::IpAddr::from([10, 0, 0, 1])));
     assert_eq!(scene.get(&path("!new")).await, (200, String::new()));
 }

@@ -1,11 +1,12 @@
-//! Requests of HTTP/1 that Go's server refuses before any handler sees them. Looks at no resource.
+//! Rejects HTTP/1 requests that Go's server rejects before any handler runs. Looks at no resource.
 
 use http::header::{EXPECT, HOST};
 use http::{Method, Request, Version};
 
 use crate::protocol::status::PlainText;
 
-/// What Go's server refuses before any handler sees it. It does so of HTTP/1 alone; over HTTP/2 the expectation is ignored.
+/// The response to a request that Go's server rejects before any handler runs. It does so only over HTTP/1; over HTTP/2 it ignores
+/// `Expect`.
 pub(super) fn unhandled<B>(request: &Request<B>) -> Option<PlainText> {
     if request.version() >= Version::HTTP_2 {
         return None;
@@ -20,7 +21,7 @@ pub(super) fn unhandled<B>(request: &Request<B>) -> Option<PlainText> {
     (!is_escaped_well(request.uri().path())).then(PlainText::bad_target)
 }
 
-/// What is wrong with the `Host` of an HTTP/1 request, in Go's words.
+/// Go's error message about the `Host` of an HTTP/1 request.
 fn host_fault<B>(request: &Request<B>) -> Option<&'static str> {
     let mut hosts = request.headers().get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
@@ -34,17 +35,17 @@ fn host_fault<B>(request: &Request<B>) -> Option<&'static str> {
     }
 }
 
-/// `CONNECT` names its host in the request line.
+/// Whether `Host` is required: `CONNECT` names its host in the request line.
 fn must_name_host<B>(request: &Request<B>) -> bool {
     request.version() == Version::HTTP_11 && request.method() != Method::CONNECT
 }
 
-/// What a host may be written with besides letters and digits.
+/// The characters that a host may have besides letters and digits.
 const HOST_SIGNS: &[u8] = b"!$%&'()*+,-._:;=[]~";
 
-/// Whether every `%` begins an escape.
+/// Whether every `%` starts a valid escape.
 pub(super) fn is_escaped_well(path: &str) -> bool {
-    let mut pieces = path.as_bytes().split(|byte| *byte == b'%');
-    let escape = |piece: &[u8]| piece.len() >= 2 && piece[..2].iter().all(u8::is_ascii_hexdigit);
-    pieces.next().is_some() && pieces.all(escape)
+    let mut parts = path.as_bytes().split(|byte| *byte == b'%');
+    let escape = |part: &[u8]| part.len() >= 2 && part[..2].iter().all(u8::is_ascii_hexdigit);
+    parts.next().is_some() && parts.all(escape)
 }

@@ -1,4 +1,4 @@
-//! The body of one client's watch of Tables: pulled by the socket, fed from the shared stream. Queues nothing.
+//! The response body of one client's watch of Tables: hyper pulls lines, which it reads from the shared stream. It queues nothing.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -12,68 +12,68 @@ use http_body::{Body, Frame};
 use tokio::time::{Instant, Sleep};
 
 use super::Tables;
-use super::ask::Ask;
-use super::kept::{Refused, refused};
+use super::event::{RefusalEffect, refused};
+use super::request::TableWatchRequest;
 #[cfg(test)]
-use super::stream::Stream;
-use super::stream::{End, Member};
-use crate::admission::WatchPlace;
-use crate::audit::Trail;
+use super::stream::TableStream;
+use super::stream::{StreamMember, TableStreamEnd};
+use crate::admission::WatchPermit;
+use crate::audit::AuditTrail;
 use crate::auth::lease::LeaseHold;
 use crate::cache::Sequence;
 use crate::resource::ResourceVersion;
-use crate::view::Seat;
-use crate::watch::{WatchEnd, WatchTally, WatchTotals};
+use crate::view::WatchWaiter;
+use crate::watch::{WatchEnd, WatchRecorder, WatchTotals};
 
-/// See the module.
+/// One client's watch of Tables.
 #[derive(Debug)]
 pub(crate) struct TableBody {
     tables: Arc<Tables>,
-    place: Place,
-    /// Versions up to this one are known to the client.
+    position: StreamPosition,
+    /// The client knows all versions up to this one.
     after: ResourceVersion,
-    /// Of its events the first tells the columns.
+    /// Whether the next line is the first one, which carries the column definitions.
     is_first: bool,
-    /// A stream that upstream refused may be left for another, once.
+    /// Whether the client may still move to another stream after upstream has refused this one; it may once.
     may_move: bool,
     deadline: Instant,
     timer: Pin<Box<Sleep>>,
-    tally: Arc<dyn WatchTally>,
+    recorder: Arc<dyn WatchRecorder>,
     end: Option<WatchEnd>,
     events: u64,
     bytes: u64,
     lease: Option<LeaseHold>,
-    /// Of the audit log; held, and never looked at.
-    _trail: Option<Trail>,
-    _admitted: Option<WatchPlace>,
+    /// Held for the audit log, which is written when it is dropped.
+    _trail: Option<AuditTrail>,
+    _permit: Option<WatchPermit>,
 }
 
-/// Where a client is in a stream.
+/// The client's position in a stream.
 #[derive(Debug)]
-struct Place {
-    member: Member,
-    seat: Seat,
+struct StreamPosition {
+    member: StreamMember,
+    waiter: WatchWaiter,
     cursor: Sequence,
 }
 
-impl Place {
-    fn new(member: Member, after: ResourceVersion) -> Self {
+impl StreamPosition {
+    fn new(member: StreamMember, after: ResourceVersion) -> Self {
         let stream = member.stream();
         #[expect(clippy::cast_possible_truncation, reason = "any number will do")]
-        let seat = stream.waiting().seat(crate::resource::random() as usize);
+        let waiter = stream.waiters().waiter(crate::resource::random() as usize);
         let cursor = stream
             .history()
-            .partition_point(|kept| kept.version <= after);
+            .partition_point(|stored| stored.version <= after);
         Self {
             member,
-            seat,
+            waiter,
             cursor,
         }
     }
 }
 
-/// What there is for a client.
-enum Gathered {
+/// The result of reading the stream's ring.
+enum TableRead {
     Line(Bytes),
     Nothing,
     Lagged,
@@ -82,47 +82,47 @@ enum Gathered {
 impl TableBody {
     pub(super) fn new(
         tables: Arc<Tables>,
-        member: Member,
-        ask: &Ask,
+        member: StreamMember,
+        request: &TableWatchRequest,
         deadline: Instant,
-        tally: Arc<dyn WatchTally>,
+        recorder: Arc<dyn WatchRecorder>,
     ) -> Self {
         Self {
             tables,
-            place: Place::new(member, ask.after),
-            after: ask.after,
+            position: StreamPosition::new(member, request.after),
+            after: request.after,
             is_first: true,
             may_move: true,
             deadline,
             timer: Box::pin(tokio::time::sleep_until(deadline)),
-            tally,
+            recorder,
             end: None,
             events: 0,
             bytes: 0,
             lease: None,
             _trail: None,
-            _admitted: None,
+            _permit: None,
         }
     }
 
     #[cfg(test)]
-    pub(super) fn stream(&self) -> &Arc<Stream> {
-        self.place.member.stream()
+    pub(super) fn stream(&self) -> &Arc<TableStream> {
+        self.position.member.stream()
     }
 
-    /// The same, with the right to be there.
-    pub(crate) fn holding(mut self, admitted: Option<WatchPlace>) -> Self {
-        self._admitted = admitted;
+    /// Stores the client's permit until the body is dropped.
+    pub(crate) fn holding(mut self, permit: Option<WatchPermit>) -> Self {
+        self._permit = permit;
         self
     }
 
-    /// The same, recorded.
-    pub(crate) fn recorded(mut self, trail: Option<Trail>) -> Self {
+    /// Stores the request's audit trail until the body is dropped.
+    pub(crate) fn recorded(mut self, trail: Option<AuditTrail>) -> Self {
         self._trail = trail;
         self
     }
 
-    /// The same, ended when the permission is revoked.
+    /// Ends the watch when the permission is revoked.
     pub(crate) fn leased(mut self, lease: Option<LeaseHold>) -> Self {
         self.lease = lease;
         self
@@ -136,38 +136,38 @@ impl TableBody {
         })
     }
 
-    fn gather(&mut self) -> Gathered {
-        let stream = self.place.member.stream();
+    fn read_next(&mut self) -> TableRead {
+        let stream = self.position.member.stream();
         let mut line = None;
-        let read = stream.history().read(self.place.cursor, |_, kept| {
-            if !kept.is_for(self.after) {
+        let read = stream.history().read(self.position.cursor, |_, stored| {
+            if !stored.is_for(self.after) {
                 return ControlFlow::Continue(());
             }
             line = Some(if self.is_first {
-                kept.first_line(stream.columns())
+                stored.first_line(stream.columns())
             } else {
-                kept.line()
+                stored.line()
             });
             ControlFlow::Break(())
         });
         match read {
-            Ok(cursor) => self.place.cursor = cursor,
-            Err(_) => return Gathered::Lagged,
+            Ok(cursor) => self.position.cursor = cursor,
+            Err(_) => return TableRead::Lagged,
         }
         let Some(line) = line else {
-            return Gathered::Nothing;
+            return TableRead::Nothing;
         };
         self.is_first = false;
         let len = line.len() as u64;
         self.events += 1;
         self.bytes += len;
-        self.tally.delivered(1, len);
-        Gathered::Line(line)
+        self.recorder.delivered(1, len);
+        TableRead::Line(line)
     }
 
-    /// Leaves for a stream that begins where this client is; false if there is none.
-    fn moved(&mut self) -> bool {
-        let key = &self.place.member.stream().key;
+    /// Moves the client to a stream that starts at its version; false if there is none.
+    fn try_move(&mut self) -> bool {
+        let key = &self.position.member.stream().key;
         let member = self
             .may_move
             .then(|| self.tables.join(key, self.after))
@@ -175,35 +175,35 @@ impl TableBody {
         self.may_move = false;
         let has_moved = member.is_some();
         if let Some(member) = member {
-            self.place = Place::new(member, self.after);
+            self.position = StreamPosition::new(member, self.after);
         }
         has_moved
     }
 
-    /// The next line, `None` at the end.
+    /// The next line; `None` at the end of the watch.
     fn poll_line(&mut self, waker: &Waker) -> Poll<Option<Bytes>> {
         loop {
-            if let Some(line) = self.look() {
+            if let Some(line) = self.next_line() {
                 return Poll::Ready(line);
             }
-            // Armed first, looked at again after: an event between the two is seen, a later one wakes us.
-            self.place.seat.arm(waker);
-            if let Some(line) = self.look() {
+            // The waiter is armed before the ring is read again: that read finds every earlier event, and every later one wakes the task.
+            self.position.waiter.arm(waker);
+            if let Some(line) = self.next_line() {
                 return Poll::Ready(line);
             }
-            let Some(end) = self.place.member.stream().end().cloned() else {
+            let Some(end) = self.position.member.stream().end().cloned() else {
                 return Poll::Pending;
             };
-            // What was kept before the end comes before it.
-            if let Some(line) = self.look() {
+            // The events before the end are delivered first.
+            if let Some(line) = self.next_line() {
                 return Poll::Ready(line);
             }
             self.end = Some(WatchEnd::Closed);
             match end {
-                End::Closed => return Poll::Ready(None),
-                End::Error { line, after } => {
-                    let may_ask = refused(self.after, after) == Refused::MayAskAgain;
-                    if may_ask && self.moved() {
+                TableStreamEnd::Closed => return Poll::Ready(None),
+                TableStreamEnd::Error { line, after } => {
+                    let may_retry = refused(self.after, after) == RefusalEffect::MayRetry;
+                    if may_retry && self.try_move() {
                         self.end = None;
                         continue;
                     }
@@ -213,11 +213,11 @@ impl TableBody {
         }
     }
 
-    fn look(&mut self) -> Option<Option<Bytes>> {
-        match self.gather() {
-            Gathered::Line(line) => Some(Some(line)),
-            Gathered::Nothing => None,
-            Gathered::Lagged => {
+    fn next_line(&mut self) -> Option<Option<Bytes>> {
+        match self.read_next() {
+            TableRead::Line(line) => Some(Some(line)),
+            TableRead::Nothing => None,
+            TableRead::Lagged => {
                 self.end = Some(WatchEnd::Lagged);
                 Some(None)
             }
@@ -241,7 +241,7 @@ impl Body for TableBody {
             this.end = Some(WatchEnd::Revoked);
             return Poll::Ready(None);
         }
-        // A client who is always behind is not served for ever.
+        // Without this check a client that is always behind would never reach its deadline.
         if Instant::now() >= this.deadline {
             this.end = Some(WatchEnd::Deadline);
             return Poll::Ready(None);
@@ -263,7 +263,7 @@ impl Body for TableBody {
 
 impl Drop for TableBody {
     fn drop(&mut self) {
-        self.tally.ended(WatchTotals {
+        self.recorder.ended(WatchTotals {
             end: self.end.unwrap_or(WatchEnd::Client),
             events: self.events,
             bytes: self.bytes,

@@ -1,4 +1,4 @@
-//! One upstream watch of Tables and what is kept of it, for all clients that ask alike.
+//! One upstream watch of Tables and its recent events, shared by all clients with the same parameters.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -11,17 +11,17 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use super::ask::Key;
-use super::kept::{Kept, covers};
+use super::event::{StoredTableEvent, covers};
+use super::request::Key;
 use crate::cache::{Retention, Ring, RingWriter};
 use crate::decode::{Frames, TableLine, scan_table};
 use crate::metrics::TableMetrics;
 use crate::resource::{Encoding, ResourceVersion};
 use crate::upstream::backoff::Backoff;
 use crate::upstream::client::{Client, RequestBody, ResponseBody};
-use crate::view::WakeList;
+use crate::view::WaiterList;
 
-/// What is kept for those who come later or read slowly. A row with its object's metadata has a few kilobytes.
+/// What is stored for clients that join later or read slowly. A row with its object's metadata has a few kilobytes.
 const RETENTION: Retention = Retention {
     segment_slots: 32,
     events_min: 0,
@@ -29,62 +29,65 @@ const RETENTION: Retention = Retention {
     bytes_max: 1 << 20,
     age_min: Duration::from_secs(60),
 };
-/// Bookmarks come every minute where anything happens at all; after so long without one the watch is asked for again,
+/// Bookmarks come about every minute unless nothing happens in the cluster. After this time without any data the watch is requested again,
 /// which costs little.
 const SILENCE_MAX: Duration = Duration::from_secs(600);
 
-/// How far a stream is.
+/// The phase of a stream.
 #[derive(Clone, Debug)]
-pub(super) enum Phase {
+pub(super) enum TableStreamPhase {
     /// Upstream has not answered yet.
     Opening,
-    /// It has granted the watch, with these warnings.
+    /// Upstream has accepted the watch, with these warnings.
     Open(Arc<[HeaderValue]>),
-    /// It has not: each client's own request shall get its own answer.
+    /// Upstream has refused the watch: each client's request is forwarded instead.
     Refused,
 }
 
-/// Why a stream is over.
+/// Why a stream has ended.
 #[derive(Clone, Debug)]
-pub(super) enum End {
-    /// As watches end.
+pub(super) enum TableStreamEnd {
+    /// Without an error.
     Closed,
-    /// With an ERROR event, when upstream was asked to go on after this version.
+    /// With an ERROR event from upstream, for a watch after this version.
     Error { line: Bytes, after: ResourceVersion },
 }
 
-/// What clients hold of a stream.
+/// The part of a stream that its clients share.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct TableStream {
     pub(super) key: Key,
     start: ResourceVersion,
-    history: Arc<Ring<Kept>>,
-    /// As upstream wrote them into its first event.
+    history: Arc<Ring<StoredTableEvent>>,
+    /// The column definitions of upstream's first event.
     columns: OnceLock<Bytes>,
-    waiting: Arc<WakeList>,
-    phase: watch::Sender<Phase>,
+    waiters: Arc<WaiterList>,
+    phase: watch::Sender<TableStreamPhase>,
     watchers: watch::Sender<usize>,
-    end: OnceLock<End>,
+    end: OnceLock<TableStreamEnd>,
 }
 
-impl Stream {
-    /// A stream that begins after `start`, and its writer.
-    pub(super) fn new(key: Key, start: ResourceVersion) -> (Arc<Self>, RingWriter<Kept>) {
+impl TableStream {
+    /// A stream that starts after `start`, and the writer of its ring.
+    pub(super) fn new(
+        key: Key,
+        start: ResourceVersion,
+    ) -> (Arc<Self>, RingWriter<StoredTableEvent>) {
         let writer = RingWriter::new(RETENTION);
         let stream = Self {
             key,
             start,
             history: Arc::clone(writer.ring()),
             columns: OnceLock::new(),
-            waiting: Arc::default(),
-            phase: watch::Sender::new(Phase::Opening),
+            waiters: Arc::default(),
+            phase: watch::Sender::new(TableStreamPhase::Opening),
             watchers: watch::Sender::new(0),
             end: OnceLock::new(),
         };
         (Arc::new(stream), writer)
     }
 
-    pub(super) fn history(&self) -> &Ring<Kept> {
+    pub(super) fn history(&self) -> &Ring<StoredTableEvent> {
         &self.history
     }
 
@@ -92,11 +95,11 @@ impl Stream {
         self.columns.get()
     }
 
-    pub(super) fn waiting(&self) -> &Arc<WakeList> {
-        &self.waiting
+    pub(super) fn waiters(&self) -> &Arc<WaiterList> {
+        &self.waiters
     }
 
-    pub(super) fn end(&self) -> Option<&End> {
+    pub(super) fn end(&self) -> Option<&TableStreamEnd> {
         self.end.get()
     }
 
@@ -105,34 +108,34 @@ impl Stream {
         self.end().is_none() && covers(&self.history, self.start, after)
     }
 
-    /// Ends it for all its clients. The first end counts.
-    pub(super) fn close(&self, end: End) {
-        // Ended twice is ended.
+    /// Ends the stream for all clients. Only the first end counts.
+    pub(super) fn close(&self, end: TableStreamEnd) {
+        // Fails if the stream has ended already.
         let _ = self.end.set(end);
         self.phase.send_if_modified(|phase| {
-            let is_opening = matches!(phase, Phase::Opening);
+            let is_opening = matches!(phase, TableStreamPhase::Opening);
             if is_opening {
-                *phase = Phase::Refused;
+                *phase = TableStreamPhase::Refused;
             }
             is_opening
         });
-        self.waiting.wake_all(&mut Vec::new());
+        self.waiters.wake_all(&mut Vec::new());
     }
 
-    /// Waits for upstream's answer, which has a time limit.
-    pub(super) async fn settled(&self) -> Phase {
+    /// Waits for upstream's response, which has a time limit.
+    pub(super) async fn settled(&self) -> TableStreamPhase {
         let mut phase = self.phase.subscribe();
         let settled = phase
-            .wait_for(|phase| !matches!(phase, Phase::Opening))
+            .wait_for(|phase| !matches!(phase, TableStreamPhase::Opening))
             .await;
-        settled.map_or(Phase::Refused, |phase| phase.clone())
+        settled.map_or(TableStreamPhase::Refused, |phase| phase.clone())
     }
 
     pub(super) fn is_watched(&self) -> bool {
         *self.watchers.borrow() > 0
     }
 
-    /// Completes when nobody has watched for `idle`. Safe to cancel.
+    /// Completes when the stream has had no client for `idle`. Safe to cancel.
     pub(super) async fn unwatched_for(&self, idle: Duration) {
         let mut watchers = self.watchers.subscribe();
         loop {
@@ -146,86 +149,88 @@ impl Stream {
     }
 }
 
-/// One client's hold on a stream.
+/// A client's membership in a stream; dropping it ends the membership.
 #[derive(Debug)]
-pub(super) struct Member(Arc<Stream>);
+pub(super) struct StreamMember(Arc<TableStream>);
 
-impl Member {
-    pub(super) fn of(stream: &Arc<Stream>) -> Self {
+impl StreamMember {
+    pub(super) fn of(stream: &Arc<TableStream>) -> Self {
         stream.watchers.send_modify(|count| *count += 1);
         Self(Arc::clone(stream))
     }
 
-    pub(super) fn stream(&self) -> &Arc<Stream> {
+    pub(super) fn stream(&self) -> &Arc<TableStream> {
         &self.0
     }
 }
 
-impl Drop for Member {
+impl Drop for StreamMember {
     fn drop(&mut self) {
         self.0.watchers.send_modify(|count| *count -= 1);
     }
 }
 
-/// Keeps a stream going: asks upstream, and again from where it was when upstream ends it.
-pub(super) struct Follower {
-    pub(super) stream: Arc<Stream>,
-    pub(super) writer: RingWriter<Kept>,
+/// Feeds a stream: watches upstream, and resumes at the last version when upstream ends the watch.
+pub(super) struct TableStreamKeeper {
+    pub(super) stream: Arc<TableStream>,
+    pub(super) writer: RingWriter<StoredTableEvent>,
     pub(super) client: Arc<Client>,
     pub(super) metrics: TableMetrics,
     pub(super) frame_len_max: usize,
 }
 
-/// How one watch upstream went.
-enum Over {
-    /// It ended, as watches do.
+/// How one upstream watch ended.
+enum UpstreamWatchOutcome {
+    /// It ended normally.
     Ended,
-    /// It broke, or upstream cannot answer now.
+    /// It failed, or upstream cannot answer now.
     Broken,
-    /// Nothing more can come.
-    For(End),
+    /// The stream cannot continue.
+    Final(TableStreamEnd),
 }
 
-impl Follower {
-    /// Runs until nothing more can come. Safe to cancel: then the stream must be closed by whoever does.
+impl TableStreamKeeper {
+    /// Runs until the stream cannot continue. Safe to cancel; then the caller must close the stream.
     pub(super) async fn run(mut self) {
-        let mut reached = self.stream.start;
+        let mut version = self.stream.start;
         let mut backoff = Backoff::brisk();
         while self.stream.end().is_none() {
-            match self.watch(&mut reached).await {
-                Over::Ended => backoff.succeeded(),
-                Over::Broken => {}
-                Over::For(end) => {
+            match self.watch(&mut version).await {
+                UpstreamWatchOutcome::Ended => backoff.succeeded(),
+                UpstreamWatchOutcome::Broken => {}
+                UpstreamWatchOutcome::Final(end) => {
                     debug!(resource = %self.stream.key.gvr, ?end, "shared table watch ended");
                     return self.stream.close(end);
                 }
             }
-            // Also after an orderly end: a server that ends watches at once must not be asked without pause.
+            // The pause also follows a normal end: an upstream that ends watches at once must not be called in a tight loop.
             let wait = backoff.next(Instant::now().into_std(), crate::resource::random());
             tokio::time::sleep(wait).await;
         }
     }
 
-    async fn watch(&mut self, reached: &mut ResourceVersion) -> Over {
-        let is_first = matches!(*self.stream.phase.borrow(), Phase::Opening);
-        let response = match self.ask(*reached).await {
-            Some(response) if is_granted(&response) => response,
-            // Nobody has been answered yet: let each ask for itself.
-            _ if is_first => return Over::For(End::Closed),
-            Some(response) if is_final(response.status()) => return Over::For(End::Closed),
-            _ => return Over::Broken,
+    async fn watch(&mut self, version: &mut ResourceVersion) -> UpstreamWatchOutcome {
+        let is_first = matches!(*self.stream.phase.borrow(), TableStreamPhase::Opening);
+        let response = match self.request_watch(*version).await {
+            Some(response) if is_accepted(&response) => response,
+            // No client has an answer yet: forward each client's request.
+            _ if is_first => return UpstreamWatchOutcome::Final(TableStreamEnd::Closed),
+            Some(response) if is_final(response.status()) => {
+                return UpstreamWatchOutcome::Final(TableStreamEnd::Closed);
+            }
+            _ => return UpstreamWatchOutcome::Broken,
         };
         if is_first {
             let warnings = response.headers().get_all(WARNING).iter().cloned();
             self.stream
                 .phase
-                .send_replace(Phase::Open(warnings.collect()));
+                .send_replace(TableStreamPhase::Open(warnings.collect()));
         }
-        let _open = Open::count(&self.metrics);
-        self.read(response.into_body(), reached).await
+        let _open = OpenWatchGuard::count(&self.metrics);
+        self.read(response.into_body(), version).await
     }
 
-    async fn ask(&self, after: ResourceVersion) -> Option<Response<ResponseBody>> {
+    async fn request_watch(&self, after: ResourceVersion) -> Option<Response<ResponseBody>> {
         let key = &self.stream.key;
         let request = Request::get(key.uri(after)?)
             .header(ACCEPT, key.accept())
@@ -235,105 +240,113 @@ impl Follower {
         match self.client.send_watch(request).await {
             Ok(response) => Some(response),
             Err(error) => {
-                debug!(resource = %key.gvr, %error, "a table watch cannot be asked for");
+                debug!(resource = %key.gvr, %error, "cannot request a table watch");
                 None
             }
         }
     }
 
-    async fn read(&mut self, mut body: ResponseBody, reached: &mut ResourceVersion) -> Over {
+    async fn read(
+        &mut self,
+        mut body: ResponseBody,
+        version: &mut ResourceVersion,
+    ) -> UpstreamWatchOutcome {
         let mut framer = Frames::new(Encoding::Json, self.frame_len_max);
         let mut wakers = Vec::new();
         loop {
-            // Losing the wait loses no bytes: frames are whole when they come.
+            // The timeout loses no bytes: the body returns whole frames.
             let Ok(frame) = tokio::time::timeout(SILENCE_MAX, body.frame()).await else {
-                return Over::Ended;
+                return UpstreamWatchOutcome::Ended;
             };
             let chunk = match frame {
-                None => return Over::Ended,
-                Some(Err(_)) => return Over::Broken,
+                None => return UpstreamWatchOutcome::Ended,
+                Some(Err(_)) => return UpstreamWatchOutcome::Broken,
                 Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
             };
             framer.push(&chunk);
-            let over = self.take_lines(&mut framer, reached);
-            self.stream.waiting.wake_all(&mut wakers);
-            if let Err(end) = over {
-                return Over::For(end);
+            let outcome = self.append_lines(&mut framer, version);
+            self.stream.waiters.wake_all(&mut wakers);
+            if let Err(end) = outcome {
+                return UpstreamWatchOutcome::Final(end);
             }
         }
     }
 
-    fn take_lines(
+    fn append_lines(
         &mut self,
         framer: &mut Frames,
-        reached: &mut ResourceVersion,
-    ) -> Result<(), End> {
+        version: &mut ResourceVersion,
+    ) -> Result<(), TableStreamEnd> {
         loop {
             match framer.next_frame() {
-                Ok(Some(line)) => self.take_line(&Bytes::copy_from_slice(line), reached)?,
+                Ok(Some(line)) => self.append_line(&Bytes::copy_from_slice(line), version)?,
                 Ok(None) => return Ok(()),
                 Err(error) => return Err(self.unreadable(&error)),
             }
         }
     }
 
-    fn take_line(&mut self, line: &Bytes, reached: &mut ResourceVersion) -> Result<(), End> {
+    fn append_line(
+        &mut self,
+        line: &Bytes,
+        version: &mut ResourceVersion,
+    ) -> Result<(), TableStreamEnd> {
         let text = line.strip_suffix(b"\n").unwrap_or(line);
         let event = match scan_table(text) {
             Ok(TableLine::Event(event)) => event,
             Ok(TableLine::Error) => {
-                return Err(End::Error {
+                return Err(TableStreamEnd::Error {
                     line: line.clone(),
-                    after: *reached,
+                    after: *version,
                 });
             }
             Err(error) => return Err(self.unreadable(&error)),
         };
-        if event.resource_version < *reached {
+        if event.resource_version < *version {
             return Err(self.unreadable(&"versions went back"));
         }
-        let (kept, columns) = Kept::new(line, &event);
-        // Before the event that they came with can be read.
+        let (stored, columns) = StoredTableEvent::new(line, &event);
+        // The columns must be set before clients can read the event that they came with.
         if let Some(columns) = columns
             && *self.stream.columns.get_or_init(|| columns.clone()) != columns
         {
-            // Cells mean something else from here on, and a stream tells its columns once.
-            return Err(End::Closed);
+            // From here on, cells have another meaning, and a client gets the columns only with its first event.
+            return Err(TableStreamEnd::Closed);
         }
-        *reached = event.resource_version;
-        let len = kept.len();
-        self.writer.append(kept, len, Instant::now().into_std());
+        *version = event.resource_version;
+        let len = stored.len();
+        self.writer.append(stored, len, Instant::now().into_std());
         Ok(())
     }
 
-    fn unreadable(&self, cause: &dyn std::fmt::Display) -> End {
-        warn!(resource = %self.stream.key.gvr, %cause, "a table watch cannot be read");
-        End::Closed
+    fn unreadable(&self, cause: &dyn std::fmt::Display) -> TableStreamEnd {
+        warn!(resource = %self.stream.key.gvr, %cause, "cannot read a table watch");
+        TableStreamEnd::Closed
     }
 }
 
-/// An upstream watch, counted while it is open.
-struct Open(TableMetrics);
+/// Counts an upstream watch while it is open.
+struct OpenWatchGuard(TableMetrics);
 
-impl Open {
+impl OpenWatchGuard {
     fn count(metrics: &TableMetrics) -> Self {
         metrics.watches.inc();
         Self(metrics.clone())
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenWatchGuard {
     fn drop(&mut self) {
         self.0.watches.dec();
     }
 }
 
-fn is_granted(response: &Response<ResponseBody>) -> bool {
+fn is_accepted(response: &Response<ResponseBody>) -> bool {
     let is_json = |value: &HeaderValue| value.as_bytes().starts_with(b"application/json");
     response.status() == StatusCode::OK && response.headers().get(CONTENT_TYPE).is_some_and(is_json)
 }
 
-/// Whether asking again is of no use.
+/// Whether repeating the request is useless.
 fn is_final(status: StatusCode) -> bool {
     let may_pass = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS];
     status.is_client_error() && !may_pass.contains(&status)

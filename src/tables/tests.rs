@@ -1,4 +1,4 @@
-//! Shared streams over an upstream that is played on loopback: the test answers each request as it comes.
+//! Shared streams over a scripted upstream on loopback; the test answers each request.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
 use super::*;
-use crate::upstream::client::UpstreamSource;
+use crate::upstream::client::ConnectSource;
 use crate::watch::WatchTotals;
 
 /// More than any test leaves unread.
@@ -26,7 +26,7 @@ const COLUMNS: &str = r#"[{"name":"Name"}]"#;
 const EXPIRED: &str =
     "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"code\":410,\"reason\":\"Expired\"}}\n";
 
-/// Plays the body of a watch; it ends when the sender goes.
+/// The body of a watch; it ends when the sender is dropped.
 struct Played(mpsc::Receiver<String>);
 
 impl Body for Played {
@@ -80,13 +80,13 @@ trait Answered {
 
 impl<T> Answered for Result<(), T> {
     fn taken(self) {
-        assert!(self.is_ok(), "the request was given up");
+        assert!(self.is_ok(), "the request was cancelled");
     }
 }
 
 struct Upstream {
     tables: Arc<Tables>,
-    asked: mpsc::Receiver<Asked>,
+    request: mpsc::Receiver<Asked>,
     _serving: JoinSet<()>,
 }
 
@@ -94,10 +94,10 @@ impl Upstream {
     async fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let (sender, asked) = mpsc::channel(QUEUE);
+        let (sender, request) = mpsc::channel(QUEUE);
         let mut serving = JoinSet::new();
         serving.spawn(serve(listener, sender));
-        let source = UpstreamSource::Url {
+        let source = ConnectSource::Url {
             url: url.parse().unwrap(),
             ca_file: None,
         };
@@ -105,27 +105,29 @@ impl Upstream {
         let metrics = Arc::new(Metrics::new().unwrap());
         Self {
             tables: Arc::new(Tables::new(client, metrics, 1 << 20)),
-            asked,
+            request,
             _serving: serving,
         }
     }
 
-    async fn asked(&mut self) -> Asked {
-        self.asked.recv().await.unwrap()
+    async fn request(&mut self) -> Asked {
+        self.request.recv().await.unwrap()
     }
 
-    /// A client that knows everything up to `after`; its answer comes with upstream's.
+    /// A client that knows everything up to `after`. Its response comes after upstream's.
     fn client(&self, after: u64, query: &str) -> tokio::task::JoinHandle<Option<Watcher>> {
         let uri = format!("/api/v1/pods?watch=1&resourceVersion={after}{query}");
         let request = Request::get(uri)
             .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
             .body(())
             .unwrap();
-        let ask = Ask::of(&request, true).unwrap();
+        let table_request = TableWatchRequest::of(&request, true).unwrap();
         let tables = Arc::clone(&self.tables);
         tokio::spawn(async move {
             let answer = tables
-                .watch(ask, (&HeaderMap::new(), None), || Arc::new(Untold))
+                .watch(table_request, (&HeaderMap::new(), None), || {
+                    Arc::new(Untold)
+                })
                 .await?;
             assert_eq!(answer.headers()[WARNING], "299 - \"old\"");
             Some(Watcher(answer.into_body()))
@@ -133,18 +135,18 @@ impl Upstream {
     }
 }
 
-async fn serve(listener: TcpListener, asked: mpsc::Sender<Asked>) {
+async fn serve(listener: TcpListener, requests: mpsc::Sender<Asked>) {
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
-        let asked = asked.clone();
+        let requests = requests.clone();
         let service = service_fn(move |request: Request<Incoming>| {
             let (sender, answer) = oneshot::channel();
             let query = request.uri().query().unwrap().to_owned();
-            let told = asked.try_send(Asked {
+            let sent = requests.try_send(Asked {
                 query,
                 answer: sender,
             });
-            told.unwrap();
+            sent.unwrap();
             answer
         });
         connections.spawn(async move {
@@ -157,7 +159,7 @@ async fn serve(listener: TcpListener, asked: mpsc::Sender<Asked>) {
 #[derive(Debug)]
 struct Untold;
 
-impl WatchTally for Untold {
+impl WatchRecorder for Untold {
     fn delivered(&self, _: u64, _: u64) {}
     fn ended(&self, _: WatchTotals) {}
 }
@@ -194,10 +196,10 @@ async fn opened(client: tokio::task::JoinHandle<Option<Watcher>>) -> Watcher {
 async fn clients_that_ask_alike_share_one_upstream_watch() {
     let mut upstream = Upstream::new().await;
     let first = upstream.client(5, "");
-    let asked = upstream.asked().await;
-    assert_eq!(asked.after(), 5);
+    let request = upstream.request().await;
+    assert_eq!(request.after(), 5);
     let second = upstream.client(5, "&timeoutSeconds=100");
-    let lines = asked.grant();
+    let lines = request.grant();
     let (mut first, mut second) = (opened(first).await, opened(second).await);
     lines.send(added(6, COLUMNS)).await.unwrap();
     lines.send(event("BOOKMARK", 7, "null")).await.unwrap();
@@ -212,19 +214,22 @@ async fn clients_that_ask_alike_share_one_upstream_watch() {
     for client in [&mut first, &mut second, &mut third] {
         client.expect(Some(added(9, "null"))).await;
     }
-    assert!(upstream.asked.try_recv().is_err(), "one request is all");
+    assert!(
+        upstream.request.try_recv().is_err(),
+        "there is one upstream request"
+    );
 }
 
 #[tokio::test]
 async fn a_client_from_before_the_stream_gets_one_that_reaches_back() {
     let mut upstream = Upstream::new().await;
     let first = upstream.client(5, "");
-    let _lines = upstream.asked().await.grant();
+    let _lines = upstream.request().await.grant();
     let _first = opened(first).await;
     let older = upstream.client(4, "");
-    let asked = upstream.asked().await;
-    assert_eq!(asked.after(), 4);
-    let lines = asked.grant();
+    let request = upstream.request().await;
+    assert_eq!(request.after(), 4);
+    let lines = request.grant();
     let mut older = opened(older).await;
     lines.send(added(5, COLUMNS)).await.unwrap();
     older.expect(Some(added(5, COLUMNS))).await;
@@ -234,18 +239,18 @@ async fn a_client_from_before_the_stream_gets_one_that_reaches_back() {
 async fn what_upstream_ends_goes_on_from_the_last_version() {
     let mut upstream = Upstream::new().await;
     let client = upstream.client(5, "");
-    let lines = upstream.asked().await.grant();
+    let lines = upstream.request().await.grant();
     let mut client = opened(client).await;
     lines.send(added(6, COLUMNS)).await.unwrap();
     lines.send(event("BOOKMARK", 8, "null")).await.unwrap();
     client.expect(Some(added(6, COLUMNS))).await;
     drop(lines);
-    let asked = upstream.asked().await;
-    assert_eq!(asked.after(), 8);
-    asked.refuse(StatusCode::SERVICE_UNAVAILABLE);
-    let asked = upstream.asked().await;
-    assert_eq!(asked.after(), 8);
-    let lines = asked.grant();
+    let request = upstream.request().await;
+    assert_eq!(request.after(), 8);
+    request.refuse(StatusCode::SERVICE_UNAVAILABLE);
+    let request = upstream.request().await;
+    assert_eq!(request.after(), 8);
+    let lines = request.grant();
     lines.send(added(9, COLUMNS)).await.unwrap();
     client.expect(Some(added(9, "null"))).await;
 }
@@ -254,7 +259,7 @@ async fn what_upstream_ends_goes_on_from_the_last_version() {
 async fn a_stream_ends_when_its_columns_change_or_its_resource_goes() {
     let mut upstream = Upstream::new().await;
     let client = upstream.client(5, "");
-    let lines = upstream.asked().await.grant();
+    let lines = upstream.request().await.grant();
     let mut client = opened(client).await;
     lines.send(added(6, COLUMNS)).await.unwrap();
     lines.send(added(7, r#"[{"name":"Other"}]"#)).await.unwrap();
@@ -262,10 +267,10 @@ async fn a_stream_ends_when_its_columns_change_or_its_resource_goes() {
     client.expect(None).await;
 
     let client = upstream.client(5, "");
-    let lines = upstream.asked().await.grant();
+    let lines = upstream.request().await.grant();
     let mut client = opened(client).await;
     drop(lines);
-    upstream.asked().await.refuse(StatusCode::NOT_FOUND);
+    upstream.request().await.refuse(StatusCode::NOT_FOUND);
     client.expect(None).await;
 }
 
@@ -273,17 +278,17 @@ async fn a_stream_ends_when_its_columns_change_or_its_resource_goes() {
 async fn a_refusal_within_the_stream_is_told_to_whom_it_concerns() {
     let mut upstream = Upstream::new().await;
     let old = upstream.client(5, "");
-    let asked = upstream.asked().await;
+    let request = upstream.request().await;
     let new = upstream.client(9, "");
-    let lines = asked.grant();
+    let lines = request.grant();
     let (mut old, mut new) = (opened(old).await, opened(new).await);
     lines.send(EXPIRED.to_owned()).await.unwrap();
     old.expect(Some(EXPIRED.to_owned())).await;
     old.expect(None).await;
     let moved = tokio::spawn(async move { new.next().await });
-    let asked = upstream.asked().await;
-    assert_eq!(asked.after(), 9);
-    let lines = asked.grant();
+    let request = upstream.request().await;
+    assert_eq!(request.after(), 9);
+    let lines = request.grant();
     lines.send(added(10, COLUMNS)).await.unwrap();
     assert_eq!(moved.await.unwrap(), Some(added(10, COLUMNS)));
 }
@@ -292,7 +297,7 @@ async fn a_refusal_within_the_stream_is_told_to_whom_it_concerns() {
 async fn what_upstream_does_not_grant_is_left_to_each_client() {
     let mut upstream = Upstream::new().await;
     let client = upstream.client(5, "");
-    upstream.asked().await.refuse(StatusCode::FORBIDDEN);
+    upstream.request().await.refuse(StatusCode::FORBIDDEN);
     assert!(client.await.unwrap().is_none());
 }
 
@@ -300,7 +305,7 @@ async fn what_upstream_does_not_grant_is_left_to_each_client() {
 async fn a_client_that_falls_out_of_the_ring_is_ended() {
     let mut upstream = Upstream::new().await;
     let (slow, fast) = (upstream.client(5, ""), upstream.client(5, ""));
-    let lines = upstream.asked().await.grant();
+    let lines = upstream.request().await.grant();
     let (mut slow, mut fast) = (opened(slow).await, opened(fast).await);
     let last = 5 + 2000;
     for version in 6..=last {
@@ -314,7 +319,7 @@ async fn a_client_that_falls_out_of_the_ring_is_ended() {
 async fn a_panic_ends_the_clients_of_its_stream_and_the_next_one_begins_another() {
     let mut upstream = Upstream::new().await;
     let client = upstream.client(5, "");
-    let lines = upstream.asked().await.grant();
+    let lines = upstream.request().await.grant();
     let mut client = opened(client).await;
     lines.send(added(6, COLUMNS)).await.unwrap();
     client.expect(Some(added(6, COLUMNS))).await;
@@ -324,13 +329,13 @@ async fn a_panic_ends_the_clients_of_its_stream_and_the_next_one_begins_another(
         tokio::task::yield_now().await;
         panic!("planted")
     };
-    run(work, (&stream, &tables.shelf), &ends).await;
-    assert_eq!(ends.count(Task::TableWatch), 1);
+    run(work, (&stream, &tables.stream_map), &ends).await;
+    assert_eq!(ends.count(TaskKind::TableWatch), 1);
     client.expect(None).await;
     let next = upstream.client(6, "");
-    let asked = upstream.asked().await;
-    assert_eq!(asked.after(), 6);
-    let lines = asked.grant();
+    let request = upstream.request().await;
+    assert_eq!(request.after(), 6);
+    let lines = request.grant();
     let mut next = opened(next).await;
     lines.send(added(7, COLUMNS)).await.unwrap();
     next.expect(Some(added(7, COLUMNS))).await;
@@ -340,7 +345,7 @@ async fn a_panic_ends_the_clients_of_its_stream_and_the_next_one_begins_another(
 async fn closing_ends_all_and_starts_no_more() {
     let mut upstream = Upstream::new().await;
     let client = upstream.client(5, "");
-    let lines = upstream.asked().await.grant();
+    let lines = upstream.request().await.grant();
     let mut client = opened(client).await;
     upstream.tables.close();
     client.expect(None).await;
@@ -353,28 +358,28 @@ async fn a_stream_waits_a_while_for_another_client() {
     let request = Request::get("/api/v1/pods?watch=1&resourceVersion=5")
         .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
         .body(());
-    let ask = Ask::of(&request.unwrap(), true).unwrap();
-    let (stream, _writer) = Stream::new(ask.key, ask.after);
-    let begun = Instant::now();
-    let member = Member::of(&stream);
+    let table_request = TableWatchRequest::of(&request.unwrap(), true).unwrap();
+    let (stream, _writer) = TableStream::new(table_request.key, table_request.after);
+    let start = Instant::now();
+    let member = StreamMember::of(&stream);
     let comes_again = Arc::clone(&stream);
     tokio::spawn(async move {
         drop(member);
         tokio::time::sleep(IDLE / 2).await;
-        let again = Member::of(&comes_again);
+        let again = StreamMember::of(&comes_again);
         tokio::time::sleep(IDLE * 3).await;
         drop(again);
     });
     tokio::task::yield_now().await;
     stream.unwatched_for(IDLE).await;
-    assert_eq!(begun.elapsed(), IDLE / 2 + IDLE * 3 + IDLE);
+    assert_eq!(start.elapsed(), IDLE / 2 + IDLE * 3 + IDLE);
 }
 
 #[tokio::test]
 async fn a_watch_holds_its_place_until_it_is_gone() {
     let mut upstream = Upstream::new().await;
     let client = upstream.client(5, "");
-    let _lines = upstream.asked().await.grant();
+    let _lines = upstream.request().await.grant();
     let body = client.await.unwrap().unwrap().0;
     let limits = crate::config::AdmissionLimits {
         watches_max: 1,
@@ -392,7 +397,7 @@ async fn a_watch_holds_its_place_until_it_is_gone() {
 async fn a_revoked_client_ends_and_the_others_of_its_stream_go_on() {
     let mut upstream = Upstream::new().await;
     let (leaves, stays) = (upstream.client(5, ""), upstream.client(5, ""));
-    let lines = upstream.asked().await.grant();
+    let lines = upstream.request().await.grant();
     let (mut leaves, mut stays) = (opened(leaves).await, opened(stays).await);
     let lease = crate::auth::lease::Lease::new();
     leaves.0 = leaves.0.leased(Some(lease.hold()));
@@ -401,7 +406,7 @@ async fn a_revoked_client_ends_and_the_others_of_its_stream_go_on() {
         client.expect(Some(added(6, COLUMNS))).await;
     }
     let ended = tokio::spawn(async move { leaves.expect(None).await });
-    // It waits for the next line by now.
+    // The task waits for the next line now.
     tokio::task::yield_now().await;
     lease.revoke();
     ended.await.unwrap();

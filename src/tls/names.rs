@@ -11,7 +11,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::X509Certificate;
 
 /// A certificate for some names.
-pub(super) struct Named {
+pub(super) struct NamedCertificate {
     pub(super) certified: Arc<CertifiedKey>,
     /// As they were configured, in lower case; without any, those that the certificate carries.
     pub(super) names: Vec<String>,
@@ -19,13 +19,13 @@ pub(super) struct Named {
 
 /// Chooses as kube-apiserver does: the exact name, then the wildcard above it, then the default. Names that were configured
 /// count more than those that a certificate carries; of equals the first counts.
-pub(super) struct ByName {
+pub(super) struct CertificateResolver {
     default: Arc<CertifiedKey>,
     named: HashMap<String, Arc<CertifiedKey>>,
 }
 
-impl ByName {
-    pub(super) fn new(default: Arc<CertifiedKey>, pairs: &[Named]) -> Self {
+impl CertificateResolver {
+    pub(super) fn new(default: Arc<CertifiedKey>, pairs: &[NamedCertificate]) -> Self {
         let mut named = HashMap::new();
         let (explicit, implicit): (Vec<_>, Vec<_>) =
             pairs.iter().partition(|pair| !pair.names.is_empty());
@@ -58,13 +58,13 @@ impl ByName {
     }
 }
 
-impl ResolvesServerCert for ByName {
+impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(Arc::clone(self.certified(hello.server_name())))
     }
 }
 
-impl fmt::Debug for ByName {
+impl fmt::Debug for CertificateResolver {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.named.keys();
         formatter.debug_set().entries(names).finish()
@@ -132,8 +132,8 @@ mod tests {
         Arc::new(CertifiedKey::from_der(chain, secret, &provider).unwrap())
     }
 
-    fn named(certified: &Arc<CertifiedKey>, names: &[&str]) -> Named {
-        Named {
+    fn named(certified: &Arc<CertifiedKey>, names: &[&str]) -> NamedCertificate {
+        NamedCertificate {
             certified: Arc::clone(certified),
             names: names.iter().map(|&name| name.to_owned()).collect(),
         }
@@ -152,7 +152,7 @@ mod tests {
             named(&second, &[]),
             named(&third, &["a.apps.example.com", "*.example.org"]),
         ];
-        let chosen = ByName::new(Arc::clone(&default), &pairs);
+        let chosen = CertificateResolver::new(Arc::clone(&default), &pairs);
         for (name, expected) in [
             (Some("one.example.com"), &first),
             (Some("ONE.example.COM"), &first),
@@ -180,7 +180,7 @@ mod tests {
             named(&other, &["a.test"]),
             named(&one, &["a.test"]),
         ];
-        let chosen = ByName::new(Arc::clone(&one), &pairs);
+        let chosen = CertificateResolver::new(Arc::clone(&one), &pairs);
         assert!(Arc::ptr_eq(chosen.certified(Some("a.test")), &other));
     }
 

@@ -23,12 +23,12 @@ pub(super) const CHAIN_BYTES_MAX: usize = 32 << 10;
 const HINTS_LEN_MAX: usize = 16 << 10;
 
 /// Asks clients for a certificate and accepts each whose key they hold, none included.
-pub(super) struct Possession {
+pub(super) struct PossessionVerifier {
     algorithms: WebPkiSupportedAlgorithms,
     hints: Vec<DistinguishedName>,
 }
 
-impl Possession {
+impl PossessionVerifier {
     /// Hints at `authorities`: clients that have several certificates choose by them.
     pub(super) fn of(authorities: &RootCertStore, provider: &CryptoProvider) -> Arc<Self> {
         let mut hints = authorities.subjects();
@@ -45,7 +45,7 @@ impl Possession {
     }
 }
 
-impl fmt::Debug for Possession {
+impl fmt::Debug for PossessionVerifier {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Possession")
@@ -54,7 +54,7 @@ impl fmt::Debug for Possession {
     }
 }
 
-impl ClientCertVerifier for Possession {
+impl ClientCertVerifier for PossessionVerifier {
     fn client_auth_mandatory(&self) -> bool {
         false
     }

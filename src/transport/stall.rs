@@ -1,11 +1,10 @@
-//! Runs the streams of HTTP/2 connections, and ends answers whose clients take nothing of what waits for them, or take too long
-//! over it. Requests that are not yet answered, watches without events and what upstream gives to whoever may pause are not
-//! judged here. A stream that panics is reset, and counted.
+//! Runs HTTP/2 streams, and ends responses whose client has stopped reading or takes too long. Requests that are not answered yet,
+//! watches without events, and forwarded responses whose client may pause are not limited. A stream that panics is reset and counted.
 //!
-//! While a stream's window is shut, or a socket is full, hyper asks the body for nothing, so a body cannot notice. What can is
-//! the task around it: it knows from the body's last word who waits for whom.
+//! While a stream's window is closed, or the socket is full, hyper does not poll the body, so the body cannot notice the stall. The task
+//! around it can: the body's last signal says whether the client or the gateway waits.
 
-mod ending;
+mod split_last_byte;
 
 use std::cell::Cell;
 use std::future::Future;
@@ -18,79 +17,84 @@ use hyper::rt::Executor;
 use prometheus::IntCounter;
 use tokio::time::{Instant, Sleep};
 
-use crate::metrics::{ByLabel, ListenerMetrics, Task};
-pub(crate) use ending::{Ending, Pauses, Reach};
+use crate::metrics::{ByLabel, ListenerMetrics, TaskKind};
+pub(crate) use split_last_byte::{PauseHint, SplitLastByte, SplitMode};
 
-/// As long as a connection may take nothing (the listener's `USER_TIMEOUT`).
+/// How long a client may read nothing: as long as on a connection (the listener's `USER_TIMEOUT`).
 pub(crate) const STALL_TIMEOUT: Duration = Duration::from_secs(120);
-/// What ends by itself has ended by then. The API server cuts it after a minute; this is for slow links. Meanwhile a list keeps
-/// the state that it shows in memory, and whatever is forwarded a place.
+/// How long a response that ends by itself may take. The API server allows one minute; this is for slow links. Until it ends, a list
+/// keeps its snapshot in memory, and a forwarded request keeps its permit.
 pub(crate) const ANSWER_TIME_MAX: Duration = Duration::from_secs(600);
 
-/// Who waits for whom once a body has been asked for more.
+/// Which side waits for the other after the body was polled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Waits {
-    /// The client for us.
+pub(crate) enum WaitingSide {
+    /// The client waits for the gateway.
     #[default]
     Client,
-    /// We for the client, who has not taken the last frame.
+    /// The gateway waits for the client, which has not read the last frame.
     Server,
 }
 
-/// What a body says of its answer.
+/// What a body reports each time it is polled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Word {
-    pub(crate) waits: Waits,
-    /// Whether the answer ends by itself, and soon: a list does, a watch does not.
+pub(crate) struct StallSignal {
+    pub(crate) waiting: WaitingSide,
+    /// Whether the response ends by itself soon: a list does, a watch does not.
     pub(crate) ends: bool,
 }
 
 thread_local! {
-    /// The last word of the body that is polled on this thread: it is polled within its stream.
-    static LAST_WORD: Cell<Option<Word>> = const { Cell::new(None) };
+    /// The last signal of the body that is polled on this thread. The body is polled inside the poll of its stream.
+    static LAST_SIGNAL: Cell<Option<StallSignal>> = const { Cell::new(None) };
 }
 
-/// Said by a body each time it is asked.
-pub(crate) fn say(word: Word) {
-    LAST_WORD.set(Some(word));
+/// Records a body's signal; the body calls this each time it is polled.
+pub(crate) fn signal(signal: StallSignal) {
+    LAST_SIGNAL.set(Some(signal));
 }
 
-/// Forgets what was said before: now something else is polled.
-pub(crate) fn forget() {
-    LAST_WORD.set(None);
+/// Discards the last signal. Called before another stream or connection is polled.
+pub(crate) fn clear_signal() {
+    LAST_SIGNAL.set(None);
 }
 
-/// What was said since.
-pub(crate) fn last_word() -> Option<Word> {
-    LAST_WORD.take()
+/// The last signal since [`clear_signal`], which it discards.
+pub(crate) fn take_signal() -> Option<StallSignal> {
+    LAST_SIGNAL.take()
 }
 
-/// How long one answer keeps waiting for its client.
+/// Bounds how long one response waits for its client.
 #[derive(Debug, Default)]
 pub(crate) struct StallTimer {
-    waits: Waits,
-    /// When an answer that ends by itself must have ended.
+    waiting: WaitingSide,
+    /// The deadline of a response that ends by itself.
     end_at: Option<Instant>,
-    /// Runs while something is bounded.
+    /// Set while one of the two limits applies.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl StallTimer {
-    /// Ready when the client has had its time. `word` is what the body has said since this was asked last.
-    pub(crate) fn poll(&mut self, word: Option<Word>, context: &mut Context<'_>) -> Poll<()> {
-        if let Some(word) = word {
-            // It got on.
-            self.waits = word.waits;
+    /// Ready when a limit has expired. `signal` is the body's last signal since the previous call.
+    pub(crate) fn poll(
+        &mut self,
+        signal: Option<StallSignal>,
+        context: &mut Context<'_>,
+    ) -> Poll<()> {
+        if let Some(signal) = signal {
+            // The body was polled: there was progress.
+            self.waiting = signal.waiting;
             self.timer = None;
-            if word.ends && self.end_at.is_none() {
+            if signal.ends && self.end_at.is_none() {
                 self.end_at = Some(Instant::now() + ANSWER_TIME_MAX);
             }
         }
-        if self.waits == Waits::Client && self.end_at.is_none() {
+        if self.waiting == WaitingSide::Client && self.end_at.is_none() {
             return Poll::Pending;
         }
         let timer = self.timer.get_or_insert_with(|| {
-            let stalled_at = (self.waits == Waits::Server).then(|| Instant::now() + STALL_TIMEOUT);
+            let stalled_at =
+                (self.waiting == WaitingSide::Server).then(|| Instant::now() + STALL_TIMEOUT);
             let due = [stalled_at, self.end_at].into_iter().flatten().min();
             Box::pin(tokio::time::sleep_until(due.unwrap_or_else(Instant::now)))
         });
@@ -98,17 +102,17 @@ impl StallTimer {
     }
 }
 
-/// Spawns the streams of connections.
+/// Spawns the tasks of HTTP/2 streams.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Streams {
-    /// Streams that were ended.
+pub(crate) struct StallExecutor {
+    /// Counts streams that were ended by a [`StallTimer`].
     stalled: Option<IntCounter>,
-    /// Those that panicked.
-    panics: Option<ByLabel<Task>>,
+    /// Counts streams that panicked.
+    panics: Option<ByLabel<TaskKind>>,
 }
 
-impl Streams {
-    /// Streams that are counted here.
+impl StallExecutor {
+    /// Streams are counted in these metrics.
     pub(crate) fn new(metrics: Option<&ListenerMetrics>) -> Self {
         Self {
             stalled: metrics.map(|metrics| metrics.streams_stalled.clone()),
@@ -117,13 +121,13 @@ impl Streams {
     }
 }
 
-impl<F> Executor<F> for Streams
+impl<F> Executor<F> for StallExecutor
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
     fn execute(&self, stream: F) {
-        tokio::spawn(Stream {
+        tokio::spawn(Http2Stream {
             stream: Box::pin(stream),
             timer: StallTimer::default(),
             streams: self.clone(),
@@ -131,32 +135,32 @@ where
     }
 }
 
-/// One stream of HTTP/2. Dropped early, it is reset.
-struct Stream<F> {
+/// One HTTP/2 stream. If it is dropped before its end, hyper resets it.
+struct Http2Stream<F> {
     stream: Pin<Box<F>>,
     timer: StallTimer,
-    streams: Streams,
+    streams: StallExecutor,
 }
 
-impl<F: Future> Future for Stream<F> {
+impl<F: Future> Future for Http2Stream<F> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        forget();
-        // What is left half done belongs to the stream, and goes with it.
+        clear_signal();
+        // Whatever state the panic has left inconsistent belongs to this stream and is dropped with it.
         let polled = catch_unwind(AssertUnwindSafe(|| this.stream.as_mut().poll(context)));
         let Ok(polled) = polled else {
             tracing::error!("a request over HTTP/2 panicked; its stream is reset");
             if let Some(panics) = &this.streams.panics {
-                panics.inc(Task::Http2Stream);
+                panics.inc(TaskKind::Http2Stream);
             }
             return Poll::Ready(());
         };
         if polled.is_ready() {
             return Poll::Ready(());
         }
-        if this.timer.poll(last_word(), context).is_pending() {
+        if this.timer.poll(take_signal(), context).is_pending() {
             return Poll::Pending;
         }
         if let Some(stalled) = &this.streams.stalled {

@@ -1,6 +1,6 @@
-//! The gateway's sink: a watch cache behind its one writer. Reads no stream and knows no request.
+//! The gateway's [`Sink`]: collects the driver's changes and publishes them through the only writer of a watch cache.
 
-mod side;
+mod initial_buffer;
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,82 +8,89 @@ use std::time::{Duration, Instant};
 
 use super::driver::now;
 use super::sink::{Sink, UpstreamWentBack};
-use crate::cache::{Applied, Change, Writer};
+use crate::cache::{ApplyOutcome, CacheWriter, Change};
 use crate::resource::{EventKind, Object, ResourceVersion};
-use side::Side;
+use initial_buffer::InitialBuffer;
 
-/// What waking one watcher and writing to it takes, about: while the last batch is still on its way to many of them,
-/// the next one may as well grow.
+/// Approximate cost of waking one watch and writing to it. While watches are still being woken for the last batch, the next
+/// batch may grow.
 const WAKE_COST: Duration = Duration::from_micros(2);
 
-/// What a cache tells as it fills, for metrics. Called from the driver's task.
-pub trait FillTally: Send + Sync + fmt::Debug {
+/// Receives the progress of a cache, for metrics. Called from the driver's task.
+pub trait FillRecorder: Send + Sync + fmt::Debug {
     /// A batch was published.
-    fn applied(&self, applied: Applied);
-    /// State after a batch or a tick.
+    fn applied(&self, applied: ApplyOutcome);
+    /// The sizes of the cache after a batch, a relist or a tick.
     fn state(&self, state: FillState);
 }
 
-/// Sizes of a cache.
+/// Version and sizes of a cache.
 #[derive(Clone, Copy, Debug)]
 pub struct FillState {
-    /// Version of the state.
+    /// Resource version of the snapshot.
     pub version: ResourceVersion,
-    /// Objects.
+    /// Number of objects.
     pub objects: usize,
-    /// Bytes of their lines.
+    /// Length of the objects' frames, in bytes.
     pub objects_len: usize,
-    /// Events in the history.
+    /// Number of events in the history.
     pub events: usize,
-    /// Bytes in the history.
+    /// Length of the history, in bytes.
     pub bytes: usize,
-    /// Age of the oldest part of the history.
+    /// Age of the oldest part of the history; zero if it is empty.
     pub oldest_age: Duration,
 }
 
-/// Fills a watch cache.
+/// Fills a watch cache from what a driver reads.
 #[derive(Debug)]
 pub struct CacheSink {
-    writer: Writer,
-    tally: Arc<dyn FillTally>,
-    /// Initial data on its way; replaces the state when complete.
-    side: Side,
-    /// Changes that will be published together, in the order they came.
+    writer: CacheWriter,
+    recorder: Arc<dyn FillRecorder>,
+    /// Initial data received so far; replaces the state when it is complete.
+    initial: InitialBuffer,
+    /// Changes to be published together, in the order of arrival.
     batch: Vec<Change>,
-    /// Longest time that changes are held back to be delivered together.
+    /// Longest time that changes are held back so that they are delivered together.
     coalesce_delay_max: Duration,
+    /// Until then more changes may join the batch: see [`Sink::hold_until`].
     hold_until: Option<Instant>,
 }
 
 impl CacheSink {
-    /// A sink that holds back a busy resource's events for at most `coalesce_delay_max`, to deliver them together.
+    /// Creates a sink that holds back the events of a busy resource for at most `coalesce_delay_max`, to deliver them
+    /// together.
     #[must_use]
-    pub fn new(writer: Writer, coalesce_delay_max: Duration, tally: Arc<dyn FillTally>) -> Self {
+    pub fn new(
+        writer: CacheWriter,
+        coalesce_delay_max: Duration,
+        recorder: Arc<dyn FillRecorder>,
+    ) -> Self {
         Self {
             writer,
-            tally,
-            side: Side::default(),
+            recorder,
+            initial: InitialBuffer::default(),
             batch: Vec::new(),
             coalesce_delay_max,
             hold_until: None,
         }
     }
 
-    /// Tells watchers of what was published, or of a first part of it. [`Sink::ready`] does the rest.
-    fn dispatch(&mut self, mut applied: Applied) {
+    /// Dispatches what was published to the views, or a first part of it if that is expensive; [`Sink::ready`] dispatches
+    /// the rest.
+    fn dispatch(&mut self, mut applied: ApplyOutcome) {
         let now = now();
         applied.woken = self.writer.dispatch(now);
         let delay = WAKE_COST * u32::try_from(applied.woken).unwrap_or(u32::MAX);
         self.hold_until = Some(now + delay.min(self.coalesce_delay_max));
-        self.tally.applied(applied);
+        self.recorder.applied(applied);
     }
 
-    fn tell_state(&self) {
+    fn record_state(&self) {
         let Some(snapshot) = self.writer.cache().snapshot() else {
             return;
         };
         let (events, bytes, oldest_at) = self.writer.history_size();
-        self.tally.state(FillState {
+        self.recorder.state(FillState {
             version: snapshot.resource_version,
             objects: snapshot.objects.len(),
             objects_len: self.writer.objects_len(),
@@ -96,24 +103,24 @@ impl CacheSink {
 
 impl Sink for CacheSink {
     fn restart(&mut self) {
-        self.side.clear();
+        self.initial.clear();
     }
 
     fn initial(&mut self, kind: EventKind, object: Object) {
         match kind {
-            EventKind::Deleted => self.side.remove(&object),
-            EventKind::Added | EventKind::Modified => self.side.put(object),
+            EventKind::Deleted => self.initial.remove(&object),
+            EventKind::Added | EventKind::Modified => self.initial.put(object),
         }
     }
 
     fn replace(&mut self, version: ResourceVersion) -> Result<(), UpstreamWentBack> {
-        let objects = self.side.take();
+        let objects = self.initial.take();
         let applied = self
             .writer
             .publish_list(objects, version, now())
             .map_err(|_| UpstreamWentBack)?;
         self.dispatch(applied);
-        self.tell_state();
+        self.record_state();
         Ok(())
     }
 
@@ -133,7 +140,7 @@ impl Sink for CacheSink {
             .writer
             .publish_changes(std::mem::take(&mut self.batch), published_at);
         self.dispatch(applied);
-        self.tell_state();
+        self.record_state();
     }
 
     fn progress(&mut self, version: ResourceVersion) {
@@ -142,18 +149,18 @@ impl Sink for CacheSink {
 
     fn tick(&mut self) {
         self.writer.expire(now());
-        self.tell_state();
+        self.record_state();
     }
 
     fn hold_until(&self) -> Option<Instant> {
         self.hold_until
     }
 
-    /// What costs much is dispatched in slices, between which other tasks have their turn.
+    /// Dispatches what is left, a slice at a time. Other tasks run between the slices.
     async fn ready(&mut self) {
         while self.writer.is_behind() {
             tokio::task::yield_now().await;
-            self.dispatch(Applied::default());
+            self.dispatch(ApplyOutcome::default());
         }
     }
 }

@@ -1,4 +1,9 @@
-//! Connections to the API server: the requests of the gateway itself and those it passes on. Knows no resource and decodes no body.
+//! Connections to the API server, for the gateway's own requests and for those that it forwards. Knows no resource and
+//! decodes no body.
+//!
+//! A [`Client`] holds a `ClientStack`: everything that one reading of the configuration yields. Connections are grouped
+//! into lanes by purpose (`transport.rs`), so that one kind of traffic cannot use up the permits of another. `renewal.rs`
+//! replaces the stack when credentials change.
 
 mod body;
 mod connection;
@@ -25,41 +30,41 @@ use tokio::time::Instant;
 
 use credentials::Credentials;
 use secrets::{Expiry, TransportKey};
-use transport::{Lane, Purpose, TransportSettings};
+use transport::{ConnectionLane, LanePurpose, TransportSettings};
 
-pub use body::{Interest, RequestBody, RequestBodyError, ResponseBody};
-pub use renewal::{REBUILD_INTERVAL_MIN, Rebuild};
+pub use body::{BodySendGuard, ByteCounter, RequestBody, RequestBodyError, ResponseBody};
+pub use renewal::{REBUILD_INTERVAL_MIN, RebuildOutcome};
 pub use send_error::SendError;
-pub use source::{ConnectError, UpstreamSource};
+pub use source::{ConnectError, ConnectSource};
 
-/// Whose name a passed-on request carries.
+/// Under which identity a request is forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Identity {
+pub enum ForwardIdentity {
     /// The gateway's own credentials, replacing whatever the caller sent.
     Gateway,
-    /// The caller's own `Authorization`, over connections without any credential of the gateway: a client certificate
-    /// on them would turn every caller into the gateway (ecosystem.md §0.2).
+    /// The caller's own `Authorization`, over connections without any credential of the gateway: with a client certificate
+    /// of the gateway, every caller would act as the gateway.
     Caller,
 }
 
-/// The way to one API server. Cheap to clone; all clones share connections.
+/// A client of one API server. Cheap to clone; all clones share their connections.
 ///
 /// ```no_run
-/// use kube_fanout::upstream::client::{Client, ConnectError, UpstreamSource};
+/// use kube_fanout::upstream::client::{Client, ConnectError, ConnectSource};
 ///
 /// # async fn connect() -> Result<(), ConnectError> {
 /// // As kubectl does, with the file's current context:
-/// let client = Client::connect(UpstreamSource::kubeconfig("/home/me/.kube/config")).await?;
+/// let client = Client::connect(ConnectSource::kubeconfig("/home/me/.kube/config")).await?;
 /// // In a pod, as its service account:
-/// let client = Client::connect(UpstreamSource::InCluster).await?;
+/// let client = Client::connect(ConnectSource::InCluster).await?;
 /// // Without credentials: `kubectl proxy`, a gateway, the embedded API server:
-/// let client = Client::connect(UpstreamSource::url("http://127.0.0.1:8001")?).await?;
+/// let client = Client::connect(ConnectSource::url("http://127.0.0.1:8001")?).await?;
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone)]
 pub struct Client {
-    shared: Arc<Shared>,
+    shared: Arc<ClientState>,
 }
 
 impl Client {
@@ -67,11 +72,11 @@ impl Client {
     /// noticed here.
     ///
     /// # Errors
-    /// What is wrong with the configuration, one line each.
-    pub async fn connect(source: UpstreamSource) -> Result<Self, ConnectError> {
-        let stack = Stack::load(source.clone(), None).await?;
+    /// The configuration or the credentials cannot be used.
+    pub async fn connect(source: ConnectSource) -> Result<Self, ConnectError> {
+        let stack = ClientStack::load(source.clone(), None).await?;
         Ok(Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(ClientState {
                 source,
                 stack: ArcSwap::from_pointee(stack),
                 rebuilt_at: Arc::default(),
@@ -79,10 +84,10 @@ impl Client {
         })
     }
 
-    /// Sends a request of the gateway's own that ends soon: list, review, discovery. The URI needs only path and query.
+    /// Sends a short request of the gateway's own: a list, a review, discovery. The URI needs only path and query.
     ///
     /// # Errors
-    /// [`SendError`] when no response came; answers of the server, whatever their status, are `Ok`.
+    /// [`SendError`] if no response came. A response is `Ok` whatever its status.
     pub async fn send<B>(&self, request: Request<B>) -> Result<Response<ResponseBody>, SendError>
     where
         B: Into<RequestBody>,
@@ -91,8 +96,8 @@ impl Client {
         self.send_own(&stack, &stack.gateway.calls, request).await
     }
 
-    /// Sends a watch of the gateway's own, over connections that carry nothing but a few watches, so that neither flow
-    /// control nor a GOAWAY meant for other traffic touches them.
+    /// Sends a watch of the gateway's own, over connections that carry only a few watches: flow control and GOAWAY frames
+    /// caused by other traffic do not affect them.
     ///
     /// # Errors
     /// As [`Client::send`].
@@ -107,9 +112,9 @@ impl Client {
         self.send_own(&stack, &stack.gateway.watches, request).await
     }
 
-    /// Sends a review as a caller: its own headers over connections without any credential of the gateway. They are connections
-    /// apart from those of [`Client::forward`], so that however much is forwarded reviews find their places. There is no time-out
-    /// here.
+    /// Sends a review with the caller's own headers, over connections without any credential of the gateway. They are
+    /// separate from those of [`Client::forward`], so that forwarded requests cannot use up the permits of reviews. Has no
+    /// timeout.
     ///
     /// # Errors
     /// As [`Client::send`].
@@ -117,14 +122,19 @@ impl Client {
         &self,
         request: Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, SendError> {
-        let request = named(request);
+        let request = with_user_agent(request);
         let stack = self.shared.stack.load_full();
-        self.pass_on(&stack, &stack.caller.calls, Identity::Caller, request)
-            .await
+        self.send_on_lane(
+            &stack,
+            &stack.caller.calls,
+            ForwardIdentity::Caller,
+            request,
+        )
+        .await
     }
 
-    /// The same with credentials that the server may not take: over a connection that no other request shares, as
-    /// [`Client::forward_apart`].
+    /// Like [`Client::send_as_caller`], for credentials that the server may not accept: uses a connection that no other
+    /// request shares, as [`Client::forward_apart`] does.
     ///
     /// # Errors
     /// As [`Client::send`].
@@ -132,29 +142,29 @@ impl Client {
         &self,
         request: Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, SendError> {
-        self.forward_apart(named(request)).await
+        self.forward_apart(with_user_agent(request)).await
     }
 
-    /// Passes on a request of a caller. The caller of this method has cleared the headers (passthrough.rs); added here
-    /// are only the target and, for [`Identity::Gateway`], the gateway's credentials.
+    /// Forwards a request of a caller. The calling code has already removed the headers that must not be forwarded
+    /// (passthrough.rs). This method adds only the target and, for [`ForwardIdentity::Gateway`], the gateway's credentials.
     ///
-    /// There is no time-out here: the pass-through knows which requests may take long. Dropping this future cancels the request
-    /// upstream.
+    /// Has no timeout, because only the pass-through knows which requests may take long. Dropping the future cancels the
+    /// request upstream.
     ///
     /// # Errors
     /// As [`Client::send`].
     pub async fn forward(
         &self,
-        identity: Identity,
+        identity: ForwardIdentity,
         request: Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, SendError> {
         let stack = self.shared.stack.load_full();
-        self.pass_on(&stack, &stack.lanes(identity).forwards, identity, request)
+        self.send_on_lane(&stack, &stack.lanes(identity).forwards, identity, request)
             .await
     }
 
-    /// Passes on a short request of a caller whose credentials the server may not take: over a connection that no other request
-    /// shares, because the server closes it after one that it does not take.
+    /// Forwards a short request of a caller whose credentials the server may not accept. No other request shares the
+    /// connection, because the server closes it after a request with credentials that it does not accept.
     ///
     /// # Errors
     /// As [`Client::send`].
@@ -164,26 +174,28 @@ impl Client {
     ) -> Result<Response<ResponseBody>, SendError> {
         let stack = self.shared.stack.load_full();
         let lane = &stack.caller.forwards_apart;
-        self.pass_on(&stack, lane, Identity::Caller, request).await
+        self.send_on_lane(&stack, lane, ForwardIdentity::Caller, request)
+            .await
     }
 
-    /// Passes on a watch, or another request that lasts. Has connections and places of its own, so that however many there are
-    /// short requests find theirs.
+    /// Forwards a watch or another long-running request. These requests have connections and permits of their own, so that
+    /// they cannot use up those of short requests.
     ///
     /// # Errors
     /// As [`Client::send`].
     pub async fn forward_watch(
         &self,
-        identity: Identity,
+        identity: ForwardIdentity,
         request: Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, SendError> {
         let stack = self.shared.stack.load_full();
         let lane = &stack.lanes(identity).forwarded_watches;
-        self.pass_on(&stack, lane, identity, request).await
+        self.send_on_lane(&stack, lane, identity, request).await
     }
 
-    /// Passes on a watch, or another request that lasts, as [`Client::forward_apart`] does short ones. The server hears that
-    /// nothing follows: Go's would otherwise take in the rest of a request before it says that it refuses it.
+    /// Forwards a watch or another long-running request as [`Client::forward_apart`] does for short ones. It sends
+    /// `Connection: close`, because a Go server would otherwise read the rest of the request body before it responds that
+    /// it refuses the request.
     ///
     /// # Errors
     /// As [`Client::send`].
@@ -195,107 +207,112 @@ impl Client {
         request.headers_mut().insert(CONNECTION, close);
         let stack = self.shared.stack.load_full();
         let lane = &stack.caller.forwarded_watches_apart;
-        self.pass_on(&stack, lane, Identity::Caller, request).await
+        self.send_on_lane(&stack, lane, ForwardIdentity::Caller, request)
+            .await
     }
 
-    /// Whether the server is reached without TLS, so that HTTP/2 is never spoken and each request in flight holds a connection.
+    /// Whether the server is reached without TLS. HTTP/2 is never used then, and each request in flight occupies a
+    /// connection.
     #[must_use]
     pub fn is_clear_text(&self) -> bool {
         self.shared.stack.load().base.scheme() == Some(&uri::Scheme::HTTP)
     }
 
-    /// Passes on a request that asks to upgrade its connection, over HTTP/1.1 whatever the server offers.
+    /// Forwards a request to upgrade its connection. Always uses HTTP/1.1.
     ///
     /// # Errors
     /// As [`Client::send`].
     pub async fn send_upgrade(
         &self,
-        identity: Identity,
+        identity: ForwardIdentity,
         request: Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, SendError> {
         let stack = self.shared.stack.load_full();
-        self.pass_on(&stack, &stack.lanes(identity).upgrades, identity, request)
+        self.send_on_lane(&stack, &stack.lanes(identity).upgrades, identity, request)
             .await
     }
 
-    /// Takes all places for watches of the gateway's own, until the result is dropped.
+    /// Takes all permits for the gateway's own watches until the result is dropped.
     #[cfg(test)]
     pub(crate) fn saturate_watches(&self) -> impl Sized + use<> {
         let stack = self.shared.stack.load_full();
-        std::iter::from_fn(|| stack.gateway.watches.place()).collect::<Vec<_>>()
+        std::iter::from_fn(|| stack.gateway.watches.acquire()).collect::<Vec<_>>()
     }
 
     async fn send_own<B>(
         &self,
-        stack: &Stack,
-        lane: &Lane,
+        stack: &ClientStack,
+        lane: &ConnectionLane,
         request: Request<B>,
     ) -> Result<Response<ResponseBody>, SendError>
     where
         B: Into<RequestBody>,
     {
-        let request = named(request.map(Into::into));
+        let request = with_user_agent(request.map(Into::into));
         tokio::time::timeout(
             RESPONSE_HEAD_TIMEOUT,
-            self.pass_on(stack, lane, Identity::Gateway, request),
+            self.send_on_lane(stack, lane, ForwardIdentity::Gateway, request),
         )
         .await
         .map_err(|_elapsed| SendError::Timeout)?
     }
 
-    async fn pass_on(
+    async fn send_on_lane(
         &self,
-        stack: &Stack,
-        lane: &Lane,
-        identity: Identity,
+        stack: &ClientStack,
+        lane: &ConnectionLane,
+        identity: ForwardIdentity,
         mut request: Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, SendError> {
         *request.uri_mut() = join(&stack.base, request.uri())?;
-        // The transport speaks what ALPN chose; a version left over from the caller's connection would be refused.
+        // ALPN decides the version of HTTP. A request with the version of the caller's connection would be refused.
         *request.version_mut() = Version::HTTP_11;
-        // Host and :authority follow from the URI.
+        // hyper derives Host and :authority from the URI.
         request.headers_mut().remove(HOST);
-        if identity == Identity::Gateway {
+        if identity == ForwardIdentity::Gateway {
             request.headers_mut().remove(AUTHORIZATION);
             stack.credentials.attach(request.headers_mut()).await?;
         }
         let response = send_with_retry(lane, request).await?;
-        if identity == Identity::Gateway && response.status() == StatusCode::UNAUTHORIZED {
+        if identity == ForwardIdentity::Gateway && response.status() == StatusCode::UNAUTHORIZED {
             self.renew().await;
         }
         Ok(response)
     }
 }
 
-struct Shared {
-    source: UpstreamSource,
-    stack: ArcSwap<Stack>,
-    /// When the last rebuild began; locked while one runs.
+struct ClientState {
+    source: ConnectSource,
+    stack: ArcSwap<ClientStack>,
+    /// When the last rebuild started. The mutex stays locked while a rebuild runs.
     rebuilt_at: Arc<Mutex<Option<Instant>>>,
 }
 
-/// Everything that follows from one reading of the configuration.
-struct Stack {
+/// Everything that one reading of the configuration yields.
+struct ClientStack {
     base: Uri,
     credentials: Credentials,
-    gateway: Arc<Lanes>,
-    caller: Arc<Lanes>,
-    /// What the connections follow from.
+    gateway: Arc<ConnectionLanes>,
+    caller: Arc<ConnectionLanes>,
+    /// Identifies the settings that the connections depend on.
     transport: TransportKey,
-    /// What was read.
+    /// The files that were read.
     files: Vec<PathBuf>,
     expiry: Expiry,
 }
 
-impl Stack {
-    /// Takes over the connections of `before` if they would be the same.
-    async fn load(source: UpstreamSource, before: Option<Arc<Self>>) -> Result<Self, ConnectError> {
+impl ClientStack {
+    /// Reads the configuration. Reuses the connections of `previous` if new ones would be interchangeable with them.
+    async fn load(
+        source: ConnectSource,
+        previous: Option<Arc<Self>>,
+    ) -> Result<Self, ConnectError> {
         let blocking = tokio::task::spawn_blocking(move || source.read());
         let (mut config, files) = blocking.await.map_err(|_| ConnectError::Interrupted)??;
         let expiry = secrets::resolve(&mut config).await?;
-        // Files are read there, too.
+        // Building blocks, too: it reads files.
         let building =
-            tokio::task::spawn_blocking(move || Self::build(&config, files, expiry, before));
+            tokio::task::spawn_blocking(move || Self::build(&config, files, expiry, previous));
         building.await.map_err(|_| ConnectError::Interrupted)?
     }
 
@@ -303,18 +320,21 @@ impl Stack {
         config: &Config,
         files: Vec<PathBuf>,
         expiry: Expiry,
-        before: Option<Arc<Self>>,
+        previous: Option<Arc<Self>>,
     ) -> Result<Self, ConnectError> {
         transport::install_crypto_provider();
         let identity = secrets::certificate(&config.auth_info)?;
         let expiry = expiry.with_certificate(identity.as_deref());
         let transport = TransportKey::of(config, identity);
-        let (gateway, caller) = match before.filter(|before| before.transport == transport) {
-            Some(before) => (Arc::clone(&before.gateway), Arc::clone(&before.caller)),
+        let (gateway, caller) = match previous.filter(|previous| previous.transport == transport) {
+            Some(previous) => (Arc::clone(&previous.gateway), Arc::clone(&previous.caller)),
             None => {
-                let mut bare = config.clone();
-                bare.auth_info = AuthInfo::default();
-                (Arc::new(Lanes::new(config)?), Arc::new(Lanes::new(&bare)?))
+                let mut anonymous = config.clone();
+                anonymous.auth_info = AuthInfo::default();
+                (
+                    Arc::new(ConnectionLanes::new(config)?),
+                    Arc::new(ConnectionLanes::new(&anonymous)?),
+                )
             }
         };
         Ok(Self {
@@ -328,26 +348,26 @@ impl Stack {
         })
     }
 
-    fn lanes(&self, identity: Identity) -> &Lanes {
+    fn lanes(&self, identity: ForwardIdentity) -> &ConnectionLanes {
         match identity {
-            Identity::Gateway => &self.gateway,
-            Identity::Caller => &self.caller,
+            ForwardIdentity::Gateway => &self.gateway,
+            ForwardIdentity::Caller => &self.caller,
         }
     }
 }
 
-/// Connections by purpose; they are opened when first needed.
-struct Lanes {
-    calls: Lane,
-    watches: Lane,
-    forwards: Lane,
-    forwards_apart: Lane,
-    forwarded_watches: Lane,
-    forwarded_watches_apart: Lane,
-    upgrades: Lane,
+/// The connections of one identity, by purpose. They are opened when first needed.
+struct ConnectionLanes {
+    calls: ConnectionLane,
+    watches: ConnectionLane,
+    forwards: ConnectionLane,
+    forwards_apart: ConnectionLane,
+    forwarded_watches: ConnectionLane,
+    forwarded_watches_apart: ConnectionLane,
+    upgrades: ConnectionLane,
 }
 
-impl Lanes {
+impl ConnectionLanes {
     fn new(config: &Config) -> Result<Self, ConnectError> {
         let tls = config
             .rustls_client_config()
@@ -357,59 +377,63 @@ impl Lanes {
             server_name: config.tls_server_name.clone(),
         };
         Ok(Self {
-            calls: Lane::new(&settings, Purpose::Call)?,
-            watches: Lane::new(&settings, Purpose::Watch)?,
-            forwards: Lane::new(&settings, Purpose::Forward)?,
-            forwards_apart: Lane::new(&settings, Purpose::ForwardApart)?,
-            forwarded_watches: Lane::new(&settings, Purpose::ForwardWatch)?,
-            forwarded_watches_apart: Lane::new(&settings, Purpose::ForwardWatchApart)?,
-            upgrades: Lane::new(&settings, Purpose::Upgrade)?,
+            calls: ConnectionLane::new(&settings, LanePurpose::Call)?,
+            watches: ConnectionLane::new(&settings, LanePurpose::Watch)?,
+            forwards: ConnectionLane::new(&settings, LanePurpose::Forward)?,
+            forwards_apart: ConnectionLane::new(&settings, LanePurpose::ForwardApart)?,
+            forwarded_watches: ConnectionLane::new(&settings, LanePurpose::ForwardWatch)?,
+            forwarded_watches_apart: ConnectionLane::new(
+                &settings,
+                LanePurpose::ForwardWatchApart,
+            )?,
+            upgrades: ConnectionLane::new(&settings, LanePurpose::Upgrade)?,
         })
     }
 }
 
-/// A GOAWAY or an idle time-out may race with a request. What the server has not looked at is sent again a few times; what it may have
-/// done is repeated once if it is a read, which is harmless. The rest is the caller's decision.
+/// Sends a request, and sends it again if the connection fails, because a GOAWAY or an idle timeout may race with the
+/// request. A request that the server did not process is sent up to [`SENDS_MAX`] times. A request that the server may have
+/// processed is repeated once if it changes nothing. In all other cases the caller gets the error and decides.
 async fn send_with_retry(
-    lane: &Lane,
+    lane: &ConnectionLane,
     mut request: Request<RequestBody>,
 ) -> Result<Response<ResponseBody>, SendError> {
-    // What is whole at hand is a review of the gateway's own, which changes nothing.
+    // Only the gateway's own reviews have their body in memory, and a review changes nothing.
     let is_review = matches!(request.body(), RequestBody::Full(_));
     let is_repeatable = is_review || matches!(*request.method(), Method::GET | Method::HEAD);
-    let mut breaks = 0;
+    let mut repeat_count = 0;
     for _ in 1..SENDS_MAX {
-        let again = copy_of(&request);
+        let copy = try_clone(&request);
         let error = match lane.send(request).await {
             Err(error @ SendError::Unprocessed(_)) => error,
             Err(error @ (SendError::Broken(_) | SendError::Lost))
-                if is_repeatable && breaks == 0 =>
+                if is_repeatable && repeat_count == 0 =>
             {
-                breaks += 1;
+                repeat_count += 1;
                 error
             }
             outcome => return outcome,
         };
-        let Some(copy) = again else { return Err(error) };
-        tracing::debug!(%error, "upstream connection broke, sending again");
+        let Some(copy) = copy else { return Err(error) };
+        tracing::debug!(%error, "the connection to the API server failed, sending the request again");
         request = copy;
     }
     lane.send(request).await
 }
 
-/// The same request once more, if its body is at hand. Extensions are left out.
-fn copy_of(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
-    let mut copy = Request::new(request.body().again()?);
+/// Copies a request, without its extensions. `None` if its body is a stream, which cannot be sent twice.
+fn try_clone(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
+    let mut copy = Request::new(request.body().try_clone()?);
     *copy.method_mut() = request.method().clone();
     *copy.uri_mut() = request.uri().clone();
     *copy.headers_mut() = request.headers().clone();
     Some(copy)
 }
 
-/// Puts scheme, authority and path prefix of `base` before the path and query of `target`, whose bytes stay as they are.
+/// Prepends scheme, authority and path prefix of `base` to the path and query of `target`, whose bytes stay unchanged.
 fn join(base: &Uri, target: &Uri) -> Result<Uri, SendError> {
     let prefix = base.path().trim_end_matches('/');
-    let wanted = target
+    let target_path = target
         .path_and_query()
         .map_or("/", uri::PathAndQuery::as_str);
     let path = if prefix.is_empty() {
@@ -418,7 +442,7 @@ fn join(base: &Uri, target: &Uri) -> Result<Uri, SendError> {
             .cloned()
             .unwrap_or(uri::PathAndQuery::from_static("/"))
     } else {
-        format!("{prefix}{wanted}")
+        format!("{prefix}{target_path}")
             .parse()
             .map_err(|error: uri::InvalidUri| SendError::Target(error.into()))?
     };
@@ -427,17 +451,17 @@ fn join(base: &Uri, target: &Uri) -> Result<Uri, SendError> {
     Uri::from_parts(parts).map_err(|error| SendError::Target(error.into()))
 }
 
-/// A request of the gateway's own says so.
-fn named(mut request: Request<RequestBody>) -> Request<RequestBody> {
+/// Sets the gateway's user agent if the request has none.
+fn with_user_agent(mut request: Request<RequestBody>) -> Request<RequestBody> {
     let own = HeaderValue::from_static(OWN_USER_AGENT);
     request.headers_mut().entry(USER_AGENT).or_insert(own);
     request
 }
 
-/// Times that a request is sent which the server does not look at.
+/// Maximum number of times that a request is sent if the server does not process it.
 const SENDS_MAX: usize = 4;
 
-/// The server bounds its own work at 60 s (protocol.md §3.11); what is silent for longer is gone.
+/// The server limits its own work to 60 s (docs/PROTOCOL.md §3.11); a server that is silent for longer is considered gone.
 const RESPONSE_HEAD_TIMEOUT: Duration = Duration::from_secs(75);
 
 const OWN_USER_AGENT: &str = concat!("kube-fanout/", env!("CARGO_PKG_VERSION"));

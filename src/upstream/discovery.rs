@@ -1,4 +1,5 @@
-//! Which resources can be listed and watched. Asks once per call; when to ask again is the caller's business.
+//! Discovers which resources can be listed and watched. Each call asks upstream once; the caller decides when to do so
+//! again.
 
 mod documents;
 
@@ -15,9 +16,9 @@ use tokio::task::JoinSet;
 use crate::resource::Gvr;
 use crate::upstream::client::{Client, SendError};
 
-use documents::{Answer, GroupVersionEntry};
+use documents::{DiscoveryResponse, GroupVersionEntry};
 
-/// One resource type the server offers.
+/// One resource type that the server offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiscoveredResource {
     /// Group, version, plural name.
@@ -33,23 +34,23 @@ pub struct DiscoveredResource {
 }
 
 impl DiscoveredResource {
-    /// Whether the gateway can hold it in memory: that needs both list and watch.
+    /// Whether the gateway can cache it, which requires both list and watch.
     #[must_use]
     pub const fn can_be_cached(&self) -> bool {
         self.list && self.watch
     }
 }
 
-/// A part of the API that could not be asked; the rest of [`Discovery`] is good.
+/// A part of the API that could not be discovered. The rest of [`Discovery`] is valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedPart {
     /// A path such as `/apis` or `/apis/metrics.k8s.io/v1beta1`.
     pub path: String,
-    /// Why, in one line.
+    /// The error, in one line.
     pub reason: String,
 }
 
-/// What the server offers, subresources left out.
+/// The resources that the server offers, without subresources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Discovery {
     resources: BTreeMap<Gvr, DiscoveredResource>,
@@ -63,7 +64,7 @@ impl Discovery {
         self.resources.get(gvr)
     }
 
-    /// What could not be asked: aggregated API servers that are down, as a rule.
+    /// The parts that could not be discovered: usually aggregated API servers that are down.
     #[must_use]
     pub fn failed(&self) -> &[FailedPart] {
         &self.failed
@@ -82,43 +83,43 @@ impl Discovery {
 
 /// Why nothing could be discovered at all.
 #[derive(Debug, Error)]
-#[error("cannot discover what the API server offers")]
+#[error("cannot discover the resources of the API server")]
 pub struct DiscoverError(#[source] pub AskError);
 
-/// Why one discovery document could not be had.
+/// Why one discovery document could not be read.
 #[derive(Debug, Error)]
 pub enum AskError {
-    /// No response.
-    #[error("no answer")]
+    /// No response came.
+    #[error("no response")]
     Send(#[from] SendError),
     /// A response other than 200.
-    #[error("answered {0}")]
+    #[error("the server responded with {0}")]
     Status(StatusCode),
     /// The body broke off, or is longer than `DOCUMENT_LEN_MAX`.
     #[error("the document broke off or is too long")]
     Body(#[source] tower::BoxError),
-    /// Not in time, body included.
-    #[error("no complete answer in time")]
+    /// The response, including its body, did not come in time.
+    #[error("no complete response in time")]
     Timeout,
-    /// Neither of the known documents.
+    /// None of the known discovery documents.
     #[error("not a discovery document")]
     Document(#[from] serde_json::Error),
 }
 
-/// Asks for everything the server offers: two aggregated documents (KEP-3352) where the server has them, otherwise one
-/// document per group and version.
+/// Discovers everything that the server offers: with two aggregated documents (KEP-3352) if the server has them, otherwise
+/// with one document per group and version.
 ///
 /// # Errors
-/// If neither `/api` nor `/apis` can be had. A group that fails alone is found in [`Discovery::failed`].
+/// Neither `/api` nor `/apis` can be read. The failures of single groups are in [`Discovery::failed`].
 pub async fn discover(client: &Client) -> Result<Discovery, DiscoverError> {
     let mut discovery = Discovery::default();
     let mut entries = Vec::new();
-    let mut answered = false;
+    let mut has_response = false;
     let mut last_error = None;
     for path in ["/api", "/apis"] {
-        match ask(client, path).await {
-            Ok(Answer::Aggregated { found, stale }) => {
-                answered = true;
+        match read_document(client, path).await {
+            Ok(DiscoveryResponse::Aggregated { found, stale }) => {
+                has_response = true;
                 discovery.add(found);
                 for entry in stale {
                     discovery.fail(
@@ -127,11 +128,11 @@ pub async fn discover(client: &Client) -> Result<Discovery, DiscoverError> {
                     );
                 }
             }
-            Ok(Answer::Groups(more)) => {
-                answered = true;
+            Ok(DiscoveryResponse::Groups(more)) => {
+                has_response = true;
                 entries.extend(more);
             }
-            Ok(Answer::Resources(found)) => discovery.add(found),
+            Ok(DiscoveryResponse::Resources(found)) => discovery.add(found),
             Err(error) => {
                 discovery.fail(path.to_owned(), &error);
                 last_error = Some(error);
@@ -139,39 +140,46 @@ pub async fn discover(client: &Client) -> Result<Discovery, DiscoverError> {
         }
     }
     match last_error {
-        Some(error) if !answered => return Err(DiscoverError(error)),
+        Some(error) if !has_response => return Err(DiscoverError(error)),
         _ => {}
     }
-    ask_each(client, entries, &mut discovery).await;
+    discover_each(client, entries, &mut discovery).await;
     Ok(discovery)
 }
 
-/// Asks for each group and version by itself, a few at a time.
-async fn ask_each(client: &Client, entries: Vec<GroupVersionEntry>, discovery: &mut Discovery) {
-    let mut waiting = entries.into_iter().take(GROUP_VERSIONS_MAX);
-    let mut asking = JoinSet::new();
+/// Reads the document of each group and version, a few at a time.
+async fn discover_each(
+    client: &Client,
+    entries: Vec<GroupVersionEntry>,
+    discovery: &mut Discovery,
+) {
+    let mut remaining = entries.into_iter().take(GROUP_VERSIONS_MAX);
+    let mut in_flight = JoinSet::new();
     loop {
-        while asking.len() < ASKING_MAX {
-            let Some(entry) = waiting.next() else { break };
+        while in_flight.len() < IN_FLIGHT_MAX {
+            let Some(entry) = remaining.next() else { break };
             let client = client.clone();
-            asking.spawn(async move {
+            in_flight.spawn(async move {
                 let path = entry.path();
-                let answer = ask(&client, &path).await;
-                (path, answer)
+                let response = read_document(&client, &path).await;
+                (path, response)
             });
         }
-        match asking.join_next().await {
+        match in_flight.join_next().await {
             None => return,
-            Some(Ok((_, Ok(Answer::Resources(found))))) => discovery.add(found),
-            Some(Ok((_, Ok(Answer::Groups(_) | Answer::Aggregated { .. })))) => {}
+            Some(Ok((_, Ok(DiscoveryResponse::Resources(found))))) => discovery.add(found),
+            Some(Ok((
+                _,
+                Ok(DiscoveryResponse::Groups(_) | DiscoveryResponse::Aggregated { .. }),
+            ))) => {}
             Some(Ok((path, Err(error)))) => discovery.fail(path, &error),
             Some(Err(_panicked)) => {}
         }
     }
 }
 
-async fn ask(client: &Client, path: &str) -> Result<Answer, AskError> {
-    let bytes = tokio::time::timeout(ASK_TIMEOUT, fetch(client, path))
+async fn read_document(client: &Client, path: &str) -> Result<DiscoveryResponse, AskError> {
+    let bytes = tokio::time::timeout(DOCUMENT_TIMEOUT, fetch(client, path))
         .await
         .map_err(|_elapsed| AskError::Timeout)??;
     Ok(documents::read(&bytes)?)
@@ -204,23 +212,23 @@ fn one_line(error: &dyn std::error::Error) -> String {
     text.replace('\n', " ")
 }
 
-/// v2 is in all servers since 1.30, v2beta1 from 1.26 to 1.32; older ones answer with the plain document.
+/// Servers have v2 since 1.30, and had v2beta1 from 1.26 to 1.32. Older ones send the plain document.
 const ACCEPT_AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
     application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 
-/// A cluster with a thousand custom resources has about 1 MB of discovery.
+/// Longest document. A cluster with a thousand custom resources has about 1 MB of discovery.
 const DOCUMENT_LEN_MAX: usize = 64 << 20;
 
-/// Documents come from the server's memory; an aggregated server that is down is what takes time.
-const ASK_TIMEOUT: Duration = Duration::from_secs(30);
+/// The server has its documents in memory. Only an aggregated API server that is down takes long.
+const DOCUMENT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Polite to a server that has just restarted, and quick enough: 100 groups in 13 rounds.
-const ASKING_MAX: usize = 8;
+/// Requests in flight. Few enough for a server that has just restarted, and fast enough: 100 groups take 13 rounds.
+const IN_FLIGHT_MAX: usize = 8;
 
-/// Against a peer that names groups without end.
+/// Protects against a peer that names groups without end.
 const GROUP_VERSIONS_MAX: usize = 4096;
 
-/// Chains of causes are four or five long.
+/// Chains of causes have four or five links.
 const CAUSES_MAX: usize = 8;
 
 #[cfg(test)]

@@ -1,13 +1,17 @@
-//! Performs what the reflector decides: asks upstream, reads what comes, and hands it to a [`Sink`].
+//! Carries out the decisions of the reflector: sends requests upstream, decodes the responses and passes the objects to a
+//! [`Sink`].
 //!
-//! One driver, one task and one upstream watch per collection. It holds no opinion about the protocol: each outcome is
-//! told to the reflector, and each effect that the reflector names is carried out.
+//! There is one driver, one task and one upstream watch per collection. The driver makes no decisions about the protocol:
+//! it reports each outcome to the [`ReflectorMachine`] and carries out the [`Effect`] that it gets back. `lists.rs` reads
+//! pages and `stream.rs` reads watches; the other files hold small requests outside the driver's loop and what all of them
+//! share.
 
-mod ask;
-mod compare;
 mod fault;
 mod lists;
+#[cfg(feature = "gateway")]
+mod object_versions;
 mod probe;
+mod request;
 mod sample;
 mod scan;
 mod stream;
@@ -21,87 +25,88 @@ use bytes::Bytes;
 use http::Response;
 use http_body::Body;
 
-use super::reflector::{Action, Effect, GiveUp, Input, Reflector, RelistReason, StopReason};
+use super::reflector::{Action, Effect, GiveUp, Input, ReflectorMachine, RelistReason, StopReason};
 use super::sink::{Sink, UpstreamWentBack};
 use crate::decode::Bookmark;
 use crate::resource::{Encoding, FieldTable};
-pub use ask::{Collection, escaped};
-pub use compare::{CENSUS_MAX, Census, census};
-use fault::Fault;
-pub use fault::{Asked, FrameRejection, Trouble};
-use lists::{PageAhead, PageRequest};
+use fault::AttemptFailure;
+pub use fault::{FailureReport, FrameRejection, RequestKind};
+use lists::{PageAhead, UpstreamPageRequest};
+#[cfg(feature = "gateway")]
+pub use object_versions::{CENSUS_MAX, ObjectVersions, census};
 pub use probe::{Probe, ProbeError, newest_version, offers_protobuf, probe};
+pub use request::{Collection, escaped};
 pub use sample::{Sample, SampleEntry, cluster_uid, sample};
 
-/// Which connections a request may use.
+/// What a request is for. It decides which connections the request uses and which forms of objects it accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// A request that ends.
+pub enum RequestPurpose {
+    /// A list, or another short request.
     Read,
-    /// A list of which only metadata will be read.
+    /// A list of which only metadata is read.
     ReadMetadata,
-    /// A list of which only names and versions will be read.
+    /// A list of which only names and versions are read.
     ReadVersions,
-    /// A stream that stays open.
+    /// A watch.
     Watch,
-    /// The same, of which only metadata will be read.
+    /// A watch of which only metadata is read.
     WatchMetadata,
 }
 
-/// Upstream did not answer at all.
+/// Upstream did not respond.
 #[derive(Debug, thiserror::Error)]
 #[error("upstream did not answer")]
 pub struct FetchError(#[source] pub Box<dyn std::error::Error + Send + Sync>);
 
-/// A way to ask upstream; tests have their own.
+/// Sends requests upstream. Tests have their own implementation.
 pub trait Fetch: Send + Sync + 'static {
-    /// What answers consist of.
+    /// The body of a response.
     type Body: Body<Data = Bytes, Error: fmt::Display + Send> + Send + Unpin;
 
-    /// Sends a GET for answers in this encoding, uncompressed.
+    /// Sends a GET that accepts this encoding, uncompressed.
     fn get(
         &self,
         path_and_query: String,
-        purpose: Purpose,
+        purpose: RequestPurpose,
         encoding: Encoding,
     ) -> impl Future<Output = Result<Response<Self::Body>, FetchError>> + Send;
 }
 
-/// What a driver tells of its work, for metrics and logs. Called from the driver's task.
-pub trait DriverTally: Send + Sync + fmt::Debug {
-    /// Bytes came.
+/// Receives the progress and the failures of a driver, for metrics and logs. Called from the driver's task.
+pub trait DriverRecorder: Send + Sync + fmt::Debug {
+    /// This many bytes of a response body arrived.
     fn received(&self, bytes: usize);
-    /// A frame could not be used.
+    /// A frame or a page could not be used.
     fn rejected(&self, reason: FrameRejection);
-    /// All objects were asked for.
+    /// All objects are requested.
     fn relisted(&self, reason: RelistReason);
-    /// The watch is open, or no longer.
-    fn connected(&self, connected: Connected);
-    /// How bookmarks look upstream.
+    /// The watch was opened, or has ended.
+    fn connected(&self, connected: WatchConnection);
+    /// A bookmark arrived; `object` is its object as upstream wrote it.
     fn bookmark(&self, _object: &[u8], _bookmark: &Bookmark) {}
-    /// An attempt failed; the reflector decides what is tried next.
-    fn failed(&self, _trouble: Trouble<'_>) {}
-    /// An event or a bookmark was left out, because its version is behind the held state's.
+    /// An attempt failed. The reflector decides what is tried next.
+    fn failed(&self, _report: FailureReport<'_>) {}
+    /// An event or a bookmark was left out, because its version is lower than the held state's.
     fn ignored(&self) {}
 }
 
 /// Whether the watch upstream is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Connected {
-    /// It is.
+pub enum WatchConnection {
+    /// The watch is open.
     Yes,
-    /// It ended, in this way.
+    /// The watch has ended, in this way.
     No(StreamEnd),
 }
 
 /// How a watch upstream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamEnd {
-    /// Between two frames, as agreed.
+    /// Between two frames, as watches regularly do.
     Clean,
-    /// The connection broke, or went silent.
+    /// The connection broke or went silent.
     Cut,
-    /// With an ERROR event, or by giving up.
+    /// With an ERROR event, or because the driver stopped.
     Error,
     /// With a frame that cannot be used.
     Unreadable,
@@ -112,28 +117,28 @@ pub enum StreamEnd {
 pub enum DriverEnd {
     /// Upstream no longer knows the resource.
     Gone,
-    /// Upstream's versions went back, as after a restored backup: the sink must be built anew.
+    /// Upstream's versions went back, as after a restored backup. The sink must be built again.
     WentBack,
-    /// The reflector stopped after too many failures; only one that may give up does.
+    /// The reflector stopped after too many failures. Only one made with [`ReflectorMachine::giving_up`] does so.
     GivenUp(GiveUp),
 }
 
 /// What a driver reads, and how.
 #[derive(Clone, Debug)]
-pub struct Reading {
+pub struct ReadSpec {
     /// What is listed and watched.
     pub collection: Collection,
     /// Selectable fields to look for in each object.
     pub fields: FieldTable,
-    /// Whether objects are wanted without anything but metadata.
+    /// Whether only the objects' metadata is read.
     pub metadata_only: bool,
-    /// How objects are written; metadata alone is read in JSON only.
+    /// Encoding of the objects. Metadata alone is read in JSON only.
     pub encoding: Encoding,
     /// Longest watch frame, bytes.
     pub frame_len_max: usize,
 }
 
-impl Reading {
+impl ReadSpec {
     /// All objects of a resource, whole, with its selectable fields.
     #[must_use]
     pub fn all(gvr: &crate::resource::Gvr, frame_len_max: usize) -> Self {
@@ -146,76 +151,80 @@ impl Reading {
         }
     }
 
-    /// The same in another encoding.
+    /// The same collection in another encoding.
     #[must_use]
     pub fn in_encoding(self, encoding: Encoding) -> Self {
         Self { encoding, ..self }
     }
 
-    const fn list_purpose(&self) -> Purpose {
+    const fn list_purpose(&self) -> RequestPurpose {
         if self.metadata_only {
-            Purpose::ReadMetadata
+            RequestPurpose::ReadMetadata
         } else {
-            Purpose::Read
+            RequestPurpose::Read
         }
     }
 
-    const fn watch_purpose(&self) -> Purpose {
+    const fn watch_purpose(&self) -> RequestPurpose {
         if self.metadata_only {
-            Purpose::WatchMetadata
+            RequestPurpose::WatchMetadata
         } else {
-            Purpose::Watch
+            RequestPurpose::Watch
         }
     }
 }
 
-/// The driver of one collection.
+/// Lists and watches one collection.
 #[derive(Debug)]
 pub struct Driver<F, S> {
     fetch: Arc<F>,
-    reading: Reading,
-    reflector: Reflector,
+    spec: ReadSpec,
+    reflector: ReflectorMachine,
     sink: S,
-    tally: Arc<dyn DriverTally>,
-    ahead: Option<PageAhead>,
+    recorder: Arc<dyn DriverRecorder>,
+    /// The next page, if it was fetched while the last one was read.
+    page_ahead: Option<PageAhead>,
 }
 
-/// The runtime's clock, which is the one that waits go by: a test that stops it stops the driver.
+/// The runtime's clock, which timers use as well: a test that pauses it pauses the driver.
 pub(super) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// Something made the driver give up.
-type Stopped = DriverEnd;
+/// The error of a step after which the driver ends.
+type StopResult = DriverEnd;
 
 impl<F: Fetch, S: Sink> Driver<F, S> {
-    /// A driver that fills `sink` as `reflector` decides.
+    /// Creates a driver that fills `sink` as `reflector` decides.
     #[must_use]
     pub fn new(
         fetch: Arc<F>,
-        reading: Reading,
-        reflector: Reflector,
+        spec: ReadSpec,
+        reflector: ReflectorMachine,
         sink: S,
-        tally: Arc<dyn DriverTally>,
+        recorder: Arc<dyn DriverRecorder>,
     ) -> Self {
         Self {
             fetch,
-            reading,
+            spec,
             reflector,
             sink,
-            tally,
-            ahead: None,
+            recorder,
+            page_ahead: None,
         }
     }
 
-    /// Follows the resource until there is nothing left to follow. Dropping the future stops it at any point.
+    /// Lists and watches until the driver has to end. The future can be dropped at any point.
     pub async fn run(mut self) -> DriverEnd {
         loop {
             let action = self.reflector.next_action(now(), crate::resource::random());
-            let ahead = self.ahead.take().filter(|ahead| ahead.action == action);
+            let ahead = self
+                .page_ahead
+                .take()
+                .filter(|ahead| ahead.action == action);
             let step = match action {
                 Action::WaitUntil(at) => {
-                    self.rest_until(at).await;
+                    self.wait_until(at).await;
                     Ok(())
                 }
                 Action::List {
@@ -225,9 +234,9 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                     reason,
                 } => {
                     if continue_token.is_none() {
-                        self.tally.relisted(reason);
+                        self.recorder.relisted(reason);
                     }
-                    let request = PageRequest {
+                    let request = UpstreamPageRequest {
                         version,
                         continue_token,
                         limit,
@@ -238,13 +247,13 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                     resource_version,
                     reason,
                 } => {
-                    self.tally.relisted(reason);
+                    self.recorder.relisted(reason);
                     self.sink.restart();
-                    let path = ask::watch_list(&self.reading.collection, resource_version);
+                    let path = request::watch_list(&self.spec.collection, resource_version);
                     self.watch(path).await
                 }
                 Action::Watch { after } => {
-                    self.watch(ask::watch(&self.reading.collection, after))
+                    self.watch(request::watch(&self.spec.collection, after))
                         .await
                 }
                 Action::Stop(StopReason::Gone) => Err(DriverEnd::Gone),
@@ -257,7 +266,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         }
     }
 
-    async fn rest_until(&mut self, at: Instant) {
+    async fn wait_until(&mut self, at: Instant) {
         tokio::time::sleep_until(at.into()).await;
         self.sink.tick();
     }
@@ -265,24 +274,25 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
     fn observe(&mut self, input: Input) -> Effect {
         let effect = self.reflector.observe(input, now());
         if effect == Effect::Ignored {
-            self.tally.ignored();
+            self.recorder.ignored();
         }
         effect
     }
 
-    /// An attempt came to nothing.
-    fn failed(&mut self, asked: Asked, fault: Fault) {
+    /// Records a failed attempt and reports it to the reflector.
+    fn failed(&mut self, kind: RequestKind, fault: AttemptFailure) {
         if let Some(rejection) = fault.rejection {
-            self.tally.rejected(rejection);
+            self.recorder.rejected(rejection);
         }
-        self.tally.failed(fault.trouble(asked));
-        // A server that has no form with metadata alone, and says so although whole objects would do, is asked for those.
+        self.recorder.failed(fault.report(kind));
+        // A server that has no metadata-only form may respond with 406 although the request accepts whole objects. From now
+        // on, only whole objects are requested.
         if fault.is_not_acceptable() {
-            self.reading.metadata_only = false;
+            self.spec.metadata_only = false;
         }
-        self.observe(match asked {
-            Asked::List => Input::ListFailed(fault.failure),
-            Asked::Watch => Input::WatchFailed(fault.failure),
+        self.observe(match kind {
+            RequestKind::List => Input::ListFailed(fault.failure),
+            RequestKind::Watch => Input::WatchFailed(fault.failure),
         });
     }
 }
@@ -293,5 +303,6 @@ impl From<UpstreamWentBack> for DriverEnd {
     }
 }
 
+#[cfg(feature = "gateway")]
 #[cfg(test)]
 pub(crate) mod tests;

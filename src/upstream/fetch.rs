@@ -1,17 +1,18 @@
-//! The gateway's own requests, over the gateway's own connections.
+//! [`Fetch`] for [`Client`]: how a driver's requests are sent over the gateway's own connections.
 
 use http::header::{ACCEPT, HeaderValue};
 use http::{Request, Response};
 
 use super::client::{Client, RequestBody, ResponseBody};
-use super::driver::{Fetch, FetchError, Purpose};
+use super::driver::{Fetch, FetchError, RequestPurpose};
 use crate::resource::Encoding;
 
-/// Metadata where the server can cut it out, else whole objects: both have what is read of them.
+/// Metadata only if the server can produce it, otherwise whole objects. Both contain everything that is read from such a
+/// list.
 const METADATA_LIST: HeaderValue = HeaderValue::from_static(
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
 );
-/// The same without what nobody reads of it; a server that does not know the parameter sends it.
+/// The same without managed fields, which are not read. A server that does not know the parameter sends them anyway.
 const VERSIONS_LIST: HeaderValue = HeaderValue::from_static(
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1;drop=metadata.managedFields,\
      application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
@@ -26,24 +27,26 @@ impl Fetch for Client {
     async fn get(
         &self,
         path_and_query: String,
-        purpose: Purpose,
+        purpose: RequestPurpose,
         encoding: Encoding,
     ) -> Result<Response<ResponseBody>, FetchError> {
         let accept = match purpose {
-            Purpose::Read | Purpose::Watch => HeaderValue::from_static(encoding.media_type()),
-            Purpose::ReadMetadata => METADATA_LIST,
-            Purpose::ReadVersions => VERSIONS_LIST,
-            Purpose::WatchMetadata => METADATA,
+            RequestPurpose::Read | RequestPurpose::Watch => {
+                HeaderValue::from_static(encoding.media_type())
+            }
+            RequestPurpose::ReadMetadata => METADATA_LIST,
+            RequestPurpose::ReadVersions => VERSIONS_LIST,
+            RequestPurpose::WatchMetadata => METADATA,
         };
         let request = Request::get(path_and_query)
             .header(ACCEPT, accept)
             .body(RequestBody::Empty);
         let request = request.map_err(|error| FetchError(error.into()))?;
         let sent = match purpose {
-            Purpose::Read | Purpose::ReadMetadata | Purpose::ReadVersions => {
+            RequestPurpose::Read | RequestPurpose::ReadMetadata | RequestPurpose::ReadVersions => {
                 self.send(request).await
             }
-            Purpose::Watch | Purpose::WatchMetadata => self.send_watch(request).await,
+            RequestPurpose::Watch | RequestPurpose::WatchMetadata => self.send_watch(request).await,
         };
         sent.map_err(|error| FetchError(error.into()))
     }

@@ -1,4 +1,4 @@
-//! Which of upstream's feature gates are open, told by how it answers two small requests.
+//! Detects which of upstream's feature gates are on, from its responses to two small requests.
 
 use std::time::Duration;
 
@@ -9,20 +9,21 @@ use http_body_util::{BodyExt, Limited};
 use super::client::{Client, RequestBody, ResponseBody};
 use crate::resource::Gates;
 
-/// A list of at most one namespace, or a Status.
-const ANSWER_LEN_MAX: usize = 1 << 20;
-/// Both answers take the server a few milliseconds. Whoever waits for them waits for nothing else meanwhile.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// A shard that holds everything: upstream repeats it if it heeds shards (protocol.md §2.7).
+/// Longest response that is read: a list of at most one namespace, or a Status.
+const RESPONSE_LEN_MAX: usize = 1 << 20;
+/// The server answers both requests within a few milliseconds. The caller waits for them before it does anything else.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A shard that contains every object. A server with the feature gate repeats the shard in the list's metadata
+/// (docs/PROTOCOL.md §2.7).
 const SHARDED: &str = "/api/v1/namespaces?limit=1&shardSelector=shardRange%28object.metadata.uid%2C%270x0000000000000000%27%2C%270x10000000000000000%27%29";
 const ONE: &str = "/api/v1/namespaces?limit=1";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const CBOR: HeaderValue = HeaderValue::from_static("application/cbor");
 
-/// Asks; what cannot be told stays as `known`.
+/// Asks upstream. A gate that cannot be determined keeps its value in `known`.
 pub async fn gates(client: &Client, known: Gates) -> Gates {
-    let shards = tokio::time::timeout(ANSWER_TIMEOUT, heeds_shards(client));
-    let cbor = tokio::time::timeout(ANSWER_TIMEOUT, serves_cbor(client));
+    let shards = tokio::time::timeout(RESPONSE_TIMEOUT, supports_shards(client));
+    let cbor = tokio::time::timeout(RESPONSE_TIMEOUT, supports_cbor(client));
     let (shards, cbor) = tokio::join!(shards, cbor);
     Gates {
         shards: shards.ok().flatten().unwrap_or(known.shards),
@@ -30,23 +31,23 @@ pub async fn gates(client: &Client, known: Gates) -> Gates {
     }
 }
 
-async fn heeds_shards(client: &Client) -> Option<bool> {
-    let response = ask(client, SHARDED, JSON).await?;
+async fn supports_shards(client: &Client) -> Option<bool> {
+    let response = get(client, SHARDED, JSON).await?;
     if response.status().as_u16() != 200 {
         return None;
     }
-    let body = Limited::new(response.into_body(), ANSWER_LEN_MAX);
+    let body = Limited::new(response.into_body(), RESPONSE_LEN_MAX);
     let body = body.collect().await.ok()?.to_bytes();
     Some(memchr::memmem::find(&body, b"\"shardInfo\"").is_some())
 }
 
-/// Refusals are written in it as well.
-async fn serves_cbor(client: &Client) -> Option<bool> {
-    let response = ask(client, ONE, CBOR).await?;
+/// A server that knows CBOR writes error responses in it as well, so the status does not matter.
+async fn supports_cbor(client: &Client) -> Option<bool> {
+    let response = get(client, ONE, CBOR).await?;
     Some(response.headers().get(CONTENT_TYPE) == Some(&CBOR))
 }
 
-async fn ask(client: &Client, path: &str, accept: HeaderValue) -> Option<Response<ResponseBody>> {
+async fn get(client: &Client, path: &str, accept: HeaderValue) -> Option<Response<ResponseBody>> {
     let request = Request::get(path).header(ACCEPT, accept);
     client
         .send(request.body(RequestBody::Empty).ok()?)
@@ -60,7 +61,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::upstream::client::UpstreamSource;
+    use crate::upstream::client::ConnectSource;
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_stops_half_way_holds_up_nobody() {
@@ -75,14 +76,14 @@ mod tests {
                 open.push(stream);
             }
         });
-        let client = Client::connect(UpstreamSource::url(&url).unwrap()).await;
+        let client = Client::connect(ConnectSource::url(&url).unwrap()).await;
         let known = Gates {
             shards: true,
             cbor: false,
         };
         let client = client.unwrap();
-        let asked = gates(&client, known);
-        let told = tokio::time::timeout(Duration::from_secs(600), asked).await;
-        assert_eq!(told.expect("an end"), known);
+        let detected = gates(&client, known);
+        let detected = tokio::time::timeout(Duration::from_secs(600), detected).await;
+        assert_eq!(detected.expect("the detection ends"), known);
     }
 }

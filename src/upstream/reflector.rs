@@ -1,20 +1,20 @@
-//! Decides list, watch, relist and back-off; performs nothing. Owns no connection, no clock and no objects.
+//! Decides when to list, watch, relist and wait; performs nothing. Pure: it has no connection, no clock and no objects.
 //!
 //! ```text
 //!            ┌─────────── 410 · version ahead · watch refused · frames unreadable ───────────┐
 //!            ▼                                                                               │
 //! start ─▶ Initial ── streamed list: marker bookmark ──────────────────────────────────▶   Live ──▶ (404 too often) Stopped
 //!            │  ▲                                                                         │  ▲
-//!            │  └ cut: side buffer dropped, again    paged list: last page ──▶            └──┘ end, cut, 429, 5xx: watch
+//!            │  └ cut: initial data is read again    paged list: last page ──▶            └──┘ end, cut, 429, 5xx: watch
 //!            └──────────────────────────────────────────────────────────────────────────▶     again from the last version
 //! ```
 //!
-//! The driver's loop: ask [`Reflector::next_action`], perform it, tell each thing that comes of it to
-//! [`Reflector::observe`], do what the [`Effect`] says; when the attempt is over, ask again.
+//! The driver's loop: call [`ReflectorMachine::next_action`] and perform the action; report each result to
+//! [`ReflectorMachine::observe`] and carry out the [`Effect`] that it returns; when the attempt is over, start again.
 //!
-//! It follows client-go's reflector (protocol.md §7.1) but for three things: a watch that breaks off or ends early is
-//! resumed from the last version and never leads to a relist; a page that failed is asked for again, not the whole list;
-//! and after 410 it waits one step of back-off, so that a herd of gateways does not list at one moment.
+//! The reflector follows client-go's (docs/PROTOCOL.md §7.1) with three exceptions. A watch that breaks off or ends early is
+//! resumed from the last version and never leads to a relist. A page that failed is requested again, not the whole list.
+//! After 410 the reflector waits for one step of back-off, so that many gateways do not list at the same moment.
 
 use std::time::{Duration, Instant};
 
@@ -32,120 +32,123 @@ pub use decision::{Action, Effect, ListVersion, RelistReason, StopReason};
 pub use give_up::{Failures, GiveUp};
 pub use report::{Failure, Input};
 
-/// A watch that ends sooner and brought nothing is not asked for again at once (client-go's "very short watch").
+/// A watch that ends sooner and delivered nothing is followed by a pause (client-go's "very short watch").
 const SHORT_WATCH: Duration = Duration::from_secs(1);
-/// So many 404 in a row mean that the resource was removed. With back-off this takes some twenty seconds, longer than
-/// an API server needs to publish a new custom resource.
+/// This many 404 in a row mean that the resource was removed. With back-off this takes some twenty seconds, longer than an
+/// API server needs to publish a new custom resource.
 const NOT_FOUND_MAX: u32 = 5;
-/// So many opened streams may break off before the end of initial data; then pages are tried, which make progress one by one.
+/// After this many streamed lists broke off before their end, the objects are requested in pages, which make progress one
+/// by one.
 const CUT_STREAMS_MAX: u32 = 2;
-/// So many watches from one version may be refused or unreadable; then the objects are listed, because the version may be at fault.
+/// After this many watches from one version were refused or unreadable, the objects are listed, because the version may be
+/// the cause.
 const BAD_WATCHES_MAX: u32 = 3;
 
-/// Whether initial data is asked for as a stream (KEP-3157).
+/// Whether initial data is requested as a stream (KEP-3157).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Streaming {
-    /// First as a stream; in pages where upstream cannot.
+pub enum StreamingLists {
+    /// As a stream; in pages if upstream cannot stream.
     Preferred,
-    /// In pages.
+    /// Always in pages.
     Never,
 }
 
-/// How fresh the very first data must be.
+/// How fresh the first data must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InitialVersion {
-    /// Whatever upstream's cache holds.
+    /// Any version: whatever upstream's cache holds.
     Any,
-    /// Consistent.
+    /// The latest version: consistent.
     Latest,
 }
 
-/// How a reflector goes about.
+/// Options of a reflector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReflectorOptions {
-    /// Stream or pages.
-    pub streaming: Streaming,
+    /// Whether initial data is streamed or read in pages.
+    pub streaming: StreamingLists,
     /// Items per page (client-go and kube-rs: 500).
     pub page_len: u32,
-    /// The version of state that is held already: watch from there, list nothing.
+    /// The version of the state that is held already, if any: the reflector watches from there and lists nothing.
     pub start_from: Option<ResourceVersion>,
-    /// Freshness of the first data where nothing is held.
+    /// Freshness of the first data if nothing is held.
     pub initial: InitialVersion,
 }
 
-/// What a reflector has counted since it was made.
+/// What a reflector has counted since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Events and bookmarks dropped because their version was not beyond the held state's.
+pub struct ReflectorCounters {
+    /// Events and bookmarks that were dropped because their version was lower than the held state's.
     pub ignored: u64,
-    /// Initial data that was older than the held state and had to be believed.
+    /// Initial data that was accepted although it was older than the held state.
     pub went_back: u64,
     relists: [u64; RelistReason::ALL.len()],
 }
 
-impl Counters {
-    /// How often all objects were asked for, by reason. Retries of one page or of a refused request do not count.
+impl ReflectorCounters {
+    /// How often all objects were requested, by reason. Retries of one page or of a refused request do not count.
     #[must_use]
     pub const fn relists(&self, reason: RelistReason) -> u64 {
         self.relists[reason as usize]
     }
 }
 
-/// The state machine of one resource. See the module's words for how to drive it.
+/// The state machine of one resource. The page of this module says how to drive it.
 ///
-/// Invariants: while `Live`, `version` is that of the last event, bookmark or initial data whose effect was to apply it, and it only
-/// rises; an attempt that failed leaves a pause wanted unless the failure was upstream's way of saying "ask differently".
+/// Invariants: while live, `version` is that of the last event, bookmark or initial data that was to be applied, and it
+/// only rises. A failed attempt is followed by a pause, unless upstream merely refused the form of the request, so that
+/// another form can be tried at once.
 #[derive(Debug)]
-pub struct Reflector {
+pub struct ReflectorMachine {
     options: ReflectorOptions,
-    phase: Phase,
+    phase: ReflectorPhase,
     backoff: Backoff,
     pause: Pause,
-    attempt: Attempt,
+    attempt: WatchAttempt,
     not_found_count: u32,
     bad_watch_count: u32,
-    counters: Counters,
-    when_gone: WhenGone,
-    /// Counted where a resource may be given up.
+    counters: ReflectorCounters,
+    gone_policy: GonePolicy,
+    /// Counts failures if the resource may be given up.
     failures: Option<Failures>,
 }
 
-/// What is done about a resource that stays unknown.
+/// What to do about a resource that stays unknown (404).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WhenGone {
+enum GonePolicy {
     Stop,
-    KeepAsking,
+    KeepTrying,
 }
 
 #[derive(Debug)]
-enum Phase {
-    Initial(Initial),
+enum ReflectorPhase {
+    Initial(InitialRead),
     Live { version: ResourceVersion },
     Stopped(StopReason),
 }
 
-/// A search for initial data; `held` is the version of the state that is meanwhile served.
+/// Progress of reading initial data. `held` is the version of the state that is served meanwhile, if any.
 #[derive(Clone, Debug)]
-struct Initial {
+struct InitialRead {
     reason: RelistReason,
-    ask: ListVersion,
-    means: Means,
-    page: Option<Page>,
+    list_version: ListVersion,
+    method: InitialMethod,
+    page: Option<LastPage>,
     held: Option<ResourceVersion>,
     cut_stream_count: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Means {
+enum InitialMethod {
     Stream,
     Pages,
-    /// One page with everything: for lists that outlive their tokens.
+    /// One list with everything, for lists whose tokens expire before the last page.
     Whole,
 }
 
-/// The page that came last.
+/// Version and continue token of the last page.
 #[derive(Clone, Debug)]
-struct Page {
+struct LastPage {
     version: ResourceVersion,
     token: String,
 }
@@ -158,25 +161,29 @@ enum Pause {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Attempt {
+struct WatchAttempt {
     opened_at: Option<Instant>,
     progressed: bool,
 }
 
-impl Reflector {
-    /// Nothing asked for yet.
+impl ReflectorMachine {
+    /// Creates a reflector that has requested nothing yet.
     #[must_use]
     pub fn new(options: ReflectorOptions) -> Self {
-        let mut counters = Counters::default();
+        let mut counters = ReflectorCounters::default();
         let phase = match options.start_from {
-            Some(version) => Phase::Live { version },
+            Some(version) => ReflectorPhase::Live { version },
             None => {
                 counters.relists[RelistReason::Start as usize] = 1;
-                let ask = match options.initial {
+                let list_version = match options.initial {
                     InitialVersion::Any => ListVersion::Any,
                     InitialVersion::Latest => ListVersion::Latest,
                 };
-                Phase::Initial(Initial::new(options, RelistReason::Start, ask))
+                ReflectorPhase::Initial(InitialRead::new(
+                    options,
+                    RelistReason::Start,
+                    list_version,
+                ))
             }
         };
         Self {
@@ -184,31 +191,32 @@ impl Reflector {
             phase,
             backoff: Backoff::new(),
             pause: Pause::No,
-            attempt: Attempt::default(),
+            attempt: WatchAttempt::default(),
             not_found_count: 0,
             bad_watch_count: 0,
             counters,
-            when_gone: WhenGone::Stop,
+            gone_policy: GonePolicy::Stop,
             failures: None,
         }
     }
 
-    /// The same with other pauses between attempts.
+    /// Replaces the pauses between attempts.
     #[must_use]
     pub fn with_backoff(self, backoff: Backoff) -> Self {
         Self { backoff, ..self }
     }
 
-    /// The same, but for a resource that stays unknown it asks on, with the longest back-off in the end: it may come back.
+    /// Makes the reflector keep trying if the resource stays unknown, eventually with the longest back-off, because the
+    /// resource may come back.
     #[must_use]
     pub fn never_giving_up(self) -> Self {
         Self {
-            when_gone: WhenGone::KeepAsking,
+            gone_policy: GonePolicy::KeepTrying,
             ..self
         }
     }
 
-    /// The same, but after too many failures it stops with the reason: see [`GiveUp`].
+    /// Makes the reflector stop after too many failures: see [`GiveUp`].
     #[must_use]
     pub fn giving_up(self) -> Self {
         Self {
@@ -217,9 +225,10 @@ impl Reflector {
         }
     }
 
-    /// What to do next. To be asked only when nothing is under way; until something is observed the answer stays the same.
+    /// Returns what to do next. Call it only when no action is under way. Until something is observed, the answer stays the
+    /// same.
     pub fn next_action(&mut self, now: Instant, random: u64) -> Action {
-        if let Phase::Stopped(reason) = self.phase {
+        if let ReflectorPhase::Stopped(reason) = self.phase {
             return Action::Stop(reason);
         }
         if let Pause::Wanted { floor } = self.pause {
@@ -231,15 +240,15 @@ impl Reflector {
             return Action::WaitUntil(at);
         }
         self.pause = Pause::No;
-        self.attempt = Attempt::default();
+        self.attempt = WatchAttempt::default();
         match &self.phase {
-            Phase::Stopped(reason) => Action::Stop(*reason),
-            Phase::Live { version } => Action::Watch { after: *version },
-            Phase::Initial(initial) => initial.action(self.options.page_len),
+            ReflectorPhase::Stopped(reason) => Action::Stop(*reason),
+            ReflectorPhase::Live { version } => Action::Watch { after: *version },
+            ReflectorPhase::Initial(initial) => initial.action(self.options.page_len),
         }
     }
 
-    /// Takes in what happened, and says what to do with it.
+    /// Takes in what happened, and returns what to do with it.
     pub fn observe(&mut self, input: Input, now: Instant) -> Effect {
         if matches!(input, Input::WatchOpened | Input::ListPage { .. }) {
             self.not_found_count = 0;
@@ -252,44 +261,47 @@ impl Reflector {
         if let Some(failure) = failure
             && let Some(reason) = self.gives_up(&failure, effect, now)
         {
-            self.phase = Phase::Stopped(StopReason::GivenUp(reason));
+            self.phase = ReflectorPhase::Stopped(StopReason::GivenUp(reason));
         }
         effect
     }
 
     fn decide(&mut self, input: Input, now: Instant) -> Effect {
         match (&mut self.phase, input) {
-            (Phase::Stopped(_), _) => Effect::Ignored,
+            (ReflectorPhase::Stopped(_), _) => Effect::Ignored,
             (_, Input::WatchOpened) => {
                 self.attempt.opened_at = Some(now);
                 Effect::None
             }
             (
-                Phase::Initial(_),
+                ReflectorPhase::Initial(_),
                 Input::ListPage {
                     resource_version,
                     continue_token,
                 },
             ) => self.page(resource_version, continue_token),
-            (Phase::Initial(_), Input::Event { .. }) => Effect::InitialItem,
+            (ReflectorPhase::Initial(_), Input::Event { .. }) => Effect::InitialItem,
             (
-                Phase::Initial(_),
+                ReflectorPhase::Initial(_),
                 Input::Bookmark {
                     resource_version,
                     initial_events_end: true,
                 },
             ) => self.initial_done(resource_version),
-            // A plain bookmark before the marker promises nothing about the side buffer.
-            (Phase::Initial(_), Input::Bookmark { .. }) => Effect::None,
-            (Phase::Initial(_), Input::WatchEnded) => self.initial_failed(&Failure::Transport),
-            (Phase::Initial(_), Input::WatchError(status)) => {
+            // A plain bookmark before the marker does not mean that the initial data is complete.
+            (ReflectorPhase::Initial(_), Input::Bookmark { .. }) => Effect::None,
+            (ReflectorPhase::Initial(_), Input::WatchEnded) => {
+                self.initial_failed(&Failure::Transport)
+            }
+            (ReflectorPhase::Initial(_), Input::WatchError(status)) => {
                 self.initial_failed(&Failure::Status(status))
             }
-            (Phase::Initial(_), Input::WatchFailed(failure) | Input::ListFailed(failure)) => {
-                self.initial_failed(&failure)
-            }
             (
-                Phase::Live { version },
+                ReflectorPhase::Initial(_),
+                Input::WatchFailed(failure) | Input::ListFailed(failure),
+            ) => self.initial_failed(&failure),
+            (
+                ReflectorPhase::Live { version },
                 Input::Event {
                     resource_version, ..
                 },
@@ -298,8 +310,8 @@ impl Reflector {
                     self.counters.ignored += 1;
                     return Effect::Ignored;
                 }
-                // At the held version it is a repetition, which is no sign of life, or another part of one transaction,
-                // as foreign writers make them. Only who holds the objects can tell.
+                // At the held version, an event is a repetition, which is no progress, or another part of a transaction of
+                // a writer other than kube-apiserver. Only the sink has the objects that tell which.
                 if resource_version > *version {
                     *version = resource_version;
                     self.progressed();
@@ -307,54 +319,58 @@ impl Reflector {
                 Effect::Live
             }
             (
-                Phase::Live { .. },
+                ReflectorPhase::Live { .. },
                 Input::Bookmark {
                     resource_version, ..
                 },
             ) => self.bookmark(resource_version),
-            (Phase::Live { .. }, Input::WatchEnded) => self.live_ended(now),
-            (Phase::Live { .. }, Input::WatchError(status)) => {
+            (ReflectorPhase::Live { .. }, Input::WatchEnded) => self.live_ended(now),
+            (ReflectorPhase::Live { .. }, Input::WatchError(status)) => {
                 self.live_failed(&Failure::Status(status))
             }
-            (Phase::Live { .. }, Input::WatchFailed(failure)) => self.live_failed(&failure),
-            (Phase::Live { .. }, Input::ListPage { .. } | Input::ListFailed(_)) => Effect::Ignored,
+            (ReflectorPhase::Live { .. }, Input::WatchFailed(failure)) => {
+                self.live_failed(&failure)
+            }
+            (ReflectorPhase::Live { .. }, Input::ListPage { .. } | Input::ListFailed(_)) => {
+                Effect::Ignored
+            }
         }
     }
 
-    /// The version of the held state; `None` before there is any.
+    /// The version of the held state; `None` if there is none yet, or if the reflector has stopped.
     #[must_use]
     pub const fn version(&self) -> Option<ResourceVersion> {
         match &self.phase {
-            Phase::Live { version } => Some(*version),
-            Phase::Initial(initial) => initial.held,
-            Phase::Stopped(_) => None,
+            ReflectorPhase::Live { version } => Some(*version),
+            ReflectorPhase::Initial(initial) => initial.held,
+            ReflectorPhase::Stopped(_) => None,
         }
     }
 
     /// Whether the held state follows upstream, as opposed to waiting for initial data.
     #[must_use]
     pub const fn is_live(&self) -> bool {
-        matches!(self.phase, Phase::Live { .. })
+        matches!(self.phase, ReflectorPhase::Live { .. })
     }
 
-    /// What has been counted.
+    /// What the reflector has counted.
     #[must_use]
-    pub const fn counters(&self) -> &Counters {
+    pub const fn counters(&self) -> &ReflectorCounters {
         &self.counters
     }
 
-    /// Whether a failure that has just been answered by `effect` is one too many.
+    /// Decides whether a failure, which had this effect, is one too many.
     fn gives_up(&mut self, failure: &Failure, effect: Effect, now: Instant) -> Option<GiveUp> {
         let failures = self.failures.as_mut()?;
-        let is_unread = matches!(failure, Failure::Protocol | Failure::TooLong);
-        let is_listed_around = is_unread || give_up::is_refusal(failure);
+        let is_unreadable = matches!(failure, Failure::Protocol | Failure::TooLong);
+        let may_a_list_help = is_unreadable || give_up::is_refusal(failure);
         match (&self.phase, effect) {
-            (Phase::Stopped(_), _) => None,
-            (_, Effect::Relisting { .. }) if is_listed_around => failures.strike(failure, now),
-            // The list that follows tells whether the objects can be had at all.
-            (Phase::Live { .. }, _) if is_listed_around => None,
-            (Phase::Live { .. }, _) => failures.add(failure, true),
-            (Phase::Initial(initial), _) => failures.add(failure, initial.held.is_some()),
+            (ReflectorPhase::Stopped(_), _) => None,
+            (_, Effect::Relisting { .. }) if may_a_list_help => failures.strike(failure, now),
+            // The list that follows will show whether the objects can be read at all.
+            (ReflectorPhase::Live { .. }, _) if may_a_list_help => None,
+            (ReflectorPhase::Live { .. }, _) => failures.add(failure, true),
+            (ReflectorPhase::Initial(initial), _) => failures.add(failure, initial.held.is_some()),
         }
     }
 
@@ -373,16 +389,17 @@ impl Reflector {
         };
     }
 
-    /// Counts one more 404, and gives up when it is one too many. Says whether it was, but the reflector goes on.
-    fn is_not_found_for_long(&mut self) -> bool {
+    /// Counts one more 404. If it is one too many, stops the reflector, or returns true if the reflector has to keep
+    /// trying.
+    fn count_not_found(&mut self) -> bool {
         self.not_found_count = self.not_found_count.saturating_add(1);
         if self.not_found_count < NOT_FOUND_MAX {
             return false;
         }
-        if self.when_gone == WhenGone::Stop {
-            self.phase = Phase::Stopped(StopReason::Gone);
+        if self.gone_policy == GonePolicy::Stop {
+            self.phase = ReflectorPhase::Stopped(StopReason::Gone);
         }
-        self.when_gone == WhenGone::KeepAsking
+        self.gone_policy == GonePolicy::KeepTrying
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a driver fills: it hands over what came, in the order that the reflector's effects name.
+//! The interface between a driver and the store that it fills.
 
 use std::fmt;
 use std::future::{Future, ready};
@@ -6,47 +6,49 @@ use std::time::Instant;
 
 use crate::resource::{EventKind, Object, ResourceVersion};
 
-/// Upstream's versions went back, as after a restored backup, further than the sink can follow.
+/// Upstream's versions went back further than the sink can follow, as after a restored backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("upstream's versions went back")]
 pub struct UpstreamWentBack;
 
-/// Takes the state of one resource and what happens to it.
+/// Receives the state of one resource and its changes.
 ///
-/// Initial data is gathered beside the state, between [`Sink::restart`] and [`Sink::replace`], and takes its place as one.
-/// Live events may be gathered until [`Sink::publish`]; they are in order and none is older than what is held. One at the held
-/// version either repeats what was told, and is to be left out, or is another part of one transaction.
+/// Initial data is collected beside the state, from [`Sink::restart`] until [`Sink::replace`], which replaces the state in
+/// one step. Live events may be collected until [`Sink::publish`]. They come in order, and none has a version below the
+/// state's. An event at exactly that version either repeats an event that was applied, which the sink must leave out, or is
+/// another part of the same transaction.
 pub trait Sink: Send + fmt::Debug {
-    /// Initial data begins, perhaps again: what was gathered of it is dropped.
+    /// Initial data starts, or starts over: the sink drops what it has collected of it.
     fn restart(&mut self);
 
-    /// One object of the initial data; a deletion takes it back.
+    /// Adds one object to the initial data; [`EventKind::Deleted`] removes it.
     fn initial(&mut self, kind: EventKind, object: Object);
 
     /// The initial data is complete and is the state at `version`.
     ///
     /// # Errors
-    /// The sink cannot go back to this version; the driver ends.
+    /// The sink cannot go back to this version. The driver ends.
     fn replace(&mut self, version: ResourceVersion) -> Result<(), UpstreamWentBack>;
 
-    /// One change of the state.
+    /// Adds one live event.
     fn live(&mut self, kind: EventKind, object: Object);
 
-    /// What was gathered since the last time counts from now.
+    /// Publishes the live events since the last call.
     fn publish(&mut self);
 
-    /// The state stands at `version` though nothing changed. Everything before has been published.
+    /// The state is now at `version`, although nothing changed. Everything before it has been published.
     fn progress(&mut self, version: ResourceVersion);
 
-    /// A few seconds went by without anything else to do.
+    /// Called every few seconds while nothing else happens.
     fn tick(&mut self) {}
 
-    /// Until then more changes may be gathered, because nobody waits for the last ones.
+    /// Until this time the driver may add events to the batch, because watches have not yet received the last one. `None`
+    /// means that it publishes without delay.
     fn hold_until(&self) -> Option<Instant> {
         None
     }
 
-    /// Waits until the sink can take more. Bytes stay with upstream meanwhile, so that a slow sink needs no queue.
+    /// Waits until the sink can take more. Meanwhile nothing is read from upstream, so a slow sink needs no queue.
     fn ready(&mut self) -> impl Future<Output = ()> + Send {
         ready(())
     }

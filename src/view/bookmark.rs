@@ -1,12 +1,12 @@
-//! Bookmarks: events that carry nothing but a version (protocol.md §4.7).
+//! Bookmarks: events that carry only a version (docs/PROTOCOL.md §4.7).
 
 mod protobuf;
 
 use bytes::Bytes;
 
 use crate::resource::protobuf::{frame_around, type_meta};
-use crate::resource::{Encoding, ResourceKind, ResourceVersion, Span};
-pub use protobuf::ProtobufShape;
+use crate::resource::{ByteSpan, Encoding, ResourceKind, ResourceVersion};
+pub use protobuf::ProtobufTemplate;
 
 /// Whether a bookmark ends the initial events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,43 +17,43 @@ pub enum Marker {
     InitialEventsEnd,
 }
 
-/// How a resource's bookmarks look, in the encoding of its cache.
+/// The template of a resource's bookmarks, in the encoding of its cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BookmarkShape {
-    /// As text around the version.
-    Json(JsonShape),
-    /// As fields around the version, in an object of this type.
+pub enum BookmarkTemplate {
+    /// The text around the version.
+    Json(JsonTemplate),
+    /// The fields around the version, in an object of this type.
     Protobuf {
         /// The message of `apiVersion` and `kind`.
         type_meta: Vec<u8>,
-        /// The fields.
-        shape: ProtobufShape,
+        /// The fields around the version.
+        template: ProtobufTemplate,
     },
 }
 
-impl BookmarkShape {
-    /// What can be told without having seen one: kind, version of the API, metadata.
+impl BookmarkTemplate {
+    /// A template made without a bookmark from upstream: kind, API version and metadata.
     #[must_use]
     pub fn guessed(kind: &ResourceKind) -> Self {
         match kind.encoding {
-            Encoding::Json => Self::Json(JsonShape::guessed(kind)),
+            Encoding::Json => Self::Json(JsonTemplate::guessed(kind)),
             Encoding::Protobuf => Self::Protobuf {
                 type_meta: type_meta(&kind.gvr.api_version(), &kind.kind),
-                shape: ProtobufShape::guessed(),
+                template: ProtobufTemplate::guessed(),
             },
         }
     }
 
-    /// The shape of a bookmark object that upstream sent of a resource of this kind; `version` spans the digits.
+    /// The template that produces a bookmark object which upstream sent for a resource of this kind; `version` spans the digits.
     ///
-    /// `None` when the object is not laid out as bookmarks are: then the guess stays.
+    /// `None` if the object does not have a bookmark's layout; then the template from [`Self::guessed`] stays in use.
     #[must_use]
-    pub fn seen(object: &[u8], version: Span, kind: &ResourceKind) -> Option<Self> {
+    pub fn seen(object: &[u8], version: ByteSpan, kind: &ResourceKind) -> Option<Self> {
         Some(match kind.encoding {
-            Encoding::Json => Self::Json(JsonShape::seen(object, version)?),
+            Encoding::Json => Self::Json(JsonTemplate::seen(object, version)?),
             Encoding::Protobuf => Self::Protobuf {
                 type_meta: type_meta(&kind.gvr.api_version(), &kind.kind),
-                shape: ProtobufShape::seen(object, version)?,
+                template: ProtobufTemplate::seen(object, version)?,
             },
         })
     }
@@ -62,23 +62,26 @@ impl BookmarkShape {
     #[must_use]
     pub fn frame(&self, version: ResourceVersion, marker: Marker) -> Bytes {
         match self {
-            Self::Json(shape) => shape.frame(version, marker),
-            Self::Protobuf { type_meta, shape } => {
-                let raw = shape.raw(version, marker);
+            Self::Json(template) => template.frame(version, marker),
+            Self::Protobuf {
+                type_meta,
+                template,
+            } => {
+                let raw = template.raw(version, marker);
                 frame_around("BOOKMARK", type_meta, &raw).0.into()
             }
         }
     }
 }
 
-/// What stands around the version in a resource's bookmarks.
+/// The text around the version in a resource's bookmarks.
 ///
-/// Typed objects render fields that cannot be left out (a Pod bookmark has `"spec":{"containers":null}`), so the
-/// shape is taken from upstream's own bookmark when one has been seen.
+/// Typed objects contain fields that cannot be left out (a Pod bookmark has `"spec":{"containers":null}`), so the template
+/// is taken from upstream's own bookmark once there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JsonShape {
+pub struct JsonTemplate {
     before_version: String,
-    /// After the version's closing quote: the rest of metadata follows, then the rest of the object.
+    /// The text after the version's closing quote: the rest of the metadata, then the rest of the object.
     after_metadata: String,
 }
 
@@ -86,8 +89,8 @@ const ANNOTATION: &str = ",\"annotations\":{\"k8s.io/initial-events-end\":\"true
 
 const SORTED_ANNOTATION: &str = "\"annotations\":{\"k8s.io/initial-events-end\":\"true\"},";
 
-impl JsonShape {
-    /// What can be told without having seen one: kind, version of the API, metadata.
+impl JsonTemplate {
+    /// A template made without a bookmark from upstream: kind, API version and metadata.
     #[must_use]
     pub fn guessed(kind: &ResourceKind) -> Self {
         let (name, api_version) = (&kind.kind, kind.gvr.api_version());
@@ -105,11 +108,11 @@ impl JsonShape {
         }
     }
 
-    /// The shape of a bookmark object that upstream sent; `version` spans the digits.
+    /// The template that produces a bookmark object which upstream sent; `version` spans the digits.
     ///
-    /// `None` when the object is not laid out as bookmarks are: then the guess stays.
+    /// `None` if the object does not have a bookmark's layout; then the template from [`Self::guessed`] stays in use.
     #[must_use]
-    pub fn seen(object: &[u8], version: Span) -> Option<Self> {
+    pub fn seen(object: &[u8], version: ByteSpan) -> Option<Self> {
         let text = std::str::from_utf8(object).ok()?;
         let digits =
             std::str::from_utf8(object.get(version.start as usize..version.end as usize)?).ok()?;
@@ -117,8 +120,8 @@ impl JsonShape {
             text.get(..version.start as usize)?,
             text.get(version.end as usize..)?.strip_prefix('"')?,
         );
-        // Dynamic layouts sort annotations before the version; both places are ours to fill.
-        let shape = Self {
+        // Dynamic layouts sort annotations before the version, typed ones have them after it. Remove either.
+        let template = Self {
             before_version: before.replace(SORTED_ANNOTATION, ""),
             after_metadata: after.replacen(ANNOTATION, "", 1),
         };
@@ -127,9 +130,9 @@ impl JsonShape {
         } else {
             Marker::None
         };
-        // All watchers will be sent this: what does not give back the bookmark it was taken from is not used.
-        (shape.after_metadata.starts_with('}') && shape.object(digits, marker) == text)
-            .then_some(shape)
+        // All watches will receive this: a template that does not reproduce the bookmark it was taken from is not used.
+        (template.after_metadata.starts_with('}') && template.object(digits, marker) == text)
+            .then_some(template)
     }
 
     /// The whole frame of a bookmark.

@@ -1,73 +1,76 @@
-//! The views of one resource: who watches alike shares one, and each batch reaches every view once.
+//! The views of one resource: watches with the same parameters share a view, and each batch reaches every view once.
 
 use std::sync::{Arc, PoisonError, RwLock, TryLockError};
 use std::task::Waker;
 use std::time::Instant;
 
 mod directory;
-mod roster;
+mod view_table;
 
-use super::bookmark::BookmarkShape;
-use super::cut::Cut;
-use super::interest::{Crowded, Hasher};
-use super::log::{View, ViewCore};
-use super::rendition::Rendition;
-use super::selector::Selector;
-use super::wake::{Seat, WakeList};
-use crate::cache::{Dispatched, Event, Mutex, MutexGuard, Observer, Sequence, WatchCache};
+use super::bookmark::BookmarkTemplate;
+use super::object_format::ObjectFormat;
+use super::projection::Projection;
+use super::selector_index::{Hasher, TooManyViews};
+use super::shared::{View, ViewCore};
+use super::waiters::{WaiterList, WatchWaiter};
+use crate::cache::{DispatchOutcome, Event, Mutex, MutexGuard, Observer, Sequence, WatchCache};
 use crate::fairness::Peer;
 use crate::resource::{ResourceKind, ResourceVersion};
-use directory::{Directory, Room, Wish};
-use roster::Roster;
+use crate::selector::Selector;
+use directory::{ViewDirectory, ViewKey, ViewRoom};
+use view_table::ViewTable;
 
-/// How far a resource's views have come. All of it moves together.
+/// How far a resource's views have got. Both values change together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reached {
-    /// Events with a lower sequence are in the views.
+pub struct HubPosition {
+    /// The views have all events with a lower sequence.
     pub through: Sequence,
-    /// The version that comes with it: bookmarks may speak of it once its events are delivered.
+    /// The corresponding version. Bookmarks may carry it after its events were delivered.
     pub version: ResourceVersion,
 }
 
-/// Where a watcher enters a view: history below `reached.through`, then the view's batches from `cursor` on. The first of
-/// them may hold events from below `reached.through` once more.
+/// Where a watch starts in a view: it reads the history below `reached.through`, then the view's batches from `cursor` on. The
+/// first of them may repeat events from below `reached.through`.
 #[derive(Debug)]
-pub struct Entry {
+pub struct ViewSubscription {
     /// The shared view.
     pub view: Arc<View>,
     /// The first batch to read.
     pub cursor: Sequence,
-    /// How far the history has to be read. Batches before `cursor` hold nothing beyond it.
-    pub reached: Reached,
-    /// The watcher's place among those who wait for batches.
-    pub seat: Seat,
+    /// How far the history has to be read. Batches before `cursor` have no later events.
+    pub reached: HubPosition,
+    /// The watch's waiter for the view's batches.
+    pub waiter: WatchWaiter,
 }
 
-/// The right to dispatch, one batch at a time, and what that takes.
+/// The state that a dispatch needs. Its lock allows one dispatch at a time.
 #[derive(Debug)]
-struct Turn {
-    roster: Roster,
-    /// Views that show something of the batch.
+struct DispatchState {
+    view_table: ViewTable,
+    /// The views that show events of the batch.
     shown: Vec<Arc<ViewCore>>,
     wakers: Vec<Waker>,
 }
 
 /// All views of one resource.
 ///
-/// Joining takes the directory's lock, dispatching its turn, and the directory's lock only to begin and to end. So nobody who
-/// joins waits while selectors are evaluated. Why none of the watchers who join meanwhile misses an event: before the first event is
-/// looked at, the directory says that history is to be read up to the batch's end. Who joined before that gets the batch
-/// from the view, because the view was taken in then; who joins later reads it in the history, and passes over the
-/// batch should the view still get it. There is a loom model of this.
+/// Joining takes the directory's lock. Dispatching takes the lock of the dispatch state for its whole duration, and the directory's
+/// lock only at its beginning and its end. So joining never waits while selectors are evaluated.
+///
+/// A watch that joins during a dispatch misses no event. Before the first event is evaluated, the dispatch takes the directory's
+/// lock. Under that lock it records that new watches have to read the history up to the end of the batch, and it takes the views
+/// that are new, which it then adds to the view table. A watch that joined before that gets the batch from its view, because the
+/// table has the view when the events are evaluated. A watch that joins later reads the batch in the history, and ignores it in
+/// the view if the view shows it, too. A loom model checks this.
 #[derive(Debug)]
 pub struct Hub {
     kind: ResourceKind,
-    directory: Mutex<Directory>,
-    /// Taken before the directory. Joining only tries to take it.
-    turn: Mutex<Turn>,
-    /// Woken when the resource reaches a new version.
-    progress: Arc<WakeList>,
-    bookmark: RwLock<BookmarkShape>,
+    directory: Mutex<ViewDirectory>,
+    /// Locked before the directory. Joining only tries to lock it.
+    dispatch_state: Mutex<DispatchState>,
+    /// Waiters for the resource to reach a new version.
+    progress: Arc<WaiterList>,
+    bookmark: RwLock<BookmarkTemplate>,
 }
 
 impl Hub {
@@ -77,124 +80,127 @@ impl Hub {
         let hasher = Hasher::default();
         Self {
             kind: kind.clone(),
-            directory: Mutex::new(Directory::new(&hasher)),
-            turn: Mutex::new(Turn {
-                roster: Roster::new(hasher),
+            directory: Mutex::new(ViewDirectory::new(&hasher)),
+            dispatch_state: Mutex::new(DispatchState {
+                view_table: ViewTable::new(hasher),
                 shown: Vec::new(),
                 wakers: Vec::new(),
             }),
             progress: Arc::default(),
-            bookmark: RwLock::new(BookmarkShape::guessed(kind)),
+            bookmark: RwLock::new(BookmarkTemplate::guessed(kind)),
         }
     }
 
-    fn directory(&self) -> MutexGuard<'_, Directory> {
-        // Nothing under this lock panics halfway.
+    fn directory(&self) -> MutexGuard<'_, ViewDirectory> {
+        // Nothing that holds this lock panics in the middle of a change.
         self.directory
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters the view of whole objects that `selector` lets pass, which is made if nobody has it, whatever it costs.
+    /// Joins the view of whole objects with this selector. The view is created if there is none, whatever it costs.
     #[must_use]
-    pub fn join(&self, selector: &Selector) -> Entry {
-        let rendition = Rendition::whole(self.kind.encoding);
-        let entered = self.enter(selector, rendition, Room::Unbounded);
-        #[expect(clippy::expect_used, reason = "nothing is refused without a bound")]
-        entered.expect("there is room for everything")
+    pub fn join(&self, selector: &Selector) -> ViewSubscription {
+        let format = ObjectFormat::whole(self.kind.encoding);
+        let joined = self.enter(selector, format, ViewRoom::Unbounded);
+        #[expect(clippy::expect_used, reason = "without a bound nothing is refused")]
+        joined.expect("an unbounded join is never refused")
     }
 
-    /// Enters the view of `selector` in this form, for the client `peer`.
+    /// Joins the view of this selector and form, for the client `peer`.
     ///
     /// # Errors
-    /// [`Crowded`] if the view would be new, and its selector costs more than the views that are open leave to this client.
+    /// [`TooManyViews`] if the view would be new, and its selector costs more than the open views leave to this client.
     pub fn join_as(
         &self,
         selector: &Selector,
-        rendition: Rendition,
+        format: ObjectFormat,
         peer: Peer,
-    ) -> Result<Entry, Crowded> {
-        self.enter(selector, rendition, Room::Bounded(peer))
+    ) -> Result<ViewSubscription, TooManyViews> {
+        self.enter(selector, format, ViewRoom::Bounded(peer))
     }
 
     fn enter(
         &self,
         selector: &Selector,
-        rendition: Rendition,
-        room: Room,
-    ) -> Result<Entry, Crowded> {
-        let cut = Cut::new(rendition, &self.kind);
-        let wish = Wish { selector, cut };
-        let entry = {
+        format: ObjectFormat,
+        room: ViewRoom,
+    ) -> Result<ViewSubscription, TooManyViews> {
+        let projection = Projection::new(format, &self.kind);
+        let key = ViewKey {
+            selector,
+            projection,
+        };
+        let subscription = {
             let mut directory = self.directory();
-            let view = directory.enter(wish, self.kind.encoding, room)?;
-            directory.seats = directory.seats.wrapping_add(1);
+            let view = directory.enter(key, self.kind.encoding, room)?;
+            directory.waiters = directory.waiters.wrapping_add(1);
             if directory.closed {
                 view.close();
             }
-            Entry {
+            ViewSubscription {
                 cursor: view.head(),
-                seat: view.seat(directory.seats),
+                waiter: view.waiter(directory.waiters),
                 view,
                 reached: directory.published,
             }
         };
-        self.settle();
-        Ok(entry)
+        self.apply_changes();
+        Ok(subscription)
     }
 
-    /// Takes new views in while nothing is dispatched, so that those that come and go on a quiet resource do not gather. The
-    /// next dispatch does it otherwise.
-    fn settle(&self) {
-        let mut turn = match self.turn.try_lock() {
-            Ok(turn) => turn,
-            Err(TryLockError::Poisoned(turn)) => turn.into_inner(),
+    /// Takes new views into the view table, and removes unwatched ones, if no dispatch is running. Otherwise the next dispatch does so.
+    /// This keeps views that come and go on a quiet resource from accumulating.
+    fn apply_changes(&self) {
+        let mut dispatch_state = match self.dispatch_state.try_lock() {
+            Ok(dispatch_state) => dispatch_state,
+            Err(TryLockError::Poisoned(dispatch_state)) => dispatch_state.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
         let changes = self.directory().take_changes();
         if !changes.is_empty() {
-            turn.roster.settle(changes);
+            dispatch_state.view_table.apply_changes(changes);
         }
     }
 
-    /// The place of a watcher who enters `view` again because it overran the batches: the first batch to read, and how far
-    /// the history has to be read before. Its seat stays, and stays armed.
+    /// The position of a watch that joins `view` again because it fell out of the batches: the first batch to read, and how far the
+    /// history has to be read before. The watch keeps its waiter, which stays armed.
     #[must_use]
-    pub fn place_in(&self, view: &View) -> (Sequence, Reached) {
+    pub fn place_in(&self, view: &View) -> (Sequence, HubPosition) {
         let directory = self.directory();
         (view.head(), directory.published)
     }
 
-    /// How far the views have come.
+    /// How far the views have got.
     #[must_use]
-    pub fn reached(&self) -> Reached {
+    pub fn reached(&self) -> HubPosition {
         self.directory().reached
     }
 
-    /// A place among those who wait for the resource to reach a version.
+    /// A waiter for the resource to reach a new version.
     #[must_use]
-    pub fn progress_seat(&self) -> Seat {
-        self.progress.seat(0)
+    pub fn progress_waiter(&self) -> WatchWaiter {
+        self.progress.waiter(0)
     }
 
-    /// How bookmarks of the resource look.
+    /// The template of the resource's bookmarks.
     #[must_use]
-    pub fn bookmark(&self) -> BookmarkShape {
+    pub fn bookmark(&self) -> BookmarkTemplate {
         self.bookmark
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
-    /// Takes the look of bookmarks from one that upstream sent.
-    pub fn learn_bookmark(&self, shape: BookmarkShape) {
+    /// Replaces the template of bookmarks with one taken from a bookmark that upstream sent.
+    pub fn learn_bookmark(&self, template: BookmarkTemplate) {
         *self
             .bookmark
             .write()
-            .unwrap_or_else(PoisonError::into_inner) = shape;
+            .unwrap_or_else(PoisonError::into_inner) = template;
     }
 
-    /// Ends all watches, cleanly and between events, and those that still come.
+    /// Ends all watches cleanly between events, and every watch that joins later.
     pub fn close(&self) {
         let views: Vec<_> = {
             let mut directory = self.directory();
@@ -209,25 +215,25 @@ impl Hub {
         self.progress.wake_all(&mut scratch);
     }
 
-    /// Ends all watches as [`Hub::close`] does, and tells them to list again: no version that they know means anything.
+    /// Ends all watches as [`Hub::close`] does, and makes them list again, because no version that they have is valid any more.
     pub fn expire(&self) {
         self.directory().expired = true;
         self.close();
     }
 
-    /// True once [`Hub::expire`] was called.
+    /// Whether [`Hub::expire`] was called.
     #[must_use]
     pub fn is_expired(&self) -> bool {
         self.directory().expired
     }
 
-    /// True once [`Hub::close`] was called.
+    /// Whether [`Hub::close`] was called.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.directory().closed
     }
 
-    /// Holds up everything that needs the directory.
+    /// Blocks everything that needs the directory.
     #[cfg(test)]
     pub(crate) fn hold(&self) -> impl Drop + '_ {
         self.directory()
@@ -239,13 +245,13 @@ impl Hub {
         self.directory().view_count() > 0
     }
 
-    /// Views that have a watcher and can be entered.
+    /// Number of views that have a watch and can be joined.
     #[must_use]
     pub fn view_count(&self) -> usize {
         self.directory().view_count()
     }
 
-    /// Lines laid out in views since this was asked last, for metrics: each is shared by all watchers of its view.
+    /// Lines laid out in views since the last call, for metrics. All watches of a view share its lines.
     #[must_use]
     pub fn take_laid_out(&self) -> u64 {
         std::mem::take(&mut self.directory().laid_out)
@@ -259,20 +265,23 @@ impl Observer for Hub {
         through: Sequence,
         version: ResourceVersion,
         now: Instant,
-    ) -> Dispatched {
-        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let Turn {
-            roster,
+    ) -> DispatchOutcome {
+        let mut dispatch_state = self
+            .dispatch_state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let DispatchState {
+            view_table,
             shown,
             wakers,
-        } = &mut *turn;
+        } = &mut *dispatch_state;
         let changes = {
             let mut directory = self.directory();
-            directory.published = Reached { through, version };
+            directory.published = HubPosition { through, version };
             directory.take_changes()
         };
-        roster.settle(changes);
-        let laid_out = roster.lay_out(events, now, shown);
+        view_table.apply_changes(changes);
+        let laid_out = view_table.lay_out(events, now, shown);
         let closed = shown.iter().filter(|core| core.is_closed());
         let closed: Vec<_> = closed.cloned().collect();
         {
@@ -280,26 +289,26 @@ impl Observer for Hub {
             closed.iter().for_each(|core| directory.forget(core));
             directory.laid_out += laid_out.lines as u64;
             match events.get(laid_out.events) {
-                None => directory.reached = Reached { through, version },
-                // Nobody may be told of a version before all of its events.
+                None => directory.reached = HubPosition { through, version },
+                // No watch may receive a version before all of its events.
                 Some(next) => directory.reached.through = next.sequence(),
             }
         }
         let woken = shown.drain(..).map(|core| core.wake_all(wakers)).sum();
         self.progress.wake_all(wakers);
-        Dispatched {
+        DispatchOutcome {
             events: laid_out.events,
             woken,
         }
     }
 }
 
-/// A resource as it is served: its cache and its views.
+/// A resource that the gateway serves: its cache and its views.
 #[derive(Clone, Debug)]
-pub struct Served {
+pub struct ServedResource {
     /// Snapshot and history.
     pub cache: Arc<WatchCache>,
-    /// The views on it.
+    /// The resource's views.
     pub hub: Arc<Hub>,
 }
 

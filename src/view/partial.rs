@@ -1,34 +1,34 @@
-//! Objects without anything but their metadata, cut out of the bytes that upstream wrote (protocol.md §5.3).
+//! `PartialObjectMetadata` made from the bytes of objects that upstream wrote (docs/PROTOCOL.md §5.3).
 
-use super::rendition::MetaVersion;
+use super::object_format::MetaVersion;
 use crate::decode::{ScanError, elements, member, members, value_of};
 use crate::resource::Layout;
 
-/// Cuts the objects of one resource down to `PartialObjectMetadata`.
+/// Reduces the objects of one resource to `PartialObjectMetadata`.
 ///
-/// Compiled-in kinds keep the bytes of their metadata; custom resources get them in the order of Go's struct, as the API
-/// server puts them through it. Values are never written anew.
+/// For a compiled-in kind the bytes of the metadata are kept. For a custom resource the members are put into the order of Go's
+/// struct, as the API server does when it converts the object. The bytes of the values are copied unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Partial {
-    /// The version that is told.
+    /// The version of `meta.k8s.io` that the result states.
     pub version: MetaVersion,
-    /// How the resource's whole objects are laid out.
+    /// The layout of the resource's whole objects.
     pub layout: Layout,
 }
 
 /// One field of a Go struct.
-struct Field {
+struct StructField {
     name: &'static str,
-    /// The fields of its items, if it is a list of structs.
+    /// The fields of its items if it is a list of structs, otherwise empty.
     items: &'static [Self],
 }
 
-const fn leaf(name: &'static str) -> Field {
-    Field { name, items: &[] }
+const fn leaf(name: &'static str) -> StructField {
+    StructField { name, items: &[] }
 }
 
-/// Go's `ObjectMeta`, in its order (protocol.md §5.5).
-const METADATA: &[Field] = &[
+/// The fields of Go's `ObjectMeta`, in its order (docs/PROTOCOL.md §5.5).
+const METADATA: &[StructField] = &[
     leaf("name"),
     leaf("generateName"),
     leaf("namespace"),
@@ -41,7 +41,7 @@ const METADATA: &[Field] = &[
     leaf("deletionGracePeriodSeconds"),
     leaf("labels"),
     leaf("annotations"),
-    Field {
+    StructField {
         name: "ownerReferences",
         items: &[
             leaf("apiVersion"),
@@ -53,7 +53,7 @@ const METADATA: &[Field] = &[
         ],
     },
     leaf("finalizers"),
-    Field {
+    StructField {
         name: "managedFields",
         items: &[
             leaf("manager"),
@@ -68,17 +68,17 @@ const METADATA: &[Field] = &[
 ];
 
 impl Partial {
-    /// Cuts one whole object. What comes after its metadata is not looked at.
+    /// Reduces one whole object. The bytes after its metadata are not read.
     ///
     /// # Errors
-    /// The bytes are not an object as far as that.
+    /// The bytes up to the metadata are not an object.
     pub fn object(self, object: &[u8]) -> Result<Vec<u8>, ScanError> {
         let mut out = Vec::with_capacity(object.len().min(1024));
         self.put_object(object, &mut out)?;
         Ok(out)
     }
 
-    /// Cuts the object of one event line; ERROR events pass as they are.
+    /// Reduces the object of one event line; ERROR events are returned unchanged.
     ///
     /// # Errors
     /// The bytes are not an event around one whole object.
@@ -98,7 +98,7 @@ impl Partial {
         Ok(out)
     }
 
-    /// What stands before the metadata of a cut object.
+    /// The text before the metadata in a reduced object, in three pieces.
     pub(super) fn head(self) -> [&'static str; 3] {
         let head = "{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"";
         [head, self.version.api_version(), "\",\"metadata\":"]
@@ -119,8 +119,8 @@ impl Partial {
     }
 }
 
-/// Writes an object's members in the order of `fields`; others, and `null`, are left out, as Go's encoder does it.
-fn put_in_order(object: &[u8], fields: &[Field], out: &mut Vec<u8>) -> Result<(), ScanError> {
+/// Writes an object's members in the order of `fields`. Other members, and those with `null`, are left out, as Go's encoder does.
+fn put_in_order(object: &[u8], fields: &[StructField], out: &mut Vec<u8>) -> Result<(), ScanError> {
     let members = members(object)?;
     let mut before = b'{';
     for field in fields {
@@ -136,7 +136,7 @@ fn put_in_order(object: &[u8], fields: &[Field], out: &mut Vec<u8>) -> Result<()
         if field.items.is_empty() {
             out.extend_from_slice(value);
         } else if put_items(value, field.items, out).is_err() {
-            // The API server reads such objects member by member and passes over what has another type than its own.
+            // The API server reads such objects member by member and ignores a member of the wrong type.
             out.truncate(len);
             continue;
         }
@@ -149,7 +149,7 @@ fn put_in_order(object: &[u8], fields: &[Field], out: &mut Vec<u8>) -> Result<()
     Ok(())
 }
 
-fn put_items(array: &[u8], fields: &[Field], out: &mut Vec<u8>) -> Result<(), ScanError> {
+fn put_items(array: &[u8], fields: &[StructField], out: &mut Vec<u8>) -> Result<(), ScanError> {
     out.push(b'[');
     for (index, span) in elements(array)?.into_iter().enumerate() {
         if index > 0 {

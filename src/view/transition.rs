@@ -1,12 +1,12 @@
-//! How an event looks through a selector: entering, staying, leaving (protocol.md §4.6).
+//! How a watch with a selector sees an event: an object enters, stays in or leaves the selection (docs/PROTOCOL.md §4.6).
 
-use super::selector::Selector;
 use crate::cache::Event;
 use crate::resource::EventKind;
+use crate::selector::Selector;
 
-/// What the event is to watchers with this selector; `None` when they must not hear of it.
+/// The kind of the event for watches with this selector; `None` if they must not receive it.
 ///
-/// The previous state is the server's, not what the watcher was sent.
+/// The previous state is the cache's, not the last one that a watch received.
 #[must_use]
 pub fn seen_as(event: &Event, selector: &Selector) -> Option<EventKind> {
     if selector.is_everything() {

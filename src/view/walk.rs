@@ -1,29 +1,29 @@
-//! A walk over the objects that a selector's scope can hold: one object, one namespace, or all.
+//! A walk over the objects in a selector's scope: one object, one namespace, or all.
 
 use std::sync::Arc;
 
-use crate::cache::{Chunk, ObjectMap, Place};
+use crate::cache::{Chunk, MapPosition, ObjectMap};
 use crate::resource::{Object, ResourceKind};
-use crate::view::selector::Selector;
+use crate::selector::Selector;
 
-/// Where a walk is. Valid for one map; the map is given to each step.
+/// The position of a walk. Valid for one map, which the caller passes to each step.
 #[derive(Clone, Debug)]
 pub(crate) struct Walk {
-    place: Place,
-    scope: Scope,
+    position: MapPosition,
+    scope: WalkScope,
 }
 
 #[derive(Clone, Debug)]
-enum Scope {
-    /// The object with this key, not looked at yet.
+enum WalkScope {
+    /// The object with this key, which was not visited yet.
     One(String),
-    /// All keys that start so.
+    /// All keys with this prefix.
     Prefixed(String),
     Done,
 }
 
 impl Walk {
-    /// From the start of the selector's scope, or from `start`, a key relative to the scope.
+    /// A walk from the start of the selector's scope, or from `start`, a key relative to the scope.
     pub(crate) fn new(
         objects: &ObjectMap,
         selector: &Selector,
@@ -34,56 +34,56 @@ impl Walk {
         let scoped = selector.namespace.is_some() || !kind.namespaced;
         if let (Some(name), true, None) = (selector.fields.pinned_name(), scoped, start) {
             return Self {
-                place: Place::default(),
-                scope: Scope::One(format!("{prefix}{name}")),
+                position: MapPosition::default(),
+                scope: WalkScope::One(format!("{prefix}{name}")),
             };
         }
-        let place = objects.place_from(&format!("{prefix}{}", start.unwrap_or_default()));
+        let position = objects.place_from(&format!("{prefix}{}", start.unwrap_or_default()));
         Self {
-            place,
-            scope: Scope::Prefixed(prefix),
+            position,
+            scope: WalkScope::Prefixed(prefix),
         }
     }
 
     /// The next object in scope, whether it matches or not.
     pub(crate) fn next<'a>(&mut self, objects: &'a ObjectMap) -> Option<&'a Object> {
         match &self.scope {
-            Scope::One(key) => {
+            WalkScope::One(key) => {
                 let object = objects.object(key);
-                self.scope = Scope::Done;
+                self.scope = WalkScope::Done;
                 object
             }
-            Scope::Prefixed(prefix) => objects
-                .next(&mut self.place)
+            WalkScope::Prefixed(prefix) => objects
+                .next(&mut self.position)
                 .filter(|object| object.key().starts_with(prefix)),
-            Scope::Done => None,
+            WalkScope::Done => None,
         }
     }
 
-    /// The chunk that comes next, if it lies wholly in scope.
+    /// The next chunk, if all of it is in scope.
     pub(crate) fn next_chunk<'a>(&mut self, objects: &'a ObjectMap) -> Option<&'a Arc<Chunk>> {
         match &self.scope {
-            Scope::Prefixed(prefix) => objects.next_chunk(&mut self.place, prefix),
-            Scope::One(_) | Scope::Done => None,
+            WalkScope::Prefixed(prefix) => objects.next_chunk(&mut self.position, prefix),
+            WalkScope::One(_) | WalkScope::Done => None,
         }
     }
 
-    /// Whether a chunk starts here.
+    /// Whether the walk is at the start of a chunk.
     pub(crate) fn is_at_chunk(&self, objects: &ObjectMap) -> bool {
-        objects.is_at_chunk(self.place)
+        objects.is_at_chunk(self.position)
     }
 
-    /// How many objects in scope lie ahead.
+    /// The number of objects in scope from here on.
     pub(crate) fn count_ahead(&self, objects: &ObjectMap) -> usize {
         match &self.scope {
-            Scope::One(key) => usize::from(objects.object(key).is_some()),
-            Scope::Prefixed(prefix) => objects.count_prefixed(self.place, prefix),
-            Scope::Done => 0,
+            WalkScope::One(key) => usize::from(objects.object(key).is_some()),
+            WalkScope::Prefixed(prefix) => objects.count_prefixed(self.position, prefix),
+            WalkScope::Done => 0,
         }
     }
 }
 
-/// What the keys of a selector's namespace start with; empty for all.
+/// The prefix of all keys in a selector's namespace; empty for all namespaces.
 pub(crate) fn prefix_of(selector: &Selector) -> String {
     selector
         .namespace

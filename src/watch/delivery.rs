@@ -1,15 +1,14 @@
-//! Brings watches over HTTP/1.1 to their clients, once the answer has been decided: the connection leaves hyper, and comes
-//! back when the watch is over.
+//! Delivers watches over HTTP/1.1. Once a watch is accepted, its connection leaves hyper; it returns to hyper when the watch ends.
 //!
 //! ```text
-//! listener ── deliver ──▶ Inbox ──▶ Worker ──▶ Group (who shares a view) ──▶ Stream, Stream, Stream …
-//!                                     ▲ woken once a batch                      │ one write each, of the same bytes
-//! listener ◀── the connection, when the watch is over ───────────────────────────┘
+//! listener ── deliver ──▶ Inbox ──▶ Worker ──▶ Group (streams of a view) ──▶ Stream, Stream, Stream …
+//!                                     ▲ woken once per batch                   │ one write each, of the same bytes
+//! listener ◀── the connection, when the watch has ended ───────────────────────┘
 //! ```
 //!
-//! A worker owns its streams, so that nothing is locked on the way of an event. Clients of one view who stand alike are
-//! written to in one go, from one piece that is made once, chunk framing included. Who cannot take it at once is on its
-//! own until it has caught up, and delays nobody (`docs/decisions/0016-delivery.md`).
+//! A worker owns its streams, so no lock is taken per event. Clients of one view at the same position are written to in one pass,
+//! from one chunk that is made once, HTTP framing included. A client that cannot take the chunk at once reads by itself until it
+//! has caught up, and delays no other (`docs/decisions/0016-delivery.md`).
 
 mod chunk;
 mod group;
@@ -26,92 +25,96 @@ use tokio::task::JoinSet;
 
 use self::inbox::Inbox;
 use self::supervisor::Supervisor;
-use self::worker::{Arrival, Worker};
-use crate::metrics::{ByLabel, Task};
+use self::worker::{DeliveryWorker, NewStream};
+use crate::metrics::{ByLabel, TaskKind};
 use crate::transport::Transport;
-use crate::watch::WatchBody;
+use crate::watch::Watch;
 
-/// How much is done before others have their turn.
+/// How much work is done before other streams or tasks have their turn.
 #[derive(Clone, Copy, Debug)]
-struct Limits {
-    /// Bytes of a chunk that clients share, framing left out, and one batch at least. Up to this length a chunk is one piece;
-    /// longer ones are not copied.
+struct TurnLimits {
+    /// Length of a shared chunk in bytes, without framing; it has at least one batch. A chunk up to this length is copied into one
+    /// slice, a longer one is not.
     chunk_len: usize,
-    /// Chunks kept during a pass: clients of one view stand at very few places.
+    /// Number of chunks kept during a pass. The clients of a view are at very few different positions.
     chunks: usize,
-    /// Writes to one stream, of 64 KiB about, before other streams have their turn.
+    /// Number of writes to one stream, of about 64 KiB each, before other streams have their turn.
     stream_turn: usize,
-    /// Streams looked at before other tasks of the thread have their turn: a tenth of a millisecond about.
+    /// Number of streams visited before other tasks of the thread have their turn: about a tenth of a millisecond.
     worker_turn: usize,
 }
 
-/// Tests have smaller ones.
-const LIMITS: Limits = Limits {
+/// The limits in production; tests have smaller ones.
+const LIMITS: TurnLimits = TurnLimits {
     chunk_len: 64 << 10,
     chunks: 4,
     stream_turn: 8,
     worker_turn: 64,
 };
 
-/// The workers. They end with the last clone of this.
+/// A handle to the delivery workers. They end when the last clone of it is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Delivery(Arc<Workers>);
 
 #[derive(Debug)]
 struct Workers {
     inboxes: Vec<Arc<Inbox>>,
-    /// Who gets the next stream.
-    turn: Mutex<usize>,
+    /// Index of the worker that got the last stream.
+    last_worker: Mutex<usize>,
     /// Aborted when dropped.
     _tasks: JoinSet<()>,
 }
 
 impl Delivery {
-    /// Starts `count` workers on the present runtime. Their ends, which are panics, are counted in `ends`.
-    pub(crate) fn start(count: usize, ends: Option<&ByLabel<Task>>) -> Self {
+    /// Starts `count` workers on the current runtime. `ends` counts workers that panic.
+    pub(crate) fn start(count: usize, ends: Option<&ByLabel<TaskKind>>) -> Self {
         let mut tasks = JoinSet::new();
         let inboxes = (0..count.max(1)).map(|_| {
             let inbox = Arc::<Inbox>::default();
-            let worker = Worker::new(Arc::clone(&inbox), LIMITS);
+            let worker = DeliveryWorker::new(Arc::clone(&inbox), LIMITS);
             let supervisor = Supervisor::new(worker, ends.cloned());
-            // The worker gives way by itself after some dozens of writes; tokio's own budget would cut each of them short.
+            // The worker yields by itself after some dozens of writes; tokio's own budget would cut each of these turns short.
             tasks.spawn(tokio::task::unconstrained(supervisor));
             inbox
         });
         let inboxes = inboxes.collect();
         Self(Arc::new(Workers {
             inboxes,
-            turn: Mutex::new(0),
+            last_worker: Mutex::new(0),
             _tasks: tasks,
         }))
     }
 
-    /// Writes `head` and then the watch, until it is over. Gives the connection back if it can take another request.
+    /// Writes `head` and then the watch, until it ends. Returns the connection if it can take another request.
     ///
-    /// Dropped, it ends the watch and the connection.
+    /// Dropping the future ends the watch and the connection.
     pub(crate) async fn deliver(
         &self,
         transport: Transport,
         head: Bytes,
-        watch: Box<WatchBody>,
+        watch: Box<Watch>,
     ) -> Option<Transport> {
-        let (done, is_done) = oneshot::channel();
-        let (follower, seat) = watch.into_parts();
-        self.inbox().arrives(Box::new(Arrival {
+        let (done, returned) = oneshot::channel();
+        let (cursor, waiter) = watch.into_parts();
+        self.inbox().push_arrival(Box::new(NewStream {
             transport,
             head,
-            follower,
-            seat,
+            cursor,
+            waiter,
             done,
         }));
-        is_done.await.ok()
+        returned.await.ok()
     }
 
     fn inbox(&self) -> &Inbox {
-        // A number is never half written.
-        let mut turn = self.0.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        *turn = (*turn + 1) % self.0.inboxes.len();
-        &self.0.inboxes[*turn]
+        // A poisoned lock is harmless: the index is always valid.
+        let mut last_worker = self
+            .0
+            .last_worker
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *last_worker = (*last_worker + 1) % self.0.inboxes.len();
+        &self.0.inboxes[*last_worker]
     }
 }
 

@@ -1,126 +1,124 @@
-//! The initial events of a watch: the snapshot's objects as ADDED, then the marker.
+//! The initial events of a watch: the snapshot's matching objects as ADDED events, then the bookmark that marks their end.
 
 use std::sync::Arc;
 
 use super::FrameLimits;
-use crate::admission::ListPlace;
+use crate::admission::ListPermit;
 use crate::cache::{Chunk, Snapshot};
-use crate::protocol::Pieces;
+use crate::protocol::BufList;
 use crate::resource::{EventKind, Object, ResourceVersion};
 use crate::view::walk::Walk;
-use crate::view::{CutError, Marker, Served, View};
+use crate::view::{Marker, ProjectionError, ServedResource, View};
 
-/// How far a client's initial events have come.
+/// The progress of a client's initial events.
 #[derive(Debug)]
-pub(super) struct Initial {
+pub(super) struct InitialEvents {
     snapshot: Arc<Snapshot>,
-    /// Begun with the first frame.
+    /// Set with the first frame.
     walk: Option<Walk>,
-    /// A chunk that is shown whole, and how many of its objects are.
-    begun: Option<(Arc<Chunk>, usize)>,
+    /// A chunk whose objects are all sent, and how many of them have been.
+    partial_chunk: Option<(Arc<Chunk>, usize)>,
     version: ResourceVersion,
     marker: Marker,
     done: bool,
-    place: Option<ListPlace>,
+    permit: Option<ListPermit>,
 }
 
-impl Initial {
+impl InitialEvents {
     pub(super) fn new(snapshot: Arc<Snapshot>, version: ResourceVersion, marker: Marker) -> Self {
         Self {
             snapshot,
             walk: None,
-            begun: None,
+            partial_chunk: None,
             version,
             marker,
             done: false,
-            place: None,
+            permit: None,
         }
     }
 
-    /// Holds the right to be sent, until all is.
-    pub(super) fn hold(&mut self, place: Option<ListPlace>) {
-        self.place = place;
+    /// Holds the permit until all initial events are sent.
+    pub(super) fn hold(&mut self, permit: Option<ListPermit>) {
+        self.permit = permit;
     }
 
-    /// Whether all is sent.
+    /// Whether all initial events are sent.
     pub(super) fn is_done(&self) -> bool {
         self.done
     }
 
-    /// The next frame and the number of its events; no frame when all is sent, or none was found so far.
+    /// The next frame and its number of events. Without a frame, either all events are sent or the limited search has found none
+    /// yet.
     ///
     /// # Errors
-    /// An object cannot be cut.
+    /// An object cannot be projected to the view's format.
     pub(super) fn next_frame(
         &mut self,
         view: &View,
-        served: &Served,
+        served: &ServedResource,
         limits: &FrameLimits,
-    ) -> Result<(Option<Pieces>, u64), CutError> {
+    ) -> Result<(Option<BufList>, u64), ProjectionError> {
         if self.done {
             return Ok((None, 0));
         }
-        if let Some(place) = &self.place {
-            place.is_at_work();
+        if let Some(permit) = &self.permit {
+            permit.is_at_work();
         }
         let selector = view.selector();
         let walk = self.walk.get_or_insert_with(|| {
             Walk::new(&self.snapshot.objects, selector, served.cache.kind(), None)
         });
         let shows_all = view.cut().is_none() && selector.is_scope();
-        let (mut pieces, mut count, mut cost) = (Pieces::default(), 0, 0);
-        while pieces.len() < limits.initial_len
-            && pieces.count() < limits.slices
-            && cost < limits.cost
-        {
-            if self.begun.is_none() && shows_all {
+        let (mut buf, mut count, mut cost) = (BufList::default(), 0, 0);
+        while buf.len() < limits.initial_len && buf.count() < limits.slices && cost < limits.cost {
+            if self.partial_chunk.is_none() && shows_all {
                 let chunk = walk.next_chunk(&self.snapshot.objects);
-                self.begun = chunk.map(|chunk| (Arc::clone(chunk), 0));
+                self.partial_chunk = chunk.map(|chunk| (Arc::clone(chunk), 0));
             }
-            if let Some((chunk, shown)) = self.begun.take() {
-                let mut more = pieces.push_added(&chunk, shown, limits.initial_len);
-                if more == 0 {
-                    push_added(&mut pieces, &chunk.objects()[shown], view)?;
-                    more = 1;
+            if let Some((chunk, sent)) = self.partial_chunk.take() {
+                let mut added = buf.push_added(&chunk, sent, limits.initial_len);
+                if added == 0 {
+                    push_added(&mut buf, &chunk.objects()[sent], view)?;
+                    added = 1;
                 }
-                count += more as u64;
-                let shown = shown + more;
-                self.begun = (shown < chunk.objects().len()).then_some((chunk, shown));
+                count += added as u64;
+                let sent = sent + added;
+                self.partial_chunk = (sent < chunk.objects().len()).then_some((chunk, sent));
                 continue;
             }
             let Some(object) = walk.next(&self.snapshot.objects) else {
                 self.done = true;
-                self.place = None;
+                self.permit = None;
                 if self.marker == Marker::InitialEventsEnd {
-                    let shape = served.hub.bookmark();
-                    pieces.push(view.bookmark(&shape, self.version, self.marker)?);
+                    let template = served.hub.bookmark();
+                    buf.push(view.bookmark(&template, self.version, self.marker)?);
                 }
                 break;
             };
             let is_shown = selector.matches(object);
             cost += view.cost(object.frame_len(), is_shown);
             if is_shown {
-                push_added(&mut pieces, object, view)?;
+                push_added(&mut buf, object, view)?;
                 count += 1;
             }
         }
-        let frame = (!pieces.is_empty()).then_some(pieces);
-        if let (Some(place), Some(_)) = (&self.place, &frame) {
-            place.gave_frame();
+        let frame = (!buf.is_empty()).then_some(buf);
+        if let (Some(permit), Some(_)) = (&self.permit, &frame) {
+            permit.gave_frame();
         }
         Ok((frame, count))
     }
 }
 
-fn push_added(pieces: &mut Pieces, object: &Object, view: &View) -> Result<(), CutError> {
-    if let Some(cut) = view.cut() {
-        pieces.push(cut.frame(&object.frame(EventKind::Added))?);
+fn push_added(buf: &mut BufList, object: &Object, view: &View) -> Result<(), ProjectionError> {
+    if let Some(projection) = view.cut() {
+        buf.push(projection.frame(&object.frame(EventKind::Added))?);
     } else if let Some(frame) = object.frame_of(EventKind::Added) {
-        pieces.push(frame);
+        buf.push(frame);
     } else {
         let (head, tail) = object.frame_pieces(EventKind::Added);
-        pieces.push(head);
-        pieces.push(tail);
+        buf.push(head);
+        buf.push(tail);
     }
     Ok(())
 }

@@ -1,23 +1,25 @@
-//! Watch bodies polled by hand against a made-up history.
+//! Watch bodies, polled directly, with a constructed history.
 
+use std::pin::Pin;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use bytes::Buf;
+use http_body::Body;
 use tokio::time::advance;
 
 use super::*;
 use crate::auth::lease::Lease;
 use crate::cache::tests::samples::{Sample, World, kind, told};
 use crate::resource::Layout;
+use crate::selector::{LabelSelector, Selector};
 use crate::view::Hub;
-use crate::view::selector::{LabelSelector, Selector};
 
 #[derive(Debug, Default)]
 struct Tally(Mutex<Vec<WatchTotals>>, Mutex<Vec<Duration>>);
 
-impl WatchTally for Tally {
+impl WatchRecorder for Tally {
     fn delivered(&self, _: u64, _: u64) {}
 
     fn delayed(&self, by: Duration, _: u64) {
@@ -41,7 +43,7 @@ impl Wake for Wakes {
 mod slices;
 mod uncuttable;
 
-/// What one poll gave.
+/// The result of one poll.
 #[derive(Debug, PartialEq, Eq)]
 enum Polled {
     Lines(Vec<String>),
@@ -52,7 +54,7 @@ enum Polled {
 struct Client {
     body: WatchBody,
     wakes: Arc<Wakes>,
-    tally: Arc<Tally>,
+    recorder: Arc<Tally>,
     seen: Vec<String>,
 }
 
@@ -64,8 +66,8 @@ impl Client {
             Poll::Pending => Polled::Waits,
             Poll::Ready(None) => Polled::Ended,
             Poll::Ready(Some(Ok(frame))) => {
-                let mut pieces = frame.into_data().unwrap();
-                let bytes = pieces.copy_to_bytes(pieces.remaining());
+                let mut buf = frame.into_data().unwrap();
+                let bytes = buf.copy_to_bytes(buf.remaining());
                 let lines = told(&bytes);
                 self.seen.extend(lines.iter().cloned());
                 Polled::Lines(lines)
@@ -73,7 +75,7 @@ impl Client {
         }
     }
 
-    /// All that can be had now.
+    /// All lines that are available now.
     fn drain(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
         while let Polled::Lines(more) = self.poll() {
@@ -86,23 +88,23 @@ impl Client {
         self.wakes.0.load(Ordering::Relaxed)
     }
 
-    /// What was told of delays since this was asked last, in whole seconds.
+    /// The delays recorded since the last call, in whole seconds.
     fn delays(&self) -> Vec<u64> {
-        let told = std::mem::take(&mut *self.tally.1.lock().unwrap());
-        told.iter().map(Duration::as_secs).collect()
+        let delays = std::mem::take(&mut *self.recorder.1.lock().unwrap());
+        delays.iter().map(Duration::as_secs).collect()
     }
 
     fn end(self) -> WatchTotals {
         drop(self.body);
-        let ended = self.tally.0.lock().unwrap();
-        assert_eq!(ended.len(), 1, "a stream ends once");
+        let ended = self.recorder.0.lock().unwrap();
+        assert_eq!(ended.len(), 1, "a stream must end once");
         ended[0]
     }
 }
 
 struct Scene {
     world: World,
-    served: Served,
+    served: ServedResource,
 }
 
 const WIDE: usize = 1 << 20;
@@ -115,7 +117,7 @@ impl Scene {
         let cache = Arc::clone(world.writer.cache());
         Self {
             world,
-            served: Served { cache, hub },
+            served: ServedResource { cache, hub },
         }
     }
 
@@ -124,23 +126,24 @@ impl Scene {
         self.enter(entry, start, timeout)
     }
 
-    fn enter(&self, entry: Entry, start: Start, timeout: u64) -> Client {
+    fn enter(&self, entry: ViewSubscription, start: Start, timeout: u64) -> Client {
         let timing = Timing {
             started: Instant::now(),
             timeout: Duration::from_secs(timeout),
             bookmarks: true,
         };
-        let tally = Arc::new(Tally::default());
+        let recorder = Arc::new(Tally::default());
         Client {
-            body: WatchBody::new(
+            body: Watch::new(
                 self.served.clone(),
                 entry,
                 start,
                 timing,
-                Arc::clone(&tally) as _,
-            ),
+                Arc::clone(&recorder) as _,
+            )
+            .into(),
             wakes: Arc::default(),
-            tally,
+            recorder,
             seen: Vec::new(),
         }
     }
@@ -155,7 +158,7 @@ impl Scene {
         }
     }
 
-    /// As the service does it: joins, then looks where to resume.
+    /// Like the service: joins the view, then determines where to resume.
     fn after(&self, selector: &Selector, version: u64) -> Client {
         let entry = self.served.hub.join(selector);
         let version = ResourceVersion(version);
@@ -176,7 +179,7 @@ impl Scene {
             .progress(ResourceVersion(version), self.world.now);
     }
 
-    /// A relist that finds only these objects.
+    /// A relist that returns exactly these objects.
     fn relist(&mut self, objects: &[Sample], version: u64) {
         let listed = objects.iter().map(Sample::object).collect();
         let version = ResourceVersion(version);
@@ -203,16 +206,16 @@ fn in_namespace(namespace: &str) -> Selector {
     }
 }
 
-/// What the selectors above let through, in other words.
+/// The predicate that corresponds to the selectors above.
 fn sees(selector: &Selector) -> impl Fn(&Sample) -> bool {
     let namespace = selector.namespace.as_ref().map(|name| format!("{name}/"));
     let labelled = |value: &&str| selector.labels == tier(value).labels;
-    let wanted = ["x", "rare"].into_iter().find(labelled);
+    let tier_value = ["x", "rare"].into_iter().find(labelled);
     move |sample| {
         namespace
             .as_ref()
             .is_none_or(|prefix| sample.key.starts_with(prefix))
-            && (wanted.is_none() || wanted == sample.tier)
+            && (tier_value.is_none() || tier_value == sample.tier)
     }
 }
 
@@ -233,7 +236,7 @@ async fn initial_events_come_in_list_order_then_the_marker_then_live_events() {
     );
     assert_eq!(client.wakes(), 0);
     let third = scene.put("a/two", Some("y"));
-    assert_eq!(client.wakes(), 1, "a batch wakes who waits, once");
+    assert_eq!(client.wakes(), 1, "a batch wakes a waiting client once");
     scene.put("a/two", Some("y"));
     assert_eq!(client.wakes(), 1);
     let fourth = scene.world.version;
@@ -286,7 +289,7 @@ async fn a_state_proven_at_a_later_version_is_marked_with_that_version() {
     };
     let mut client = scene.client(&everything(), start, HOUR);
     assert_eq!(client.drain()[1], format!("MARKER {proven}"));
-    // What the proof covers is not told: made and gone again in between.
+    // Events before the proven version are not sent: an object is created and deleted in between.
     scene.put("a/y", None);
     let gone = scene.world.delete("a/y").unwrap();
     scene.world.apply(vec![gone]);
@@ -326,7 +329,7 @@ async fn a_watch_from_the_future_is_silent_until_its_version_has_passed() {
         scene.put("a/x", None);
         assert_eq!(client.poll(), Polled::Waits);
     }
-    // Neither event nor bookmark, a minute later as well.
+    // Neither events nor a bookmark, even a minute later.
     advance(Duration::from_secs(61)).await;
     assert_eq!(client.poll(), Polled::Waits);
     scene.world.version = future - 1;
@@ -363,7 +366,7 @@ async fn a_watch_from_a_version_that_a_relist_passed_over_must_list_again() {
     let mut scene = Scene::new(WIDE);
     let kept = Sample::new("a/x", scene.put("a/x", None));
     let from = scene.world.version;
-    // The client saw, elsewhere, an object made after `from`; it was gone again at the relist.
+    // At another replica, the client saw an object created after `from` that was deleted again before the relist.
     let mut client = scene.after(&everything(), from + 10);
     assert_eq!(client.poll(), Polled::Waits);
     scene.relist(&[kept, Sample::new("a/y", from + 15)], from + 20);
@@ -379,9 +382,9 @@ async fn open_watches_go_on_over_a_relist() {
     let from = scene.world.version;
     let mut client = scene.after(&everything(), from);
     assert_eq!(client.poll(), Polled::Waits);
-    let mut remade = Sample::new("a/x", from + 7);
-    remade.uid = old + 1000;
-    scene.relist(&[remade, Sample::new("b/z", from + 3)], from + 9);
+    let mut recreated = Sample::new("a/x", from + 7);
+    recreated.uid = old + 1000;
+    scene.relist(&[recreated, Sample::new("b/z", from + 3)], from + 9);
     assert_eq!(
         client.drain(),
         [
@@ -462,7 +465,7 @@ async fn a_bookmark_never_runs_ahead_of_an_event_that_is_still_to_be_delivered()
     assert_eq!(lines[200], format!("BOOKMARK {last}"));
 }
 
-/// An event may come after the last look at the view and before the timer is asked.
+/// An event can be published after the view was last read and before the timer is checked.
 #[tokio::test(start_paused = true)]
 async fn a_bookmark_waits_for_an_event_that_came_since_the_last_look() {
     let mut scene = Scene::new(WIDE);
@@ -471,16 +474,19 @@ async fn a_bookmark_waits_for_an_event_that_came_since_the_last_look() {
     for _ in 0..2 {
         assert_eq!(client.poll(), Polled::Waits);
         advance(Duration::from_secs(60)).await;
-        let follower = &mut client.body.follower;
-        assert!(matches!(follower.next(), Next::Nothing));
-        let word = if version == 10 { "ADDED" } else { "MODIFIED" };
+        let cursor = &mut client.body.cursor;
+        assert!(matches!(cursor.next(), CursorStep::Nothing));
+        let kind = if version == 10 { "ADDED" } else { "MODIFIED" };
         version = scene.put("a/x", None);
-        assert!(matches!(follower.on_time(Instant::now()), Timed::Nothing));
-        let told = [
-            format!("{word} a/x {version} -"),
+        assert!(matches!(
+            cursor.on_timer(Instant::now()),
+            TimerAction::Nothing
+        ));
+        let expected = [
+            format!("{kind} a/x {version} -"),
             format!("BOOKMARK {version}"),
         ];
-        assert_eq!(client.drain(), told);
+        assert_eq!(client.drain(), expected);
     }
 }
 
@@ -488,7 +494,7 @@ async fn a_bookmark_waits_for_an_event_that_came_since_the_last_look() {
 async fn a_client_without_bookmarks_gets_none() {
     let mut scene = Scene::new(WIDE);
     let mut client = scene.after(&everything(), 10);
-    client.body.follower.bookmarks = None;
+    client.body.cursor.bookmarks = None;
     scene.progress(100);
     advance(Duration::from_secs(HOUR - 1)).await;
     assert_eq!(client.poll(), Polled::Waits);
@@ -505,10 +511,10 @@ async fn the_deadline_ends_a_stream_that_is_always_behind() {
         scene.put("a/x", None);
         match client.poll() {
             Polled::Lines(_) => polls += 1,
-            Polled::Waits => unreachable!("there is always more"),
+            Polled::Waits => unreachable!("there is always another event"),
             Polled::Ended => break,
         }
-        assert!(polls < 100, "the stream goes on for ever");
+        assert!(polls < 100, "the stream does not end");
         advance(Duration::from_secs(1)).await;
     }
     assert_eq!(client.end().end, WatchEnd::Deadline);
@@ -526,7 +532,7 @@ async fn a_client_who_overran_its_view_reads_the_history() {
     assert_eq!(client.drain(), scene.world.told(10, sees));
     let before = scene.world.version;
     scene.put("a/x", Some("x"));
-    assert_eq!(client.wakes(), 2, "it still waits where it did");
+    assert_eq!(client.wakes(), 2, "it still waits for the same view");
     assert_eq!(client.drain(), scene.world.told(before, sees));
 }
 
@@ -534,13 +540,13 @@ async fn a_client_who_overran_its_view_reads_the_history() {
 async fn a_client_who_seldom_sees_anything_is_not_told_that_it_lags() {
     let mut scene = Scene::new(400);
     let mut client = scene.after(&tier("x"), 10);
-    client.body.follower.bookmarks = None;
+    client.body.cursor.bookmarks = None;
     assert_eq!(client.poll(), Polled::Waits);
     for _ in 0..1000 {
         scene.put("a/other", None);
     }
     let before = scene.world.version;
-    // More batches than a view keeps, all of them still in the history.
+    // More batches than a view keeps, but all are still in the history.
     for _ in 0..150 {
         scene.put("a/mine", Some("x"));
     }
@@ -552,14 +558,14 @@ async fn a_client_who_seldom_sees_anything_is_not_told_that_it_lags() {
 async fn a_batch_known_in_part_is_not_looked_for_in_lost_history() {
     let mut scene = Scene::new(16);
     let mut client = scene.after(&tier("x"), 10);
-    client.body.follower.bookmarks = None;
+    client.body.cursor.bookmarks = None;
     for _ in 0..100 {
         scene.put("a/other", None);
     }
     let first = scene.world.write("a/mine", Some("x"));
     let version = scene.world.version;
     let second = scene.world.write("a/mine", Some("x"));
-    client.body.follower.known = ResourceVersion(version);
+    client.body.cursor.known = ResourceVersion(version);
     scene.world.apply(vec![first, second]);
     let expected = format!("MODIFIED a/mine {} x", scene.world.version);
     assert_eq!(client.drain(), [expected]);
@@ -597,27 +603,27 @@ async fn closing_wakes_and_ends_cleanly_after_what_is_there() {
 #[tokio::test(start_paused = true)]
 async fn watchers_of_a_history_that_is_void_are_told_to_list_again() {
     let scene = Scene::new(WIDE);
-    let (level, ahead) = (
+    let (current, future) = (
         scene.after(&everything(), 10),
         scene.after(&everything(), 9_999),
     );
     scene.served.hub.expire();
-    for mut client in [level, ahead] {
+    for mut client in [current, future] {
         assert_eq!(client.poll(), Polled::Lines(vec!["ERROR 410".into()]));
         assert_eq!(client.poll(), Polled::Ended);
         assert_eq!(client.end().end, WatchEnd::Closed);
     }
 }
 
-/// One client of the random run: what it was promised, and what it held at first.
-struct Follower {
+/// A client of the randomized run: the version it starts from, and the number of its initial events.
+struct RandomClient {
     client: Client,
     selector: Selector,
     from: u64,
     initial: usize,
 }
 
-impl Follower {
+impl RandomClient {
     fn check(&self, world: &World, seed: u64) {
         let sees = sees(&self.selector);
         let promised = world.told(self.from, &sees);
@@ -644,8 +650,12 @@ impl Follower {
             promised[..events.len().min(promised.len())],
             "seed {seed}"
         );
-        if self.client.body.follower.end().is_none() {
-            assert_eq!(events.len(), promised.len(), "seed {seed}: not all came");
+        if self.client.body.cursor.end().is_none() {
+            assert_eq!(
+                events.len(),
+                promised.len(),
+                "seed {seed}: events are missing"
+            );
         } else {
             assert_eq!(
                 live.last().map(String::as_str),
@@ -656,7 +666,7 @@ impl Follower {
     }
 }
 
-fn follower(scene: &mut Scene) -> Follower {
+fn random_client(scene: &mut Scene) -> RandomClient {
     let selector = match scene.world.dice.below(4) {
         0 => everything(),
         1 => tier("x"),
@@ -664,7 +674,7 @@ fn follower(scene: &mut Scene) -> Follower {
         _ => in_namespace("a"),
     };
     let entry = scene.served.hub.join(&selector);
-    // Time passes between joining and looking.
+    // Events happen between joining the view and determining the start.
     while scene.world.dice.once_in(2) {
         scene.world.step();
     }
@@ -688,7 +698,7 @@ fn follower(scene: &mut Scene) -> Follower {
         .values()
         .filter(|sample| sees(&selector)(sample));
     let initial = if initial { matching.count() + 1 } else { 0 };
-    Follower {
+    RandomClient {
         client: scene.enter(entry, start, 100 * HOUR),
         selector,
         from,
@@ -702,46 +712,46 @@ async fn whoever_polls_whenever_sees_the_history_exactly_or_is_told_to_list_agai
     for seed in 0..60 {
         let mut scene = Scene::new(64);
         scene.world.dice.0 = seed;
-        let mut followers: Vec<Follower> = Vec::new();
+        let mut subjects: Vec<RandomClient> = Vec::new();
         let mut woken = Vec::new();
         for _ in 0..400 {
             scene.world.step();
             if scene.world.dice.once_in(20) {
-                let follower = follower(&mut scene);
+                let subject = random_client(&mut scene);
                 woken.push(None);
-                followers.push(follower);
+                subjects.push(subject);
             }
             if scene.world.dice.once_in(30) {
                 advance(Duration::from_secs(scene.world.dice.below(50))).await;
             }
-            for (at, follower) in followers.iter_mut().enumerate() {
-                // Some read at once, some seldom.
+            for (at, subject) in subjects.iter_mut().enumerate() {
+                // Some clients read immediately, some rarely.
                 if scene.world.dice.once_in(1 + (at as u64 % 4) * 20) {
-                    let waits = follower.client.poll() == Polled::Waits;
-                    woken[at] = waits.then(|| follower.client.wakes());
+                    let waits = subject.client.poll() == Polled::Waits;
+                    woken[at] = waits.then(|| subject.client.wakes());
                 }
             }
         }
-        for (follower, waits) in followers.iter_mut().zip(woken) {
-            let before = follower.client.wakes();
-            let lines = follower.client.drain();
+        for (subject, waits) in subjects.iter_mut().zip(woken) {
+            let before = subject.client.wakes();
+            let lines = subject.client.drain();
             let events = lines.iter().any(|line| !line.starts_with("BOOKMARK"));
             if waits == Some(before) {
                 assert!(
                     !events,
-                    "seed {seed}: nobody woke a client who waited for {lines:?}"
+                    "seed {seed}: a client that waited was not woken for {lines:?}"
                 );
             }
-            follower.check(&scene.world, seed);
-            lagged += usize::from(follower.client.body.follower.end().is_some());
+            subject.check(&scene.world, seed);
+            lagged += usize::from(subject.client.body.cursor.end().is_some());
         }
     }
-    assert!(lagged > 0, "some must have fallen out of the history");
+    assert!(lagged > 0, "some clients must fall out of the history");
 }
 
-/// Follows everything through breaks of its own making; each version is one more than the last. Returns how often it
-/// had to list again.
-async fn follow(served: Served, last: u64, breaks_after: u64) -> usize {
+/// Watches everything, reconnecting after every `breaks_after` events; versions are consecutive. Returns how often it had to list
+/// again.
+async fn follow(served: ServedResource, last: u64, breaks_after: u64) -> usize {
     let (mut known, mut lists) = (10, 0);
     while known < last {
         let entry = served.hub.join(&everything());
@@ -757,34 +767,34 @@ async fn follow(served: Served, last: u64, breaks_after: u64) -> usize {
             bookmarks: false,
         };
         let start = Start::After { sequence, version };
-        let tally = Arc::new(Tally::default());
-        let mut body = WatchBody::new(served.clone(), entry, start, timing, tally);
+        let recorder = Arc::new(Tally::default());
+        let mut body: WatchBody = Watch::new(served.clone(), entry, start, timing, recorder).into();
         let stop_at = (known + breaks_after).min(last);
         while known < stop_at {
             let frame = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context));
             let waited = tokio::time::timeout(Duration::from_secs(60), frame).await;
-            let frame = waited.expect("nobody woke a client who waits");
+            let frame = waited.expect("a waiting client was not woken");
             let Some(Ok(frame)) = frame else { break };
-            let mut pieces = frame.into_data().unwrap();
-            for line in told(&pieces.copy_to_bytes(pieces.remaining())) {
-                let words: Vec<_> = line.split(' ').collect();
-                if words[0] == "ERROR" {
+            let mut buf = frame.into_data().unwrap();
+            for line in told(&buf.copy_to_bytes(buf.remaining())) {
+                let fields: Vec<_> = line.split(' ').collect();
+                if fields[0] == "ERROR" {
                     break;
                 }
                 known += 1;
-                assert_eq!(words[2], known.to_string(), "{line}");
+                assert_eq!(fields[2], known.to_string(), "{line}");
             }
         }
     }
     lists
 }
 
-/// The same promise with threads that really run at once, little history and many joins.
+/// The same guarantee with real threads, a short history and many joins.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn clients_on_other_threads_miss_and_repeat_nothing() {
     let mut scene = Scene::new(256);
     let last = 20_000;
-    let followers: Vec<_> = [1, 7, 90, 1000, u64::MAX / 2]
+    let subjects: Vec<_> = [1, 7, 90, 1000, u64::MAX / 2]
         .into_iter()
         .map(|breaks| tokio::spawn(follow(scene.served.clone(), last, breaks)))
         .collect();
@@ -802,8 +812,8 @@ async fn clients_on_other_threads_miss_and_repeat_nothing() {
         }
     });
     writer.await.unwrap();
-    for follower in followers {
-        follower.await.unwrap();
+    for subject in subjects {
+        subject.await.unwrap();
     }
 }
 
@@ -820,18 +830,25 @@ async fn delays_are_told_once_a_batch_and_only_of_what_came_while_the_stream_was
     put(&mut scene).await;
     let mut client = scene.after(&everything(), before);
     assert_eq!(client.drain().len(), 1);
-    assert!(client.delays().is_empty(), "history from before");
+    assert!(
+        client.delays().is_empty(),
+        "events from before the stream do not count"
+    );
     for _ in 0..3 {
         put(&mut scene).await;
     }
     assert_eq!(client.drain().len(), 3);
     assert_eq!(client.delays(), [3, 2, 1]);
-    // More than a view keeps: the client reads the history.
+    // More batches than a view keeps, so the client reads the history.
     for _ in 0..100 {
         put(&mut scene).await;
     }
     assert_eq!(client.drain().len(), 101, "a bookmark is among them");
-    assert_eq!(client.delays(), [100, 40], "of the oldest event of a frame");
+    assert_eq!(
+        client.delays(),
+        [100, 40],
+        "one delay per frame, of its oldest event"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -852,18 +869,18 @@ async fn a_revoked_stream_ends_wherever_it_is() {
             scene.initial(Marker::InitialEventsEnd),
         ]
     };
-    for has_begun in [false, true] {
+    for has_started in [false, true] {
         for start in starts(&scene) {
-            let text = format!("{start:?}, begun: {has_begun}");
+            let text = format!("{start:?}, started: {has_started}");
             let lease = Lease::new();
             let mut client = scene.client(&selector, start, HOUR);
-            client.body = client.body.leased(Some(lease.hold()));
-            if has_begun {
+            client.body.cursor.lease = Some(lease.hold());
+            if has_started {
                 client.drain();
             }
             let wakes = client.wakes();
             lease.revoke();
-            assert_eq!(client.wakes() - wakes, usize::from(has_begun), "{text}");
+            assert_eq!(client.wakes() - wakes, usize::from(has_started), "{text}");
             scene.put("a/y", None);
             assert_eq!(client.poll(), Polled::Ended, "{text}");
             assert!(client.body.is_end_stream());

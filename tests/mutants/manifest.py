@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""manifest.py CARGO_TOML SOURCES: prints the manifest of a crate with these sources, which depends on what they name of the other's dependencies."""
+"""manifest.py CARGO_TOML SOURCES: prints the manifest of a crate with these sources and those dependencies of CARGO_TOML that they use."""
 import pathlib
 import re
 import sys

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Mutation tests by cargo-mutants: changes the code in small ways, one at a time, and looks whether a test notices.
+# Mutation tests with cargo-mutants: makes small changes to the code, one at a time, and checks whether a test notices.
 #
-#   run.sh cache|view|reflector [ARGUMENT...]   in a crate of their own that builds in seconds: by the tests of that module, and what they
-#                                               miss by all tests of that crate
-#   run.sh serving [ARGUMENT...]                delivery and admission, in the whole crate: about a minute a mutant
+#   run.sh cache|view|reflector [ARGUMENT...]   in a separate crate that builds in seconds: first with the tests of that module; mutants
+#                                               that these miss, with all tests of that crate
+#   run.sh serving [ARGUMENT...]                delivery and admission, in the whole crate: about a minute per mutant
 #
-# ARGUMENTs go to cargo-mutants, such as --file src/cache/ring.rs, --shard 0/4 or --list. The result is in target/mutants/NAME/mutants.out;
-# a table of it is printed at the end. What no test can notice is named, with its reason, in equivalent.txt beside this script.
-# Exit code: 0 if each viable mutant was caught or is named there, 1 if not, 2 usage, 3 cannot be set up.
+# ARGUMENTs are passed to cargo-mutants, such as --file src/cache/ring.rs, --shard 0/4 or --list. Results are in
+# target/mutants/NAME/mutants.out; a table of them is printed at the end. Mutants that no test can detect are listed, with the reason, in
+# equivalent.txt beside this script. Exit code: 0 if each viable mutant was caught or is listed there, 1 if not, 2 usage, 3 setup failed.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -28,14 +28,14 @@ work=$top/target/mutants/$part
 first=$work/first.json
 mkdir -p "$work"
 
-# Each mutant is built and linked; lines are not wanted.
+# Each mutant is built and linked; line numbers are not needed.
 export CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_TEST_DEBUG=0
-# What Debug prints is for people who look for a defect.
+# The output of Debug and Display is only for people, so mutants of it are left out.
 options=(--output "$work" --colors never --exclude-re 'impl (std::)?(fmt::)?(Debug|Display)' --exclude-re '<impl Debug' --no-shuffle --test-tool nextest
-    # Only loom builds it.
+    # Only loom builds these.
     --exclude '**/models.rs' --exclude '**/loom_cells.rs')
 
-# alone FILES TESTS [ARGUMENT...]: mutants of the pure zone's files, looked for by the tests whose names begin so, and then by all.
+# alone FILES TESTS [ARGUMENT...]: mutants of the pure zone's files, first with the tests whose names begin with TESTS, then with all tests.
 alone() {
     local crate=$work/crate files=$1 tests=$2 zone
     shift 2
@@ -51,13 +51,13 @@ alone() {
     printf 'pub mod %s;\n' resource decode cache view fairness upstream >>"$crate/src/lib.rs"
     cp Cargo.lock "$crate/"
     "$here/manifest.py" Cargo.toml "$crate/src" >"$crate/Cargo.toml"
-    # The crate lies below what git ignores.
+    # The crate is in a folder that git ignores.
     local mutants=(cargo mutants --dir "$crate" "${options[@]}" --gitignore false --jobs 2 --file "$files.rs" --file "$files/**" "$@") code=0
     rm -f "$first"
     "${mutants[@]}" --minimum-test-timeout 10 -- -E "test(/^$tests::/)" || code=$?
     [ -s "$work/mutants.out/missed.txt" ] || return "$code"
     cp "$work/mutants.out/outcomes.json" "$first"
-    # What hung would hang again, for longer.
+    # A mutant that timed out would time out again, after a longer limit.
     cat "$work/mutants.out/timeout.txt" >>"$work/mutants.out/caught.txt"
     "${mutants[@]}" --minimum-test-timeout 40 --iterate
 }
@@ -74,7 +74,7 @@ serving() {
 code=0
 "$part" "$@" || code=$?
 case " $* " in *" --list "*) exit "$code" ;; esac
-# 2: some were missed; 3: some timed out, which a test noticed.
+# 2: some mutants were missed; 3: some timed out, which counts as caught.
 case $code in 0 | 2 | 3) ;; *) exit 3 ;; esac
 runs=("$work/mutants.out/outcomes.json")
 [ ! -f "$first" ] || runs=("$first" "${runs[@]}")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""table.py EQUIVALENT OUTCOMES_JSON...: prints how many mutants of each module the tests caught, and those that they missed. Of a mutant that
-ran more than once, the last run counts."""
+"""table.py EQUIVALENT OUTCOMES_JSON...: prints how many mutants of each module the tests caught, and which mutants they missed. For a
+mutant that ran more than once, the last run counts."""
 import collections
 import json
 import pathlib
@@ -14,7 +14,7 @@ tables, missed, named = collections.defaultdict(collections.Counter), [], set()
 for outcome in outcomes.values():
     mutant = outcome["scenario"]["Mutant"]
     module = re.sub(r"^src/|\.rs$", "", mutant["file"]).replace("/", "::")
-    # Without line and column, which change with every edit above.
+    # Without line and column, which change with every edit above them.
     name = mutant["file"] + ": " + re.sub(r"^\S+:\d+:\d+: ", "", mutant["name"])
     kind = outcome["summary"]
     if kind == "MissedMutant":

@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Plants known defects, one after another, in a copy of the last commit, and looks whether the tests find them.
+# Plants known defects, one after another, in a copy of the last commit, and checks whether the tests find them.
 #
-#   run.sh [--all-tests] [NAME...]   all defects, or those whose names begin so: 01, 12-list. Each patch names the test that should find
-#                                    it. With --all-tests, every test of that test binary runs instead.
-#   run.sh --together [NAME...]      in one build those that can be planted side by side and that a test of the library finds. Shows less,
-#                                    as a test may fail for another defect than its own, but costs one build; without a run before
-#                                    without defects, which the step test of CI has been
-#   run.sh --check [NAME...]         only whether the patches apply to the tree as it is, which builds nothing
+#   run.sh [--all-tests] [NAME...]   all defects, or those whose names begin with NAME: 01, 12-list. Each patch names the test that
+#                                    should find it. With --all-tests, every test of that test binary runs instead.
+#   run.sh --together [NAME...]      plants in one build all defects that can be planted together and that a test of the library finds.
+#                                    This proves less, because a test may fail due to another defect, but needs only one build. It
+#                                    does not first run the tests without a defect: in CI the step test has done so.
+#   run.sh --check [NAME...]         checks only whether the patches apply to the working tree; builds nothing
 #
-# The copy and its builds are in target/planted and stay, so that later runs build less; the first builds every dependency. Before
-# anything is planted, the tests pass without a defect, or what they find would prove nothing. A test that hangs has found its
-# defect; a patch that does not apply or compile is a failure. Prints a line a defect. Exit code: 0 all found, 1 some not, 2 usage,
-# 3 cannot be set up.
+# The copy and its builds are in target/planted and are kept, so that later runs build less; the first run builds every dependency. Before
+# a defect is planted, the tests must pass without it, or their failures would prove nothing. A test that hangs counts as having found its
+# defect; a patch that does not apply or compile is a failure. Prints one line per defect. Exit code: 0 all found, 1 some not found,
+# 2 usage, 3 the setup failed.
 #
 # Environment:
 #   PLANTED_LIMIT   seconds for one run of the tests, after which it counts as hanging [120; 600 with --all-tests; 60 with --together]
-#   PLANTED_TARGET  where the copy is built [target/planted/build]; in the directory of other builds, dependencies are built already
+#   PLANTED_TARGET  build directory of the copy [target/planted/build]; in the directory of other builds, dependencies are already built
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -43,13 +43,13 @@ done
 [ "${#patches[@]}" -gt 0 ] || patches=("$here"/[0-9]*.patch)
 
 command -v git >/dev/null || unfit "git is missing"
-# A tree without a history, unpacked somewhere inside another one, is not a part of that.
+# Without this, a tree without history that is unpacked inside another repository would count as a part of that repository.
 export GIT_CEILING_DIRECTORIES
 GIT_CEILING_DIRECTORIES=$(dirname "$top")
 
 failures=0
 name_of() { basename "$1" .patch; }
-# A property that failed leaves its case behind, which would make it easy for the next.
+# A failed property test saves its failing case, which would make the next defect easier to find.
 restore() { git -C "$tree" checkout -q --force . && git -C "$tree" clean -dfq; }
 fails() { printf '%-42s %s\n' "$(name_of "$1")" "$2"; failures=$((failures + 1)); }
 applies() { git -C "$1" apply "${@:3}" "$2" 2>"$work/apply.log"; }
@@ -69,7 +69,7 @@ case $mode in all) limit=${PLANTED_LIMIT:-600} ;; together) limit=${PLANTED_LIMI
 exec 9>"$work/lock"
 flock -n 9 || unfit "another run is at work in $work"
 
-# Only what differs from the last run's commit is written, so that only that is built anew.
+# Writes only the files that differ from the last run's commit, so that only those are rebuilt.
 checkout() { git -C "$tree" fetch -q --no-tags "$top" HEAD && git -C "$tree" checkout -q --force --detach FETCH_HEAD && restore; }
 if ! { [ -d "$tree/.git" ] && checkout; } 2>"$work/clone.log"; then
   rm -rf "$tree"
@@ -78,19 +78,19 @@ fi
 git -C "$top" diff --quiet HEAD -- . ':!tests/planted' 2>/dev/null || echo "run.sh: what is not committed is not in the copy" >&2
 export CARGO_TARGET_DIR=${PLANTED_TARGET:-$work/build} CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-1}
 
-# A finder is written as docs/INFORMER.md writes tests: a::b::test of the library, tests/NAME::test of another test binary. The library's
-# modules called models are for loom, and in a build of its own.
+# A finder is written as in docs/INFORMER.md: a::b::test of the library, tests/NAME::test of another test binary. The library's modules
+# called models are for loom, in a build of their own.
 binary_of() {
   case $1 in
-    tests/*) local path=${1#tests/}; echo "${path%%::*}" ;;
+    tests/*) local path=${1#tests/}; echo "${path%%/*}" ;;
     *::models::*) echo loom ;;
     *) echo lib ;;
   esac
 }
 finder_of() { sed -n 's/^Found by: //p' "$1"; }
-test_of() { case $1 in tests/*) echo "${1#*::}" ;; *) echo "$1" ;; esac; }
+test_of() { case $1 in tests/*) echo "${1#tests/*/}" ;; *) echo "$1" ;; esac; }
 
-# Builds the test binary $1 of the copy, and says where it is.
+# Builds the test binary $1 of the copy, and prints its path.
 build() {
   local how=(cargo test --locked --no-run)
   case $1 in
@@ -101,11 +101,11 @@ build() {
   how+=(--message-format json-render-diagnostics)
   [ "$1" != loom ] || how+=(-- --cfg fanout_loom)
   (cd "$tree" && "${how[@]}") >"$work/build.json" 2>"$work/build.log" </dev/null || return
-  # Of a test binary, not of the program that it starts.
+  # The test binary, not the program that it starts.
   sed -n 's/.*"test":true},"features".*"executable":"\([^"]*\)".*/\1/p' "$work/build.json"
 }
 
-# Runs these tests of a binary; all of it if there are none.
+# Runs these tests of a binary, or the whole binary if none are named.
 tests() { (cd "$tree" && timeout --kill-after 5 "$limit" "$@") >"$work/test.log" 2>&1 </dev/null; }
 
 arguments_of() {
@@ -116,7 +116,7 @@ arguments_of() {
   esac
 }
 
-# What a run of the tests ended with, where its code $1 is not 0: what failed, or what was still running.
+# Describes a run that failed with exit code $1: the test that failed or was still running.
 verdict() {
   local failed
   failed=$(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$work/test.log")
@@ -150,7 +150,7 @@ plant() {
   fi
 }
 
-# All patches whose finders are in one binary, after the finders have passed without any of them.
+# Plants all patches whose finders are in one binary, after the finders have passed without a defect.
 plant_all() {
   local binary=$1 program code=0 finders=()
   shift
@@ -169,7 +169,7 @@ plant_all() {
   for patch in "$@"; do plant "$patch" "$binary"; done
 }
 
-# As many as apply one upon the other, of those that the library's tests find; each is looked for by its own test alone.
+# Of the defects that the library's tests find, plants as many as apply on top of each other; then runs each defect's own test.
 plant_together() {
   local planted=() finders=" " program finder code
   restore
@@ -201,7 +201,7 @@ if [ "$mode" = together ]; then
   exit
 fi
 binaries=$(for patch in "${patches[@]}"; do binary_of "$(finder_of "$patch")"; done | sort -u)
-# The models last, which are another build of the same library.
+# The models last: they need another build of the same library.
 for binary in $(grep -vx loom <<<"$binaries" || true) $(grep -x loom <<<"$binaries" || true); do
   mine=()
   for patch in "${patches[@]}"; do

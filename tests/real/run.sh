@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
 # Suites against a real Kubernetes API server, with the gateway in front of it.
 #
-#   run.sh [SUITE...]     all, or some of: differential kubectl informers one-watch restart clients conformance random converge gates trust
-#   run.sh revocation     how long streams outlive their permission; it waits for intervals, so it runs only if it is named
+#   run.sh [SUITE...]     all suites, or some of: differential kubectl informers one-watch restart clients conformance random converge gates trust
+#   run.sh revocation     measures how long streams outlive their permission; it waits for intervals, so it runs only if it is named
 #
-# Installs what is missing (Debian and PyPI; the first time some minutes), then each suite starts its own etcd, API
-# server and gateways on free ports of 127.0.0.1, and stops them by their pids, whatever happens. Prints a line a case,
-# a table, and last 'N passed, N failed'. Exit code: 0 all passed, 1 something failed, 2 usage, 3 cannot be set up.
+# Installs missing packages (from Debian and PyPI; some minutes the first time). Each suite then starts its own etcd, API server and
+# gateways on free ports of 127.0.0.1, and always stops them by their pids. Prints one line per case, a table, and finally 'N passed, N
+# failed'. Exit code: 0 all passed, 1 something failed, 2 usage, 3 setup failed.
 #
 # Environment:
-#   GATEWAY       the gateway's binary [target/release/kube-fanout, which must be newer than its sources]; 'direct': none,
-#                 the server against itself; 'relay': a stand-in that tries the restart, converge and trust suites
+#   GATEWAY       the gateway's binary [target/release/kube-fanout, which must be newer than its sources]; 'direct': no gateway, the server
+#                 is compared with itself; 'relay': a stand-in gateway, which tests the restart, converge and trust suites themselves
 #   GATEWAY_ARGS  more flags for the gateway, split on blanks
-#   GATEWAY_AUTH  the gateway's --auth in all suites but trust, which tries each [none]; requests have the administrator's token
-#   CONFORMANCE_TABLE  a file that the conformance suite writes its table to, as docs/CONFORMANCE.md
-#   CONFORMANCE_ONLY   numbers of entries, or parts of names: only these of its tests
-#   KUBE_FANOUT_REQUIRE  1: what cannot run for want of a tool is a failure
-#   TRANSPORT_SEED     which tenth of the requests goes over TLS, and which over HTTP/2 [1]
+#   GATEWAY_AUTH  the gateway's --auth in all suites but trust, which tests every mode [none]; requests carry the administrator's token
+#   CONFORMANCE_TABLE  a file to which the conformance suite writes its table, as docs/CONFORMANCE.md
+#   CONFORMANCE_ONLY   numbers of entries, or parts of names: only the tests that match
+#   KUBE_FANOUT_REQUIRE  1: a case that cannot run because a tool is missing counts as a failure
+#   TRANSPORT_SEED     selects the tenth of the requests that goes over TLS, and the tenth that goes over HTTP/2 [1]
 #   KUBECTL       a kubectl of 1.32 or newer [the one in PATH, else Debian's]
 #   RANDOM_SEED, RANDOM_COUNT, RANDOM_ONLY   see suites/replay/run.py
 #   TRUST_ONLY, TRUST_MODES, TRUST_SEED, TRUST_QUESTIONS   see README.md, "Trust"

@@ -1,18 +1,17 @@
-//! The table of behaviours in `docs/INFORMER.md`: long enough, complete, and every test that it names is there.
+//! The table of behaviours in `docs/INFORMER.md`: it is long enough and complete, and every test that it names exists.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use crate::source::root;
-use crate::{finds, none};
+use crate::{assert_no_violations, assert_violation};
 
 const PAGE: &str = "docs/INFORMER.md";
-/// What was promised.
 const ROW_COUNT_MIN: usize = 60;
-/// Id, client-go's behaviour, ours, tests.
+/// The columns: id, client-go's behaviour, ours, tests.
 const CELL_COUNT: usize = 4;
 
-/// One row with its line number.
+/// A row with its line number.
 struct Row<'a> {
     line: usize,
     cells: Vec<&'a str>,
@@ -23,7 +22,7 @@ fn cells_of(line: &str) -> Option<Vec<&str>> {
     Some(inside.split('|').map(str::trim).collect())
 }
 
-/// Rows are the lines of tables that begin with an id: one letter and a number.
+/// The rows are the lines of tables that begin with an id: one letter and a number.
 fn rows(page: &str) -> Vec<Row<'_>> {
     let is_id = |cell: &str| {
         let mut letters = cell.chars();
@@ -41,13 +40,13 @@ fn rows(page: &str) -> Vec<Row<'_>> {
         .collect()
 }
 
-/// What stands between backticks.
+/// The texts between backticks.
 fn quoted(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).collect()
 }
 
-/// The files that a path may mean, with the modules that must be inside: `a::b::c` is the function `c` of `src/a/b.rs`, or of
-/// the module `b` in `src/a.rs`. Integration tests begin with `tests/`, examples with `docs/examples/`.
+/// The files that a path can refer to, with the modules that must be inside: `a::b::c` is the function `c` of `src/a/b.rs`, or of the
+/// module `b` in `src/a.rs`. Integration tests begin with `tests/`, examples with `docs/examples/`.
 fn places(path: &str) -> Vec<(String, Vec<&str>)> {
     let (folder, path) = match path.rsplit_once('/') {
         Some((folder, path)) => (folder, path),
@@ -62,13 +61,13 @@ fn places(path: &str) -> Vec<(String, Vec<&str>)> {
         .collect()
 }
 
-/// Whether the text has this function as a test, inside these modules.
+/// Whether the text has this function as a test inside these modules.
 fn has_test(text: &str, inside: &[&str]) -> bool {
     let Some((name, modules)) = inside.split_last() else {
         return false;
     };
     let declared = |module: &&str| text.contains(&format!("mod {module} {{"));
-    // Attributes stand between the function and the end of what comes before it.
+    // The attributes are between the function and the end of the item before it.
     let is_end = |line: &&str| line.trim().is_empty() || line.ends_with(['}', ';', '{']);
     let is_attribute = |line: &str| {
         let line = line.trim_start();
@@ -88,7 +87,7 @@ fn has_test(text: &str, inside: &[&str]) -> bool {
     modules.iter().all(declared) && is_test()
 }
 
-/// Whether there is such a test, written as the page writes it.
+/// Whether the test exists; `path` is written as in the page.
 pub(crate) fn exists(path: &str) -> bool {
     places(path).iter().any(|(file, inside)| {
         fs::read_to_string(root().join(file)).is_ok_and(|text| has_test(&text, inside))
@@ -101,32 +100,32 @@ fn violations(page: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
     let rows = rows(page);
     for Row { line, cells } in &rows {
         let id = cells[0];
-        let mut says = |what: String| found.push(format!("{PAGE}:{line}: {id}: {what}"));
+        let mut report = |what: String| found.push(format!("{PAGE}:{line}: {id}: {what}"));
         if !ids.insert(id) {
-            says("the id is there twice".to_owned());
+            report("the id is used twice".to_owned());
         }
         if cells.len() != CELL_COUNT || cells.iter().any(|cell| cell.is_empty()) {
-            says(format!("{} cells, or an empty one", cells.len()));
+            report(format!("{} cells, or an empty cell", cells.len()));
             continue;
         }
         let (theirs, ours, tests) = (cells[1], cells[2], quoted(cells[3]));
         if quoted(theirs).is_empty() {
-            says("names nothing of client-go's".to_owned());
+            report("does not name a client-go identifier".to_owned());
         }
         let why = ours.strip_prefix("differs");
         if ours != "same" && !ours.starts_with("same: ") && why.is_none_or(|why| why.len() < 20) {
-            says("is neither same nor differs, with its reason".to_owned());
+            report("is neither \"same\" nor \"differs\" with a reason".to_owned());
         }
         if tests.is_empty() {
-            says("names no test".to_owned());
+            report("names no test".to_owned());
         }
         for test in tests.into_iter().filter(|test| !exists(test)) {
-            says(format!("there is no test {test}"));
+            report(format!("there is no test {test}"));
         }
     }
     if rows.len() < ROW_COUNT_MIN {
         found.push(format!(
-            "{PAGE}: {} rows, at least {ROW_COUNT_MIN} wanted",
+            "{PAGE}: {} rows, at least {ROW_COUNT_MIN} are required",
             rows.len()
         ));
     }
@@ -136,17 +135,17 @@ fn violations(page: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
 #[test]
 fn every_behaviour_has_a_test_that_exists() {
     let page = fs::read_to_string(root().join(PAGE)).unwrap();
-    none("behaviours", violations(&page, exists));
+    assert_no_violations("behaviours", violations(&page, exists));
 }
 
 #[test]
 fn tests_are_found_in_files_modules_and_folders() {
     for path in [
         "upstream::reflector::tests::a_streamed_list_becomes_a_watch",
-        "upstream::driver::ask::tests::requests_say_what_the_reflector_wants",
+        "upstream::driver::request::tests::requests_say_what_the_reflector_wants",
         "upstream::driver::tests::frames_cut_anywhere_add_up",
-        "tests/demo::a_short_demo_ends_verified",
-        "tests/apiserver::faults::what_was_compacted_is_too_old_everywhere",
+        "tests/it/demo::a_short_demo_ends_verified",
+        "tests/it/apiserver::faults::what_was_compacted_is_too_old_everywhere",
     ] {
         assert!(exists(path), "{path}");
     }
@@ -175,16 +174,16 @@ fn planted_rows_are_found() {
 ";
     let found = violations(page, |test| test == "a::b");
     for expected in [
-        ":4: Q1: the id is there twice",
+        ":4: Q1: the id is used twice",
         ":4: Q1: there is no test a::c",
-        ":5: Q2: names nothing of client-go's",
-        ":5: Q2: is neither same nor differs",
+        ":5: Q2: does not name a client-go identifier",
+        ":5: Q2: is neither \"same\" nor \"differs\"",
         ":5: Q2: names no test",
-        ":6: Q3: is neither same nor differs",
-        ":7: Q4: 4 cells, or an empty one",
-        "5 rows, at least 60 wanted",
+        ":6: Q3: is neither \"same\" nor \"differs\"",
+        ":7: Q4: 4 cells, or an empty cell",
+        "5 rows, at least 60 are required",
     ] {
-        finds(&found, expected);
+        assert_violation(&found, expected);
     }
     assert_eq!(found.len(), 8, "{found:?}");
 }

@@ -7,18 +7,18 @@ use kube_fanout::cli;
 use kube_fanout::config::{self, Settings};
 
 use crate::source::root;
-use crate::{finds, none};
+use crate::{assert_no_violations, assert_violation};
 
-/// Flag without dashes → default, of one command.
+/// Each flag without its dashes, and its default, of one command.
 type FlagTable = BTreeMap<String, String>;
 
-/// A file that these checks are about; they would prove nothing without it.
+/// Reads a file that these checks need; fails if it is missing, because the check would prove nothing.
 #[track_caller]
 fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The documents of these folders.
+/// The documents in these folders.
 fn pages(folders: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     for folder in folders {
@@ -54,7 +54,7 @@ fn flags_of(command: &str) -> FlagTable {
         .collect()
 }
 
-/// The rows `` | `--flag` | `default` | … `` under each `## command` of the page.
+/// The rows `` | `--flag` | `default` | … `` under each `## command` heading of the page.
 fn documented(page: &str) -> BTreeMap<String, FlagTable> {
     let mut tables: BTreeMap<String, FlagTable> = BTreeMap::new();
     let mut heading = String::new();
@@ -90,7 +90,7 @@ fn the_configuration_page_lists_every_flag_with_its_default() {
     assert_eq!(tables, BTreeMap::new());
 }
 
-/// Flags that a text gives to one of our commands but that the command does not have.
+/// Flags that a text passes to one of our commands but that the command does not have.
 fn unknown_flags(path: &str, text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (place, line) in text.lines().enumerate() {
@@ -119,20 +119,20 @@ fn unknown_flags(path: &str, text: &str) -> Vec<String> {
 #[test]
 fn documents_give_flags_that_exist() {
     let pages = pages(&[".", "docs", "docs/decisions", "loadtest", "tests/real"]);
-    none(
+    assert_no_violations(
         "flags",
         pages
             .iter()
             .flat_map(|page| unknown_flags(page, &read(page)))
             .collect(),
     );
-    finds(
+    assert_violation(
         &unknown_flags("x", "\nkube-fanout demo --watchers 1 --clients=2"),
         "x:2: demo has no --clients",
     );
 }
 
-/// Arguments in manifests stand one a line: `- --listen=0.0.0.0:8443`.
+/// Checks arguments in manifests, which are one per line: `- --listen=0.0.0.0:8443`.
 fn unknown_arguments(path: &str, text: &str) -> Vec<String> {
     let flags = flags_of("serve");
     let arguments = text
@@ -153,14 +153,14 @@ fn manifests_give_flags_that_exist() {
         let text = fs::read_to_string(&path).unwrap();
         found.extend(unknown_arguments(&path.display().to_string(), &text));
     }
-    none("manifests", found);
-    finds(
+    assert_no_violations("manifests", found);
+    assert_violation(
         &unknown_arguments("x", "  - --listn=0.0.0.0:1"),
         "serve has no --listn",
     );
 }
 
-/// The configuration files inside a text, without what indents them.
+/// The configuration files inside a text, without their indentation.
 fn embedded_files(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut indent = None;
@@ -216,7 +216,7 @@ fn the_code_map_names_every_module() {
         .lines()
         .filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
     let missing = modules.filter(|module| !map.contains(&format!("`{module}`")));
-    none(
+    assert_no_violations(
         "code map",
         missing
             .map(|module| format!("docs/ARCHITECTURE.md: no `{module}`"))
@@ -261,7 +261,7 @@ fn the_program_ends_with_the_documented_codes() {
         2,
         "kube-fanout: unexpected argument '--watch'",
     );
-    // What ends otherwise would serve, and this test wait for it.
+    // A configuration that is accepted would start the server, and this test would wait for it.
     check_exit(
         &["serve", "--auth=none", "--in-cluster"],
         2,

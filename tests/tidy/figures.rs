@@ -1,7 +1,7 @@
 //! README's figures are those of the committed report: docs/performance/report.json, made by loadtest/performance.sh.
 //!
-//! A figure stands between `<!-- figure: SCENARIO: WHAT -->` and `<!-- end -->`. While no report is committed, README says so, and only where the
-//! marks stand is looked at. A report may be of an earlier commit whose sources were others, if README names that commit.
+//! A figure is written between `<!-- figure: SCENARIO: WHAT -->` and `<!-- end -->`. If no report is committed, README must say so, and
+//! only the marks are checked. A report may belong to an earlier commit with different sources, if README names that commit.
 
 use std::fs;
 use std::process::Command;
@@ -9,14 +9,14 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::source::root;
-use crate::{finds, none};
+use crate::{assert_no_violations, assert_violation};
 
 const README: &str = "README.md";
 const REPORT: &str = "docs/performance/report.json";
 const MARK: &str = "<!-- figure: ";
 const MARK_END: &str = " -->";
 const FIGURE_END: &str = "<!-- end -->";
-/// The mark of what is said of the report as a whole.
+/// The mark of statements about the report as a whole.
 const BUILD: &str = "build";
 const NO_REPORT: &str = "No measured report is committed";
 
@@ -26,7 +26,7 @@ fn section(readme: &str) -> &str {
     rest.split("\n## ").next().unwrap_or_default()
 }
 
-/// Marks and what stands in them, and the text without them; a mark that is not closed is a violation.
+/// The marks with their contents, and the text without them; an unclosed mark is a violation.
 fn marked(text: &str) -> (Vec<(&str, &str)>, String, Vec<String>) {
     let mut parts = text.split(MARK);
     let mut rest = parts.next().unwrap_or_default().to_owned();
@@ -47,7 +47,7 @@ fn marked(text: &str) -> (Vec<(&str, &str)>, String, Vec<String>) {
     (figures, rest, violations)
 }
 
-/// Numbers in the column `measured` that no mark holds. Words such as p99 and HTTP/1.1 are none.
+/// Numbers in the column `measured` that are outside marks. Names such as p99 and HTTP/1.1 are not numbers.
 fn unmarked_numbers(readme: &str) -> Vec<String> {
     let mut violations = Vec::new();
     for line in section(readme).lines().filter(|line| line.starts_with('|')) {
@@ -67,7 +67,7 @@ fn unmarked_numbers(readme: &str) -> Vec<String> {
     violations
 }
 
-/// Whether a file measures what a mark names, as far as its text tells.
+/// Whether the file that a mark names measures the marked figure, as far as its text shows.
 fn has_source(key: &str, read: impl Fn(&str) -> Option<String>) -> bool {
     let Some((scenario, what)) = key.split_once(": ") else {
         return false;
@@ -84,7 +84,7 @@ fn has_source(key: &str, read: impl Fn(&str) -> Option<String>) -> bool {
     })
 }
 
-/// What is wrong with README while there is no report.
+/// Violations in README when there is no report.
 fn violations_without(readme: &str, read: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let (figures, _, mut violations) = marked(section(readme));
     violations.extend(unmarked_numbers(readme));
@@ -99,7 +99,8 @@ fn violations_without(readme: &str, read: impl Fn(&str) -> Option<String>) -> Ve
     violations
 }
 
-/// What is wrong with README beside a report; `sources` are git's names for the report's sources and for those that are committed now.
+/// Violations in README when there is a report; `sources` are git's hashes of the sources at the report's commit and of those committed
+/// now.
 fn violations_beside(readme: &str, report: &Value, sources: [Option<&str>; 2]) -> Vec<String> {
     let section = section(readme);
     let (figures, _, mut violations) = marked(section);
@@ -161,7 +162,7 @@ fn commit_violations(
     violations
 }
 
-/// What git calls `src` of a commit.
+/// Git's hash of `src` at a commit.
 fn source_of(commit: &str) -> Option<String> {
     let mut git = Command::new("git");
     git.args(["rev-parse", "--verify", "--quiet"]);
@@ -193,10 +194,10 @@ fn the_figures_of_readme_are_those_of_the_report() {
             violations_beside(&readme, &report, sources)
         }
     };
-    none("figures", violations);
+    assert_no_violations("figures", violations);
 }
 
-/// A README with two figures, and a report of a commit with these sources.
+/// A README with two figures, and a matching report.
 fn canary() -> (String, Value) {
     let readme = "# x\n\n## Figures\n\n<!-- figure: build -->Measured at commit `4fb7e20` (now)<!-- end -->.\n\n\
         | what | measured | command |\n|---|---|---|\n\
@@ -214,11 +215,11 @@ const OLDER: [Option<&str>; 2] = [Some("tree1"), Some("tree2")];
 #[test]
 fn a_readme_that_agrees_with_its_report_passes() {
     let (readme, report) = canary();
-    none("canary", violations_beside(&readme, &report, SAME));
-    // Of an earlier commit: README names it.
-    none("canary", violations_beside(&readme, &report, OLDER));
+    assert_no_violations("canary", violations_beside(&readme, &report, SAME));
+    // The report belongs to an earlier commit, which README names.
+    assert_no_violations("canary", violations_beside(&readme, &report, OLDER));
     let silent = readme.replace("Measured at commit `4fb7e20` (now)", "Measured");
-    none("canary", violations_beside(&silent, &report, SAME));
+    assert_no_violations("canary", violations_beside(&silent, &report, SAME));
 }
 
 #[test]
@@ -227,7 +228,7 @@ fn changed_numbers_missing_rows_and_unmarked_numbers_are_found() {
     let check = |from: &str, to: &str, says: &str| {
         let changed = readme.replace(from, to);
         assert_ne!(changed, readme);
-        finds(&violations_beside(&changed, &report, SAME), says);
+        assert_violation(&violations_beside(&changed, &report, SAME), says);
     };
     check(
         "2.6 µs",
@@ -266,23 +267,23 @@ fn a_report_of_another_commit_is_found() {
         changed
     };
     let other = violations_beside(&readme, &with("commit", "0123abc"), SAME);
-    finds(
+    assert_violation(
         &other,
         "measured at commit 4fb7e20, the report is of commit 0123abc",
     );
     for commit in ["unknown", "4fb7e20-dirty"] {
         let found = violations_beside(&readme, &with("commit", commit), SAME);
-        finds(&found, "of no clean commit");
+        assert_violation(&found, "of no clean commit");
     }
     let silent = readme.replace("Measured at commit `4fb7e20` (now)", "Measured");
-    finds(
+    assert_violation(
         &violations_beside(&silent, &report, OLDER),
         "whose src is not today's",
     );
-    // Git knows no such commit, or other sources of it.
+    // Git has no such commit, or its sources differ from the report's.
     for of_commit in [None, Some("tree3")] {
         let found = violations_beside(&readme, &report, [of_commit, Some("tree1")]);
-        finds(
+        assert_violation(
             &found,
             "its sources are Some(\"tree1\"), those of commit 4fb7e20 are",
         );
@@ -297,18 +298,18 @@ fn without_a_report_readme_must_say_so_and_mark_what_is_measured() {
     };
     let (with, _) = canary();
     let readme = with.replace("Measured at commit `4fb7e20` (now)", NO_REPORT);
-    none("canary", violations_without(&readme, read));
-    finds(
+    assert_no_violations("canary", violations_without(&readme, read));
+    assert_violation(
         &violations_without(&with, read),
         "does not say \"No measured report",
     );
     let renamed = readme.replace("steady: p99", "steady: p98");
-    finds(
+    assert_violation(
         &violations_without(&renamed, read),
         "steady: p98: nothing measures it",
     );
     let unmarked = readme.replace(", p99 over", ", 3.1 ms, p99 over");
-    finds(
+    assert_violation(
         &violations_without(&unmarked, read),
         "3.1 is a number without a mark",
     );

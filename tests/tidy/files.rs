@@ -1,12 +1,12 @@
-//! Sizes, first lines and names.
+//! Sizes, first lines and names of files.
 
 use crate::source::{Source, is_word, sources};
-use crate::{finds, none};
+use crate::{assert_no_violations, assert_violation};
 
-/// Aim at 250, look again at 400.
+/// The hard limit; most files should have at most 250 lines, and beyond 400 a split should be considered.
 const CODE_LINES_MAX: usize = 500;
 
-/// Names that say nothing about what is inside.
+/// Names that do not describe their contents.
 const EMPTY_STEMS: &[&str] = &[
     "mod", "util", "utils", "common", "misc", "helper", "helpers", "manager", "handler", "types",
     "traits",
@@ -15,7 +15,7 @@ const EMPTY_WORDS: &[&str] = &[
     "Manager", "Handler", "Helper", "Util", "Utils", "Common", "Misc",
 ];
 
-/// Kubernetes' own word for what informers call.
+/// Allowed because it is Kubernetes' own name for what informers call.
 const GRANTED_NAMES: &[&str] = &["EventHandler"];
 
 const DECLARATIONS: &[&str] = &["struct", "enum", "trait", "type", "union"];
@@ -81,12 +81,12 @@ fn name_violations(source: &Source) -> Vec<String> {
 
 #[test]
 fn files_are_short() {
-    none("sizes", all().iter().filter_map(size_violation).collect());
+    assert_no_violations("sizes", all().iter().filter_map(size_violation).collect());
 }
 
 #[test]
 fn files_open_with_what_they_hold() {
-    none(
+    assert_no_violations(
         "first lines",
         all().iter().filter_map(opening_violation).collect(),
     );
@@ -94,7 +94,7 @@ fn files_open_with_what_they_hold() {
 
 #[test]
 fn names_say_what_is_inside() {
-    none("names", all().iter().flat_map(name_violations).collect());
+    assert_no_violations("names", all().iter().flat_map(name_violations).collect());
 }
 
 #[test]
@@ -107,15 +107,15 @@ fn planted_files_are_found() {
     assert_eq!(size_violation(&commented), None);
 
     assert!(opening_violation(&Source::new("src/a.rs", "use a;")).is_some());
-    finds(
+    assert_violation(
         &name_violations(&Source::new("src/a/mod.rs", "")),
         "src/a/mod.rs",
     );
-    finds(
+    assert_violation(
         &name_violations(&Source::new("src/a.rs", "\npub struct WatchManager;")),
         "src/a.rs:2: the name WatchManager",
     );
-    finds(
+    assert_violation(
         &name_violations(&Source::new("src/a.rs", "fn get_it() {}")),
         "get_it",
     );

@@ -1,4 +1,4 @@
-//! The defects in `tests/planted`: each patch says what it does and which test finds it, that test is there, and the patch applies.
+//! The defects in `tests/planted`: each patch states its defect and the test that finds it, the test exists, and the patch applies.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,10 +6,9 @@ use std::process::Command;
 
 use crate::behaviours::exists;
 use crate::source::root;
-use crate::{finds, none};
+use crate::{assert_no_violations, assert_violation};
 
 const FOLDER: &str = "tests/planted";
-/// What was promised.
 const COUNT_MIN: usize = 30;
 
 fn patches() -> Vec<PathBuf> {
@@ -24,21 +23,21 @@ fn patches() -> Vec<PathBuf> {
 
 fn header_violations(name: &str, patch: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
     let mut found = Vec::new();
-    let mut says =
+    let mut report =
         |line: usize, what: String| found.push(format!("{FOLDER}/{name}:{line}: {what}"));
     let mut lines = patch.lines();
     let mut field = |label: &str| lines.next().and_then(|line| line.strip_prefix(label));
     if field("Defect: ").is_none_or(|text| text.len() < 20) {
-        says(1, "does not say what the defect is".to_owned());
+        report(1, "does not say what the defect is".to_owned());
     }
     match field("Found by: ") {
-        None => says(2, "does not say which test finds it".to_owned()),
-        Some(test) if !exists(test) => says(2, format!("there is no test {test}")),
+        None => report(2, "does not say which test finds it".to_owned()),
+        Some(test) if !exists(test) => report(2, format!("there is no test {test}")),
         Some(_) => {}
     }
     let changes_tests = |line: &str| line.starts_with("+++ ") && !line.starts_with("+++ b/src/");
     if patch.lines().any(changes_tests) {
-        says(0, "plants something outside src".to_owned());
+        report(0, "changes a file outside src".to_owned());
     }
     found
 }
@@ -54,14 +53,14 @@ fn every_planted_defect_has_a_test_that_exists() {
     }
     if patches.len() < COUNT_MIN {
         violations.push(format!(
-            "{FOLDER}: {} patches, at least {COUNT_MIN} wanted",
+            "{FOLDER}: {} patches, at least {COUNT_MIN} are required",
             patches.len()
         ));
     }
-    none("planted defects", violations);
+    assert_no_violations("planted defects", violations);
 }
 
-/// Whoever changes the code around a defect plants it anew.
+/// A change to the code around a defect must update the patch.
 #[test]
 fn every_planted_defect_applies() {
     let mut check = Command::new(root().join(FOLDER).join("run.sh"));
@@ -76,7 +75,7 @@ fn every_planted_defect_applies() {
         true => Vec::new(),
         false => lines.lines().map(str::to_owned).collect(),
     };
-    none("planted defects", violations);
+    assert_no_violations("planted defects", violations);
     assert!(lines.ends_with("patches apply\n"), "{lines}");
 }
 
@@ -88,20 +87,20 @@ fn planted_headers_are_found() {
     let defect = "An event is delivered twice.";
     let check = |text: &str| header_violations("01-a.patch", text, |test| test == "a::b");
     assert_eq!(check(&patch(defect, "a::b", "src/a.rs")), [""; 0]);
-    finds(
+    assert_violation(
         &check(&patch("twice", "a::b", "src/a.rs")),
         "01-a.patch:1: does not say what",
     );
-    finds(
+    assert_violation(
         &check(&patch(defect, "a::c", "src/a.rs")),
         "01-a.patch:2: there is no test a::c",
     );
-    finds(
+    assert_violation(
         &check(&patch(defect, "a::b", "src/a.rs").replace("Found by", "By")),
         "01-a.patch:2: does not say which test",
     );
-    finds(
+    assert_violation(
         &check(&patch(defect, "a::b", "tests/a.rs")),
-        "plants something outside src",
+        "changes a file outside src",
     );
 }

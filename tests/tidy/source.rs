@@ -1,15 +1,15 @@
-//! Source files as the rules see them: where they are, and their code without comments, literals and tests.
+//! Source files as the rules see them: their paths, and their code without comments, literals and tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A Rust file.
 pub(crate) struct Source {
-    /// Path from the top, with `/`.
+    /// Path relative to the repository's root, with `/`.
     pub(crate) path: String,
-    /// All of it.
+    /// The whole text.
     pub(crate) text: String,
-    /// Lines as in `text`, with comments, literals and test items blanked.
+    /// The same lines as `text`, with comments, literals and test items replaced by blanks.
     pub(crate) code: String,
 }
 
@@ -22,14 +22,14 @@ impl Source {
         }
     }
 
-    /// Modules above this file's items: `["upstream", "client"]` for `src/upstream/client.rs`.
+    /// The path of the file's module: `["upstream", "client"]` for `src/upstream/client.rs`.
     pub(crate) fn module(&self) -> Vec<&str> {
         let path = self.path.strip_prefix("src/").unwrap_or(&self.path);
         let path = path.strip_suffix(".rs").unwrap_or(path);
         path.split('/').collect()
     }
 
-    /// Whether the file holds nothing but tests or models of a checker.
+    /// Whether the file contains only tests or loom models.
     pub(crate) fn is_test(&self) -> bool {
         let parts: Vec<&str> = self.path.split('/').collect();
         parts
@@ -37,7 +37,7 @@ impl Source {
             .any(|part| matches!(*part, "tests" | "tests.rs" | "models" | "models.rs"))
     }
 
-    /// Lines of code with their numbers, from 1.
+    /// Lines of code with their numbers, starting at 1.
     pub(crate) fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
         self.code
             .lines()
@@ -50,7 +50,7 @@ pub(crate) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Every Rust file below `folder`, sorted; none if there is no such folder.
+/// Every Rust file below `folder`, sorted; empty if there is no such folder.
 pub(crate) fn sources(folder: &str) -> Vec<Source> {
     let mut found = Vec::new();
     collect(&root().join(folder), &mut found);
@@ -75,7 +75,7 @@ fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in entries {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            // Build output below a member is not ours.
+            // Skip the build output of workspace members.
             if path.file_name().is_none_or(|name| name != "target") {
                 collect(&path, found);
             }
@@ -85,7 +85,7 @@ fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Blanks comments, strings and characters; newlines stay, so line numbers hold.
+/// Replaces comments, strings and characters by blanks; newlines stay, so that line numbers stay the same.
 fn without_comments_and_literals(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = bytes.to_vec();
@@ -115,7 +115,7 @@ fn without_comments_and_literals(text: &str) -> String {
 }
 
 fn follows_word(bytes: &[u8], at: usize) -> bool {
-    // `br"` is a raw string too, `for"` is not one.
+    // `br"` begins a raw string too; `for"` does not.
     let before = |back: usize| at.checked_sub(back).map(|place| bytes[place]);
     match before(1) {
         Some(b'b') => before(2).is_some_and(is_word),
@@ -204,7 +204,7 @@ fn character_end(bytes: &[u8], at: usize) -> usize {
     }
 }
 
-/// Blanks every item under a `#[cfg(…)]` that names `test`.
+/// Replaces every item under a `#[cfg(…)]` that names `test` by blanks.
 fn without_tests(code: &str) -> String {
     let mut out = code.as_bytes().to_vec();
     let mut from = 0;
@@ -229,7 +229,7 @@ fn without_tests(code: &str) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// The end of the item after an attribute: its semicolon or its closing brace.
+/// The end of the item after an attribute: after its semicolon or its closing brace.
 fn item_end(bytes: &[u8], from: usize) -> usize {
     let mut depth = 0_usize;
     for (place, byte) in bytes.iter().enumerate().skip(from) {

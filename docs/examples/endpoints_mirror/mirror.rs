@@ -1,9 +1,9 @@
-//! The controller: for each labelled service a ConfigMap with its ready endpoints, and none for others.
+//! The controller: it keeps a ConfigMap with the ready endpoints of each labelled service, and none for other services.
 //!
-//! Level-triggered: handlers say which service to look at, never what happened to it. [`Mirror::reconcile`] reads the present
-//! state from the local copies, compares what there is with what there should be, and writes the difference. It may run too
-//! often, and after any number of missed events; it may be wrong for a moment, because its own writes are not in the local
-//! copies at once, but then the server refuses the write by version and the key is looked at again.
+//! It is level-triggered: handlers say which service has changed, never how. [`Mirror::reconcile`] reads the present state from the
+//! local stores, compares it with the desired state, and writes the difference. It may run too often, and after any number of missed
+//! events. Its view may be stale for a moment, because its own writes take time to reach the local stores; the server then
+//! rejects the write by its version, and the key is retried.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,16 +25,16 @@ use crate::work_queue::WorkQueue;
 
 /// Services with this label are mirrored.
 pub(crate) const WANTED: &str = "example.kube-fanout.dev/mirror-endpoints";
-/// Copies carry the name of their service under this label: that makes them ours.
+/// This label of a copy holds the name of its service. Only ConfigMaps with this label are managed.
 pub(crate) const COPY_OF: &str = "example.kube-fanout.dev/endpoints-of";
-/// Slices carry the name of their service under Kubernetes' own label.
+/// Kubernetes' own label of a slice, which holds the name of its service.
 pub(crate) const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// The one entry of a copy.
+/// The key of a copy's only entry in `data`.
 const ENTRY: &str = "endpoints";
 
-/// Slices by `namespace/service`.
+/// Name of the index that finds slices by `namespace/service`.
 const BY_SERVICE: &str = "service";
-/// Two, so that one slow write does not hold everything up.
+/// Two workers, so that one slow write does not delay everything.
 const WORKER_COUNT: usize = 2;
 
 /// The name of a service's copy.
@@ -42,7 +42,7 @@ pub(crate) fn copy_name(service: &str) -> String {
     format!("{service}-endpoints")
 }
 
-/// What a copy holds: address and port of each ready endpoint, sorted, one a line.
+/// The content of a copy: address and port of each ready endpoint, sorted, one per line.
 pub(crate) fn endpoints_of<'a>(slices: impl IntoIterator<Item = &'a EndpointSlice>) -> String {
     let mut lines = Vec::new();
     for slice in slices {
@@ -50,7 +50,7 @@ pub(crate) fn endpoints_of<'a>(slices: impl IntoIterator<Item = &'a EndpointSlic
         let ports: Vec<i32> = ports.collect();
         for endpoint in slice.endpoints.iter().flatten() {
             let conditions = endpoint.conditions.as_ref();
-            // Unknown means ready, says the API.
+            // The API says that an unknown condition means ready.
             let ready = conditions.and_then(|conditions| conditions.ready);
             if ready.unwrap_or(true) {
                 let pairs = endpoint
@@ -66,7 +66,7 @@ pub(crate) fn endpoints_of<'a>(slices: impl IntoIterator<Item = &'a EndpointSlic
     lines.join("\n")
 }
 
-/// What was written.
+/// What reconciling a service wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Unchanged,
@@ -86,7 +86,6 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// The controller.
 pub(crate) struct Mirror {
     client: Arc<Client>,
     services: SharedInformer<Service>,
@@ -95,14 +94,14 @@ pub(crate) struct Mirror {
     queue: Arc<WorkQueue>,
 }
 
-/// The service named by a label of an object, in the object's namespace.
+/// The service that `label` of an object names, in the object's namespace.
 fn named_by_label<T>(object: &Cached<T>, label: &str) -> Option<ObjectKey> {
     let service = object.label(label)?;
     Some(ObjectKey::new(object.key().namespace(), service))
 }
 
 impl Mirror {
-    /// Registers handlers with the informers of a factory, which is then started.
+    /// Registers handlers with the informers of `factory`. The caller starts the factory.
     pub(crate) fn new(
         client: Arc<Client>,
         factory: &SharedInformerFactory<Client>,
@@ -131,7 +130,7 @@ impl Mirror {
         Ok(mirror)
     }
 
-    /// A handler that puts the service which an object belongs to into the queue, whatever happened to the object.
+    /// A handler that queues the service of an object after any change of the object.
     fn enqueue<T: Send + Sync + 'static>(
         &self,
         service_of: impl Fn(&Cached<T>) -> Option<ObjectKey> + Send + Sync + 'static,
@@ -141,7 +140,7 @@ impl Mirror {
             let (one, other) = match change {
                 Notification::Added { object, .. } => (object, None),
                 Notification::Deleted { old, object, .. } => (object, Some(old)),
-                // A slice may have been given to another service: both are affected.
+                // The slice may have moved to another service; then both services are affected.
                 Notification::Updated { old, new } => (new, Some(old)),
             };
             let services = [Some(one), other].into_iter().flatten();
@@ -151,7 +150,8 @@ impl Mirror {
         }
     }
 
-    /// Works until the queue is closed. The informers must have synced, or copies would be deleted whose services are not there yet.
+    /// Works until the queue is closed. The informers must have synced; otherwise copies would be deleted whose services are not
+    /// in the local store yet.
     pub(crate) async fn work(
         self: Arc<Self>,
         told: impl Fn(&ObjectKey, &anyhow::Result<Outcome>) + Clone + Send + Sync + 'static,
@@ -173,12 +173,12 @@ impl Mirror {
         while workers.join_next().await.is_some() {}
     }
 
-    /// Lets the workers finish what they have in hand.
+    /// Closes the queue; workers finish the keys that they have taken.
     pub(crate) fn stop(&self) {
         self.queue.close();
     }
 
-    /// Makes one service's copy what it should be.
+    /// Creates, updates or deletes one service's copy as needed.
     async fn reconcile(&self, service: &ObjectKey) -> anyhow::Result<Outcome> {
         let copy = ObjectKey::new(service.namespace(), &copy_name(service.name()));
         let there = self.copies.store().object(copy.as_str());
@@ -199,7 +199,7 @@ impl Mirror {
             }
             (Some(there), Some(endpoints)) => {
                 let mut object = new_copy(&copy, service, &endpoints);
-                // The server refuses this if the copy was changed since.
+                // The server rejects this if the copy has changed since.
                 object["metadata"]["resourceVersion"] = there.resource_version().to_string().into();
                 self.write(Method::PUT, &path_of(&copy), &object, Outcome::Updated)
                     .await

@@ -1,4 +1,4 @@
-//! Plain requests: what informers do not do.
+//! Requests that informers do not make: writes, and lists without a local store.
 
 use anyhow::bail;
 use bytes::Bytes;
@@ -8,10 +8,10 @@ use http_body_util::{BodyExt, Limited};
 use kube_fanout::upstream::client::Client;
 use serde_json::Value;
 
-/// Longest answer that is read. The check at the end lists services, slices and copies in one piece each.
+/// Maximum length of a response in bytes. The check at the end lists all services, slices and copies in one response each.
 const ANSWER_LEN_MAX: usize = 64 << 20;
 
-/// Sends one request and reads the whole answer, whatever its status.
+/// Sends one request and reads the whole response, whatever its status.
 pub(crate) async fn send(
     client: &Client,
     method: Method,
@@ -38,14 +38,14 @@ pub(crate) async fn send(
     Ok((status, serde_json::from_slice(&bytes)?))
 }
 
-/// The items of a list.
+/// The items of the list at `path`.
 pub(crate) async fn list(client: &Client, path: &str) -> anyhow::Result<Vec<Value>> {
     let (status, mut answer) = send(client, Method::GET, path, None).await?;
     if status != StatusCode::OK {
         bail!("{path}: {status}: {}", answer["message"]);
     }
     let Value::Array(items) = answer["items"].take() else {
-        bail!("{path}: no list");
+        bail!("{path}: the response is not a list");
     };
     Ok(items)
 }

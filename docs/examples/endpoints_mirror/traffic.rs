@@ -1,8 +1,8 @@
-//! Somebody else at work: services and endpoint slices come, change and go, and now and then copies are tampered with.
+//! Other writers: services and endpoint slices are created, changed and deleted, and copies are modified now and then.
 
 use http::{Method, StatusCode};
 use kube_fanout::apiserver::Apiserver;
-use kube_fanout::apiserver::faults::{Fault, Order};
+use kube_fanout::apiserver::faults::{Fault, FaultOrder};
 use kube_fanout::resource::random;
 use kube_fanout::upstream::client::Client;
 use serde_json::{Value, json};
@@ -16,19 +16,19 @@ const NAMESPACES: [&str; 2] = ["bank", "shop"];
 const SERVICE_COUNT: u64 = 12;
 const SLICES_PER_SERVICE: u64 = 3;
 const ADDRESSES_MAX: u64 = 4;
-/// Between two writes.
+/// Pause between two writes.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Between two breaks of all watches.
+/// Time between two interruptions of all watches.
 const BREAK_PERIOD: Duration = Duration::from_secs(2);
 
-/// What was done.
+/// Counts of what was done.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Done {
     pub(crate) writes: u64,
     pub(crate) breaks: u64,
 }
 
-/// Writes until then.
+/// Makes random writes, and breaks watches, until `until`.
 pub(crate) async fn make(
     client: &Client,
     server: &Apiserver,
@@ -40,7 +40,7 @@ pub(crate) async fn make(
         write_something(client).await?;
         done.writes += 1;
         if Instant::now() >= breaks_at {
-            // First the watches, so that what is forgotten next was missed by some.
+            // Watches end before the history is compacted, so that some informers miss events that are no longer in it.
             break_watches(server, done.breaks)?;
             done.breaks += 1;
             breaks_at += BREAK_PERIOD;
@@ -51,7 +51,7 @@ pub(crate) async fn make(
 }
 
 fn break_watches(server: &Apiserver, round: u64) -> anyhow::Result<()> {
-    let order = |fault| Order {
+    let order = |fault| FaultOrder {
         fault,
         verb: None,
         resource: None,
@@ -131,7 +131,7 @@ fn path(namespace: &str, resource: &str, name: &str) -> String {
     }
 }
 
-/// Replaces an object, or makes it.
+/// Patches an object, or creates it if it does not exist.
 async fn put(
     client: &Client,
     namespace: &str,
@@ -158,7 +158,7 @@ async fn remove(
     ignore_missing(send(client, Method::DELETE, &path, None).await?)
 }
 
-/// Takes the label away that asks for a copy, or puts it back.
+/// Removes the label that requests a copy, or sets it again.
 async fn relabel(client: &Client, namespace: &str, service: &str) -> anyhow::Result<()> {
     let label = match any(2) {
         0 => Value::Null,
@@ -169,7 +169,7 @@ async fn relabel(client: &Client, namespace: &str, service: &str) -> anyhow::Res
     ignore_missing(send(client, Method::PATCH, &path, Some(&change)).await?)
 }
 
-/// What is written here at random may not be there, or be written by the mirror at this moment.
+/// Accepts 404 and 409: the object of a random write may not exist, or the mirror may be writing it at the same time.
 fn ignore_missing((status, answer): (StatusCode, Value)) -> anyhow::Result<()> {
     let fine = matches!(status, StatusCode::NOT_FOUND | StatusCode::CONFLICT);
     anyhow::ensure!(

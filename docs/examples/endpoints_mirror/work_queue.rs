@@ -1,7 +1,7 @@
-//! Keys that wait to be looked at: each once, however often it is added, and again after a pause if looking at it failed.
+//! A queue of keys to reconcile: each key is in it once, however often it is added, and is retried after a pause if reconciling failed.
 //!
-//! What client-go's `workqueue` does: a key that is added while somebody works on it waits until that work is done, so that no
-//! two workers ever have the same key. Holds no key twice and is therefore as short as there are keys.
+//! It behaves like client-go's `workqueue`: a key that is added while a worker has it waits until that worker is done, so no two workers
+//! ever have the same key. No key is ready twice, so there are never more ready keys than keys.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use kube_fanout::resource::ObjectKey;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// First pause after a failure; it doubles with each further one.
+/// Pause after the first failure of a key; it doubles with each further failure.
 const PAUSE_FIRST: Duration = Duration::from_millis(10);
 /// Longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -25,29 +25,30 @@ pub(crate) struct WorkQueue {
 #[derive(Default)]
 struct State {
     ready: VecDeque<ObjectKey>,
-    /// Those in `ready`, and those to be put there when the work on them is done.
+    /// Keys in `ready`, and keys that move there when their worker is done.
     wanted: HashSet<ObjectKey>,
     in_work: HashSet<ObjectKey>,
-    /// Failed ones, by the end of their pause.
+    /// Failed keys, by the end of their pause.
     paused: BTreeSet<(Instant, ObjectKey)>,
     failures: HashMap<ObjectKey, u32>,
     closed: bool,
 }
 
 impl WorkQueue {
-    /// Wants a key to be looked at.
+    /// Adds a key, unless it is waiting already.
     pub(crate) fn add(&self, key: ObjectKey) {
         self.state().want(key);
         self.changed.notify_one();
     }
 
-    /// The next key, when there is one; `None` once closed. Say [`WorkQueue::succeeded`] or [`WorkQueue::failed`] of it afterwards.
+    /// Waits for the next key; `None` once the queue is closed. Call [`WorkQueue::succeeded`] or [`WorkQueue::failed`] with it
+    /// afterwards.
     pub(crate) async fn next(&self) -> Option<ObjectKey> {
         loop {
             let wakes_at = {
                 let mut state = self.state();
                 if state.closed {
-                    // The other workers are to hear of it as well.
+                    // Wake the next waiting worker, so that all of them end.
                     self.changed.notify_one();
                     return None;
                 }
@@ -62,7 +63,7 @@ impl WorkQueue {
             };
             match wakes_at {
                 Some(at) => {
-                    // Time out or told: either way it is looked at again.
+                    // Check the state again after the timeout as well as after a notification.
                     let _ = tokio::time::timeout_at(at, self.changed.notified()).await;
                 }
                 None => self.changed.notified().await,
@@ -70,7 +71,7 @@ impl WorkQueue {
         }
     }
 
-    /// The key was looked at and is as it should be.
+    /// The key was reconciled. Resets its pause.
     pub(crate) fn succeeded(&self, key: &ObjectKey) {
         let mut state = self.state();
         state.failures.remove(key);
@@ -79,7 +80,7 @@ impl WorkQueue {
         self.changed.notify_one();
     }
 
-    /// The key is to be looked at again after a pause.
+    /// Reconciling the key failed; it is retried after a pause.
     pub(crate) fn failed(&self, key: &ObjectKey) {
         let mut state = self.state();
         let failures = state.failures.entry(key.clone()).or_default();
@@ -93,7 +94,7 @@ impl WorkQueue {
         self.changed.notify_one();
     }
 
-    /// Nobody gets a key any more.
+    /// Closes the queue: `next` returns no further keys.
     pub(crate) fn close(&self) {
         self.state().closed = true;
         self.changed.notify_one();

@@ -1,8 +1,8 @@
 //! Watch events and lists in Kubernetes' protobuf: the fields of [`Event`], found by their numbers.
 
 use anyhow::{Context, Result, bail};
-use kube_fanout::resource::Span;
-use kube_fanout::resource::wire::{MAGIC, Value, WireField, WireFields};
+use kube_fanout::resource::ByteSpan;
+use kube_fanout::resource::wire::{MAGIC, WireField, WireFields, WireValue};
 
 use super::event::{Event, EventKind, WRITTEN_AT, WriteTime};
 
@@ -84,7 +84,7 @@ pub fn list(body: &[u8]) -> Result<ListVersions> {
 
 impl Metadata {
     /// The metadata of an object. All of its fields are visited, so that a truncated one is found.
-    fn of(bytes_all: &[u8], object: Span) -> Result<Self> {
+    fn of(bytes_all: &[u8], object: ByteSpan) -> Result<Self> {
         let at = last(bytes_all, object, METADATA)?.context("an object without metadata")?;
         let mut metadata = Self::default();
         for field in WireFields::within(bytes_all, at) {
@@ -109,17 +109,17 @@ impl Metadata {
     }
 }
 
-fn whole(bytes: &[u8]) -> Result<Span> {
+fn whole(bytes: &[u8]) -> Result<ByteSpan> {
     let end = u32::try_from(bytes.len()).context("more than 4 GiB")?;
-    Ok(Span { start: 0, end })
+    Ok(ByteSpan { start: 0, end })
 }
 
 /// The message in the envelope of every object: a magic number, and `runtime.Unknown`.
-fn object_in(bytes_all: &[u8], at: Span) -> Result<Span> {
+fn object_in(bytes_all: &[u8], at: ByteSpan) -> Result<ByteSpan> {
     if !at.of(bytes_all).starts_with(MAGIC) {
         bail!("an object that is not in protobuf");
     }
-    let unknown = Span {
+    let unknown = ByteSpan {
         start: at.start + u32::try_from(MAGIC.len())?,
         end: at.end,
     };
@@ -127,7 +127,7 @@ fn object_in(bytes_all: &[u8], at: Span) -> Result<Span> {
 }
 
 /// The last field with this number in a message; the other fields are visited too.
-fn last(bytes_all: &[u8], message: Span, number: u32) -> Result<Option<Span>> {
+fn last(bytes_all: &[u8], message: ByteSpan, number: u32) -> Result<Option<ByteSpan>> {
     let mut found = None;
     for field in WireFields::within(bytes_all, message) {
         let field = field?;
@@ -138,12 +138,12 @@ fn last(bytes_all: &[u8], message: Span, number: u32) -> Result<Option<Span>> {
     Ok(found)
 }
 
-fn code(bytes_all: &[u8], status: Span) -> Result<Option<u64>> {
+fn code(bytes_all: &[u8], status: ByteSpan) -> Result<Option<u64>> {
     let mut code = None;
     for field in WireFields::within(bytes_all, status) {
         if let WireField {
             number: STATUS_CODE,
-            value: Value::Varint(value),
+            value: WireValue::Varint(value),
             ..
         } = field?
         {
@@ -153,7 +153,7 @@ fn code(bytes_all: &[u8], status: Span) -> Result<Option<u64>> {
     Ok(code)
 }
 
-fn bytes(field: &WireField) -> Result<Span> {
+fn bytes(field: &WireField) -> Result<ByteSpan> {
     field
         .bytes()
         .with_context(|| format!("field {} is of another type", field.number))

@@ -1,14 +1,14 @@
-//! Options of writes: dry runs and a deletion's conditions. Other options are accepted and do nothing.
+//! Options of writes: dry run, and the preconditions of a deletion. Other options are accepted and ignored.
 
 use serde::Deserialize;
 
 use super::super::body::syntax;
-use super::super::route::Verb;
-use super::super::storage::{Mode, Preconditions};
+use super::super::route::ResourceVerb;
+use super::super::storage::{Preconditions, WriteMode};
 use crate::protocol::request::Query;
-use crate::protocol::status::{Cause, Details, Status};
+use crate::protocol::status::{Status, StatusCause, StatusDetails};
 
-/// `DeleteOptions`, as far as it is looked at.
+/// The fields of `DeleteOptions` that are used.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct DeleteOptions {
@@ -25,11 +25,14 @@ struct WirePreconditions {
     resource_version: Option<String>,
 }
 
-/// Reads the body of a deletion; an empty one has no conditions.
+/// Parses the body of a deletion. An empty body has no preconditions. `mode` is the one that the query requests.
 ///
 /// # Errors
-/// 400 for a body that is no `DeleteOptions`.
-pub(super) fn delete_options(body: &[u8], mode: Mode) -> Result<(Preconditions, Mode), Status> {
+/// 400 for a body that is not a `DeleteOptions`, 422 for a `dryRun` value other than `All`.
+pub(super) fn delete_options(
+    body: &[u8],
+    mode: WriteMode,
+) -> Result<(Preconditions, WriteMode), Status> {
     if body.is_empty() {
         return Ok((Preconditions::default(), mode));
     }
@@ -47,48 +50,50 @@ pub(super) fn delete_options(body: &[u8], mode: Mode) -> Result<(Preconditions, 
     }
     let mode = match options.dry_run.unwrap_or_default().as_slice() {
         [] => mode,
-        words => dry_run_words(Verb::Delete, words)?,
+        values => dry_run_mode(ResourceVerb::Delete, values)?,
     };
-    let wanted = options.preconditions.unwrap_or_default();
+    let preconditions = options.preconditions.unwrap_or_default();
     let preconditions = Preconditions {
-        uid: wanted.uid,
-        resource_version: wanted.resource_version,
+        uid: preconditions.uid,
+        resource_version: preconditions.resource_version,
     };
     Ok((preconditions, mode))
 }
 
-/// Reads `dryRun` from a query.
+/// Parses `dryRun` from a query.
 ///
 /// # Errors
-/// 422 for another word than `All`.
-pub(super) fn dry_run(verb: Verb, query: &Query) -> Result<Mode, Status> {
-    let given = query.all("dryRun").filter(|word| !word.is_empty());
-    let words: Vec<String> = given.map(str::to_owned).collect();
-    if words.is_empty() {
-        Ok(Mode::Keep)
+/// 422 for a value other than `All`.
+pub(super) fn dry_run(verb: ResourceVerb, query: &Query) -> Result<WriteMode, Status> {
+    let values = query.all("dryRun").filter(|value| !value.is_empty());
+    let values: Vec<String> = values.map(str::to_owned).collect();
+    if values.is_empty() {
+        Ok(WriteMode::Keep)
     } else {
-        dry_run_words(verb, &words)
+        dry_run_mode(verb, &values)
     }
 }
 
-fn dry_run_words(verb: Verb, words: &[String]) -> Result<Mode, Status> {
-    if words.iter().all(|word| word == "All") {
-        return Ok(Mode::DryRun);
+fn dry_run_mode(verb: ResourceVerb, values: &[String]) -> Result<WriteMode, Status> {
+    if values.iter().all(|value| value == "All") {
+        return Ok(WriteMode::DryRun);
     }
     let kind = match verb {
-        Verb::Create => "CreateOptions",
-        Verb::Update => "UpdateOptions",
-        Verb::Patch => "PatchOptions",
-        Verb::Get | Verb::List | Verb::Watch | Verb::Delete | Verb::DeleteCollection => {
-            "DeleteOptions"
-        }
+        ResourceVerb::Create => "CreateOptions",
+        ResourceVerb::Update => "UpdateOptions",
+        ResourceVerb::Patch => "PatchOptions",
+        ResourceVerb::Get
+        | ResourceVerb::List
+        | ResourceVerb::Watch
+        | ResourceVerb::Delete
+        | ResourceVerb::DeleteCollection => "DeleteOptions",
     };
-    let given = format!("{words:?}");
-    let details = Details {
+    let value = format!("{values:?}");
+    let details = StatusDetails {
         group: "meta.k8s.io".to_owned(),
         kind: kind.to_owned(),
-        causes: vec![Cause::unsupported("dryRun", &given, "\"All\"")],
-        ..Details::default()
+        causes: vec![StatusCause::unsupported("dryRun", &value, "\"All\"")],
+        ..StatusDetails::default()
     };
     Err(Status::invalid(&format!("{kind}.meta.k8s.io"), details))
 }
@@ -100,21 +105,24 @@ mod tests {
     #[test]
     fn a_deletion_s_body_gives_conditions_and_dry_run() {
         let body = br#"{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Background","dryRun":["All"],"preconditions":{"uid":"u"}}"#;
-        let wanted = Preconditions {
+        let expected = Preconditions {
             uid: Some("u".into()),
             resource_version: None,
         };
-        assert_eq!(delete_options(body, Mode::Keep), Ok((wanted, Mode::DryRun)));
         assert_eq!(
-            delete_options(b"", Mode::Keep),
-            Ok((Preconditions::default(), Mode::Keep))
+            delete_options(body, WriteMode::Keep),
+            Ok((expected, WriteMode::DryRun))
+        );
+        assert_eq!(
+            delete_options(b"", WriteMode::Keep),
+            Ok((Preconditions::default(), WriteMode::Keep))
         );
     }
 
     #[test]
     fn another_kind_is_refused_as_a_real_server_does() {
         let refusal =
-            delete_options(br#"{"kind":"Foo","apiVersion":"v1"}"#, Mode::Keep).unwrap_err();
+            delete_options(br#"{"kind":"Foo","apiVersion":"v1"}"#, WriteMode::Keep).unwrap_err();
         assert_eq!(
             refusal.message,
             r#"no kind "Foo" is registered for version "v1" in scheme "pkg/apis/meta/internalversion/scheme/register.go:27""#
@@ -123,9 +131,9 @@ mod tests {
 
     #[test]
     fn a_dry_run_is_all_or_refused() {
-        let create = |query| dry_run(Verb::Create, &Query::parse(Some(query)));
-        assert_eq!(create("fieldManager=x&dryRun=All"), Ok(Mode::DryRun));
-        assert_eq!(create("pretty=0"), Ok(Mode::Keep));
+        let create = |query| dry_run(ResourceVerb::Create, &Query::parse(Some(query)));
+        assert_eq!(create("fieldManager=x&dryRun=All"), Ok(WriteMode::DryRun));
+        assert_eq!(create("pretty=0"), Ok(WriteMode::Keep));
         assert_eq!(
             create("dryRun=foo").unwrap_err().message,
             r#"CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["foo"]: supported values: "All""#

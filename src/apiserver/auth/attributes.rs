@@ -1,23 +1,23 @@
-//! What a request asks authorization for, and the words in which it is denied.
+//! The attributes of a request that authorization decides on, and the `Status` of a denied request.
 
 use http::{Method, Uri};
 
 use crate::auth::access::{Access, ResourceAccess};
 use crate::auth::user::User;
 use crate::protocol::request::{
-    PathForm, Query, ResourcePath, Target, Verb, authorized_name, decoded_path, verb,
+    PathForm, Query, RequestTarget, ResourcePath, Verb, authorized_name, decoded_path, verb,
 };
-use crate::protocol::status::{Denied, PlainText, Status};
+use crate::protocol::status::{ForbiddenAccess, PlainText, Status};
 use crate::resource::Gvr;
 
-/// What a request asks for (protocol.md §1.1).
+/// The access that a request needs (docs/PROTOCOL.md §1.1).
 ///
 /// # Errors
-/// The plain text for a path that ends after its verb.
+/// A plain-text response for a path that ends after `watch` or `proxy`.
 pub(super) fn access(method: &Method, uri: &Uri) -> Result<Access, PlainText> {
-    Ok(match Target::parse(uri)? {
-        Target::Resource(path) => Access::Resource(resource(method, &path, uri.query())),
-        Target::NonResource => Access::Path {
+    Ok(match RequestTarget::parse(uri)? {
+        RequestTarget::Resource(path) => Access::Resource(resource(method, &path, uri.query())),
+        RequestTarget::NonResource => Access::Path {
             verb: method.as_str().to_ascii_lowercase(),
             path: decoded_path(uri).unwrap_or_default(),
         },
@@ -52,17 +52,17 @@ fn resource(method: &Method, path: &ResourcePath, query: Option<&str>) -> Resour
     }
 }
 
-/// 403 in the API server's words (protocol.md §6.7).
+/// 403 with kube-apiserver's message (docs/PROTOCOL.md §6.7).
 pub(super) fn denied(user: &User, access: &Access, reason: &str) -> Status {
     match access {
         Access::Path { verb, path } => Status::forbidden_path(&user.name, verb, path, reason),
-        Access::Resource(asked) => Status::forbidden(&Denied {
+        Access::Resource(access) => Status::forbidden(&ForbiddenAccess {
             user: &user.name,
-            verb: &asked.verb,
-            resource: &Gvr::new(&asked.group, &asked.version, &asked.resource),
-            subresource: &asked.subresource,
-            namespace: &asked.namespace,
-            name: &asked.name,
+            verb: &access.verb,
+            resource: &Gvr::new(&access.group, &access.version, &access.resource),
+            subresource: &access.subresource,
+            namespace: &access.namespace,
+            name: &access.name,
             reason,
         }),
     }

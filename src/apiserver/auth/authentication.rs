@@ -1,4 +1,5 @@
-//! Who sends a request: the first credential that is good counts. Who sends none, or none that is looked at, is anonymous.
+//! Authenticates a request by its first valid credential. A request without credentials, or with credentials of kinds that the
+//! server does not check, is anonymous.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,35 +10,36 @@ use rustls_pki_types::CertificateDer;
 use super::Auth;
 use crate::auth::user::User;
 
-/// How a token is sent by browsers, which set no headers of WebSockets.
+/// Prefix of the WebSocket subprotocol that carries a token: browsers cannot set other headers on a WebSocket.
 const WEBSOCKET_BEARER: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// No credential is good, or one is needed.
+/// All credentials are invalid, or there are none and anonymous requests are refused.
 #[derive(Debug)]
 pub(super) struct Unauthenticated;
 
-/// What comes of one kind of credential.
+/// The outcome of checking one kind of credential.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Attempt {
-    /// There is none.
+pub(super) enum CredentialCheck {
+    /// The request has no such credential.
     Absent,
-    /// It is not good.
+    /// The credential is invalid.
     Failed,
-    /// It is this user's.
+    /// The credential is valid and belongs to this user.
     Succeeded(User),
 }
 
-/// A token that was looked for.
+/// The token that a request carries.
 #[derive(Debug, PartialEq, Eq)]
-enum Found {
+enum PresentedToken {
     Nothing,
-    /// Something that was meant to be one.
+    /// A malformed token.
     Broken,
     Token(String),
 }
 
 impl Auth {
-    /// The user who sends these headers on a connection with these certificates, in the order of kube-apiserver.
+    /// Authenticates a request by its headers and its connection's certificate chain, in kube-apiserver's order: front proxy,
+    /// client certificate, bearer token, WebSocket token.
     pub(super) fn authenticate(
         &self,
         headers: &HeaderMap,
@@ -45,66 +47,76 @@ impl Auth {
     ) -> Result<User, Unauthenticated> {
         let proxies = self.front_proxies.as_ref();
         let authorities = self.client_authorities.as_ref();
-        let attempts: [&dyn Fn() -> Attempt; 4] = [
-            &|| proxies.map_or(Attempt::Absent, |one| one.user(chain, headers)),
-            &|| authorities.map_or(Attempt::Absent, |one| one.holder(chain)),
-            &|| self.holder_of(bearer_token(headers)),
-            &|| self.holder_of(websocket_token(headers)),
+        let attempts: [&dyn Fn() -> CredentialCheck; 4] = [
+            &|| {
+                proxies.map_or(CredentialCheck::Absent, |proxies| {
+                    proxies.user(chain, headers)
+                })
+            },
+            &|| {
+                authorities.map_or(CredentialCheck::Absent, |authorities| {
+                    authorities.user(chain)
+                })
+            },
+            &|| self.token_user(bearer_token(headers)),
+            &|| self.token_user(websocket_token(headers)),
         ];
         let mut failed = false;
         for attempt in attempts {
             match attempt() {
-                Attempt::Absent => {}
-                Attempt::Failed => failed = true,
-                Attempt::Succeeded(user) => return Ok(user.authenticated()),
+                CredentialCheck::Absent => {}
+                CredentialCheck::Failed => failed = true,
+                CredentialCheck::Succeeded(user) => return Ok(user.authenticated()),
             }
         }
-        // Who sends a bad credential is not anonymous.
+        // A request with an invalid credential is refused, not treated as anonymous.
         if failed || !self.options.anonymous {
             return Err(Unauthenticated);
         }
         Ok(User::anonymous())
     }
 
-    fn holder_of(&self, found: Found) -> Attempt {
-        let token = match found {
-            Found::Nothing => return Attempt::Absent,
-            Found::Broken => return Attempt::Failed,
-            Found::Token(token) => token,
+    fn token_user(&self, presented: PresentedToken) -> CredentialCheck {
+        let token = match presented {
+            PresentedToken::Nothing => return CredentialCheck::Absent,
+            PresentedToken::Broken => return CredentialCheck::Failed,
+            PresentedToken::Token(token) => token,
         };
         let own = &self.options.audiences;
         match self.tokens().user(&token, own, own) {
-            Some((user, _)) => Attempt::Succeeded(user),
-            None => Attempt::Failed,
+            Some((user, _)) => CredentialCheck::Succeeded(user),
+            None => CredentialCheck::Failed,
         }
     }
 }
 
-/// The bearer token, read as kube-apiserver does: of the first `Authorization` header, with any case of the scheme; a further
-/// word behind the token is ignored, and a token that is empty is none. Bytes that are no text make a token that nobody has.
-fn bearer_token(headers: &HeaderMap) -> Found {
+/// The bearer token, parsed like kube-apiserver does: from the first `Authorization` header, whatever the case of the scheme.
+/// Words after the token are ignored; an empty token counts as absent. A header that is not UTF-8 is decoded lossily, which
+/// yields a token that no user has.
+fn bearer_token(headers: &HeaderMap) -> PresentedToken {
     let Some(value) = headers.get(AUTHORIZATION) else {
-        return Found::Nothing;
+        return PresentedToken::Nothing;
     };
     let value = String::from_utf8_lossy(value.as_bytes());
     let mut words = value.trim().splitn(3, ' ');
     let scheme = words.next().unwrap_or_default();
     let token = words.next().unwrap_or_default();
     if token.is_empty() || !scheme.eq_ignore_ascii_case("bearer") {
-        return Found::Nothing;
+        return PresentedToken::Nothing;
     }
-    Found::Token(token.to_owned())
+    PresentedToken::Token(token.to_owned())
 }
 
-/// The token among the subprotocols of a WebSocket. Another one must stand beside it, for the answer to name.
-fn websocket_token(headers: &HeaderMap) -> Found {
-    let has = |name, word: &str| {
+/// The token among a WebSocket's subprotocols. kube-apiserver requires another subprotocol beside it, which the response can
+/// select.
+fn websocket_token(headers: &HeaderMap) -> PresentedToken {
+    let contains = |name, word: &str| {
         let values = headers.get_all(name).iter();
         let mut texts = values.filter_map(|value| value.to_str().ok());
         texts.any(|text| text.to_ascii_lowercase().contains(word))
     };
-    if !has(&CONNECTION, "upgrade") || !has(&UPGRADE, "websocket") {
-        return Found::Nothing;
+    if !contains(&CONNECTION, "upgrade") || !contains(&UPGRADE, "websocket") {
+        return PresentedToken::Nothing;
     }
     let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
     let texts = values.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
@@ -114,18 +126,18 @@ fn websocket_token(headers: &HeaderMap) -> Found {
         all.partition(|protocol| protocol.starts_with(WEBSOCKET_BEARER));
     let [bearer] = bearers.as_slice() else {
         return if bearers.is_empty() {
-            Found::Nothing
+            PresentedToken::Nothing
         } else {
-            Found::Broken
+            PresentedToken::Broken
         };
     };
     let encoded = bearer.strip_prefix(WEBSOCKET_BEARER).unwrap_or_default();
     let token = URL_SAFE_NO_PAD.decode(encoded).ok();
     match token.and_then(|token| String::from_utf8(token).ok()) {
-        None => Found::Broken,
-        Some(token) if token.is_empty() => Found::Nothing,
-        Some(_) if others.is_empty() => Found::Broken,
-        Some(token) => Found::Token(token),
+        None => PresentedToken::Broken,
+        Some(token) if token.is_empty() => PresentedToken::Nothing,
+        Some(_) if others.is_empty() => PresentedToken::Broken,
+        Some(token) => PresentedToken::Token(token),
     }
 }
 
@@ -146,30 +158,30 @@ mod tests {
         headers
     }
 
-    fn token(text: &str) -> Found {
-        Found::Token(text.to_owned())
+    fn token(text: &str) -> PresentedToken {
+        PresentedToken::Token(text.to_owned())
     }
 
     #[test]
     fn bearer_tokens_are_read_as_kube_apiserver_reads_them() {
-        let rows: [(&[&[u8]], Found); 13] = [
+        let rows: [(&[&[u8]], PresentedToken); 13] = [
             (&[b"Bearer a"], token("a")),
             (&[b"bEARER a"], token("a")),
             (&[b"  Bearer a  "], token("a")),
             (&[b"Bearer a b"], token("a")),
             (&[b"Bearer a", b"Bearer b"], token("a")),
-            (&[b"Bearer"], Found::Nothing),
-            (&[b"Bearer "], Found::Nothing),
-            (&[b"Bearer  a"], Found::Nothing),
-            (&[b"Bearer\ta"], Found::Nothing),
-            (&[b"Basic a"], Found::Nothing),
-            (&[b"a"], Found::Nothing),
-            (&[b""], Found::Nothing),
-            (&[], Found::Nothing),
+            (&[b"Bearer"], PresentedToken::Nothing),
+            (&[b"Bearer "], PresentedToken::Nothing),
+            (&[b"Bearer  a"], PresentedToken::Nothing),
+            (&[b"Bearer\ta"], PresentedToken::Nothing),
+            (&[b"Basic a"], PresentedToken::Nothing),
+            (&[b"a"], PresentedToken::Nothing),
+            (&[b""], PresentedToken::Nothing),
+            (&[], PresentedToken::Nothing),
         ];
         for (values, expected) in rows {
-            let sent: Vec<_> = values.iter().map(|value| (AUTHORIZATION, *value)).collect();
-            assert_eq!(bearer_token(&headers(&sent)), expected, "{values:?}");
+            let rows: Vec<_> = values.iter().map(|value| (AUTHORIZATION, *value)).collect();
+            assert_eq!(bearer_token(&headers(&rows)), expected, "{values:?}");
         }
     }
 
@@ -183,18 +195,24 @@ mod tests {
         let rows = [
             (format!("{bearer}YWJj, v4.channel.k8s.io"), token("abc")),
             (format!("x,{bearer}YWJj"), token("abc")),
-            (format!("{bearer}YWJj"), Found::Broken),
-            (format!("{bearer}YWJj,{bearer}YWJj,x"), Found::Broken),
-            (format!("{bearer}YWJj=,x"), Found::Broken),
-            (format!("{bearer}_w,x"), Found::Broken),
-            (format!("{bearer},x"), Found::Nothing),
-            ("x".to_owned(), Found::Nothing),
+            (format!("{bearer}YWJj"), PresentedToken::Broken),
+            (
+                format!("{bearer}YWJj,{bearer}YWJj,x"),
+                PresentedToken::Broken,
+            ),
+            (format!("{bearer}YWJj=,x"), PresentedToken::Broken),
+            (format!("{bearer}_w,x"), PresentedToken::Broken),
+            (format!("{bearer},x"), PresentedToken::Nothing),
+            ("x".to_owned(), PresentedToken::Nothing),
         ];
         for (protocols, expected) in rows {
             let protocol = (SEC_WEBSOCKET_PROTOCOL, protocols.as_bytes());
             let sent = headers(&[upgrade[0].clone(), upgrade[1].clone(), protocol.clone()]);
             assert_eq!(websocket_token(&sent), expected, "{protocols}");
-            assert_eq!(websocket_token(&headers(&[protocol])), Found::Nothing);
+            assert_eq!(
+                websocket_token(&headers(&[protocol])),
+                PresentedToken::Nothing
+            );
         }
     }
 }

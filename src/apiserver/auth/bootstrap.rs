@@ -1,17 +1,19 @@
-//! The roles and bindings that a cluster begins with: those of kube-apiserver that concern discovery, reviews and
+//! The default roles and bindings: the subset of kube-apiserver's bootstrap policy that concerns discovery, reviews and
 //! administrators.
 
 use serde_json::{Value, json};
 
 use super::roles::GROUP;
 use crate::apiserver::kinds::Catalogue;
-use crate::apiserver::storage::{Mode, Part, Stamp, Storage, Target, Written};
+use crate::apiserver::storage::{
+    Stamp, Storage, WritablePart, WriteMode, WriteOutcome, WriteTarget,
+};
 use crate::apiserver::store::Store;
 use crate::auth::user::{AUTHENTICATED, MASTERS, UNAUTHENTICATED};
 use crate::protocol::status::Status;
 use crate::resource::ObjectKey;
 
-/// Writes them.
+/// Writes the default roles and bindings to the store; does nothing if the catalogue has no RBAC kinds.
 pub(super) fn write(catalogue: &Catalogue, store: &Store) {
     let index = |plural| catalogue.index_of(GROUP, "v1", plural);
     let (Some(roles), Some(bindings)) = (index("clusterroles"), index("clusterrolebindings"))
@@ -23,29 +25,29 @@ pub(super) fn write(catalogue: &Catalogue, store: &Store) {
         .iter()
         .map(|(name, groups)| (bindings, binding(name, groups)));
     let write = |(kind_index, object): (usize, Value)| {
-        move |storage: &mut Storage, stamp: Stamp<'_>| created(storage, kind_index, object, stamp)
+        move |storage: &mut Storage, stamp: Stamp<'_>| create(storage, kind_index, object, stamp)
     };
     for refusal in store.write_all(roles.into_iter().chain(bindings).map(write)) {
-        tracing::error!(%refusal, "a default role was refused");
+        tracing::error!(%refusal, "cannot write a default role or binding");
     }
 }
 
-fn created(
+fn create(
     storage: &mut Storage,
     kind_index: usize,
     object: Value,
     stamp: Stamp<'_>,
-) -> Result<Written, Status> {
-    let target = Target {
+) -> Result<WriteOutcome, Status> {
+    let target = WriteTarget {
         kind_index,
         key: ObjectKey::new("", ""),
-        part: Part::Whole,
-        mode: Mode::Keep,
+        part: WritablePart::Whole,
+        mode: WriteMode::Keep,
     };
     storage.create(&target, object, stamp)
 }
 
-/// Names of roles, and the groups that have them.
+/// Cluster roles, and the groups that each is bound to; the binding has the role's name.
 const BINDINGS: &[(&str, &[&str])] = &[
     ("cluster-admin", &[MASTERS]),
     ("system:basic-user", &[AUTHENTICATED]),
@@ -57,7 +59,7 @@ const BINDINGS: &[(&str, &[&str])] = &[
 ];
 
 fn roles_and_rules() -> [(&'static str, Value); 5] {
-    let create = |group: &str, resources: &[&str]| json!({"verbs": ["create"], "apiGroups": [group], "resources": resources});
+    let create_rule = |group: &str, resources: &[&str]| json!({"verbs": ["create"], "apiGroups": [group], "resources": resources});
     let paths = |paths: &[&str]| json!([{"verbs": ["get"], "nonResourceURLs": paths}]);
     let (authentication, authorization) = ("authentication.k8s.io", "authorization.k8s.io");
     [
@@ -71,18 +73,18 @@ fn roles_and_rules() -> [(&'static str, Value); 5] {
         (
             "system:auth-delegator",
             json!([
-                create(authentication, &["tokenreviews"]),
-                create(authorization, &["subjectaccessreviews"]),
+                create_rule(authentication, &["tokenreviews"]),
+                create_rule(authorization, &["subjectaccessreviews"]),
             ]),
         ),
         (
             "system:basic-user",
             json!([
-                create(
+                create_rule(
                     authorization,
                     &["selfsubjectaccessreviews", "selfsubjectrulesreviews"]
                 ),
-                create(authentication, &["selfsubjectreviews"]),
+                create_rule(authentication, &["selfsubjectreviews"]),
             ]),
         ),
         (

@@ -1,4 +1,4 @@
-//! Client certificates: who their holders are, and which front proxies are trusted.
+//! Authentication by client certificate: of users, and of trusted front proxies that name the user in headers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,33 +12,36 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::AuthError;
-use super::authentication::Attempt;
+use super::authentication::CredentialCheck;
 use crate::auth::user::User;
 
-/// Go's name for a user's uid in a certificate's subject.
+/// Object identifier of the subject attribute that kube-apiserver reads a user's uid from.
 const UID: &str = "1.3.6.1.4.1.57683.2";
+/// Key of the extra field with the hash of the certificate that authenticated the user.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 const REMOTE_EXTRA: &str = "x-remote-extra-";
 
-/// Front proxies that name the user in `X-Remote-User`, `X-Remote-Uid`, `X-Remote-Group` and `X-Remote-Extra-*`.
+/// Which front proxies are trusted. They name the user in `X-Remote-User`, `X-Remote-Uid`, `X-Remote-Group` and
+/// `X-Remote-Extra-*`.
 #[derive(Clone, Debug, Default)]
 pub struct FrontProxy {
-    /// Authorities of their certificates.
+    /// Authorities of the proxies' client certificates.
     pub client_ca: Vec<CertificateDer<'static>>,
-    /// Common names of their certificates; any if there are none.
+    /// Allowed common names of these certificates; if empty, any.
     pub allowed_names: Vec<String>,
 }
 
-/// Holds certificate chains against authorities, each time anew: a certificate expires while its connection lasts.
-pub(super) struct Authorities(Arc<dyn ClientCertVerifier>);
+/// Verifies client certificate chains. A chain is verified for every request, because a certificate can expire while its
+/// connection is open.
+pub(super) struct CertificateAuthorities(Arc<dyn ClientCertVerifier>);
 
-impl fmt::Debug for Authorities {
+impl fmt::Debug for CertificateAuthorities {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Authorities(..)")
+        formatter.write_str("CertificateAuthorities(..)")
     }
 }
 
-impl Authorities {
+impl CertificateAuthorities {
     pub(super) fn new(certificates: &[CertificateDer<'static>]) -> Result<Self, AuthError> {
         let mut roots = RootCertStore::empty();
         for certificate in certificates {
@@ -49,24 +52,24 @@ impl Authorities {
         Ok(Self(verifier.build()?))
     }
 
-    /// Whether the chain leads to one of them, now, and is meant for clients.
-    fn vouch_for(&self, chain: &[CertificateDer<'static>]) -> bool {
+    /// Whether the chain is valid now, leads to one of the authorities, and may be used by clients.
+    fn verify(&self, chain: &[CertificateDer<'static>]) -> bool {
         chain.split_first().is_some_and(|(leaf, rest)| {
             let now = UnixTime::now();
             self.0.verify_client_cert(leaf, rest, now).is_ok()
         })
     }
 
-    /// The holder of a certificate, as kube-apiserver reads it: the common name is the user's, organizations are groups.
-    pub(super) fn holder(&self, chain: &[CertificateDer<'static>]) -> Attempt {
+    /// The user of a certificate, by kube-apiserver's rules: the common name is the user's name, organizations are the groups.
+    pub(super) fn user(&self, chain: &[CertificateDer<'static>]) -> CredentialCheck {
         let Some(leaf) = chain.first() else {
-            return Attempt::Absent;
+            return CredentialCheck::Absent;
         };
-        if !self.vouch_for(chain) {
-            return Attempt::Failed;
+        if !self.verify(chain) {
+            return CredentialCheck::Failed;
         }
         let Ok((_, certificate)) = X509Certificate::from_der(leaf) else {
-            return Attempt::Failed;
+            return CredentialCheck::Failed;
         };
         let subject = certificate.subject();
         let uids = subject.iter_attributes();
@@ -75,16 +78,16 @@ impl Authorities {
         let uid = match uids.as_slice() {
             [] => "",
             [Some(uid)] if !uid.is_empty() => uid,
-            [..] => return Attempt::Failed,
+            [..] => return CredentialCheck::Failed,
         };
         let texts = |part: &x509_parser::x509::AttributeTypeAndValue<'_>| {
             part.as_str().map(str::to_owned).unwrap_or_default()
         };
         let Some(name) = subject.iter_common_name().last().map(texts) else {
-            return Attempt::Absent;
+            return CredentialCheck::Absent;
         };
         if name.is_empty() {
-            return Attempt::Absent;
+            return CredentialCheck::Absent;
         }
         let hash = digest(&SHA256, leaf);
         let hash: String = hash
@@ -93,7 +96,7 @@ impl Authorities {
             .map(|byte| format!("{byte:02x}"))
             .collect();
         let id = vec![format!("X509SHA256={hash}")];
-        Attempt::Succeeded(User {
+        CredentialCheck::Succeeded(User {
             name,
             uid: uid.to_owned(),
             groups: subject.iter_organization().map(texts).collect(),
@@ -102,40 +105,46 @@ impl Authorities {
     }
 }
 
-/// Trusted front proxies.
+/// Authenticates users through trusted front proxies.
 #[derive(Debug)]
 pub(super) struct FrontProxies {
-    authorities: Authorities,
+    authorities: CertificateAuthorities,
     allowed_names: Vec<String>,
 }
 
 impl FrontProxies {
     pub(super) fn new(options: &FrontProxy) -> Result<Self, AuthError> {
         Ok(Self {
-            authorities: Authorities::new(&options.client_ca)?,
+            authorities: CertificateAuthorities::new(&options.client_ca)?,
             allowed_names: options.allowed_names.clone(),
         })
     }
 
-    /// The user whom a trusted proxy names in the headers.
-    pub(super) fn user(&self, chain: &[CertificateDer<'static>], headers: &HeaderMap) -> Attempt {
+    /// The user that the headers name, if `chain` authenticates a trusted proxy.
+    pub(super) fn user(
+        &self,
+        chain: &[CertificateDer<'static>],
+        headers: &HeaderMap,
+    ) -> CredentialCheck {
         let Some(leaf) = chain.first() else {
-            return Attempt::Absent;
+            return CredentialCheck::Absent;
         };
-        let name = X509Certificate::from_der(leaf).ok().and_then(|(_, one)| {
-            let name = one.subject().iter_common_name().last()?;
-            name.as_str().ok().map(str::to_owned)
-        });
+        let name = X509Certificate::from_der(leaf)
+            .ok()
+            .and_then(|(_, certificate)| {
+                let name = certificate.subject().iter_common_name().last()?;
+                name.as_str().ok().map(str::to_owned)
+            });
         let is_allowed = self.allowed_names.is_empty()
             || name.is_some_and(|name| self.allowed_names.contains(&name));
-        if !is_allowed || !self.authorities.vouch_for(chain) {
-            return Attempt::Failed;
+        if !is_allowed || !self.authorities.verify(chain) {
+            return CredentialCheck::Failed;
         }
-        named(headers)
+        user_from_headers(headers)
     }
 }
 
-fn named(headers: &HeaderMap) -> Attempt {
+fn user_from_headers(headers: &HeaderMap) -> CredentialCheck {
     let all = |name: &str| -> Vec<String> {
         let values = headers.get_all(name).iter();
         values
@@ -160,7 +169,7 @@ fn named(headers: &HeaderMap) -> Attempt {
         }
     }
     if user.name.is_empty() {
-        return Attempt::Absent;
+        return CredentialCheck::Absent;
     }
-    Attempt::Succeeded(user)
+    CredentialCheck::Succeeded(user)
 }

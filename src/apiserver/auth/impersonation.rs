@@ -1,5 +1,5 @@
-//! Impersonation as kube-apiserver 1.36 has it: the modes that hold for single requests first, then the general one. The
-//! headers are read here apart from the gateway's own reading, so that tests compare two.
+//! Impersonation like in kube-apiserver 1.36: first the constrained modes, which need a permission for the request itself, then
+//! the legacy mode. The gateway's parser of the headers is not used, so that tests compare two independent implementations.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -10,57 +10,57 @@ use super::Auth;
 use super::attributes::denied;
 use crate::apiserver::validation::{NameRule, name_faults};
 use crate::auth::access::{Access, ResourceAccess};
-use crate::auth::rbac::Decision;
+use crate::auth::rbac::RbacDecision;
 use crate::auth::user::{ANONYMOUS, AUTHENTICATED, MASTERS, UNAUTHENTICATED, User};
 use crate::protocol::status::Status;
-use crate::view::selector::quoted;
+use crate::selector::quoted;
 
 const USER: &str = "impersonate-user";
 const UID: &str = "impersonate-uid";
 const GROUP: &str = "impersonate-group";
 const EXTRA: &str = "impersonate-extra-";
 
-/// Which node a service account's token belongs to.
+/// Extra field with the node that a service account's token is bound to.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 const NODES: &str = "system:nodes";
-/// From so many groups or values on, the right to all of them is asked for first.
-const MANY: usize = 4;
-/// Users whose last mode is remembered, as many as kube-apiserver does.
+/// With at least this many groups or extra values, permission for all of them (`*`) is checked first.
+const WILDCARD_COUNT_MIN: usize = 4;
+/// Number of users whose last mode is remembered; kube-apiserver's number.
 const REMEMBERED_MAX: usize = 10_000;
 
-/// How a user is impersonated; the verbs and who may be meant differ.
+/// A mode of impersonation. Modes differ in the verbs that are checked and in the users that they apply to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
-    /// A service account's own node.
+enum ImpersonationMode {
+    /// The node that the sender's service account token is bound to.
     AssociatedNode,
     ArbitraryNode,
     ServiceAccount,
-    /// Everybody else.
+    /// A user that is neither a node nor a service account.
     UserInfo,
-    /// Anybody, for any request.
+    /// Any user. The permission is not limited to certain requests.
     Legacy,
 }
 
-/// In the order in which they are tried.
-const MODES: [Mode; 5] = [
-    Mode::AssociatedNode,
-    Mode::ArbitraryNode,
-    Mode::ServiceAccount,
-    Mode::UserInfo,
-    Mode::Legacy,
+/// The modes in the order in which they are tried.
+const MODES: [ImpersonationMode; 5] = [
+    ImpersonationMode::AssociatedNode,
+    ImpersonationMode::ArbitraryNode,
+    ImpersonationMode::ServiceAccount,
+    ImpersonationMode::UserInfo,
+    ImpersonationMode::Legacy,
 ];
 
-/// The mode by which each user last succeeded: it is tried first, and its refusal is the one that is told.
+/// The mode by which each user last succeeded. It is tried first, so its refusal is the one that the client sees.
 #[derive(Debug, Default)]
-pub(super) struct LastModes(Mutex<HashMap<String, Mode>>);
+pub(super) struct LastModes(Mutex<HashMap<String, ImpersonationMode>>);
 
 impl LastModes {
-    fn of(&self, user: &User) -> Option<Mode> {
+    fn of(&self, user: &User) -> Option<ImpersonationMode> {
         let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         last.get(&user.name).copied()
     }
 
-    fn put(&self, user: &User, mode: Mode) {
+    fn put(&self, user: &User, mode: ImpersonationMode) {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if last.len() >= REMEMBERED_MAX {
             last.clear();
@@ -70,33 +70,33 @@ impl LastModes {
 }
 
 impl Auth {
-    /// The user that a request acts as; none if it impersonates nobody.
+    /// The user that a request acts as; `None` if it does not impersonate.
     ///
     /// # Errors
-    /// 400 for headers without a user, 403 for a user whom the sender may not impersonate.
+    /// 400 for impersonation headers without a user name, 403 for a user that the sender may not impersonate.
     pub(super) fn impersonated(
         &self,
         sender: &User,
         headers: &HeaderMap,
-        asked: &Access,
+        request: &Access,
     ) -> Result<Option<User>, Status> {
-        let Some(wanted) = wanted(headers)? else {
+        let Some(target) = target_user(headers)? else {
             return Ok(None);
         };
         let last = self.last_modes.of(sender);
         let others = MODES.into_iter().filter(|mode| Some(*mode) != last);
         let mut first_refusal = None;
         for mode in last.into_iter().chain(others) {
-            let attempt = Attempt {
+            let attempt = ImpersonationAttempt {
                 auth: self,
                 sender,
-                wanted: &wanted,
+                target: &target,
                 mode,
             };
             if !attempt.applies() {
                 continue;
             }
-            match attempt.user(asked) {
+            match attempt.user(request) {
                 Ok(user) => {
                     self.last_modes.put(sender, mode);
                     return Ok(Some(user));
@@ -108,8 +108,8 @@ impl Auth {
     }
 }
 
-/// The user whom the headers name, as they stand; none without a user's name.
-fn wanted(headers: &HeaderMap) -> Result<Option<User>, Status> {
+/// The user that the headers name, unchecked; `None` without impersonation headers.
+fn target_user(headers: &HeaderMap) -> Result<Option<User>, Status> {
     let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     let first = |name| headers.get(name).map(text).unwrap_or_default();
     let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -131,11 +131,14 @@ fn wanted(headers: &HeaderMap) -> Result<Option<User>, Status> {
     if only_name(&user) {
         return Ok(None);
     }
-    let message = format!("requested {} without impersonating a user name", go(&user));
+    let message = format!(
+        "requested {} without impersonating a user name",
+        go_struct(&user)
+    );
     Err(Status::bad_request(message))
 }
 
-/// Without `%` escapes; as it stands if one is broken.
+/// Decodes `%` escapes; returns the key unchanged if one is invalid.
 pub(super) fn unescaped(key: &str) -> String {
     let mut bytes = Vec::with_capacity(key.len());
     let mut rest = key.as_bytes();
@@ -156,8 +159,8 @@ pub(super) fn unescaped(key: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A user as Go prints the struct.
-fn go(user: &User) -> String {
+/// Formats a user like Go's `%#v` formats the struct.
+fn go_struct(user: &User) -> String {
     let texts = |texts: &[String]| {
         let all: Vec<String> = texts.iter().map(|text| quoted(text)).collect();
         format!("[]string{{{}}}", all.join(", "))
@@ -185,7 +188,7 @@ fn only_name(user: &User) -> bool {
     user.uid.is_empty() && user.groups.is_empty() && user.extra.is_empty()
 }
 
-/// The node's name, of a node's user name.
+/// The name of the node, if this is a node's user name.
 fn node(name: &str) -> Option<&str> {
     let node = name.strip_prefix("system:node:")?;
     name_faults(NameRule::Subdomain, node)
@@ -193,7 +196,7 @@ fn node(name: &str) -> Option<&str> {
         .then_some(node)
 }
 
-/// Namespace and name, of a service account's user name.
+/// Namespace and name of the service account, if this is a service account's user name.
 fn service_account(name: &str) -> Option<(&str, &str)> {
     let (namespace, name) = name
         .strip_prefix("system:serviceaccount:")?
@@ -203,49 +206,51 @@ fn service_account(name: &str) -> Option<(&str, &str)> {
     is_legal.then_some((namespace, name))
 }
 
-/// One way to impersonate a user.
+/// An attempt to impersonate a user in one mode.
 #[derive(Clone, Copy)]
-struct Attempt<'a> {
+struct ImpersonationAttempt<'a> {
     auth: &'a Auth,
     sender: &'a User,
-    wanted: &'a User,
-    mode: Mode,
+    target: &'a User,
+    mode: ImpersonationMode,
 }
 
-impl Attempt<'_> {
-    /// Whether such a user may be meant in this mode at all.
+impl ImpersonationAttempt<'_> {
+    /// Whether the mode applies to this target.
     fn applies(self) -> bool {
-        let name = &self.wanted.name;
+        let name = &self.target.name;
         match self.mode {
-            Mode::AssociatedNode => {
+            ImpersonationMode::AssociatedNode => {
                 let own = self.sender.extra.get(NODE_NAME).map(Vec::as_slice);
                 let is_own = matches!((own, node(name)), (Some([own]), Some(node)) if own == node);
-                only_name(self.wanted) && is_own && service_account(&self.sender.name).is_some()
+                only_name(self.target) && is_own && service_account(&self.sender.name).is_some()
             }
-            Mode::ArbitraryNode => only_name(self.wanted) && node(name).is_some(),
-            Mode::ServiceAccount => only_name(self.wanted) && service_account(name).is_some(),
-            Mode::UserInfo => node(name).is_none() && service_account(name).is_none(),
-            Mode::Legacy => true,
+            ImpersonationMode::ArbitraryNode => only_name(self.target) && node(name).is_some(),
+            ImpersonationMode::ServiceAccount => {
+                only_name(self.target) && service_account(name).is_some()
+            }
+            ImpersonationMode::UserInfo => node(name).is_none() && service_account(name).is_none(),
+            ImpersonationMode::Legacy => true,
         }
     }
 
-    /// The name of a mode that is bound to requests.
+    /// The name of a constrained mode, as it occurs in verbs; `None` for the legacy mode.
     const fn constraint(self) -> Option<&'static str> {
         match self.mode {
-            Mode::AssociatedNode => Some("associated-node"),
-            Mode::ArbitraryNode => Some("arbitrary-node"),
-            Mode::ServiceAccount => Some("serviceaccount"),
-            Mode::UserInfo => Some("user-info"),
-            Mode::Legacy => None,
+            ImpersonationMode::AssociatedNode => Some("associated-node"),
+            ImpersonationMode::ArbitraryNode => Some("arbitrary-node"),
+            ImpersonationMode::ServiceAccount => Some("serviceaccount"),
+            ImpersonationMode::UserInfo => Some("user-info"),
+            ImpersonationMode::Legacy => None,
         }
     }
 
-    /// The impersonated user, if each part of it may be impersonated.
-    fn user(self, asked: &Access) -> Result<User, Status> {
+    /// The impersonated user, if the sender may impersonate each part of it.
+    fn user(self, request: &Access) -> Result<User, Status> {
         if let Some(mode) = self.constraint() {
-            self.check(&on_request(mode, asked))?;
+            self.check(&on_request(mode, request))?;
         }
-        let mut user = self.wanted.clone();
+        let mut user = self.target.clone();
         self.check_name(&mut user)?;
         if !user.uid.is_empty() {
             self.check_part("authentication.k8s.io", "uids", "", &user.uid)?;
@@ -264,7 +269,7 @@ impl Attempt<'_> {
     }
 
     fn check_name(self, user: &mut User) -> Result<(), Status> {
-        let name = &self.wanted.name;
+        let name = &self.target.name;
         let constrained = self.constraint().is_some();
         if let Some((namespace, name)) = service_account(name) {
             if user.groups.is_empty() {
@@ -278,15 +283,16 @@ impl Attempt<'_> {
         match node(name).filter(|_| constrained) {
             Some(node) => {
                 user.groups = vec![NODES.to_owned()];
-                let any = self.mode == Mode::AssociatedNode;
-                self.check_part(self.group(), "nodes", "", if any { "*" } else { node })
+                let is_associated = self.mode == ImpersonationMode::AssociatedNode;
+                let name = if is_associated { "*" } else { node };
+                self.check_part(self.group(), "nodes", "", name)
             }
             None => self.check_part(self.group(), "users", "", name),
         }
     }
 
     fn check_groups(self) -> Result<(), Status> {
-        let groups = &self.wanted.groups;
+        let groups = &self.target.groups;
         if self.constraint().is_some() {
             let forbidden = |name: &str, reason: &str| {
                 let part = Access::Resource(self.part(self.group(), "groups", "", name));
@@ -295,11 +301,11 @@ impl Attempt<'_> {
             if groups.iter().any(String::is_empty) {
                 return forbidden("", "impersonating the empty string group is not allowed");
             }
-            if self.wanted.is_in(MASTERS) {
+            if self.target.is_in(MASTERS) {
                 let reason = "impersonating the system:masters group is not allowed";
                 return forbidden(MASTERS, reason);
             }
-            let is_large = groups.len() >= MANY;
+            let is_large = groups.len() >= WILDCARD_COUNT_MIN;
             if is_large && self.check_part(self.group(), "groups", "", "*").is_ok() {
                 return Ok(());
             }
@@ -309,13 +315,16 @@ impl Attempt<'_> {
     }
 
     fn check_extra(self) -> Result<(), Status> {
-        let (group, extra) = ("authentication.k8s.io", &self.wanted.extra);
+        let (group, extra) = ("authentication.k8s.io", &self.target.extra);
         if self.constraint().is_some() {
-            if let Some(reason) = extra.iter().find_map(|(key, values)| fault(key, values)) {
+            if let Some(reason) = extra
+                .iter()
+                .find_map(|(key, values)| extra_fault(key, values))
+            {
                 let part = Access::Resource(self.part(group, "userextras", "", ""));
                 return Err(denied(self.sender, &part, &reason));
             }
-            let is_large = extra.values().map(Vec::len).sum::<usize>() >= MANY;
+            let is_large = extra.values().map(Vec::len).sum::<usize>() >= WILDCARD_COUNT_MIN;
             if is_large && self.check_part(group, "userextras", "*", "*").is_ok() {
                 return Ok(());
             }
@@ -327,13 +336,14 @@ impl Attempt<'_> {
         })
     }
 
-    /// Users, groups and service accounts are of the core group in the general mode.
+    /// The API group of users, groups, nodes and service accounts: the core group in the legacy mode.
     const fn group(self) -> &'static str {
         match self.mode {
-            Mode::Legacy => "",
-            Mode::AssociatedNode | Mode::ArbitraryNode | Mode::ServiceAccount | Mode::UserInfo => {
-                "authentication.k8s.io"
-            }
+            ImpersonationMode::Legacy => "",
+            ImpersonationMode::AssociatedNode
+            | ImpersonationMode::ArbitraryNode
+            | ImpersonationMode::ServiceAccount
+            | ImpersonationMode::UserInfo => "authentication.k8s.io",
         }
     }
 
@@ -371,22 +381,22 @@ impl Attempt<'_> {
 
     fn check(self, access: &Access) -> Result<(), Status> {
         match self.auth.authorize(self.sender, access) {
-            Decision::Allowed(_) => Ok(()),
-            Decision::NotAllowed(reason) => Err(denied(self.sender, access, &reason)),
+            RbacDecision::Allowed(_) => Ok(()),
+            RbacDecision::NotAllowed(reason) => Err(denied(self.sender, access, &reason)),
         }
     }
 }
 
-/// The right to make this request as somebody else.
-fn on_request(mode: &str, asked: &Access) -> Access {
-    let mut asked = asked.clone();
-    let (Access::Resource(ResourceAccess { verb, .. }) | Access::Path { verb, .. }) = &mut asked;
+/// The permission to make this request while impersonating in a mode: `impersonate-on:MODE:VERB`.
+fn on_request(mode: &str, request: &Access) -> Access {
+    let mut access = request.clone();
+    let (Access::Resource(ResourceAccess { verb, .. }) | Access::Path { verb, .. }) = &mut access;
     *verb = format!("impersonate-on:{mode}:{verb}");
-    asked
+    access
 }
 
-/// What the modes that are bound to requests do not take in extra fields.
-fn fault(key: &str, values: &[String]) -> Option<String> {
+/// Why the constrained modes refuse an extra field; `None` if they accept it.
+fn extra_fault(key: &str, values: &[String]) -> Option<String> {
     let is_path = |key: &str| {
         let parts = key.split_once('/');
         parts.is_some_and(|(host, path)| {

@@ -1,4 +1,5 @@
-//! Roles and bindings as the store has them: followed under its lock, so that a write is in force when it is answered.
+//! Keeps the RBAC policy up to date with the store's roles and bindings. Changes arrive under the store's lock, so that a write
+//! is in force before it is answered.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -6,22 +7,23 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBind
 use serde::de::DeserializeOwned;
 
 use crate::apiserver::kinds::Catalogue;
-use crate::apiserver::storage::Change;
+use crate::apiserver::storage::StoredChange;
 use crate::apiserver::store::Publisher;
-use crate::auth::rbac::Policy;
+use crate::auth::rbac::RbacPolicy;
 use crate::resource::{EventKind, ResourceVersion};
 
-/// The API group of roles.
+/// The API group of roles and bindings.
 pub(super) const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Takes changes of roles and bindings over into a policy.
+/// A publisher that applies changes of roles and bindings to a policy.
 #[derive(Debug)]
 pub(super) struct Roles {
-    policy: Arc<RwLock<Policy>>,
+    policy: Arc<RwLock<RbacPolicy>>,
+    /// The kinds by their index in the catalogue.
     kinds: Vec<(usize, RoleKind)>,
 }
 
-/// Which of the four.
+/// The kinds that a policy is made of.
 #[derive(Clone, Copy, Debug)]
 enum RoleKind {
     ClusterRole,
@@ -31,7 +33,7 @@ enum RoleKind {
 }
 
 impl Roles {
-    pub(super) fn new(catalogue: &Catalogue, policy: Arc<RwLock<Policy>>) -> Self {
+    pub(super) fn new(catalogue: &Catalogue, policy: Arc<RwLock<RbacPolicy>>) -> Self {
         let kinds = [
             ("clusterroles", RoleKind::ClusterRole),
             ("clusterrolebindings", RoleKind::ClusterRoleBinding),
@@ -50,14 +52,14 @@ impl Roles {
 }
 
 impl Publisher for Roles {
-    fn publish(&mut self, changes: &[Change]) {
+    fn publish(&mut self, changes: &[StoredChange]) {
         for change in changes {
             let mut kinds = self.kinds.iter();
             let Some((_, kind)) = kinds.find(|(index, _)| *index == change.kind_index) else {
                 continue;
             };
             let mut policy = self.policy.write().unwrap_or_else(PoisonError::into_inner);
-            // What cannot be read allows nothing.
+            // A role or binding that cannot be parsed grants nothing.
             if change.event == EventKind::Deleted || !put(&mut policy, *kind, &change.object) {
                 remove(&mut policy, *kind, change);
             }
@@ -69,29 +71,32 @@ impl Publisher for Roles {
     fn compact(&mut self, _: usize, _: ResourceVersion) {}
 }
 
-/// Takes an object over; says whether it could be read.
-fn put(policy: &mut Policy, kind: RoleKind, object: &[u8]) -> bool {
+/// Adds or replaces an object in the policy. Returns false if it cannot be parsed.
+fn put(policy: &mut RbacPolicy, kind: RoleKind, object: &[u8]) -> bool {
     match kind {
         RoleKind::ClusterRole => {
-            read::<ClusterRole>(object).map(|role| policy.put_cluster_role(role))
+            parse::<ClusterRole>(object).map(|role| policy.put_cluster_role(role))
         }
-        RoleKind::ClusterRoleBinding => read::<ClusterRoleBinding>(object)
+        RoleKind::ClusterRoleBinding => parse::<ClusterRoleBinding>(object)
             .map(|binding| policy.put_cluster_role_binding(binding)),
-        RoleKind::Role => read::<Role>(object).map(|role| policy.put_role(role)),
+        RoleKind::Role => parse::<Role>(object).map(|role| policy.put_role(role)),
         RoleKind::RoleBinding => {
-            read::<RoleBinding>(object).map(|binding| policy.put_role_binding(binding))
+            parse::<RoleBinding>(object).map(|binding| policy.put_role_binding(binding))
         }
     }
     .is_some()
 }
 
-fn read<T: DeserializeOwned>(object: &[u8]) -> Option<T> {
-    let read = serde_json::from_slice(object);
-    read.inspect_err(|fault| tracing::warn!(%fault, "a role or binding cannot be read"))
+fn parse<T: DeserializeOwned>(object: &[u8]) -> Option<T> {
+    let parsed = serde_json::from_slice(object);
+    parsed
+        .inspect_err(
+            |fault| tracing::warn!(%fault, "cannot parse a role or binding; it grants nothing"),
+        )
         .ok()
 }
 
-fn remove(policy: &mut Policy, kind: RoleKind, change: &Change) {
+fn remove(policy: &mut RbacPolicy, kind: RoleKind, change: &StoredChange) {
     let (namespace, name) = (change.key.namespace(), change.key.name());
     match kind {
         RoleKind::ClusterRole | RoleKind::Role => policy.remove_role(namespace, name),

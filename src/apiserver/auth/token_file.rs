@@ -1,30 +1,30 @@
-//! kube-apiserver's file of users: comma-separated values, `token,user,uid,"group1,group2"`, read as Go reads them.
+//! kube-apiserver's token file: comma-separated values, `token,user,uid,"group1,group2"`, parsed like Go's `encoding/csv`.
 
 use super::{TokenUser, Tokens};
 use crate::auth::user::User;
 
-/// A file that is not of this form. Shows nothing of what stands in it.
+/// Why a token file cannot be parsed. The messages contain nothing of the file's content, which is secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenFileError {
-    /// Bytes that are no text.
+    /// The file is not UTF-8.
     #[error("not UTF-8")]
     NotText,
-    /// Fewer values than token, user and uid.
+    /// A record has fewer than three columns.
     #[error("line {line}: must have at least 3 columns (token, user name, user uid)")]
     Columns {
-        /// From 1.
+        /// Line at which the record starts, from 1.
         line: usize,
     },
-    /// A quote that is not closed, or inside a value without quotes around it.
-    #[error("line {line}: a quote stands where none may be")]
+    /// A quote is not closed, or occurs in a value that is not quoted.
+    #[error("line {line}: a quote is not closed, or occurs in a value that is not quoted")]
     Quote {
-        /// From 1, where the record begins.
+        /// Line at which the record starts, from 1.
         line: usize,
     },
 }
 
 impl Tokens {
-    /// The users of a file. Of a token that stands there twice the last user counts; empty tokens are left out.
+    /// Parses a token file. If a token occurs twice, the last record counts; records with an empty token are skipped.
     pub(in crate::apiserver) fn from_file(text: &[u8]) -> Result<Self, TokenFileError> {
         let text = std::str::from_utf8(text).map_err(|_| TokenFileError::NotText)?;
         let tokens = Self::default();
@@ -50,16 +50,16 @@ impl Tokens {
     }
 }
 
-/// The records with the lines where they begin. Lines without anything are none.
+/// The records, each with the line at which it starts. Empty lines are skipped.
 fn records(text: &str) -> Result<Vec<(usize, Vec<String>)>, TokenFileError> {
-    let mut found = Vec::new();
+    let mut parsed = Vec::new();
     let (mut rest, mut line) = (text, 1);
     while !rest.is_empty() {
-        let begin = line;
+        let first_line = line;
         let mut record = Vec::new();
         let mut is_last = false;
         while !is_last {
-            let (value, after) = value(rest).ok_or(TokenFileError::Quote { line: begin })?;
+            let (value, after) = value(rest).ok_or(TokenFileError::Quote { line: first_line })?;
             line += value.matches('\n').count();
             record.push(value);
             (rest, is_last) = match after.strip_prefix(',') {
@@ -71,13 +71,13 @@ fn records(text: &str) -> Result<Vec<(usize, Vec<String>)>, TokenFileError> {
         rest = after.strip_prefix('\n').unwrap_or(after);
         line += 1;
         if record != [""] {
-            found.push((begin, record));
+            parsed.push((first_line, record));
         }
     }
-    Ok(found)
+    Ok(parsed)
 }
 
-/// The first value, and what follows: a comma, the end of the line, or nothing.
+/// Splits off the first value. The rest starts with a comma or a line end, or is empty. `None` for a misplaced quote.
 fn value(text: &str) -> Option<(String, &str)> {
     let Some(mut rest) = text.strip_prefix('"') else {
         let end = text.find([',', '\n']).unwrap_or(text.len());
@@ -90,7 +90,7 @@ fn value(text: &str) -> Option<(String, &str)> {
         let (part, after) = rest.split_once('"')?;
         value.push_str(part);
         match after.strip_prefix('"') {
-            // A doubled quote is one quote.
+            // Two quotes in a quoted value stand for one.
             Some(after) => (rest, value) = (after, value + "\""),
             None => {
                 let ends = after.is_empty() || after.starts_with([',', '\n', '\r']);

@@ -1,4 +1,4 @@
-//! Users by bearer token, as kube-apiserver's token file has them; may be changed while the server runs.
+//! The users by bearer token, like in kube-apiserver's token file, but changeable while the server runs.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -6,21 +6,21 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::auth::user::User;
 
-/// Users by token. Clones are the same users.
+/// The users by bearer token. Clones share one table.
 #[derive(Clone, Default)]
 pub struct Tokens(Arc<RwLock<HashMap<String, TokenUser>>>);
 
-/// Whom a token stands for.
+/// The user of a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenUser {
-    /// The user; `system:authenticated` is added to the groups.
+    /// The user; authentication adds `system:authenticated` to the groups.
     pub user: User,
-    /// What the token is good for; none means the server's own audiences.
+    /// The audiences that the token is valid for; if empty, the server's own.
     pub audiences: Vec<String>,
 }
 
 impl TokenUser {
-    /// A user in these groups.
+    /// A user with this name and these groups, valid for the server's own audiences.
     #[must_use]
     pub fn new(name: &str, groups: &[&str]) -> Self {
         Self {
@@ -35,38 +35,39 @@ impl TokenUser {
 }
 
 impl Tokens {
-    /// Makes a token good for a user, from now on.
+    /// Adds a token, or replaces its user. Takes effect immediately.
     pub fn put(&self, token: &str, user: TokenUser) {
         self.write().insert(token.to_owned(), user);
     }
 
-    /// Takes a token away, from now on; says whether there was one.
+    /// Removes a token. Takes effect immediately. Returns whether the token existed.
     pub fn remove(&self, token: &str) -> bool {
         self.write().remove(token).is_some()
     }
 
-    /// The user of a token, and which of the wanted audiences it is good for: at least one, unless none is wanted.
+    /// The user of a token, and those of the requested audiences that the token is valid for. `own` are the server's audiences.
+    /// `None` if the token is unknown, or valid for none of the requested audiences.
     pub(super) fn user(
         &self,
         token: &str,
         own: &[String],
-        wanted: &[String],
+        requested: &[String],
     ) -> Option<(User, Vec<String>)> {
         let users = self.read();
         let found = users.get(token)?;
-        let good_for = match found.audiences.as_slice() {
+        let valid_for = match found.audiences.as_slice() {
             [] => own,
-            named => named,
+            audiences => audiences,
         };
-        let mut audiences: Vec<String> = wanted.to_vec();
-        audiences.retain(|one| good_for.contains(one));
-        if audiences.is_empty() && !wanted.is_empty() {
+        let mut audiences: Vec<String> = requested.to_vec();
+        audiences.retain(|audience| valid_for.contains(audience));
+        if audiences.is_empty() && !requested.is_empty() {
             return None;
         }
         Some((found.user.clone(), audiences))
     }
 
-    // Nothing under the lock panics half way.
+    // A poisoned lock is usable: no code that holds it panics halfway through a change.
     fn read(&self) -> RwLockReadGuard<'_, HashMap<String, TokenUser>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -77,7 +78,7 @@ impl Tokens {
 }
 
 impl fmt::Debug for Tokens {
-    /// How many there are; never which.
+    /// Shows the number of tokens only: tokens are secret.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "Tokens({})", self.read().len())
     }

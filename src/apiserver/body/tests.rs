@@ -1,4 +1,4 @@
-//! Bodies that are taken or refused, with the texts of a real server.
+//! Tests of accepted and refused bodies; the messages are a real API server's.
 
 use super::*;
 use crate::apiserver::kinds::Catalogue;
@@ -12,11 +12,11 @@ fn kind(plural: &str) -> ServedKind {
 }
 
 #[track_caller]
-fn check(plural: &str, body: &str, code: u16, wanted: &str) {
+fn check(plural: &str, body: &str, code: u16, expected: &str) {
     let refusal = decode(&kind(plural), body.as_bytes()).expect_err("refused");
     assert_eq!(
         (refusal.code, refusal.message.as_str()),
-        (code, wanted),
+        (code, expected),
         "{body}"
     );
 }
@@ -101,7 +101,7 @@ fn check_patch_refused(plural: &str, patched: &str, message: &str) {
     assert_eq!((refusal.code, refusal.message.as_str()), (422, message));
 }
 
-/// The words of a real server.
+/// The messages are a real API server's.
 #[test]
 fn what_a_patch_made_unreadable_is_refused_with_what_it_made() {
     check_patch_refused(
@@ -128,7 +128,7 @@ fn what_a_patch_made_unreadable_is_refused_with_what_it_made() {
 
 #[test]
 fn broken_json_is_told_in_go_s_words() {
-    for (body, wanted) in [
+    for (body, expected) in [
         (
             "{bad",
             "invalid character 'b' looking for beginning of object key string",
@@ -144,6 +144,6 @@ fn broken_json_is_told_in_go_s_words() {
         ("{\"a\":", "unexpected end of JSON input"),
     ] {
         let fault = serde_json::from_str::<Value>(body).unwrap_err();
-        assert_eq!(syntax(&fault, body.as_bytes()), wanted, "{body}");
+        assert_eq!(syntax(&fault, body.as_bytes()), expected, "{body}");
     }
 }

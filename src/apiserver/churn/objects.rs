@@ -1,4 +1,4 @@
-//! What generated objects look like, by kind: enough for selectors, tables and controllers to find what they look for.
+//! The content of generated objects, by kind: they have the fields that selectors, tables and controllers use.
 
 use serde_json::{Value, json};
 
@@ -7,27 +7,27 @@ use super::super::render;
 use super::WRITTEN_AT;
 use crate::resource::{Layout, ObjectKey};
 
-/// Objects are spread over so many namespaces, nodes and applications, as in a cluster of a hundred nodes.
+/// Numbers of namespaces, nodes and applications that objects are spread over, as in a cluster of a hundred nodes.
 const NAMESPACE_COUNT: u32 = 20;
 const NODE_COUNT: u32 = 100;
 const APP_COUNT: u32 = 50;
-/// What the server adds to metadata: uid, version, times, generation.
+/// Approximate number of bytes that the server adds to metadata: uid, version, times, generation.
 const SERVER_METADATA_LEN: usize = 160;
-/// Annotation that fills an object up to its length.
+/// Annotation that pads an object to its length.
 const PADDING: &str = "kube-fanout.dev/padding";
 
-/// How to make objects of one kind.
+/// Generates the objects of one kind.
 #[derive(Clone, Debug)]
-pub(super) struct Shape {
+pub(super) struct ObjectTemplate {
     kind: ServedKind,
 }
 
-impl Shape {
+impl ObjectTemplate {
     pub(super) fn of(kind: &ServedKind) -> Self {
         Self { kind: kind.clone() }
     }
 
-    /// Namespace and name of the object with a number.
+    /// Namespace and name of the object with this number.
     pub(super) fn key(&self, number: u32) -> ObjectKey {
         let namespace = if self.kind.resource.namespaced {
             format!("ns-{:02}", number % NAMESPACE_COUNT)
@@ -35,14 +35,14 @@ impl Shape {
             String::new()
         };
         let name = match (&*self.kind.resource.gvr.resource, number < NODE_COUNT) {
-            // The nodes that pods stand on.
+            // The nodes that `spec.nodeName` of generated pods refers to.
             ("nodes", true) => format!("node-{number:03}"),
             _ => format!("{}-{number:06}", self.kind.singular),
         };
         ObjectKey::new(&namespace, &name)
     }
 
-    /// The object with a number, about `object_len` bytes long as it will be stored.
+    /// The object with this number, about `object_len` bytes long when it is stored.
     pub(super) fn object(&self, number: u32, object_len: usize, now_ns: i128) -> Value {
         let key = self.key(number);
         let tier = ["frontend", "backend", "batch"][number as usize % 3];
@@ -76,7 +76,7 @@ impl Shape {
     }
 }
 
-/// What stands beside metadata.
+/// The members of an object beside kind, version and metadata.
 fn content(kind: &ServedKind, number: u32) -> Vec<(&'static str, Value)> {
     let node = format!("node-{:03}", number % NODE_COUNT);
     let address = format!(

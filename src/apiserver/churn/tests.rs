@@ -1,10 +1,10 @@
-//! Steps that can be taken, repeatable, and near the size and number asked for.
+//! Tests that all steps are accepted, repeatable, and keep to the requested size and number of objects.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::super::patch::Patch;
-use super::super::storage::{Mode, Part, Preconditions, Stamp, Storage, Target};
+use super::super::storage::{Preconditions, Stamp, Storage, WritablePart, WriteMode, WriteTarget};
 use super::*;
 
 const STAMP: Stamp<'static> = Stamp {
@@ -20,26 +20,26 @@ fn catalogue() -> Arc<Catalogue> {
 }
 
 fn churn(counts: &[&str], object_len: usize) -> Churn {
-    let counts: Vec<ObjectCount> = counts.iter().map(|text| text.parse().unwrap()).collect();
+    let counts: Vec<InitialCount> = counts.iter().map(|text| text.parse().unwrap()).collect();
     Churn::new(&catalogue(), &counts, object_len, 1).unwrap()
 }
 
-fn take(storage: &mut Storage, step: Step) {
-    let target = Target {
+fn apply(storage: &mut Storage, step: ChurnStep) {
+    let target = WriteTarget {
         kind_index: step.kind_index,
         key: step.key,
-        part: Part::Whole,
-        mode: Mode::Keep,
+        part: WritablePart::Whole,
+        mode: WriteMode::Keep,
     };
-    let written = match step.act {
-        Act::Create(object) => storage.create(&target, object, STAMP),
-        Act::Patch(patch) => storage.patch(&target, &Patch::Merge(patch)),
-        Act::Delete => storage.delete(&target, &Preconditions::default(), STAMP),
+    let outcome = match step.act {
+        ChurnWrite::Create(object) => storage.create(&target, object, STAMP),
+        ChurnWrite::Patch(patch) => storage.patch(&target, &Patch::Merge(patch)),
+        ChurnWrite::Delete => storage.delete(&target, &Preconditions::default(), STAMP),
     };
-    let change = written
+    let change = outcome
         .unwrap()
         .change
-        .expect("every step changes something");
+        .expect("every step changes an object");
     assert_eq!(change.key, target.key);
 }
 
@@ -49,13 +49,13 @@ fn every_step_can_be_taken_and_the_number_of_objects_stays() {
     let mut storage = Storage::new(catalogue());
     let mut now = 0..;
     while let Some(step) = churn.seed(now.next().unwrap()) {
-        take(&mut storage, step);
+        apply(&mut storage, step);
     }
     for _ in 0..2000 {
         let step = churn.step(now.next().unwrap()).unwrap();
-        take(&mut storage, step);
+        apply(&mut storage, step);
     }
-    for (plural, wanted) in [
+    for (plural, target_count) in [
         ("pods", 60),
         ("configmaps", 30),
         ("widgets", 10),
@@ -63,7 +63,10 @@ fn every_step_can_be_taken_and_the_number_of_objects_stays() {
     ] {
         let kind_index = storage.catalogue().index_of_plural(plural).unwrap();
         let count = storage.object_count(kind_index);
-        assert!((wanted - 5..=wanted).contains(&count), "{plural}: {count}");
+        assert!(
+            (target_count - 5..=target_count).contains(&count),
+            "{plural}: {count}"
+        );
     }
 }
 
@@ -74,7 +77,7 @@ fn objects_are_about_as_long_as_asked() {
         let mut storage = Storage::new(catalogue());
         while let Some(step) = churn.seed(1_700_000_000_000_000_000) {
             let kind_index = step.kind_index;
-            take(&mut storage, step);
+            apply(&mut storage, step);
             let (_, bytes) = storage.objects(kind_index, "").next().unwrap();
             assert!(
                 (1950..=2050).contains(&bytes.len()),
@@ -89,7 +92,7 @@ fn objects_are_about_as_long_as_asked() {
 fn the_same_seed_gives_the_same_steps() {
     let steps = || {
         let mut churn = churn(&["pods=10"], 500);
-        let mut steps: Vec<Step> = std::iter::from_fn(|| churn.seed(1)).collect();
+        let mut steps: Vec<ChurnStep> = std::iter::from_fn(|| churn.seed(1)).collect();
         steps.extend((0..100).filter_map(|now| churn.step(now)));
         steps
     };
@@ -100,9 +103,9 @@ fn the_same_seed_gives_the_same_steps() {
 fn pods_are_spread_over_namespaces_and_nodes() {
     let mut churn = churn(&["pods=400"], 0);
     let (mut namespaces, mut nodes) = (BTreeSet::new(), BTreeSet::new());
-    while let Some(Step {
+    while let Some(ChurnStep {
         key,
-        act: Act::Create(pod),
+        act: ChurnWrite::Create(pod),
         ..
     }) = churn.seed(0)
     {
@@ -116,13 +119,13 @@ fn pods_are_spread_over_namespaces_and_nodes() {
 fn counts_are_read_from_flags() {
     assert_eq!(
         "pods=10".parse(),
-        Ok(ObjectCount {
+        Ok(InitialCount {
             resource: "pods".into(),
             count: 10
         })
     );
     for text in ["pods", "=1", "pods=-1", "pods=1000000"] {
-        assert!(text.parse::<ObjectCount>().is_err(), "{text}");
+        assert!(text.parse::<InitialCount>().is_err(), "{text}");
     }
     let counts = ["nopes=1".parse().unwrap()];
     assert_eq!(

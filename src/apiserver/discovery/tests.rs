@@ -1,4 +1,4 @@
-//! Documents against excerpts of what a real server answers.
+//! Tests of the documents against excerpts of a real API server's.
 
 use super::*;
 
@@ -7,23 +7,23 @@ fn catalogue() -> Catalogue {
 }
 
 #[track_caller]
-fn check_holds(document: &Bytes, wanted: &str) {
+fn check_contains(document: &Bytes, expected: &str) {
     let text = std::str::from_utf8(document).unwrap();
-    assert!(text.contains(wanted), "{text}");
+    assert!(text.contains(expected), "{text}");
 }
 
 #[test]
 fn the_legacy_documents_look_as_a_real_server_s() {
-    check_holds(
+    check_contains(
         &core_versions("127.0.0.1:16531"),
         r#"{"kind":"APIVersions","versions":["v1"],"serverAddressByClientCIDRs":[{"clientCIDR":"0.0.0.0/0","serverAddress":"127.0.0.1:16531"}]}"#,
     );
     let groups = groups(&catalogue(), "127.0.0.1:17443");
-    check_holds(
+    check_contains(
         &groups,
         r#"{"kind":"APIGroupList","groups":[{"name":"apps","versions":[{"groupVersion":"apps/v1","version":"v1"}],"preferredVersion":{"groupVersion":"apps/v1","version":"v1"},"serverAddressByClientCIDRs":[{"clientCIDR":"0.0.0.0/0","serverAddress":"127.0.0.1:17443"}]},{"name":"batch","#,
     );
-    check_holds(
+    check_contains(
         &group(&catalogue(), "apps").unwrap(),
         r#"{"kind":"APIGroup","apiVersion":"v1","name":"apps","versions":[{"groupVersion":"apps/v1","version":"v1"}],"preferredVersion":{"groupVersion":"apps/v1","version":"v1"}}"#,
     );
@@ -38,11 +38,11 @@ fn the_legacy_documents_look_as_a_real_server_s() {
 
 #[test]
 fn resource_lists_name_subresources_and_short_names() {
-    check_holds(
+    check_contains(
         &resources(&catalogue(), "", "v1").unwrap(),
         r#"{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"configmaps","singularName":"configmap","namespaced":true,"kind":"ConfigMap","verbs":["create","delete","deletecollection","get","list","patch","update","watch"],"shortNames":["cm"]},"#,
     );
-    check_holds(
+    check_contains(
         &resources(&catalogue(), "example.com", "v1").unwrap(),
         r#"{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"example.com/v1","resources":[{"name":"widgets","singularName":"widget","namespaced":true,"kind":"Widget","verbs":["delete","deletecollection","get","list","patch","create","update","watch"]},{"name":"widgets/status","singularName":"","namespaced":true,"kind":"Widget","verbs":["get","patch","update"]}]}"#,
     );
@@ -51,19 +51,19 @@ fn resource_lists_name_subresources_and_short_names() {
 #[test]
 fn the_aggregated_documents_look_as_a_real_server_s() {
     let groups = aggregated_groups(&catalogue());
-    check_holds(
+    check_contains(
         &groups,
         r#"{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[{"metadata":{"name":"apps"},"versions":[{"version":"v1","resources":[{"resource":"daemonsets","responseKind":{"group":"","version":"","kind":"DaemonSet"},"scope":"Namespaced","singularResource":"daemonset","verbs":["create","delete","deletecollection","get","list","patch","update","watch"],"shortNames":["ds"],"subresources":[{"subresource":"status","responseKind":{"group":"","version":"","kind":"DaemonSet"},"verbs":["get","patch","update"]}]},"#,
     );
-    check_holds(
+    check_contains(
         &groups,
         r#"{"metadata":{"name":"discovery.k8s.io"},"versions":[{"version":"v1","resources":[{"resource":"endpointslices","responseKind":{"group":"","version":"","kind":"EndpointSlice"},"scope":"Namespaced","singularResource":"endpointslice","verbs":["create","delete","deletecollection","get","list","patch","update","watch"]}],"freshness":"Current"}]}"#,
     );
-    check_holds(
+    check_contains(
         &groups,
         r#"{"resource":"widgets","responseKind":{"group":"example.com","version":"v1","kind":"Widget"},"scope":"Namespaced","singularResource":"widget","verbs":["delete","deletecollection","get","list","patch","create","update","watch"],"subresources":[{"subresource":"status","responseKind":{"group":"example.com","version":"v1","kind":"Widget"},"verbs":["get","patch","update"]}]}"#,
     );
-    check_holds(
+    check_contains(
         &aggregated_core(&catalogue()),
         r#""metadata":{},"items":[{"metadata":{},"versions":[{"version":"v1","resources":[{"resource":"configmaps","#,
     );

@@ -1,5 +1,5 @@
-//! A watch body that fails as ordered: broken off, with a foreign frame, or ended from outside. Adds nothing of its own
-//! to a stream without a fate.
+//! A watch body with ordered faults: it is aborted, contains an injected frame, or is ended from outside. Without faults the frames
+//! pass unchanged.
 
 use std::error::Error;
 use std::future::Future;
@@ -10,88 +10,88 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame};
 
-use super::{Injected, StreamFate};
-use crate::protocol::Pieces;
+use super::{InjectedFrame, StreamFate};
+use crate::protocol::BufList;
 
-/// Resolves when the stream is to end cleanly.
-pub type End = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// Resolves when the stream has to end cleanly.
+pub type CleanEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A body with a fate.
+/// A body to which the faults of a stream are applied.
 pub struct FaultyBody<B> {
     inner: B,
-    end: End,
-    /// Bytes until the break.
-    left: Option<u64>,
+    end: CleanEnd,
+    /// Bytes that may still be sent before the abort; `None` if the stream is not to be aborted.
+    bytes_before_cut: Option<u64>,
     inject: Injection,
-    /// Whether the bytes before the break had a chance to leave.
+    /// Whether the connection had a chance to flush the bytes before the abort.
     flushed: bool,
     ended: bool,
 }
 
-/// Where the foreign frame stands.
+/// The state of the frame to inject.
 enum Injection {
     None,
-    BehindTheFirst(Injected),
-    Next(Injected),
+    /// It follows the first frame, which has not been sent.
+    AfterFirst(InjectedFrame),
+    /// It is the next frame.
+    Next(InjectedFrame),
 }
 
 impl<B> FaultyBody<B> {
-    /// Gives `inner` a fate; `end` ends it cleanly at any time.
-    pub fn new(inner: B, fate: &StreamFate, end: End) -> Self {
+    /// Applies `fate` to `inner`. `end` ends the stream cleanly at any time.
+    pub fn new(inner: B, fate: &StreamFate, end: CleanEnd) -> Self {
         Self {
             inner,
             end,
-            left: fate.cut_after,
-            inject: fate
-                .inject
-                .map_or(Injection::None, Injection::BehindTheFirst),
+            bytes_before_cut: fate.cut_after,
+            inject: fate.inject.map_or(Injection::None, Injection::AfterFirst),
             flushed: false,
             ended: false,
         }
     }
 
-    /// The frame, cut where the stream breaks.
-    fn within_bound(&mut self, mut data: Pieces) -> Pieces {
-        let Some(left) = &mut self.left else {
+    /// Truncates a frame at the byte where the stream is aborted.
+    fn truncated(&mut self, mut data: BufList) -> BufList {
+        let Some(budget) = &mut self.bytes_before_cut else {
             return data;
         };
-        let kept = usize::try_from(*left).map_or(data.len(), |left| left.min(data.len()));
-        *left -= kept as u64;
+        let kept = usize::try_from(*budget).map_or(data.len(), |budget| budget.min(data.len()));
+        *budget -= kept as u64;
         data.copy_to_bytes(kept).into()
     }
 }
 
 impl<B> Body for FaultyBody<B>
 where
-    B: Body<Data = Pieces> + Unpin,
+    B: Body<Data = BufList> + Unpin,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    type Data = Pieces;
+    type Data = BufList;
     type Error = io::Error;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Pieces>, io::Error>>> {
+    ) -> Poll<Option<Result<Frame<BufList>, io::Error>>> {
         let this = self.get_mut();
         if this.ended {
             return Poll::Ready(None);
         }
-        if this.left == Some(0) {
+        if this.bytes_before_cut == Some(0) {
             if !std::mem::replace(&mut this.flushed, true) {
-                // What stands before the cut leaves first: a connection is flushed while its body has nothing.
+                // hyper flushes the connection while the body is pending, so the bytes before the cut are sent first.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
             this.ended = true;
             return Poll::Ready(Some(Err(io::Error::new(
                 io::ErrorKind::ConnectionAborted,
-                "cut as ordered",
+                "watch aborted by an ordered fault",
             ))));
         }
         if let Injection::Next(frame) = this.inject {
             this.inject = Injection::None;
-            let data = this.within_bound(injected(frame).into());
+            let data = this.truncated(injected(frame).into());
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
         if this.end.as_mut().poll(cx).is_ready() {
@@ -104,10 +104,10 @@ where
         };
         Poll::Ready(Some(match frame.map_err(io::Error::other)?.into_data() {
             Ok(data) => {
-                if let Injection::BehindTheFirst(frame) = this.inject {
+                if let Injection::AfterFirst(frame) = this.inject {
                     this.inject = Injection::Next(frame);
                 }
-                Ok(Frame::data(this.within_bound(data)))
+                Ok(Frame::data(this.truncated(data)))
             }
             Err(trailers) => Ok(trailers),
         }))
@@ -118,10 +118,11 @@ where
     }
 }
 
-fn injected(frame: Injected) -> Bytes {
+/// The bytes of an injected frame, newline included.
+fn injected(frame: InjectedFrame) -> Bytes {
     match frame {
-        Injected::Garbage => Bytes::from_static(b"\x00{]\xff garbage as ordered\n"),
-        Injected::Oversized(len) => {
+        InjectedFrame::Garbage => Bytes::from_static(b"\x00{]\xff garbage as ordered\n"),
+        InjectedFrame::Oversized(len) => {
             let (head, tail) = (r#"{"type":"MODIFIED","object":""#, "\"}\n");
             let mut line = Vec::with_capacity(len);
             line.extend_from_slice(head.as_bytes());
@@ -142,46 +143,49 @@ mod tests {
 
     use super::*;
 
-    /// Frames that are all ready.
+    /// A body whose frames are all ready.
     struct Frames(VecDeque<Bytes>);
 
     impl Body for Frames {
-        type Data = Pieces;
+        type Data = BufList;
         type Error = Infallible;
 
         fn poll_frame(
             mut self: Pin<&mut Self>,
             _: &mut Context<'_>,
-        ) -> Poll<Option<Result<Frame<Pieces>, Infallible>>> {
+        ) -> Poll<Option<Result<Frame<BufList>, Infallible>>> {
             Poll::Ready(self.0.pop_front().map(|data| Ok(Frame::data(data.into()))))
         }
     }
 
-    async fn outcome(fate: StreamFate, end: End) -> (Vec<u8>, bool) {
+    async fn outcome(fate: StreamFate, end: CleanEnd) -> (Vec<u8>, bool) {
         let frames = ["one\n", "two\n"].map(Bytes::from).into();
         let mut body = FaultyBody::new(Frames(frames), &fate, end);
-        let mut seen = Vec::new();
+        let mut received = Vec::new();
         while let Some(frame) = body.frame().await {
             match frame {
                 Ok(frame) => {
                     let mut data = frame.into_data().unwrap();
-                    seen.extend_from_slice(&data.copy_to_bytes(data.len()));
+                    received.extend_from_slice(&data.copy_to_bytes(data.len()));
                 }
-                Err(_) => return (seen, true),
+                Err(_) => return (received, true),
             }
         }
-        (seen, false)
+        (received, false)
     }
 
     #[tokio::test]
     async fn a_stream_without_a_fate_passes() {
-        let (seen, broken) = outcome(StreamFate::default(), Box::pin(pending())).await;
-        assert_eq!((seen.as_slice(), broken), (b"one\ntwo\n".as_slice(), false));
+        let (received, broken) = outcome(StreamFate::default(), Box::pin(pending())).await;
+        assert_eq!(
+            (received.as_slice(), broken),
+            (b"one\ntwo\n".as_slice(), false)
+        );
     }
 
     #[tokio::test]
     async fn a_cut_stream_breaks_after_its_bytes_in_the_middle_of_a_frame() {
-        for (cut_after, wanted) in [
+        for (cut_after, expected) in [
             (0, "".as_bytes()),
             (2, b"on"),
             (4, b"one\n"),
@@ -191,30 +195,37 @@ mod tests {
                 cut_after: Some(cut_after),
                 inject: None,
             };
-            let (seen, broken) = outcome(fate, Box::pin(pending())).await;
-            assert_eq!((seen.as_slice(), broken), (wanted, true), "{cut_after}");
+            let (received, broken) = outcome(fate, Box::pin(pending())).await;
+            assert_eq!(
+                (received.as_slice(), broken),
+                (expected, true),
+                "{cut_after}"
+            );
         }
     }
 
     #[tokio::test]
     async fn a_foreign_frame_stands_behind_the_first() {
         for (frame, len) in [
-            (Injected::Garbage, injected(Injected::Garbage).len()),
-            (Injected::Oversized(5000), 5000),
+            (
+                InjectedFrame::Garbage,
+                injected(InjectedFrame::Garbage).len(),
+            ),
+            (InjectedFrame::Oversized(5000), 5000),
         ] {
             let fate = StreamFate {
                 cut_after: None,
                 inject: Some(frame),
             };
-            let (seen, broken) = outcome(fate, Box::pin(pending())).await;
-            assert!(seen.starts_with(b"one\n") && seen.ends_with(b"two\n"));
-            assert_eq!((seen.len(), broken), (8 + len, false));
+            let (received, broken) = outcome(fate, Box::pin(pending())).await;
+            assert!(received.starts_with(b"one\n") && received.ends_with(b"two\n"));
+            assert_eq!((received.len(), broken), (8 + len, false));
         }
     }
 
     #[tokio::test]
     async fn a_stream_ends_cleanly_when_told() {
-        let (seen, broken) = outcome(StreamFate::default(), Box::pin(ready(()))).await;
-        assert_eq!((seen.as_slice(), broken), (b"".as_slice(), false));
+        let (received, broken) = outcome(StreamFate::default(), Box::pin(ready(()))).await;
+        assert_eq!((received.as_slice(), broken), (b"".as_slice(), false));
     }
 }

@@ -1,4 +1,4 @@
-//! Answers to reviews that no API server gives, with the code of success.
+//! Responses to reviews that no API server sends, with the status code of success.
 
 use bytes::Bytes;
 use http::Response;
@@ -6,51 +6,51 @@ use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::apiserver::answer::{AnswerBody, whole_body};
+use crate::apiserver::answer::{ApiBody, whole_body};
 use crate::apiserver::render;
 use crate::apiserver::reviews::Review;
 
-/// What a review is answered with.
+/// The kinds of invalid responses to a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum Nonsense {
-    /// Nothing.
+    /// An empty body.
     Empty,
-    /// Text.
+    /// A body that is not JSON.
     NotJson,
-    /// The first half of the answer.
+    /// The first half of the valid response.
     Truncated,
-    /// The answer under another kind's name.
+    /// The valid response with another `kind`.
     WrongKind,
-    /// The answer without its status.
+    /// A review without `status`.
     NoStatus,
-    /// A status that is not an object.
+    /// A `status` that is a string instead of an object.
     StatusText,
-    /// Yes and no as text instead of true and false.
+    /// Booleans as strings, such as `"true"`.
     Text,
-    /// Allowed and denied, or authenticated with an error.
+    /// Both allowed and denied, or authenticated with an error.
     Contradiction,
-    /// Authenticated as a user without a name.
+    /// Authenticated as a user with an empty name.
     NoName,
-    /// So many bytes.
+    /// A response that is too long.
     Oversized {
-        /// How many.
+        /// Length in bytes, without the closing brackets.
         len: usize,
     },
-    /// A status of so many arrays in one another.
+    /// A `status` of nested arrays.
     Deep {
-        /// How many.
+        /// Number of arrays.
         depth: usize,
     },
 }
 
 impl Nonsense {
-    /// The nonsense that stands in for an answer; a refusal stays as it is.
+    /// Replaces the body of a successful response; an error stays unchanged.
     pub(in crate::apiserver) async fn instead_of(
         self,
-        answer: Response<AnswerBody>,
+        answer: Response<ApiBody>,
         review: Review,
-    ) -> Response<AnswerBody> {
+    ) -> Response<ApiBody> {
         if !answer.status().is_success() {
             return answer;
         }

@@ -1,4 +1,4 @@
-//! Orders strike the requests they mean, as often as they say.
+//! Tests that orders apply to the matching requests, and as often as ordered.
 
 use super::*;
 
@@ -15,12 +15,18 @@ fn a_refusal_strikes_its_verb_and_resource_so_often() {
     let mut faults = ordered(&[
         r#"{"fault":{"refuse":{"code":429,"retryAfterSeconds":7}},"verb":"list","resource":"pods","count":2}"#,
     ]);
-    assert_eq!(faults.on_request(Verb::Watch, "pods"), Fate::default());
-    assert_eq!(faults.on_request(Verb::List, "nodes"), Fate::default());
+    assert_eq!(
+        faults.on_request(ResourceVerb::Watch, "pods"),
+        RequestFate::default()
+    );
+    assert_eq!(
+        faults.on_request(ResourceVerb::List, "nodes"),
+        RequestFate::default()
+    );
     let codes: Vec<_> = (0..3)
         .map(|_| {
             faults
-                .on_request(Verb::List, "pods")
+                .on_request(ResourceVerb::List, "pods")
                 .refusal
                 .map(|refusal| refusal.code)
         })
@@ -38,10 +44,10 @@ fn faults_of_different_sorts_strike_together_and_of_one_sort_in_turn() {
         r#"{"fault":{"delay":{"delayMs":5}}}"#,
         r#"{"fault":"closeConnection","verb":"watch"}"#,
     ]);
-    let fate = faults.on_request(Verb::Watch, "pods");
+    let fate = faults.on_request(ResourceVerb::Watch, "pods");
     assert_eq!(
         fate,
-        Fate {
+        RequestFate {
             delay: Some(Duration::from_millis(5)),
             refusal: None,
             close_connection: true,
@@ -49,15 +55,21 @@ fn faults_of_different_sorts_strike_together_and_of_one_sort_in_turn() {
             nonsense: None,
             stream: StreamFate {
                 cut_after: Some(10),
-                inject: Some(Injected::Garbage)
+                inject: Some(InjectedFrame::Garbage)
             },
         }
     );
     assert_eq!(
-        faults.on_request(Verb::Watch, "pods").stream.cut_after,
+        faults
+            .on_request(ResourceVerb::Watch, "pods")
+            .stream
+            .cut_after,
         Some(20)
     );
-    assert_eq!(faults.on_request(Verb::Watch, "pods"), Fate::default());
+    assert_eq!(
+        faults.on_request(ResourceVerb::Watch, "pods"),
+        RequestFate::default()
+    );
 }
 
 #[test]
@@ -66,15 +78,18 @@ fn orders_that_act_at_once_are_handed_back() {
     let mut order = |text| faults.order(serde_json::from_str(text).unwrap());
     assert_eq!(
         order(r#"{"fault":"compact","resource":"pods"}"#),
-        Ok(Effect::Compact(Some("pods".into())))
+        Ok(FaultEffect::Compact(Some("pods".into())))
     );
     assert_eq!(
         order(r#"{"fault":"endWatches"}"#),
-        Ok(Effect::EndWatches(None))
+        Ok(FaultEffect::EndWatches(None))
     );
     order(r#"{"fault":{"refuse":{"code":500}}}"#).unwrap();
     order(r#"{"fault":"clear"}"#).unwrap();
-    assert_eq!(faults.on_request(Verb::Get, "pods"), Fate::default());
+    assert_eq!(
+        faults.on_request(ResourceVerb::Get, "pods"),
+        RequestFate::default()
+    );
 }
 
 #[test]
@@ -88,13 +103,13 @@ fn orders_beyond_bounds_are_refused() {
     };
     assert_eq!(
         order(r#"{"fault":{"refuse":{"code":418}}}"#),
-        "code 418 is none of 401, 403, 410, 429, 500, 503"
+        "code 418 is not one of 401, 403, 410, 429, 500, 503"
     );
     assert_eq!(
         order(r#"{"fault":{"delay":{"delayMs":60001}}}"#),
         "delayMs is more than 60000"
     );
-    assert!(serde_json::from_str::<Order>(r#"{"fault":"compact","unknown":1}"#).is_err());
+    assert!(serde_json::from_str::<FaultOrder>(r#"{"fault":"compact","unknown":1}"#).is_err());
 }
 
 #[test]

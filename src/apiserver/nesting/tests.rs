@@ -1,4 +1,4 @@
-//! Deep values are read as others are, and harm no thread.
+//! Tests that deep values are parsed like shallow ones, and do not overflow a stack.
 
 use serde_json::json;
 
@@ -39,22 +39,22 @@ fn the_depth_of_texts_and_values_is_the_same() {
 #[test]
 fn the_deepest_value_can_be_read_copied_compared_written_and_dropped() {
     let text = nested(DEPTH_MAX);
-    let written = with_stack(text_depth(text.as_bytes()), || {
+    let outcome = with_stack(text_depth(text.as_bytes()), || {
         let value = parse(text.as_bytes()).unwrap();
         let copy = value.clone();
         assert_eq!(depth(&copy), DEPTH_MAX);
         assert!(copy == value);
         Ok(serde_json::to_vec(&value).unwrap())
     });
-    assert_eq!(written.unwrap(), text.as_bytes());
+    assert_eq!(outcome.unwrap(), text.as_bytes());
 }
 
 #[test]
 fn what_is_deeper_or_no_json_is_refused_in_go_s_words() {
-    for (text, culprit) in [(nested(DEPTH_MAX + 2), '{'), ("[".repeat(1 << 20), '[')] {
+    for (text, offender) in [(nested(DEPTH_MAX + 2), '{'), ("[".repeat(1 << 20), '[')] {
         assert_eq!(
             parse(text.as_bytes()).unwrap_err(),
-            format!("invalid character '{culprit}' exceeded max depth")
+            format!("invalid character '{offender}' exceeded max depth")
         );
     }
     let cut = &nested(500)[..700];

@@ -1,4 +1,4 @@
-//! JSON patch (RFC 6902): reading operations, walking pointers (RFC 6901), applying them in order.
+//! JSON patch (RFC 6902): decoding operations, following JSON pointers (RFC 6901), applying the operations in order.
 
 use serde_json::{Map, Value};
 
@@ -7,32 +7,33 @@ use super::super::{nesting, render};
 use crate::decode::DEPTH_MAX;
 use crate::protocol::status::Status;
 
-/// The API server's own bounds on the work of one patch: operations, and bytes of JSON that it copies.
+/// kube-apiserver's limits on the work of one patch: the number of operations, and the bytes of JSON that they copy.
 const OPERATION_COUNT_MAX: usize = 10_000;
 const COPIED_MAX: usize = 3 << 20;
-/// List items that one patch may shift, and values that it may look through for their depth: less than a second's work. The API
-/// server has no such bound, and no lock there.
+/// Maximum number of list items that one patch may shift plus values that it may visit to find their depth, which takes less than a
+/// second. The store is locked meanwhile; kube-apiserver has neither this limit nor the lock.
 const SHIFTED_MAX: usize = 64 << 20;
 
-/// One step of a patch. Paths are JSON pointers, split and unescaped.
+/// An operation of a patch. Paths are JSON pointers, split and unescaped.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operation {
-    /// Puts a value at a path, before an existing list item.
-    Add(Pointer, Value),
-    /// Takes away what is at a path.
-    Remove(Pointer),
-    /// Puts a value where there is one.
-    Replace(Pointer, Value),
-    /// Takes the first path's value to the second.
-    Move(Pointer, Pointer),
-    /// Puts a copy of the first path's value at the second.
-    Copy(Pointer, Pointer),
-    /// Holds the patch back unless the value at a path is this one.
-    Test(Pointer, Value),
+    /// Adds a value at a path; in a list, before the item at the index.
+    Add(PointerTokens, Value),
+    /// Removes the value at a path.
+    Remove(PointerTokens),
+    /// Replaces the value at a path.
+    Replace(PointerTokens, Value),
+    /// Moves the value at the first path to the second.
+    Move(PointerTokens, PointerTokens),
+    /// Adds a copy of the value at the first path at the second.
+    Copy(PointerTokens, PointerTokens),
+    /// Fails the patch unless the value at a path equals this one.
+    Test(PointerTokens, Value),
 }
 
 impl Operation {
-    /// How deep it may nest a document that is not. Copies and moves may do it again and again.
+    /// An upper bound on the nesting that the operation can give to a document that is not nested. Repeated copies and moves are not
+    /// bounded by their paths, so for them it is [`DEPTH_MAX`].
     pub(super) fn depth(&self) -> usize {
         match self {
             Self::Add(path, value) | Self::Replace(path, value) => {
@@ -45,45 +46,45 @@ impl Operation {
     }
 }
 
-/// A split JSON pointer, or `None` for text that is no pointer, which fails only when it is followed.
-pub type Pointer = Option<Vec<String>>;
+/// A split JSON pointer; `None` for an invalid one, which is an error only when the operation is applied.
+pub type PointerTokens = Option<Vec<String>>;
 
-/// Why an operation does not apply. The API server keeps the reason to itself; tests and logs do not.
+/// Why an operation cannot be applied. Like kube-apiserver, the server does not tell the client; the tests check it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApplyError {
-    /// A path that is no JSON pointer.
-    #[error("the path is no JSON pointer")]
+    /// A path is not a JSON pointer.
+    #[error("the path is not a JSON pointer")]
     Pointer,
-    /// The whole document was to be added or removed, which the API server refuses though RFC 6902 allows it.
+    /// The operation adds or removes the whole document. RFC 6902 allows it, but kube-apiserver refuses it.
     #[error("the whole document cannot be added or removed")]
     Root,
-    /// Nothing stands at a path.
-    #[error("nothing stands at the path")]
+    /// There is no value at a path.
+    #[error("there is no value at the path")]
     Missing,
-    /// A list index that is no number or is out of range.
-    #[error("the list index is out of range")]
+    /// A list index is not a number or is out of range.
+    #[error("the list index is not a number or is out of range")]
     Index,
-    /// A value is not what it was tested for.
+    /// A `test` operation found another value.
     #[error("the tested value differs")]
     Differs,
-    /// A value was to be moved into itself.
+    /// The operation moves a value into itself.
     #[error("a value cannot be moved into itself")]
     IntoItself,
-    /// The document would be nested deeper than can be read again.
-    #[error("the document would be nested too deep")]
+    /// The document would be nested more deeply than can be parsed again.
+    #[error("the document would be nested too deeply")]
     Depth,
-    /// More is copied than one patch may.
+    /// The patch copies more than kube-apiserver's limit.
     #[error("the patch copies too much")]
     Copied,
-    /// More list items are shifted, or values looked through, than one patch may.
-    #[error("the patch moves too much about")]
+    /// The patch shifts more list items, or visits more values, than the limit.
+    #[error("the patch shifts too many list items or visits too many values")]
     Shifted,
 }
 
-/// Reads a body.
+/// Decodes a body.
 ///
 /// # Errors
-/// 400 for a body that is no list of operations, 413 for a longer list than the API server takes.
+/// 400 for a body that is not a list of operations, 413 for more operations than kube-apiserver accepts.
 pub fn decode(body: &[u8]) -> Result<Vec<Operation>, Status> {
     let refuse = |why: String| Status::bad_request(format!("error decoding patch: {why}"));
     let value = nesting::parse(body).map_err(refuse)?;
@@ -111,11 +112,11 @@ pub fn decode(body: &[u8]) -> Result<Vec<Operation>, Status> {
 }
 
 fn operation(step: &Value) -> Result<Operation, Status> {
-    // To Go, null is as good as nothing everywhere.
-    let nothing = Map::new();
+    // Go decodes null like an absent value.
+    let empty = Map::new();
     let map = match step {
         Value::Object(map) => map,
-        Value::Null => &nothing,
+        Value::Null => &empty,
         Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
             return Err(Status::bad_request(format!(
                 "error decoding patch: json: cannot unmarshal {} into Go value of type handlers.jsonPatchOp",
@@ -170,9 +171,9 @@ fn operation(step: &Value) -> Result<Operation, Status> {
     }
 }
 
-/// Splits a JSON pointer; `""` is the whole document. As in the API server's library, what stands before the first slash does not
-/// count, though RFC 6901 has nothing there.
-fn split(text: &str) -> Pointer {
+/// Splits a JSON pointer; `""` is the whole document. Like in kube-apiserver's library, text before the first slash is ignored; RFC
+/// 6901 does not allow any.
+fn split(text: &str) -> PointerTokens {
     if text.is_empty() {
         return Some(Vec::new());
     }
@@ -184,24 +185,25 @@ fn split(text: &str) -> Pointer {
     )
 }
 
-/// What one patch may cost.
-struct Document<'a> {
+/// A document to which a patch is applied, with the cost so far.
+struct PatchDocument<'a> {
     root: &'a mut Value,
-    /// At least as deep as the document is nested.
+    /// An upper bound on the document's nesting.
     depth: usize,
-    /// Bytes that were copied.
+    /// Bytes of JSON copied so far.
     copied: usize,
-    /// List items that made room or moved up, and values that were looked through.
+    /// List items shifted and values visited so far.
     shifted: usize,
 }
 
-/// Applies operations in order; on failure the document is left as the failing one found it.
+/// Applies operations in order. After an error the document has the changes of the operations before the failing one, and a failing
+/// move may have removed its value.
 ///
 /// # Errors
-/// The first operation's that does not apply.
+/// The error of the first operation that cannot be applied.
 pub fn apply(document: &mut Value, operations: &[Operation]) -> Result<(), ApplyError> {
     let depth = nesting::depth(document);
-    let mut document = Document {
+    let mut document = PatchDocument {
         root: document,
         depth,
         copied: 0,
@@ -212,28 +214,28 @@ pub fn apply(document: &mut Value, operations: &[Operation]) -> Result<(), Apply
         .try_for_each(|operation| document.apply(operation))
 }
 
-impl Document<'_> {
+impl PatchDocument<'_> {
     fn apply(&mut self, operation: &Operation) -> Result<(), ApplyError> {
         match operation {
             Operation::Add(path, value) => {
-                let path = followed(path)?;
+                let path = tokens(path)?;
                 self.deepen(path, nesting::depth(value))?;
                 self.add(path, value.clone())
             }
-            Operation::Remove(path) => self.remove(followed(path)?).map(drop),
+            Operation::Remove(path) => self.remove(tokens(path)?).map(drop),
             Operation::Replace(path, value) => {
-                let path = followed(path)?;
+                let path = tokens(path)?;
                 if path.is_empty() && !value.is_object() && !value.is_array() {
-                    // The API server's library does nothing then, and says so to nobody.
+                    // kube-apiserver's library silently ignores the replacement of the document by a scalar.
                     return Ok(());
                 }
                 self.deepen(path, nesting::depth(value))?;
                 *find_mut(self.root, path)? = value.clone();
                 Ok(())
             }
-            Operation::Move(from, path) => self.relocate(followed(from)?, followed(path)?),
+            Operation::Move(from, path) => self.relocate(tokens(from)?, tokens(path)?),
             Operation::Copy(from, path) => {
-                let (from, path) = (followed(from)?, followed(path)?);
+                let (from, path) = (tokens(from)?, tokens(path)?);
                 if from.is_empty() {
                     return Err(ApplyError::Root);
                 }
@@ -246,12 +248,12 @@ impl Document<'_> {
                 self.deepen(path, nesting::depth(&value))?;
                 self.add(path, value)
             }
-            Operation::Test(path, wanted) => self.test(followed(path)?, wanted),
+            Operation::Test(path, expected) => self.test(tokens(path)?, expected),
         }
     }
 
-    fn test(&mut self, path: &[String], wanted: &Value) -> Result<(), ApplyError> {
-        // The API server's library takes an absent member for null.
+    fn test(&mut self, path: &[String], expected: &Value) -> Result<(), ApplyError> {
+        // kube-apiserver's library treats an absent member as null.
         static ABSENT: Value = Value::Null;
         let found = match path.split_last() {
             None => &*self.root,
@@ -264,35 +266,35 @@ impl Document<'_> {
                 }
             }
         };
-        (found == wanted).then_some(()).ok_or(ApplyError::Differs)
+        (found == expected).then_some(()).ok_or(ApplyError::Differs)
     }
 
-    /// Moves a value.
+    /// Applies a `move` operation.
     fn relocate(&mut self, from: &[String], path: &[String]) -> Result<(), ApplyError> {
         if path.len() > from.len() && path.starts_with(from) {
             return Err(ApplyError::IntoItself);
         }
-        // Looked at only where the bound is not good enough: a document can be moved about ten thousand times.
-        let at_most = self.depth.saturating_sub(from.len());
-        if path.len() + at_most > DEPTH_MAX {
+        // The depth is measured only if the bound does not suffice: a patch can have ten thousand moves.
+        let depth_bound = self.depth.saturating_sub(from.len());
+        if path.len() + depth_bound > DEPTH_MAX {
             let moved = self.measure(from)?;
             self.depth = self.measure(&[])?;
             self.deepen(path, moved)?;
         } else {
-            self.deepen(path, at_most)?;
+            self.deepen(path, depth_bound)?;
         }
         let value = self.remove(from)?;
         self.add(path, value)
     }
 
-    /// How deep the value at a path is nested.
+    /// The depth of the value at a path.
     fn measure(&mut self, path: &[String]) -> Result<usize, ApplyError> {
         let (depth, count) = nesting::measure(find_mut(self.root, path)?);
         self.shift(count)?;
         Ok(depth)
     }
 
-    /// Something as deep as this is put at a path.
+    /// Updates the document's depth for a value of depth `depth` that is added at a path.
     fn deepen(&mut self, path: &[String], depth: usize) -> Result<(), ApplyError> {
         let depth = path.len() + depth;
         if depth > DEPTH_MAX {
@@ -302,6 +304,7 @@ impl Document<'_> {
         Ok(())
     }
 
+    /// Adds to the shifted items and visited values.
     fn shift(&mut self, items: usize) -> Result<(), ApplyError> {
         self.shifted += items;
         if self.shifted > SHIFTED_MAX {
@@ -312,7 +315,7 @@ impl Document<'_> {
 
     fn add(&mut self, path: &[String], value: Value) -> Result<(), ApplyError> {
         let (last, parents) = path.split_last().ok_or(ApplyError::Root)?;
-        let (at, count) = match find_mut(self.root, parents)? {
+        let (position, count) = match find_mut(self.root, parents)? {
             Value::Object(map) => {
                 map.insert(last.clone(), value);
                 return Ok(());
@@ -323,31 +326,32 @@ impl Document<'_> {
                 return Err(ApplyError::Missing);
             }
         };
-        self.shift(count - at)?;
+        self.shift(count - position)?;
         if let Value::Array(items) = find_mut(self.root, parents)? {
-            items.insert(at, value);
+            items.insert(position, value);
         }
         Ok(())
     }
 
     fn remove(&mut self, path: &[String]) -> Result<Value, ApplyError> {
         let (last, parents) = path.split_last().ok_or(ApplyError::Root)?;
-        let (at, count) = match find_mut(self.root, parents)? {
+        let (position, count) = match find_mut(self.root, parents)? {
             Value::Object(map) => return map.remove(last).ok_or(ApplyError::Missing),
             Value::Array(items) => (index(last, items.len())?, items.len()),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
                 return Err(ApplyError::Missing);
             }
         };
-        self.shift(count - at)?;
+        self.shift(count - position)?;
         let Value::Array(items) = find_mut(self.root, parents)? else {
             return Err(ApplyError::Missing);
         };
-        Ok(items.remove(at))
+        Ok(items.remove(position))
     }
 }
 
-fn followed(pointer: &Pointer) -> Result<&[String], ApplyError> {
+/// The tokens of a pointer, or the error for an invalid one.
+fn tokens(pointer: &PointerTokens) -> Result<&[String], ApplyError> {
     pointer.as_deref().ok_or(ApplyError::Pointer)
 }
 
@@ -369,15 +373,17 @@ fn child_mut<'a>(value: &'a mut Value, part: &str) -> Result<&'a mut Value, Appl
     }
 }
 
-/// A list index below `bound`, as the API server's library reads it: leading zeros and a sign may stand there, and what is
-/// negative counts from `bound`, which RFC 6901 has not.
+/// Parses a list index below `bound` like kube-apiserver's library. Unlike in RFC 6901, leading zeros and a sign are allowed, and
+/// negative indices count from `bound`.
 fn index(text: &str, bound: usize) -> Result<usize, ApplyError> {
     let number: i64 = text.parse().map_err(|_| ApplyError::Index)?;
     let from_end = usize::try_from(number.unsigned_abs()).map_err(|_| ApplyError::Index)?;
-    let at = if number < 0 {
+    let position = if number < 0 {
         bound.checked_sub(from_end)
     } else {
         Some(from_end)
     };
-    at.filter(|at| *at < bound).ok_or(ApplyError::Index)
+    position
+        .filter(|position| *position < bound)
+        .ok_or(ApplyError::Index)
 }

@@ -1,8 +1,8 @@
-//! JSON merge patch (RFC 7386). No lists are merged, no type is checked.
+//! JSON merge patch (RFC 7386): objects are merged, lists are replaced, types are not checked.
 
 use serde_json::{Map, Value};
 
-/// Merges `patch` into `target`; a `null` removes, a list replaces.
+/// Merges `patch` into `target`. A `null` removes a member; a list replaces the old one.
 pub fn apply(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         target.clone_from(patch);

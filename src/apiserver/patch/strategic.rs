@@ -1,10 +1,10 @@
-//! Strategic merge patch, for compiled-in kinds: a merge patch whose lists merge by key. Knows no Go struct tags,
-//! only the merge keys that clients meet in the served kinds; other lists are replaced.
+//! Strategic merge patch, for compiled-in kinds: a merge patch whose lists are merged by key. kube-apiserver takes the keys from Go
+//! struct tags; here they are a table of the keys that clients use with the served kinds. Other lists are replaced.
 
 use serde_json::{Map, Value};
 
-/// Lists of objects that merge, by field name, and the key that tells their items apart. Where one field name has
-/// two keys (`ports`), the one that the patch's items carry is taken.
+/// Lists of objects that are merged, by field name, with the key that identifies an item. If a field has two keys (`ports`), the one
+/// that the patch's items have is used.
 const MERGE_KEYS: &[(&str, &[&str])] = &[
     ("containers", &["name"]),
     ("initContainers", &["name"]),
@@ -23,7 +23,7 @@ const MERGE_KEYS: &[(&str, &[&str])] = &[
     ("ownerReferences", &["uid"]),
     ("topologySpreadConstraints", &["topologyKey"]),
 ];
-/// Lists of plain values that merge as sets.
+/// Lists of plain values that are merged as sets, by field name.
 const SETS: &[&str] = &["finalizers"];
 
 const DIRECTIVE: &str = "$patch";
@@ -31,37 +31,37 @@ const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 const ELEMENT_ORDER: &str = "$setElementOrder/";
 const RETAIN_KEYS: &str = "$retainKeys";
 
-/// Pairs of list items or keys that one patch may compare: less than a second's work. The API server has no such bound, and no
-/// lock there.
+/// Maximum number of pairs of list items or keys that one patch may compare, which takes less than a second. The store is locked
+/// meanwhile; kube-apiserver has neither this limit nor the lock.
 const COMPARED_MAX: usize = 4 << 20;
 
 /// Why a patch cannot be applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StrategicError {
-    /// A `$patch` directive other than `delete`, `merge` and `replace`.
+    /// The `$patch` directive is none of `delete`, `merge` and `replace`.
     #[error("unknown patch type: {0}")]
     UnknownDirective(String),
-    /// Its lists and those of the object are so long that too many items have to be compared.
+    /// Merging the lists would exceed the maximum number of comparisons.
     #[error("the patch compares too many list items")]
     Compared,
 }
 
-/// Merges `patch` into `target`; on failure it may be left half changed.
+/// Merges `patch` into `target`. After an error the target may be partly changed.
 ///
 /// # Errors
 /// See [`StrategicError`].
 pub fn apply(target: &mut Value, patch: &Value) -> Result<(), StrategicError> {
-    merge(target, patch, &mut Comparisons::default())
+    merge(target, patch, &mut ComparisonBudget::default())
 }
 
-/// What was compared so far.
+/// The number of comparisons that a patch has made so far.
 #[derive(Default)]
-struct Comparisons(usize);
+struct ComparisonBudget(usize);
 
-impl Comparisons {
-    /// Each of so many is compared with each of so many others.
-    fn add(&mut self, count: usize, with: usize) -> Result<(), StrategicError> {
-        self.0 = self.0.saturating_add(count.saturating_mul(with));
+impl ComparisonBudget {
+    /// Adds the comparisons of each of `count` items with each of `other_count` items.
+    fn add(&mut self, count: usize, other_count: usize) -> Result<(), StrategicError> {
+        self.0 = self.0.saturating_add(count.saturating_mul(other_count));
         if self.0 > COMPARED_MAX {
             return Err(StrategicError::Compared);
         }
@@ -72,7 +72,7 @@ impl Comparisons {
 fn merge(
     target: &mut Value,
     patch: &Value,
-    compared: &mut Comparisons,
+    budget: &mut ComparisonBudget,
 ) -> Result<(), StrategicError> {
     let Value::Object(patch) = patch else {
         target.clone_from(patch);
@@ -97,24 +97,25 @@ fn merge(
         Directive::Merge => {}
     }
     if let Some(Value::Array(kept)) = patch.get(RETAIN_KEYS) {
-        compared.add(kept.len(), target.len())?;
+        budget.add(kept.len(), target.len())?;
         target.retain(|key, _| kept.iter().any(|kept| kept.as_str() == Some(key)));
     }
     for (key, value) in patch {
-        member(target, (key, value), compared)?;
+        merge_member(target, (key, value), budget)?;
     }
     Ok(())
 }
 
-fn member(
+/// Merges one member of a patch object into the target object.
+fn merge_member(
     target: &mut Map<String, Value>,
     (key, value): (&str, &Value),
-    compared: &mut Comparisons,
+    budget: &mut ComparisonBudget,
 ) -> Result<(), StrategicError> {
     if let Some(list) = key.strip_prefix(DELETE_FROM) {
-        if let (Some(Value::Array(items)), Value::Array(gone)) = (target.get_mut(list), value) {
-            compared.add(items.len(), gone.len())?;
-            items.retain(|item| !gone.contains(item));
+        if let (Some(Value::Array(items)), Value::Array(removed)) = (target.get_mut(list), value) {
+            budget.add(items.len(), removed.len())?;
+            items.retain(|item| !removed.contains(item));
         }
         return Ok(());
     }
@@ -126,16 +127,16 @@ fn member(
             target.remove(key);
             return Ok(());
         }
-        return merge(target.entry(key).or_insert(Value::Null), value, compared);
+        return merge(target.entry(key).or_insert(Value::Null), value, budget);
     };
     let target = target
         .entry(key)
         .or_insert_with(|| Value::Array(Vec::new()));
     if let (Some(merge_key), Value::Array(target)) = (merge_key(key, items), &mut *target) {
-        return keyed(target, (items, merge_key), compared);
+        return merge_list(target, (items, merge_key), budget);
     }
     if let (true, Value::Array(target)) = (SETS.contains(&key), &mut *target) {
-        compared.add(items.len(), target.len())?;
+        budget.add(items.len(), target.len())?;
         let new: Vec<_> = items
             .iter()
             .filter(|item| !target.contains(item))
@@ -148,40 +149,41 @@ fn member(
     Ok(())
 }
 
-/// Merges items into a list by the value of one key.
-fn keyed(
+/// Merges items into a list. Items with the same value of `key` are the same item.
+fn merge_list(
     target: &mut Vec<Value>,
     (items, key): (&[Value], &str),
-    compared: &mut Comparisons,
+    budget: &mut ComparisonBudget,
 ) -> Result<(), StrategicError> {
-    let replaces = |item: &Value| {
-        item.get(DIRECTIVE).is_some_and(|word| word == "replace") && item.get(key).is_none()
+    let is_replace_marker = |item: &Value| {
+        let directive = item.get(DIRECTIVE);
+        directive.is_some_and(|directive| directive == "replace") && item.get(key).is_none()
     };
-    if items.iter().any(replaces) {
+    if items.iter().any(is_replace_marker) {
         *target = items
             .iter()
-            .filter(|item| !replaces(item))
+            .filter(|item| !is_replace_marker(item))
             .cloned()
             .collect();
         return Ok(());
     }
     for item in items {
         let Value::Object(map) = item else { continue };
-        compared.add(1, target.len())?;
-        let at = target
+        budget.add(1, target.len())?;
+        let position = target
             .iter()
             .position(|known| known.get(key) == item.get(key));
-        match (directive(map)?, at) {
-            (Directive::Delete, Some(at)) => {
-                target.remove(at);
+        match (directive(map)?, position) {
+            (Directive::Delete, Some(position)) => {
+                target.remove(position);
             }
             (Directive::Delete, None) => {}
-            (Directive::Merge | Directive::Replace, Some(at)) => {
-                merge(&mut target[at], item, compared)?;
+            (Directive::Merge | Directive::Replace, Some(position)) => {
+                merge(&mut target[position], item, budget)?;
             }
             (Directive::Merge | Directive::Replace, None) => {
                 let mut new = Value::Null;
-                merge(&mut new, item, compared)?;
+                merge(&mut new, item, budget)?;
                 target.push(new);
             }
         }
@@ -189,6 +191,7 @@ fn keyed(
     Ok(())
 }
 
+/// The value of `$patch`.
 enum Directive {
     Merge,
     Delete,
@@ -207,7 +210,7 @@ fn directive(patch: &Map<String, Value>) -> Result<Directive, StrategicError> {
     }
 }
 
-/// The key that a list's items merge by; none if the list is replaced.
+/// The key that identifies a list's items; `None` if the list is replaced.
 fn merge_key(field: &str, items: &[Value]) -> Option<&'static str> {
     let (_, keys) = MERGE_KEYS.iter().find(|(name, _)| *name == field)?;
     keys.iter()

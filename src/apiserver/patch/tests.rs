@@ -1,4 +1,4 @@
-//! Examples of RFC 7386 and RFC 6902, what clients send as strategic merge patch, and the texts of a real server.
+//! Tests with the examples of RFC 7386 and RFC 6902, strategic merge patches as clients send them, and a real API server's messages.
 
 use serde_json::json;
 
@@ -8,16 +8,16 @@ use crate::apiserver::{kinds::Catalogue, nesting};
 use crate::decode::DEPTH_MAX;
 
 #[track_caller]
-fn check_merge(target: &str, patch: &str, wanted: &str) {
-    let [mut target, patch, wanted] =
-        [target, patch, wanted].map(|text| serde_json::from_str::<Value>(text).unwrap());
+fn check_merge(target: &str, patch: &str, expected: &str) {
+    let [mut target, patch, expected] =
+        [target, patch, expected].map(|text| serde_json::from_str::<Value>(text).unwrap());
     merge::apply(&mut target, &patch);
-    assert_eq!(target, wanted);
+    assert_eq!(target, expected);
 }
 
 #[test]
 fn merge_patches_do_what_rfc_7386_appendix_a_says() {
-    for (target, patch, wanted) in [
+    for (target, patch, expected) in [
         (r#"{"a":"b"}"#, r#"{"a":"c"}"#, r#"{"a":"c"}"#),
         (r#"{"a":"b"}"#, r#"{"b":"c"}"#, r#"{"a":"b","b":"c"}"#),
         (r#"{"a":"b"}"#, r#"{"a":null}"#, "{}"),
@@ -38,18 +38,18 @@ fn merge_patches_do_what_rfc_7386_appendix_a_says() {
         ("[1,2]", r#"{"a":"b","c":null}"#, r#"{"a":"b"}"#),
         ("{}", r#"{"a":{"bb":{"ccc":null}}}"#, r#"{"a":{"bb":{}}}"#),
     ] {
-        check_merge(target, patch, wanted);
+        check_merge(target, patch, expected);
     }
 }
 
 #[track_caller]
-fn check_json(document: &str, patch: &str, wanted: Result<&str, ApplyError>) {
+fn check_json(document: &str, patch: &str, expected: Result<&str, ApplyError>) {
     let mut document = serde_json::from_str(document).unwrap();
     let operations = json::decode(patch.as_bytes()).unwrap();
     let outcome = json::apply(&mut document, &operations).map(|()| document);
     assert_eq!(
         outcome,
-        wanted.map(|text| serde_json::from_str(text).unwrap()),
+        expected.map(|text| serde_json::from_str(text).unwrap()),
         "{patch}"
     );
 }
@@ -58,7 +58,7 @@ fn check_json(document: &str, patch: &str, wanted: Result<&str, ApplyError>) {
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn json_patches_do_what_rfc_6902_appendix_a_says() {
     use ApplyError::{Differs, Index, Missing};
-    for (document, patch, wanted) in [
+    for (document, patch, expected) in [
         (
             r#"{"foo":"bar"}"#,
             r#"[{"op":"add","path":"/baz","value":"qux"}]"#,
@@ -145,7 +145,7 @@ fn json_patches_do_what_rfc_6902_appendix_a_says() {
             Err(Index),
         ),
     ] {
-        check_json(document, patch, wanted);
+        check_json(document, patch, expected);
     }
 }
 
@@ -171,7 +171,7 @@ fn json_patches_fail_where_the_api_server_s_library_fails() {
         r#"[{"op":"move","from":"/a","path":"/a/b"}]"#,
         Err(ApplyError::IntoItself),
     );
-    for (document, patch, wanted) in [
+    for (document, patch, expected) in [
         ("{}", r#"{"op":"test","path":"/a","value":null}"#, Ok("{}")),
         (
             "{}",
@@ -195,14 +195,14 @@ fn json_patches_fail_where_the_api_server_s_library_fails() {
             Ok(r#"{"a":{"b":1}}"#),
         ),
     ] {
-        check_json(document, &format!("[{patch}]"), wanted);
+        check_json(document, &format!("[{patch}]"), expected);
     }
 }
 
 #[test]
 fn list_indices_are_read_as_the_api_server_s_library_reads_them() {
     let three = r#"{"a":[1,2,3]}"#;
-    for (patch, wanted) in [
+    for (patch, expected) in [
         (
             r#"{"op":"add","path":"/a/-1","value":4}"#,
             Ok(r#"{"a":[1,2,3,4]}"#),
@@ -230,18 +230,18 @@ fn list_indices_are_read_as_the_api_server_s_library_reads_them() {
             Err(ApplyError::Index),
         ),
     ] {
-        check_json(three, &format!("[{patch}]"), wanted);
+        check_json(three, &format!("[{patch}]"), expected);
     }
 }
 
-/// The same steps again and again.
+/// Applies the operations of `step` this many times in one patch.
 #[track_caller]
-fn check_repeated(document: &str, step: &str, times: usize, wanted: Result<(), ApplyError>) {
+fn check_repeated(document: &str, step: &str, times: usize, expected: Result<(), ApplyError>) {
     let mut document = serde_json::from_str(document).unwrap();
     let operations = json::decode(format!("[{step}]").as_bytes()).unwrap();
     let operations = vec![operations; times].concat();
     let outcome = nesting::with_stack(DEPTH_MAX, || Ok(json::apply(&mut document, &operations)));
-    assert_eq!(outcome.unwrap(), wanted);
+    assert_eq!(outcome.unwrap(), expected);
     nesting::with_stack(DEPTH_MAX, move || {
         drop(document);
         Ok(())
@@ -287,7 +287,7 @@ fn a_patch_shifts_a_bounded_number_of_list_items() {
     check_repeated(&document, append, 10_000, Ok(()));
 }
 
-/// How deep a document is has to be looked up where a move may make it too deep.
+/// The depth has to be measured where a move might nest the document too deeply.
 #[test]
 fn a_patch_looks_through_a_bounded_number_of_values() {
     let deep = format!("{}{}", "[".repeat(9_990), "]".repeat(9_990));
@@ -299,11 +299,11 @@ fn a_patch_looks_through_a_bounded_number_of_values() {
         r#"{{"op":"move","from":"/a","path":"{inside}"}},{{"op":"move","from":"{inside}","path":"/a"}}"#
     );
     nesting::with_stack(DEPTH_MAX, || {
-        for (times, wanted) in [(10, Ok(())), (1_000, Err(ApplyError::Shifted))] {
+        for (times, expected) in [(10, Ok(())), (1_000, Err(ApplyError::Shifted))] {
             let mut document = nesting::parse(document.as_bytes()).unwrap();
             let operations = json::decode(format!("[{to_and_fro}]").as_bytes()).unwrap();
             let operations = vec![operations; times].concat();
-            assert_eq!(json::apply(&mut document, &operations), wanted);
+            assert_eq!(json::apply(&mut document, &operations), expected);
         }
         Ok(())
     })
@@ -311,10 +311,10 @@ fn a_patch_looks_through_a_bounded_number_of_values() {
 }
 
 #[track_caller]
-fn check_strategic(target: Value, patch: Value, wanted: Value) {
+fn check_strategic(target: Value, patch: Value, expected: Value) {
     let mut target = target;
     strategic::apply(&mut target, &patch).unwrap();
-    assert_eq!(target, wanted);
+    assert_eq!(target, expected);
 }
 
 #[test]
@@ -371,7 +371,7 @@ fn strategic_patches_know_sets_and_directives() {
     );
 }
 
-/// Items are looked for one by one, while the store is locked.
+/// Items are searched linearly while the store is locked.
 #[test]
 fn a_strategic_patch_compares_a_bounded_number_of_items() {
     let named = |count: usize| -> Value {
@@ -379,7 +379,7 @@ fn a_strategic_patch_compares_a_bounded_number_of_items() {
         (0..count).map(item).collect()
     };
     let texts = |count: usize| -> Value { (0..count).map(|at| at.to_string()).collect() };
-    for (count, wanted) in [(1_000, Ok(())), (5_000, Err(StrategicError::Compared))] {
+    for (count, expected) in [(1_000, Ok(())), (5_000, Err(StrategicError::Compared))] {
         for (target, patch) in [
             (
                 json!({"containers": named(count)}),
@@ -395,11 +395,11 @@ fn a_strategic_patch_compares_a_bounded_number_of_items() {
             ),
         ] {
             let outcome = strategic::apply(&mut target.clone(), &patch);
-            assert_eq!(outcome, wanted, "{count}");
+            assert_eq!(outcome, expected, "{count}");
         }
         let keys: Value = (0..count).map(|at| (at.to_string(), Value::Null)).collect();
         let outcome = strategic::apply(&mut keys.clone(), &json!({"$retainKeys": texts(count)}));
-        assert_eq!(outcome, wanted, "{count} keys");
+        assert_eq!(outcome, expected, "{count} keys");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reviews of what somebody may do.
+//! Answers the reviews of what a user may do.
 
 use bytes::Bytes;
 use k8s_openapi::api::authorization::v1::{
@@ -7,14 +7,14 @@ use k8s_openapi::api::authorization::v1::{
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Question, Review};
+use super::{Review, ReviewInput};
 use crate::apiserver::render;
 use crate::auth::access::{Access, ResourceAccess};
-use crate::auth::rbac::Decision;
+use crate::auth::rbac::RbacDecision;
 use crate::auth::user::User;
-use crate::protocol::status::{Cause, Status};
+use crate::protocol::status::{Status, StatusCause};
 use crate::resource::FieldTable;
-use crate::view::selector::{FieldSelector, FieldSelectorError, LabelSelector};
+use crate::selector::{FieldSelector, FieldSelectorError, LabelSelector};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -26,24 +26,24 @@ struct AccessStatus {
     evaluation_error: String,
 }
 
-/// The two ways to ask, of which one must be chosen.
-struct Attributes {
+/// The access that a review is about. Exactly one field must be set.
+struct ReviewAttributes {
     resource: Option<ResourceAttributes>,
     path: Option<NonResourceAttributes>,
 }
 
-impl Question<'_> {
+impl ReviewInput<'_> {
     pub(super) fn self_subject_access(&self) -> Result<Bytes, Status> {
         let spec: SelfSubjectAccessReviewSpec = self.spec()?;
-        let attributes = Attributes {
+        let attributes = ReviewAttributes {
             resource: spec.resource_attributes,
             path: spec.non_resource_attributes,
         };
         let faults = self.faults(&attributes, None);
-        self.decided(self.user, attributes, faults)
+        self.decide(self.user, attributes, faults)
     }
 
-    /// As anybody, in one namespace or in all.
+    /// Answers a `SubjectAccessReview` or a `LocalSubjectAccessReview`.
     pub(super) fn subject_access(&self) -> Result<Bytes, Status> {
         let spec: SubjectAccessReviewSpec = self.spec()?;
         let user = User {
@@ -52,56 +52,57 @@ impl Question<'_> {
             groups: spec.groups.unwrap_or_default(),
             extra: spec.extra.unwrap_or_default(),
         };
-        let attributes = Attributes {
+        let attributes = ReviewAttributes {
             resource: spec.resource_attributes,
             path: spec.non_resource_attributes,
         };
         let mut faults = self.faults(&attributes, Some(&user));
-        if self.place.review == Review::LocalSubjectAccess {
+        if self.endpoint.review == Review::LocalSubjectAccess {
             faults.extend(self.local_faults(&attributes));
         }
-        self.decided(&user, attributes, faults)
+        self.decide(&user, attributes, faults)
     }
 
-    fn decided(
+    /// Refuses the review if it has faults; otherwise records it and returns the decision.
+    fn decide(
         &self,
         user: &User,
-        attributes: Attributes,
-        faults: Vec<Cause>,
+        attributes: ReviewAttributes,
+        faults: Vec<StatusCause>,
     ) -> Result<Bytes, Status> {
         if !faults.is_empty() {
             return Err(self.invalid(faults));
         }
-        let evaluation_error = attributes.resource.as_ref().map(unread_selectors);
+        let evaluation_error = attributes.resource.as_ref().map(selector_errors);
         let access = access(attributes);
-        let subject = format!("{} {}", user.name, question(&access));
-        self.counts.served(self.place.review, subject);
+        let subject = format!("{} {}", user.name, access_text(&access));
+        self.counts.record(self.endpoint.review, subject);
         let decision = self.auth.authorize(user, &access);
         let allowed = decision.is_allowed();
-        let (Decision::Allowed(reason) | Decision::NotAllowed(reason)) = decision;
-        Ok(self.answered(AccessStatus {
+        let (RbacDecision::Allowed(reason) | RbacDecision::NotAllowed(reason)) = decision;
+        Ok(self.with_status(AccessStatus {
             allowed,
             reason,
             evaluation_error: evaluation_error.unwrap_or_default(),
         }))
     }
 
-    /// What is wrong with a question; `user` is whom it is about, unless it is the asker.
-    fn faults(&self, attributes: &Attributes, user: Option<&User>) -> Vec<Cause> {
+    /// The faults of a review. `user` is the user in its spec, which a `SelfSubjectAccessReview` does not have.
+    fn faults(&self, attributes: &ReviewAttributes, user: Option<&User>) -> Vec<StatusCause> {
         let mut faults = Vec::new();
-        let both_or_none = attributes.resource.is_some() == attributes.path.is_some();
-        if both_or_none {
-            let given = Option::as_ref(&attributes.path).map_or_else(
+        let is_both_or_none = attributes.resource.is_some() == attributes.path.is_some();
+        if is_both_or_none {
+            let value = Option::as_ref(&attributes.path).map_or_else(
                 || "null".to_owned(),
-                |path| shown(&serde_json::to_value(path).unwrap_or_default()),
+                |path| json_text(&serde_json::to_value(path).unwrap_or_default()),
             );
             let rule =
                 "exactly one of nonResourceAttributes or resourceAttributes must be specified";
-            faults.push(Cause::invalid("spec", &given, rule));
+            faults.push(StatusCause::invalid("spec", &value, rule));
         }
         if user.is_some_and(|user| user.name.is_empty() && user.groups.is_empty()) {
             let rule = "at least one of user or group must be specified";
-            faults.push(Cause::invalid("spec.user", "\"\"", rule));
+            faults.push(StatusCause::invalid("spec.user", "\"\"", rule));
         }
         if let Some(resource) = &attributes.resource {
             faults.extend(selector_faults(resource));
@@ -110,9 +111,9 @@ impl Question<'_> {
         faults
     }
 
-    /// Reviews have no metadata; those of one namespace may name it.
-    fn metadata_fault(&self) -> Option<Cause> {
-        let local = self.place.review == Review::LocalSubjectAccess;
+    /// The fault of metadata that is not empty. A `LocalSubjectAccessReview` may have a namespace.
+    fn metadata_fault(&self) -> Option<StatusCause> {
+        let local = self.endpoint.review == Review::LocalSubjectAccess;
         let metadata = self.object.get("metadata")?.as_object()?;
         let allowed = |key: &str| key == "managedFields" || (local && key == "namespace");
         let mut keys = metadata.iter().filter(|(_, value)| !is_empty(value));
@@ -122,44 +123,49 @@ impl Question<'_> {
         } else {
             "must be empty"
         };
-        let given = shown(&Value::Object(metadata.clone()));
-        Some(Cause::invalid("metadata", &given, rule))
+        let value = json_text(&Value::Object(metadata.clone()));
+        Some(StatusCause::invalid("metadata", &value, rule))
     }
 
-    fn local_faults(&self, attributes: &Attributes) -> Vec<Cause> {
+    /// The additional faults of a `LocalSubjectAccessReview`.
+    fn local_faults(&self, attributes: &ReviewAttributes) -> Vec<StatusCause> {
         let mut faults = Vec::new();
         if let Some(resource) = &attributes.resource {
             let namespace = resource.namespace.as_deref().unwrap_or_default();
-            if namespace != self.place.namespace {
-                let given = format!("{namespace:?}");
+            if namespace != self.endpoint.namespace {
+                let value = format!("{namespace:?}");
                 let field = "spec.resourceAttributes.namespace";
-                faults.push(Cause::invalid(
+                faults.push(StatusCause::invalid(
                     field,
-                    &given,
+                    &value,
                     "must match metadata.namespace",
                 ));
             }
         }
         if let Some(path) = &attributes.path {
-            let given = shown(&serde_json::to_value(path).unwrap_or_default());
+            let value = json_text(&serde_json::to_value(path).unwrap_or_default());
             let rule = "disallowed on this kind of request";
-            faults.push(Cause::invalid("spec.nonResourceAttributes", &given, rule));
+            faults.push(StatusCause::invalid(
+                "spec.nonResourceAttributes",
+                &value,
+                rule,
+            ));
         }
         faults
     }
 }
 
-/// A question in one line: verb, group, resource, subresource, namespace and name with slashes between; or verb and path.
-fn question(access: &Access) -> String {
+/// An access as text: verb, group, resource, subresource, namespace and name, separated by slashes; or verb and path.
+fn access_text(access: &Access) -> String {
     match access {
         Access::Path { verb, path } => format!("{verb} {path}"),
-        Access::Resource(asked) => [
-            &asked.verb,
-            &asked.group,
-            &asked.resource,
-            &asked.subresource,
-            &asked.namespace,
-            &asked.name,
+        Access::Resource(access) => [
+            &access.verb,
+            &access.group,
+            &access.resource,
+            &access.subresource,
+            &access.namespace,
+            &access.name,
         ]
         .map(String::as_str)
         .join("/"),
@@ -176,23 +182,24 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-fn shown(value: &Value) -> String {
+fn json_text(value: &Value) -> String {
     String::from_utf8_lossy(&render::json(value)).into_owned()
 }
 
-/// A selector is given as text or as requirements.
-fn selector_faults(resource: &ResourceAttributes) -> Vec<Cause> {
-    let given = |raw: &Option<String>, count: Option<usize>| {
+/// The faults of selectors: each must be either a text or a list of requirements.
+fn selector_faults(resource: &ResourceAttributes) -> Vec<StatusCause> {
+    // The text of a selector and the number of its requirements.
+    let parts = |raw: &Option<String>, count: Option<usize>| {
         (raw.clone().unwrap_or_default(), count.unwrap_or_default())
     };
     let fields = resource.field_selector.as_ref().map(|selector| {
-        given(
+        parts(
             &selector.raw_selector,
             selector.requirements.as_ref().map(Vec::len),
         )
     });
     let labels = resource.label_selector.as_ref().map(|selector| {
-        given(
+        parts(
             &selector.raw_selector,
             selector.requirements.as_ref().map(Vec::len),
         )
@@ -210,15 +217,15 @@ fn selector_faults(resource: &ResourceAttributes) -> Vec<Cause> {
         ),
     ];
     let mut faults = Vec::new();
-    for (given, raw_field, field) in rules {
-        match given {
+    for (parts, raw_field, field) in rules {
+        match parts {
             Some((raw, count)) if !raw.is_empty() && count > 0 => {
                 let rule = "may not specified at the same time as requirements";
-                faults.push(Cause::invalid(raw_field, &format!("{raw:?}"), rule));
+                faults.push(StatusCause::invalid(raw_field, &format!("{raw:?}"), rule));
             }
             Some((raw, 0)) if raw.is_empty() => {
                 let rule = "when a selector is specified, requirements or rawSelector is required";
-                faults.push(Cause::invalid(field, "null", rule));
+                faults.push(StatusCause::invalid(field, "null", rule));
             }
             Some(_) | None => {}
         }
@@ -226,13 +233,13 @@ fn selector_faults(resource: &ResourceAttributes) -> Vec<Cause> {
     faults
 }
 
-/// What is wrong with selectors given as text; such a question is decided as if it had none.
-fn unread_selectors(resource: &ResourceAttributes) -> String {
+/// The syntax errors of selectors that are texts. The access is decided without selectors.
+fn selector_errors(resource: &ResourceAttributes) -> String {
     let fields = resource.field_selector.as_ref();
     let labels = resource.label_selector.as_ref();
     let raw = |text: Option<&String>| text.cloned().unwrap_or_default();
-    let fields = raw(fields.and_then(|one| one.raw_selector.as_ref()));
-    let labels = raw(labels.and_then(|one| one.raw_selector.as_ref()));
+    let fields = raw(fields.and_then(|selector| selector.raw_selector.as_ref()));
+    let labels = raw(labels.and_then(|selector| selector.raw_selector.as_ref()));
     let faults = [
         field_fault(&fields),
         LabelSelector::parse(&labels)
@@ -243,7 +250,7 @@ fn unread_selectors(resource: &ResourceAttributes) -> String {
     faults.join(", ")
 }
 
-/// Only the syntax counts: any field may be asked about.
+/// The syntax error of a field selector. Unknown fields are not an error here.
 fn field_fault(selector: &str) -> Option<String> {
     match FieldSelector::parse(selector, FieldTable::default()) {
         Err(FieldSelectorError::Syntax(fault)) => Some(fault.to_string()),
@@ -251,8 +258,8 @@ fn field_fault(selector: &str) -> Option<String> {
     }
 }
 
-fn access(attributes: Attributes) -> Access {
-    let Some(asked) = attributes.resource else {
+fn access(attributes: ReviewAttributes) -> Access {
+    let Some(resource) = attributes.resource else {
         let path = attributes.path.unwrap_or_default();
         return Access::Path {
             verb: path.verb.unwrap_or_default(),
@@ -261,13 +268,13 @@ fn access(attributes: Attributes) -> Access {
     };
     let text = Option::unwrap_or_default;
     Access::Resource(ResourceAccess {
-        verb: text(asked.verb),
-        group: text(asked.group),
-        version: text(asked.version),
-        resource: text(asked.resource),
-        subresource: text(asked.subresource),
-        namespace: text(asked.namespace),
-        name: text(asked.name),
+        verb: text(resource.verb),
+        group: text(resource.group),
+        version: text(resource.version),
+        resource: text(resource.resource),
+        subresource: text(resource.subresource),
+        namespace: text(resource.namespace),
+        name: text(resource.name),
         ..ResourceAccess::default()
     })
 }

@@ -1,4 +1,4 @@
-//! How many reviews were served: for tests that count what reaches the API server.
+//! Counts the reviews that were answered, for tests of how many reach the API server.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,59 +8,60 @@ use serde::Serialize;
 
 use super::Review;
 
-/// Subjects that are told apart; more of them are only counted in all.
+/// Maximum number of subjects that are counted separately. Reviews of further subjects count only in the totals.
 const SUBJECTS_MAX: usize = 100_000;
 
-/// Reviews served since the start, or since the last reset. Never shows tokens.
+/// The reviews answered since the start, or since the last reset. `Debug` shows only the totals, because subjects may be tokens.
 #[derive(Default)]
-pub struct ReviewCounts(Mutex<Counts>);
+pub struct ReviewCounts(Mutex<ReviewTable>);
 
 #[derive(Default)]
-struct Counts {
+struct ReviewTable {
     totals: ReviewTotals,
-    /// By token, user, or user and question.
+    /// The number of reviews by kind and subject: a token, a user, or a user and an access.
     subjects: HashMap<(Review, String), u64>,
 }
 
-/// How many reviews of each kind were served. Those that were refused, by order or otherwise, are not among them.
+/// The number of answered reviews of each kind. Refused reviews do not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReviewTotals {
-    /// Whom a token stands for.
+    /// `TokenReview`.
     pub token: u64,
-    /// Who asks.
+    /// `SelfSubjectReview`.
     pub self_subject: u64,
-    /// What a user may do.
+    /// `SubjectAccessReview`.
     pub subject_access: u64,
-    /// What a user may do in one namespace.
+    /// `LocalSubjectAccessReview`.
     pub local_subject_access: u64,
-    /// What the sender may do.
+    /// `SelfSubjectAccessReview`.
     pub self_subject_access: u64,
 }
 
 impl ReviewCounts {
-    /// How many of each kind.
+    /// The number of reviews of each kind.
     #[must_use]
     pub fn totals(&self) -> ReviewTotals {
         self.locked().totals
     }
 
-    /// How many there were about one subject: a token; the name of the user who asks about itself; or the user's name and the
-    /// question, such as `ann list/apps/deployments//default/`: verb, group, resource, subresource, namespace and name.
+    /// The number of reviews about one subject. The subject of a `TokenReview` is the token; that of a `SelfSubjectReview` is the
+    /// sender's name; that of the others is the user's name and the access, such as `ann list/apps/deployments//default/`: verb,
+    /// group, resource, subresource, namespace and name.
     #[must_use]
     pub fn of(&self, review: Review, subject: &str) -> u64 {
         let key = (review, subject.to_owned());
         self.locked().subjects.get(&key).copied().unwrap_or(0)
     }
 
-    /// How many different subjects there were.
+    /// The number of different subjects.
     #[must_use]
     pub fn subject_count(&self, review: Review) -> usize {
         let counts = self.locked();
         counts.subjects.keys().filter(|key| key.0 == review).count()
     }
 
-    /// The most that there were about any one subject.
+    /// The largest number of reviews about one subject.
     #[must_use]
     pub fn most(&self, review: Review) -> u64 {
         let counts = self.locked();
@@ -68,12 +69,13 @@ impl ReviewCounts {
         of_review.map(|(_, count)| *count).max().unwrap_or(0)
     }
 
-    /// Begins anew.
+    /// Sets all counts to zero.
     pub fn reset(&self) {
-        *self.locked() = Counts::default();
+        *self.locked() = ReviewTable::default();
     }
 
-    pub(super) fn served(&self, review: Review, subject: String) {
+    /// Counts an answered review.
+    pub(super) fn record(&self, review: Review, subject: String) {
         let counts = &mut *self.locked();
         let totals = &mut counts.totals;
         *match review {
@@ -89,8 +91,8 @@ impl ReviewCounts {
         }
     }
 
-    // Nothing under the lock panics half way.
-    fn locked(&self) -> MutexGuard<'_, Counts> {
+    // A poisoned lock is usable: no code that holds it panics halfway through a change.
+    fn locked(&self) -> MutexGuard<'_, ReviewTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Reviews of who somebody is.
+//! Answers the reviews of who a caller is.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use bytes::Bytes;
 use k8s_openapi::api::authentication::v1::TokenReviewSpec;
 use serde::Serialize;
 
-use super::{Question, Review};
+use super::{Review, ReviewInput};
 use crate::auth::user::User;
 use crate::protocol::status::Status;
 
-/// A user as reviews tell it.
+/// A user in the status of a review.
 #[derive(Default, Serialize)]
-struct UserInfo<'a> {
+struct ReviewUser<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     username: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -27,7 +27,7 @@ struct UserInfo<'a> {
 struct TokenStatus<'a> {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     authenticated: bool,
-    user: UserInfo<'a>,
+    user: ReviewUser<'a>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     audiences: &'a [String],
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -37,10 +37,10 @@ struct TokenStatus<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct SelfSubjectStatus<'a> {
-    user_info: UserInfo<'a>,
+    user_info: ReviewUser<'a>,
 }
 
-impl<'a> From<&'a User> for UserInfo<'a> {
+impl<'a> From<&'a User> for ReviewUser<'a> {
     fn from(user: &'a User) -> Self {
         Self {
             username: &user.name,
@@ -51,7 +51,7 @@ impl<'a> From<&'a User> for UserInfo<'a> {
     }
 }
 
-impl Question<'_> {
+impl ReviewInput<'_> {
     pub(super) fn token(&self) -> Result<Bytes, Status> {
         let spec: TokenReviewSpec = self.spec()?;
         let token = spec.token;
@@ -59,18 +59,18 @@ impl Question<'_> {
             let message = "token is required for TokenReview in authentication";
             return Err(Status::bad_request(message));
         }
-        let wanted = spec.audiences.unwrap_or_default();
-        self.counts.served(Review::Token, token.clone());
-        Ok(match self.auth.review_token(&token, &wanted) {
-            Some((user, audiences)) => self.answered(TokenStatus {
+        let requested = spec.audiences.unwrap_or_default();
+        self.counts.record(Review::Token, token.clone());
+        Ok(match self.auth.review_token(&token, &requested) {
+            Some((user, audiences)) => self.with_status(TokenStatus {
                 authenticated: true,
-                user: UserInfo::from(&user),
+                user: ReviewUser::from(&user),
                 audiences: &audiences,
                 error: "",
             }),
-            None => self.answered(TokenStatus {
+            None => self.with_status(TokenStatus {
                 authenticated: false,
-                user: UserInfo::default(),
+                user: ReviewUser::default(),
                 audiences: &[],
                 error: "invalid bearer token",
             }),
@@ -79,9 +79,9 @@ impl Question<'_> {
 
     pub(super) fn self_subject(&self) -> Bytes {
         let name = self.user.name.clone();
-        self.counts.served(Review::SelfSubject, name);
-        self.answered(SelfSubjectStatus {
-            user_info: UserInfo::from(self.user),
+        self.counts.record(Review::SelfSubject, name);
+        self.with_status(SelfSubjectStatus {
+            user_info: ReviewUser::from(self.user),
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Whether a write fits its path and the stored object: names, versions, uids. Changes nothing.
+//! Checks a write against its path and the stored object: names, versions, uids.
 
 use serde_json::Value;
 
@@ -6,31 +6,36 @@ use super::super::kinds::ServedKind;
 use super::super::refusal;
 use super::Preconditions;
 use super::metadata::metadata_text;
-use crate::protocol::status::{Cause, Details, Status};
+use crate::protocol::status::{Status, StatusCause, StatusDetails};
 use crate::resource::{Layout, ObjectKey, ResourceVersion};
 
 const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
-/// Name and namespace of a body must be those of its path.
+/// Name and namespace of the body must be those of the path.
 pub(super) fn check_names(kind: &ServedKind, key: &ObjectKey, body: &Value) -> Result<(), Status> {
-    let (name, wanted) = (metadata_text(body, "name"), key.name());
+    let (name, expected) = (metadata_text(body, "name"), key.name());
     if name.is_empty() {
         return Err(Status::bad_request(format!(
-            "the name of the object ({wanted} based on URL) was undeterminable: name must be provided"
+            "the name of the object ({expected} based on URL) was undeterminable: name must be provided"
         )));
     }
-    if name != wanted {
+    if name != expected {
         return Err(Status::bad_request(format!(
-            "the name of the object ({name}) does not match the name on the URL ({wanted})"
+            "the name of the object ({name}) does not match the name on the URL ({expected})"
         )));
     }
     check_namespace(kind, key.namespace(), body)
 }
 
-pub(super) fn check_namespace(kind: &ServedKind, wanted: &str, body: &Value) -> Result<(), Status> {
+/// The body's namespace must be absent or the path's, and absent for kinds that are not namespaced.
+pub(super) fn check_namespace(
+    kind: &ServedKind,
+    expected: &str,
+    body: &Value,
+) -> Result<(), Status> {
     let namespace = metadata_text(body, "namespace");
-    if namespace.is_empty() || (kind.resource.namespaced && namespace == wanted) {
+    if namespace.is_empty() || (kind.resource.namespaced && namespace == expected) {
         return Ok(());
     }
     Err(Status::bad_request(
@@ -38,7 +43,7 @@ pub(super) fn check_namespace(kind: &ServedKind, wanted: &str, body: &Value) -> 
     ))
 }
 
-/// A resource version that is no number is an error without a reason.
+/// The body's resource version must be absent or a number. kube-apiserver's error has no reason.
 pub(super) fn check_version_text(body: &Value) -> Result<(), Status> {
     match metadata_text(body, "resourceVersion") {
         "" => Ok(()),
@@ -49,7 +54,7 @@ pub(super) fn check_version_text(body: &Value) -> Result<(), Status> {
     }
 }
 
-/// Uid and resource version of a replacing body, against the stored object.
+/// Uid and resource version of an update must be absent or the stored object's. Custom resources need a resource version.
 pub(super) fn check_update_preconditions(
     kind: &ServedKind,
     key: &ObjectKey,
@@ -78,12 +83,12 @@ pub(super) fn check_update_preconditions(
         if kind.resource.layout == Layout::Typed {
             return Ok(());
         }
-        let cause = Cause::invalid(
+        let cause = StatusCause::invalid(
             "metadata.resourceVersion",
             "0",
             "must be specified for an update",
         );
-        let details = Details {
+        let details = StatusDetails {
             causes: vec![cause],
             ..kind.resource_details(key.name())
         };
@@ -92,7 +97,7 @@ pub(super) fn check_update_preconditions(
     check_version(kind, key, version, old)
 }
 
-/// A patch may name a version and a uid too; it conflicts if it names others than the stored ones.
+/// Resource version and uid of a patched object must be absent or the stored object's.
 pub(super) fn check_patch_conflict(
     kind: &ServedKind,
     key: &ObjectKey,
@@ -105,7 +110,7 @@ pub(super) fn check_patch_conflict(
     }
     let uid = metadata_text(new, "uid");
     if !uid.is_empty() && uid != metadata_text(old, "uid") {
-        let cause = Cause::invalid("metadata.uid", &format!("{uid:?}"), "field is immutable");
+        let cause = StatusCause::invalid("metadata.uid", &format!("{uid:?}"), "field is immutable");
         return Err(refusal::invalid(kind, key.name(), vec![cause]));
     }
     Ok(())
@@ -124,22 +129,22 @@ fn check_version(
     Err(Status::conflict(&kind.resource.gvr, key.name(), MODIFIED))
 }
 
-/// A deletion's own conditions.
+/// The preconditions of a deletion must hold for the stored object.
 pub(super) fn check_delete_preconditions(
     kind: &ServedKind,
     key: &ObjectKey,
-    wanted: &Preconditions,
+    preconditions: &Preconditions,
     old: &Value,
 ) -> Result<(), Status> {
     let refuse = |why: String| Err(refusal::precondition(kind, key.name(), &why));
     let stored = metadata_text(old, "uid");
-    if let Some(uid) = wanted.uid.as_deref().filter(|uid| *uid != stored) {
+    if let Some(uid) = preconditions.uid.as_deref().filter(|uid| *uid != stored) {
         return refuse(format!(
             "the UID in the precondition ({uid}) does not match the UID in record ({stored}). The object might have been deleted and then recreated"
         ));
     }
     let stored = metadata_text(old, "resourceVersion");
-    if let Some(version) = wanted
+    if let Some(version) = preconditions
         .resource_version
         .as_deref()
         .filter(|version| *version != stored)

@@ -1,26 +1,26 @@
-//! Deleting many objects at once, and the list that answers it.
+//! Deletes a collection of objects, and makes the list that answers the deletion.
 
 use bytes::Bytes;
 
 use super::super::kinds::ServedKind;
-use super::{Change, Preconditions, Stamp, Storage, Target};
+use super::{Preconditions, Stamp, Storage, StoredChange, WriteTarget};
 use crate::protocol::status::Status;
 use crate::resource::{Layout, ObjectKey, ResourceVersion};
 
 impl Storage {
-    /// Deletes all objects of a kind in a namespace (empty: in all) that `chosen` picks by their bytes. Answers the list of
-    /// them as they were, under the revision before the first deletion, or why one could not be deleted; with the changes
-    /// in order.
+    /// Deletes the objects of a kind in a namespace (all namespaces if empty) for whose bytes `is_selected` is true. Returns the list of
+    /// the objects before their deletion, with the revision before the first deletion, or the error of the first object that cannot
+    /// be deleted; and the changes in their order.
     pub fn delete_collection(
         &mut self,
-        target: &Target,
-        chosen: &dyn Fn(&Bytes) -> bool,
+        target: &WriteTarget,
+        is_selected: &dyn Fn(&Bytes) -> bool,
         stamp: Stamp<'_>,
-    ) -> (Result<Bytes, Status>, Vec<Change>) {
+    ) -> (Result<Bytes, Status>, Vec<StoredChange>) {
         let kind_index = target.kind_index;
         let items: Vec<(ObjectKey, Bytes)> = self
             .objects(kind_index, target.key.namespace())
-            .filter(|(_, bytes)| chosen(bytes))
+            .filter(|(_, bytes)| is_selected(bytes))
             .map(|(key, bytes)| (key.clone(), bytes.clone()))
             .collect();
         let answer = list(
@@ -28,14 +28,14 @@ impl Storage {
             self.revision,
             items.iter().map(|(_, bytes)| bytes),
         );
-        let one = |key| Target {
+        let object_target = |key| WriteTarget {
             key,
             ..target.clone()
         };
         let mut changes = Vec::new();
         for (key, _) in items {
-            match self.delete(&one(key), &Preconditions::default(), stamp) {
-                Ok(written) => changes.extend(written.change),
+            match self.delete(&object_target(key), &Preconditions::default(), stamp) {
+                Ok(outcome) => changes.extend(outcome.change),
                 Err(refusal) => return (Err(refusal), changes),
             }
         }
@@ -43,7 +43,7 @@ impl Storage {
     }
 }
 
-/// The list that answers the deletion of a collection (protocol.md §3.8).
+/// The list that answers the deletion of a collection (docs/PROTOCOL.md §3.8).
 fn list<'a>(
     kind: &ServedKind,
     version: ResourceVersion,
@@ -79,7 +79,7 @@ fn list<'a>(
         if index > 0 {
             body.push(b',');
         }
-        // Items of compiled-in kinds carry neither kind nor version.
+        // Like in kube-apiserver's lists, items of compiled-in kinds have neither kind nor apiVersion.
         match item.strip_prefix(prefix.as_bytes()) {
             Some(rest) if kind.resource.layout == Layout::Typed => {
                 body.push(b'{');

@@ -1,16 +1,16 @@
-//! Reading and writing members of an object's metadata. Knows no rules.
+//! Accessors for the members of an object's metadata.
 
 use serde_json::{Map, Value};
 
 use super::super::body::text;
 use crate::resource::ResourceVersion;
 
-/// Puts a version into an object's metadata.
+/// Sets an object's resource version.
 pub(super) fn set_version(object: &mut Value, version: ResourceVersion) {
     metadata_mut(object).insert("resourceVersion".to_owned(), version.to_string().into());
 }
 
-/// A text member of an object's metadata; `""` when absent.
+/// A string in an object's metadata; `""` if absent.
 pub(super) fn metadata_text<'a>(object: &'a Value, field: &str) -> &'a str {
     object
         .get("metadata")
@@ -18,7 +18,7 @@ pub(super) fn metadata_text<'a>(object: &'a Value, field: &str) -> &'a str {
         .map_or("", |metadata| text(metadata, field))
 }
 
-/// An object's finalizers.
+/// An object's finalizers; empty if absent.
 pub(super) fn finalizers(object: &Value) -> &[Value] {
     object
         .pointer("/metadata/finalizers")
@@ -26,8 +26,8 @@ pub(super) fn finalizers(object: &Value) -> &[Value] {
         .map_or(&[], Vec::as_slice)
 }
 
-/// An object's metadata, made empty where it is missing.
-#[expect(clippy::expect_used, reason = "the line before makes it an object")]
+/// An object's metadata; added if it is missing.
+#[expect(clippy::expect_used, reason = "the lines before make it an object")]
 pub(super) fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
     if !object.is_object() {
         *object = Value::Object(Map::new());
@@ -38,9 +38,10 @@ pub(super) fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
     }
     metadata
         .as_object_mut()
-        .expect("invariant: made an object just above")
+        .expect("invariant: the metadata was made an object above")
 }
 
+/// Sets a member of an object, or removes it if there is no value.
 pub(super) fn set(object: &mut Value, field: &str, value: Option<Value>) {
     match (object.as_object_mut(), value) {
         (Some(map), Some(value)) => drop(map.insert(field.to_owned(), value)),

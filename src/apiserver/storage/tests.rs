@@ -1,4 +1,4 @@
-//! Writes and what they answer, change and refuse; texts and shapes as a real server gave them.
+//! Tests of the responses, changes and errors of writes; messages and objects are a real API server's.
 
 use serde_json::json;
 
@@ -24,18 +24,18 @@ impl Bench {
         Self(Storage::new(Arc::new(Catalogue::new(&extra))))
     }
 
-    fn target(&self, plural: &str, name: &str) -> Target {
+    fn target(&self, plural: &str, name: &str) -> WriteTarget {
         let kind_index = self.0.catalogue().index_of_plural(plural).unwrap();
         let namespaced = self.0.catalogue().kind(kind_index).resource.namespaced;
-        Target {
+        WriteTarget {
             kind_index,
             key: ObjectKey::new(if namespaced { "default" } else { "" }, name),
-            part: Part::Whole,
-            mode: Mode::Keep,
+            part: WritablePart::Whole,
+            mode: WriteMode::Keep,
         }
     }
 
-    fn create(&mut self, plural: &str, body: Value) -> Result<Written, Status> {
+    fn create(&mut self, plural: &str, body: Value) -> Result<WriteOutcome, Status> {
         let target = self.target(plural, "");
         let mut body = body;
         let kind = self.0.catalogue().kind(target.kind_index);
@@ -45,12 +45,12 @@ impl Bench {
         self.0.create(&target, body, STAMP)
     }
 
-    fn patch(&mut self, plural: &str, name: &str, patch: Value) -> Result<Written, Status> {
+    fn patch(&mut self, plural: &str, name: &str, patch: Value) -> Result<WriteOutcome, Status> {
         self.0
             .patch(&self.target(plural, name), &Patch::Merge(patch))
     }
 
-    fn delete(&mut self, plural: &str, name: &str) -> Result<Written, Status> {
+    fn delete(&mut self, plural: &str, name: &str) -> Result<WriteOutcome, Status> {
         self.0
             .delete(&self.target(plural, name), &Preconditions::default(), STAMP)
     }
@@ -61,7 +61,7 @@ fn text(bytes: &Bytes) -> &str {
 }
 
 #[track_caller]
-fn check_refused(outcome: Result<Written, Status>, code: u16, body: &str) {
+fn check_refused(outcome: Result<WriteOutcome, Status>, code: u16, body: &str) {
     let refusal = outcome.expect_err("refused");
     assert_eq!(
         (refusal.code, text(&refusal.to_json()).trim_end()),
@@ -72,17 +72,17 @@ fn check_refused(outcome: Result<Written, Status>, code: u16, body: &str) {
 #[test]
 fn a_created_object_gets_name_uid_version_and_time() {
     let mut bench = Bench::new();
-    let written = bench
+    let outcome = bench
         .create(
             "configmaps",
             json!({"metadata": {"name": "a", "managedFields": []}, "data": {"k": "<v>"}}),
         )
         .unwrap();
-    let wanted = format!(
+    let expected = format!(
         r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"a","namespace":"default","uid":"{UID}","resourceVersion":"2","creationTimestamp":"2026-11-21T08:16:18Z"}},"data":{{"k":"\u003cv\u003e"}}}}"#
     );
-    assert_eq!(text(&written.answer), wanted);
-    let change = written.change.unwrap();
+    assert_eq!(text(&outcome.answer), expected);
+    let change = outcome.change.unwrap();
     assert_eq!(
         (
             change.event,
@@ -96,7 +96,7 @@ fn a_created_object_gets_name_uid_version_and_time() {
             ResourceVersion(2),
             "default/a",
             None,
-            wanted.as_str()
+            expected.as_str()
         )
     );
 }
@@ -104,14 +104,14 @@ fn a_created_object_gets_name_uid_version_and_time() {
 #[test]
 fn a_custom_resource_is_created_without_its_status() {
     let mut bench = Bench::new();
-    let written = bench
+    let outcome = bench
         .create(
             "widgets",
             json!({"metadata": {"name": "s"}, "spec": {"v": 1}, "status": {"dropped": true}}),
         )
         .unwrap();
     assert_eq!(
-        text(&written.answer),
+        text(&outcome.answer),
         format!(
             r#"{{"apiVersion":"example.com/v1","kind":"Widget","metadata":{{"creationTimestamp":"2026-11-21T08:16:18Z","generation":1,"name":"s","namespace":"default","resourceVersion":"2","uid":"{UID}"}},"spec":{{"v":1}}}}"#
         )
@@ -264,8 +264,8 @@ fn an_update_that_changes_nothing_makes_no_revision() {
         .unwrap();
     let target = bench.target("configmaps", "a");
     let body = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "creationTimestamp": "2020-01-01T00:00:00Z"}, "data": {"k": "v"}});
-    let written = bench.0.update(&target, body).unwrap();
-    assert_eq!((written.answer, written.change), (created.answer, None));
+    let outcome = bench.0.update(&target, body).unwrap();
+    assert_eq!((outcome.answer, outcome.change), (created.answer, None));
 }
 
 #[test]
@@ -278,29 +278,32 @@ fn generation_counts_changes_of_the_spec_only() {
         )
         .unwrap();
     let mut generation = |part, patch| {
-        let target = Target {
+        let target = WriteTarget {
             part,
             ..bench.target("deployments", "d")
         };
-        let written = bench.0.patch(&target, &Patch::Merge(patch)).unwrap();
-        serde_json::from_slice::<Value>(&written.answer).unwrap()["metadata"]["generation"]
+        let outcome = bench.0.patch(&target, &Patch::Merge(patch)).unwrap();
+        serde_json::from_slice::<Value>(&outcome.answer).unwrap()["metadata"]["generation"]
             .as_u64()
             .unwrap()
     };
     assert_eq!(
-        generation(Part::Whole, json!({"metadata": {"labels": {"a": "b"}}})),
+        generation(
+            WritablePart::Whole,
+            json!({"metadata": {"labels": {"a": "b"}}})
+        ),
         1
     );
     assert_eq!(
         generation(
-            Part::Whole,
+            WritablePart::Whole,
             json!({"spec": {"replicas": 2}, "metadata": {"generation": 9}})
         ),
         2
     );
     assert_eq!(
         generation(
-            Part::Status,
+            WritablePart::Status,
             json!({"status": {"replicas": 2}, "spec": {"replicas": 5}})
         ),
         2
@@ -316,13 +319,13 @@ fn the_status_is_written_through_its_subresource_only() {
             json!({"metadata": {"name": "s"}, "spec": {"v": 1}}),
         )
         .unwrap();
-    let status = Target {
-        part: Part::Status,
+    let status = WriteTarget {
+        part: WritablePart::Status,
         ..bench.target("widgets", "s")
     };
     let patch = json!({"spec": {"v": 7}, "metadata": {"labels": {"z": "1"}}, "status": {"a": 1}});
-    let written = bench.0.patch(&status, &Patch::Merge(patch)).unwrap();
-    let value: Value = serde_json::from_slice(&written.answer).unwrap();
+    let outcome = bench.0.patch(&status, &Patch::Merge(patch)).unwrap();
+    let value: Value = serde_json::from_slice(&outcome.answer).unwrap();
     assert_eq!(
         (
             &value["spec"],
@@ -331,10 +334,10 @@ fn the_status_is_written_through_its_subresource_only() {
         ),
         (&json!({"v": 1}), &json!({"a": 1}), &Value::Null)
     );
-    let written = bench
+    let outcome = bench
         .patch("widgets", "s", json!({"status": {"a": 9}}))
         .unwrap();
-    assert_eq!(written.change, None);
+    assert_eq!(outcome.change, None);
 }
 
 #[test]
@@ -343,14 +346,14 @@ fn an_object_without_finalizers_is_gone_at_once() {
     bench
         .create("widgets", json!({"metadata": {"name": "a"}}))
         .unwrap();
-    let written = bench.delete("widgets", "a").unwrap();
+    let outcome = bench.delete("widgets", "a").unwrap();
     assert_eq!(
-        text(&written.answer),
+        text(&outcome.answer),
         format!(
             r#"{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Success","details":{{"name":"a","group":"example.com","kind":"widgets","uid":"{UID}"}}}}"#
         )
     );
-    let change = written.change.unwrap();
+    let change = outcome.change.unwrap();
     assert_eq!(
         (change.event, change.version),
         (EventKind::Deleted, ResourceVersion(3))
@@ -427,8 +430,13 @@ fn a_deletion_s_preconditions_are_checked() {
         .create("widgets", json!({"metadata": {"name": "a"}}))
         .unwrap();
     let target = bench.target("widgets", "a");
-    let mut refused =
-        |wanted: Preconditions| bench.0.delete(&target, &wanted, STAMP).unwrap_err().message;
+    let mut refused = |expected: Preconditions| {
+        bench
+            .0
+            .delete(&target, &expected, STAMP)
+            .unwrap_err()
+            .message
+    };
     assert_eq!(
         refused(Preconditions {
             uid: Some("bad".into()),
@@ -484,7 +492,7 @@ fn patches_may_not_change_names_and_uids() {
 
 #[test]
 fn a_collection_is_deleted_by_choice_and_listed_as_it_was() {
-    for (plural, wanted) in [
+    for (plural, expected) in [
         (
             "configmaps",
             r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"4"},"items":[{"metadata":{"name":"b","#,
@@ -505,7 +513,7 @@ fn a_collection_is_deleted_by_choice_and_listed_as_it_was() {
             STAMP,
         );
         let answer = answer.unwrap();
-        assert!(text(&answer).starts_with(wanted), "{answer:?}");
+        assert!(text(&answer).starts_with(expected), "{answer:?}");
         assert!(
             serde_json::from_slice::<Value>(&answer).unwrap()["items"]
                 .as_array()
@@ -513,11 +521,11 @@ fn a_collection_is_deleted_by_choice_and_listed_as_it_was() {
                 .len()
                 == 2
         );
-        let seen: Vec<_> = changes
+        let versions: Vec<_> = changes
             .iter()
             .map(|change| (change.key.name(), change.version.0))
             .collect();
-        assert_eq!(seen, [("b", 5), ("c", 6)]);
+        assert_eq!(versions, [("b", 5), ("c", 6)]);
         assert_eq!(bench.0.object_count(target.kind_index), 1);
     }
 }
@@ -525,11 +533,11 @@ fn a_collection_is_deleted_by_choice_and_listed_as_it_was() {
 #[test]
 fn a_dry_run_is_answered_and_forgotten() {
     let mut bench = Bench::new();
-    let target = Target {
-        mode: Mode::DryRun,
+    let target = WriteTarget {
+        mode: WriteMode::DryRun,
         ..bench.target("configmaps", "")
     };
-    let written = bench
+    let outcome = bench
         .0
         .create(
             &target,
@@ -537,9 +545,9 @@ fn a_dry_run_is_answered_and_forgotten() {
             STAMP,
         )
         .unwrap();
-    assert!(!text(&written.answer).contains("resourceVersion"));
+    assert!(!text(&outcome.answer).contains("resourceVersion"));
     assert_eq!(
-        (written.change, bench.0.object_count(target.kind_index)),
+        (outcome.change, bench.0.object_count(target.kind_index)),
         (None, 0)
     );
 }
@@ -550,11 +558,11 @@ fn namespaces_are_listed_apart_and_in_key_order() {
     let kind_index = storage.catalogue().index_of_plural("pods").unwrap();
     for namespace in ["a", "a-b", "b"] {
         for name in ["y", "x"] {
-            let target = Target {
+            let target = WriteTarget {
                 kind_index,
                 key: ObjectKey::new(namespace, ""),
-                part: Part::Whole,
-                mode: Mode::Keep,
+                part: WritablePart::Whole,
+                mode: WriteMode::Keep,
             };
             storage
                 .create(&target, json!({"metadata": {"name": name}}), STAMP)

@@ -1,4 +1,4 @@
-//! The rules of one write: what the next state of an object is, or why there is none. Looks at one object at a time.
+//! The rules of a write to one object: they make its next state, or refuse the write.
 
 use hashbrown::HashSet;
 use serde_json::{Map, Value};
@@ -11,20 +11,20 @@ use super::super::validation::{
 };
 use super::checks::check_namespace;
 use super::metadata::{finalizers, metadata_mut, metadata_text, remove, set};
-use super::{Part, Stamp, Target};
-use crate::protocol::status::{Cause, Status};
+use super::{Stamp, WritablePart, WriteTarget};
+use crate::protocol::status::{Status, StatusCause};
 use crate::resource::{Layout, ObjectKey};
 
-/// How often a generated name that is taken is generated anew, as the API server does.
+/// How many generated names are tried until one is free; kube-apiserver's number.
 const NAME_ATTEMPT_COUNT: u64 = 8;
-/// Letters of a generated name's ending: no vowels, nothing that looks like another.
+/// Characters of a generated name's suffix: no vowels, and none that are easily confused.
 const NAME_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-/// Letters in a generated name's ending.
-const NAME_ENDING_LEN: u32 = 5;
-/// Longest part of `generateName` that is kept, so that the name is a DNS label.
+/// Length of a generated name's suffix.
+const NAME_SUFFIX_LEN: u32 = 5;
+/// Maximum length of the part of `generateName` that is kept, so that the name is a DNS label.
 const NAME_BASE_LEN_MAX: usize = 58;
 
-/// Metadata that the server alone writes.
+/// Metadata that only the server sets.
 const SERVER_FIELDS: &[&str] = &[
     "uid",
     "creationTimestamp",
@@ -33,9 +33,9 @@ const SERVER_FIELDS: &[&str] = &[
     "generation",
     "resourceVersion",
 ];
-/// Metadata that is never kept.
+/// Metadata that is never stored.
 const DROPPED_FIELDS: &[&str] = &["managedFields", "selfLink"];
-/// Metadata that is left out when empty.
+/// Metadata that is not stored if it is empty.
 const OPTIONAL_FIELDS: &[&str] = &[
     "generateName",
     "labels",
@@ -44,20 +44,20 @@ const OPTIONAL_FIELDS: &[&str] = &[
     "finalizers",
 ];
 
-/// A new object and the key it will have.
-pub(super) struct New {
+/// A new object and its key.
+pub(super) struct NewObject {
     pub(super) key: ObjectKey,
     pub(super) object: Value,
 }
 
-/// The state that a creation stores; `taken` says whether a key is in use.
-pub(super) fn created(
+/// The object that a creation stores. `exists` tells whether a key is in use.
+pub(super) fn new_object(
     kind: &ServedKind,
     namespace: &str,
     mut object: Value,
     stamp: Stamp<'_>,
-    taken: &dyn Fn(&ObjectKey) -> bool,
-) -> Result<New, Status> {
+    exists: &dyn Fn(&ObjectKey) -> bool,
+) -> Result<NewObject, Status> {
     if !metadata_text(&object, "resourceVersion").is_empty() {
         return Err(Status::untyped(
             "resourceVersion should not be set on objects to be created",
@@ -77,7 +77,7 @@ pub(super) fn created(
     } else {
         metadata.remove("namespace");
     }
-    let name = choose_name(kind, namespace, metadata, stamp.entropy, taken)?;
+    let name = choose_name(kind, namespace, metadata, stamp.entropy, exists)?;
     metadata.insert("name".to_owned(), name.clone().into());
     metadata.insert("uid".to_owned(), stamp.uid.into());
     metadata.insert("creationTimestamp".to_owned(), stamp.now.into());
@@ -95,44 +95,45 @@ pub(super) fn created(
         return Err(refusal::invalid(kind, &name, faults));
     }
     let key = ObjectKey::new(namespace, &name);
-    if taken(&key) {
+    if exists(&key) {
         return Err(Status::already_exists(&kind.resource.gvr, &name));
     }
-    Ok(New { key, object })
+    Ok(NewObject { key, object })
 }
 
+/// The name in the metadata, or a free one generated from `generateName`.
 fn choose_name(
     kind: &ServedKind,
     namespace: &str,
     metadata: &Map<String, Value>,
     entropy: u64,
-    taken: &dyn Fn(&ObjectKey) -> bool,
+    exists: &dyn Fn(&ObjectKey) -> bool,
 ) -> Result<String, Status> {
     let (name, base) = (text(metadata, "name"), text(metadata, "generateName"));
     if !name.is_empty() {
         return Ok(name.to_owned());
     }
     if base.is_empty() {
-        let cause = Cause::required("metadata.name", "name or generateName is required");
+        let cause = StatusCause::required("metadata.name", "name or generateName is required");
         return Err(refusal::invalid(kind, "", vec![cause]));
     }
     let mut name = String::new();
     for attempt in 0..NAME_ATTEMPT_COUNT {
         name = generated_name(base, entropy.wrapping_add(attempt));
-        if !taken(&ObjectKey::new(namespace, &name)) {
+        if !exists(&ObjectKey::new(namespace, &name)) {
             return Ok(name);
         }
     }
-    let mut taken = Status::already_exists(&kind.resource.gvr, &name);
-    taken.message += ", the server was not able to generate a unique name for the object";
-    Err(taken)
+    let mut refusal = Status::already_exists(&kind.resource.gvr, &name);
+    refusal.message += ", the server was not able to generate a unique name for the object";
+    Err(refusal)
 }
 
 fn generated_name(base: &str, entropy: u64) -> String {
     let mut name: String = base.chars().take(NAME_BASE_LEN_MAX).collect();
     let mut rest = entropy;
     let letter_count = NAME_ALPHABET.len() as u64;
-    for _ in 0..NAME_ENDING_LEN {
+    for _ in 0..NAME_SUFFIX_LEN {
         let letter = usize::try_from(rest % letter_count).unwrap_or_default();
         name.push(char::from(NAME_ALPHABET[letter]));
         rest /= letter_count;
@@ -140,29 +141,29 @@ fn generated_name(base: &str, entropy: u64) -> String {
     name
 }
 
-/// The state that an update of `old` to `new` stores, its version still the old one.
-pub(super) fn updated(
+/// The state that an update of `old` to `new` stores. Its resource version is still the old one.
+pub(super) fn next_state(
     kind: &ServedKind,
-    target: &Target,
+    target: &WriteTarget,
     old: &Value,
     mut new: Value,
 ) -> Result<Value, Status> {
     match (target.part, kind.resource.layout) {
-        (Part::Status, Layout::Dynamic) => {
+        (WritablePart::Status, Layout::Dynamic) => {
             let status = new.get("status").cloned();
             new = old.clone();
             set(&mut new, "status", status);
         }
-        (Part::Status, Layout::Typed) => {
+        (WritablePart::Status, Layout::Typed) => {
             let (status, metadata) = (new.get("status").cloned(), new.get("metadata").cloned());
             new = old.clone();
             set(&mut new, "status", status);
             set(&mut new, "metadata", metadata);
         }
-        (Part::Whole, _) if kind.status == StatusPart::Apart => {
+        (WritablePart::Whole, _) if kind.status == StatusPart::Apart => {
             set(&mut new, "status", old.get("status").cloned())
         }
-        (Part::Whole, _) => {}
+        (WritablePart::Whole, _) => {}
     }
     let old_metadata = old.get("metadata").and_then(Value::as_object);
     let metadata = metadata_mut(&mut new);
@@ -186,29 +187,29 @@ pub(super) fn updated(
     if !faults.is_empty() {
         return Err(refusal::invalid(kind, target.key.name(), faults));
     }
-    if kind.generation == Generation::Counted && !same_intent(kind, old, &new) {
+    if kind.generation == Generation::Counted && !same_spec(kind, old, &new) {
         bump_generation(&mut new);
     }
     Ok(new)
 }
 
-/// While an object waits for its deletion, finalizers may only go.
-fn finalizer_faults(old: &Value, new: &Value) -> Vec<Cause> {
+/// The fault of new finalizers on an object that is being deleted: they may only be removed.
+fn finalizer_faults(old: &Value, new: &Value) -> Vec<StatusCause> {
     if metadata_text(old, "deletionTimestamp").is_empty() {
         return Vec::new();
     }
-    // A set: both lists may be as long as a body.
-    let known: HashSet<&str> = finalizers(old).iter().filter_map(Value::as_str).collect();
+    // A set, because both lists may be as long as a body allows.
+    let old_names: HashSet<&str> = finalizers(old).iter().filter_map(Value::as_str).collect();
     let added: Vec<_> = finalizers(new)
         .iter()
         .filter_map(Value::as_str)
-        .filter(|name| !known.contains(name))
+        .filter(|name| !old_names.contains(name))
         .map(|name| format!("\"{name}\""))
         .collect();
     if added.is_empty() {
         return Vec::new();
     }
-    vec![Cause::forbidden(
+    vec![StatusCause::forbidden(
         "metadata.finalizers",
         &format!(
             "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
@@ -217,9 +218,9 @@ fn finalizer_faults(old: &Value, new: &Value) -> Vec<Cause> {
     )]
 }
 
-/// Whether two states ask for the same: they differ in metadata and status at most.
-fn same_intent(kind: &ServedKind, old: &Value, new: &Value) -> bool {
-    let intent = |value: &Value| -> Vec<(String, Value)> {
+/// Whether two states are equal apart from metadata and the status subresource; then the generation stays.
+fn same_spec(kind: &ServedKind, old: &Value, new: &Value) -> bool {
+    let spec = |value: &Value| -> Vec<(String, Value)> {
         value
             .as_object()
             .into_iter()
@@ -230,10 +231,10 @@ fn same_intent(kind: &ServedKind, old: &Value, new: &Value) -> bool {
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect()
     };
-    intent(old) == intent(new)
+    spec(old) == spec(new)
 }
 
-/// The state of an object that its finalizers still hold.
+/// The state of an object whose deletion waits for its finalizers.
 pub(super) fn marked_for_deletion(mut object: Value, stamp: Stamp<'_>) -> Value {
     let metadata = metadata_mut(&mut object);
     metadata.insert("deletionTimestamp".to_owned(), stamp.now.into());
@@ -261,6 +262,7 @@ fn name_rule(kind: &ServedKind) -> NameRule {
     }
 }
 
+/// Removes members that are null, and optional ones that are empty.
 fn drop_empty(metadata: &mut Map<String, Value>) {
     metadata.retain(|field, value| {
         let empty = match value {

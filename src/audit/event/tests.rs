@@ -1,14 +1,14 @@
-//! Lines as kube-apiserver writes them: the same fields, in the same order.
+//! Tests that event lines have kube-apiserver's fields in its order, and that client input cannot break a line.
 
 use std::collections::BTreeMap;
 
 use super::*;
 
-fn moment(text: &str) -> Timestamp {
+fn timestamp(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-fn line(event: &Event<'_>) -> String {
+fn line(event: &AuditEvent<'_>) -> String {
     String::from_utf8(event.to_line()).unwrap()
 }
 
@@ -40,9 +40,9 @@ fn an_event_has_the_api_servers_fields_in_its_order() {
         details: Some(RawValue::from_string(details.to_owned()).unwrap()),
         code: 403,
     };
-    let event = Event {
+    let event = AuditEvent {
         audit_id: "7a4c",
-        stage: Stage::ResponseComplete,
+        stage: AuditStage::ResponseComplete,
         uri: "/apis/apps/v1/namespaces/prod/deployments?fieldSelector=metadata.name%3Dweb",
         verb: "list",
         user: Some(&user),
@@ -51,9 +51,9 @@ fn an_event_has_the_api_servers_fields_in_its_order() {
         user_agent: "kubectl/v1.36.0",
         object: Some(&object),
         response: Some(&response),
-        received_at: moment("2026-11-22T09:08:07.000001Z"),
-        stage_at: moment("2026-11-22T09:08:07.5Z"),
-        decision: Some(&Decision::Forbid("no role".to_owned())),
+        received_at: timestamp("2026-11-22T09:08:07.000001Z"),
+        stage_at: timestamp("2026-11-22T09:08:07.5Z"),
+        decision: Some(&AuditDecision::Forbid("no role".to_owned())),
     };
     let expected = concat!(
         r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"7a4c","stage":"ResponseComplete","#,
@@ -72,10 +72,10 @@ fn an_event_has_the_api_servers_fields_in_its_order() {
 
 #[test]
 fn what_is_not_known_is_left_out() {
-    let at = moment("1970-01-01T00:00:00Z");
-    let event = Event {
+    let at = timestamp("1970-01-01T00:00:00Z");
+    let event = AuditEvent {
         audit_id: "1",
-        stage: Stage::RequestReceived,
+        stage: AuditStage::RequestReceived,
         uri: "/version",
         verb: "get",
         user: None,
@@ -95,8 +95,8 @@ fn what_is_not_known_is_left_out() {
         "\n"
     );
     assert_eq!(line(&event), expected);
-    let allowed = line(&Event {
-        decision: Some(&Decision::Allow(String::new())),
+    let allowed = line(&AuditEvent {
+        decision: Some(&AuditDecision::Allow(String::new())),
         response: Some(&ResponseStatus::of_code(200)),
         ..event
     });
@@ -106,8 +106,8 @@ fn what_is_not_known_is_left_out() {
     );
     let annotations = r#""annotations":{"authorization.k8s.io/decision":"allow","authorization.k8s.io/reason":""}"#;
     assert!(allowed.contains(annotations), "{allowed}");
-    let failed = line(&Event {
-        decision: Some(&Decision::Error),
+    let failed = line(&AuditEvent {
+        decision: Some(&AuditDecision::Error),
         ..event
     });
     let annotations = r#""annotations":{"authorization.k8s.io/reason":"internal error"}"#;
@@ -116,23 +116,23 @@ fn what_is_not_known_is_left_out() {
 
 #[test]
 fn whatever_a_client_sends_stays_within_one_line_of_json() {
-    let at = moment("1970-01-01T00:00:00Z");
-    let strange = "a\n{\"kind\":\"Event\"}\r\u{2028}\u{0}\u{1b}[31m\"\\";
+    let at = timestamp("1970-01-01T00:00:00Z");
+    let hostile = "a\n{\"kind\":\"Event\"}\r\u{2028}\u{0}\u{1b}[31m\"\\";
     let user = User {
-        name: strange.to_owned(),
-        groups: vec![strange.to_owned()],
-        extra: BTreeMap::from([(strange.to_owned(), vec![strange.to_owned()])]),
+        name: hostile.to_owned(),
+        groups: vec![hostile.to_owned()],
+        extra: BTreeMap::from([(hostile.to_owned(), vec![hostile.to_owned()])]),
         ..User::default()
     };
-    let text = line(&Event {
-        audit_id: strange,
-        stage: Stage::RequestReceived,
-        uri: strange,
-        verb: strange,
+    let text = line(&AuditEvent {
+        audit_id: hostile,
+        stage: AuditStage::RequestReceived,
+        uri: hostile,
+        verb: hostile,
         user: Some(&user),
         impersonated_user: None,
         source_ips: &[],
-        user_agent: strange,
+        user_agent: hostile,
         object: None,
         response: None,
         received_at: at,
@@ -142,7 +142,7 @@ fn whatever_a_client_sends_stays_within_one_line_of_json() {
     assert_eq!(text.matches('\n').count(), 1);
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     for field in ["auditID", "requestURI", "userAgent"] {
-        assert_eq!(value[field], strange, "{field}");
+        assert_eq!(value[field], hostile, "{field}");
     }
-    assert_eq!(value["user"]["username"], strange);
+    assert_eq!(value["user"]["username"], hostile);
 }

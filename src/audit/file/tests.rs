@@ -1,4 +1,4 @@
-//! Rotation, and files that others move away.
+//! Tests of rotation, of deletion of rotated files, and of files that other programs move or truncate.
 
 use super::*;
 
@@ -23,9 +23,9 @@ fn text(path: &Path) -> String {
 }
 
 impl LogFile {
-    /// As if a second had passed.
-    fn look_again(&mut self) {
-        self.looked_at -= LOOK_INTERVAL;
+    /// Makes the next write check for a moved file, as if a second had passed.
+    fn force_move_check(&mut self) {
+        self.move_checked_at -= MOVE_CHECK_INTERVAL;
     }
 }
 
@@ -33,9 +33,9 @@ impl LogFile {
 fn a_file_is_rotated_before_it_grows_too_long() {
     let folder = folder("size");
     let path = folder.join("audit.log");
-    let retention = Retention {
+    let retention = LogRetention {
         len_max: 10,
-        ..Retention::default()
+        ..LogRetention::default()
     };
     let mut file = LogFile::open(&path, retention).unwrap();
     for line in [
@@ -64,7 +64,7 @@ fn a_file_is_rotated_before_it_grows_too_long() {
         assert_eq!(time.len(), "2026-11-22T09-08-07.000".len(), "{name}");
     }
     let mode = fs::metadata(&path).unwrap().mode() & 0o777;
-    assert_eq!(mode, 0o600, "events are for the gateway's user alone");
+    assert_eq!(mode, 0o600, "only the gateway's user may read events");
     assert_eq!(fs::metadata(&folder).unwrap().mode() & 0o777, 0o700);
     fs::remove_dir_all(folder).unwrap();
 }
@@ -88,25 +88,25 @@ fn backups_that_are_too_many_or_too_old_are_removed_and_nothing_else() {
     let put = |name: &str| fs::write(folder.join(name), "x\n").unwrap();
     others.iter().for_each(|name| put(name));
     [1, 2, 3, 9].iter().for_each(|&days| put(&ago(days)));
-    let retention = Retention {
+    let retention = LogRetention {
         len_max: 1,
         backups_max: 3,
         age_max: Duration::from_secs(8 * 86_400),
     };
-    // The oldest by age and by number.
+    // The backup of 9 days exceeds the age.
     let mut file = LogFile::open(&folder.join("audit.log"), retention).unwrap();
-    let left = |folder: &Path| -> Vec<String> {
+    let remaining = |folder: &Path| -> Vec<String> {
         let all = names(folder).into_iter();
         all.filter(|name| !others.contains(&name.as_str()))
             .collect()
     };
     assert_eq!(
-        left(&folder),
+        remaining(&folder),
         [ago(3), ago(2), ago(1), "audit.log".to_owned()]
     );
     file.write_line(b"a\n").unwrap();
     file.write_line(b"b\n").unwrap();
-    let after = left(&folder);
+    let after = remaining(&folder);
     assert_eq!(after.len(), 4);
     assert_eq!(after[..2], [ago(2), ago(1)]);
     assert!(others.iter().all(|name| folder.join(name).exists()));
@@ -123,9 +123,9 @@ fn old_backups_go_by_age_alone_if_their_number_is_not_limited() {
     ] {
         fs::write(folder.join(name), "x\n").unwrap();
     }
-    let retention = Retention {
+    let retention = LogRetention {
         age_max: Duration::from_secs(86_400),
-        ..Retention::default()
+        ..LogRetention::default()
     };
     LogFile::open(&folder.join("audit.log"), retention).unwrap();
     assert_eq!(
@@ -139,19 +139,19 @@ fn old_backups_go_by_age_alone_if_their_number_is_not_limited() {
 fn a_file_that_was_moved_away_is_followed_by_a_new_one() {
     let folder = folder("moved");
     let path = folder.join("audit");
-    let mut file = LogFile::open(&path, Retention::default()).unwrap();
+    let mut file = LogFile::open(&path, LogRetention::default()).unwrap();
     file.write_line(b"a\n").unwrap();
     fs::rename(&path, folder.join("audit.1")).unwrap();
-    file.look_again();
+    file.force_move_check();
     file.write_line(b"b\n").unwrap();
     fs::remove_file(&path).unwrap();
-    file.look_again();
+    file.force_move_check();
     file.write_line(b"c\n").unwrap();
     assert_eq!(text(&folder.join("audit.1")), "a\n");
     assert_eq!(text(&path), "c\n");
-    // The folder is gone: a failure that ends when it is there again.
+    // Writes fail while the folder is missing, and succeed once it exists again.
     fs::remove_dir_all(&folder).unwrap();
-    file.look_again();
+    file.force_move_check();
     assert!(file.write_line(b"d\n").is_err());
     assert!(file.write_line(b"d\n").is_err());
     fs::create_dir_all(&folder).unwrap();
@@ -164,9 +164,9 @@ fn a_file_that_was_moved_away_is_followed_by_a_new_one() {
 fn a_file_that_others_cut_is_not_rotated_early() {
     let folder = folder("cut");
     let path = folder.join("audit.log");
-    let retention = Retention {
+    let retention = LogRetention {
         len_max: 10,
-        ..Retention::default()
+        ..LogRetention::default()
     };
     let mut file = LogFile::open(&path, retention).unwrap();
     file.write_line(b"aaaaaaa\n").unwrap();
@@ -176,7 +176,7 @@ fn a_file_that_others_cut_is_not_rotated_early() {
         .unwrap()
         .set_len(0)
         .unwrap();
-    file.look_again();
+    file.force_move_check();
     file.write_line(b"bbbb\n").unwrap();
     assert_eq!(names(&folder), ["audit.log"]);
     assert_eq!(text(&path), "bbbb\n");
@@ -189,10 +189,10 @@ fn a_line_that_was_not_ended_does_not_spoil_the_next() {
     fs::create_dir_all(&folder).unwrap();
     let path = folder.join("audit.log");
     fs::write(&path, "{\"kind\":").unwrap();
-    let mut file = LogFile::open(&path, Retention::default()).unwrap();
+    let mut file = LogFile::open(&path, LogRetention::default()).unwrap();
     file.write_line(b"{}\n").unwrap();
     drop(file);
-    let mut file = LogFile::open(&path, Retention::default()).unwrap();
+    let mut file = LogFile::open(&path, LogRetention::default()).unwrap();
     file.write_line(b"{}\n").unwrap();
     assert_eq!(text(&path), "{\"kind\":\n{}\n{}\n");
     fs::remove_dir_all(folder).unwrap();
@@ -200,7 +200,7 @@ fn a_line_that_was_not_ended_does_not_spoil_the_next() {
 
 #[test]
 fn a_full_disk_is_an_error_and_no_device_is_rotated() {
-    let retention = Retention {
+    let retention = LogRetention {
         len_max: 1,
         backups_max: 1,
         age_max: Duration::ZERO,
@@ -212,7 +212,7 @@ fn a_full_disk_is_an_error_and_no_device_is_rotated() {
     }
     let mut null = LogFile::open(Path::new("/dev/null"), retention).unwrap();
     for _ in 0..3 {
-        null.look_again();
+        null.force_move_check();
         null.write_line(b"aa\n").unwrap();
     }
     assert!(fs::metadata("/dev/null").unwrap().mode() & 0o777 != 0o600);

@@ -1,34 +1,34 @@
-//! The text of a policy: `kind: Policy` of `audit.k8s.io/v1`, in YAML or JSON, with the API server's own checks.
+//! Parses a policy file: `kind: Policy` of `audit.k8s.io/v1`, in YAML or JSON, with the API server's own validation.
 //!
-//! Fields that are not known are refused, while the API server only warns of them: a mistyped condition would let its rule match
-//! every request, and a rule of level None would then silence the log.
+//! Unknown fields are errors, while the API server only warns about them. A mistyped condition would make its rule match every
+//! request, and if the rule has level `None`, nothing would be logged.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_saphyr::Spanned;
 
-use super::{GroupResources, Level, Policy, Rule, Stages, Verdict};
-use crate::audit::event::Stage;
+use super::{AuditLevel, AuditPolicy, GroupResources, PolicyVerdict, Rule, StageSet};
+use crate::audit::event::AuditStage;
 
 const API_VERSION: &str = "audit.k8s.io/v1";
 const KIND: &str = "Policy";
-/// As Kubernetes has it for names of API groups.
+/// Kubernetes' limit for names of API groups.
 const GROUP_LEN_MAX: usize = 253;
 
-/// A policy cannot be used.
+/// A mistake in a policy file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}: {message}")]
 pub struct PolicyError {
-    /// From 1.
+    /// Line of the mistake, from 1.
     pub line: u64,
-    /// What is wrong there.
+    /// What is wrong.
     pub message: String,
 }
 
 impl PolicyError {
-    fn at<T>(place: &Spanned<T>, message: impl Into<String>) -> Self {
+    fn at<T>(value: &Spanned<T>, message: impl Into<String>) -> Self {
         Self {
-            line: place.referenced.line(),
+            line: value.referenced.line(),
             message: message.into(),
         }
     }
@@ -43,7 +43,7 @@ struct PolicyFile {
     _metadata: Option<IgnoredAny>,
     rules: Option<Vec<Spanned<RuleFile>>>,
     omit_stages: Option<Vec<Spanned<String>>>,
-    /// Of objects, which are never recorded.
+    /// Accepted and ignored: objects are never recorded.
     #[serde(rename = "omitManagedFields")]
     _omit_managed_fields: Option<bool>,
 }
@@ -72,7 +72,7 @@ struct GroupResourcesFile {
     resource_names: Option<Vec<String>>,
 }
 
-pub(super) fn parse(text: &str) -> Result<Policy, PolicyError> {
+pub(super) fn parse(text: &str) -> Result<AuditPolicy, PolicyError> {
     let first = |message: &str| PolicyError {
         line: 1,
         message: message.to_owned(),
@@ -84,12 +84,12 @@ pub(super) fn parse(text: &str) -> Result<Policy, PolicyError> {
             message: message.lines().next().unwrap_or("not YAML").to_owned(),
         }
     })?;
-    for (given, expected) in [(&file.api_version, API_VERSION), (&file.kind, KIND)] {
-        match given {
-            Some(given) if given.value == expected => {}
-            Some(given) => {
+    for (value, expected) in [(&file.api_version, API_VERSION), (&file.kind, KIND)] {
+        match value {
+            Some(value) if value.value == expected => {}
+            Some(value) => {
                 let message = format!("write apiVersion: {API_VERSION} and kind: {KIND}");
-                return Err(PolicyError::at(given, message));
+                return Err(PolicyError::at(value, message));
             }
             None => return Err(first("no apiVersion or no kind")),
         }
@@ -100,13 +100,13 @@ pub(super) fn parse(text: &str) -> Result<Policy, PolicyError> {
         return Err(first("a policy without rules"));
     }
     let rules = rules.into_iter().map(|rule| self::rule(rule, omitted));
-    Ok(Policy {
+    Ok(AuditPolicy {
         rules: rules.collect::<Result<_, _>>()?,
         omitted,
     })
 }
 
-fn rule(rule: Spanned<RuleFile>, omitted: Stages) -> Result<Rule, PolicyError> {
+fn rule(rule: Spanned<RuleFile>, omitted: StageSet) -> Result<Rule, PolicyError> {
     let missing = PolicyError::at(&rule, "a rule without a level");
     let RuleFile {
         level,
@@ -133,7 +133,7 @@ fn rule(rule: Spanned<RuleFile>, omitted: Stages) -> Result<Rule, PolicyError> {
     }
     let resources = resources.into_iter().map(group_resources);
     Ok(Rule {
-        verdict: Verdict {
+        verdict: PolicyVerdict {
             level,
             omitted: omitted.and(stages(omit_stages)?),
         },
@@ -146,12 +146,12 @@ fn rule(rule: Spanned<RuleFile>, omitted: Stages) -> Result<Rule, PolicyError> {
     })
 }
 
-fn level(text: &Spanned<String>) -> Result<Level, PolicyError> {
+fn level(text: &Spanned<String>) -> Result<AuditLevel, PolicyError> {
     Ok(match text.value.as_str() {
-        "None" => Level::None,
-        "Metadata" => Level::Metadata,
-        "Request" => Level::Request,
-        "RequestResponse" => Level::RequestResponse,
+        "None" => AuditLevel::None,
+        "Metadata" => AuditLevel::Metadata,
+        "Request" => AuditLevel::Request,
+        "RequestResponse" => AuditLevel::RequestResponse,
         "" => return Err(PolicyError::at(text, "a rule without a level")),
         other => {
             let message =
@@ -161,10 +161,10 @@ fn level(text: &Spanned<String>) -> Result<Level, PolicyError> {
     })
 }
 
-fn stages(names: Option<Vec<Spanned<String>>>) -> Result<Stages, PolicyError> {
-    let mut stages = Stages::default();
+fn stages(names: Option<Vec<Spanned<String>>>) -> Result<StageSet, PolicyError> {
+    let mut stages = StageSet::default();
     for name in names.unwrap_or_default() {
-        let known = Stage::ALL
+        let known = AuditStage::ALL
             .into_iter()
             .find(|stage| stage.as_str() == name.value);
         let stage = known.ok_or_else(|| {
@@ -179,13 +179,13 @@ fn stages(names: Option<Vec<Spanned<String>>>) -> Result<Stages, PolicyError> {
     Ok(stages)
 }
 
-fn group_resources(given: Spanned<GroupResourcesFile>) -> Result<GroupResources, PolicyError> {
-    let place = given.referenced;
+fn group_resources(file: Spanned<GroupResourcesFile>) -> Result<GroupResources, PolicyError> {
+    let position = file.referenced;
     let GroupResourcesFile {
         group,
         resources,
         resource_names,
-    } = given.value;
+    } = file.value;
     if let Some(group) = &group
         && !matches!(group.value.as_str(), "" | "*")
         && !is_group(&group.value)
@@ -197,7 +197,7 @@ fn group_resources(given: Spanned<GroupResourcesFile>) -> Result<GroupResources,
     let names = resource_names.unwrap_or_default();
     if resources.is_empty() && !names.is_empty() {
         return Err(PolicyError {
-            line: place.line(),
+            line: position.line(),
             message: "using resourceNames requires at least one resource".to_owned(),
         });
     }

@@ -1,4 +1,4 @@
-//! Policies against requests, as the API server's checker decides, and files with mistakes.
+//! Tests that policies decide as the API server does, and that mistakes in files are reported with their line.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn user(name: &str, groups: &[&str]) -> User {
     }
 }
 
-/// `GROUP/RESOURCE[/SUBRESOURCE]`, then `@NAMESPACE` and `#NAME`.
+/// Parses `GROUP/RESOURCE[/SUBRESOURCE]`, followed by optional `@NAMESPACE` and `#NAME`.
 fn object(text: &str) -> ObjectReference {
     let (text, name) = text.split_once('#').unwrap_or((text, ""));
     let (text, namespace) = text.split_once('@').unwrap_or((text, ""));
@@ -26,30 +26,31 @@ fn object(text: &str) -> ObjectReference {
     }
 }
 
-fn policy(rules: &str) -> Policy {
+fn policy(rules: &str) -> AuditPolicy {
     let text = format!("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n{rules}\n");
-    Policy::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+    AuditPolicy::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// Whether a rule of level Metadata with these conditions matches a list of an object by a member of `dev`.
+/// Whether a rule of level Metadata with these conditions matches a list of `target` by the user `ann`, a member of `dev`.
 fn matches_object(conditions: &str, target: &str) -> bool {
     let policy = policy(&format!("- {{level: Metadata, {conditions}}}"));
-    let verdict = policy.evaluate(Attributes {
+    let verdict = policy.evaluate(AuditAttributes {
         user: Some(&user("ann", &["dev", "system:authenticated"])),
         verb: "list",
-        target: Target::Object(&object(target)),
+        target: AuditTarget::Object(&object(target)),
     });
-    verdict.level == Level::Metadata
+    verdict.level == AuditLevel::Metadata
 }
 
+/// Whether such a rule matches a GET of a path that is not a resource's.
 fn matches_path(conditions: &str, path: &str) -> bool {
     let policy = policy(&format!("- {{level: Metadata, {conditions}}}"));
-    let verdict = policy.evaluate(Attributes {
+    let verdict = policy.evaluate(AuditAttributes {
         user: Some(&user("ann", &["dev"])),
         verb: "get",
-        target: Target::Path(path),
+        target: AuditTarget::Path(path),
     });
-    verdict.level == Level::Metadata
+    verdict.level == AuditLevel::Metadata
 }
 
 #[test]
@@ -142,13 +143,15 @@ fn the_first_rule_that_matches_decides() {
     let level = |name: &str, verb| {
         let user = user(name, &[]);
         let target = object("/pods");
-        let target = Target::Object(&target);
+        let target = AuditTarget::Object(&target);
         let user = Some(&user);
-        policy.evaluate(Attributes { user, verb, target }).level
+        policy
+            .evaluate(AuditAttributes { user, verb, target })
+            .level
     };
-    assert_eq!(level("ann", "list"), Level::None);
-    assert_eq!(level("bob", "list"), Level::Metadata);
-    assert_eq!(level("bob", "watch"), Level::None);
+    assert_eq!(level("ann", "list"), AuditLevel::None);
+    assert_eq!(level("bob", "list"), AuditLevel::Metadata);
+    assert_eq!(level("bob", "watch"), AuditLevel::None);
 }
 
 #[test]
@@ -159,33 +162,36 @@ fn what_no_rule_matches_is_not_recorded() {
 #[test]
 fn rules_for_users_do_not_match_requests_without_one() {
     let evaluate = |rule: &str| {
-        let attributes = Attributes {
+        let attributes = AuditAttributes {
             user: None,
             verb: "list",
-            target: Target::Path("/version"),
+            target: AuditTarget::Path("/version"),
         };
         policy(rule).evaluate(attributes).level
     };
-    assert_eq!(evaluate("- {level: Metadata, users: [\"\"]}"), Level::None);
+    assert_eq!(
+        evaluate("- {level: Metadata, users: [\"\"]}"),
+        AuditLevel::None
+    );
     assert_eq!(
         evaluate("- {level: Metadata, userGroups: [\"\"]}"),
-        Level::None
+        AuditLevel::None
     );
-    assert_eq!(evaluate("- {level: Metadata}"), Level::Metadata);
+    assert_eq!(evaluate("- {level: Metadata}"), AuditLevel::Metadata);
 }
 
 #[test]
 fn stages_are_omitted_by_the_policy_and_by_the_rule() {
-    let policy = Policy::parse(
+    let policy = AuditPolicy::parse(
         "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n\
          - {level: Metadata, verbs: [list], omitStages: [Panic]}\n- {level: Metadata}\n",
     );
     let policy = policy.unwrap();
     let omitted = |verb| {
-        let target = Target::Path("/");
+        let target = AuditTarget::Path("/");
         let user = None;
-        let verdict = policy.evaluate(Attributes { user, verb, target });
-        Stage::ALL.map(|stage| verdict.omitted.contains(stage))
+        let verdict = policy.evaluate(AuditAttributes { user, verb, target });
+        AuditStage::ALL.map(|stage| verdict.omitted.contains(stage))
     };
     assert_eq!(omitted("list"), [true, false, false, true]);
     assert_eq!(omitted("watch"), [true, false, false, false]);
@@ -200,11 +206,11 @@ fn levels_beyond_metadata_are_known_as_such() {
 
 #[test]
 fn a_policy_of_the_api_server_is_read_whole() {
-    let policy = Policy::parse(include_str!("tests/policy.yaml"));
+    let policy = AuditPolicy::parse(include_str!("tests/policy.yaml"));
     let policy = policy.unwrap();
     assert_eq!(policy.rules.len(), 8);
     let json = r#"{"apiVersion":"audit.k8s.io/v1","kind":"Policy","rules":[{"level":"Metadata"}]}"#;
-    assert_eq!(Policy::parse(json).unwrap().rules.len(), 1);
+    assert_eq!(AuditPolicy::parse(json).unwrap().rules.len(), 1);
 }
 
 #[test]
@@ -287,7 +293,7 @@ fn mistakes_are_told_with_their_line() {
     ];
     for &(text, line, message) in rows {
         let text = text.replace("HEAD", head);
-        let error = Policy::parse(&text).expect_err(&text);
+        let error = AuditPolicy::parse(&text).expect_err(&text);
         assert_eq!(error.line, line, "{text}\n{error}");
         assert!(error.message.contains(message), "{text}\n{error}");
         assert!(!error.message.contains('\n'), "{error}");

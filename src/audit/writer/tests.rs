@@ -1,48 +1,48 @@
-//! Outputs that stall or fail.
+//! Tests with outputs that block or fail.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use super::*;
 use crate::metrics::Metrics;
 
-/// Far longer than anything here takes.
+/// Fails a test that hangs; far longer than any step of these tests takes.
 const GUARD: Duration = Duration::from_secs(60);
 
-/// Takes a line when it is let, or fails when it is told to.
+/// An output that waits before each line until the test sends a result for it.
 struct Gated {
-    answers: Receiver<io::Result<()>>,
+    results: Receiver<io::Result<()>>,
     lines: SyncSender<Vec<u8>>,
 }
 
 impl Output for Gated {
     fn write_line(&mut self, line: &[u8]) -> io::Result<()> {
-        // Nobody tells any more: everything is taken.
-        self.answers.recv().unwrap_or(Ok(()))?;
+        // Once the test has dropped its sender, every line succeeds.
+        self.results.recv().unwrap_or(Ok(()))?;
         let _ = self.lines.send(line.to_vec());
         Ok(())
     }
 }
 
 struct Stage {
-    queue: Queue,
-    answers: SyncSender<io::Result<()>>,
+    queue: AuditQueue,
+    results: SyncSender<io::Result<()>>,
     lines: Receiver<Vec<u8>>,
     metrics: AuditMetrics,
     written: oneshot::Receiver<()>,
 }
 
 fn stage() -> Stage {
-    let (answers, gate) = sync_channel(0);
+    let (results, gate) = sync_channel(0);
     let (sender, lines) = sync_channel(64);
-    let (queue, metrics) = (Queue::default(), Metrics::new().unwrap().audit());
+    let (queue, metrics) = (AuditQueue::default(), Metrics::new().unwrap().audit());
     let output = Gated {
-        answers: gate,
+        results: gate,
         lines: sender,
     };
     let written = start(queue.clone(), output, metrics.clone()).unwrap();
     Stage {
         queue,
-        answers,
+        results,
         lines,
         metrics,
         written,
@@ -53,13 +53,13 @@ fn stage() -> Stage {
 fn a_stalled_output_holds_nobody_up_and_what_finds_no_room_is_lost() {
     let stage = stage();
     let line = vec![b'x'; 1 << 20];
-    // The output takes nothing, and yet this ends.
+    // `put` returns although the output writes nothing.
     let lost = (0..64)
         .filter(|_| stage.queue.put(line.clone()).is_err())
         .count();
-    // One batch may be in the writer's hands.
+    // The writer may hold one batch of its own.
     assert!((47..=48).contains(&lost), "{lost}");
-    drop(stage.answers);
+    drop(stage.results);
     stage.queue.close();
     stage.written.blocking_recv().unwrap();
     assert_eq!(stage.lines.try_iter().count(), 64 - lost);
@@ -75,14 +75,14 @@ fn a_line_that_cannot_be_written_is_kept_until_it_can() {
     stage.queue.put(b"a\n".to_vec()).unwrap();
     stage.queue.put(b"b\n".to_vec()).unwrap();
     stage
-        .answers
+        .results
         .send(Err(io::ErrorKind::StorageFull.into()))
         .unwrap();
     stage
-        .answers
+        .results
         .send(Err(io::ErrorKind::StorageFull.into()))
         .unwrap();
-    drop(stage.answers);
+    drop(stage.results);
     assert_eq!(stage.lines.recv_timeout(GUARD).unwrap(), b"a\n");
     assert_eq!(stage.lines.recv_timeout(GUARD).unwrap(), b"b\n");
     assert_eq!(stage.metrics.write_errors.get(), 2);
@@ -96,10 +96,10 @@ fn at_the_end_each_line_is_tried_once_more_and_then_counted_as_lost() {
     }
     stage.queue.close();
     stage
-        .answers
+        .results
         .send(Err(io::ErrorKind::StorageFull.into()))
         .unwrap();
-    stage.answers.send(Ok(())).unwrap();
+    stage.results.send(Ok(())).unwrap();
     stage.written.blocking_recv().unwrap();
     assert_eq!(stage.lines.try_iter().collect::<Vec<_>>(), [b"b\n"]);
     let count = |outcome| stage.metrics.events.count(outcome);

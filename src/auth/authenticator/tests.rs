@@ -1,4 +1,4 @@
-//! Which of a request's credentials counts.
+//! Which credential of a request authenticates the caller.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -12,13 +12,14 @@ use crate::auth::token_review::{TokenAuthenticator, TokenVerdict};
 use crate::auth::upstream::{ReviewError, ReviewPurpose};
 use crate::metrics::Metrics;
 
-/// Knows one token, and one that has ended; another one cannot be reviewed, and those of a kind take without end.
+/// A token authenticator. It accepts `good` and an expired JWT. Reviews of `unclear` fail, `shy` may not review itself, and reviews of
+/// tokens that begin with `endless` never end. All other tokens are invalid.
 struct OneToken;
 
 impl TokenAuthenticator for OneToken {
     fn authenticate<'a>(
         &'a self,
-        token: &'a Token,
+        token: &'a BearerToken,
         _purpose: ReviewPurpose,
     ) -> Pin<Box<dyn Future<Output = TokenVerdict> + Send + 'a>> {
         let user = User {
@@ -52,7 +53,7 @@ fn stage(anonymous: bool, allowed_names: &[&str]) -> Stage {
 
 fn stage_with(
     client_ca: ClientCa,
-    authorities: Option<Authorities>,
+    authorities: Option<ClientAuthorities>,
     anonymous: bool,
     allowed_names: &[&str],
 ) -> Stage {
@@ -102,15 +103,19 @@ const GOOD: (&str, &str) = ("authorization", "Bearer good");
 const BAD: (&str, &str) = ("authorization", "Bearer bad");
 
 impl Stage {
-    /// Name and credential of whoever is let in.
-    async fn who(&self, pairs: &[(&'static str, &'static str)], peer: &PeerIdentity) -> String {
+    /// Name and credential of the caller, or the refusal.
+    async fn caller_of(
+        &self,
+        pairs: &[(&'static str, &'static str)],
+        peer: &PeerIdentity,
+    ) -> String {
         match self.authenticator.authenticate(&headers(pairs), peer).await {
             Ok(caller) => format!("{} {:?}", caller.user.name, caller.credential),
             Err(refusal) => format!("{refusal:?}"),
         }
     }
 
-    /// How the same request would be forwarded.
+    /// The caller as whom the gateway forwards the same request, `as the caller` if it does not impersonate, or the refusal.
     async fn local(&self, pairs: &[(&'static str, &'static str)], peer: &PeerIdentity) -> String {
         let headers = headers(pairs);
         match self
@@ -184,7 +189,7 @@ async fn the_first_credential_that_counts_says_who_is_calling() {
         (&[("authorization", "Basic x")], &stranger, refused, refused),
     ];
     for (pairs, peer, expected, forwarded) in rows {
-        assert_eq!(stage.who(pairs, peer).await, expected, "{pairs:?}");
+        assert_eq!(stage.caller_of(pairs, peer).await, expected, "{pairs:?}");
         assert_eq!(stage.local(pairs, peer).await, forwarded, "{pairs:?}");
     }
 }
@@ -192,15 +197,15 @@ async fn the_first_credential_that_counts_says_who_is_calling() {
 #[tokio::test]
 async fn a_certificate_without_a_name_is_as_good_as_none() {
     let mut stage = stage(true, &[]);
-    // Of its proxies the API server wants a name only if some are listed.
+    // Like the API server, the gateway requires a common name of a front proxy only if allowed names are configured.
     let proxy = peer(vec![stage.proxy_ca.sign(&client("", &[]))]);
-    assert_eq!(stage.who(&[ALICE], &proxy).await, "alice FrontProxy");
+    assert_eq!(stage.caller_of(&[ALICE], &proxy).await, "alice FrontProxy");
     stage.authenticator.front_proxy = None;
     let nameless = peer(vec![stage.client_ca.sign(&client("", &["devs"]))]);
     let nobody = peer(Vec::new());
     for pairs in [&[][..], &[ALICE], &[GOOD], &[BAD]] {
-        let who = stage.who(pairs, &nameless).await;
-        assert_eq!(who, stage.who(pairs, &nobody).await, "{pairs:?}");
+        let caller = stage.caller_of(pairs, &nameless).await;
+        assert_eq!(caller, stage.caller_of(pairs, &nobody).await, "{pairs:?}");
         assert_eq!(stage.local(pairs, &nameless).await, "as the caller");
     }
 }
@@ -210,16 +215,20 @@ async fn nobody_is_anonymous_unless_that_is_wanted() {
     let stage = stage(false, &[]);
     let nobody = peer(Vec::new());
     for pairs in [&[][..], &[ALICE], &[("authorization", "Bearer ")]] {
-        assert_eq!(stage.who(pairs, &nobody).await, "Unauthorized", "{pairs:?}");
+        assert_eq!(
+            stage.caller_of(pairs, &nobody).await,
+            "Unauthorized",
+            "{pairs:?}"
+        );
     }
     let failures = stage
         .metrics
         .anonymous
         .count(AuthenticationOutcome::Failure);
     assert_eq!(failures, 3);
-    // Without allowed names every certificate of the authority is a proxy's.
+    // Without allowed names, every certificate of the proxies' authority is a front proxy's.
     let other = peer(vec![stage.proxy_ca.sign(&client("other", &[]))]);
-    assert_eq!(stage.who(&[ALICE], &other).await, "alice FrontProxy");
+    assert_eq!(stage.caller_of(&[ALICE], &other).await, "alice FrontProxy");
 }
 
 #[tokio::test]
@@ -230,10 +239,10 @@ async fn certificates_of_clients_are_no_proxys_that_fails() {
         outcomes.count(AuthenticationOutcome::Failure)
     };
     let bob = peer(vec![stage.client_ca.sign(&client("bob", &[]))]);
-    assert_eq!(stage.who(&[], &bob).await, "bob Certificate");
+    assert_eq!(stage.caller_of(&[], &bob).await, "bob Certificate");
     assert_eq!(failures(), 0);
     let other = peer(vec![stage.proxy_ca.sign(&client("other", &[]))]);
-    assert_eq!(stage.who(&[ALICE], &other).await, "Unauthorized");
+    assert_eq!(stage.caller_of(&[ALICE], &other).await, "Unauthorized");
     assert_eq!(failures(), 1);
 }
 
@@ -243,11 +252,11 @@ async fn where_only_proxies_have_certificates_no_other_is_anonymous() {
     let stranger = peer(vec![stage.client_ca.sign(&client("bob", &[]))]);
     let other = peer(vec![stage.proxy_ca.sign(&client("other", &[]))]);
     for peer in [stranger, other] {
-        assert_eq!(stage.who(&[], &peer).await, "Unauthorized");
-        assert_eq!(stage.who(&[GOOD], &peer).await, "by-token Token");
+        assert_eq!(stage.caller_of(&[], &peer).await, "Unauthorized");
+        assert_eq!(stage.caller_of(&[GOOD], &peer).await, "by-token Token");
     }
     let proxy = peer(vec![stage.proxy_ca.sign(&client("proxy", &[]))]);
-    assert_eq!(stage.who(&[ALICE], &proxy).await, "alice FrontProxy");
+    assert_eq!(stage.caller_of(&[ALICE], &proxy).await, "alice FrontProxy");
 }
 
 #[tokio::test]
@@ -261,7 +270,7 @@ async fn a_websocket_token_counts_after_the_header() {
         pairs.extend(more);
         pairs
     };
-    // "good" and "bad".
+    // "good" and "bad" in base64.
     let good = "v1, base64url.bearer.authorization.k8s.io.Z29vZA";
     let bad = "v1, base64url.bearer.authorization.k8s.io.YmFk";
     let twice = "v1, base64url.bearer.authorization.k8s.io.YmFk, base64url.bearer.authorization.k8s.io.YmFk";
@@ -273,7 +282,11 @@ async fn a_websocket_token_counts_after_the_header() {
         (with(twice, None), "Unauthorized"),
         (with("v1", None), "system:anonymous Anonymous"),
     ] {
-        assert_eq!(stage.who(&pairs, &nobody).await, expected, "{pairs:?}");
+        assert_eq!(
+            stage.caller_of(&pairs, &nobody).await,
+            expected,
+            "{pairs:?}"
+        );
     }
 }
 
@@ -285,10 +298,13 @@ async fn new_authorities_count_at_once_and_old_ones_no_longer() {
     let new = peer(vec![new_clients.sign(&client("carol", &[]))]);
     let old_proxy = peer(vec![stage.proxy_ca.sign(&client("proxy", &[]))]);
     let new_proxy = peer(vec![new_proxies.sign(&client("proxy", &[]))]);
-    assert_eq!(stage.who(&[], &old).await, "bob Certificate");
-    assert_eq!(stage.who(&[], &new).await, "Unauthorized");
-    assert_eq!(stage.who(&[ALICE], &old_proxy).await, "alice FrontProxy");
-    // As a client's, and as a front proxy's.
+    assert_eq!(stage.caller_of(&[], &old).await, "bob Certificate");
+    assert_eq!(stage.caller_of(&[], &new).await, "Unauthorized");
+    assert_eq!(
+        stage.caller_of(&[ALICE], &old_proxy).await,
+        "alice FrontProxy"
+    );
+    // Whether the chain is trusted as a client's, and as a front proxy's.
     let trusted = async |peer: &PeerIdentity| {
         let chain = || Arc::clone(&peer.certificates);
         let credentials = [
@@ -308,16 +324,19 @@ async fn new_authorities_count_at_once_and_old_ones_no_longer() {
     std::fs::write(&file, "-----BEGIN CERTIFICATE-----\n").unwrap();
     assert!(stage.authenticator.reload_client_ca(&file).is_err());
     assert!(stage.authenticator.reload_front_proxy_ca(&file).is_err());
-    assert_eq!(stage.who(&[], &old).await, "bob Certificate");
+    assert_eq!(stage.caller_of(&[], &old).await, "bob Certificate");
     std::fs::write(&file, new_clients.pem()).unwrap();
     stage.authenticator.reload_client_ca(&file).unwrap();
     std::fs::write(&file, new_proxies.pem()).unwrap();
     stage.authenticator.reload_front_proxy_ca(&file).unwrap();
     std::fs::remove_file(&file).unwrap();
-    assert_eq!(stage.who(&[], &old).await, "Unauthorized");
-    assert_eq!(stage.who(&[], &new).await, "carol Certificate");
-    assert_eq!(stage.who(&[ALICE], &old_proxy).await, "Unauthorized");
-    assert_eq!(stage.who(&[ALICE], &new_proxy).await, "alice FrontProxy");
+    assert_eq!(stage.caller_of(&[], &old).await, "Unauthorized");
+    assert_eq!(stage.caller_of(&[], &new).await, "carol Certificate");
+    assert_eq!(stage.caller_of(&[ALICE], &old_proxy).await, "Unauthorized");
+    assert_eq!(
+        stage.caller_of(&[ALICE], &new_proxy).await,
+        "alice FrontProxy"
+    );
     assert_eq!(trusted(&old).await, (false, false));
     assert_eq!(trusted(&old_proxy).await, (false, false));
     assert_eq!(trusted(&new).await, (true, false));
@@ -379,14 +398,14 @@ async fn callers_carry_the_end_of_their_credential_and_no_secret_is_shown() {
         .await;
     let shown = format!("{:?} {:?}", caller.unwrap(), stage.authenticator);
     assert!(!shown.contains("good"), "{shown}");
-    // {"exp":5}
+    // The payload is {"exp":5}.
     let ending = headers(&[("authorization", "Bearer h.eyJleHAiOjV9.s")]);
     let caller = stage.authenticator.authenticate(&ending, &nobody);
     let five = SystemTime::UNIX_EPOCH + Duration::from_secs(5);
     assert_eq!(caller.await.unwrap().expires_at, Some(five));
-    let outcomes = AuthenticationOutcome::Success;
-    assert_eq!(stage.metrics.certificate.count(outcomes), 1);
-    assert_eq!(stage.metrics.token.count(outcomes), 2);
+    let success = AuthenticationOutcome::Success;
+    assert_eq!(stage.metrics.certificate.count(success), 1);
+    assert_eq!(stage.metrics.token.count(success), 2);
 }
 
 #[test]
@@ -418,17 +437,17 @@ async fn tokens_from_one_address_keep_no_review_from_those_of_another() {
         let headers = HeaderMap::from_iter([(http::header::AUTHORIZATION, value)]);
         flood.spawn(async move { stage.authenticator.authenticate(&headers, &peer).await });
     }
-    // The address has its share, and is told so.
+    // The address exceeds its share, so one of its requests is refused.
     let refused = flood.join_next().await.unwrap().unwrap();
-    assert_eq!(refused.unwrap_err(), Refusal::Unauthorized);
-    assert_eq!(stage.who(&[GOOD], &from(2)).await, "by-token Token");
+    assert_eq!(refused.unwrap_err(), CallerRefusal::Unauthorized);
+    assert_eq!(stage.caller_of(&[GOOD], &from(2)).await, "by-token Token");
 }
 
 #[tokio::test]
 async fn upstream_answers_whose_token_may_not_ask_about_itself() {
     let stage = stage(true, &[]);
     let shy = ("authorization", "Bearer shy");
-    assert_eq!(stage.who(&[shy], &peer(Vec::new())).await, "Forward");
+    assert_eq!(stage.caller_of(&[shy], &peer(Vec::new())).await, "Forward");
     assert_eq!(
         stage.local(&[shy], &peer(Vec::new())).await,
         "as the caller"

@@ -1,4 +1,4 @@
-//! Client certificates, verified once and remembered.
+//! A cache of verified client certificates.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -8,16 +8,16 @@ use aws_lc_rs::digest::{Context, SHA256};
 use moka::future::Cache;
 use rustls_pki_types::CertificateDer;
 
-use crate::auth::certificate::{Authorities, CertificateError, VerifiedCertificate};
+use crate::auth::certificate::{CertificateError, ClientAuthorities, VerifiedCertificate};
 
-/// Verifies certificates by authorities that may change, and remembers what came of it: a connection shows the same chain with each of
-/// its requests.
+/// Verifies certificates with authorities that may be replaced, and caches the verdicts: every request of a connection has the same
+/// chain.
 pub(super) struct CertificateVerifier {
     state: ArcSwapOption<VerifierState>,
 }
 
 struct VerifierState {
-    authorities: Authorities,
+    authorities: ClientAuthorities,
     verdicts: Cache<[u8; 32], CertificateVerdict>,
 }
 
@@ -28,7 +28,7 @@ struct CertificateVerdict {
 }
 
 impl CertificateVerifier {
-    pub(super) fn new(authorities: Option<Authorities>) -> Self {
+    pub(super) fn new(authorities: Option<ClientAuthorities>) -> Self {
         let verifier = Self {
             state: ArcSwapOption::empty(),
         };
@@ -38,15 +38,15 @@ impl CertificateVerifier {
         verifier
     }
 
-    /// What was verified by others is forgotten.
-    pub(super) fn set(&self, authorities: Authorities) {
+    /// Replaces the authorities, and drops the verdicts of the previous ones.
+    pub(super) fn set(&self, authorities: ClientAuthorities) {
         self.state.store(Some(Arc::new(VerifierState {
             authorities,
             verdicts: Cache::new(VERDICTS_MAX),
         })));
     }
 
-    /// `None` if no authority counts here at all, or there is no certificate.
+    /// Verifies a chain at time `now`. `None` if there are no authorities, or the chain is empty.
     pub(super) async fn verify(
         &self,
         chain: &[CertificateDer<'static>],
@@ -57,10 +57,10 @@ impl CertificateVerifier {
             return None;
         }
         let digest = digest(chain);
-        if let Some(known) = state.verdicts.get(&digest).await
-            && known.holds(now)
+        if let Some(cached) = state.verdicts.get(&digest).await
+            && cached.is_valid_at(now)
         {
-            return Some(known.verdict);
+            return Some(cached.verdict);
         }
         let verdict = state.authorities.verify(chain, now);
         let verdict = CertificateVerdict {
@@ -73,12 +73,13 @@ impl CertificateVerifier {
 }
 
 impl CertificateVerdict {
-    /// A certificate that counts does so until it expires; one that does not may become valid.
-    fn holds(&self, now: SystemTime) -> bool {
-        let since = now.duration_since(self.verified_at);
+    /// Whether the verdict may be used at `now`. A valid certificate stays valid until it expires; an invalid one may become valid, so
+    /// its verdict is used only briefly. No verdict is used if the clock was set back before the verification.
+    fn is_valid_at(&self, now: SystemTime) -> bool {
+        let age = now.duration_since(self.verified_at);
         match &self.verdict {
-            Ok(certificate) => since.is_ok() && now < certificate.expires_at,
-            Err(_) => since.is_ok_and(|since| since < FAILURE_TTL),
+            Ok(certificate) => age.is_ok() && now < certificate.expires_at,
+            Err(_) => age.is_ok_and(|age| age < FAILURE_TTL),
         }
     }
 }
@@ -86,7 +87,7 @@ impl CertificateVerdict {
 fn digest(chain: &[CertificateDer<'static>]) -> [u8; 32] {
     let mut context = Context::new(&SHA256);
     for certificate in chain {
-        // The length first, so that no two chains are alike.
+        // The length comes first, so that different chains never hash the same bytes.
         context.update(&(certificate.len() as u64).to_be_bytes());
         context.update(certificate);
     }
@@ -95,8 +96,8 @@ fn digest(chain: &[CertificateDer<'static>]) -> [u8; 32] {
     digest
 }
 
-/// Chains whose verification is remembered, some kilobytes each.
+/// Maximum number of cached verdicts, a few kilobytes each.
 const VERDICTS_MAX: u64 = 4096;
 
-/// How long a chain that does not count is not verified again.
+/// How long the verdict of an invalid chain is used.
 const FAILURE_TTL: Duration = Duration::from_secs(1);

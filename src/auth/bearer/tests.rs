@@ -1,4 +1,4 @@
-//! Tokens in headers, and the time that a token says.
+//! Tokens in headers, and the expiry of a token.
 
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderValue;
@@ -14,7 +14,7 @@ fn headers(pairs: &[(&'static str, &[u8])]) -> HeaderMap {
 }
 
 fn token(secret: &str) -> TokenHeader {
-    TokenHeader::Token(Token::new(secret).unwrap())
+    TokenHeader::Token(BearerToken::new(secret).unwrap())
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn the_authorization_header_is_read_as_the_api_server_reads_it() {
 #[test]
 fn a_websocket_client_may_send_its_token_as_a_subprotocol() {
     use TokenHeader::{Absent, Invalid};
-    // "abc", a blank, bytes that are not UTF-8, and nothing.
+    // The payloads decode to "abc", to a text with a space ("a b"), to bytes that are not UTF-8, and to nothing.
     let rows: [(&[&str], TokenHeader); 14] = [
         (
             &["base64url.bearer.authorization.k8s.io.YWJj, v1"],
@@ -112,7 +112,7 @@ fn a_websocket_client_may_send_its_token_as_a_subprotocol() {
             [("upgrade", b"WebSocket"), ("connection", b"x, Upgrade")];
         let all = [upgrade.as_slice(), &protocols].concat();
         assert_eq!(websocket(&headers(&all)), expected, "{values:?}");
-        // Others send no token that way.
+        // In a request that is no WebSocket upgrade, the header is ignored.
         for some in [&upgrade[..1], &upgrade[1..], &[]] {
             let some = [some, &protocols].concat();
             assert_eq!(websocket(&headers(&some)), Absent, "{values:?}");
@@ -120,9 +120,9 @@ fn a_websocket_client_may_send_its_token_as_a_subprotocol() {
     }
 }
 
-fn jwt(claims: &str) -> Token {
+fn jwt(claims: &str) -> BearerToken {
     let part = |text: &str| URL_SAFE_NO_PAD.encode(text);
-    Token::new(&format!("{}.{}.signature", part("{}"), part(claims))).unwrap()
+    BearerToken::new(&format!("{}.{}.signature", part("{}"), part(claims))).unwrap()
 }
 
 #[test]
@@ -158,13 +158,17 @@ fn a_token_says_when_it_expires() {
         format!("a.{exp}.c.d"),
         format!("a.{exp}=.c"),
     ] {
-        assert_eq!(expiry(&Token::new(&secret).unwrap()), None, "{secret:.60}");
+        assert_eq!(
+            expiry(&BearerToken::new(&secret).unwrap()),
+            None,
+            "{secret:.60}"
+        );
     }
 }
 
 #[test]
 fn a_token_is_never_shown() {
-    let token = Token::new("very-secret").unwrap();
+    let token = BearerToken::new("very-secret").unwrap();
     assert_eq!(token.secret(), "very-secret");
     let shown = format!(
         "{token:?} {:?} {:?}",

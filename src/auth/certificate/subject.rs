@@ -1,5 +1,5 @@
-//! The subject of a certificate as a user, as the API server reads it: `CN` is the name, each `O` a group, and an attribute of its own
-//! the uid.
+//! Reads a user from the subject of a certificate, as the API server does: `CN` is the name, each `O` is a group, and an attribute that
+//! Kubernetes has registered is the uid.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,10 +15,10 @@ use x509_parser::x509::AttributeTypeAndValue;
 use super::CertificateError;
 use crate::auth::user::User;
 
-/// The user, and the common name alone. Says nothing about trust.
+/// The user of a certificate and its common name. Does not verify the certificate.
 ///
 /// # Errors
-/// [`CertificateError`] if it names nobody, or what it says can be read in two ways.
+/// [`CertificateError`] if the subject has no common name, or is ambiguous.
 pub fn user(certificate: &CertificateDer<'_>) -> Result<(User, String), CertificateError> {
     let parsed = X509Certificate::from_der(certificate);
     let (rest, parsed) = parsed.map_err(|_| CertificateError::Malformed)?;
@@ -31,13 +31,13 @@ pub fn user(certificate: &CertificateDer<'_>) -> Result<(User, String), Certific
     let [name_type, group_type, uid_type] = [
         oid!(2.5.4.3),
         oid!(2.5.4.10),
-        // Registered by Kubernetes.
+        // The uid attribute, registered by Kubernetes.
         oid!(1.3.6.1.4.1.57683.2),
     ];
     for attribute in parsed.subject().iter_attributes() {
         let oid = attribute.attr_type();
         if *oid == name_type {
-            // The last one counts.
+            // The last common name is used.
             name = text(attribute, "CN")?;
         } else if *oid == group_type {
             groups.push(text(attribute, "O")?);
@@ -61,7 +61,8 @@ pub fn user(certificate: &CertificateDer<'_>) -> Result<(User, String), Certific
     Ok((user.authenticated(), name))
 }
 
-/// Strings of the kinds that are text by themselves. Go reads two historic ones as well; nobody who is careful writes them.
+/// The text of an attribute. Only string types with one unambiguous encoding are accepted. Go also accepts two historic types (T.61 and
+/// BMP), which are rejected here.
 fn text(
     attribute: &AttributeTypeAndValue<'_>,
     part: &'static str,
@@ -82,7 +83,7 @@ fn text(
         .ok_or(CertificateError::Subject { part })
 }
 
-/// The characters of `PrintableString`, and two that are often written there.
+/// The characters of `PrintableString`, and `*` and `&`, which Go accepts too.
 const fn is_printable(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(

@@ -1,4 +1,4 @@
-//! Which certificates count, whose they are, and until when.
+//! Which certificates are valid, which user they identify, and until when they are valid.
 
 use rcgen::{CertificateParams, DnType, DnValue, ExtendedKeyUsagePurpose, date_time_ymd};
 
@@ -139,12 +139,12 @@ fn the_last_common_name_counts_and_all_kinds_of_text_are_read() {
     assert!(nobody.groups.is_empty());
 }
 
-/// The same certificate with other bytes, as many. It no longer verifies.
+/// The certificate with some bytes replaced by as many others. Its signature is no longer valid.
 fn patched(certificate: &CertificateDer<'_>, from: &[u8], to: &[u8]) -> CertificateDer<'static> {
     assert_eq!(from.len(), to.len());
     let mut bytes = certificate.to_vec();
-    let place = bytes.windows(from.len()).position(|one| one == from);
-    bytes[place.unwrap()..][..to.len()].copy_from_slice(to);
+    let offset = bytes.windows(from.len()).position(|one| one == from);
+    bytes[offset.unwrap()..][..to.len()].copy_from_slice(to);
     bytes.into()
 }
 
@@ -207,7 +207,7 @@ fn what_is_not_good_for_a_client_now_does_not_count() {
             params.is_ca = authority("ca").is_ca;
         }),
         verify(&ClientCa::new("other"), &client("alice", &[])).and(
-            // The same name, another key.
+            // An authority of the same name with another key.
             ClientCa::new("ca")
                 .authorities()
                 .verify(&[ca.sign(&client("alice", &[]))], today()),
@@ -219,7 +219,7 @@ fn what_is_not_good_for_a_client_now_does_not_count() {
             "{refused:?}"
         );
     }
-    // Without a word about usage any is fine.
+    // A certificate that does not restrict its usage is valid for clients.
     assert!(with(|params| params.extended_key_usages.clear()).is_ok());
 }
 
@@ -262,7 +262,7 @@ fn a_chain_counts_as_long_as_all_that_it_needs() {
         day(2030, 1, 1) + Duration::from_secs(1)
     );
     assert!(authorities.verify(&chain, day(2030, 1, 2)).is_err());
-    // What the chain does not need does not shorten it.
+    // A certificate that the chain does not need does not shorten its validity.
     let mut stranger = authority("stranger");
     stranger.not_after = date_time_ymd(2027, 1, 1);
     let stranger = ClientCa::with(&stranger).der();
@@ -285,7 +285,7 @@ fn authorities_expire_too() {
     let mut params = authority("old");
     params.not_after = date_time_ymd(2026, 12, 1);
     let (old, new) = (ClientCa::with(&params), ClientCa::new("new"));
-    let authorities = Authorities::from_pem((old.pem() + &new.pem()).as_bytes()).unwrap();
+    let authorities = ClientAuthorities::from_pem((old.pem() + &new.pem()).as_bytes()).unwrap();
     let by_old = [old.sign(&client("alice", &[]))];
     let by_new = [new.sign(&client("bob", &[]))];
     let verified = authorities.verify(&by_old, today()).unwrap();
@@ -295,7 +295,7 @@ fn authorities_expire_too() {
     );
     assert!(authorities.verify(&by_old, day(2026, 12, 2)).is_err());
     assert!(authorities.verify(&by_new, day(2026, 12, 2)).is_ok());
-    // Time may also be set back.
+    // The clock may also be set back.
     assert!(authorities.verify(&by_old, today()).is_ok());
     let alone = old.authorities();
     assert!(alone.verify(&by_old, day(2026, 12, 2)).is_err());
@@ -339,11 +339,11 @@ fn chains_are_bounded_and_must_be_certificates() {
 fn files_of_authorities_are_taken_whole_or_not_at_all() {
     let ca = ClientCa::new("ca").pem();
     let no_der = "-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n";
-    let unusable = Authorities::from_pem((ca.clone() + no_der).as_bytes()).unwrap_err();
+    let unusable = ClientAuthorities::from_pem((ca.clone() + no_der).as_bytes()).unwrap_err();
     assert!(
         unusable
             .to_string()
-            .starts_with("certificate 2 in it cannot be used: ")
+            .starts_with("certificate 2 cannot be used: ")
     );
     for (pem, expected) in [
         ("", AuthoritiesError::Empty),
@@ -358,12 +358,12 @@ fn files_of_authorities_are_taken_whole_or_not_at_all() {
         ),
     ] {
         assert_eq!(
-            Authorities::from_pem(pem.as_bytes()).unwrap_err(),
+            ClientAuthorities::from_pem(pem.as_bytes()).unwrap_err(),
             expected,
             "{pem}"
         );
     }
-    let two = Authorities::from_pem((ca.clone() + "text between\n" + &ca).as_bytes());
+    let two = ClientAuthorities::from_pem((ca.clone() + "text between\n" + &ca).as_bytes());
     assert_eq!(
         format!("{:?}", two.unwrap()),
         "Authorities { anchors: 2, .. }"

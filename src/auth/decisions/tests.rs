@@ -1,29 +1,29 @@
-//! Decisions with a scripted authorizer, under tokio's paused clock.
+//! Decisions with a scripted authorizer, under tokio's paused clock. Other tests of `auth` use the script and the builders, too.
 
 use std::collections::VecDeque;
 use std::sync::LazyLock;
 
 use super::super::access::{Access, ResourceAccess};
-use super::super::caller::Token;
+use super::super::caller::BearerToken;
 use super::super::changes::RoleScope;
 use super::super::digest::CredentialHasher;
 use super::*;
 use crate::fairness::Users;
 use crate::metrics::Metrics;
 
-/// An authorizer that answers as it is told.
+/// An authorizer that returns scripted answers and records the questions.
 #[derive(Debug)]
 pub(in crate::auth) struct Script {
     state: Mutex<ScriptState>,
-    /// Answers wait while it is closed.
+    /// While it is false, all answers wait.
     gate: watch::Sender<bool>,
 }
 
-type Answer = Result<Verdict, ReviewError>;
+type Answer = Result<AccessVerdict, ReviewError>;
 
 type AnswerOf = dyn Fn(&QuestionKey) -> Option<Answer> + Send;
 
-/// Questions that have an answer of their own.
+/// Answers to certain questions, which take precedence over the others.
 struct Exception(Box<AnswerOf>);
 
 impl std::fmt::Debug for Exception {
@@ -36,16 +36,16 @@ impl std::fmt::Debug for Exception {
 struct ScriptState {
     exception: Option<Exception>,
     asked: Vec<(QuestionKey, ReviewPurpose)>,
-    /// Used first.
-    next: VecDeque<Result<Verdict, ReviewError>>,
-    /// Used then, for each question.
-    always: Result<Verdict, ReviewError>,
+    /// The next answers, each used once.
+    next: VecDeque<Result<AccessVerdict, ReviewError>>,
+    /// The answer when there is no other one.
+    always: Result<AccessVerdict, ReviewError>,
     in_flight: usize,
     in_flight_max: usize,
 }
 
 impl Script {
-    pub(in crate::auth) fn always(answer: Result<Verdict, ReviewError>) -> Arc<Self> {
+    pub(in crate::auth) fn always(answer: Result<AccessVerdict, ReviewError>) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(ScriptState {
                 exception: None,
@@ -59,11 +59,11 @@ impl Script {
         })
     }
 
-    pub(in crate::auth) fn then_always(&self, answer: Result<Verdict, ReviewError>) {
+    pub(in crate::auth) fn then_always(&self, answer: Result<AccessVerdict, ReviewError>) {
         self.state().always = answer;
     }
 
-    pub(in crate::auth) fn next(&self, answer: Result<Verdict, ReviewError>) {
+    pub(in crate::auth) fn next(&self, answer: Result<AccessVerdict, ReviewError>) {
         self.state().next.push_back(answer);
     }
 
@@ -84,10 +84,12 @@ impl Script {
         self.state().exception = Some(Exception(Box::new(exception)));
     }
 
+    /// The questions since the last call.
     pub(in crate::auth) fn asked(&self) -> Vec<(QuestionKey, ReviewPurpose)> {
         std::mem::take(&mut self.state().asked)
     }
 
+    /// The number of questions since the last call.
     pub(in crate::auth) fn asked_count(&self) -> usize {
         self.asked().len()
     }
@@ -112,9 +114,9 @@ impl Script {
 impl Authorizer for Script {
     fn decide<'a>(
         &'a self,
-        question: &'a Question,
+        question: &'a AccessQuestion,
         purpose: ReviewPurpose,
-    ) -> Pin<Box<dyn Future<Output = Result<Verdict, ReviewError>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<AccessVerdict, ReviewError>> + Send + 'a>> {
         Box::pin(async move {
             let mut gate = self.gate.subscribe();
             {
@@ -134,21 +136,21 @@ impl Authorizer for Script {
     }
 }
 
-pub(in crate::auth) fn allowed() -> Result<Verdict, ReviewError> {
-    Ok(Verdict {
+pub(in crate::auth) fn allowed() -> Result<AccessVerdict, ReviewError> {
+    Ok(AccessVerdict {
         is_allowed: true,
         reason: String::new(),
     })
 }
 
-pub(in crate::auth) fn denied() -> Result<Verdict, ReviewError> {
-    Ok(Verdict {
+pub(in crate::auth) fn denied() -> Result<AccessVerdict, ReviewError> {
+    Ok(AccessVerdict {
         is_allowed: false,
         reason: "no".to_owned(),
     })
 }
 
-pub(in crate::auth) fn down() -> Result<Verdict, ReviewError> {
+pub(in crate::auth) fn down() -> Result<AccessVerdict, ReviewError> {
     Err(unavailable("down"))
 }
 
@@ -169,15 +171,15 @@ pub(in crate::auth) fn user(name: &str) -> Arc<User> {
     })
 }
 
-/// The places of a user.
+/// The client that pays for reviews about a user.
 pub(in crate::auth) fn payer(name: &str) -> Peer {
     static USERS: LazyLock<Users> = LazyLock::new(Users::default);
     USERS.known(Peer::UNKNOWN, name, &[])
 }
 
-pub(in crate::auth) fn question(name: &str, access: Access) -> Question {
-    Question {
-        asker: Asker::Gateway,
+pub(in crate::auth) fn question(name: &str, access: Access) -> AccessQuestion {
+    AccessQuestion {
+        identity: QuestionIdentity::Gateway,
         payer: payer(name),
         key: QuestionKey {
             credentials: None,
@@ -209,7 +211,7 @@ pub(in crate::auth) fn decisions(script: &Arc<Script>) -> Arc<Decisions> {
     Arc::new(Decisions::new(Arc::clone(script) as _, TTLS, metrics))
 }
 
-async fn is_allowed(decisions: &Decisions, question: &Question) -> bool {
+async fn is_allowed(decisions: &Decisions, question: &AccessQuestion) -> bool {
     decisions.decide(question).await.unwrap().verdict.is_allowed
 }
 
@@ -307,7 +309,7 @@ async fn a_question_is_asked_once_however_many_wait_and_goes_on_without_them() {
         })
         .collect();
     tokio::task::yield_now().await;
-    // The first one began the question, and leaves.
+    // The first waiter started the flight, and is cancelled.
     let mut waiters = waiters.into_iter();
     waiters.next().unwrap().abort();
     tokio::task::yield_now().await;
@@ -317,7 +319,7 @@ async fn a_question_is_asked_once_however_many_wait_and_goes_on_without_them() {
     }
     assert_eq!(script.asked_count(), 1);
 
-    // Nobody waits at all.
+    // No request waits for the flight any more.
     script.close();
     decisions.forget(&everything());
     let abandoned = tokio::spawn({
@@ -330,7 +332,7 @@ async fn a_question_is_asked_once_however_many_wait_and_goes_on_without_them() {
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(script.asked_count(), 1);
     assert!(is_allowed(&decisions, &question).await);
-    assert_eq!(script.asked_count(), 0, "the answer was not remembered");
+    assert_eq!(script.asked_count(), 0, "the answer was not cached");
 }
 
 #[tokio::test(start_paused = true)]
@@ -369,14 +371,14 @@ async fn nonsense_and_refusals_are_neither_decisions_nor_tried_again() {
     }
 }
 
-fn own_question(name: &str, access: Access) -> Question {
-    Question {
-        asker: Asker::Impersonated,
+fn own_question(name: &str, access: Access) -> AccessQuestion {
+    AccessQuestion {
+        identity: QuestionIdentity::Impersonated,
         ..question(name, access)
     }
 }
 
-fn may_not_ask() -> Result<Verdict, ReviewError> {
+fn may_not_ask() -> Result<AccessVerdict, ReviewError> {
     Err(ReviewError::SelfReviewForbidden)
 }
 
@@ -390,10 +392,10 @@ async fn who_may_not_ask_is_remembered_for_a_moment_whatever_it_asks() {
         assert_eq!(refused, ReviewError::SelfReviewForbidden);
     }
     assert_eq!(script.asked_count(), 1);
-    // Others are others, and with a credential of its own the same user is, too.
+    // The refusal is cached neither for another user nor for the same user with a token.
     let mut with_token = of_jane("a");
     with_token.key.credentials =
-        Some(CredentialHasher::new(&[7; 32]).token(&Token::new("t").unwrap()));
+        Some(CredentialHasher::new(&[7; 32]).token(&BearerToken::new("t").unwrap()));
     for question in [own_question("joe", pods("a")), with_token] {
         assert!(decisions.decide(&question).await.is_err());
         assert_eq!(script.asked_count(), 1);
@@ -434,25 +436,25 @@ async fn an_authorizer_that_does_not_answer_is_given_up() {
     let script = Script::always(allowed());
     script.close();
     let decisions = decisions(&script);
-    let started = Instant::now();
+    let start = Instant::now();
     let outcome = decisions.decide(&question("jane", pods("a"))).await;
     assert!(matches!(outcome, Err(ReviewError::Unavailable { .. })));
-    assert_eq!(started.elapsed(), WAIT_MAX);
+    assert_eq!(start.elapsed(), WAIT_MAX);
 }
 
-/// Of so many places one caller alone gets these.
-fn alone(places: usize) -> usize {
-    places * 4 / 5 + 1
+/// How many of these permits a single caller gets.
+fn share_of_one(permits: usize) -> usize {
+    permits * 4 / 5 + 1
 }
 
-/// Decides questions of this caller, as many as there are names.
+/// Decides one question for each name, all with permits of this peer.
 fn ask_as(
     decisions: &Arc<Decisions>,
     peer: Peer,
     names: impl Iterator<Item = String>,
-) -> Vec<tokio::task::JoinHandle<Outcome>> {
+) -> Vec<tokio::task::JoinHandle<FlightOutcome>> {
     let ask = |name: String| {
-        let question = Question {
+        let question = AccessQuestion {
             payer: peer,
             ..question(&name, pods("a"))
         };
@@ -462,9 +464,9 @@ fn ask_as(
     names.map(ask).collect()
 }
 
-async fn all_allowed(asked: impl IntoIterator<Item = tokio::task::JoinHandle<Outcome>>) {
-    for one in asked {
-        assert!(one.await.unwrap().unwrap().verdict.is_allowed);
+async fn all_allowed(outcomes: impl IntoIterator<Item = tokio::task::JoinHandle<FlightOutcome>>) {
+    for outcome in outcomes {
+        assert!(outcome.await.unwrap().unwrap().verdict.is_allowed);
     }
 }
 
@@ -474,10 +476,10 @@ async fn one_users_questions_wait_for_each_other_and_not_for_others() {
     script.close();
     let decisions = decisions(&script);
     let names = (0..1_000).map(|n| format!("role-{n}"));
-    // Whoever acts as many has the places of one.
+    // A caller that impersonates many users has only its own share.
     let greedy = ask_as(&decisions, payer("greedy"), names);
     tokio::time::sleep(Duration::from_millis(1)).await;
-    assert_eq!(script.asked_count(), alone(IN_FLIGHT_MAX));
+    assert_eq!(script.asked_count(), share_of_one(IN_FLIGHT_MAX));
     let others: Vec<_> = ["jane", "joe", "sue"]
         .into_iter()
         .flat_map(|name| ask_as(&decisions, payer(name), [name.to_owned()].into_iter()))
@@ -495,9 +497,9 @@ async fn questions_in_flight_and_in_line_are_bounded_however_many_users_ask() {
     script.close();
     let metrics = Metrics::new().unwrap().authorization();
     let mut decisions = Decisions::new(Arc::clone(&script) as _, TTLS, metrics.clone());
-    decisions.places = Places::new(IN_FLIGHT_MAX, 100);
+    decisions.permits = ReviewPermits::new(IN_FLIGHT_MAX, 100);
     let decisions = Arc::new(decisions);
-    let asked: Vec<_> = (0..300)
+    let outcomes: Vec<_> = (0..300)
         .map(|number| format!("user-{number}"))
         .flat_map(|name| ask_as(&decisions, payer(&name), [name].into_iter()))
         .collect();
@@ -505,8 +507,8 @@ async fn questions_in_flight_and_in_line_are_bounded_however_many_users_ask() {
     assert!(script.asked_count() <= IN_FLIGHT_MAX);
     script.open();
     let mut refused = 0;
-    for one in asked {
-        match one.await.unwrap() {
+    for outcome in outcomes {
+        match outcome.await.unwrap() {
             Ok(decision) => assert!(decision.verdict.is_allowed),
             Err(error) => {
                 assert!(matches!(error, ReviewError::Unavailable { .. }), "{error}");
@@ -573,14 +575,14 @@ async fn an_answer_from_before_a_change_is_not_remembered_and_not_joined() {
     script.next(denied());
     let after = ask();
     tokio::time::sleep(Duration::from_millis(1)).await;
-    assert_eq!(script.asked_count(), 2, "the old question was joined");
+    assert_eq!(script.asked_count(), 2, "the outdated flight was joined");
     script.open();
     let (before, after) = (before.await.unwrap(), after.await.unwrap());
     assert!(!decisions.is_current(&before, &question.key));
     assert!(decisions.is_current(&after, &question.key));
-    // Whichever answer came last, only the newer one may be remembered.
-    let remembered = decisions.decide(&question).await.unwrap();
-    assert!(decisions.is_current(&remembered, &question.key));
+    // Only the decision of the newer flight may be cached, whichever ended last.
+    let cached = decisions.decide(&question).await.unwrap();
+    assert!(decisions.is_current(&cached, &question.key));
 }
 
 #[tokio::test(start_paused = true)]
@@ -602,12 +604,12 @@ async fn memory_is_bounded_by_the_length_of_questions() {
     for number in 0..8_000 {
         let key = question("jane", pods(&format!("{long}{number}"))).key;
         let verdict = Arc::new(allowed().unwrap());
-        let decision = Decision {
+        let decision = CachedDecision {
             verdict,
             asked_at: Instant::now(),
-            moment: Moment::default(),
+            change_point: ChangePoint::default(),
         };
-        decisions.shared.remember(key, decision).await;
+        decisions.shared.store(key, decision).await;
     }
     decisions.shared.cache.run_pending_tasks().await;
     assert!(decisions.shared.cache.weighted_size() <= CACHE_LEN_MAX);
@@ -621,10 +623,14 @@ async fn a_fresh_decision_takes_the_place_of_a_remembered_one() {
     let question = question("jane", pods("a"));
     assert!(is_allowed(&decisions, &question).await);
     script.then_always(denied());
-    let fresh = decisions.decide_afresh(&question).await.unwrap();
+    let fresh = decisions.recheck(&question).await.unwrap();
     assert!(!fresh.verdict.is_allowed);
     assert!(!is_allowed(&decisions, &question).await);
-    let purposes: Vec<_> = script.asked().into_iter().map(|(_, why)| why).collect();
+    let purposes: Vec<_> = script
+        .asked()
+        .into_iter()
+        .map(|(_, purpose)| purpose)
+        .collect();
     assert_eq!(
         purposes,
         [ReviewPurpose::Authorization, ReviewPurpose::Recheck]

@@ -1,4 +1,4 @@
-//! Users in headers of front proxies.
+//! Which user the headers of a front proxy name.
 
 use http::HeaderValue;
 
@@ -21,7 +21,7 @@ fn settings() -> FrontProxySettings {
     }
 }
 
-fn check(pairs: &[(&'static str, &[u8])], expected: Result<Option<User>, NotText>) {
+fn check(pairs: &[(&'static str, &[u8])], expected: Result<Option<User>, HeaderTextError>) {
     let mut headers = HeaderMap::new();
     for (name, value) in pairs {
         headers.append(*name, HeaderValue::from_bytes(value).unwrap());
@@ -52,7 +52,7 @@ fn the_first_header_with_a_value_names_the_user() {
         &[("x-remote-user", b"alice"), ("x-remote-user", b"bob")],
         of("alice"),
     );
-    // The first value counts, and it is empty.
+    // Only the first value of a header is read, and it is empty.
     check(
         &[("x-remote-user", b""), ("x-remote-user", b"bob")],
         Ok(None),
@@ -67,7 +67,7 @@ fn the_first_header_with_a_value_names_the_user() {
     ] {
         check(&[(name, b"alice")], Ok(None));
     }
-    check(&[("x-remote-user", b"\xff")], Err(NotText));
+    check(&[("x-remote-user", b"\xff")], Err(HeaderTextError));
     let anonymous = named("system:anonymous", &[]);
     check(
         &[("x-remote-user", b"system:anonymous")],
@@ -104,10 +104,16 @@ fn all_values_count_for_groups_and_extra() {
         Ok(Some(expected)),
     );
     for bad in ["x-remote-group", "x-remote-uid", "x-remote-extra-a"] {
-        check(&[("x-remote-user", b"alice"), (bad, b"\xff")], Err(NotText));
+        check(
+            &[("x-remote-user", b"alice"), (bad, b"\xff")],
+            Err(HeaderTextError),
+        );
     }
     let key = "x-remote-extra-%ff";
-    check(&[("x-remote-user", b"alice"), (key, b"a")], Err(NotText));
+    check(
+        &[("x-remote-user", b"alice"), (key, b"a")],
+        Err(HeaderTextError),
+    );
 }
 
 #[test]

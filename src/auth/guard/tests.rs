@@ -1,4 +1,4 @@
-//! The guard with scripted reviews, in each mode.
+//! The guard in each mode, with scripted reviews.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use http::HeaderValue;
 
 use super::super::access::ResourceAccess;
 use super::super::authenticator::AuthenticatorSettings;
-use super::super::caller::Token;
+use super::super::caller::BearerToken;
 use super::super::decisions::tests::{Script, allowed, denied, down, pods};
 use super::super::tests::{ClientCa, client};
 use super::super::token_cache::TokenCache;
@@ -19,14 +19,14 @@ use super::super::user::User;
 use super::*;
 use crate::metrics::Metrics;
 
-/// Users by their tokens.
+/// A token authenticator that knows these users, by token.
 #[derive(Default)]
 struct Tokens(Mutex<HashMap<String, Arc<User>>>);
 
 impl TokenAuthenticator for Tokens {
     fn authenticate<'a>(
         &'a self,
-        token: &'a Token,
+        token: &'a BearerToken,
         _purpose: ReviewPurpose,
     ) -> Pin<Box<dyn Future<Output = TokenVerdict> + Send + 'a>> {
         let user = self.0.lock().unwrap().get(token.secret()).cloned();
@@ -42,11 +42,11 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(mode: Mode) -> Self {
+    fn new(mode: AuthorizerMode) -> Self {
         Self::with(mode, false)
     }
 
-    fn with(mode: Mode, anonymous: bool) -> Self {
+    fn with(mode: AuthorizerMode, anonymous: bool) -> Self {
         let metrics = Metrics::new().unwrap();
         let tokens = Arc::new(Tokens::default());
         for name in ["jane", "joe"] {
@@ -95,7 +95,10 @@ impl Stage {
         }
     }
 
-    async fn authenticate(&self, headers: &[(&'static str, &str)]) -> Result<Caller, Refusal> {
+    async fn authenticate(
+        &self,
+        headers: &[(&'static str, &str)],
+    ) -> Result<Caller, CallerRefusal> {
         let headers = map(headers);
         let peer = PeerIdentity::default();
         self.guard.authenticate(&headers, &peer).await
@@ -105,10 +108,10 @@ impl Stage {
         &self,
         headers: &[(&'static str, &str)],
         access: &Access,
-    ) -> Result<Lease, Refusal> {
+    ) -> Result<Lease, CallerRefusal> {
         let caller = self.authenticate(headers).await?;
-        let permitted = self.guard.authorize(&caller, access).await?;
-        Ok(permitted.lease)
+        let authorization = self.guard.authorize(&caller, access).await?;
+        Ok(authorization.lease)
     }
 
     fn run(&self) -> tokio::task::JoinHandle<()> {
@@ -130,7 +133,11 @@ const JOE: (&str, &str) = ("authorization", "Bearer joes-token");
 const AS_JOE: (&str, &str) = ("impersonate-user", "joe");
 const AS_GROUP: (&str, &str) = ("impersonate-group", "dev");
 
-const ALL: [Mode; 3] = [Mode::SelfCheck, Mode::Review, Mode::Rbac];
+const ALL: [AuthorizerMode; 3] = [
+    AuthorizerMode::SelfCheck,
+    AuthorizerMode::Review,
+    AuthorizerMode::Rbac,
+];
 
 #[tokio::test(start_paused = true)]
 async fn without_credentials_that_count_nothing_is_asked() {
@@ -138,7 +145,7 @@ async fn without_credentials_that_count_nothing_is_asked() {
         let stage = Stage::new(mode);
         for headers in [&[][..], &[("authorization", "Bearer unknown")]] {
             let refusal = stage.ask(headers, &pods("a")).await.unwrap_err();
-            assert_eq!(refusal, Refusal::Unauthorized);
+            assert_eq!(refusal, CallerRefusal::Unauthorized);
         }
         assert_eq!(stage.script.asked_count(), 0);
     }
@@ -147,11 +154,11 @@ async fn without_credentials_that_count_nothing_is_asked() {
 #[tokio::test(start_paused = true)]
 #[expect(clippy::wildcard_enum_match_arm, reason = "anything else is a failure")]
 async fn a_denial_has_user_access_and_reason() {
-    for mode in [Mode::SelfCheck, Mode::Review] {
+    for mode in [AuthorizerMode::SelfCheck, AuthorizerMode::Review] {
         let stage = Stage::new(mode);
         stage.script.then_always(denied());
         match stage.ask(&[JANE], &pods("a")).await.unwrap_err() {
-            Refusal::Forbidden {
+            CallerRefusal::Forbidden {
                 user,
                 access,
                 reason,
@@ -162,11 +169,11 @@ async fn a_denial_has_user_access_and_reason() {
             other => panic!("{other:?}"),
         }
     }
-    // Others of upstream's authorizers may allow what no role does.
-    let stage = Stage::new(Mode::Rbac);
+    // Another authorizer of upstream may allow what no role allows.
+    let stage = Stage::new(AuthorizerMode::Rbac);
     stage.script.then_always(denied());
     let refusal = stage.ask(&[JANE], &pods("a")).await.unwrap_err();
-    assert_eq!(refusal, Refusal::Forward);
+    assert_eq!(refusal, CallerRefusal::Forward);
 }
 
 #[tokio::test(start_paused = true)]
@@ -183,7 +190,7 @@ async fn without_an_answer_nothing_is_allowed() {
             let stage = Stage::new(mode);
             stage.script.then_always(error.clone());
             match stage.ask(&[JANE], &pods("a")).await.unwrap_err() {
-                Refusal::Failed { message } => assert!(!message.contains("secret")),
+                CallerRefusal::Failed { message } => assert!(!message.contains("secret")),
                 other => panic!("{other:?}"),
             }
         }
@@ -192,42 +199,48 @@ async fn without_an_answer_nothing_is_allowed() {
 
 #[tokio::test(start_paused = true)]
 async fn who_may_not_ask_is_left_to_upstream() {
-    let stage = Stage::new(Mode::SelfCheck);
+    let stage = Stage::new(AuthorizerMode::SelfCheck);
     stage
         .script
         .then_always(Err(ReviewError::SelfReviewForbidden));
     let refusal = stage.ask(&[JANE], &pods("a")).await.unwrap_err();
-    assert_eq!(refusal, Refusal::Forward);
-    // Elsewhere it is the gateway that may not ask.
-    let stage = Stage::new(Mode::Review);
+    assert_eq!(refusal, CallerRefusal::Forward);
+    // In this mode it is the gateway that may not ask, which is a failure.
+    let stage = Stage::new(AuthorizerMode::Review);
     stage.script.then_always(Err(ReviewError::Forbidden {
         message: String::new(),
     }));
     let refusal = stage.ask(&[JANE], &pods("a")).await.unwrap_err();
-    assert!(matches!(refusal, Refusal::Failed { .. }), "{refusal:?}");
+    assert!(
+        matches!(refusal, CallerRefusal::Failed { .. }),
+        "{refusal:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_token_that_upstream_refuses_is_forgotten() {
-    let stage = Stage::new(Mode::SelfCheck);
+    let stage = Stage::new(AuthorizerMode::SelfCheck);
     assert!(stage.authenticate(&[JANE]).await.is_ok());
     stage.script.then_always(Err(ReviewError::Unauthorized));
     let refusal = stage.ask(&[JANE], &pods("a")).await.unwrap_err();
-    assert_eq!(refusal, Refusal::Unauthorized);
+    assert_eq!(refusal, CallerRefusal::Unauthorized);
     let refusal = stage.authenticate(&[JANE]).await.unwrap_err();
-    assert_eq!(refusal, Refusal::Unauthorized);
+    assert_eq!(refusal, CallerRefusal::Unauthorized);
 }
 
 #[tokio::test(start_paused = true)]
 async fn anonymous_callers_are_asked_about_by_the_gateway_only() {
-    let stage = Stage::with(Mode::SelfCheck, true);
+    let stage = Stage::with(AuthorizerMode::SelfCheck, true);
     let refusal = stage.ask(&[], &pods("a")).await.unwrap_err();
-    assert_eq!(refusal, Refusal::Forward);
+    assert_eq!(refusal, CallerRefusal::Forward);
     assert_eq!(stage.script.asked_count(), 0);
-    let stage = Stage::with(Mode::Review, true);
+    let stage = Stage::with(AuthorizerMode::Review, true);
     stage.script.then_always(denied());
     let refusal = stage.ask(&[], &pods("a")).await.unwrap_err();
-    assert!(matches!(refusal, Refusal::Forbidden { .. }), "{refusal:?}");
+    assert!(
+        matches!(refusal, CallerRefusal::Forbidden { .. }),
+        "{refusal:?}"
+    );
     let (key, _) = stage.script.asked().remove(0);
     assert_eq!(key.user.name, "system:anonymous");
 }
@@ -244,7 +257,7 @@ fn impersonate(resource: &str, name: &str) -> Access {
 
 #[tokio::test(start_paused = true)]
 async fn each_part_of_an_impersonation_is_asked_for_the_impersonator() {
-    let stage = Stage::new(Mode::Review);
+    let stage = Stage::new(AuthorizerMode::Review);
     let caller = stage.authenticate(&[JANE, AS_JOE, AS_GROUP]).await.unwrap();
     assert_eq!(caller.user.name, "joe");
     assert_eq!(caller.impersonator.as_ref().unwrap().name, "jane");
@@ -262,10 +275,10 @@ async fn each_part_of_an_impersonation_is_asked_for_the_impersonator() {
     assert!(asked[0].0.user.is_in("dev"));
 }
 
-/// Upstream knows further ways to allow it, and asks them where it sees who is calling.
+/// Upstream may allow it by constrained impersonation, which it can check only if it sees the caller's own credential.
 #[tokio::test(start_paused = true)]
 async fn a_denied_impersonation_is_upstreams_to_answer_if_it_sees_the_caller() {
-    let stage = Stage::new(Mode::Review);
+    let stage = Stage::new(AuthorizerMode::Review);
     let caller = stage.authenticate(&[JANE]).await.unwrap();
     for credential in [
         caller.credential.clone(),
@@ -279,11 +292,11 @@ async fn a_denied_impersonation_is_upstreams_to_answer_if_it_sees_the_caller() {
             ..caller.clone()
         };
         let headers = map(&[JANE, AS_JOE, AS_GROUP]);
-        let refusal = stage.guard.impersonated(caller, &headers).await;
+        let refusal = stage.guard.resolve_impersonation(caller, &headers).await;
         assert_eq!(stage.script.asked_count(), 2);
         match (credential, refusal.unwrap_err()) {
-            (Credential::Token(_), Refusal::Forward) => {}
-            (Credential::Certificate(_), Refusal::Forbidden { user, access, .. }) => {
+            (Credential::Token(_), CallerRefusal::Forward) => {}
+            (Credential::Certificate(_), CallerRefusal::Forbidden { user, access, .. }) => {
                 assert_eq!(user.name, "jane");
                 assert_eq!(*access, impersonate("groups", "dev"));
             }
@@ -297,15 +310,15 @@ async fn a_denied_impersonation_is_upstreams_to_answer_if_it_sees_the_caller() {
 async fn upstream_resolves_impersonation_of_callers_who_ask_themselves() {
     const A: (&str, &str) = ("impersonate-unknown", "a");
     const AB: (&str, &str) = ("impersonate-unknown", "aimpersonate-unknownb");
-    let stage = Stage::new(Mode::SelfCheck);
+    let stage = Stage::new(AuthorizerMode::SelfCheck);
     let caller = stage.authenticate(&[JANE, AS_JOE, AS_GROUP]).await.unwrap();
     assert_eq!(caller.user.name, "joe");
     assert_eq!(stage.script.asked_count(), 0);
     let question = stage.guard.question(&caller, pods("a")).unwrap();
     let jane = stage.authenticate(&[JANE]).await.unwrap();
     assert_eq!(question.payer, jane.peer);
-    match &question.asker {
-        Asker::Caller {
+    match &question.identity {
+        QuestionIdentity::Caller {
             token,
             impersonation,
         } => {
@@ -314,7 +327,7 @@ async fn upstream_resolves_impersonation_of_callers_who_ask_themselves() {
         }
         other => panic!("{other:?}"),
     }
-    // Neither the token nor the headers alone make a question the same.
+    // Questions are equal only if the token and all impersonation headers are.
     let keys = [
         &[JANE, AS_JOE, AS_GROUP][..],
         &[JANE, AS_JOE],
@@ -331,9 +344,9 @@ async fn upstream_resolves_impersonation_of_callers_who_ask_themselves() {
         stage.ask(headers, &pods("a")).await.unwrap();
         assert_eq!(stage.script.asked_count(), 0, "row {number}");
     }
-    // Headers that make no sense are upstream's to answer.
+    // Requests with invalid impersonation headers are forwarded.
     let refusal = stage.authenticate(&[JANE, AS_GROUP]).await.unwrap_err();
-    assert_eq!(refusal, Refusal::Forward);
+    assert_eq!(refusal, CallerRefusal::Forward);
 }
 
 #[tokio::test(start_paused = true)]
@@ -358,14 +371,14 @@ async fn what_is_forwarded_is_not_asked_about() {
 
 #[tokio::test(start_paused = true)]
 async fn a_guard_without_memory_asks_each_time() {
-    let stage = Stage::new(Mode::Rbac);
+    let stage = Stage::new(AuthorizerMode::Rbac);
     for _ in 0..2 {
         stage.ask(&[JANE], &pods("a")).await.unwrap();
         assert_eq!(stage.script.asked_count(), 1);
     }
     stage.script.then_always(denied());
     let refusal = stage.ask(&[JANE], &pods("a")).await.unwrap_err();
-    assert_eq!(refusal, Refusal::Forward);
+    assert_eq!(refusal, CallerRefusal::Forward);
 }
 
 mod streams;

@@ -1,4 +1,5 @@
-//! What a request asks for that impersonates somebody, in the API server's legacy mode: one right for each part of the user.
+//! The impersonation that a request asks for, and the rights that it needs: one right for each part of the user, which is the API
+//! server's original mode. Constrained impersonation is not evaluated here.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,58 +11,58 @@ use crate::auth::access::{Access, ResourceAccess};
 use crate::auth::extra_key;
 use crate::auth::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User};
 
-/// The wish to act as another user.
+/// A request to act as another user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImpersonationRequest {
-    /// As whom the request acts if all of it is allowed.
+    /// The user as whom the request acts if all parts are allowed.
     pub user: User,
-    /// What the impersonator must be allowed to do, in the API server's order; at most [`PARTS_MAX`].
+    /// The accesses that the impersonator needs, in the API server's order; at most [`PARTS_MAX`].
     pub parts: Vec<Access>,
 }
 
-/// Headers that impersonate nobody.
+/// Why impersonation headers are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImpersonationError {
-    /// There are groups, a uid or extra attributes, but no user; in the API server's words, which answers with 400.
+    /// There are groups, a uid or extra attributes, but no user. The API server responds with 400.
     #[error("{message}")]
     WithoutUser {
-        /// The message of the answer.
+        /// The API server's message for this error.
         message: String,
     },
-    /// The API server would take bytes that are not text; nobody is called so.
+    /// A header is not UTF-8. The API server would accept the bytes, but no user has such a name.
     #[error("an impersonation header is not UTF-8")]
     NotText,
-    /// Upstream is asked for each part, so there is a limit.
+    /// There are more than [`PARTS_MAX`] parts. Each costs a review upstream, so their number is bounded.
     #[error("a request may impersonate no more than {PARTS_MAX} names, groups and attributes")]
     TooManyParts,
 }
 
 impl ImpersonationRequest {
-    /// What the headers ask for; `None` if they impersonate nobody.
+    /// The impersonation that the headers ask for; `None` if they ask for none.
     ///
     /// # Errors
-    /// [`ImpersonationError`].
+    /// [`ImpersonationError`] if the headers are invalid.
     pub fn from_headers(headers: &HeaderMap) -> Result<Option<Self>, ImpersonationError> {
-        let wanted = wanted(headers)?;
-        if wanted.name.is_empty() {
-            let is_empty = wanted.uid.is_empty()
-                && wanted.groups.is_empty()
+        let requested = requested(headers)?;
+        if requested.name.is_empty() {
+            let is_empty = requested.uid.is_empty()
+                && requested.groups.is_empty()
                 && !headers
                     .keys()
                     .any(|name| name.as_str().starts_with(EXTRA_PREFIX));
             return match is_empty {
                 true => Ok(None),
-                false => Err(without_user(&wanted)),
+                false => Err(without_user(&requested)),
             };
         }
-        let parts = parts(&wanted)?;
-        let user = complete(wanted);
+        let parts = parts(&requested)?;
+        let user = complete(requested);
         Ok(Some(Self { user, parts }))
     }
 }
 
-/// The user as the headers have it.
-fn wanted(headers: &HeaderMap) -> Result<User, ImpersonationError> {
+/// The user exactly as in the headers. The name is empty if they name none.
+fn requested(headers: &HeaderMap) -> Result<User, ImpersonationError> {
     let first = |name| headers.get(name).map_or(Ok(String::new()), text);
     let (name, uid) = (first(USER)?, first(UID)?);
     let groups = headers.get_all(GROUP).iter().map(text);
@@ -87,26 +88,26 @@ fn text(value: &HeaderValue) -> Result<String, ImpersonationError> {
         .map_err(|_| ImpersonationError::NotText)
 }
 
-fn parts(wanted: &User) -> Result<Vec<Access>, ImpersonationError> {
-    let values = wanted.extra.values().map(Vec::len).sum::<usize>();
-    if wanted.groups.len().saturating_add(values) + 2 > PARTS_MAX {
+fn parts(requested: &User) -> Result<Vec<Access>, ImpersonationError> {
+    let values = requested.extra.values().map(Vec::len).sum::<usize>();
+    if requested.groups.len().saturating_add(values) + 2 > PARTS_MAX {
         return Err(ImpersonationError::TooManyParts);
     }
-    let mut parts = vec![match service_account(&wanted.name) {
+    let mut parts = vec![match service_account(&requested.name) {
         Some((namespace, name)) => Access::Resource(ResourceAccess {
             namespace: namespace.to_owned(),
             ..part("", "serviceaccounts", name)
         }),
-        None => Access::Resource(part("", "users", &wanted.name)),
+        None => Access::Resource(part("", "users", &requested.name)),
     }];
-    if !wanted.uid.is_empty() {
-        let uid = part(AUTHENTICATION, "uids", &wanted.uid);
+    if !requested.uid.is_empty() {
+        let uid = part(AUTHENTICATION, "uids", &requested.uid);
         parts.push(Access::Resource(uid));
     }
-    for group in &wanted.groups {
+    for group in &requested.groups {
         parts.push(Access::Resource(part("", "groups", group)));
     }
-    for (key, values) in &wanted.extra {
+    for (key, values) in &requested.extra {
         for value in values {
             parts.push(Access::Resource(ResourceAccess {
                 subresource: key.clone(),
@@ -128,13 +129,13 @@ fn part(group: &str, resource: &str, name: &str) -> ResourceAccess {
     }
 }
 
-/// With the groups that the API server adds.
+/// Adds the groups that the API server adds to an impersonated user.
 fn complete(mut user: User) -> User {
     if let Some((namespace, _name)) = service_account(&user.name)
         && user.groups.is_empty()
     {
-        let own = format!("system:serviceaccounts:{namespace}");
-        user.groups = vec!["system:serviceaccounts".to_owned(), own];
+        let of_namespace = format!("system:serviceaccounts:{namespace}");
+        user.groups = vec!["system:serviceaccounts".to_owned(), of_namespace];
     }
     let added = match user.name.as_str() {
         ANONYMOUS => UNAUTHENTICATED,
@@ -147,8 +148,8 @@ fn complete(mut user: User) -> User {
     user
 }
 
-/// Namespace and name of a service account. Another right is needed for it than for a user who is called alike, so names that no
-/// service account can have are users.
+/// Namespace and name of a service account. Impersonating a service account needs another right than impersonating a user, so the syntax
+/// of both parts is checked: a name that no service account can have belongs to a user.
 fn service_account(name: &str) -> Option<(&str, &str)> {
     let rest = name.strip_prefix("system:serviceaccount:")?;
     let (namespace, name) = rest.split_once(':')?;
@@ -166,22 +167,22 @@ fn service_account(name: &str) -> Option<(&str, &str)> {
     is_whole.then_some((namespace, name))
 }
 
-fn without_user(wanted: &User) -> ImpersonationError {
-    let groups = match wanted.groups.as_slice() {
+fn without_user(requested: &User) -> ImpersonationError {
+    let groups = match requested.groups.as_slice() {
         [] => "[]string(nil)".to_owned(),
         groups => strings(groups),
     };
     let mut extra = String::from("map[string][]string");
-    if wanted.extra.is_empty() {
+    if requested.extra.is_empty() {
         extra.push_str("(nil)");
     } else {
         let entry = |(key, values): (&String, &Vec<String>)| quote(key) + ":" + &strings(values);
-        let entries: Vec<_> = wanted.extra.iter().map(entry).collect();
+        let entries: Vec<_> = requested.extra.iter().map(entry).collect();
         extra.push_str(&format!("{{{}}}", entries.join(", ")));
     }
     let message = format!(
         "requested &user.DefaultInfo{{Name:\"\", UID:{}, Groups:{groups}, Extra:{extra}}} without impersonating a user name",
-        quote(&wanted.uid)
+        quote(&requested.uid)
     );
     ImpersonationError::WithoutUser { message }
 }
@@ -191,7 +192,7 @@ fn strings(texts: &[String]) -> String {
     format!("[]string{{{}}}", quoted.join(", "))
 }
 
-/// As Go quotes strings.
+/// Quotes a string as Go's `%q` does, for the characters that occur in headers.
 fn quote(text: &str) -> String {
     let mut quoted = String::from("\"");
     for character in text.chars() {
@@ -212,7 +213,7 @@ fn quote(text: &str) -> String {
 
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
-/// Questions upstream for one request. Nobody has so many groups by hand.
+/// Maximum number of parts, and so of reviews upstream, of one request.
 pub const PARTS_MAX: usize = 64;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Users as headers.
+//! Users as impersonation headers.
 
 use std::collections::BTreeMap;
 
@@ -39,8 +39,8 @@ fn groups_that_the_server_adds_are_not_named() {
     }
 }
 
-/// The API server adds groups to a service account that is impersonated without any. A certificate or a front proxy may name one
-/// that has none.
+/// The API server adds groups to a service account that is impersonated without any. A certificate or a front proxy may name a service
+/// account without these groups, which must not get them by being impersonated.
 #[test]
 fn service_accounts_and_nodes_without_groups_are_given_none() {
     let own = "system:serviceaccounts:a";
@@ -128,7 +128,7 @@ fn more_headers_than_a_request_can_have_are_refused() {
         ..user("a", &[])
     };
     let refused = headers(&many);
-    // All values of one name count as one here, so it may also be sent and refused upstream.
+    // A `HeaderMap` bounds the number of names, not of values, so these headers may also be accepted here and rejected upstream.
     assert!(refused.is_ok() || refused == Err(UnsendableUser { part: "group" }));
     let extra = (0..1 << 16).map(|number| (format!("k{number}"), vec![String::new()]));
     let many = User {

@@ -1,5 +1,5 @@
-//! Loom models of a permission that is revoked while a stream arms itself: the stream sees it, or is woken. Fails when streams are
-//! woken before the permission counts as revoked (planted defect 37), and when a stream looks before it arms itself.
+//! Loom models of a lease that is revoked while a stream arms its waker: the stream sees the revocation, or is woken. They fail if
+//! streams are woken before the lease is marked as revoked (planted defect 37), and if a stream checks before it arms its waker.
 
 use std::sync::atomic::AtomicUsize;
 use std::task::Wake;
@@ -17,13 +17,14 @@ impl Wake for Wakes {
     }
 }
 
-/// A stream that waits: it arms itself, then looks. `again` lets it do so twice, as another task the second time.
+/// A stream that is about to wait: it arms its waker, then checks the lease. With `again` it does so twice, the second time with the
+/// waker of another task.
 fn check(again: bool) {
     loom::model(move || {
         let lease = Lease::new();
         let mut hold = lease.hold();
-        let revoking = lease.clone();
-        let revoker = thread::spawn(move || revoking.revoke());
+        let revoked_lease = lease.clone();
+        let revoker = thread::spawn(move || revoked_lease.revoke());
         let mut wakes = Arc::new(Wakes::default());
         hold.arm(&Waker::from(Arc::clone(&wakes)));
         let mut sees_it = hold.is_revoked();
@@ -32,9 +33,9 @@ fn check(again: bool) {
             hold.arm(&Waker::from(Arc::clone(&wakes)));
             sees_it = hold.is_revoked();
         }
-        revoker.join().expect("it revokes");
+        revoker.join().expect("the revoking thread does not panic");
         let wakes = wakes.0.load(Ordering::Relaxed);
-        assert!(sees_it || wakes > 0, "it waits, and nobody wakes it");
+        assert!(sees_it || wakes > 0, "the stream waits and is not woken");
     });
 }
 

@@ -1,4 +1,4 @@
-//! Leases under a clock that tests set.
+//! Leases, with times that the tests set.
 
 use super::super::changes::RoleScope;
 use super::super::decisions::tests::{namespace, payer, pods, question, user};
@@ -22,7 +22,7 @@ fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
 }
 
-/// A lease that stands on one access, confirmed at `at`, with a stream.
+/// A lease that depends on one access, confirmed at `at`, with a stream that holds it.
 fn held(leases: &mut Leases, name: &str, space: &str, at: Instant) -> (Lease, LeaseHold) {
     let requirements = || {
         let confirmation = Confirmation {
@@ -39,6 +39,7 @@ fn held(leases: &mut Leases, name: &str, space: &str, at: Instant) -> (Lease, Le
     (lease, hold)
 }
 
+/// Scans the leases, and accepts all requirements that are due.
 fn due(leases: &mut Leases, now: Instant) -> Vec<RequirementKey> {
     leases.scan(now);
     let mut due = Vec::new();
@@ -66,7 +67,7 @@ fn streams_that_ask_alike_share_a_lease_and_others_do_not() {
     let mut keys = vec![key("jane", "a"), key("jane", "a")];
     keys[0].impersonator = Some(user("root"));
     let hasher = super::super::digest::CredentialHasher::new(&[7; 32]);
-    let token = Token::from_authorization(http::HeaderValue::from_static("Bearer x"));
+    let token = BearerToken::from_authorization(http::HeaderValue::from_static("Bearer x"));
     keys[1].credential = Some(hasher.token(&token));
     for key in keys {
         let lease = leases.lease(key, Vec::new, start);
@@ -121,7 +122,7 @@ fn a_refusal_revokes_all_that_stand_on_it_and_nothing_else() {
     assert_eq!(leases.refuse(&access("jane", "a")), 1);
     assert!(lease.is_revoked() && !other.is_revoked());
     assert_eq!(leases.refuse(&access("jane", "a")), 0);
-    // Somebody who asks anew has a new lease, if it is allowed again.
+    // If the access is allowed again, a new stream gets a new lease.
     let (again, _again) = held(&mut leases, "jane", "a", start);
     assert!(!again.is_revoked());
 }
@@ -227,17 +228,17 @@ fn a_change_of_roles_makes_due_what_it_may_matter_to() {
     let mut leases = Leases::new(TIMES);
     let _a = held(&mut leases, "jane", "a", start);
     let _b = held(&mut leases, "jane", "b", start);
-    leases.doubt(&namespace("a"), start);
+    leases.mark_doubtful(&namespace("a"), start);
     assert_eq!(due(&mut leases, start), [access("jane", "a")]);
-    // Another change while it is being checked: the answer may be older.
-    leases.doubt(&namespace("a"), start);
+    // Another change while the check is in flight: its result may be outdated.
+    leases.mark_doubtful(&namespace("a"), start);
     leases.confirm(&access("jane", "a"), start, start);
     assert_eq!(due(&mut leases, start), [access("jane", "a")]);
     leases.confirm(&access("jane", "a"), start, start);
     assert!(due(&mut leases, start).is_empty());
     let mut everything = ScopeSet::default();
     everything.insert(RoleScope::Cluster);
-    leases.doubt(&everything, start);
+    leases.mark_doubtful(&everything, start);
     assert_eq!(due(&mut leases, start).len(), 2);
 }
 
@@ -247,7 +248,7 @@ fn leases_without_streams_are_not_asked_about_and_take_no_memory() {
     let mut leases = Leases::new(TIMES);
     let (lease, hold) = held(&mut leases, "jane", "a", start);
     drop(hold);
-    // Its stream may be about to begin.
+    // The lease is kept, because its stream may be about to start.
     assert!(due(&mut leases, start + seconds(30)).is_empty());
     let hold = lease.hold();
     assert_eq!(due(&mut leases, start + seconds(31)).len(), 1);
@@ -279,11 +280,12 @@ fn requirements_that_many_leases_stood_on_forget_them() {
         };
         leases.lease(key("joe", &number.to_string()), requirements, start);
     }
-    let standing = &leases.requirements[&access("jane", "a")];
-    assert!(standing.leases.len() < 100, "{}", standing.leases.len());
+    let record = &leases.requirements[&access("jane", "a")];
+    assert!(record.leases.len() < 100, "{}", record.leases.len());
 }
 
-fn standing_on(name: &str, space: &str, at: Instant) -> Vec<(Requirement, Confirmation)> {
+/// One access as the only requirement, confirmed at `at`.
+fn access_requirement(name: &str, space: &str, at: Instant) -> Vec<(Requirement, Confirmation)> {
     let confirmation = Confirmation {
         at,
         is_doubtful: false,
@@ -297,7 +299,7 @@ fn a_refusal_revokes_all_leases_that_share_the_requirement() {
     let start = Instant::now();
     let mut leases = Leases::new(TIMES);
     let shared = ["a", "b", "c"].map(|space| {
-        let requirements = || standing_on("jane", "shared", start);
+        let requirements = || access_requirement("jane", "shared", start);
         let lease = leases.lease(key("joe", space), requirements, start);
         (lease.hold(), lease)
     });
@@ -311,10 +313,10 @@ fn the_grace_begins_when_a_question_was_asked_not_when_it_was_answered() {
     let mut leases = Leases::new(TIMES);
     let (lease, _hold) = held(&mut leases, "jane", "a", start);
     assert_eq!(due(&mut leases, start + seconds(30)).len(), 1);
-    let answered = start + seconds(90);
-    leases.confirm(&access("jane", "a"), start + seconds(30), answered);
-    assert_eq!(due(&mut leases, answered).len(), 1);
-    leases.fail(&access("jane", "a"), answered);
+    let answered_at = start + seconds(90);
+    leases.confirm(&access("jane", "a"), start + seconds(30), answered_at);
+    assert_eq!(due(&mut leases, answered_at).len(), 1);
+    leases.fail(&access("jane", "a"), answered_at);
     assert_eq!(leases.scan(start + seconds(329)).revoked, 0);
     assert_eq!(leases.scan(start + seconds(330)).revoked, 1);
     assert!(lease.is_revoked());
@@ -327,7 +329,7 @@ fn a_doubtful_confirmation_makes_due_what_others_stand_on_already() {
     let _held = held(&mut leases, "jane", "a", start);
     assert!(due(&mut leases, start).is_empty());
     let requirements = || {
-        let mut requirements = standing_on("jane", "a", start);
+        let mut requirements = access_requirement("jane", "a", start);
         requirements[0].1.is_doubtful = true;
         requirements
     };
@@ -354,7 +356,7 @@ fn what_was_not_confirmed_for_longest_is_checked_first() {
     assert_eq!(due(&mut leases, start + seconds(200)), expected);
 }
 
-/// Whoever impersonates somebody may have much to be checked.
+/// An impersonator may have a long queue of checks, which must not delay the checks of the user's own streams.
 #[test]
 fn checks_of_a_users_own_streams_take_its_own_places() {
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! Rules, subjects and reasons, as the API server's authorizer has them.
+//! Rules, subjects and reasons agree with the API server's authorizer.
 
 mod rows;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A user in these groups.
+/// A user with these groups.
 fn user(name: &str, groups: &[&str]) -> User {
     User {
         name: name.to_owned(),
@@ -15,21 +15,21 @@ fn user(name: &str, groups: &[&str]) -> User {
     }
 }
 
-/// `VERB GROUP RESOURCE[/SUBRESOURCE][:NAME][@NAMESPACE]`, with `-` for the core group, or `VERB PATH`.
+/// Parses `VERB GROUP RESOURCE[/SUBRESOURCE][:NAME][@NAMESPACE]`, with `-` for the core group, or `VERB PATH`.
 fn access(text: &str) -> Access {
     let words: Vec<&str> = text.split(' ').collect();
     let [verb, rest @ ..] = words.as_slice() else {
-        unreachable!("a text has words");
+        unreachable!("splitting returns at least one word");
     };
     match rest {
         [path] => Access::Path {
             verb: (*verb).to_owned(),
             path: (*path).to_owned(),
         },
-        [group, what] => {
-            let (what, namespace) = what.split_once('@').unwrap_or((what, ""));
-            let (what, name) = what.split_once(':').unwrap_or((what, ""));
-            let (resource, subresource) = what.split_once('/').unwrap_or((what, ""));
+        [group, object] => {
+            let (object, namespace) = object.split_once('@').unwrap_or((object, ""));
+            let (object, name) = object.split_once(':').unwrap_or((object, ""));
+            let (resource, subresource) = object.split_once('/').unwrap_or((object, ""));
             Access::Resource(ResourceAccess {
                 verb: (*verb).to_owned(),
                 group: group.trim_matches('-').to_owned(),
@@ -45,10 +45,11 @@ fn access(text: &str) -> Access {
     }
 }
 
+/// Evaluates `RULE <- ACCESS`: whether the rule, in JSON, allows the access.
 fn rule(text: &str) -> bool {
-    let (rule, asked) = text.split_once(" <- ").unwrap();
+    let (rule, requested) = text.split_once(" <- ").unwrap();
     let rule: PolicyRule = serde_json::from_str(rule).unwrap();
-    allows(&rule, &access(asked))
+    allows(&rule, &access(requested))
 }
 
 #[test]
@@ -88,18 +89,18 @@ fn rules_allow_what_they_name() {
         (paths, "get - version", false),
         ("{\"verbs\":[]}", "get - pods", false),
     ];
-    for (told, asked, expected) in rows {
+    for (json, requested, expected) in rows {
         assert_eq!(
-            rule(&format!("{told} <- {asked}")),
+            rule(&format!("{json} <- {requested}")),
             expected,
-            "{told} {asked}"
+            "{json} {requested}"
         );
     }
 }
 
 /// A policy from objects as `kubectl get -o json` shows them.
-fn policy(objects: &[Value]) -> Policy {
-    let mut policy = Policy::default();
+fn policy(objects: &[Value]) -> RbacPolicy {
+    let mut policy = RbacPolicy::default();
     for object in objects {
         let object = object.clone();
         match object["kind"].as_str().unwrap() {
@@ -195,9 +196,9 @@ fn bindings_reach_their_subjects_in_their_scope() {
         (&user("bot", &[]), "list - secrets@a", false),
         (&user("", &[""]), "list - pods", false),
     ];
-    for (user, asked, expected) in rows {
-        let decision = policy.decide(user, &access(asked));
-        assert_eq!(decision.is_allowed(), expected, "{} {asked}", user.name);
+    for (user, requested, expected) in rows {
+        let decision = policy.decide(user, &access(requested));
+        assert_eq!(decision.is_allowed(), expected, "{} {requested}", user.name);
     }
 }
 
@@ -208,25 +209,25 @@ fn reasons_are_the_api_servers() {
     let rows = [
         (
             policy.decide(&ann, &access("list - pods")),
-            Decision::Allowed(
+            RbacDecision::Allowed(
                 r#"RBAC: allowed by ClusterRoleBinding "everywhere" of ClusterRole "pods" to User "ann""#.into(),
             ),
         ),
         (
             policy.decide(&user("system:serviceaccount:b:bot", &[]), &access("list - secrets@a")),
-            Decision::Allowed(
+            RbacDecision::Allowed(
                 r#"RBAC: allowed by RoleBinding "robot/a" of Role "own" to ServiceAccount "bot/b""#.into(),
             ),
         ),
         (
             policy.decide(&ann, &access("list - secrets@c")),
-            Decision::NotAllowed(
+            RbacDecision::NotAllowed(
                 r#"RBAC: role.rbac.authorization.k8s.io "absent" not found"#.into(),
             ),
         ),
         (
             policy.decide(&ann, &access("list - secrets@a")),
-            Decision::NotAllowed(String::new()),
+            RbacDecision::NotAllowed(String::new()),
         ),
     ];
     for (decision, expected) in rows {

@@ -22,7 +22,7 @@ const TIMES: RecheckTimes = RecheckTimes {
     grace: Duration::from_secs(300),
 };
 
-/// Says whose tokens are, and counts.
+/// A credential authority with one scripted verdict for all credentials, which counts its calls.
 #[derive(Debug)]
 struct Tokens {
     answer: Mutex<TokenVerdict>,
@@ -31,21 +31,24 @@ struct Tokens {
 }
 
 impl CredentialAuthority for Tokens {
-    fn review_afresh<'a>(
+    fn recheck_token<'a>(
         &'a self,
-        _token: &'a Token,
+        _token: &'a BearerToken,
     ) -> Pin<Box<dyn Future<Output = TokenVerdict> + Send + 'a>> {
         self.reviews.fetch_add(1, Ordering::SeqCst);
         let answer = self.answer.lock().unwrap().clone();
         Box::pin(std::future::ready(answer))
     }
 
-    fn forget<'a>(&'a self, _token: &'a Token) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+    fn forget<'a>(
+        &'a self,
+        _token: &'a BearerToken,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         self.forgotten.fetch_add(1, Ordering::SeqCst);
         Box::pin(std::future::ready(()))
     }
 
-    /// Certificates count as long as the token does.
+    /// Certificates are valid as long as the token is.
     fn is_trusted<'a>(
         &'a self,
         _credential: &'a Credential,
@@ -97,7 +100,7 @@ impl Stage {
         (lease, hold)
     }
 
-    fn held(&self, question: Question) -> (Lease, LeaseHold) {
+    fn held(&self, question: AccessQuestion) -> (Lease, LeaseHold) {
         let key = LeaseKey {
             credential: None,
             impersonator: None,
@@ -115,14 +118,14 @@ impl Stage {
     }
 }
 
-fn token() -> Token {
-    Token::from_authorization(HeaderValue::from_static("Bearer secret"))
+fn token() -> BearerToken {
+    BearerToken::from_authorization(HeaderValue::from_static("Bearer secret"))
 }
 
-fn own_question() -> Question {
+fn own_question() -> AccessQuestion {
     let mut question = question("jane", pods("a"));
     question.key.credentials = Some(CredentialHasher::new(&[7; 32]).token(&token()));
-    question.asker = Asker::Caller {
+    question.identity = QuestionIdentity::Caller {
         token: token(),
         impersonation: Arc::default(),
     };
@@ -139,8 +142,8 @@ async fn a_denial_ends_streams_within_the_interval() {
     let (lease, _hold) = stage.held(question("jane", pods("a")));
     pass(300).await;
     assert!(!lease.is_revoked());
-    let asked = stage.script.asked_count();
-    assert!((10..=20).contains(&asked), "asked {asked} times in 300 s");
+    let count = stage.script.asked_count();
+    assert!((10..=20).contains(&count), "{count} questions in 300 s");
     stage.script.then_always(denied());
     let mut revoked = std::pin::pin!(lease.revoked());
     tokio::time::timeout(TIMES.interval, &mut revoked)
@@ -211,7 +214,7 @@ async fn what_was_decided_while_a_change_settles_is_forgotten_once_more() {
     };
     stage.rechecks.roles_changed(RoleScope::Cluster);
     tokio::time::sleep(SETTLING_TIME / 2).await;
-    // The API server's authorizer has not heard of the change yet.
+    // The API server's authorizer has not learned of the change yet.
     assert!(is_allowed().await);
     stage.script.then_always(denied());
     assert!(is_allowed().await);
@@ -269,12 +272,12 @@ async fn an_authorizer_that_hangs_ends_streams_with_the_grace() {
     let stage = Stage::new();
     let (lease, _hold) = stage.held(question("jane", pods("a")));
     stage.script.close();
-    let opened = Instant::now();
+    let start = Instant::now();
     lease.revoked().await;
-    let lived = opened.elapsed();
+    let lifetime = start.elapsed();
     assert!(
-        lived >= TIMES.grace && lived <= TIMES.grace + TIMES.interval,
-        "{lived:?}"
+        lifetime >= TIMES.grace && lifetime <= TIMES.grace + TIMES.interval,
+        "{lifetime:?}"
     );
 }
 
@@ -282,8 +285,8 @@ async fn an_authorizer_that_hangs_ends_streams_with_the_grace() {
 async fn a_deleted_token_ends_its_streams_and_no_others() {
     let stage = Stage::new();
     let hasher = CredentialHasher::new(&[7; 32]);
-    let other = Token::from_authorization(HeaderValue::from_static("Bearer other"));
-    let lease_with = |token: &Token| {
+    let other = BearerToken::from_authorization(HeaderValue::from_static("Bearer other"));
+    let lease_with = |token: &BearerToken| {
         let question = question("jane", pods("a"));
         let digest = hasher.token(token);
         let requirement = Requirement::Token {
@@ -300,10 +303,14 @@ async fn a_deleted_token_ends_its_streams_and_no_others() {
         stage.lease(key, vec![Requirement::Access(question), requirement])
     };
     let (lease, _hold) = lease_with(&token());
-    let (elsewhere, _other) = lease_with(&other);
+    let (other_lease, _other) = lease_with(&other);
     pass(31).await;
     assert_eq!(stage.tokens.reviews.load(Ordering::SeqCst), 2);
-    assert_eq!(stage.script.asked_count(), 1, "an access of two leases");
+    assert_eq!(
+        stage.script.asked_count(),
+        1,
+        "the shared access was checked twice"
+    );
     assert!(!lease.is_revoked());
     stage.set_token(Err(ReviewError::Unauthorized));
     pass(60).await;
@@ -312,7 +319,7 @@ async fn a_deleted_token_ends_its_streams_and_no_others() {
     pass(31).await;
     assert!(lease.is_revoked());
     assert_eq!(stage.revocations(Revocation::Unauthenticated), 2);
-    assert!(elsewhere.is_revoked());
+    assert!(other_lease.is_revoked());
 }
 
 #[tokio::test(start_paused = true)]
@@ -356,14 +363,14 @@ async fn a_caller_whose_own_question_is_refused_is_no_longer_believed() {
         assert_eq!(stage.revocations(reason), 1);
         assert_eq!(stage.tokens.forgotten.load(Ordering::SeqCst), forgotten);
         let decision = stage.rechecks.decisions.decide(&own_question()).await;
-        assert!(decision.is_err(), "the decision was not forgotten");
+        assert!(decision.is_err(), "the decision is still cached");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn whoever_may_no_longer_ask_has_no_remembered_permission() {
     let stage = Stage::new();
-    let other = Question {
+    let other = AccessQuestion {
         key: QuestionKey {
             access: pods("b"),
             ..own_question().key
@@ -410,7 +417,7 @@ async fn checks_in_flight_are_bounded() {
         .map(|n| stage.held(question(&format!("user-{}", n % 50), pods(&n.to_string()))))
         .collect();
     pass(40).await;
-    // All are at one address, which leaves a place to others.
+    // All users are at one address, so a permit stays free for other addresses.
     let in_flight = IN_FLIGHT_MAX - 1;
     assert_eq!(stage.script.asked_count(), in_flight);
     stage.script.open();
@@ -419,7 +426,7 @@ async fn checks_in_flight_are_bounded() {
     assert_eq!(stage.script.in_flight_max(), in_flight);
 }
 
-/// Its namespaces are told apart by their numbers.
+/// Leases of one user, each for another namespace.
 fn hold_many(stage: &Stage, name: &str, count: usize) -> Vec<(Lease, LeaseHold)> {
     let questions = (0..count).map(|number| question(name, pods(&number.to_string())));
     questions.map(|question| stage.held(question)).collect()
@@ -430,7 +437,7 @@ async fn checks_of_one_user_that_hang_keep_no_other_user_from_being_checked() {
     let stage = Stage::new();
     stage.script.close();
     let _greedy = hold_many(&stage, "greedy", 1_000);
-    // Due later than all of these.
+    // Jane's check is due later than all of the above.
     pass(15).await;
     let _jane = stage.held(question("jane", pods("a")));
     pass(30).await;
@@ -452,9 +459,12 @@ async fn users_take_turns_however_much_each_has_to_be_checked() {
     stage.script.open();
     pass(1).await;
     let mut asked = stage.script.asked().into_iter();
-    let turn = asked.position(|(key, _)| key.user.name == "jane");
-    let turn = turn.expect("asked at all");
-    assert!(turn <= IN_FLIGHT_MAX + 40, "after {turn} others");
+    let position = asked.position(|(key, _)| key.user.name == "jane");
+    let position = position.expect("the question of jane was asked");
+    assert!(
+        position <= IN_FLIGHT_MAX + 40,
+        "{position} questions came first"
+    );
 }
 
 #[tokio::test(start_paused = true)]

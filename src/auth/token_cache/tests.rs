@@ -1,4 +1,4 @@
-//! How often tokens are asked about, and for how long answers count.
+//! How often tokens are reviewed, and how long verdicts are cached.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use super::*;
 use crate::metrics::Metrics;
 
-/// Says what it is told to, when it is let.
+/// An authenticator that returns scripted verdicts in order, each after a permit of `gate` if there is one.
 #[derive(Default)]
 struct Script {
     answers: Mutex<VecDeque<TokenVerdict>>,
@@ -20,7 +20,7 @@ struct Script {
 impl TokenAuthenticator for Script {
     fn authenticate<'a>(
         &'a self,
-        _token: &'a Token,
+        _token: &'a BearerToken,
         purpose: ReviewPurpose,
     ) -> Pin<Box<dyn Future<Output = TokenVerdict> + Send + 'a>> {
         self.purposes.lock().unwrap().push(purpose);
@@ -29,19 +29,21 @@ impl TokenAuthenticator for Script {
             if let Some(gate) = &self.gate {
                 gate.acquire().await.unwrap().forget();
             }
-            assert_ne!(answer, Err(panic_wanted()), "as wanted");
+            assert_ne!(answer, Err(scripted_panic()), "a scripted panic");
             answer
         })
     }
 }
 
 impl Script {
+    /// The number of reviews so far.
     fn asked(&self) -> usize {
         self.purposes.lock().unwrap().len()
     }
 }
 
-fn panic_wanted() -> ReviewError {
+/// A verdict that makes the script panic.
+fn scripted_panic() -> ReviewError {
     unavailable("panic")
 }
 
@@ -49,11 +51,11 @@ struct Fixture {
     script: Arc<Script>,
     cache: Arc<TokenCache>,
     start: Instant,
-    /// Seconds that the wall clock has jumped.
+    /// Seconds by which the wall clock was set forward.
     jumped: Arc<AtomicI64>,
 }
 
-/// Under a paused clock; the wall clock goes with it from 1,000,000 s on.
+/// A cache under tokio's paused clock. The wall clock starts at 1,000,000 s since 1970 and advances with it.
 fn fixture(answers: &[TokenVerdict], gate: Option<Semaphore>) -> Fixture {
     let script = Arc::new(Script {
         answers: Mutex::new(answers.iter().cloned().collect()),
@@ -88,12 +90,12 @@ fn user(name: &str) -> TokenVerdict {
     })))
 }
 
-fn token(secret: &str) -> Token {
-    Token::new(secret).unwrap()
+fn token(secret: &str) -> BearerToken {
+    BearerToken::new(secret).unwrap()
 }
 
-/// A token that says when it ends, in seconds since 1970.
-fn expiring(exp: i64) -> Token {
+/// A JWT that expires at `exp`, in seconds since 1970.
+fn expiring(exp: i64) -> BearerToken {
     use base64::Engine as _;
     let claims = format!(r#"{{"exp":{exp}}}"#);
     let claims = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(claims);
@@ -137,15 +139,16 @@ async fn no_token_is_remembered_beyond_its_own_end_or_longer_than_others() {
     }
 }
 
-/// A row: when the token ends, how far the clock is off when its answer comes and afterwards, and how long the answer counts.
+/// Each row: when the token expires, how far the clock is off when the token is reviewed and afterwards, and how many seconds the
+/// verdict is cached.
 #[tokio::test(start_paused = true)]
 async fn a_wall_clock_that_jumps_keeps_no_answer_longer_than_two_minutes() {
     const HOUR: i64 = 3600;
     for (exp, before, after, seconds) in [
-        // What was known when the answer came counts, by a clock that nobody sets.
+        // The time that remains when the verdict is stored is counted by the monotonic clock.
         (1_000_030, 0, HOUR, 30),
         (1_000_030, 0, -HOUR, 30),
-        // The clock was wrong when it came: by the wrong one it ends in an hour, or has ended.
+        // The wall clock is wrong when the verdict is stored: by it, the token expires in about an hour, or has expired.
         (1_000_030, -HOUR, 0, 120),
         (1_000_030, -HOUR, HOUR, 120),
         (1_000_030, HOUR, 0, 0),
@@ -161,15 +164,15 @@ async fn a_wall_clock_that_jumps_keeps_no_answer_longer_than_two_minutes() {
         } = fixture(&[user("alice"), Ok(None)], None);
         jumped.store(before, Ordering::Relaxed);
         let token = expiring(exp);
-        let asked = async || cache.user(&token, Peer::UNKNOWN).await;
-        assert_eq!(asked().await, user("alice"));
+        let verdict = async || cache.user(&token, Peer::UNKNOWN).await;
+        assert_eq!(verdict().await, user("alice"));
         jumped.store(after, Ordering::Relaxed);
         if seconds > 0 {
             advance(seconds - 1).await;
-            assert_eq!(asked().await, user("alice"), "{row}");
+            assert_eq!(verdict().await, user("alice"), "{row}");
             advance(1).await;
         }
-        assert_eq!(asked().await, Ok(None), "{row}");
+        assert_eq!(verdict().await, Ok(None), "{row}");
         assert_eq!(script.asked(), 2, "{row}");
     }
 }
@@ -221,11 +224,11 @@ async fn requests_that_come_together_wait_for_one_review() {
     while script.asked() == 0 {
         tokio::task::yield_now().await;
     }
-    // Whatever else would be asked is asked before the answer comes.
+    // Any second review would be sent before the first one is answered.
     tokio::time::sleep(Duration::from_secs(1)).await;
     script.gate.as_ref().unwrap().add_permits(1);
-    for one in waiting {
-        assert_eq!(one.await.unwrap(), user("alice"));
+    for verdict in waiting {
+        assert_eq!(verdict.await.unwrap(), user("alice"));
     }
     assert_eq!(script.asked(), 1);
 }
@@ -233,10 +236,10 @@ async fn requests_that_come_together_wait_for_one_review() {
 #[tokio::test(start_paused = true)]
 async fn a_review_goes_on_when_whoever_wanted_it_has_left() {
     let Fixture { script, cache, .. } = fixture(&[user("alice")], Some(Semaphore::new(0)));
-    let impatient = tokio::time::timeout(Duration::from_secs(1), async {
+    let cancelled = tokio::time::timeout(Duration::from_secs(1), async {
         cache.user(&token("t"), Peer::UNKNOWN).await
     });
-    assert!(impatient.await.is_err());
+    assert!(cancelled.await.is_err());
     script.gate.as_ref().unwrap().add_permits(1);
     assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, user("alice"));
     assert_eq!(script.asked(), 1);
@@ -247,17 +250,17 @@ async fn a_review_without_end_is_given_up() {
     let Fixture { cache, start, .. } =
         fixture(&[user("alice"), user("bob")], Some(Semaphore::new(0)));
     let refused = cache.user(&token("t"), Peer::UNKNOWN).await;
-    assert_eq!(refused, Err(unavailable("no review in time")));
+    assert_eq!(refused, Err(unavailable("the review timed out")));
     assert_eq!(start.elapsed(), FLIGHT_TIMEOUT);
-    // Its place is free again.
+    // The flight was removed.
     assert!(cache.shared.flights().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_review_that_panics_keeps_no_place() {
-    let Fixture { cache, .. } = fixture(&[Err(panic_wanted()), user("alice")], None);
+    let Fixture { cache, .. } = fixture(&[Err(scripted_panic()), user("alice")], None);
     let refused = cache.user(&token("t"), Peer::UNKNOWN).await;
-    assert_eq!(refused, Err(unavailable("the review was interrupted")));
+    assert_eq!(refused, Err(unavailable("the review was aborted")));
     assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, user("alice"));
 }
 
@@ -266,10 +269,10 @@ async fn asking_afresh_passes_over_what_is_remembered_and_replaces_it() {
     let Fixture { script, cache, .. } = fixture(&[user("alice"), Ok(None), user("alice")], None);
     assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, user("alice"));
     advance(1).await;
-    assert_eq!(cache.user_afresh(&token("t")).await, Ok(None));
+    assert_eq!(cache.recheck(&token("t")).await, Ok(None));
     assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, Ok(None));
     advance(1).await;
-    assert_eq!(cache.user_afresh(&token("t")).await, user("alice"));
+    assert_eq!(cache.recheck(&token("t")).await, user("alice"));
     assert_eq!(cache.user(&token("t"), Peer::UNKNOWN).await, user("alice"));
     let purposes = script.purposes.lock().unwrap().clone();
     let expected = [
@@ -292,12 +295,12 @@ async fn an_old_answer_that_comes_late_does_not_replace_a_newer_one() {
     advance(1).await;
     let late = {
         let cache = Arc::clone(&cache);
-        tokio::spawn(async move { cache.user_afresh(&token("t")).await })
+        tokio::spawn(async move { cache.recheck(&token("t")).await })
     };
     while script.asked() < 2 {
         tokio::task::yield_now().await;
     }
-    // Both answer now, the early one with what was true before.
+    // Both reviews are answered now, the early one with a verdict that is outdated.
     script.gate.as_ref().unwrap().add_permits(2);
     assert_eq!(early.await.unwrap(), user("alice"));
     assert_eq!(late.await.unwrap(), Ok(None));
@@ -379,7 +382,7 @@ async fn a_flood_of_tokens_is_bounded_and_pushes_out_no_good_one() {
         user("alice")
     );
     assert!(cache.shared.flights().is_empty());
-    // The bad ones are in a memory of their own.
+    // Invalid tokens have a cache of their own.
     cache.shared.good.run_pending_tasks().await;
     assert_eq!(cache.shared.good.entry_count(), 1);
 }
@@ -389,7 +392,7 @@ async fn a_flood_from_one_address_leaves_places_and_a_line_to_others() {
     let mut answers = vec![Ok(None); REVIEWS_OF_ONE];
     answers.extend([user("bob"), user("operator")]);
     let Fixture { script, cache, .. } = fixture(&answers, Some(Semaphore::new(0)));
-    // An address that is alone has as many places as it likes, up to what is kept for others.
+    // A single address gets all permits and the whole queue, except those that stay free for others.
     let flood = flood(&cache, peer(1), FLOOD + 100);
     assert_eq!(flood.iter().filter(|one| one.is_ok()).count(), FLOOD);
     while script.asked() < REVIEWS_OF_ONE {
@@ -407,7 +410,7 @@ async fn a_flood_from_one_address_leaves_places_and_a_line_to_others() {
     while script.asked() == REVIEWS_OF_ONE + 1 {
         tokio::task::yield_now().await;
     }
-    // Their reviews are in flight beside those of the flood, none of which has ended.
+    // Both reviews are in flight although none of the flood has ended.
     assert_eq!(script.gate.as_ref().unwrap().available_permits(), 0);
     script
         .gate
@@ -419,8 +422,9 @@ async fn a_flood_from_one_address_leaves_places_and_a_line_to_others() {
     assert_eq!(operator.await.unwrap(), user("operator"));
 }
 
-/// What one address gets that is alone, running and waiting.
+/// Maximum number of reviews in flight of a single address.
 const REVIEWS_OF_ONE: usize = 64;
+/// Maximum number of reviews of a single address, in flight and waiting.
 const FLOOD: usize = REVIEWS_OF_ONE + 4096;
 
 fn peer(number: u8) -> Peer {
@@ -432,14 +436,14 @@ fn flood(
     peer: Peer,
     count: usize,
 ) -> Vec<Result<watch::Receiver<Option<TokenVerdict>>, ReviewError>> {
-    let begin = |number| {
+    let start = |number| {
         let key = FlightKey {
             digest: cache.shared.hasher.token(&token(&format!("bad-{number}"))),
-            afresh: false,
+            is_recheck: false,
         };
         cache.flight(key, &token("bad"), Some(peer))
     };
-    (0..count).map(begin).collect()
+    (0..count).map(start).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -450,7 +454,7 @@ async fn nothing_of_a_token_is_kept_or_shown() {
     assert_ne!(
         one.shared.hasher.token(&token("secret")),
         other.shared.hasher.token(&token("secret")),
-        "each has a key of its own"
+        "each cache has a key of its own"
     );
     assert_eq!(format!("{one:?}"), "TokenCache { .. }");
 }

@@ -1,4 +1,4 @@
-//! What is asked, and which answers make somebody known.
+//! Which reviews are sent for a token, and which responses authenticate a user.
 
 use http::HeaderName;
 
@@ -97,13 +97,13 @@ fn a_caller_whom_upstream_takes_for_anonymous_has_no_good_token() {
     }
 }
 
-async fn ask(stage: &Stage, method: TokenReviewMethod) -> TokenVerdict {
+async fn review(stage: &Stage, method: TokenReviewMethod) -> TokenVerdict {
     let tokens = UpstreamTokens::new(
         Arc::new(Reviewer::new(stage.client.clone())),
         method,
         Metrics::new().unwrap().authentication(),
     );
-    let token = Token::new("of-alice").unwrap();
+    let token = BearerToken::new("of-alice").unwrap();
     tokens
         .authenticate(&token, ReviewPurpose::Authentication)
         .await
@@ -121,7 +121,7 @@ async fn the_gateway_asks_about_the_token_in_its_own_name() {
     let method = TokenReviewMethod::TokenReview {
         audiences: audiences(&["a", "b"]),
     };
-    let user = ask(&stage, method).await.unwrap().unwrap();
+    let user = review(&stage, method).await.unwrap().unwrap();
     assert_eq!(user.name, "alice");
     let request = &stage.requests()[0];
     assert!(request.starts_with("POST /apis/authentication.k8s.io/v1/tokenreviews "));
@@ -137,7 +137,7 @@ async fn the_caller_asks_about_itself_with_its_token() {
     let answer = r#"{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview",
         "status":{"userInfo":{"username":"alice"}}}"#;
     let stage = Stage::new(move |_| response("201 Created", answer)).await;
-    let user = ask(&stage, TokenReviewMethod::SelfSubjectReview).await;
+    let user = review(&stage, TokenReviewMethod::SelfSubjectReview).await;
     assert_eq!(user.unwrap().unwrap().name, "alice");
     let request = &stage.requests()[0];
     assert!(request.starts_with("POST /apis/authentication.k8s.io/v1/selfsubjectreviews "));
@@ -150,15 +150,15 @@ async fn the_caller_asks_about_itself_with_its_token() {
 #[tokio::test]
 async fn a_refusal_of_the_token_is_an_answer_and_one_of_the_gateway_is_not() {
     let stage = Stage::new(|_| response("401 Unauthorized", "")).await;
-    let own = ask(&stage, TokenReviewMethod::SelfSubjectReview).await;
+    let own = review(&stage, TokenReviewMethod::SelfSubjectReview).await;
     assert_eq!(own, Ok(None));
     let audiences = Vec::new();
-    let of_gateway = ask(&stage, TokenReviewMethod::TokenReview { audiences }).await;
+    let of_gateway = review(&stage, TokenReviewMethod::TokenReview { audiences }).await;
     assert_eq!(of_gateway, Err(ReviewError::Unauthorized));
     let stage = Stage::new(|_| response("403 Forbidden", "")).await;
-    let forbidden = ask(&stage, TokenReviewMethod::SelfSubjectReview).await;
+    let forbidden = review(&stage, TokenReviewMethod::SelfSubjectReview).await;
     assert_eq!(forbidden, Err(ReviewError::SelfReviewForbidden));
     let audiences = Vec::new();
-    let of_gateway = ask(&stage, TokenReviewMethod::TokenReview { audiences }).await;
+    let of_gateway = review(&stage, TokenReviewMethod::TokenReview { audiences }).await;
     assert!(matches!(of_gateway, Err(ReviewError::Forbidden { .. })));
 }

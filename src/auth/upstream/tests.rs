@@ -1,11 +1,11 @@
-//! What is sent, in whose name, and which answers count.
+//! Which requests a reviewer sends, in whose name, and which responses it accepts.
 
 use http::HeaderMap;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
 
 use super::*;
 use crate::auth::tests::{Stage, response};
-use crate::upstream::client::UpstreamSource;
+use crate::upstream::client::ConnectSource;
 
 fn review() -> TokenReview {
     TokenReview {
@@ -46,7 +46,7 @@ async fn a_review_is_created_and_comes_back_filled_in() {
 #[tokio::test]
 async fn the_caller_asks_with_its_own_credentials_and_nothing_else_of_its_request() {
     let stage = Stage::new(|_| response("201 Created", YES)).await;
-    let token = Token::from_authorization(HeaderValue::from_static("Bearer mine"));
+    let token = BearerToken::from_authorization(HeaderValue::from_static("Bearer mine"));
     let mut headers = HeaderMap::new();
     for (name, value) in [
         ("impersonate-user", "other"),
@@ -135,7 +135,7 @@ async fn a_review_that_is_forbidden_says_whose_right_is_missing() {
         name: "alice".to_owned(),
         ..User::default()
     };
-    let token = Token::new("mine").unwrap();
+    let token = BearerToken::new("mine").unwrap();
     let caller = ReviewIdentity::Caller {
         token: Some(&token),
         impersonation: &HeaderMap::new(),
@@ -167,12 +167,12 @@ async fn nonsense_is_no_answer() {
         &deep,
     ] {
         let body = body.to_owned();
-        let told = body.chars().take(80).collect::<String>();
+        let shown = body.chars().take(80).collect::<String>();
         let stage = Stage::new(move |_| response("201 Created", &body)).await;
         let refused = ask(&stage, ReviewIdentity::Gateway).await;
         assert!(
             matches!(refused, Err(ReviewError::Malformed { .. })),
-            "{told}: {refused:?}"
+            "{shown}: {refused:?}"
         );
     }
 }
@@ -187,7 +187,7 @@ async fn an_answer_without_end_is_given_up() {
 
 #[tokio::test]
 async fn no_answer_is_an_error_in_time() {
-    // The clock may jump once the request was sent: nothing else is waited for.
+    // The paused clock jumps to the next timer when all tasks wait, so it is paused only after the request has arrived.
     let (sent, request) = tokio::sync::oneshot::channel();
     let sent = std::sync::Mutex::new(Some(sent));
     let stage = Stage::new(move |_| {
@@ -199,7 +199,7 @@ async fn no_answer_is_an_error_in_time() {
     request.await.unwrap();
     tokio::time::pause();
     let refused = asking.await.unwrap();
-    assert_eq!(refused, Err(unavailable("no answer in time".to_owned())));
+    assert_eq!(refused, Err(unavailable("the review timed out".to_owned())));
 }
 
 #[tokio::test]
@@ -223,7 +223,7 @@ async fn a_gateway_that_acts_as_somebody_itself_impersonates_nobody_else() {
         "clusters": [{"name": "own", "cluster": {"server": stage.url}}],
     });
     std::fs::write(&path, text.to_string()).unwrap();
-    let source = UpstreamSource::kubeconfig(&path);
+    let source = ConnectSource::kubeconfig(&path);
     let client = Client::connect(source).await.unwrap();
     std::fs::remove_file(&path).unwrap();
     let reviewer = Reviewer::new(client);

@@ -1,104 +1,104 @@
-//! A run of objects: the unit that is copied when one of them changes, and that compressed blocks are kept with.
+//! A run of objects: the unit that is copied when one of them changes, and for which compressed blocks are kept.
 //!
-//! It does not know how blocks are made, nor for whom.
+//! This module does not know how blocks are made or which requests use them.
 
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-use crate::resource::{KeyRef, Object, Span};
+use crate::resource::{ByteSpan, KeyRef, Object};
 
-/// Objects of one chunk at most. With 150,000 objects a snapshot then lists under 1,200 chunks, and an update
+/// Maximum number of objects in a chunk. A snapshot of 150,000 objects then has fewer than 1,200 chunks, and an update
 /// copies at most 256 pointers.
 pub(super) const OBJECT_COUNT_MAX: usize = 256;
-/// Bytes of a chunk at most, unless it is one object: what one change costs to compress again (about 5 ms).
+/// Maximum bytes of a chunk with more than one object. It bounds the cost of compressing again after a change (about 5 ms).
 pub(super) const FRAMES_LEN_MAX: usize = 2 << 20;
 
-/// Places that a full chunk grows by.
+/// Number of objects for which a full chunk reserves memory when it grows.
 const INSERT_RESERVE: usize = 16;
 
-/// A chunk's objects in one encoding, compressed on their own: a piece of a deflate stream that ends on a byte and
-/// refers to nothing before it.
+/// A chunk's objects in one format, compressed independently: a part of a deflate stream that ends on a byte boundary
+/// and refers to nothing before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Block {
-    /// The piece.
+pub struct DeflateBlock {
+    /// The compressed bytes.
     pub deflate: Bytes,
-    /// Length of what it decodes to, in bytes.
+    /// Length of the uncompressed bytes.
     pub len: u64,
-    /// CRC-32 of what it decodes to.
+    /// CRC-32 of the uncompressed bytes.
     pub crc: u32,
 }
 
-/// The encodings that blocks are kept of.
+/// The formats of list items for which compressed blocks are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kept {
-    /// List items as the cache holds them.
+pub enum BlockFormat {
+    /// Whole items, as the cache holds them.
     Whole,
-    /// Nothing but metadata, version `v1`, in the cache's own encoding.
+    /// Metadata only, version `v1`, in the cache's own encoding.
     Metadata,
-    /// Nothing but metadata, version `v1`, in protobuf though the cache holds JSON.
+    /// Metadata only, version `v1`, in protobuf although the cache holds JSON.
     Translated,
 }
 
-impl Kept {
+impl BlockFormat {
     const COUNT: usize = 3;
 }
 
-/// The forms of list items in protobuf whose lengths are kept. Versions of metadata do not differ in length.
+/// The forms of list items in protobuf for which lengths are kept. The versions of metadata do not differ in length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Measured {
-    /// All of an object.
+pub enum LengthForm {
+    /// Whole objects.
     Whole,
-    /// Nothing but metadata.
+    /// Metadata only.
     Metadata,
-    /// All but managed fields.
+    /// Whole objects without managed fields.
     WithoutManagedFields,
     /// Metadata without managed fields.
     MetadataWithoutManagedFields,
 }
 
-impl Measured {
+impl LengthForm {
     const COUNT: usize = 4;
 }
 
-/// A run of objects and what was made of it.
+/// A run of objects, and bytes and lengths that were derived from them.
 #[derive(Debug, Default)]
 pub struct Chunk {
     /// Sorted by key, never empty.
     objects: Vec<Object>,
-    /// The objects' frames together, in bytes.
+    /// Length of the objects' frames together, in bytes.
     frames_len: usize,
-    made: Made,
+    derived: DerivedBytes,
 }
 
-/// What was made of a chunk's objects as they are, each when first wanted: whoever changes the objects empties it.
+/// What was derived from a chunk's objects, each on first use. Any change of the objects clears it.
 #[derive(Debug, Default)]
-struct Made {
-    blocks: [OnceLock<Block>; Kept::COUNT],
-    /// Where the objects' metadata stands. `None` in it if some has none.
-    metadata: OnceLock<Option<Box<[Span]>>>,
-    /// How long the objects are as items of a list. `None` in it if one cannot be written so.
-    lens: [OnceLock<Option<Box<[u32]>>>; Measured::COUNT],
+struct DerivedBytes {
+    blocks: [OnceLock<DeflateBlock>; BlockFormat::COUNT],
+    /// The spans of the objects' metadata; `None` inside if an object has none.
+    metadata: OnceLock<Option<Box<[ByteSpan]>>>,
+    /// The lengths of the objects as list items; `None` inside if an object cannot be written in that form.
+    lens: [OnceLock<Option<Box<[u32]>>>; LengthForm::COUNT],
 }
 
-/// The copy is made to be changed: nothing made of the objects goes with it.
+/// A clone is made in order to change it, so it does not copy what was derived.
 impl Clone for Chunk {
     fn clone(&self) -> Self {
         Self {
             objects: self.objects.clone(),
             frames_len: self.frames_len,
-            made: Made::default(),
+            derived: DerivedBytes::default(),
         }
     }
 }
 
 impl Chunk {
-    /// A chunk of sorted objects, at least one, and their frames' bytes.
+    /// A chunk of sorted objects, at least one, and the length of their frames.
     pub(super) fn new(objects: Vec<Object>, frames_len: usize) -> Self {
         Self {
             objects,
             frames_len,
-            made: Made::default(),
+            derived: DerivedBytes::default(),
         }
     }
 
@@ -114,52 +114,52 @@ impl Chunk {
         self.frames_len
     }
 
-    /// The block of this encoding, if it has been made.
+    /// The block in this format, if it has been made.
     #[must_use]
-    pub fn block(&self, kept: Kept) -> Option<&Block> {
-        self.made.blocks[kept as usize].get()
+    pub fn block(&self, format: BlockFormat) -> Option<&DeflateBlock> {
+        self.derived.blocks[format as usize].get()
     }
 
-    /// Keeps a block; of two, the first stays, and is returned.
-    pub fn keep(&self, kept: Kept, block: Block) -> &Block {
-        self.made.blocks[kept as usize].get_or_init(|| block)
+    /// Keeps a block and returns it. If there is one in this format already, that one stays and is returned.
+    pub fn keep(&self, format: BlockFormat, block: DeflateBlock) -> &DeflateBlock {
+        self.derived.blocks[format as usize].get_or_init(|| block)
     }
 
-    /// Where in its bytes each object's metadata stands, as `find` tells; it is asked once, and who comes meanwhile waits for
-    /// it, for some tenths of a millisecond at most. `None` if it did not find all.
-    pub fn metadata(&self, find: impl Fn(&Object) -> Option<Span>) -> Option<&[Span]> {
-        let found = &self.made.metadata;
+    /// The spans of the objects' metadata in their bytes, as `find` returns them; `None` if it does not find all. They are computed
+    /// once. Concurrent callers wait for that, for some tenths of a millisecond at most.
+    pub fn metadata(&self, find: impl Fn(&Object) -> Option<ByteSpan>) -> Option<&[ByteSpan]> {
+        let found = &self.derived.metadata;
         let found = found.get_or_init(|| self.objects.iter().map(find).collect());
         found.as_deref()
     }
 
-    /// Whether [`Self::metadata`] costs nothing any more.
+    /// Whether the result of [`Self::metadata`] has been computed.
     #[must_use]
     pub fn has_metadata(&self) -> bool {
-        self.made.metadata.get().is_some()
+        self.derived.metadata.get().is_some()
     }
 
-    /// Whether [`Self::lens`] costs nothing any more.
+    /// Whether the result of [`Self::lens`] for this form has been computed.
     #[must_use]
-    pub fn is_measured(&self, form: Measured) -> bool {
-        self.made.lens[form as usize].get().is_some()
+    pub fn is_measured(&self, form: LengthForm) -> bool {
+        self.derived.lens[form as usize].get().is_some()
     }
 
-    /// The length of each object as an item of a list, as `len` tells; it is asked once, and who comes meanwhile waits for it,
-    /// for a millisecond or two at most. `None` if it did not tell all.
-    pub fn lens(&self, form: Measured, len: impl Fn(&Object) -> Option<u32>) -> Option<&[u32]> {
-        let lens = &self.made.lens[form as usize];
+    /// The objects' lengths as list items, as `len` returns them; `None` if it does not return all. They are computed once.
+    /// Concurrent callers wait for that, for a millisecond or two at most.
+    pub fn lens(&self, form: LengthForm, len: impl Fn(&Object) -> Option<u32>) -> Option<&[u32]> {
+        let lens = &self.derived.lens[form as usize];
         let lens = lens.get_or_init(|| self.objects.iter().map(len).collect());
         lens.as_deref()
     }
 
-    /// True if there is more in it than there should be.
+    /// Whether the chunk exceeds a bound and must be split.
     pub(super) fn is_over_full(&self) -> bool {
         let len = self.objects.len();
         len > OBJECT_COUNT_MAX || self.frames_len > FRAMES_LEN_MAX && len > 1
     }
 
-    /// True if both together would be half full at most.
+    /// Whether both chunks together would be at most half full.
     pub(super) fn can_join(&self, other: &Self) -> bool {
         self.objects.len() + other.objects.len() <= OBJECT_COUNT_MAX / 2
             && self.frames_len + other.frames_len <= FRAMES_LEN_MAX / 2
@@ -170,18 +170,18 @@ impl Chunk {
             .binary_search_by(|object| object.key().cmp(&key))
     }
 
-    /// True if every key, from the one at `index` on, starts with `prefix`.
+    /// Whether every key from the one at `index` on starts with `prefix`.
     pub(super) fn is_prefixed_from(&self, index: usize, prefix: &str) -> bool {
         let starts = |object: &Object| object.key().starts_with(prefix);
-        // In the order of keys those that start alike stand together.
+        // Keys are sorted, so those with a common prefix are contiguous.
         self.objects.get(index).is_some_and(starts) && self.objects.last().is_some_and(starts)
     }
 
     pub(super) fn insert(&mut self, index: usize, object: Object) {
         self.frames_len += object.frame_len();
-        let objects = self.changed();
+        let objects = self.objects_mut();
         if objects.len() == objects.capacity() {
-            // Doubling would leave half of each chunk empty that an object came to.
+            // Doubling would leave half of each chunk empty that grows.
             objects.reserve_exact(INSERT_RESERVE);
         }
         objects.insert(index, object);
@@ -189,49 +189,49 @@ impl Chunk {
 
     pub(super) fn replace(&mut self, index: usize, object: Object) -> Object {
         let len = object.frame_len();
-        let previous = std::mem::replace(&mut self.changed()[index], object);
+        let previous = std::mem::replace(&mut self.objects_mut()[index], object);
         self.frames_len = self.frames_len + len - previous.frame_len();
         previous
     }
 
     pub(super) fn remove(&mut self, index: usize) -> Object {
-        let object = self.changed().remove(index);
+        let object = self.objects_mut().remove(index);
         self.frames_len -= object.frame_len();
         object
     }
 
     pub(super) fn append(&mut self, next: &Self) {
         self.frames_len += next.frames_len;
-        self.changed().extend(next.objects.iter().cloned());
+        self.objects_mut().extend(next.objects.iter().cloned());
     }
 
-    /// The objects, to be changed: what was made of them is forgotten.
-    fn changed(&mut self) -> &mut Vec<Object> {
-        self.made = Made::default();
+    /// The objects for a change, which clears what was derived from them.
+    fn objects_mut(&mut self) -> &mut Vec<Object> {
+        self.derived = DerivedBytes::default();
         &mut self.objects
     }
 }
 
-/// How full new chunks are made, at most.
+/// How far new chunks are filled.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fill {
+pub(super) struct ChunkCapacity {
     object_count: usize,
     frames_len: usize,
 }
 
-impl Fill {
-    /// Three quarters: room for inserts before the first split.
+impl ChunkCapacity {
+    /// Three quarters, so that there is room for inserts before the first split.
     pub(super) const LOADED: Self = Self {
         object_count: OBJECT_COUNT_MAX / 4 * 3,
         frames_len: FRAMES_LEN_MAX / 4 * 3,
     };
-    /// Half: what becomes of one that is over-full.
+    /// Half, for the parts of an overfull chunk.
     pub(super) const SPLIT: Self = Self {
         object_count: OBJECT_COUNT_MAX / 2 + 1,
         frames_len: FRAMES_LEN_MAX / 2,
     };
 
-    /// Cuts sorted objects into chunks.
+    /// Divides sorted objects into chunks.
     pub(super) fn cut(self, objects: Vec<Object>) -> Vec<Arc<Chunk>> {
         let mut chunks = Vec::with_capacity(objects.len() / self.object_count + 1);
         let mut objects = objects.into_iter();
@@ -243,12 +243,12 @@ impl Fill {
         chunks
     }
 
-    /// Whether a chunk of so many objects and bytes has no room for one of `len` bytes.
+    /// Whether a chunk with this many objects and bytes has no room for an object of `len` bytes.
     pub(super) const fn is_full(self, object_count: usize, frames_len: usize, len: usize) -> bool {
         object_count >= self.object_count || object_count > 0 && frames_len + len > self.frames_len
     }
 
-    /// How many objects the first chunk takes, at least one, and their frames' bytes.
+    /// The number of objects in the first chunk, at least one, and the length of their frames.
     fn first(self, objects: &[Object]) -> (usize, usize) {
         let (mut count, mut frames_len) = (0, 0);
         for object in objects {

@@ -1,11 +1,11 @@
-//! The map against a plain one, its clones, its places.
+//! The map compared with a plain one; its clones and its positions.
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::resource::{KeyRef, ObjectParts, ResourceVersion, Span};
+use crate::resource::{ByteSpan, KeyRef, ObjectParts, ResourceVersion};
 
 fn object(namespace: &str, name: &str, version: u64) -> Object {
     let parts = ObjectParts {
@@ -68,19 +68,19 @@ fn a_place_from_a_key_starts_at_the_first_key_not_below() {
         ("ns/n0191\0", "ns/n0192"),
         ("ns/n0599", "ns/n0599"),
     ] {
-        let mut place = map.place_from(from);
+        let mut position = map.place_from(from);
         assert_eq!(
-            map.next(&mut place).map(|o| o.key().to_string()),
+            map.next(&mut position).map(|o| o.key().to_string()),
             Some(first.to_owned()),
             "{from:?}"
         );
     }
-    let mut place = map.place_from("zz");
-    assert!(map.next(&mut place).is_none());
+    let mut position = map.place_from("zz");
+    assert!(map.next(&mut position).is_none());
     assert_eq!(map.count_prefixed(map.place_from("ns/n0590"), "ns/"), 10);
 }
 
-/// The first object of each chunk, and how many there are in it.
+/// The key of the first object in each chunk, and the number of its objects.
 fn outline(map: &ObjectMap) -> Vec<(String, usize)> {
     let outline = |chunk: &Arc<Chunk>| {
         let objects = chunk.objects();
@@ -107,16 +107,16 @@ fn what_deletions_leave_of_a_chunk_joins_the_next_if_both_are_small() {
         }
     };
     let at = |number: usize, count| (format!("ns/n{number:04}"), count);
-    // The last chunk has no next one, however small it is.
+    // The last chunk has no next one, so it stays however small it is.
     remove(&mut map, 384..575);
     assert_eq!(outline(&map), [at(0, 192), at(192, 192), at(575, 1)]);
-    // The first joins when both together are half full.
+    // A small chunk joins the next one when both together are at most half full.
     remove(&mut map, 192..286);
     remove(&mut map, 0..161);
     assert_eq!(outline(&map), [at(161, 31), at(286, 98), at(575, 1)]);
     remove(&mut map, 161..162);
     assert_eq!(outline(&map), [at(162, 128), at(575, 1)]);
-    // Not before it is small itself, and one without objects is gone.
+    // A chunk joins only when it is small itself, and a chunk without objects is removed.
     remove(&mut map, 162..192);
     remove(&mut map, 286..352);
     assert_eq!(outline(&map), [at(352, 32), at(575, 1)]);
@@ -129,7 +129,7 @@ fn what_deletions_leave_of_a_chunk_joins_the_next_if_both_are_small() {
     assert_eq!(outline(&map), []);
 }
 
-/// An object of so many bytes.
+/// An object of `len` bytes.
 fn sized(name: &str, len: usize) -> Object {
     let parts = ObjectParts {
         namespace: "ns".into(),
@@ -139,7 +139,7 @@ fn sized(name: &str, len: usize) -> Object {
     Object::new(parts, &vec![b' '; len])
 }
 
-/// Objects whose frames have these lengths.
+/// Objects whose frames have the given lengths.
 fn framed(objects: &[(&str, usize)]) -> Vec<Object> {
     let framed = |(name, frame_len): &(&str, usize)| {
         let rest = sized(name, 0).frame_len();
@@ -148,7 +148,7 @@ fn framed(objects: &[(&str, usize)]) -> Vec<Object> {
     objects.iter().map(framed).collect()
 }
 
-/// A map that these were put into one after the other.
+/// A map into which the objects were inserted one after the other.
 fn grown(objects: &[(&str, usize)]) -> ObjectMap {
     let mut map = ObjectMap::default();
     for object in framed(objects) {
@@ -157,12 +157,12 @@ fn grown(objects: &[(&str, usize)]) -> ObjectMap {
     map
 }
 
-/// A map that these were loaded into at once.
+/// A map that was loaded with all objects at once.
 fn loaded(objects: &[(&str, usize)]) -> ObjectMap {
     ObjectMap::from_objects(framed(objects))
 }
 
-/// Of a chunk that begins with this object, its part of an outline.
+/// A chunk in an outline: its first object's name and its number of objects.
 fn at(name: &str, count: usize) -> (String, usize) {
     (format!("ns/{name}"), count)
 }
@@ -184,7 +184,7 @@ fn a_chunk_grows_until_it_is_over_full() {
     assert_eq!(grown(&[("a", half), ("b", half)]).chunks.len(), 1);
     assert_eq!(grown(&[("a", half), ("b", half + 1)]).chunks.len(), 2);
     assert_eq!(grown(&[("a", 3 * half)]).chunks.len(), 1);
-    // What is split fills its parts by half, what is loaded by three quarters.
+    // The parts of a split are filled to a half, loaded chunks to three quarters.
     let [a, b, c, d] = [("a", half / 2), ("b", half / 2), ("c", half), ("d", 200)];
     let split = outline(&grown(&[a, b, c, d]));
     assert_eq!(split, [at("a", 2), at("c", 1), at("d", 1)]);
@@ -207,33 +207,33 @@ fn small_chunks_join_if_their_bytes_allow() {
 #[test]
 fn what_is_told_of_a_chunk_is_asked_for_once_until_it_changes() {
     let mut map = numbered(2);
-    let asked = std::cell::Cell::new(0_u32);
+    let calls = std::cell::Cell::new(0_u32);
     let span = |object: &Object| {
-        asked.set(asked.get() + 1);
+        calls.set(calls.get() + 1);
         let start = u32::try_from(object.resource_version().0).unwrap();
-        Some(Span { start, end: 9 })
+        Some(ByteSpan { start, end: 9 })
     };
     let len = |_: &Object| {
-        asked.set(asked.get() + 1);
+        calls.set(calls.get() + 1);
         Some(7)
     };
     for _ in 0..2 {
         let chunk = &map.chunks[0];
-        assert!(!chunk.has_metadata() && !chunk.is_measured(Measured::Metadata));
+        assert!(!chunk.has_metadata() && !chunk.is_measured(LengthForm::Metadata));
         for _ in 0..2 {
             let starts = chunk.metadata(span).unwrap().iter().map(|span| span.start);
             assert_eq!(starts.collect::<Vec<_>>(), [0, 1]);
-            assert_eq!(chunk.lens(Measured::Metadata, len), Some(&[7, 7][..]));
+            assert_eq!(chunk.lens(LengthForm::Metadata, len), Some(&[7, 7][..]));
         }
-        assert_eq!(asked.replace(0), 4);
-        assert!(chunk.has_metadata() && chunk.is_measured(Measured::Metadata));
-        assert!(!chunk.is_measured(Measured::Whole));
+        assert_eq!(calls.replace(0), 4);
+        assert!(chunk.has_metadata() && chunk.is_measured(LengthForm::Metadata));
+        assert!(!chunk.is_measured(LengthForm::Whole));
         map.insert(object("ns", "n0001", 1));
     }
     let chunk = &map.chunks[0];
     assert_eq!(chunk.metadata(|_| None), None);
-    assert_eq!(chunk.lens(Measured::Whole, |_| None), None);
-    assert!(chunk.has_metadata(), "that it cannot be told is known, too");
+    assert_eq!(chunk.lens(LengthForm::Whole, |_| None), None);
+    assert!(chunk.has_metadata(), "a negative result is kept, too");
 }
 
 #[test]
@@ -242,22 +242,22 @@ fn chunks_begin_where_they_do() {
     let begins = |from: &str| map.is_at_chunk(map.place_from(from));
     assert!(begins("") && begins("ns/n0192") && begins("zz"));
     assert!(!begins("ns/n0001") && !begins("ns/n0191"));
-    assert!(begins("ns/n0191\0"), "behind the last of a chunk");
-    let place = Place { chunk: 2, index: 1 };
-    assert!(map.is_at_chunk(place), "behind all");
+    assert!(begins("ns/n0191\0"), "after the last object of a chunk");
+    let position = MapPosition { chunk: 2, index: 1 };
+    assert!(map.is_at_chunk(position), "at the end of the map");
 }
 
-fn block(len: u64) -> Block {
-    Block {
+fn block(len: u64) -> DeflateBlock {
+    DeflateBlock {
         deflate: bytes::Bytes::new(),
         len,
         crc: 0,
     }
 }
 
-/// Which chunks have a block.
+/// For each chunk, whether it has a block.
 fn kept(map: &ObjectMap) -> Vec<bool> {
-    let has_block = |chunk: &Arc<Chunk>| chunk.block(Kept::Whole).is_some();
+    let has_block = |chunk: &Arc<Chunk>| chunk.block(BlockFormat::Whole).is_some();
     map.chunks.iter().map(has_block).collect()
 }
 
@@ -283,15 +283,15 @@ fn a_change_forgets_the_block_of_its_chunk_only() {
         ),
     ];
     for shared in [false, true] {
-        for (change, left) in changes {
+        for (change, expected) in changes {
             let mut map = numbered(500);
             for chunk in &map.chunks {
-                chunk.keep(Kept::Whole, block(1));
+                chunk.keep(BlockFormat::Whole, block(1));
             }
-            // Changed in place, or copied first: the block goes either way, but not from who still has the chunk.
+            // Whether the chunk is changed in place or copied first, the map loses the block and the older clone keeps it.
             let before = shared.then(|| map.clone());
             change(&mut map);
-            assert_eq!(kept(&map), left);
+            assert_eq!(kept(&map), expected);
             assert!(before.is_none_or(|before| kept(&before) == [true; 3]));
         }
     }
@@ -301,9 +301,9 @@ fn a_change_forgets_the_block_of_its_chunk_only() {
 fn blocks_are_kept_by_encoding_and_the_first_stays() {
     let map = numbered(1);
     let chunk = &map.chunks[0];
-    assert_eq!(chunk.keep(Kept::Metadata, block(1)).len, 1);
-    assert_eq!(chunk.keep(Kept::Metadata, block(2)).len, 1);
-    assert_eq!(chunk.block(Kept::Whole), None);
+    assert_eq!(chunk.keep(BlockFormat::Metadata, block(1)).len, 1);
+    assert_eq!(chunk.keep(BlockFormat::Metadata, block(2)).len, 1);
+    assert_eq!(chunk.block(BlockFormat::Whole), None);
 }
 
 #[test]
@@ -319,7 +319,7 @@ fn chunks_are_short_in_bytes_too() {
         outline(&map),
         [at("a", 1), at("b", 1), at("c", 1), at("d", 2)]
     );
-    // Growth splits as well, and what was removed makes room again.
+    // Inserts split chunks as well, and a removal makes room again.
     map.insert(sized("e", chunk::FRAMES_LEN_MAX / 2));
     assert_eq!(outline(&map)[3..], [at("d", 1), at("e", 1)]);
     map.insert(sized("b", 10));
@@ -330,16 +330,16 @@ fn chunks_are_short_in_bytes_too() {
     assert_eq!(outline(&map)[..2], [at("b", 3), at("c", 1)]);
 }
 
-/// The steps of a walk by whole chunks where that is possible: how many objects, and whether they are a chunk.
+/// The steps of a walk that takes whole chunks where possible: the number of objects, and whether they are a chunk.
 fn strides(map: &ObjectMap, prefix: &str) -> Vec<(usize, bool)> {
-    let mut place = map.place_from(prefix);
+    let mut position = map.place_from(prefix);
     let mut steps: Vec<(usize, bool)> = Vec::new();
     loop {
-        if let Some(chunk) = map.next_chunk(&mut place, prefix) {
+        if let Some(chunk) = map.next_chunk(&mut position, prefix) {
             steps.push((chunk.objects().len(), true));
             continue;
         }
-        match map.next(&mut place) {
+        match map.next(&mut position) {
             Some(object) if object.key().starts_with(prefix) => match steps.last_mut() {
                 Some((count, false)) => *count += 1,
                 _ => steps.push((1, false)),
@@ -378,14 +378,14 @@ fn objects_that_come_in_order_become_the_map_that_sorting_makes() {
         let objects: Vec<_> = (0..count)
             .map(|i| object("n", &format!("o{i:04}"), i))
             .collect();
-        let mut rising = Rising::default();
+        let mut builder = SortedBuilder::default();
         for object in &objects {
-            rising.push(object.clone()).unwrap();
-            // The same once more, and one from before, belong elsewhere.
-            assert!(rising.push(object.clone()).is_err());
-            assert!(rising.push(objects[0].clone()).is_err());
+            builder.push(object.clone()).unwrap();
+            // The same object again, and an earlier one, are out of order.
+            assert!(builder.push(object.clone()).is_err());
+            assert!(builder.push(objects[0].clone()).is_err());
         }
-        let (map, sorted) = (rising.finish(), ObjectMap::from_objects(objects));
+        let (map, sorted) = (builder.finish(), ObjectMap::from_objects(objects));
         assert_eq!(strides(&map, ""), strides(&sorted, ""));
         assert_eq!(
             (map.len(), map.frames_len()),
@@ -412,17 +412,17 @@ fn chunks_of_large_objects_are_cut_by_their_bytes_however_they_come() {
         Object::new(parts, json.as_bytes())
     };
     let objects: Vec<_> = (0..10).map(large).collect();
-    let mut rising = Rising::default();
+    let mut builder = SortedBuilder::default();
     objects
         .iter()
-        .for_each(|object| rising.push(object.clone()).unwrap());
-    let (map, sorted) = (rising.finish(), ObjectMap::from_objects(objects));
+        .for_each(|object| builder.push(object.clone()).unwrap());
+    let (map, sorted) = (builder.finish(), ObjectMap::from_objects(objects));
     assert_eq!(strides(&map, ""), strides(&sorted, ""));
     assert!(strides(&map, "").len() > 2);
 }
 
 proptest! {
-    /// Against a plain map, with enough keys that chunks split, shrink and join.
+    /// Compared with a plain map, with enough keys that chunks split, shrink and join.
     #[test]
     fn it_holds_what_a_plain_map_holds(steps in prop::collection::vec((any::<bool>(), 0_u32..700), 1..3000)) {
         let mut map = ObjectMap::default();
@@ -438,7 +438,7 @@ proptest! {
             prop_assert_eq!(map.len(), model.len());
         }
         prop_assert_eq!(contents(&map), model.into_iter().collect::<Vec<_>>());
-        let mut place = Place::default();
-        prop_assert_eq!(std::iter::from_fn(|| map.next(&mut place)).count(), map.len());
+        let mut position = MapPosition::default();
+        prop_assert_eq!(std::iter::from_fn(|| map.next(&mut position)).count(), map.len());
     }
 }

@@ -1,30 +1,30 @@
-//! Which older states are at hand, and how far back one is reached.
+//! Which older states are available, and how far back a state can be reached.
 
 use std::time::Instant;
 
 use super::*;
 use crate::cache::tests::samples::{Recorder, Sample, World};
-use crate::cache::{Change, Writer};
+use crate::cache::{CacheWriter, Change};
 
-/// Empty at version 10; then each version writes one object.
-fn written_to(version: u64, events_max: usize) -> Writer {
+/// A cache that is empty at version 10 and has one object more at each version after that.
+fn written_to(version: u64, events_max: usize) -> CacheWriter {
     let mut writer = World::new(1, events_max, Arc::new(Recorder::default())).writer;
     write(&mut writer, 11, version);
     writer
 }
 
-fn write(writer: &mut Writer, from: u64, to: u64) {
+fn write(writer: &mut CacheWriter, from: u64, to: u64) {
     let sample = |version| Sample::new(&format!("a/{version:06}"), version).object();
     writer.apply((from..=to).map(sample).map(Change::Put), Instant::now());
 }
 
-/// The state at this version, from the newest.
-fn state(writer: &Writer, version: u64) -> Arc<Snapshot> {
+/// The state at this version, rewound from the nearest newer one.
+fn state(writer: &CacheWriter, version: u64) -> Arc<Snapshot> {
     let rewind = writer.cache().rewind(ResourceVersion(version)).unwrap();
     Arc::new(rewind.finish())
 }
 
-fn is_at_hand(writer: &Writer, version: u64) -> bool {
+fn is_at_hand(writer: &CacheWriter, version: u64) -> bool {
     let found = writer.cache().state_at(ResourceVersion(version));
     assert!(
         found
@@ -37,7 +37,7 @@ fn is_at_hand(writer: &Writer, version: u64) -> bool {
 #[test]
 fn older_states_are_at_hand_once_kept_until_others_were_used_later() {
     let writer = written_to(40, 100);
-    assert!(is_at_hand(&writer, 40), "the newest is");
+    assert!(is_at_hand(&writer, 40), "the newest state is available");
     let kept = 20..20 + KEPT_MAX as u64;
     for version in kept.clone() {
         assert!(!is_at_hand(&writer, version));
@@ -45,10 +45,10 @@ fn older_states_are_at_hand_once_kept_until_others_were_used_later() {
         assert!(is_at_hand(&writer, version));
     }
     assert!(!is_at_hand(&writer, 19) && !is_at_hand(&writer, 41));
-    // The same once more takes no room from others.
+    // Keeping a state again evicts no other one.
     writer.cache().keep(&state(&writer, 27));
     assert!(kept.clone().all(|version| is_at_hand(&writer, version)));
-    // The first one is used again, so that the second has waited longest.
+    // State 20 is used again, so state 21 is now the least recently used one.
     assert!(is_at_hand(&writer, 20));
     writer.cache().keep(&state(&writer, 35));
     let left: Vec<_> = kept
@@ -83,7 +83,7 @@ fn kept_states_go_with_the_history_that_reaches_them() {
     for version in [15, 17] {
         writer.cache().keep(&state(&writer, version));
     }
-    let floor = |writer: &Writer| {
+    let floor = |writer: &CacheWriter| {
         let cache = writer.cache();
         floor(&cache.snapshot().unwrap(), cache.history()).0
     };
@@ -98,7 +98,11 @@ fn kept_states_go_with_the_history_that_reaches_them() {
     write(&mut writer, version + 1, 40);
     assert!(!is_at_hand(&writer, 17));
     writer.expire(Instant::now());
-    assert_eq!(writer.cache().past.states().len(), 0, "and hold nothing");
+    assert_eq!(
+        writer.cache().past_states.states().len(),
+        0,
+        "no state is kept"
+    );
 }
 
 #[test]

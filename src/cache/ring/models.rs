@@ -1,5 +1,5 @@
-//! Loom models of the ring. Each fails when the head is published `Relaxed` instead of `Release`, or read so
-//! (tried: the expectation that slots below the head are filled breaks at once).
+//! Loom models of the ring. Each model fails if the head is stored or loaded `Relaxed` instead of `Release` or `Acquire`: the
+//! expectation that slots below the head are filled breaks at once. Both were tried.
 
 use loom::thread;
 
@@ -39,11 +39,7 @@ fn a_reader_sees_whole_values_up_to_the_head() {
             let mut cursor = 0;
             for _ in 0..2 {
                 if let Ok((seen, next)) = read(&ring, cursor) {
-                    assert_eq!(
-                        seen.len() as u64,
-                        next - cursor,
-                        "none left out, none twice"
-                    );
+                    assert_eq!(seen.len() as u64, next - cursor, "each value is seen once");
                     cursor = next;
                 }
             }
@@ -70,7 +66,7 @@ fn a_reader_overtaken_by_eviction_is_told_and_finds_the_rest() {
                 assert_eq!(seen.len() as u64, next - oldest);
             }
         });
-        // Opens a second and a third segment; the first one goes with the third.
+        // Opens a second and a third segment; opening the third evicts the first.
         for value in 2..5 {
             writer.append(value * 10, 1, now + Duration::from_nanos(value));
         }

@@ -1,4 +1,4 @@
-//! The ring on one thread: order, lag, bounds; against a plain queue.
+//! The ring on one thread: order, lag and bounds, also against a plain queue.
 
 use std::collections::VecDeque;
 
@@ -56,7 +56,7 @@ fn a_break_stops_after_the_value_it_was_given_for() {
 fn a_reader_whose_place_is_gone_is_told_the_oldest_that_is_left() {
     let mut writer = RingWriter::new(retention(2, 4));
     let ring = Arc::clone(writer.ring());
-    // A nanosecond apart, so that age never holds anything.
+    // A nanosecond apart, so that age keeps no event.
     let start = Instant::now();
     (0..9).for_each(|value| {
         writer.append(value, 1, start + Duration::from_nanos(value));
@@ -139,7 +139,7 @@ fn a_segment_is_sealed_when_it_is_full_or_heavy() {
     for (second, len) in (0..).zip([1, 1, 1, 1, 100, 1, 101, 1]) {
         writer.append(second, len, start + Duration::from_secs(second));
     }
-    let counts: Vec<_> = writer.kept.iter().map(|kept| kept.events).collect();
+    let counts: Vec<_> = writer.segments.iter().map(|record| record.events).collect();
     assert_eq!(counts, [4, 2, 1, 1]);
     assert_eq!(writer.oldest_at(), Some(newest_of_first));
 }
@@ -160,14 +160,18 @@ fn a_ring_of_hints_gives_up_even_its_newest_value_when_that_is_old() {
     assert_eq!((ring.oldest(), writer.events()), (0, 6), "not old yet");
     writer.append(6, 1, start + Duration::from_secs(1));
     writer.expire_all(start + Duration::from_secs(3));
-    assert_eq!((ring.oldest(), writer.events()), (4, 3), "one came later");
+    assert_eq!(
+        (ring.oldest(), writer.events()),
+        (4, 3),
+        "one value is young"
+    );
     writer.expire_all(start + Duration::from_secs(4));
     assert_eq!((ring.oldest(), writer.events(), writer.bytes()), (7, 0, 0));
     assert_eq!(read_all(&ring, 6), Err(Lagged { oldest: 7 }));
     assert_eq!(
         read_all(&ring, 7),
         Ok((vec![], 7)),
-        "nobody who is at the head lags"
+        "a reader at the head does not lag"
     );
     assert_eq!(ring.partition_point(|_| true), 7);
     writer.append(70, 1, start + Duration::from_secs(4));
@@ -182,7 +186,7 @@ fn a_place_far_behind_is_found_among_segments_of_any_length() {
     };
     let mut writer = RingWriter::new(keep);
     let ring = Arc::clone(writer.ring());
-    // Heavy values seal their segment early, light ones fill theirs.
+    // Large values seal their segment early; small ones fill it.
     (0..60).for_each(|value| {
         let len = if value % 7 == 3 { 101 } else { 1 };
         writer.append(value, len, Instant::now());
@@ -254,7 +258,7 @@ fn a_partition_point_is_found_in_every_segment() {
 }
 
 proptest! {
-    /// Against a plain queue: any mix of appends and reads by several readers.
+    /// Compared with a plain queue: any mix of appends and of reads by several readers.
     #[test]
     fn every_reader_sees_each_value_once_or_is_told_that_it_lagged(
         steps in prop::collection::vec((0_usize..5, 1_usize..40), 1..200),
@@ -268,15 +272,15 @@ proptest! {
         let mut model = VecDeque::new();
         let mut cursors = [0_u64; 4];
         let start = Instant::now();
-        for (at, (who, len)) in steps.into_iter().enumerate() {
-            if who == 0 {
-                let value = at as u64;
+        for (step, (actor, len)) in steps.into_iter().enumerate() {
+            if actor == 0 {
+                let value = step as u64;
                 let sequence = writer.append(value, len, start + Duration::from_nanos(value));
                 prop_assert_eq!(sequence, model.len() as u64);
                 model.push_back(value);
                 continue;
             }
-            let cursor = &mut cursors[who - 1];
+            let cursor = &mut cursors[actor - 1];
             match read_all(&ring, *cursor) {
                 Ok((seen, next)) => {
                     let expected: Vec<_> = model.iter().skip(usize::try_from(*cursor).unwrap()).copied().collect();

@@ -1,4 +1,4 @@
-//! The cells as loom can follow them.
+//! The cells of the cache, built from types that loom can model.
 
 use std::sync::Arc;
 
@@ -24,13 +24,13 @@ impl<T> OnceSlot<T> {
             .value
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(Arc::new(value));
-        // Release: pairs with the Acquire in `with`, as OnceLock has it.
+        // Release: pairs with the Acquire in `with`, as in `OnceLock`.
         self.full.store(true, Ordering::Release);
     }
 
     pub(in crate::cache) fn with<R>(&self, read: impl FnOnce(Option<&T>) -> R) -> R {
-        // Acquire: pairs with the Release in `fill`. Read first, so that a head published too
-        // early shows an empty slot here.
+        // Acquire: pairs with the Release in `fill`. The flag is checked first, because a lock always sees the latest value:
+        // only the flag can show an empty slot for a head that was published too early.
         if !self.full.load(Ordering::Acquire) {
             return read(None);
         }

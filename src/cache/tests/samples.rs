@@ -1,15 +1,15 @@
-//! Made-up objects and a made-up history for the tests of all who read a cache. No test stands here.
+//! Sample objects and sample histories for the tests of all readers of a cache. This file has no tests.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::cache::{Change, Dispatched, Event, Observer, Retention, Sequence, Writer};
+use crate::cache::{CacheWriter, Change, DispatchOutcome, Event, Observer, Retention, Sequence};
 use crate::resource::{
-    Encoding, Gvr, Layout, Object, ObjectParts, ResourceKind, ResourceVersion, Span,
+    ByteSpan, Encoding, Gvr, Layout, Object, ObjectParts, ResourceKind, ResourceVersion,
 };
 
-/// Config maps, or widgets where the layout is dynamic.
+/// Config maps for the typed layout, widgets for the dynamic one.
 pub(crate) fn kind(layout: Layout) -> ResourceKind {
     let (group, resource, kind) = match layout {
         Layout::Typed => ("", "configmaps", "ConfigMap"),
@@ -26,7 +26,7 @@ pub(crate) fn kind(layout: Layout) -> ResourceKind {
     }
 }
 
-/// Keeps so many events, and none for its age.
+/// Keeps `events_max` events, none of them for its age.
 pub(crate) fn keep(events_max: usize) -> Retention {
     Retention {
         segment_slots: 4,
@@ -37,12 +37,12 @@ pub(crate) fn keep(events_max: usize) -> Retention {
     }
 }
 
-/// Takes all events at once, wakes nobody, and keeps what it was told.
+/// An observer that processes all events at once, wakes no watch, and records the dispatches.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder(Mutex<Vec<(Vec<Arc<Event>>, ResourceVersion)>>);
 
 impl Recorder {
-    /// Each dispatch since the last call: its events and its version.
+    /// The events and the version of each dispatch since the last call.
     pub(crate) fn take(&self) -> Vec<(Vec<Arc<Event>>, ResourceVersion)> {
         std::mem::take(&mut *self.0.lock().unwrap())
     }
@@ -55,16 +55,16 @@ impl Observer for Recorder {
         _: Sequence,
         version: ResourceVersion,
         _: Instant,
-    ) -> Dispatched {
+    ) -> DispatchOutcome {
         self.0.lock().unwrap().push((events.to_vec(), version));
-        Dispatched {
+        DispatchOutcome {
             events: events.len(),
             woken: 0,
         }
     }
 }
 
-/// Knuth's linear congruential generator, its high half.
+/// A pseudo-random generator: the high bits of Knuth's linear congruential generator.
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
@@ -85,11 +85,11 @@ impl Dice {
     }
 }
 
-/// As short as can be: there are tests with very many objects.
+/// Short, because some tests have very many objects.
 const MANAGED_FIELDS: &str =
     r#","managedFields":[{"manager":"kubectl","operation":"Update","fieldsV1":{}}]"#;
 
-/// One object in words: what its bytes are made of.
+/// The properties from which an object's bytes are made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sample {
     pub(crate) layout: Layout,
@@ -99,9 +99,9 @@ pub(crate) struct Sample {
     pub(crate) version: u64,
     /// The value of its label `tier`.
     pub(crate) tier: Option<&'static str>,
-    /// Whether it says who wrote its fields.
+    /// Whether the object has `managedFields`.
     pub(crate) has_managed_fields: bool,
-    /// Bytes of data; no data at all when 0.
+    /// Bytes of data; 0 for no `data` at all.
     pub(crate) data_len: usize,
 }
 
@@ -123,11 +123,11 @@ impl Sample {
         self
     }
 
-    /// The object's own JSON as watches carry it, and the length of the type prefix.
+    /// The object's JSON as in a watch event, and the length of its type prefix.
     pub(crate) fn json(&self) -> (String, usize) {
         let (namespace, name) = self.key.split_once('/').unwrap();
         let kind = kind(self.layout);
-        let (word, api) = (&kind.kind, kind.gvr.api_version());
+        let (kind_name, api) = (&kind.kind, kind.gvr.api_version());
         let labels = self.tier.map_or_else(String::new, |tier| {
             format!(",\"labels\":{{\"tier\":\"{tier}\"}}")
         });
@@ -141,8 +141,8 @@ impl Sample {
             len => format!(",\"data\":{{\"d\":\"{}\"}}", "d".repeat(len)),
         };
         let prefix = match self.layout {
-            Layout::Typed => format!("\"kind\":\"{word}\",\"apiVersion\":\"{api}\","),
-            Layout::Dynamic => format!("\"apiVersion\":\"{api}\",\"kind\":\"{word}\","),
+            Layout::Typed => format!("\"kind\":\"{kind_name}\",\"apiVersion\":\"{api}\","),
+            Layout::Dynamic => format!("\"apiVersion\":\"{api}\",\"kind\":\"{kind_name}\","),
         };
         let text = format!(
             "{{{prefix}\"metadata\":{{\"name\":\"{name}\",\"namespace\":\"{namespace}\",\"uid\":\"u{uid}\",\"resourceVersion\":\"{version}\"{labels}{managed_fields}}}{data}}}"
@@ -166,7 +166,7 @@ impl Sample {
             name: name.into(),
             uid: format!("u{}", self.uid).into(),
             resource_version: ResourceVersion(self.version),
-            version_span: Span {
+            version_span: ByteSpan {
                 start: u32_of(start),
                 end: u32_of(start + len),
             },
@@ -182,7 +182,7 @@ impl Sample {
     }
 }
 
-/// An object whose bytes are no object at all, so that nothing can be cut out of it. The scanner would not have let it in.
+/// An object whose bytes are not an object, so no part can be extracted from them. The scanner would have refused it.
 pub(crate) fn uncuttable(key: &str, version: u64) -> Object {
     let (namespace, name) = key.split_once('/').unwrap();
     let parts = ObjectParts {
@@ -194,40 +194,43 @@ pub(crate) fn uncuttable(key: &str, version: u64) -> Object {
     Object::new(parts, b"[]")
 }
 
-/// What happened at one version: the object before and after.
+/// A change at one version: the object before and after it.
 #[derive(Clone, Debug)]
 pub(crate) struct Past {
     pub(crate) version: u64,
     pub(crate) before: Option<Sample>,
-    /// `None` when it was deleted.
+    /// `None` if the object was deleted.
     pub(crate) after: Option<Sample>,
 }
 
 impl Past {
-    /// What a watcher is told whose selector lets through what `sees` does: `TYPE key version tier`.
+    /// The event as a watch receives it whose selector is `sees`, written as `TYPE key version tier`.
     pub(crate) fn seen(&self, sees: impl Fn(&Sample) -> bool) -> Option<String> {
         let before = self.before.as_ref().filter(|sample| sees(sample));
         let after = self.after.as_ref().filter(|sample| sees(sample));
-        let (word, sample) = match (before, after) {
+        let (event_type, sample) = match (before, after) {
             (None, None) => return None,
             (None, Some(after)) => ("ADDED", after),
             (Some(_), Some(after)) => ("MODIFIED", after),
             (Some(before), None) => ("DELETED", before),
         };
         let tier = sample.tier.unwrap_or("-");
-        Some(format!("{word} {} {} {tier}", sample.key, self.version))
+        Some(format!(
+            "{event_type} {} {} {tier}",
+            sample.key, self.version
+        ))
     }
 }
 
-/// A writer with a history of its own making, which is kept whole beside it.
+/// A writer with a generated history, and a complete record of that history.
 pub(crate) struct World {
-    pub(crate) writer: Writer,
+    pub(crate) writer: CacheWriter,
     pub(crate) dice: Dice,
     pub(crate) state: BTreeMap<String, Sample>,
     pub(crate) past: Vec<Past>,
     pub(crate) version: u64,
     pub(crate) now: Instant,
-    /// Bytes of data of the objects that are written from now on.
+    /// Bytes of data in the objects that are written from now on.
     pub(crate) data_len: usize,
 }
 
@@ -235,12 +238,12 @@ const NAMESPACES: [&str; 3] = ["a", "a-b", "b"];
 const TIERS: [Option<&str>; 4] = [None, Some("x"), Some("y"), Some("rare")];
 
 impl World {
-    /// Empty, listed at version 10.
+    /// An empty cache, listed at version 10.
     pub(crate) fn new(seed: u64, events_max: usize, observer: Arc<dyn Observer>) -> Self {
         Self::after_loss(seed, events_max, observer, 0)
     }
 
-    /// The same, where clients may know versions up to `lost` from another history.
+    /// Like [`World::new`], but clients may hold versions up to `lost` from another history.
     pub(crate) fn after_loss(
         seed: u64,
         events_max: usize,
@@ -248,7 +251,7 @@ impl World {
         lost: u64,
     ) -> Self {
         let (kind, lost) = (kind(Layout::Typed), ResourceVersion(lost));
-        let mut writer = Writer::after_loss(kind, keep(events_max), observer, lost);
+        let mut writer = CacheWriter::after_loss(kind, keep(events_max), observer, lost);
         let now = Instant::now();
         writer
             .replace(Vec::new(), ResourceVersion(10), now)
@@ -264,7 +267,7 @@ impl World {
         }
     }
 
-    /// Writes one object and publishes nothing yet. Versions leap, because other resources are written too.
+    /// Writes one object without publishing it. Versions skip some numbers, as if other resources were written, too.
     pub(crate) fn write(&mut self, key: &str, tier: Option<&'static str>) -> Change {
         self.version += 1 + self.dice.below(3);
         let before = self.state.get(key).cloned();
@@ -281,7 +284,7 @@ impl World {
         Change::Put(after.object())
     }
 
-    /// Deletes one object; nothing if it is not there.
+    /// Deletes one object without publishing it; `None` if it does not exist.
     pub(crate) fn delete(&mut self, key: &str) -> Option<Change> {
         let before = self.state.remove(key)?;
         self.version += 1 + self.dice.below(3);
@@ -295,7 +298,7 @@ impl World {
         Some(Change::Delete(last.object()))
     }
 
-    /// Anything.
+    /// Writes or deletes a random object.
     pub(crate) fn happen(&mut self) -> Change {
         let namespace = NAMESPACES[self.dice.index(3)];
         let key = format!("{namespace}/o{}", self.dice.below(5));
@@ -325,7 +328,7 @@ impl World {
         self.apply(changes);
     }
 
-    /// All that a watcher from `version` on has to be told.
+    /// The events that a watch from `version` must receive, each written as `TYPE key version tier`.
     pub(crate) fn told(&self, version: u64, sees: impl Fn(&Sample) -> bool) -> Vec<String> {
         self.past
             .iter()
@@ -335,31 +338,34 @@ impl World {
     }
 }
 
-/// The lines of a stream, each as `TYPE key version tier`; a bookmark as `BOOKMARK version` or `MARKER version`, an
-/// error as `ERROR code`.
+/// The lines of a stream, each as `TYPE key version tier`; a bookmark as `BOOKMARK version`, the one that ends initial events as
+/// `MARKER version`, an error as `ERROR code`.
 pub(crate) fn told(lines: &[u8]) -> Vec<String> {
     let text = std::str::from_utf8(lines).unwrap();
-    assert!(text.is_empty() || text.ends_with('\n'), "cut line: {text}");
-    text.lines().map(told_line).collect()
+    assert!(
+        text.is_empty() || text.ends_with('\n'),
+        "truncated line: {text}"
+    );
+    text.lines().map(summarize_line).collect()
 }
 
-fn told_line(line: &str) -> String {
+fn summarize_line(line: &str) -> String {
     let event: serde_json::Value = serde_json::from_str(line).unwrap();
-    let (word, object) = (event["type"].as_str().unwrap(), &event["object"]);
+    let (event_type, object) = (event["type"].as_str().unwrap(), &event["object"]);
     let metadata = &object["metadata"];
     let version = metadata["resourceVersion"].as_str().unwrap_or("-");
-    match word {
+    match event_type {
         "ERROR" => format!("ERROR {}", object["code"]),
         "BOOKMARK" => {
             let end = &metadata["annotations"]["k8s.io/initial-events-end"];
-            let word = if end == "true" { "MARKER" } else { word };
-            format!("{word} {version}")
+            let event_type = if end == "true" { "MARKER" } else { event_type };
+            format!("{event_type} {version}")
         }
         _ => {
             let tier = metadata["labels"]["tier"].as_str().unwrap_or("-");
             let part = |name: &str| metadata[name].as_str().unwrap().to_owned();
             format!(
-                "{word} {}/{} {version} {tier}",
+                "{event_type} {}/{} {version} {tier}",
                 part("namespace"),
                 part("name")
             )

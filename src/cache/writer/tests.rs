@@ -1,4 +1,4 @@
-//! The writer against a plain model, and what readers see of it.
+//! The writer compared with a plain model, and what readers see of its changes.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -8,10 +8,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cache::tests::samples::Recorder;
-use crate::cache::{RewindError, Sequence, TooOld};
-use crate::resource::{Encoding, Gvr, Layout, ObjectParts, Span};
+use crate::cache::{RewindError, Sequence, VersionTooOld};
+use crate::resource::{ByteSpan, Encoding, Gvr, Layout, ObjectParts};
 
-fn writer(events_max: usize) -> Writer {
+fn writer(events_max: usize) -> CacheWriter {
     let kind = ResourceKind {
         gvr: Gvr::new("", "v1", "configmaps"),
         kind: "ConfigMap".into(),
@@ -28,7 +28,7 @@ fn writer(events_max: usize) -> Writer {
         bytes_max: usize::MAX,
         age_min: Duration::MAX,
     };
-    Writer::new(kind, keep, Arc::new(Recorder::default()))
+    CacheWriter::new(kind, keep, Arc::new(Recorder::default()))
 }
 
 fn object(name: &str, uid: &str, version: u64) -> Object {
@@ -39,7 +39,7 @@ fn object(name: &str, uid: &str, version: u64) -> Object {
         name: name.into(),
         uid: uid.into(),
         resource_version: ResourceVersion(version),
-        version_span: Span {
+        version_span: ByteSpan {
             start,
             end: start + u32::try_from(version.to_string().len()).unwrap(),
         },
@@ -52,7 +52,7 @@ fn object(name: &str, uid: &str, version: u64) -> Object {
 fn the_length_of_the_objects_follows_every_change() {
     let mut writer = writer(100);
     let now = Instant::now();
-    let check = |writer: &Writer| {
+    let check = |writer: &CacheWriter| {
         let snapshot = writer.cache().snapshot().unwrap();
         let lines = snapshot.objects.iter().map(|object| object.frame_len());
         assert_eq!(writer.objects_len(), lines.sum::<usize>());
@@ -96,7 +96,7 @@ fn the_history_weighs_what_only_it_holds() {
         let before = std::mem::replace(&mut bytes, writer.history_size().1);
         assert_eq!(bytes - before, size_of::<Event>() + states);
     };
-    // New and changed states are in the snapshot; a changed one takes the place of another.
+    // New and changed states are in the snapshot, so only the state that a change replaces counts.
     weighs(Change::Put(object("c", "3", 3)), 0);
     weighs(Change::Put(object("a", "1", 4)), a);
     let last = object("b", "2", 5);
@@ -104,7 +104,7 @@ fn the_history_weighs_what_only_it_holds() {
     weighs(Change::Delete(last), b + last_len);
 }
 
-fn events_from(writer: &Writer, from: Sequence) -> Vec<String> {
+fn events_from(writer: &CacheWriter, from: Sequence) -> Vec<String> {
     let mut seen = Vec::new();
     let read = writer.cache().history().read(from, |_, event| {
         seen.push(format!(
@@ -156,7 +156,7 @@ fn what_is_forgotten_is_too_old_and_what_comes_after_is_not() {
     let floor = ResourceVersion(6);
     assert_eq!(
         cache.resume_after(ResourceVersion(5)),
-        Err(TooOld { floor })
+        Err(VersionTooOld { floor })
     );
     assert_eq!(cache.resume_after(floor), Ok(3));
     let rewound = |version| cache.rewind(ResourceVersion(version));
@@ -166,7 +166,7 @@ fn what_is_forgotten_is_too_old_and_what_comes_after_is_not() {
     let floor = ResourceVersion(7);
     assert_eq!(
         writer.cache().resume_after(ResourceVersion(6)),
-        Err(TooOld { floor })
+        Err(VersionTooOld { floor })
     );
 }
 
@@ -187,7 +187,7 @@ fn changes_know_what_was_before_and_repeated_ones_are_left_out() {
     ];
     assert_eq!(
         writer.apply(changes, now),
-        Applied {
+        ApplyOutcome {
             events: 3,
             ignored: 3,
             woken: 0,
@@ -254,7 +254,7 @@ fn an_older_list_changes_nothing() {
             Instant::now(),
         )
         .unwrap();
-    let went_back = WentBack {
+    let went_back = VersionWentBack {
         listed: ResourceVersion(6),
         current: ResourceVersion(7),
     };
@@ -281,13 +281,13 @@ fn a_list_of_another_history_changes_nothing() {
     assert!(listed(vec![a.clone(), b.clone()], 10));
     assert!(listed(vec![a.clone(), object("b", "2", 12)], 20));
     assert!(listed(vec![a.clone()], 11));
-    // Of one transaction the watch may have told a part only.
+    // The watch may have received only a part of a transaction.
     assert!(listed(vec![a.clone(), b.clone(), object("c", "4", 10)], 20));
-    // Before version 10 there was no such object, or it was another one.
+    // Before version 10 there was no such object, or it was a different one.
     assert!(!listed(vec![a.clone(), b.clone(), object("c", "4", 8)], 20));
     assert!(!listed(vec![object("a", "1", 4), b.clone()], 20));
     assert!(!listed(vec![object("a", "7", 3), b], 20));
-    // At that version it was there.
+    // The object existed at that version.
     assert!(!listed(vec![a], 10));
 }
 
@@ -304,26 +304,30 @@ fn a_watch_resumes_where_history_is_certain() {
         .unwrap();
     let resume = |version| writer.cache().resume_after(ResourceVersion(version));
     let too_old = |floor| {
-        Err(TooOld {
+        Err(VersionTooOld {
             floor: ResourceVersion(floor),
         })
     };
     assert_eq!(resume(9), too_old(10), "older than the first list");
     assert_eq!(resume(10), Ok(0));
     assert_eq!(resume(11), Ok(0));
-    assert_eq!(resume(12), Ok(1), "where the watch was lost");
-    assert_eq!(resume(13), too_old(20), "nobody knows what happened there");
+    assert_eq!(resume(12), Ok(1), "where the watch ended");
+    assert_eq!(resume(13), too_old(20), "inside the gap");
     assert_eq!(
         resume(15),
         too_old(20),
-        "what was made and deleted around it is not known"
+        "inside the gap, although an event carries this version"
     );
     assert_eq!(resume(16), too_old(20));
     assert_eq!(resume(20), Ok(2));
-    assert_eq!(resume(99), Ok(2), "the future is silent, not refused");
+    assert_eq!(
+        resume(99),
+        Ok(2),
+        "a future version waits and is not refused"
+    );
 }
 
-/// The next list after a proof: what is gone is told above the proven version, and nothing inside the gaps is resumed.
+/// A list after a proof: deletions get versions above the proven one, and versions inside the gaps cannot be resumed from.
 #[test]
 fn deletions_found_after_a_proof_lie_above_the_proven_version() {
     let mut writer = writer(100);
@@ -338,20 +342,24 @@ fn deletions_found_after_a_proof_lie_above_the_proven_version() {
     assert_eq!(events_from(&writer, 0), ["DELETED gone 16"]);
     let resume = |version| cache.resume_after(ResourceVersion(version));
     let too_old = |floor| {
-        Err(TooOld {
+        Err(VersionTooOld {
             floor: ResourceVersion(floor),
         })
     };
     assert_eq!(resume(10), Ok(0));
     assert_eq!(resume(12), too_old(15));
     assert_eq!(resume(15), Ok(0), "the state there is known");
-    assert_eq!(resume(16), too_old(20), "a made-up version is nobody's");
+    assert_eq!(
+        resume(16),
+        too_old(20),
+        "an invented version does not resume"
+    );
     assert_eq!(resume(20), Ok(1));
     let rewound = cache.rewind(ResourceVersion(15)).unwrap().finish();
     assert_eq!(rewound.objects.len(), 2);
     assert!(
         !cache.prove(&snapshot, ResourceVersion(30)),
-        "another list came in between"
+        "another list replaced the state"
     );
 }
 
@@ -380,7 +388,7 @@ fn a_list_below_a_proven_version_went_back() {
         .unwrap();
     let cache = Arc::clone(writer.cache());
     assert!(cache.prove(&cache.snapshot().unwrap(), ResourceVersion(15)));
-    let went_back = WentBack {
+    let went_back = VersionWentBack {
         listed: ResourceVersion(14),
         current: ResourceVersion(15),
     };
@@ -438,14 +446,14 @@ fn eviction_raises_the_floor() {
     );
     assert_eq!(
         writer.cache().resume_after(ResourceVersion(floor - 1)),
-        Err(TooOld {
+        Err(VersionTooOld {
             floor: ResourceVersion(floor)
         })
     );
 }
 
 proptest! {
-    /// The snapshot, rewound to any version that the history reaches, is what a plain map was then.
+    /// A snapshot rewound to any version that the history reaches equals the model at that version.
     #[test]
     fn any_version_in_the_history_can_be_told_again(
         steps in prop::collection::vec((0_u8..4, 0_u8..6), 1..80),
@@ -456,28 +464,28 @@ proptest! {
         writer.replace(vec![], ResourceVersion(1), now).unwrap();
         let mut model: BTreeMap<String, u64> = BTreeMap::new();
         let mut past = vec![(1, model.clone())];
-        for (version, (what, name)) in (2..).zip(steps) {
+        for (version, (choice, name)) in (2..).zip(steps) {
             let name = format!("n{name}");
-            let change = if what == 0 { Change::Delete(object(&name, "u", version)) } else { Change::Put(object(&name, "u", version)) };
+            let change = if choice == 0 { Change::Delete(object(&name, "u", version)) } else { Change::Put(object(&name, "u", version)) };
             writer.apply([change], now + Duration::from_nanos(version));
-            if what == 0 { model.remove(&name); } else { model.insert(name, version); }
+            if choice == 0 { model.remove(&name); } else { model.insert(name, version); }
             past.push((version, model.clone()));
         }
         let cache = writer.cache();
         let snapshot = cache.snapshot().unwrap();
         let floor = crate::cache::floor(&snapshot, cache.history());
-        // Backwards, so that states which are kept lead to older ones.
+        // From new to old, so that kept states serve as the base for older ones.
         for (version, expected) in past.into_iter().rev() {
-            let told = cache.rewind(ResourceVersion(version));
+            let rewound = cache.rewind(ResourceVersion(version));
             if version > snapshot.resource_version.0 {
-                prop_assert!(matches!(told, Err(RewindError::Future)));
+                prop_assert!(matches!(rewound, Err(RewindError::Future)));
             } else if ResourceVersion(version) < floor {
-                prop_assert!(matches!(told, Err(RewindError::Evicted)));
+                prop_assert!(matches!(rewound, Err(RewindError::Evicted)));
             } else {
-                let told = Arc::new(told.unwrap().finish());
-                cache.keep(&told);
-                let told: BTreeMap<_, _> = told.objects.iter().map(|o| (o.key().name().to_owned(), o.resource_version().0)).collect();
-                prop_assert_eq!(told, expected);
+                let rewound = Arc::new(rewound.unwrap().finish());
+                cache.keep(&rewound);
+                let rewound: BTreeMap<_, _> = rewound.objects.iter().map(|o| (o.key().name().to_owned(), o.resource_version().0)).collect();
+                prop_assert_eq!(rewound, expected);
             }
         }
     }

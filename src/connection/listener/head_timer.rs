@@ -1,7 +1,7 @@
-//! How long an HTTP/1.1 connection waits for its client: for the head of a request once it has begun, for another request while it
-//! is idle, and for an answer to be taken. Ends nothing itself.
+//! How long an HTTP/1.1 connection waits for its client: for the rest of a request's head, for another request while the connection
+//! is idle, and for the client to read a response. It only reports; the listener ends the connection.
 //!
-//! hyper's own time-out knows one duration for the first two, and nothing of the third.
+//! hyper's own timeout has one duration for the first two and does not cover the third.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,59 +11,59 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
 use crate::transport::Traffic;
-use crate::transport::conduct::Conduct;
+use crate::transport::abort_limit::AbortLimit;
 use crate::transport::stall::{self, StallTimer};
 
-/// kube-apiserver's patience with a request's head (protocol.md §4.14).
+/// The time for a request's head; kube-apiserver's value (docs/PROTOCOL.md §4.14).
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(32);
-/// The same with a connection that is kept for another request. client-go gives up an idle connection after 90 s, as the API
-/// server does; it must be the client that does so first, or a write may be sent just as the connection is closed.
+/// How long an idle connection stays open. client-go closes an idle connection after 90 s, as the API server does. The client must
+/// close first; otherwise it may send a write just as the gateway closes the connection.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(100);
 
-/// Asked after each turn of a connection; see the module.
+/// The timer of one connection, polled after each poll of the connection.
 pub(super) struct HeadTimer {
-    conduct: Conduct,
+    abort_limit: AbortLimit,
     traffic: Traffic,
-    phase: Phase,
-    /// Requests that had come when the phase began.
+    phase: HeadPhase,
+    /// Requests counted when the phase started.
     requests: u64,
     timer: Pin<Box<Sleep>>,
-    /// Of the answer that is on its way.
+    /// Bounds the response that is being written.
     stall: StallTimer,
 }
 
-/// What took too long.
+/// What the connection waited for too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Overdue {
-    /// The head of a request.
+pub(super) enum HeadTimeout {
+    /// The rest of a request's head.
     Head,
     /// Another request.
     Idle,
-    /// That the client takes its answer.
+    /// The client to read its response.
     Answer,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// A request is being answered.
+enum HeadPhase {
+    /// A request is being answered, or its response written.
     Busy,
-    /// All is answered, and nothing has come since.
+    /// All responses are written, and no byte has arrived since.
     Idle,
-    /// A head has begun, or is the first that is due.
+    /// Part of a head has arrived, or the connection's first head is due.
     Head,
 }
 
 impl HeadTimer {
-    /// Of a connection that carries `traffic` and has had the requests that `conduct` has counted.
-    pub(super) fn new(conduct: Conduct, traffic: Traffic) -> Self {
-        let (requests, _) = conduct.requests();
+    /// A timer for the connection that carries `traffic` and whose requests `abort_limit` counts.
+    pub(super) fn new(abort_limit: AbortLimit, traffic: Traffic) -> Self {
+        let (requests, _) = abort_limit.requests();
         let (phase, limit) = if requests > 0 {
-            (Phase::Idle, IDLE_TIMEOUT)
+            (HeadPhase::Idle, IDLE_TIMEOUT)
         } else {
-            (Phase::Head, HEAD_TIMEOUT)
+            (HeadPhase::Head, HEAD_TIMEOUT)
         };
         Self {
-            conduct,
+            abort_limit,
             traffic,
             phase,
             requests,
@@ -72,36 +72,36 @@ impl HeadTimer {
         }
     }
 
-    /// Ready when the client has kept the connection waiting for too long. Asked on the thread that the connection has just had its turn
-    /// on.
-    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Overdue> {
-        let word = stall::last_word();
-        let (requests, in_flight) = self.conduct.requests();
+    /// Ready when the client has kept the connection waiting for too long. Must be called on the thread that has just polled the
+    /// connection, because the body's last signal is in a thread-local variable.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<HeadTimeout> {
+        let signal = stall::take_signal();
+        let (requests, in_flight) = self.abort_limit.requests();
         if self.requests < requests {
             self.stall = StallTimer::default();
         }
         if in_flight > 0 || self.traffic.is_flush_due() {
-            self.phase = Phase::Busy;
-        } else if self.phase == Phase::Busy || self.requests < requests {
+            self.phase = HeadPhase::Busy;
+        } else if self.phase == HeadPhase::Busy || self.requests < requests {
             self.traffic.forget_reads();
-            self.wait(Phase::Idle, IDLE_TIMEOUT);
-        } else if self.phase == Phase::Idle && self.traffic.has_read() {
-            self.wait(Phase::Head, HEAD_TIMEOUT);
+            self.wait(HeadPhase::Idle, IDLE_TIMEOUT);
+        } else if self.phase == HeadPhase::Idle && self.traffic.has_read() {
+            self.wait(HeadPhase::Head, HEAD_TIMEOUT);
         }
         self.requests = requests;
         let overdue = match self.phase {
-            Phase::Busy => {
-                ready!(self.stall.poll(word, context));
-                return Poll::Ready(Overdue::Answer);
+            HeadPhase::Busy => {
+                ready!(self.stall.poll(signal, context));
+                return Poll::Ready(HeadTimeout::Answer);
             }
-            Phase::Idle => Overdue::Idle,
-            Phase::Head => Overdue::Head,
+            HeadPhase::Idle => HeadTimeout::Idle,
+            HeadPhase::Head => HeadTimeout::Head,
         };
         ready!(self.timer.as_mut().poll(context));
         Poll::Ready(overdue)
     }
 
-    fn wait(&mut self, phase: Phase, limit: Duration) {
+    fn wait(&mut self, phase: HeadPhase, limit: Duration) {
         self.phase = phase;
         self.stall = StallTimer::default();
         self.timer.as_mut().reset(Instant::now() + limit);

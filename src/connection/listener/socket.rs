@@ -1,4 +1,4 @@
-//! Sockets towards clients.
+//! Options of listening sockets and of client sockets.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,35 +6,35 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-/// Connections that are made but not yet accepted. With fewer, clients that come at once while the process is busy may wait for seconds:
-/// the kernel drops what does not fit, and clients ask again after 1 s, then 2 s. The kernel's own bound (`net.core.somaxconn`) counts too.
+/// Connections that are established but not accepted yet. The kernel drops SYNs beyond it, and the client retries after 1 s, then 2 s:
+/// with a short queue, a burst of clients may wait for seconds. The kernel's own bound (`net.core.somaxconn`) applies, too.
 const BACKLOG: u32 = 4_096;
-/// A peer that neither acknowledges nor takes anything for so long is gone.
+/// The kernel closes a connection whose peer acknowledges nothing, or whose receive window stays closed, for this long.
 const USER_TIMEOUT: Duration = Duration::from_secs(120);
 const KEEPALIVE: Duration = Duration::from_secs(30);
 /// Unsent bytes that the kernel holds for a slow client.
 const UNSENT_LEN: u32 = 128 << 10;
 
-/// Opens a port for many clients. Must be called inside a tokio runtime.
+/// Opens a listening socket for many clients. Must be called inside a tokio runtime.
 ///
 /// # Errors
-/// If the address is in use or not ours.
+/// If the address is in use or does not belong to this host.
 pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4(),
         SocketAddr::V6(_) => TcpSocket::new_v6(),
     }?;
-    // As the standard library does: a gateway that starts again needs its port at once.
+    // As the standard library does: a restarted gateway needs its port at once.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// Options of a client's socket: nothing waits for an acknowledgement, a dead peer is noticed, and the kernel holds
-/// little for a slow one.
+/// Sets the options of a client's socket: small writes are sent at once, a dead peer is noticed, and the kernel buffers little for a
+/// slow client.
 ///
 /// # Errors
-/// What the system refuses; the connection works all the same.
+/// If the system refuses an option; the connection works without it.
 pub fn set_options(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = socket2::SockRef::from(stream);
@@ -51,7 +51,7 @@ pub fn set_options(stream: &TcpStream) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// As many clients as a relist storm brings at once, while the process is busy otherwise.
+    /// A burst of clients as after a restart, while the process is busy.
     const CLIENTS: usize = 500;
 
     #[tokio::test]
@@ -59,11 +59,15 @@ mod tests {
         let listener = bind(([127, 0, 0, 1], 0).into()).unwrap();
         let address = listener.local_addr().unwrap();
         let mut clients = Vec::new();
-        // Nobody accepts. A connection that finds no room in the queue is not refused: it would wait for ever.
+        // No connection is accepted. A client that does not fit into the queue is not refused: it would wait.
         for _ in 0..CLIENTS {
             let client = TcpStream::connect(address);
             let client = tokio::time::timeout(Duration::from_secs(30), client).await;
-            clients.push(client.expect("no room in the queue").unwrap());
+            clients.push(
+                client
+                    .expect("the connection does not fit into the queue")
+                    .unwrap(),
+            );
         }
         assert_eq!(clients.len(), CLIENTS);
     }

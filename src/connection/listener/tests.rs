@@ -1,9 +1,13 @@
-//! Connections that keep the gateway waiting, over streams in memory, whose time passes at once.
+//! Connections that keep the gateway waiting, over in-memory streams with paused time.
 
 mod handshakes;
 mod identity;
 
+use http::{Request, Response, StatusCode, Version};
+use std::convert::Infallible;
+
 use http_body_util::{Empty, Full};
+use hyper::body::{Body, Incoming};
 use hyper_util::rt::TokioExecutor;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::Instant;
@@ -13,19 +17,21 @@ use super::*;
 use crate::cache::tests::samples::{World, kind};
 use crate::metrics::Metrics;
 use crate::resource::{CacheKey, Layout};
-use crate::serve::resources::{Answered as AnsweredRequest, Availability, FillWait, Latest};
+use crate::serve::resources::{
+    Availability, FillWait, ForwardLifetime, Latest, RequestOutcome as AnsweredRequest,
+};
 use crate::transport::LINGER_TIME;
-use crate::view::{Hub, Served};
-use crate::watch::{WatchTally, WatchTotals};
+use crate::view::{Hub, ServedResource};
+use crate::watch::{WatchRecorder, WatchTotals};
 
-/// Everything is answered by upstream, at once, but what is in its one cache.
+/// Answers every request at once with a forwarded response, except for what its one cache holds.
 #[derive(Default)]
-struct Upstream(Option<Served>);
+struct Upstream(Option<ServedResource>);
 
 #[derive(Debug)]
 struct Untold;
 
-impl WatchTally for Untold {
+impl WatchRecorder for Untold {
     fn delivered(&self, _: u64, _: u64) {}
 
     fn ended(&self, _: WatchTotals) {}
@@ -41,7 +47,7 @@ impl Resources for Upstream {
         }
     }
 
-    async fn latest(&self, _: &Served) -> Latest {
+    async fn latest(&self, _: &ServedResource) -> Latest {
         Latest::Unknown
     }
 
@@ -49,21 +55,21 @@ impl Resources for Upstream {
         Response::new(Full::from("whole"))
     }
 
-    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchTally> {
+    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchRecorder> {
         Arc::new(Untold)
     }
 
     fn answered(&self, _: AnsweredRequest<'_>) {}
 }
 
-fn connection() -> Connection<Upstream> {
+fn connection() -> ClientConnection<Upstream> {
     connection_to(Upstream::default())
 }
 
-fn connection_to<R: Resources>(upstream: R) -> Connection<R> {
-    Connection {
+fn connection_to<R: Resources>(upstream: R) -> ClientConnection<R> {
+    ClientConnection {
         peer: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
-        standing: Standing::Served,
+        decision: AcceptDecision::Served,
         delivery: Delivery::start(1, None),
         identity: PeerIdentity::default(),
         tls: None,
@@ -73,12 +79,12 @@ fn connection_to<R: Resources>(upstream: R) -> Connection<R> {
 }
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-/// A request that promises more of its head.
+/// A HEADERS frame without END_HEADERS: the head continues.
 const HEADERS: &[u8] = b"\0\0\x03\x01\x01\0\0\0\x01\x82\x86\x84";
-/// A head continued by nothing.
+/// An empty CONTINUATION frame that does not end the head.
 const CONTINUATION: &[u8] = b"\0\0\0\x09\0\0\0\0\x01";
 
-/// Sends `bytes` one a second, then nothing more; takes all that comes.
+/// Sends `bytes`, one per second, and then reads to the end.
 async fn dribble(mut client: DuplexStream, bytes: Vec<u8>) {
     for byte in bytes {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -90,19 +96,19 @@ async fn dribble(mut client: DuplexStream, bytes: Vec<u8>) {
 }
 
 #[track_caller]
-fn assert_within(begun: Instant, least: Duration, most: Duration) {
-    let took = begun.elapsed();
-    assert!(least <= took && took <= most, "{took:?}");
+fn assert_within(start: Instant, least: Duration, most: Duration) {
+    let elapsed = start.elapsed();
+    assert!(least <= elapsed && elapsed <= most, "{elapsed:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_preface_that_does_not_come_in_time_ends_the_connection() {
     for sent in [&b""[..], b"PRI * HTTP/2.0\r\n"] {
         let (client, server) = tokio::io::duplex(1 << 16);
-        let (begun, client) = (Instant::now(), dribble(client, sent.to_vec()));
+        let (start, client) = (Instant::now(), dribble(client, sent.to_vec()));
         let (ended, ()) = tokio::join!(connection().http2(server.into()), client);
         assert_eq!(ended, Err(ConnectionFailure::Timeout));
-        assert_within(begun, HEAD_TIMEOUT, HEAD_TIMEOUT);
+        assert_within(start, HEAD_TIMEOUT, HEAD_TIMEOUT);
     }
     let (mut client, server) = tokio::io::duplex(1 << 16);
     client.write_all(b"PRI * HTTP/1.1\r\n\r\n").await.unwrap();
@@ -114,11 +120,11 @@ async fn a_preface_that_does_not_come_in_time_ends_the_connection() {
 async fn a_head_that_never_ends_is_waited_for_as_long_as_for_the_answer_to_a_ping() {
     let (client, server) = tokio::io::duplex(1 << 16);
     let head = [PREFACE, HEADERS, &CONTINUATION.repeat(8)].concat();
-    let (begun, client) = (Instant::now(), dribble(client, head));
+    let (start, client) = (Instant::now(), dribble(client, head));
     let (ended, ()) = tokio::join!(connection().http2(server.into()), client);
     assert_eq!(ended, Err(ConnectionFailure::Timeout));
     assert_within(
-        begun,
+        start,
         PING_INTERVAL + PING_TIMEOUT,
         HEAD_TIMEOUT + PING_INTERVAL + PING_TIMEOUT,
     );
@@ -128,31 +134,31 @@ async fn a_head_that_never_ends_is_waited_for_as_long_as_for_the_answer_to_a_pin
 async fn a_peer_that_is_gone_without_a_word_is_noticed_by_a_ping() {
     let (mut client, server) = tokio::io::duplex(1 << 16);
     client.write_all(PREFACE).await.unwrap();
-    let begun = Instant::now();
+    let start = Instant::now();
     let ended = connection().http2(server.into()).await;
     assert_eq!(ended, Err(ConnectionFailure::Timeout));
     let most = PING_INTERVAL + PING_TIMEOUT + Duration::from_secs(1);
-    assert_within(begun, PING_INTERVAL + PING_TIMEOUT, most);
+    assert_within(start, PING_INTERVAL + PING_TIMEOUT, most);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_head_of_http1_is_waited_for_and_an_idle_connection_ends_without_blame() {
     let (client, server) = tokio::io::duplex(1 << 16);
     let head = format!("GET /{} HTTP/1.1\r\n", "a".repeat(100));
-    let (begun, client) = (Instant::now(), dribble(client, head.into_bytes()));
+    let (start, client) = (Instant::now(), dribble(client, head.into_bytes()));
     let (ended, ()) = tokio::join!(connection().http1(server.into()), client);
     assert_eq!(ended, Err(ConnectionFailure::Timeout));
-    assert_within(begun, HEAD_TIMEOUT, HEAD_TIMEOUT + Duration::from_secs(2));
+    assert_within(start, HEAD_TIMEOUT, HEAD_TIMEOUT + Duration::from_secs(2));
 
     let (mut client, server) = tokio::io::duplex(1 << 16);
     let idle = async {
-        let mut begun = Instant::now();
+        let mut start = Instant::now();
         for _ in 0..3 {
-            // Longer than a head may take, each time.
+            // Each pause is longer than a head may take.
             tokio::time::sleep(HEAD_TIMEOUT - Duration::from_secs(1)).await;
             client.write_all(REQUEST).await.unwrap();
             read_to(&mut client, "whole").await;
-            begun = Instant::now();
+            start = Instant::now();
             tokio::time::sleep(CLIENT_IDLE_TIMEOUT).await;
             client.write_all(REQUEST).await.unwrap();
             read_to(&mut client, "whole").await;
@@ -160,16 +166,16 @@ async fn a_head_of_http1_is_waited_for_and_an_idle_connection_ends_without_blame
         let mut rest = Vec::new();
         client.read_to_end(&mut rest).await.unwrap();
         assert!(rest.is_empty());
-        begun
+        start
     };
-    let (ended, begun) = tokio::join!(connection().http1(server.into()), idle);
+    let (ended, start) = tokio::join!(connection().http1(server.into()), idle);
     assert_eq!(ended, Ok(()));
     let last = CLIENT_IDLE_TIMEOUT + IDLE_TIMEOUT;
-    assert_within(begun, last, last);
+    assert_within(start, last, last);
 }
 
-/// client-go gives up an idle connection 90 s after it has read an answer, a little later than that was written; until then it may
-/// send a request, and not only one that it may repeat.
+/// client-go closes an idle connection 90 s after it has read a response, which is a little later than the response was written. Until
+/// then it may send any request, including one that it must not repeat.
 const CLIENT_IDLE_TIMEOUT: Duration = Duration::from_secs(91);
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -182,27 +188,27 @@ async fn a_head_that_begins_on_an_idle_connection_is_waited_for_as_a_first_one()
         read_to(&mut client, "whole").await;
         tokio::time::sleep(IDLE_TIMEOUT - Duration::from_secs(1)).await;
         client.write_all(b"GET / HT").await.unwrap();
-        let begun = Instant::now();
+        let start = Instant::now();
         client.read_to_end(&mut Vec::new()).await.unwrap();
-        begun
+        start
     };
-    let (ended, begun) = tokio::join!(connection().http1(server.into()), half);
+    let (ended, start) = tokio::join!(connection().http1(server.into()), half);
     assert_eq!(ended, Err(ConnectionFailure::Timeout));
-    assert_within(begun, HEAD_TIMEOUT, HEAD_TIMEOUT);
+    assert_within(start, HEAD_TIMEOUT, HEAD_TIMEOUT);
 }
 
 const WATCH: &str = "GET /api/v1/configmaps?watch=1&resourceVersion=10&timeoutSeconds=90 HTTP/1.1\r\nHost: a\r\n\r\n";
 
-fn world() -> (World, Served) {
+fn world() -> (World, ServedResource) {
     let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
     let mut world = World::new(7, 1 << 10, Arc::clone(&hub) as _);
     let change = world.write("a/one", None);
     world.apply(vec![change]);
     let cache = Arc::clone(world.writer.cache());
-    (world, Served { cache, hub })
+    (world, ServedResource { cache, hub })
 }
 
-/// Reads until `end` has come.
+/// Reads until the data contains `end`.
 async fn read_to(client: &mut (impl AsyncReadExt + Unpin), end: &str) -> String {
     let mut read = Vec::new();
     while !String::from_utf8_lossy(&read).contains(end) {
@@ -212,10 +218,10 @@ async fn read_to(client: &mut (impl AsyncReadExt + Unpin), end: &str) -> String 
     String::from_utf8(read).unwrap()
 }
 
-/// Watches, drains, and reads to the end of the connection, which is that of the answer.
+/// Starts a watch, starts the drain, and reads to the end of the connection. The response must end properly.
 async fn watch_until_drained(
     client: &mut (impl AsyncReadExt + AsyncWriteExt + Unpin),
-    served: &Served,
+    served: &ServedResource,
     drain: &Drain,
 ) {
     client.write_all(WATCH.as_bytes()).await.unwrap();
@@ -238,13 +244,13 @@ async fn a_connection_takes_further_requests_before_and_after_a_watch() {
         .unwrap();
     read_to(&mut client, "whole").await;
     for _ in 0..2 {
-        // The second request comes with the first one, as from a client that does not wait.
+        // The second request is pipelined: it is sent together with the first one.
         let both = format!("{WATCH}GET /version HTTP/1.1\r\nHost: a\r\n\r\n");
         client.write_all(both.as_bytes()).await.unwrap();
         let read = read_to(&mut client, "whole").await;
         let (watch, after) = read
             .split_once("\r\n0\r\n\r\n")
-            .expect("the watch ends well");
+            .expect("the watch ends with the last chunk");
         assert!(watch.starts_with("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"));
         assert_eq!(watch.matches("\"type\":\"ADDED\"").count(), 1, "{watch}");
         assert!(after.starts_with("HTTP/1.1 200 OK\r\n"), "{after}");
@@ -278,7 +284,7 @@ async fn a_drain_lets_watches_end_and_takes_no_request_after_them() {
     assert_eq!(run.await.unwrap(), Ok(()));
 }
 
-/// Reads frames of HTTP/2 up to one of this kind; returns its payload.
+/// Reads HTTP/2 frames up to the first one of this type and returns its payload.
 async fn read_frame(client: &mut DuplexStream, kind: u8) -> Vec<u8> {
     loop {
         let mut head = [0; 9];
@@ -306,17 +312,17 @@ async fn an_http2_connection_that_was_ended_is_heard_until_its_client_closes_it(
         let pong = [b"\0\0\x08\x06\x01\0\0\0\0", &*ping].concat();
         client.write_all(&pong).await.unwrap();
         client.read_to_end(&mut Vec::new()).await.unwrap();
-        let begun = Instant::now();
+        let start = Instant::now();
         let update = b"\0\0\x04\x08\0\0\0\0\0\0\0\0\x01";
         client.write_all(update).await.unwrap();
         let client = Some(client).filter(|_| stays);
         assert_eq!(run.await.unwrap(), Ok(()));
-        assert_within(begun, time, time + Duration::from_millis(10));
+        assert_within(start, time, time + Duration::from_millis(10));
         drop(client);
     }
 }
 
-/// Forwards everything, and answers so.
+/// Answers every request with the response of a function, as if it were forwarded.
 struct Forwarding<F> {
     answer: F,
     metrics: Option<ListenerMetrics>,
@@ -334,7 +340,7 @@ where
         Availability::Forwarded(None)
     }
 
-    async fn latest(&self, _: &Served) -> Latest {
+    async fn latest(&self, _: &ServedResource) -> Latest {
         Latest::Unknown
     }
 
@@ -342,7 +348,7 @@ where
         (self.answer)(request)
     }
 
-    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchTally> {
+    fn tally(&self, _: &CacheKey) -> Arc<dyn WatchRecorder> {
         Arc::new(Untold)
     }
 
@@ -388,18 +394,18 @@ async fn a_panic_ends_one_connection_or_stream_and_is_counted() {
         let request = Request::get(format!("http://a{path}"));
         sender.send_request(request.body(Empty::<Bytes>::new()).unwrap())
     };
-    get("/panic").await.expect_err("its stream is reset");
+    get("/panic").await.expect_err("the stream is reset");
     assert_eq!(get("/version").await.unwrap().status(), 200);
 
     drain.begin();
     connection.await.unwrap().unwrap();
     running.await.unwrap();
     let ends = metrics.task_ends();
-    assert_eq!(ends.count(Task::Connection), 1);
-    assert_eq!(ends.count(Task::Http2Stream), 1);
+    assert_eq!(ends.count(TaskKind::Connection), 1);
+    assert_eq!(ends.count(TaskKind::Http2Stream), 1);
 }
 
-/// Upstream agrees to every change of protocols, and hands the client's end of the tunnel to the test.
+/// An upstream that accepts every protocol upgrade and passes the client's end of the tunnel to the test.
 fn tunnelling(sender: tokio::sync::mpsc::Sender<hyper::upgrade::OnUpgrade>) -> impl Resources {
     let answer = move |mut request: Request<Incoming>| {
         let mut answer = Response::new(Full::<Bytes>::default());
@@ -425,11 +431,11 @@ async fn a_tunnel_keeps_its_clients_place_and_lets_the_client_pause() {
         .await
         .unwrap();
     let (stream, address) = listener.accept().await.unwrap();
-    let places = Permits::new(1);
+    let permits = Permits::new(1);
     let peer = Peer::from(address.ip());
     let (sender, mut tunnels) = tokio::sync::mpsc::channel(1);
     let connection = connection_to(tunnelling(sender));
-    let run = tokio::spawn(connection.run(stream, places.try_acquire(peer)));
+    let run = tokio::spawn(connection.run(stream, permits.try_acquire(peer)));
     client.write_all(UPGRADE).await.unwrap();
     let mut head = [0; 12];
     client.read_exact(&mut head).await.unwrap();
@@ -442,14 +448,17 @@ async fn a_tunnel_keeps_its_clients_place_and_lets_the_client_pause() {
     assert_eq!(socket.tcp_user_timeout().unwrap(), None);
     assert!(
         socket.keepalive().unwrap(),
-        "a dead client is still noticed"
+        "keepalive still detects a dead client"
     );
-    assert!(places.try_acquire(peer).is_none(), "the socket is open");
+    assert!(
+        permits.try_acquire(peer).is_none(),
+        "the open socket holds the permit"
+    );
     drop(tunnel);
-    assert!(places.try_acquire(peer).is_some());
+    assert!(permits.try_acquire(peer).is_some());
 }
 
-/// A body without end, which says when nobody has it any more.
+/// An endless body. Its sender reports when the body is dropped.
 struct EndlessBody(
     #[allow(dead_code, reason = "held for its drop")] Option<tokio::sync::oneshot::Sender<()>>,
 );
@@ -462,17 +471,17 @@ impl Body for EndlessBody {
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, Infallible>>> {
-        let piece = Bytes::from_static(&[b'a'; 4_096]);
-        Poll::Ready(Some(Ok(hyper::body::Frame::data(piece))))
+        let chunk = Bytes::from_static(&[b'a'; 4_096]);
+        Poll::Ready(Some(Ok(hyper::body::Frame::data(chunk))))
     }
 }
 
-/// Answers once, with such a body.
-fn endless(lasting: Lasting, dropped: tokio::sync::oneshot::Sender<()>) -> impl Resources {
+/// Answers one request with an [`EndlessBody`].
+fn endless(lifetime: ForwardLifetime, dropped: tokio::sync::oneshot::Sender<()>) -> impl Resources {
     let dropped = std::sync::Mutex::new(Some(dropped));
     let answer = move |_: Request<Incoming>| {
         let mut answer = Response::new(EndlessBody(dropped.lock().unwrap().take()));
-        answer.extensions_mut().insert(lasting);
+        answer.extensions_mut().insert(lifetime);
         answer
     };
     Forwarding {
@@ -481,12 +490,16 @@ fn endless(lasting: Lasting, dropped: tokio::sync::oneshot::Sender<()>) -> impl 
     }
 }
 
-/// How long a client has its endless answer that takes some of it once in each `pace`, if at all; `None` if that is for longer than
-/// an hour.
-async fn kept(version: Version, lasting: Lasting, pace: Option<Duration>) -> Option<Duration> {
+/// How long the connection of a client stays open that receives an endless response and reads one frame every `pace`, or nothing.
+/// `None` if it is open for longer than an hour.
+async fn time_open(
+    version: Version,
+    lifetime: ForwardLifetime,
+    pace: Option<Duration>,
+) -> Option<Duration> {
     let (client, server) = tokio::io::duplex(1 << 16);
     let (sender, dropped) = tokio::sync::oneshot::channel();
-    let connection = connection_to(endless(lasting, sender));
+    let connection = connection_to(endless(lifetime, sender));
     let mut tasks = JoinSet::new();
     let io = TokioIo::new(client);
     let request = Request::get("http://a/version")
@@ -504,7 +517,7 @@ async fn kept(version: Version, lasting: Lasting, pace: Option<Duration>) -> Opt
             .unwrap();
         tasks.spawn(async move { drop(client.await) });
         let answer = sender.send_request(request).await;
-        // The connection ends with its last sender.
+        // The client's connection would end with its last sender.
         tasks.spawn(async move {
             let _sender = sender;
             std::future::pending().await
@@ -518,7 +531,7 @@ async fn kept(version: Version, lasting: Lasting, pace: Option<Duration>) -> Opt
         tasks.spawn(async move { drop(client.await) });
         sender.send_request(request).await
     };
-    let (begun, mut body) = (Instant::now(), answer.unwrap().into_body());
+    let (start, mut body) = (Instant::now(), answer.unwrap().into_body());
     tasks.spawn(async move {
         use http_body_util::BodyExt;
         while let Some(pace) = pace {
@@ -529,7 +542,7 @@ async fn kept(version: Version, lasting: Lasting, pace: Option<Duration>) -> Opt
         drop(body);
     });
     let ended = tokio::time::timeout(Duration::from_secs(3_600), dropped).await;
-    ended.is_ok().then(|| begun.elapsed())
+    ended.is_ok().then(|| start.elapsed())
 }
 
 #[tokio::test(start_paused = true)]
@@ -537,33 +550,37 @@ async fn forwarded_answers_are_to_be_taken_but_those_of_pods() {
     use crate::transport::stall::{ANSWER_TIME_MAX, STALL_TIMEOUT};
     let slow = Some(Duration::from_secs(1));
     for version in [Version::HTTP_11, Version::HTTP_2] {
-        for (lasting, pace, expected) in [
-            (Lasting::Short, None, Some(STALL_TIMEOUT)),
-            (Lasting::Watch, None, Some(STALL_TIMEOUT)),
-            (Lasting::Long, None, None),
-            (Lasting::Short, slow, Some(ANSWER_TIME_MAX)),
-            (Lasting::Watch, slow, None),
-            (Lasting::Long, slow, None),
+        for (lifetime, pace, expected) in [
+            (ForwardLifetime::Short, None, Some(STALL_TIMEOUT)),
+            (ForwardLifetime::Watch, None, Some(STALL_TIMEOUT)),
+            (ForwardLifetime::Long, None, None),
+            (ForwardLifetime::Short, slow, Some(ANSWER_TIME_MAX)),
+            (ForwardLifetime::Watch, slow, None),
+            (ForwardLifetime::Long, slow, None),
         ] {
-            let kept = kept(version, lasting, pace).await;
-            // Whoever looks at the connection meanwhile lets hyper ask for some frames more, until its buffer is full.
-            let is_expected = match (kept, expected) {
-                (Some(kept), Some(expected)) => {
-                    kept >= expected && kept <= expected + HEAD_TIMEOUT + Duration::from_secs(5)
+            let elapsed = time_open(version, lifetime, pace).await;
+            // Every poll of the connection lets hyper take more frames until its buffer is full, so the timeout may start later.
+            let is_expected = match (elapsed, expected) {
+                (Some(elapsed), Some(expected)) => {
+                    elapsed >= expected
+                        && elapsed <= expected + HEAD_TIMEOUT + Duration::from_secs(5)
                 }
-                (kept, expected) => kept == expected,
+                (elapsed, expected) => elapsed == expected,
             };
-            assert!(is_expected, "{version:?} {lasting:?} {pace:?}: {kept:?}");
+            assert!(
+                is_expected,
+                "{version:?} {lifetime:?} {pace:?}: {elapsed:?}"
+            );
         }
     }
 }
 
-/// It lives as long as a watch does, and there are thousands.
+/// The task's memory is held as long as a watch lasts, and there are thousands of watches.
 #[test]
 fn the_task_of_a_connection_is_small() {
     fn len_of<A, B, C, F: Fn(A, B, C) -> T, T>(_: F) -> usize {
         size_of::<T>()
     }
-    let len = len_of(Connection::<Upstream>::run);
+    let len = len_of(ClientConnection::<Upstream>::run);
     assert!(len <= 2_048, "{len} bytes");
 }

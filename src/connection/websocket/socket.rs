@@ -1,4 +1,4 @@
-//! One open WebSocket: sends what the watch gives, hears what the client says. It is pulled as HTTP bodies are.
+//! One open WebSocket: pulls events from the watch and sends them, and handles the client's frames.
 
 use std::future::Future;
 use std::io;
@@ -11,17 +11,18 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::client::{ClientFrames, Received};
-use super::events::{CloseCode, EventFrames, Framing, close, pong};
 use super::{StreamBody, no_body};
-use crate::protocol::Pieces;
+use crate::protocol::BufList;
+use crate::protocol::websocket::{
+    ClientFrames, CloseCode, ControlRequest, EventFrames, Framing, close, pong,
+};
 
-/// Clients say next to nothing. It lives on the stack of each read.
+/// Bytes per read; clients send little. The buffer is on the stack of each read.
 const READ_LEN: usize = 512;
-/// What one vectored write is given at most.
+/// Slices per vectored write at most.
 const SLICES_MAX: usize = 64;
 
-/// A WebSocket that was agreed to, and what it shall send.
+/// An accepted WebSocket upgrade and the body to send on it.
 #[derive(Debug)]
 pub struct Socket {
     connection: OnUpgrade,
@@ -30,7 +31,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    pub(super) const fn new(connection: OnUpgrade, body: StreamBody, framing: Framing) -> Self {
+    pub(crate) const fn new(connection: OnUpgrade, body: StreamBody, framing: Framing) -> Self {
         Self {
             connection,
             body,
@@ -38,7 +39,7 @@ impl Socket {
         }
     }
 
-    /// Serves it until either side ends it. Dropping it cuts the connection.
+    /// Serves the socket until either side ends it. Dropping the future closes the connection.
     pub async fn run(self: Box<Self>) {
         let Self {
             connection,
@@ -47,60 +48,63 @@ impl Socket {
         } = *self;
         match connection.await {
             Ok(stream) => {
-                if let Err(error) = Talk::new(TokioIo::new(stream), body, framing).await {
-                    tracing::debug!(%error, "WebSocket ended");
+                if let Err(error) = SocketIo::new(TokioIo::new(stream), body, framing).await {
+                    tracing::debug!(%error, "a WebSocket connection failed");
                 }
             }
-            Err(error) => tracing::debug!(%error, "WebSocket not opened"),
+            Err(error) => tracing::debug!(%error, "a WebSocket upgrade failed"),
         }
     }
 }
 
+/// The protocol of an open WebSocket, as a future that completes when the connection is shut down.
+///
 /// ```text
-/// Open ── the body ends, the client closes, breaks the protocol or leaves ──▶ Closing ── all is written ──▶ done
+/// Open ── the body ends, or the client closes, disconnects or violates the protocol ──▶ Ending
+/// Ending ── the close frame is queued ──▶ Closing ── all frames are written ──▶ done
 /// ```
-pub(crate) struct Talk<S> {
+pub(crate) struct SocketIo<S> {
     stream: S,
     body: StreamBody,
     events: EventFrames,
     client: ClientFrames,
-    /// Frames on their way. Nothing is taken from the body before they have left.
-    out: Pieces,
-    /// To be sent back. Of several pings that come meanwhile the newest is answered (RFC 6455 §5.5.3).
+    /// Frames being written. Nothing is pulled from the body until they are sent.
+    out: BufList,
+    /// The payload of the pong to send. If several pings arrive in the meantime, only the newest is answered (RFC 6455 §5.5.3).
     pinged: Option<Bytes>,
-    state: State,
+    state: SocketState,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum SocketState {
     Open,
-    /// The close frame is to follow what is on its way.
+    /// The close frame follows the frames that are being written.
     Ending(CloseCode),
     Closing,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Talk<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> SocketIo<S> {
     pub(crate) fn new(stream: S, body: StreamBody, framing: Framing) -> Self {
         Self {
             stream,
             body,
             events: EventFrames::new(framing),
             client: ClientFrames::default(),
-            out: Pieces::default(),
+            out: BufList::default(),
             pinged: None,
-            state: State::Open,
+            state: SocketState::Open,
         }
     }
 
-    /// Ends the watch now, and the connection when what is on its way has left.
+    /// Drops the watch now; the connection closes when the frames in `out` and the close frame are written.
     fn end(&mut self, code: CloseCode) {
-        self.state = State::Ending(code);
+        self.state = SocketState::Ending(code);
         self.body = no_body();
     }
 
-    /// Hears all that has come. Also finds out that the client has left.
+    /// Reads all that the client has sent. Also notices that the client has disconnected.
     fn poll_hear(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        while self.state == State::Open {
+        while self.state == SocketState::Open {
             let mut space = [0; READ_LEN];
             let mut buffer = ReadBuf::new(&mut space);
             let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(context, &mut buffer)
@@ -114,9 +118,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Talk<S> {
             let mut bytes = buffer.filled();
             while let Some(received) = self.client.next(&mut bytes) {
                 match received {
-                    Received::Ping(payload) => self.pinged = Some(payload),
-                    Received::Close => self.end(CloseCode::Normal),
-                    Received::Unmasked => self.end(CloseCode::ProtocolError),
+                    ControlRequest::Ping(payload) => self.pinged = Some(payload),
+                    ControlRequest::Close => self.end(CloseCode::Normal),
+                    ControlRequest::Unmasked => self.end(CloseCode::ProtocolError),
                 }
             }
         }
@@ -133,35 +137,35 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Talk<S> {
                 sent => self.out.advance(sent),
             }
         }
-        // Lets go of the list of slices with the slices.
-        self.out = Pieces::default();
+        // Releases the list of slices, too.
+        self.out = BufList::default();
         Poll::Ready(Ok(()))
     }
 
-    /// What to send next; `Pending` while there is nothing.
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Pieces> {
+    /// The next frames to send; `Pending` while there are none.
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<BufList> {
         if let Some(payload) = self.pinged.take() {
             return Poll::Ready(pong(payload));
         }
-        if let State::Ending(code) = self.state {
-            self.state = State::Closing;
+        if let SocketState::Ending(code) = self.state {
+            self.state = SocketState::Closing;
             return Poll::Ready(close(code));
         }
-        // A body that breaks off is one that ends: over HTTP it would be cut, but here the close frame is the end.
+        // A failed body ends the stream like a complete one. HTTP would abort the response; here only the close frame marks the end.
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
         let data = frame.and_then(Result::ok).map(http_body::Frame::into_data);
         Poll::Ready(match data {
             Some(Ok(pieces)) => self.events.framed(pieces),
-            Some(Err(_trailers)) => Pieces::default(),
+            Some(Err(_trailers)) => BufList::default(),
             None => {
                 self.end(CloseCode::Normal);
-                Pieces::default()
+                BufList::default()
             }
         })
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Future for Talk<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> Future for SocketIo<S> {
     type Output = io::Result<()>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -169,8 +173,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Talk<S> {
         this.poll_hear(context)?;
         loop {
             ready!(this.poll_send(context))?;
-            if this.state == State::Closing {
-                // Also flushes. The client's own close frame is not waited for, as the server does not.
+            if this.state == SocketState::Closing {
+                // Shutting down also flushes. The gateway does not wait for the client's close frame; neither does the API server.
                 return Pin::new(&mut this.stream).poll_shutdown(context);
             }
             match this.poll_next(context) {

@@ -1,4 +1,4 @@
-//! A socket over an in-memory stream, its watch played by a channel.
+//! A socket over an in-memory stream. A channel plays the watch.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -11,9 +11,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::events::Framing;
-use super::socket::Talk;
-use crate::protocol::Pieces;
+use super::socket::SocketIo;
+use crate::protocol::BufList;
+use crate::protocol::websocket::Framing;
 
 const CLOSE_NORMAL: &[u8] = b"\x88\x02\x03\xe8";
 const MASKED_CLOSE: &[u8] = b"\x88\x80\0\0\0\0";
@@ -21,13 +21,13 @@ const MASKED_CLOSE: &[u8] = b"\x88\x80\0\0\0\0";
 struct Played(mpsc::Receiver<Bytes>);
 
 impl Body for Played {
-    type Data = Pieces;
+    type Data = BufList;
     type Error = Infallible;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Pieces>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<BufList>, Infallible>>> {
         let event = self.0.poll_recv(context);
         event.map(|event| event.map(|bytes| Ok(Frame::data(bytes.into()))))
     }
@@ -40,7 +40,7 @@ struct Open {
 }
 
 impl Open {
-    /// A socket whose connection holds so many bytes on their way.
+    /// A socket whose connection holds up to `capacity` bytes in flight.
     fn new(capacity: usize) -> Self {
         let (watch, receiver) = mpsc::channel(8);
         let (client, server) = tokio::io::duplex(capacity);
@@ -48,7 +48,7 @@ impl Open {
         Self {
             watch,
             client,
-            talk: tokio::spawn(Talk::new(server, body.boxed_unsync(), Framing::Lines)),
+            talk: tokio::spawn(SocketIo::new(server, body.boxed_unsync(), Framing::Lines)),
         }
     }
 
@@ -63,7 +63,7 @@ impl Open {
         assert_eq!(read, expected);
     }
 
-    /// Nothing more comes, and the connection is given back.
+    /// Expects that nothing more is sent and that the socket's task ends without an error.
     async fn expect_end(mut self) {
         let mut rest = Vec::new();
         self.client.read_to_end(&mut rest).await.unwrap();
@@ -128,7 +128,7 @@ async fn a_client_that_does_not_read_is_heard_and_pulls_nothing() {
     let mut open = Open::new(8);
     open.send("{\"long\":\"enough to fill the connection\"}\n")
         .await;
-    // Of what follows, the channel takes as much as it holds: the socket takes none.
+    // The channel takes as many events as it holds: the socket pulls none.
     for _ in 0..open.watch.max_capacity() {
         open.send("{}\n").await;
     }

@@ -1,10 +1,10 @@
-//! Blocks against the same found out byte by byte.
+//! Blocks compared with a scan byte by byte.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// What stands outside of strings, by one state and one byte at a time. Ends with the first backslash: nobody reads on behind it.
+/// Brackets and backslashes outside of strings, found byte by byte. Ends with the first such backslash, where readers fail.
 fn outside_of(text: &[u8]) -> Vec<(usize, u8)> {
     let (mut inside, mut escaped) = (false, false);
     let mut found = Vec::new();
@@ -28,7 +28,7 @@ fn outside_of(text: &[u8]) -> Vec<(usize, u8)> {
     found
 }
 
-fn places(bits: u64) -> impl Iterator<Item = usize> {
+fn positions(bits: u64) -> impl Iterator<Item = usize> {
     (0..BLOCK_LEN).filter(move |at| bits >> at & 1 == 1)
 }
 
@@ -38,10 +38,10 @@ fn by_blocks(text: &[u8]) -> Vec<(usize, u8)> {
     for (index, piece) in text.chunks(BLOCK_LEN).enumerate() {
         let mut block = [b' '; BLOCK_LEN];
         block[..piece.len()].copy_from_slice(piece);
-        let outside = Block::of(&block).outside(&mut carry);
+        let outside = BlockMasks::of(&block).outside(&mut carry);
         let start = index * BLOCK_LEN;
         let both = outside.brackets | outside.backslashes;
-        found.extend(places(both).map(|at| (start + at, piece[at])));
+        found.extend(positions(both).map(|at| (start + at, piece[at])));
     }
     let backslash = found.iter().position(|(_, byte)| *byte == b'\\');
     found.truncate(backslash.map_or(found.len(), |at| at + 1));
@@ -65,8 +65,8 @@ fn bytes_that_look_like_brackets_are_none() {
     let brackets: Vec<u8> = all
         .chunks(BLOCK_LEN)
         .flat_map(|piece| {
-            let block = Block::of(piece.first_chunk().unwrap());
-            places(block.brackets).map(|at| piece[at])
+            let block = BlockMasks::of(piece.first_chunk().unwrap());
+            positions(block.brackets).map(|at| piece[at])
         })
         .collect();
     assert_eq!(brackets, b"[]{}");

@@ -1,4 +1,4 @@
-//! Event lines as a real API server sends them, cut and stirred.
+//! Event lines as a real API server sends them, whole, truncated and reordered.
 
 use super::*;
 use crate::resource::{Gvr, ResourceVersion};

@@ -37,7 +37,7 @@ fn every_chunk_length_gives_the_same_lines() {
     }
 }
 
-/// Wherever a stream that ends within a frame is cut twice, its frames are these.
+/// Cuts a stream that ends within a frame at every pair of positions, and expects these frames each time.
 #[track_caller]
 fn check_cuts(encoding: Encoding, stream: &[u8], expected: &[&[u8]]) {
     for first in 0..=stream.len() {

@@ -125,7 +125,7 @@ fn an_item_becomes_the_object_that_its_watch_form_shows() {
     let spaced = PODS.replace("{\"metadata\"", "{\n \"metadata\"");
     for text in [PODS, WIDGETS, &spaced] {
         let page = scan_list(text.as_bytes()).unwrap();
-        let form = ItemForm::new(&page, Encoding::Json);
+        let form = ItemFraming::new(&page, Encoding::Json);
         let kind = page.kind.strip_suffix("List").unwrap();
         for item in page.items.iter().map(|item| item.of(text.as_bytes())) {
             let shown = watch_form(item, kind, &page.api_version, page.layout);

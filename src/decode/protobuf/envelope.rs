@@ -1,23 +1,24 @@
-//! The frame of a watch event: a length, `WatchEvent`, and in it the object's own envelope. Cuts no frames out of a stream.
+//! The frame of a watch event: a length, a `WatchEvent`, and in it the object's own envelope. Reads one frame; `frames.rs`
+//! splits a stream into frames.
 
 use crate::decode::envelope::{EventEnvelope, WatchLine, WireKind};
 use crate::decode::json::{ScanError, span};
 use crate::resource::wire::{WireFields, field_len};
-use crate::resource::{FieldTable, Span};
+use crate::resource::{ByteSpan, FieldTable};
 
 use super::object::{scan_protobuf_bookmark, scan_protobuf_object};
 use super::status::scan_protobuf_status;
-use super::{Unknown, behind_magic, bytes_of, expected, text};
+use super::{Unknown, after_magic, bytes_of, expected, text};
 
 /// Bytes of the length before each frame.
 const LENGTH_LEN: usize = 4;
 
-/// Reads one frame, its length included. The object's span is that of its message, without its envelope; what was found in it
-/// counts from there, and so do the offsets of errors within it.
+/// Reads one frame, including its length. The object's span covers its message without the envelope. The spans of its
+/// parts, and the offsets of errors within it, count from there.
 ///
 /// # Errors
-/// The frame is not as long as it says, `type` is missing or unknown, the object is missing or wrapped in what is not
-/// Kubernetes' protobuf, or as `scan_protobuf_object`.
+/// The frame does not have the length that it states, `type` is missing or unknown, the object is missing or its wrapper is
+/// not Kubernetes' protobuf, or as `scan_protobuf_object`.
 pub fn scan_frame(frame: &[u8], fields: FieldTable) -> Result<WatchLine<'_>, ScanError> {
     let EventEnvelope { kind, object } = scan_protobuf_event(frame)?;
     let raw = object.of(frame);
@@ -32,10 +33,10 @@ pub fn scan_frame(frame: &[u8], fields: FieldTable) -> Result<WatchLine<'_>, Sca
     })
 }
 
-/// Reads the envelope alone: the event's type, and where its object's message stands.
+/// Reads the envelope alone: the event's type, and the position of its object's message.
 ///
 /// # Errors
-/// As [`scan_frame`], but for what is wrong within the object.
+/// As [`scan_frame`], except for errors within the object.
 pub fn scan_protobuf_event(frame: &[u8]) -> Result<EventEnvelope, ScanError> {
     let event = event_span(frame)?;
     let (mut kind, mut wrapped) = (None, None);
@@ -62,45 +63,45 @@ pub fn scan_protobuf_event(frame: &[u8]) -> Result<EventEnvelope, ScanError> {
     Ok(EventEnvelope { kind, object })
 }
 
-fn event_span(frame: &[u8]) -> Result<Span, ScanError> {
+fn event_span(frame: &[u8]) -> Result<ByteSpan, ScanError> {
     let whole = span(LENGTH_LEN.min(frame.len()), frame.len())?;
     match frame.first_chunk::<LENGTH_LEN>() {
         Some(length) if u32::from_be_bytes(*length) == whole.end - whole.start => Ok(whole),
-        _ => expected("a frame as long as it says", 0),
+        _ => expected("a frame of the length that it states", 0),
     }
 }
 
-const fn missing(what: &'static str, within: Span) -> ScanError {
+const fn missing(what: &'static str, within: ByteSpan) -> ScanError {
     ScanError::Missing {
         what,
         offset: within.end as usize,
     }
 }
 
-/// Whether a frame is laid out as kube-apiserver lays frames out, with `raw` as its object: every field where it belongs
-/// and none besides, every length as short as can be. Such a frame can be written again from its parts.
+/// Whether a frame is laid out as kube-apiserver lays frames out, with `raw` as its object: all fields in order, no others,
+/// and every length as short as possible. Such a frame can be rebuilt from its parts.
 #[must_use]
-pub fn is_canonical_frame(frame: &[u8], raw: Span) -> bool {
+pub fn is_canonical_frame(frame: &[u8], raw: ByteSpan) -> bool {
     let found = || {
         let [_, wrapped] = exactly(frame, event_span(frame).ok()?, [1, 2])?;
         let [object] = exactly(frame, wrapped, [1])?;
-        let unknown = behind_magic(frame, object)?;
+        let unknown = after_magic(frame, object)?;
         let [type_meta, found, encoding, content_type] = exactly(frame, unknown, [1, 2, 3, 4])?;
         exactly(frame, type_meta, [1, 2])?;
-        let is_empty = |span: Span| span.start == span.end;
+        let is_empty = |span: ByteSpan| span.start == span.end;
         (is_empty(encoding) && is_empty(content_type)).then_some(found)
     };
     found() == Some(raw)
 }
 
-/// The values of a message that has just these fields, in this order; all of them are of bytes.
+/// The values of a message that has exactly these fields, in this order, all of type bytes; otherwise `None`.
 fn exactly<const COUNT: usize>(
     bytes: &[u8],
-    message: Span,
+    message: ByteSpan,
     numbers: [u32; COUNT],
-) -> Option<[Span; COUNT]> {
+) -> Option<[ByteSpan; COUNT]> {
     let mut fields = WireFields::within(bytes, message);
-    let mut values = [Span::default(); COUNT];
+    let mut values = [ByteSpan::default(); COUNT];
     for (value, number) in values.iter_mut().zip(numbers) {
         let field = fields.next()?.ok()?;
         *value = field.bytes().filter(|_| field.number == number)?;

@@ -1,13 +1,13 @@
-//! The body of a list: its envelope and where its items stand. Does not look into the items.
+//! Reads the body of a protobuf list: its envelope and the positions of its items, which are not read.
 
 use crate::decode::json::ScanError;
 use crate::decode::list::ListPage;
 use crate::resource::wire::WireFields;
-use crate::resource::{Layout, ResourceVersion, Span};
+use crate::resource::{ByteSpan, Layout, ResourceVersion};
 
 use super::{Unknown, bytes_of, integer, text, version};
 
-/// Reads a list body, magic included. Items are messages of their own, without type and envelope (protocol.md §5.8).
+/// Reads a list body, including the magic. Items are bare messages, without type and envelope (docs/PROTOCOL.md §5.8).
 ///
 /// # Errors
 /// The bytes are not Kubernetes' protobuf, or the resource version is missing or unusable.
@@ -41,7 +41,7 @@ pub fn scan_protobuf_list(body: &[u8]) -> Result<ListPage, ScanError> {
 
 fn metadata(
     body: &[u8],
-    message: Span,
+    message: ByteSpan,
     page: &mut ListPage,
     found: &mut Option<ResourceVersion>,
 ) -> Result<(), ScanError> {

@@ -1,30 +1,33 @@
-//! Finds an object's parts in its message. Does not check the object against any schema.
+//! Finds the parts of an object in its protobuf message. Does not check the object against a schema.
 
 use std::borrow::Cow;
 
 use crate::decode::json::ScanError;
 use crate::decode::scanner::{Bookmark, INITIAL_EVENTS_END};
 use crate::resource::wire::{WireField, WireFields};
-use crate::resource::{Field, FieldTable, FieldValue, ObjectParts, ResourceVersion, Span};
+use crate::resource::{
+    ByteSpan, FieldTable, FieldValue, ObjectParts, ResourceVersion, SelectableField,
+};
 
 use super::{bytes_of, entry, integer, text, version};
 
-/// Of every kind, the field that holds `ObjectMeta`.
+/// Number of the field that holds `ObjectMeta`, in every kind.
 const METADATA: u32 = 1;
 
-/// Finds the parts of one object in its own message, without any envelope. Spans count from the message's first byte.
+/// Finds the parts of one object in its message, without any envelope. Spans count from the message's first byte.
 ///
-/// Labels that stand twice, which no map of the API server's does, are kept twice.
+/// A label that occurs twice, which the API server never writes, is kept twice.
 ///
 /// # Errors
-/// The bytes are no message, a field that is read is of another type, or name or resource version are missing or unusable.
+/// The bytes are not a message, a field that is read has another type, or the name or the resource version is missing or
+/// unusable.
 pub fn scan_protobuf_object(raw: &[u8], fields: FieldTable) -> Result<ObjectParts<'_>, ScanError> {
-    let mut found = Found {
+    let mut found = ObjectWalk {
         table: fields.fields(),
         parts: ObjectParts::before(fields),
         version: None,
     };
-    let root = Level::new(found.table, u32::MAX, 0);
+    let root = MessageLevel::new(found.table, u32::MAX, 0);
     for field in WireFields::new(raw) {
         let field = field?;
         if field.number == METADATA {
@@ -36,7 +39,7 @@ pub fn scan_protobuf_object(raw: &[u8], fields: FieldTable) -> Result<ObjectPart
     found.finish(raw.len())
 }
 
-/// Finds what a bookmark's object says.
+/// Reads the object of a bookmark.
 pub(super) fn scan_protobuf_bookmark(raw: &[u8]) -> Result<Bookmark, ScanError> {
     let mut found = None;
     let mut initial_events_end = false;
@@ -68,18 +71,18 @@ pub(super) fn scan_protobuf_bookmark(raw: &[u8]) -> Result<Bookmark, ScanError> 
     })
 }
 
-/// A message that fields of the table stand in, or below.
+/// A message that contains fields of the table, directly or further below.
 #[derive(Clone, Copy)]
-struct Level {
+struct MessageLevel {
     /// A bit for each field of the table whose first `depth` numbers led here.
     wanted: u32,
     depth: usize,
-    /// A bit for each number that one of these goes on with, modulo 64: most fields of a message are stepped over by this alone.
+    /// A bit for the next number of each of these fields, modulo 64. This alone is enough to skip most fields of a message.
     numbers: u64,
 }
 
-impl Level {
-    fn new(table: &[Field], wanted: u32, depth: usize) -> Self {
+impl MessageLevel {
+    fn new(table: &[SelectableField], wanted: u32, depth: usize) -> Self {
         let entries = table.iter().enumerate();
         let here = entries.filter(|(index, _)| wanted & 1 << index != 0);
         let numbers = here
@@ -101,15 +104,15 @@ impl Level {
     }
 }
 
-struct Found<'a> {
-    /// At most as many as a `u32` has bits.
-    table: &'static [Field],
+struct ObjectWalk<'a> {
+    /// At most 32 fields: the bits of a `u32` stand for them.
+    table: &'static [SelectableField],
     parts: ObjectParts<'a>,
-    version: Option<(ResourceVersion, Span)>,
+    version: Option<(ResourceVersion, ByteSpan)>,
 }
 
-impl<'a> Found<'a> {
-    fn metadata(&mut self, raw: &'a [u8], message: Span) -> Result<(), ScanError> {
+impl<'a> ObjectWalk<'a> {
+    fn metadata(&mut self, raw: &'a [u8], message: ByteSpan) -> Result<(), ScanError> {
         for field in WireFields::within(raw, message) {
             let field = field?;
             let slot = match field.number {
@@ -132,8 +135,14 @@ impl<'a> Found<'a> {
         Ok(())
     }
 
-    /// Keeps the value of the table's field that stands here, or goes down if some stand below: no deeper than the longest path.
-    fn field(&mut self, raw: &'a [u8], field: &WireField, level: Level) -> Result<(), ScanError> {
+    /// Stores the value if a field of the table has this path, or descends if some fields are below it: no deeper than the
+    /// longest path.
+    fn field(
+        &mut self,
+        raw: &'a [u8],
+        field: &WireField,
+        level: MessageLevel,
+    ) -> Result<(), ScanError> {
         let mut below = 0;
         for (index, entry) in self.table.iter().enumerate() {
             if level.wanted & 1 << index == 0
@@ -143,7 +152,7 @@ impl<'a> Found<'a> {
             }
             if entry.numbers.len() == level.depth + 1 {
                 self.parts.fields[index] = value(raw, field, entry.value)?;
-                // A value has nothing below it.
+                // No other field of the table is below a value.
                 return Ok(());
             }
             below |= 1 << index;
@@ -151,7 +160,7 @@ impl<'a> Found<'a> {
         if below == 0 {
             return Ok(());
         }
-        let level = Level::new(self.table, below, level.depth + 1);
+        let level = MessageLevel::new(self.table, below, level.depth + 1);
         for field in WireFields::within(raw, bytes_of(field, "a message")?) {
             let field = field?;
             if level.may_have(field.number) {

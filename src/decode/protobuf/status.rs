@@ -1,15 +1,16 @@
-//! The `Status` of a refused request or an ERROR event. Does not decide what to do about it.
+//! Reads the protobuf `Status` of an error response or an ERROR event. Does not decide how to react to it.
 
 use crate::decode::json::{ScanError, span};
 use crate::decode::status::{UpstreamStatus, scan_status};
-use crate::resource::Span;
+use crate::resource::ByteSpan;
 use crate::resource::wire::{MAGIC, WireFields};
 
 use super::{Unknown, bytes_of, integer, text};
 
-/// Reads a `Status`: a whole answer with its envelope, or the bare message of an ERROR event.
+/// Reads a `Status`: a whole response body with its envelope, or the bare message of an ERROR event.
 ///
-/// What is neither is read as [`scan_status`] reads it, for proxies on the way answer in JSON and in words.
+/// Other bytes are read by [`scan_status`], because proxies between the gateway and the API server respond in JSON or plain
+/// text.
 #[must_use]
 pub fn scan_protobuf_status(bytes: &[u8]) -> UpstreamStatus {
     match read(bytes) {
@@ -18,7 +19,7 @@ pub fn scan_protobuf_status(bytes: &[u8]) -> UpstreamStatus {
     }
 }
 
-/// `None` where the bytes are protobuf but no Status: the code, which the server always gives, tells.
+/// Returns `None` if the bytes are protobuf but not a Status, which always has a code.
 fn read(bytes: &[u8]) -> Result<Option<UpstreamStatus>, ScanError> {
     let mut raw = span(0, bytes.len())?;
     if bytes.starts_with(MAGIC) {
@@ -29,7 +30,7 @@ fn read(bytes: &[u8]) -> Result<Option<UpstreamStatus>, ScanError> {
         raw = unknown.raw;
     }
     let mut code = 0;
-    let mut details = Details::default();
+    let mut details = ProtobufDetails::default();
     let mut status = UpstreamStatus::of_code(0);
     for field in WireFields::within(bytes, raw) {
         let field = field?;
@@ -48,20 +49,20 @@ fn read(bytes: &[u8]) -> Result<Option<UpstreamStatus>, ScanError> {
         code,
         retry_after_seconds: details.retry_after_seconds,
         version_too_large: details.version_too_large
-            // Servers before 1.18 give no cause.
+            // Servers before 1.18 send no cause.
             || status.message.contains("Too large resource version"),
         ..status
     }))
 }
 
 #[derive(Default)]
-struct Details {
+struct ProtobufDetails {
     retry_after_seconds: Option<u32>,
     version_too_large: bool,
 }
 
-impl Details {
-    fn read(&mut self, bytes: &[u8], message: Span) -> Result<(), ScanError> {
+impl ProtobufDetails {
+    fn read(&mut self, bytes: &[u8], message: ByteSpan) -> Result<(), ScanError> {
         for field in WireFields::within(bytes, message) {
             let field = field?;
             match field.number {
@@ -76,7 +77,7 @@ impl Details {
         Ok(())
     }
 
-    fn cause(&mut self, bytes: &[u8], message: Span) -> Result<(), ScanError> {
+    fn cause(&mut self, bytes: &[u8], message: ByteSpan) -> Result<(), ScanError> {
         for field in WireFields::within(bytes, message) {
             let field = field?;
             if field.number == 1 && text(bytes, &field)? == "ResourceVersionTooLarge" {

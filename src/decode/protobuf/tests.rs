@@ -1,4 +1,4 @@
-//! What a real server wrote in JSON and in protobuf (tests/captured) reads the same from both.
+//! Objects that a real server wrote in JSON and in protobuf (tests/captured) must read the same from both.
 
 use proptest::prelude::*;
 
@@ -34,7 +34,8 @@ pub(super) fn pods() -> FieldTable {
 
 type Seen<'a> = (Vec<(EventKind, ObjectParts<'a>)>, Vec<(u64, bool)>);
 
-/// What happened, without spans, and which bookmarks came; how many of them is up to the moment.
+/// The events, without their spans, and the bookmarks. Repeated bookmarks count once, because their number depends on
+/// timing.
 fn seen(frames: &[Vec<u8>], read: impl Fn(&[u8]) -> WatchLine<'_>) -> Seen<'_> {
     let (mut events, mut bookmarks) = Seen::default();
     for frame in frames {
@@ -46,7 +47,7 @@ fn seen(frames: &[Vec<u8>], read: impl Fn(&[u8]) -> WatchLine<'_>) -> Seen<'_> {
             } => {
                 let digits = str::from_utf8(parts.version_span.of(object.of(frame))).unwrap();
                 assert_eq!(digits, parts.resource_version.to_string());
-                parts.version_span = Span::default();
+                parts.version_span = ByteSpan::default();
                 parts.type_prefix_len = 0;
                 events.push((kind, parts));
             }
@@ -60,7 +61,7 @@ fn seen(frames: &[Vec<u8>], read: impl Fn(&[u8]) -> WatchLine<'_>) -> Seen<'_> {
     (events, bookmarks)
 }
 
-/// Checks one resource; gives the values of the selectable fields of the two objects, full and plain.
+/// Checks one resource. Returns the values of the selectable fields of its two objects, `full` and `plain`.
 fn agreement(group: &str, resource: &str) -> [Vec<String>; 2] {
     let fields = FieldTable::of(&Gvr::new(group, "v1", resource));
     let lines: Vec<_> = captured(&format!("{resource}.lines"))
@@ -110,7 +111,7 @@ fn objects_read_the_same_from_json_and_protobuf() {
     }
 }
 
-/// No server at hand serves resource slices; their numbers are those of the API's own definition.
+/// Resource slices were not captured from a server. The numbers are those of the API's own definition.
 #[test]
 fn resource_slices_have_a_driver_and_a_node() {
     let mut spec = Vec::new();
@@ -173,15 +174,15 @@ proptest! {
         let _ = scan_protobuf_status(&bytes);
     }
 
-    /// Spoilt real frames reach deeper than noise does.
+    /// Real frames with a changed byte get further into the decoder than random bytes.
     #[test]
     fn spans_are_in_range(at: proptest::sample::Index, value: u8, len: proptest::sample::Index) {
         for frame in frames(&captured("pods.frames")) {
-            let mut spoilt = frame.clone();
-            *at.get_mut(&mut spoilt[..]) = value;
-            let _ = is_canonical_frame(&spoilt, Span::default());
-            if let Ok(WatchLine::Event { object, parts, .. }) = scan_frame(&spoilt, pods()) {
-                let digits = str::from_utf8(parts.version_span.of(object.of(&spoilt))).unwrap();
+            let mut changed = frame.clone();
+            *at.get_mut(&mut changed[..]) = value;
+            let _ = is_canonical_frame(&changed, ByteSpan::default());
+            if let Ok(WatchLine::Event { object, parts, .. }) = scan_frame(&changed, pods()) {
+                let digits = str::from_utf8(parts.version_span.of(object.of(&changed))).unwrap();
                 prop_assert_eq!(digits.parse(), Ok(parts.resource_version));
             }
             prop_assert!(scan_frame(&frame[..len.index(frame.len())], pods()).is_err());

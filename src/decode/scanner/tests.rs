@@ -1,4 +1,4 @@
-//! The scanner against excerpts of a real API server's answers, and against serde_json.
+//! The scanner against excerpts of a real API server's responses, and against serde_json.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -113,7 +113,7 @@ fn check_error(text: &str, expected: &str) {
 fn an_error_says_what_was_expected_and_where() {
     check_error("", "expected an object at offset 0");
     check_error("[]", "expected an object at offset 0");
-    // Found by fuzzing: spans would have pointed beside the digits.
+    // Found by fuzzing: spans would have pointed to bytes beside the digits.
     check_error(" {}", "expected an object at offset 0");
     check_error(
         "{}",
@@ -159,7 +159,7 @@ fn an_error_says_what_was_expected_and_where() {
     );
 }
 
-/// An object whose brackets are nested so deep, its own included.
+/// An object with brackets nested to this depth, its own included.
 fn nested(depth: usize) -> String {
     let inner = depth - 1;
     let (open, close): (String, String) = (0..inner)
@@ -177,7 +177,7 @@ fn nested(depth: usize) -> String {
     )
 }
 
-/// What each way of reading says to an object, alone, in an event and in a list.
+/// The result of each function that reads an object: alone, in an event and in a list.
 fn read_everywhere(object: &str) -> Vec<(&'static str, Result<(), ScanError>)> {
     let line = format!(r#"{{"type":"ADDED","object":{object}}}"#);
     let late = format!(r#"{{"object":{object},"type":"ADDED"}}"#);
@@ -198,7 +198,7 @@ fn read_everywhere(object: &str) -> Vec<(&'static str, Result<(), ScanError>)> {
     ]
 }
 
-/// The API server decodes with Go's library, which takes 10,000 and says "exceeded max depth" to more.
+/// The API server decodes with Go's library, which accepts a depth of 10,000 and reports "exceeded max depth" beyond it.
 #[test]
 fn objects_are_read_as_deep_as_the_api_server_takes_them_and_no_deeper() {
     for depth in [3, 64, 65, 128, 129, 1024, 1025, 9_000, 10_000] {
@@ -209,7 +209,7 @@ fn objects_are_read_as_deep_as_the_api_server_takes_them_and_no_deeper() {
     for depth in [10_001, 10_002, 20_000, 1_000_000] {
         for (way, read) in read_everywhere(&nested(depth)) {
             if depth == 10_001 && way.starts_with("member") {
-                // One level of something, whose values count by themselves.
+                // These read one level, and the depth of a value counts from the value itself.
                 continue;
             }
             let refused = matches!(read, Err(ScanError::TooDeep { .. }));
@@ -250,7 +250,7 @@ fn a_bookmark_tells_its_version_and_whether_it_ends_the_initial_events() {
     assert!(scan_bookmark(br#"{"metadata":{}}"#).is_err());
 }
 
-/// What the scanner should find, by way of a tree.
+/// The parts that the scanner should find, taken from a parsed tree.
 fn oracle(tree: &Value, fields: FieldTable) -> Option<ObjectParts<'static>> {
     let text = |value: &Value| -> Cow<'static, str> {
         value.as_str().unwrap_or_default().to_owned().into()
@@ -258,7 +258,7 @@ fn oracle(tree: &Value, fields: FieldTable) -> Option<ObjectParts<'static>> {
     let metadata = &tree["metadata"];
     let name = text(&metadata["name"]);
     let labels = metadata["labels"].as_object().cloned().unwrap_or_default();
-    let field = |field: &Field| {
+    let field = |field: &SelectableField| {
         let value = field
             .path
             .iter()
@@ -294,7 +294,7 @@ fn check_like_oracle(text: &str, tree: &Value) {
     let digits = std::str::from_utf8(scanned.version_span.of(text.as_bytes())).unwrap();
     assert_eq!(digits.parse(), Ok(expected.resource_version));
     let blank = ObjectParts {
-        version_span: Span::default(),
+        version_span: ByteSpan::default(),
         type_prefix_len: 0,
         ..scanned
     };

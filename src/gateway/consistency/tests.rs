@@ -1,4 +1,4 @@
-//! Samples from a scripted upstream, under a clock that stands until all wait.
+//! Checks against a scripted upstream, with paused time.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl Scene {
             world.apply(vec![change]);
         }
         let cache = Arc::clone(world.writer.cache());
-        let served = Served { cache, hub };
+        let served = ServedResource { cache, hub };
         let (script, upstream) = Script::new();
         let (connections, connected) = watch::channel(1);
         let checks =
@@ -45,27 +45,33 @@ impl Scene {
         self.connections.send_modify(|count| *count += 1);
     }
 
-    /// Answers the question which cluster it is.
-    async fn is_cluster(&mut self, uid: &str) {
-        let asked = self.upstream.recv().await.unwrap();
-        assert_eq!(asked.path, "/api/v1/namespaces/kube-system");
+    /// Responds to the request for the cluster's uid.
+    async fn respond_uid(&mut self, uid: &str) {
+        let request = self.upstream.recv().await.unwrap();
+        assert_eq!(request.path, "/api/v1/namespaces/kube-system");
         let namespace = format!(
             "{{\"kind\":\"Namespace\",\"apiVersion\":\"v1\",\"metadata\":{{\"name\":\"kube-system\",\"uid\":\"{uid}\",\"resourceVersion\":\"4\"}}}}\n"
         );
-        asked.whole(200, &namespace).await;
+        request.whole(200, &namespace).await;
     }
 
-    /// Answers the next sample with what is held of these keys, and says what was asked for.
-    async fn lists(&mut self, version: u64, keys: &[&str], others: &str, token: &str) -> String {
-        let asked = self.upstream.recv().await.unwrap();
-        let held = keys.iter().map(|key| {
+    /// Responds to the next sample with the cached objects of these keys and `others`; returns the requested path.
+    async fn respond_list(
+        &mut self,
+        version: u64,
+        keys: &[&str],
+        others: &str,
+        token: &str,
+    ) -> String {
+        let request = self.upstream.recv().await.unwrap();
+        let cached = keys.iter().map(|key| {
             let sample = &self.world.state[*key];
             entry(&key[2..], sample.uid, sample.version)
         });
         let others = (!others.is_empty()).then(|| others.to_owned());
-        let items = held.chain(others).collect::<Vec<_>>().join(",");
-        let path = asked.path.clone();
-        asked
+        let items = cached.chain(others).collect::<Vec<_>>().join(",");
+        let path = request.path.clone();
+        request
             .whole(200, &format!("{{\"kind\":\"ConfigMapList\",\"apiVersion\":\"v1\",\"metadata\":{{\"resourceVersion\":\"{version}\",\"continue\":\"{token}\"}},\"items\":[{items}]}}"))
             .await;
         path
@@ -88,17 +94,17 @@ async fn an_object_that_the_cache_must_hold_and_does_not_is_a_contradiction() {
     let mut scene = Scene::new();
     let version = scene.world.version;
     scene.reconnects();
-    scene.is_cluster("c").await;
-    // Written later than the cache has heard of: no contradiction.
+    scene.respond_uid("c").await;
+    // Written after the cache's version: no contradiction.
     let newer = entry("z", 9, version + 5);
     let keys = ["a/x", "a/y"];
-    scene.lists(version + 5, &keys, &newer, "").await;
+    scene.respond_list(version + 5, &keys, &newer, "").await;
     scene.reconnects();
-    scene.is_cluster("c").await;
+    scene.respond_uid("c").await;
     let older = entry("z", 9, version);
-    scene.lists(version + 5, &keys, &older, "").await;
-    // It is looked at twice.
-    scene.lists(version + 5, &keys, &older, "").await;
+    scene.respond_list(version + 5, &keys, &older, "").await;
+    // The check is repeated.
+    scene.respond_list(version + 5, &keys, &older, "").await;
     assert_eq!(scene.found().await, Contradiction::Listed);
 }
 
@@ -107,10 +113,10 @@ async fn an_object_gone_upstream_is_a_contradiction_once_the_stream_has_passed()
     let mut scene = Scene::new();
     let version = scene.world.version;
     scene.reconnects();
-    scene.is_cluster("c").await;
-    // More than a page: the newest is asked for by its name. It is deleted just now.
-    scene.lists(version + 9, &["a/x"], "", "more").await;
-    let path = scene.lists(version + 9, &[], "", "").await;
+    scene.respond_uid("c").await;
+    // More objects than a page: the newest one is read by name. It is deleted at this moment.
+    scene.respond_list(version + 9, &["a/x"], "", "more").await;
+    let path = scene.respond_list(version + 9, &[], "", "").await;
     assert!(path.contains("/namespaces/a/"), "{path}");
     assert!(path.contains("fieldSelector=metadata.name%3Dy"), "{path}");
     sleep(Duration::from_secs(1)).await;
@@ -119,19 +125,19 @@ async fn an_object_gone_upstream_is_a_contradiction_once_the_stream_has_passed()
     scene.world.version = version + 20;
     let passed = scene.world.write("a/z", None);
     scene.world.apply(vec![passed]);
-    // The next time a whole list lacks one, and only a later event comes.
+    // The next samples are complete lists without the object, and no deletion event arrives.
     for _ in 0..2 {
         scene.reconnects();
-        let asked = tokio::time::timeout(Duration::from_secs(20), scene.upstream.recv());
-        let mut asked = asked.await.unwrap().unwrap();
-        if asked.path.contains("kube-system") {
-            asked.whole(404, "{}").await;
-            asked = scene.upstream.recv().await.unwrap();
+        let request = tokio::time::timeout(Duration::from_secs(20), scene.upstream.recv());
+        let mut request = request.await.unwrap().unwrap();
+        if request.path.contains("kube-system") {
+            request.whole(404, "{}").await;
+            request = scene.upstream.recv().await.unwrap();
         }
         let z = &scene.world.state["a/z"];
         let at = scene.world.version;
         let item = entry("z", z.uid, z.version);
-        asked
+        request
             .whole(200, &format!("{{\"kind\":\"ConfigMapList\",\"apiVersion\":\"v1\",\"metadata\":{{\"resourceVersion\":\"{at}\"}},\"items\":[{item}]}}"))
             .await;
     }
@@ -142,11 +148,11 @@ async fn an_object_gone_upstream_is_a_contradiction_once_the_stream_has_passed()
 async fn another_cluster_is_a_contradiction() {
     let mut scene = Scene::new();
     let version = scene.world.version;
-    // Learnt when nothing else asks for a check.
-    scene.is_cluster("c").await;
-    scene.lists(version, &["a/x", "a/y"], "", "").await;
+    // The uid is learnt by a periodic check.
+    scene.respond_uid("c").await;
+    scene.respond_list(version, &["a/x", "a/y"], "", "").await;
     scene.reconnects();
-    scene.is_cluster("d").await;
+    scene.respond_uid("d").await;
     assert_eq!(scene.found().await, Contradiction::Cluster);
 }
 
@@ -156,20 +162,20 @@ async fn a_version_older_than_before_is_a_contradiction_if_it_stays() {
     let version = scene.world.version;
     let keys = ["a/x", "a/y"];
     scene.reconnects();
-    scene.is_cluster("c").await;
-    // One server of several that is behind, once, is none.
-    scene.lists(version - 1, &keys, "", "").await;
-    scene.lists(version, &keys, "", "").await;
+    scene.respond_uid("c").await;
+    // A single response from a server that lags behind is no contradiction.
+    scene.respond_list(version - 1, &keys, "", "").await;
+    scene.respond_list(version, &keys, "", "").await;
     scene.reconnects();
-    scene.is_cluster("c").await;
-    scene.lists(version - 1, &keys, "", "").await;
-    scene.lists(version - 1, &keys, "", "").await;
+    scene.respond_uid("c").await;
+    scene.respond_list(version - 1, &keys, "", "").await;
+    scene.respond_list(version - 1, &keys, "", "").await;
     assert_eq!(scene.found().await, Contradiction::Older);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_object_is_looked_for_again_by_the_same_name() {
-    // Objects are chosen at random; another choice would hardly be the same eight times.
+    // The object is chosen at random; choosing again would hardly give the same one eight times.
     for _ in 0..8 {
         let mut scene = Scene::new();
         for number in 0..30 {
@@ -177,11 +183,11 @@ async fn a_missing_object_is_looked_for_again_by_the_same_name() {
             scene.world.apply(vec![change]);
         }
         let version = scene.world.version;
-        scene.is_cluster("c").await;
-        scene.lists(version, &["a/x"], "", "more").await;
-        let first = scene.lists(version, &[], "", "").await;
-        scene.lists(version, &["a/x"], "", "more").await;
-        let second = scene.lists(version, &[], "", "").await;
+        scene.respond_uid("c").await;
+        scene.respond_list(version, &["a/x"], "", "more").await;
+        let first = scene.respond_list(version, &[], "", "").await;
+        scene.respond_list(version, &["a/x"], "", "more").await;
+        let second = scene.respond_list(version, &[], "", "").await;
         assert_eq!(first, second);
         assert_eq!(scene.found().await, Contradiction::Missing);
     }

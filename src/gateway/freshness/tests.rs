@@ -1,4 +1,4 @@
-//! Questions to a scripted upstream, under a clock that stands until all wait.
+//! Questions to a scripted upstream, with paused time.
 
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -6,26 +6,26 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::cache::tests::samples::{World, kind};
 use crate::resource::Layout;
-use crate::upstream::driver::Purpose;
+use crate::upstream::driver::RequestPurpose;
 use crate::upstream::driver::tests::scripted::{Asked, Script, settled, sort_of};
 use crate::view::Hub;
 
 struct Scene {
     world: World,
-    served: Served,
-    freshness: Arc<Freshness>,
+    served: ServedResource,
+    freshness: Arc<ResourceFreshness>,
     fetch: Arc<Script>,
     upstream: mpsc::Receiver<Asked>,
 }
 
 /// A cache of one object, and its views.
-fn cache() -> (World, Served) {
+fn cache() -> (World, ServedResource) {
     let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
     let mut world = World::new(7, 100, Arc::clone(&hub) as _);
     let change = world.write("a/x", None);
     world.apply(vec![change]);
     let cache = Arc::clone(world.writer.cache());
-    (world, Served { cache, hub })
+    (world, ServedResource { cache, hub })
 }
 
 /// A page at `version` with objects of these names and versions.
@@ -54,24 +54,24 @@ impl Scene {
         }
     }
 
-    /// Somebody who wants to know.
+    /// Starts a consistent read.
     fn reader(&self) -> JoinHandle<Latest> {
         let (freshness, fetch) = (Arc::clone(&self.freshness), Arc::clone(&self.fetch));
         let served = self.served.clone();
         tokio::spawn(async move { freshness.latest(&fetch, &served).await })
     }
 
-    /// Answers the next request, which is of this sort.
-    async fn answers(&mut self, sort: &str, version: u64, entries: &[(&str, u64)], token: &str) {
-        let asked = self.asked(sort).await;
-        asked.whole(200, &page(version, entries, token)).await;
+    /// Responds to the next request, which must be of this sort.
+    async fn respond(&mut self, sort: &str, version: u64, entries: &[(&str, u64)], token: &str) {
+        let request = self.request(sort).await;
+        request.whole(200, &page(version, entries, token)).await;
     }
 
-    async fn asked(&mut self, sort: &str) -> Asked {
-        let asked = tokio::time::timeout(Duration::from_secs(600), self.upstream.recv());
-        let asked = asked.await.expect("a request").unwrap();
-        assert_eq!(sort_of(&asked.path), sort, "{}", asked.path);
-        asked
+    async fn request(&mut self, sort: &str) -> Asked {
+        let request = tokio::time::timeout(Duration::from_secs(600), self.upstream.recv());
+        let request = request.await.expect("a request").unwrap();
+        assert_eq!(sort_of(&request.path), sort, "{}", request.path);
+        request
     }
 }
 
@@ -87,16 +87,16 @@ async fn an_upstream_that_does_not_answer_is_given_up_after_three_seconds() {
     let mut scene = Scene::new();
     let started = Instant::now();
     let reader = scene.reader();
-    let _unanswered = scene.asked("list latest").await;
+    let _unanswered = scene.request("list latest").await;
     let latest = tokio::time::timeout(Duration::from_secs(60), reader).await;
     assert!(matches!(latest.unwrap().unwrap(), Latest::Unknown));
     assert_eq!(started.elapsed().as_secs(), 3);
-    // The comparison is within the same time.
+    // The comparison counts towards the same time limit.
     let started = Instant::now();
     let reader = scene.reader();
     let version = scene.world.version + 5;
-    scene.answers("list latest", version, &[], "").await;
-    let _unanswered = scene.asked("list latest").await;
+    scene.respond("list latest", version, &[], "").await;
+    let _unanswered = scene.request("list latest").await;
     assert!(matches!(reader.await.unwrap(), Latest::Unknown));
     assert_eq!(started.elapsed().as_secs(), 3);
 }
@@ -106,20 +106,23 @@ async fn a_question_goes_on_when_the_reader_who_caused_it_leaves() {
     let mut scene = Scene::new();
     let version = scene.world.version;
     let first = scene.reader();
-    let probed = scene.asked("list latest").await;
+    let probed = scene.request("list latest").await;
     let second = scene.reader();
     settled().await;
     first.abort();
     settled().await;
     assert!(
         scene.upstream.try_recv().is_err(),
-        "the question under way is not asked again"
+        "a question in progress is not repeated"
     );
     probed.whole(200, &page(version, &[], "")).await;
-    scene.answers("list latest", version, &[], "").await;
+    scene.respond("list latest", version, &[], "").await;
     assert!(matches!(second.await.unwrap(), Latest::At(at) if at.0 == version));
     settled().await;
-    assert!(scene.upstream.try_recv().is_err(), "nobody waits any more");
+    assert!(
+        scene.upstream.try_recv().is_err(),
+        "no reader waits any more"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -127,12 +130,12 @@ async fn all_who_come_during_a_question_share_the_next() {
     let mut scene = Scene::new();
     let version = scene.world.version;
     let first = scene.reader();
-    let probed = scene.asked("list latest").await;
+    let probed = scene.request("list latest").await;
     let others: Vec<_> = (0..20).map(|_| scene.reader()).collect();
     settled().await;
     probed.whole(200, &page(version, &[], "")).await;
     assert!(matches!(first.await.unwrap(), Latest::At(_)));
-    scene.answers("list latest", version, &[], "").await;
+    scene.respond("list latest", version, &[], "").await;
     for other in others {
         assert!(matches!(other.await.unwrap(), Latest::At(_)));
     }
@@ -146,25 +149,25 @@ async fn a_proof_ends_with_the_cache_it_was_made_for() {
     let x = scene.world.version;
     let version = x + 50;
     let reader = scene.reader();
-    scene.answers("list latest", version, &[], "").await;
-    scene.answers("list latest", version, &[("x", x)], "").await;
+    scene.respond("list latest", version, &[], "").await;
+    scene.respond("list latest", version, &[("x", x)], "").await;
     assert_eq!(proven(&reader.await.unwrap()), Some(version));
-    // It serves again while nothing is written anywhere.
+    // The proof holds as long as nothing is written in the cluster.
     let reader = scene.reader();
-    scene.answers("list latest", version, &[], "").await;
+    scene.respond("list latest", version, &[], "").await;
     assert_eq!(proven(&reader.await.unwrap()), Some(version));
-    // Upstream went back: a new cache after as many events, and other objects upstream.
+    // Upstream's history was replaced: a new cache with as many events, and other objects upstream.
     let old = scene.served.clone();
     old.hub.close();
     (scene.world, scene.served) = cache();
     let reader = scene.reader();
-    scene.answers("list latest", version, &[], "").await;
+    scene.respond("list latest", version, &[], "").await;
     let compared = tokio::time::timeout(Duration::from_secs(10), scene.upstream.recv());
     let compared = compared.await.expect("the new cache is compared").unwrap();
     compared.whole(200, &page(version, &[("y", 9)], "")).await;
     assert!(matches!(reader.await.unwrap(), Latest::Unknown));
     let latest = scene.freshness.latest(&scene.fetch, &old).await;
-    assert!(matches!(latest, Latest::Unknown), "the old cache is over");
+    assert!(matches!(latest, Latest::Unknown), "the old cache is closed");
 }
 
 #[tokio::test(start_paused = true)]
@@ -183,28 +186,28 @@ async fn comparisons_are_paged_and_their_rate_is_bounded() {
     let entries: Vec<(&str, u64)> = entries.iter().map(|(name, at)| (&**name, *at)).collect();
     let version = scene.world.version + 50;
     let reader = scene.reader();
-    scene.answers("list latest", version, &[], "").await;
-    let first = scene.asked("list latest").await;
+    scene.respond("list latest", version, &[], "").await;
+    let first = scene.request("list latest").await;
     assert!(first.path.contains("limit=500"), "{}", first.path);
     first
         .whole(200, &page(version, &entries[..500], "more"))
         .await;
     scene
-        .answers("page more", version, &entries[500..], "")
+        .respond("page more", version, &entries[500..], "")
         .await;
     assert_eq!(proven(&reader.await.unwrap()), Some(version));
-    // Something else is written. 1,000 objects may be compared ten times a second, so this comparison waits.
+    // Something else is written. 1,000 objects may be compared ten times per second, so this comparison is delayed.
     let compared_at = Instant::now();
     let reader = scene.reader();
-    scene.answers("list latest", version + 1, &[], "").await;
-    let census = scene.asked("list latest").await;
+    scene.respond("list latest", version + 1, &[], "").await;
+    let census = scene.request("list latest").await;
     assert!(compared_at.elapsed() >= Duration::from_millis(99));
     let census_page = page(version + 1, &entries, "");
     census.whole(200, &census_page).await;
     assert_eq!(proven(&reader.await.unwrap()), Some(version + 1));
-    // An event that passes the version ends the wait: nothing is compared.
+    // An event that passes the version ends the wait; nothing is compared.
     let reader = scene.reader();
-    scene.answers("list latest", version + 2, &[], "").await;
+    scene.respond("list latest", version + 2, &[], "").await;
     tokio::time::sleep(STREAM_WAIT + Duration::from_millis(20)).await;
     scene.world.version = version + 1;
     let change = scene.world.write("a/z", None);
@@ -221,15 +224,15 @@ async fn a_comparison_that_would_begin_too_late_is_left_to_upstream() {
     let inquiry = scene.freshness.inquiry(&scene.served.cache);
     assert!(
         inquiry.account_for_comparison(CENSUS_MAX),
-        "takes five seconds"
+        "costs five seconds"
     );
     let reader = scene.reader();
-    scene.answers("list latest", version, &[], "").await;
-    let asked_at = Instant::now();
+    scene.respond("list latest", version, &[], "").await;
+    let start = Instant::now();
     assert!(matches!(reader.await.unwrap(), Latest::Unknown));
     assert!(
-        asked_at.elapsed() < Duration::from_secs(1),
-        "without waiting in vain"
+        start.elapsed() < Duration::from_secs(1),
+        "without a useless wait"
     );
     assert!(!inquiry.account_for_comparison(CENSUS_MAX + 1));
 }
@@ -241,11 +244,11 @@ async fn pages_that_do_not_belong_together_prove_nothing() {
     let version = x + 50;
     for (second, token) in [(version + 1, ""), (version, "more")] {
         let reader = scene.reader();
-        scene.answers("list latest", version, &[], "").await;
+        scene.respond("list latest", version, &[], "").await;
         scene
-            .answers("list latest", version, &[("x", x)], "more")
+            .respond("list latest", version, &[("x", x)], "more")
             .await;
-        scene.answers("page more", second, &[], token).await;
+        scene.respond("page more", second, &[], token).await;
         assert!(matches!(reader.await.unwrap(), Latest::Unknown));
         tokio::time::advance(Duration::from_secs(1)).await;
     }
@@ -256,7 +259,7 @@ async fn an_upstream_that_is_behind_the_cache_has_another_history() {
     let mut scene = Scene::new();
     let reader = scene.reader();
     let older = scene.world.version - 1;
-    scene.answers("list latest", older, &[], "").await;
+    scene.respond("list latest", older, &[], "").await;
     assert!(matches!(reader.await.unwrap(), Latest::Unknown));
 }
 
@@ -264,7 +267,7 @@ async fn an_upstream_that_is_behind_the_cache_has_another_history() {
 async fn a_question_costs_upstream_the_metadata_of_one_object() {
     let mut scene = Scene::new();
     let _reader = scene.reader();
-    let asked = scene.asked("list latest").await;
-    assert!(asked.path.ends_with("?limit=1"), "{}", asked.path);
-    assert_eq!(asked.purpose, Purpose::ReadVersions);
+    let request = scene.request("list latest").await;
+    assert!(request.path.ends_with("?limit=1"), "{}", request.path);
+    assert_eq!(request.purpose, RequestPurpose::ReadVersions);
 }

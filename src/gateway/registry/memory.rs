@@ -1,4 +1,4 @@
-//! Keeps the process within `--memory-max`: gives up the caches that are missed least (decision 28).
+//! Keeps the process within `--memory-max` by evicting the least useful caches (decision 28).
 
 use std::time::Duration;
 
@@ -6,39 +6,39 @@ use tokio::time::Instant;
 
 use super::Registry;
 use crate::admission::resident;
-use crate::gateway::slot::{Filling, Slot};
+use crate::gateway::slot::{Slot, SlotState};
 use crate::metrics::ResourceLabels;
 
-/// How often memory is looked at: a cache grows by some hundred megabytes a second while it is filled.
-const LOOK_PERIOD: Duration = Duration::from_secs(1);
-/// What was given up is free only when its last reader has let go of it and the allocator has returned it.
-const RELIEF_PAUSE: Duration = Duration::from_secs(5);
-/// Caches with open watches go only when memory is over its bound by this part of it.
-const SEVERE_PART: usize = 8;
-/// A cache of less than this frees nothing that shows.
+/// The period of checking memory: a cache that is being filled grows by some hundred megabytes per second.
+const CHECK_PERIOD: Duration = Duration::from_secs(1);
+/// The pause after an eviction: memory is freed only when the last reader has released it and the allocator has returned it.
+const EVICTION_PAUSE: Duration = Duration::from_secs(5);
+/// Caches with open watches are evicted only if memory exceeds the limit by this fraction (one eighth).
+const SEVERE_FRACTION: usize = 8;
+/// Evicting a cache that is smaller frees no noticeable memory; bytes.
 const LEN_MIN: usize = 64 << 10;
 
-/// How much a cache is missed, in this order.
+/// How useful a cache is, least useful first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
-    /// Nothing is served from it yet, and it grows.
+enum EvictionRank {
+    /// It is being filled: nothing is served from it yet, and it grows.
     Filling,
-    /// Lists alone are answered from it.
+    /// It serves lists only.
     Unwatched,
-    /// Its end sends its watchers upstream.
+    /// It serves watches, which its end would send upstream.
     Watched,
 }
 
-/// What may be given up.
+/// A cache that may be evicted.
 struct Candidate<T> {
-    what: T,
-    standing: Standing,
+    cache: T,
+    rank: EvictionRank,
     used_at: Instant,
     len: usize,
 }
 
 impl Registry {
-    /// Takes series of resources off the page that have had no cache for a while.
+    /// Removes the metrics of resources that have had no cache for a while.
     pub(super) fn forget_unused(&self) {
         let slots = self.slots();
         self.metrics.forget_unused(|used| {
@@ -48,76 +48,79 @@ impl Registry {
         });
     }
 
-    /// Gives caches up whenever the process has more memory than it may. Never ends.
+    /// Evicts caches whenever the process uses more memory than allowed. Never returns.
     pub(in crate::gateway) async fn hold_memory(&self) {
         let max = self.settings.limits.memory_max;
         if max == 0 {
             return std::future::pending().await;
         }
         loop {
-            tokio::time::sleep(LOOK_PERIOD).await;
+            tokio::time::sleep(CHECK_PERIOD).await;
             let len = resident().unwrap_or_default();
-            if self.relieve(len, max) > 0 {
-                tokio::time::sleep(RELIEF_PAUSE).await;
+            if self.evict(len, max) > 0 {
+                tokio::time::sleep(EVICTION_PAUSE).await;
             }
         }
     }
 
-    /// Gives up what a process of so many bytes, of which it may have `max`, can do without. Returns how many caches that is.
-    fn relieve(&self, len: usize, max: usize) -> usize {
+    /// Evicts caches if the process's resident memory `len` exceeds `max`, both in bytes. Returns how many.
+    fn evict(&self, len: usize, max: usize) -> usize {
         let slots = self.slots();
         let candidates = slots.iter().filter_map(|(key, slot)| {
-            let standing = standing(slot)?;
-            // What is pinned is to be in memory, once it is.
-            let may_go = standing == Standing::Filling || !self.is_pinned(key);
+            let rank = eviction_rank(slot)?;
+            // Pinned caches stay in memory once they are filled.
+            let may_go = rank == EvictionRank::Filling || !self.is_pinned(key);
             may_go.then(|| Candidate {
-                what: slot,
-                standing,
+                cache: slot,
+                rank,
                 used_at: slot.used_at(),
-                len: slot.tally.cache_len(),
+                len: slot.recorder.cache_len(),
             })
         });
-        let given_up = victims(candidates.collect(), len, max);
-        given_up.iter().for_each(|slot| slot.relieve());
-        given_up.len()
+        let evicted = victims(candidates.collect(), len, max);
+        evicted.iter().for_each(|slot| slot.evict());
+        evicted.len()
     }
 }
 
-/// `None` for what has neither a cache nor an attempt at one.
-fn standing(slot: &Slot) -> Option<Standing> {
-    match &*slot.filling.borrow() {
-        Filling::Ready(served) if served.hub.is_watched() => Some(Standing::Watched),
-        Filling::Ready(_) => Some(Standing::Unwatched),
-        Filling::Waiting(_) | Filling::GivenUp(_) | Filling::OtherEncoding => {
-            slot.is_attempted().then_some(Standing::Filling)
+/// The slot's rank; `None` if it has neither a cache nor an attempt to fill one.
+fn eviction_rank(slot: &Slot) -> Option<EvictionRank> {
+    match &*slot.slot_state.borrow() {
+        SlotState::Ready(served) if served.hub.is_watched() => Some(EvictionRank::Watched),
+        SlotState::Ready(_) => Some(EvictionRank::Unwatched),
+        SlotState::Waiting(_) | SlotState::GivenUp(_) | SlotState::OtherEncoding => {
+            slot.is_attempted().then_some(EvictionRank::Filling)
         }
-        Filling::Gone | Filling::Closed => None,
+        SlotState::Gone | SlotState::Closed => None,
     }
 }
 
-/// Those that are being filled if there are any; otherwise, the least recently used first, as many as hold what is too much.
+/// All caches that are being filled, if there are any. Otherwise the least recently used ones that together hold the excess.
 fn victims<T>(mut candidates: Vec<Candidate<T>>, len: usize, max: usize) -> Vec<T> {
     if len <= max {
         return Vec::new();
     }
     let excess = len - max;
-    let is_filling = |one: &Candidate<T>| one.standing == Standing::Filling;
+    let is_filling = |candidate: &Candidate<T>| candidate.rank == EvictionRank::Filling;
     if candidates.iter().any(is_filling) {
         candidates.retain(is_filling);
-        return candidates.into_iter().map(|one| one.what).collect();
+        return candidates
+            .into_iter()
+            .map(|candidate| candidate.cache)
+            .collect();
     }
-    let is_severe = excess > max / SEVERE_PART;
-    let may_go = |one: &Candidate<T>| is_severe || one.standing == Standing::Unwatched;
-    candidates.retain(|one| one.len >= LEN_MIN && may_go(one));
-    candidates.sort_by_key(|one| (one.standing, one.used_at));
+    let is_severe = excess > max / SEVERE_FRACTION;
+    let may_go = |candidate: &Candidate<T>| is_severe || candidate.rank == EvictionRank::Unwatched;
+    candidates.retain(|candidate| candidate.len >= LEN_MIN && may_go(candidate));
+    candidates.sort_by_key(|candidate| (candidate.rank, candidate.used_at));
     let mut freed = 0;
-    let is_wanted = |one: &Candidate<T>| {
-        let is_wanted = freed < excess;
-        freed += one.len;
-        is_wanted
+    let is_needed = |candidate: &Candidate<T>| {
+        let is_needed = freed < excess;
+        freed += candidate.len;
+        is_needed
     };
-    let wanted = candidates.into_iter().take_while(is_wanted);
-    wanted.map(|one| one.what).collect()
+    let needed = candidates.into_iter().take_while(is_needed);
+    needed.map(|candidate| candidate.cache).collect()
 }
 
 #[cfg(test)]
@@ -127,15 +130,15 @@ mod tests {
     const MAX: usize = 800 << 20;
     const MIB: usize = 1 << 20;
 
-    /// Standing, seconds since it was used, mebibytes.
-    type Row = (&'static str, Standing, u64, usize);
+    /// Name, rank, seconds since the last use, mebibytes.
+    type Row = (&'static str, EvictionRank, u64, usize);
 
     #[track_caller]
     fn check(rows: &[Row], len: usize, expected: &[&str]) {
         let now = Instant::now() + Duration::from_secs(3600);
-        let candidate = |&(what, standing, age, len): &Row| Candidate {
-            what,
-            standing,
+        let candidate = |&(cache, rank, age, len): &Row| Candidate {
+            cache,
+            rank,
             used_at: now - Duration::from_secs(age),
             len: len * MIB,
         };
@@ -145,7 +148,7 @@ mod tests {
 
     #[test]
     fn what_is_missed_least_goes_first_and_no_more_than_needed() {
-        use Standing::{Filling, Unwatched, Watched};
+        use EvictionRank::{Filling, Unwatched, Watched};
         let rows = [
             ("old watched", Watched, 900, 50),
             ("new", Unwatched, 1, 50),
@@ -158,13 +161,13 @@ mod tests {
         check(&rows, MAX + 1, &["oldest"]);
         check(&rows, MAX + 30 * MIB, &["oldest"]);
         check(&rows, MAX + 31 * MIB, &["oldest", "older"]);
-        // Watches are not ended for a little.
+        // Watches are not ended for a small excess.
         check(&rows[..1], MAX + 100 * MIB, &[]);
         check(&rows, MAX + 100 * MIB, &["oldest", "older", "new"]);
         let all = ["oldest", "older", "new", "old watched", "new watched"];
         check(&rows, MAX + 161 * MIB, &all);
         check(&rows, MAX + 160 * MIB, &all[..4]);
-        // What is being filled is wanted by nobody yet, and grows.
+        // Caches that are being filled are used by no client yet, and grow.
         let filling = [
             rows[0],
             ("first", Filling, 1, 0),

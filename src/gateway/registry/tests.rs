@@ -1,4 +1,4 @@
-//! What requests wait for, and how long what is forwarded may last.
+//! Which requests wait, and how long forwarded requests may last.
 
 use std::future::Future as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -11,21 +11,21 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::super::forwarded::forbidden;
+use super::super::forwarded::revocation;
 use super::*;
-use crate::apiserver::faults::{Fault, Order};
+use crate::apiserver::faults::{Fault, FaultOrder};
 use crate::apiserver::{self, Apiserver, Options};
 use crate::auth::guard::Forwarding;
 use crate::cache::tests::samples::keep;
 use crate::config::ResourcePattern;
 use crate::fairness::Permits;
-use crate::upstream::client::{Identity, UpstreamSource};
+use crate::upstream::client::{ConnectSource, ForwardIdentity};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A registry before an embedded API server at this address.
+/// A registry for the API server at this address.
 async fn registry(address: SocketAddr) -> Registry {
-    let source = UpstreamSource::url(&format!("http://{address}")).unwrap();
+    let source = ConnectSource::url(&format!("http://{address}")).unwrap();
     let client = Client::connect(source).await.unwrap();
     let metrics = Arc::new(Metrics::new().unwrap());
     let settings = RegistrySettings {
@@ -46,7 +46,11 @@ async fn registry(address: SocketAddr) -> Registry {
         hooks: Hooks::default(),
     };
     let discovery = discover(&client).await.unwrap();
-    let passthrough = Passthrough::new(client.clone(), Identity::Gateway, metrics.passthrough());
+    let passthrough = Passthrough::new(
+        client.clone(),
+        ForwardIdentity::Gateway,
+        metrics.passthrough(),
+    );
     Registry::new(settings, client, passthrough, metrics, Some(discovery))
 }
 
@@ -80,9 +84,9 @@ async fn requests_do_not_wait_for_a_busy_cache_of_another_resource() {
         let sweeping = Arc::clone(&registry);
         let held = Arc::strong_count(&slot);
         let sweep = std::thread::spawn(move || sweeping.unwanted());
-        // The sweep has come to the slot, and waits for its hub.
-        let give_up_at = std::time::Instant::now() + PATIENCE;
-        let is_early = || std::time::Instant::now() < give_up_at;
+        // The sweep has reached the slot and waits for its hub.
+        let deadline = std::time::Instant::now() + TIMEOUT;
+        let is_early = || std::time::Instant::now() < deadline;
         while Arc::strong_count(&slot) == held && is_early() {
             std::thread::yield_now();
         }
@@ -95,12 +99,12 @@ async fn requests_do_not_wait_for_a_busy_cache_of_another_resource() {
     assert_eq!(waiting.join().unwrap(), [key]);
 }
 
-/// The time stands still until all wait: upstream is so slow that its answer comes later than anything else here.
+/// Paused time advances only when all tasks wait. Upstream's delay is longer than every other wait in this test.
 #[tokio::test]
 async fn while_a_cache_fills_few_requests_are_forwarded_and_others_told_to_come_again() {
     let apiserver = apiserver().await;
     let registry = registry(apiserver.address()).await;
-    let slow = Order {
+    let slow = FaultOrder {
         fault: Fault::Delay { delay_ms: 60_000 },
         verb: None,
         resource: Some("configmaps".to_owned()),
@@ -110,16 +114,16 @@ async fn while_a_cache_fills_few_requests_are_forwarded_and_others_told_to_come_
     tokio::time::pause();
     let key = config_maps();
     let started = tokio::time::Instant::now();
-    let ask = |wait, peer| registry.availability(&key, wait, peer);
-    let all = (0..40).map(|_| ask(FillWait::Short, peer(1)));
+    let availability = |wait, peer| registry.availability(&key, wait, peer);
+    let all = (0..40).map(|_| availability(FillWait::Short, peer(1)));
     let answers = futures::future::join_all(all).await;
     assert_eq!(started.elapsed().as_secs(), 10);
-    let (mut forwarded, told): (Vec<_>, Vec<_>) = answers
+    let (mut forwarded, refused): (Vec<_>, Vec<_>) = answers
         .into_iter()
         .partition(|answer| matches!(answer, Availability::Forwarded(Some(_))));
-    // Of 32 places one client alone may have four fifths.
-    assert_eq!((forwarded.len(), told.len()), (26, 14));
-    for answer in told {
+    // Of 32 permits one client may have four fifths.
+    assert_eq!((forwarded.len(), refused.len()), (26, 14));
+    for answer in refused {
         let Availability::Filling {
             retry_after_seconds,
         } = answer
@@ -128,12 +132,12 @@ async fn while_a_cache_fills_few_requests_are_forwarded_and_others_told_to_come_
         };
         assert!((1..=30).contains(&retry_after_seconds));
     }
-    // There is room for somebody else, and for the next one when an answer is over.
-    let other = ask(FillWait::Short, peer(2)).await;
+    // There are permits for another client, and for the same client once a response has ended.
+    let other = availability(FillWait::Short, peer(2)).await;
     assert!(matches!(other, Availability::Forwarded(Some(_))));
     assert_eq!(started.elapsed().as_secs(), 11);
     forwarded.truncate(20);
-    let next = ask(FillWait::Long, peer(1)).await;
+    let next = availability(FillWait::Long, peer(1)).await;
     assert!(matches!(next, Availability::Forwarded(Some(_))));
     assert_eq!(started.elapsed().as_secs(), 21, "a long list waits longer");
 }
@@ -142,10 +146,10 @@ async fn while_a_cache_fills_few_requests_are_forwarded_and_others_told_to_come_
 async fn a_resource_without_a_place_for_its_watch_is_forwarded_until_there_is_one() {
     let apiserver = apiserver().await;
     let registry = registry(apiserver.address()).await;
-    let places = registry.client.saturate_watches();
+    let permits = registry.client.saturate_watches();
     let key = config_maps();
-    let ask = || registry.availability(&key, FillWait::Long, Peer::UNKNOWN);
-    let available = ask().await;
+    let availability = || registry.availability(&key, FillWait::Long, Peer::UNKNOWN);
+    let available = availability().await;
     let is_forwarded = matches!(available, Availability::Forwarded(None));
     assert!(is_forwarded, "{available:?}");
     let slot = registry.slot(&key).unwrap();
@@ -153,14 +157,11 @@ async fn a_resource_without_a_place_for_its_watch_is_forwarded_until_there_is_on
     let given_up = registry.metrics.cache((&key).into()).given_up;
     assert_eq!(given_up.count(GiveUpReason::Saturated), 1);
 
-    drop(places);
-    let mut filling = slot.filling.subscribe();
-    let ready = filling.wait_for(|state| matches!(state, Filling::Ready(_)));
-    tokio::time::timeout(PATIENCE, ready)
-        .await
-        .unwrap()
-        .unwrap();
-    assert!(matches!(ask().await, Availability::Ready(_)));
+    drop(permits);
+    let mut slot_state = slot.slot_state.subscribe();
+    let ready = slot_state.wait_for(|state| matches!(state, SlotState::Ready(_)));
+    tokio::time::timeout(TIMEOUT, ready).await.unwrap().unwrap();
+    assert!(matches!(availability().await, Availability::Ready(_)));
 }
 
 #[test]
@@ -168,7 +169,7 @@ fn requests_last_as_long_as_on_the_api_server() {
     let check = |method: &str, target: &str, expected| {
         let request = Request::builder().method(method).uri(target);
         let request = request.body(()).unwrap();
-        assert_eq!(lasting(&request), expected, "{method} {target}");
+        assert_eq!(lifetime_of(&request), expected, "{method} {target}");
     };
     let pod = "/api/v1/namespaces/a/pods/b";
     for (method, target) in [
@@ -178,7 +179,7 @@ fn requests_last_as_long_as_on_the_api_server() {
         ("POST", format!("{pod}/eviction")),
         ("GET", "/api/v1/pods".to_owned()),
     ] {
-        check(method, &target, Lasting::Short);
+        check(method, &target, ForwardLifetime::Short);
     }
     for (method, target) in [
         ("GET", format!("{pod}/log?follow=true")),
@@ -188,10 +189,10 @@ fn requests_last_as_long_as_on_the_api_server() {
         ("GET", "/api/v1/nodes/n/proxy/metrics".to_owned()),
         ("GET", "/debug/pprof/profile?seconds=90".to_owned()),
     ] {
-        check(method, &target, Lasting::Long);
+        check(method, &target, ForwardLifetime::Long);
     }
-    check("GET", "/api/v1/pods?watch=1", Lasting::Watch);
-    check("GET", "/api/v1/watch/pods", Lasting::Watch);
+    check("GET", "/api/v1/pods?watch=1", ForwardLifetime::Watch);
+    check("GET", "/api/v1/watch/pods", ForwardLifetime::Watch);
 }
 
 #[test]
@@ -216,13 +217,13 @@ fn only_what_was_authorized_is_shared_where_callers_are_told_apart() {
 
 #[tokio::test]
 async fn a_forwarded_watch_ends_with_the_permission_or_the_credential() {
-    let begin = |permission: Permission| {
+    let start = |permission: Permission| {
         let mut extensions = http::Extensions::new();
         extensions.insert(permission);
-        forbidden(&extensions, Lasting::Watch).unwrap()
+        revocation(&extensions, ForwardLifetime::Watch).unwrap()
     };
     let open = permission();
-    let mut ended = std::pin::pin!(begin(open.clone()));
+    let mut ended = std::pin::pin!(start(open.clone()));
     let mut context = Context::from_waker(Waker::noop());
     assert!(ended.as_mut().poll(&mut context).is_pending());
     open.lease.revoke();
@@ -231,13 +232,11 @@ async fn a_forwarded_watch_ends_with_the_permission_or_the_credential() {
         expires_at: Some(tokio::time::Instant::now()),
         ..permission()
     };
-    tokio::time::timeout(PATIENCE, begin(expired))
-        .await
-        .unwrap();
-    assert!(forbidden(&http::Extensions::new(), Lasting::Watch).is_none());
+    tokio::time::timeout(TIMEOUT, start(expired)).await.unwrap();
+    assert!(revocation(&http::Extensions::new(), ForwardLifetime::Watch).is_none());
 }
 
-/// Upstream sees tokens itself, and certificates not at all.
+/// Upstream checks tokens itself, but does not see certificates.
 #[tokio::test]
 async fn all_that_is_forwarded_ends_with_a_certificate_and_only_authorized_watches_with_a_token() {
     let Permission { caller, lease, .. } = permission();
@@ -259,8 +258,12 @@ async fn all_that_is_forwarded_ends_with_a_certificate_and_only_authorized_watch
             permission.lease.revoke();
             extensions.insert(permission);
         }
-        let ended = [Lasting::Watch, Lasting::Long, Lasting::Short]
-            .map(|lasting| forbidden(&extensions, lasting).and_then(FutureExt::now_or_never));
+        let ended = [
+            ForwardLifetime::Watch,
+            ForwardLifetime::Long,
+            ForwardLifetime::Short,
+        ]
+        .map(|lifetime| revocation(&extensions, lifetime).and_then(FutureExt::now_or_never));
         assert_eq!(
             ended.map(|ended| ended.is_some()),
             expected,
@@ -286,7 +289,7 @@ fn permission() -> Permission {
     }
 }
 
-/// An API server that agrees to each watch, and says no more. The embedded one knows no WebSocket.
+/// An API server that accepts each watch and then sends nothing. The embedded API server does not support WebSocket.
 async fn silent_upstream() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -309,7 +312,7 @@ async fn silent_upstream() -> SocketAddr {
     address
 }
 
-/// A client of what the registry forwards under this permit.
+/// A client whose requests the registry forwards with this permit.
 async fn client_of(registry: &Arc<Registry>, permit: ForwardPermit) -> TcpStream {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).await;
@@ -325,39 +328,39 @@ async fn client_of(registry: &Arc<Registry>, permit: ForwardPermit) -> TcpStream
     client.unwrap()
 }
 
-/// Whatever form it has: 32 of them are all that a resource without a cache is allowed.
+/// Over HTTP and over WebSocket: a resource without a cache has only 32 permits for both.
 #[tokio::test]
 async fn a_watch_without_a_cache_holds_its_place_until_its_client_is_to_come_back() {
     let apiserver = apiserver().await;
     let mut registry = registry(apiserver.address()).await;
-    let source = UpstreamSource::url(&format!("http://{}", silent_upstream().await));
+    let source = ConnectSource::url(&format!("http://{}", silent_upstream().await));
     let client = Client::connect(source.unwrap()).await.unwrap();
     let metrics = registry.metrics.passthrough();
-    registry.passthrough = Passthrough::new(client, Identity::Gateway, metrics);
+    registry.passthrough = Passthrough::new(client, ForwardIdentity::Gateway, metrics);
     let registry = Arc::new(registry);
     let socket = "Connection: Upgrade\r\nUpgrade: websocket\r\nOrigin: http://a\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
     for (headers, code) in [("Connection: close\r\n", "200"), (socket, "101")] {
-        let places = Permits::new(1);
-        let permit = places.try_acquire(Peer::UNKNOWN).unwrap();
+        let permits = Permits::new(1);
+        let permit = permits.try_acquire(Peer::UNKNOWN).unwrap();
         let mut client = client_of(&registry, permit.into()).await;
         let head = format!("GET /api/v1/configmaps?watch=1 HTTP/1.1\r\nHost: a\r\n{headers}\r\n");
         client.write_all(head.as_bytes()).await.unwrap();
-        let mut came = Vec::new();
-        while !came.windows(4).any(|end| end == b"\r\n\r\n") {
-            assert!(client.read_buf(&mut came).await.unwrap() > 0);
+        let mut received = Vec::new();
+        while !received.windows(4).any(|end| end == b"\r\n\r\n") {
+            assert!(client.read_buf(&mut received).await.unwrap() > 0);
         }
-        let head = String::from_utf8_lossy(&came);
+        let head = String::from_utf8_lossy(&received);
         assert!(head.starts_with(&format!("HTTP/1.1 {code} ")), "{head}");
-        assert!(places.try_acquire(Peer::UNKNOWN).is_none(), "{code}");
+        assert!(permits.try_acquire(Peer::UNKNOWN).is_none(), "{code}");
 
         tokio::time::pause();
-        let begun = tokio::time::Instant::now();
-        client.read_to_end(&mut came).await.unwrap();
-        let lasted = begun.elapsed().as_secs();
+        let start = tokio::time::Instant::now();
+        client.read_to_end(&mut received).await.unwrap();
+        let elapsed = start.elapsed().as_secs();
         tokio::time::resume();
-        assert!((80..=100).contains(&lasted), "{code}: {lasted} s");
-        assert!(places.try_acquire(Peer::UNKNOWN).is_some(), "{code}");
+        assert!((80..=100).contains(&elapsed), "{code}: {elapsed} s");
+        assert!(permits.try_acquire(Peer::UNKNOWN).is_some(), "{code}");
     }
 }
 
@@ -380,16 +383,16 @@ async fn series_of_a_resource_go_some_time_after_its_cache() {
     tokio::time::pause();
     let long = Duration::from_secs(3600);
     tokio::time::advance(long).await;
-    assert!(is_shown(), "it has a cache");
+    assert!(is_shown(), "the resource has a cache");
     registry.close_slot(&key);
     tokio::time::advance(long).await;
-    assert!(is_shown(), "it has a watch");
+    assert!(is_shown(), "the resource has a watch");
     tally.ended(crate::watch::WatchTotals {
         end: crate::watch::WatchEnd::Closed,
         events: 0,
         bytes: 0,
     });
-    assert!(is_shown(), "it had one a moment ago");
+    assert!(is_shown(), "the resource had a watch a moment ago");
     tokio::time::advance(long).await;
     assert!(!is_shown());
 }

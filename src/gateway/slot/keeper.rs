@@ -1,4 +1,4 @@
-//! The owner of a cache: fills it, notices its end, and fills the next one (decisions 19, 21 and 22).
+//! The task that owns a cache: fills it, notices its end, and fills the next one (decisions 19, 21 and 22).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,78 +7,78 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
-use super::{Filling, Loss, SlotParts};
+use super::{HistoryLoss, SlotParts, SlotState};
 use crate::admission::resident;
-use crate::cache::Writer;
+use crate::cache::CacheWriter;
 use crate::gateway::consistency::contradiction;
 use crate::metrics::{CacheState, GiveUpReason, Label};
 use crate::resource::{Encoding, Layout, ResourceKind, ResourceVersion};
-use crate::task::caught;
+use crate::task::catch_panic;
 use crate::upstream::backoff::Backoff;
-use crate::upstream::cache_sink::{CacheSink, FillTally};
-use crate::upstream::driver::{Driver, DriverEnd, ProbeError, Reading, offers_protobuf, probe};
+use crate::upstream::cache_sink::{CacheSink, FillRecorder};
+use crate::upstream::driver::{Driver, DriverEnd, ProbeError, ReadSpec, offers_protobuf, probe};
 use crate::upstream::reflector::{
-    Failures, GiveUp, InitialVersion, Reflector, ReflectorOptions, Streaming,
+    Failures, GiveUp, InitialVersion, ReflectorMachine, ReflectorOptions, StreamingLists,
 };
-use crate::view::{Hub, Served};
+use crate::view::{Hub, ServedResource};
 
-/// Items of a page where upstream does not stream lists, as client-go and kube-rs ask for.
+/// Items per page where upstream does not stream lists; the value of client-go and kube-rs.
 const PAGE_LEN: u32 = 500;
-/// Upstream's history is replaced seldom, as by a restored backup. If it happens again within this, nothing can be kept of it,
-/// and to fill a cache each time would cost upstream a full read.
+/// Upstream's history is replaced rarely, by a restored backup. If it happens twice within this time, no cache can be kept, and filling
+/// one each time would cost upstream a full read.
 const WENT_BACK_APART: Duration = Duration::from_secs(600);
-/// A resource whose probe is refused with 404 so often is gone.
+/// A resource is gone if its probe was answered with 404 this many times.
 const NOT_FOUND_MAX: u32 = 3;
 
-/// How one attempt at a cache ended.
-enum Outcome {
+/// How one attempt to keep a cache ended.
+enum FillOutcome {
     /// Upstream no longer has the resource.
     Gone,
-    /// Not in this encoding.
+    /// Upstream does not offer the resource in this encoding.
     OtherEncoding,
-    /// Upstream has another history than before: clients must list again.
+    /// Upstream's history was replaced: clients must list again.
     WentBack,
-    /// It cannot be kept.
+    /// The cache cannot be kept, for this reason.
     GivenUp(GiveUpReason),
 }
 
-/// The owner of a cache: fills one, and a new one when it ends, by return or by panic, until upstream no longer has the
-/// resource. Clients are told in order: first nobody is sent to the old cache any more, then its watches end.
-pub(super) struct Keeper {
+/// Fills a cache, and a new one when it ends or its task panics, until upstream no longer has the resource. When a cache ends, the slot's
+/// state changes first, so that no new request reaches it, and then its watches end.
+pub(super) struct CacheKeeper {
     parts: SlotParts,
-    filling: watch::Sender<Filling>,
-    relief: watch::Sender<()>,
-    brisk: Backoff,
-    patient: Backoff,
+    slot_state: watch::Sender<SlotState>,
+    eviction: watch::Sender<()>,
+    short_backoff: Backoff,
+    long_backoff: Backoff,
     went_back_at: Option<Instant>,
-    loss: Arc<Loss>,
-    /// Bytes that were freed when it was given up for memory: so much room must there be before it is filled again.
-    room: usize,
+    loss: Arc<HistoryLoss>,
+    /// Bytes freed when the cache was last evicted: this much memory must be available before it is filled again.
+    headroom: usize,
 }
 
-impl Keeper {
+impl CacheKeeper {
     pub(super) fn new(
         parts: SlotParts,
-        filling: watch::Sender<Filling>,
-        relief: watch::Sender<()>,
-        loss: Arc<Loss>,
+        slot_state: watch::Sender<SlotState>,
+        eviction: watch::Sender<()>,
+        loss: Arc<HistoryLoss>,
     ) -> Self {
         Self {
             parts,
-            filling,
-            relief,
-            brisk: Backoff::brisk(),
-            patient: Backoff::patient(),
+            slot_state,
+            eviction,
+            short_backoff: Backoff::brisk(),
+            long_backoff: Backoff::patient(),
             went_back_at: None,
             loss,
-            room: 0,
+            headroom: 0,
         }
     }
 
     pub(super) async fn run(mut self) {
-        self.parts.tally.announce(CacheState::Filling);
+        self.parts.recorder.announce(CacheState::Filling);
         loop {
-            let outcome = self.outcome().await;
+            let outcome = self.run_attempt().await;
             let Some(wait) = self.conclude(outcome) else {
                 return;
             };
@@ -86,73 +86,75 @@ impl Keeper {
         }
     }
 
-    /// Of one attempt.
-    async fn outcome(&self) -> Outcome {
-        let mut relief = self.relief.subscribe();
+    /// Runs one attempt to its end.
+    async fn run_attempt(&self) -> FillOutcome {
+        let mut eviction = self.eviction.subscribe();
         if self.is_memory_short() {
-            return Outcome::GivenUp(GiveUpReason::Memory);
+            return FillOutcome::GivenUp(GiveUpReason::Memory);
         }
-        let attempt = caught(attempt(&self.parts, &self.filling, self.loss.version()));
+        let attempt = catch_panic(attempt(&self.parts, &self.slot_state, self.loss.version()));
         let attempt = tokio::select! {
             attempt = Box::pin(attempt) => attempt,
-            // What the attempt owns goes with it.
-            _ = relief.changed() => return Outcome::GivenUp(GiveUpReason::Memory),
+            // Cancelling the attempt drops its cache.
+            _ = eviction.changed() => return FillOutcome::GivenUp(GiveUpReason::Memory),
         };
         attempt.unwrap_or_else(|panic| {
             let resource = &self.parts.resource.gvr;
-            error!(%resource, %panic, "the task that fills a cache panicked");
-            Outcome::GivenUp(GiveUpReason::Panicked)
+            error!(%resource, %panic, "the task that fills a cache panicked; retrying");
+            FillOutcome::GivenUp(GiveUpReason::Panicked)
         })
     }
 
     fn is_memory_short(&self) -> bool {
         let max = self.parts.limits.memory_max;
-        max > 0 && resident().is_some_and(|len| len.saturating_add(self.room) > max)
+        max > 0 && resident().is_some_and(|len| len.saturating_add(self.headroom) > max)
     }
 
-    /// Tells clients how an attempt ended. The pause before the next one; `None` if there will be none.
-    fn conclude(&mut self, outcome: Outcome) -> Option<Duration> {
+    /// Sets the state after an attempt. Returns the pause before the next one; `None` if there is none.
+    fn conclude(&mut self, outcome: FillOutcome) -> Option<Duration> {
         let resource = &self.parts.resource.gvr;
         match outcome {
-            Outcome::Gone => {
+            FillOutcome::Gone => {
                 info!(%resource, "upstream no longer has the resource");
-                self.replace(Filling::Gone, Hub::close);
+                self.replace(SlotState::Gone, Hub::close);
                 None
             }
-            Outcome::OtherEncoding => {
-                self.parts.tally.announce(CacheState::NotOffered);
-                self.replace(Filling::OtherEncoding, Hub::close);
-                // Somebody may have answered in upstream's place.
-                Some(pause(&mut self.patient))
+            FillOutcome::OtherEncoding => {
+                self.parts.recorder.announce(CacheState::NotOffered);
+                self.replace(SlotState::OtherEncoding, Hub::close);
+                // The response may have come from something else than the API server, so it is retried.
+                Some(pause(&mut self.long_backoff))
             }
-            Outcome::WentBack => {
-                warn!(%resource, "upstream has another history: clients must list again");
-                self.note_loss();
+            FillOutcome::WentBack => {
+                warn!(%resource, "upstream's history was replaced: clients must list again");
+                self.record_loss();
                 let before = self.went_back_at.replace(Instant::now());
                 if before.is_some_and(|before| before.elapsed() < WENT_BACK_APART) {
                     return Some(self.give_up(GiveUpReason::WentBack));
                 }
-                self.parts.tally.announce(CacheState::Filling);
+                self.parts.recorder.announce(CacheState::Filling);
                 self.replace(
-                    Filling::Waiting("upstream's versions went back"),
+                    SlotState::Waiting("upstream's versions went back"),
                     Hub::expire,
                 );
                 Some(Duration::ZERO)
             }
-            Outcome::GivenUp(reason) => Some(self.give_up(reason)),
+            FillOutcome::GivenUp(reason) => Some(self.give_up(reason)),
         }
     }
 
-    /// Forwards what comes from now on; the pause before the next attempt.
+    /// Forwards requests from now on; returns the pause before the next attempt.
     fn give_up(&mut self, reason: GiveUpReason) -> Duration {
-        if reason == GiveUpReason::Memory && matches!(&*self.filling.borrow(), Filling::Ready(_)) {
-            // One that is larger than the half comes back all the same, if only because it may have shrunk.
-            let room_max = self.parts.limits.memory_max / 2;
-            self.room = self.parts.tally.cache_len().min(room_max);
+        if reason == GiveUpReason::Memory
+            && matches!(&*self.slot_state.borrow(), SlotState::Ready(_))
+        {
+            // A cache larger than half of the limit is retried as well: it may have shrunk.
+            let headroom_max = self.parts.limits.memory_max / 2;
+            self.headroom = self.parts.recorder.cache_len().min(headroom_max);
         }
-        self.parts.tally.given_up(reason);
+        self.parts.recorder.given_up(reason);
         let backoff = match reason {
-            GiveUpReason::Unavailable => &mut self.brisk,
+            GiveUpReason::Unavailable => &mut self.short_backoff,
             GiveUpReason::Unauthorized
             | GiveUpReason::Forbidden
             | GiveUpReason::Undecodable
@@ -161,30 +163,30 @@ impl Keeper {
             | GiveUpReason::Refused
             | GiveUpReason::Memory
             | GiveUpReason::WentBack
-            | GiveUpReason::Panicked => &mut self.patient,
+            | GiveUpReason::Panicked => &mut self.long_backoff,
         };
         let wait = pause(backoff);
         let end = match reason == GiveUpReason::WentBack {
             true => Hub::expire,
             false => Hub::close,
         };
-        self.replace(Filling::GivenUp(reason), end);
+        self.replace(SlotState::GivenUp(reason), end);
         let resource = &self.parts.resource.gvr;
-        warn!(%resource, reason = reason.as_str(), ?wait, "no cache of it: its requests are forwarded");
+        warn!(%resource, reason = reason.as_str(), ?wait, "the resource has no cache: its requests are forwarded");
         wait
     }
 
-    /// Replaces the state, and ends the watches of a cache that was served from until now.
-    fn replace(&self, next: Filling, end: fn(&Hub)) {
-        if let Filling::Ready(served) = self.filling.send_replace(next) {
+    /// Replaces the state, and ends the watches of the cache that was served until now.
+    fn replace(&self, next: SlotState, end: fn(&Hub)) {
+        if let SlotState::Ready(served) = self.slot_state.send_replace(next) {
             end(&served.hub);
         }
     }
 
-    /// Remembers up to where clients may know the history that is no longer upstream's.
-    fn note_loss(&self) {
-        if let Filling::Ready(served) = &*self.filling.borrow() {
-            self.loss.note(served.cache.newest_version());
+    /// Records the newest version that clients may know from the lost history.
+    fn record_loss(&self) {
+        if let SlotState::Ready(served) = &*self.slot_state.borrow() {
+            self.loss.record(served.cache.newest_version());
         }
     }
 }
@@ -193,12 +195,12 @@ fn pause(backoff: &mut Backoff) -> Duration {
     backoff.next(std::time::Instant::now(), crate::resource::random())
 }
 
-/// Fills one cache and keeps it up to date for as long as that goes well.
+/// Fills one cache and keeps it up to date until that fails.
 async fn attempt(
     parts: &SlotParts,
-    filling: &watch::Sender<Filling>,
+    slot_state: &watch::Sender<SlotState>,
     lost: ResourceVersion,
-) -> Outcome {
+) -> FillOutcome {
     let gvr = &parts.resource.gvr;
     let kind = match learn_kind(parts).await {
         Ok(kind) => kind,
@@ -206,47 +208,51 @@ async fn attempt(
     };
     let hub = Arc::new(Hub::new(&kind));
     let observer = (parts.observer)(Arc::clone(&hub));
-    let writer = Writer::after_loss(kind, parts.retention, observer, lost);
-    let served = Served {
+    let writer = CacheWriter::after_loss(kind, parts.retention, observer, lost);
+    let served = ServedResource {
         cache: Arc::clone(writer.cache()),
         hub,
     };
-    let tally = Arc::clone(&parts.tally).for_cache(served.clone(), filling.clone());
+    let recorder = Arc::clone(&parts.recorder).for_cache(served.clone(), slot_state.clone());
     let options = ReflectorOptions {
-        streaming: Streaming::Preferred,
+        streaming: StreamingLists::Preferred,
         page_len: PAGE_LEN,
         start_from: None,
         initial: InitialVersion::Latest,
     };
     let delay = parts.limits.coalesce_delay_max;
-    let sink = CacheSink::new(writer, delay, Arc::clone(&tally) as Arc<dyn FillTally>);
-    let connections = tally.connections();
+    let sink = CacheSink::new(
+        writer,
+        delay,
+        Arc::clone(&recorder) as Arc<dyn FillRecorder>,
+    );
+    let connections = recorder.connections();
     let driver = Driver::new(
         Arc::clone(&parts.client),
-        Reading::all(gvr, parts.limits.frame_len_max).in_encoding(parts.encoding),
-        Reflector::new(options)
+        ReadSpec::all(gvr, parts.limits.frame_len_max).in_encoding(parts.encoding),
+        ReflectorMachine::new(options)
             .with_backoff(Backoff::brisk())
             .giving_up(),
         sink,
-        tally,
+        recorder,
     );
-    let before = parts.tally.contradictions();
+    let before = parts.recorder.contradictions();
     let end = tokio::select! {
         end = driver.run() => end,
         reason = contradiction(&*parts.client, &served, connections, before) => {
-            warn!(resource = %gvr, reason = reason.as_str(), "upstream has another history than the cache");
-            parts.tally.contradicted(reason);
+            warn!(resource = %gvr, reason = reason.as_str(), "upstream's history differs from the cache's");
+            parts.recorder.contradicted(reason);
             DriverEnd::WentBack
         }
     };
     match end {
-        DriverEnd::Gone => Outcome::Gone,
-        DriverEnd::WentBack => Outcome::WentBack,
-        DriverEnd::GivenUp(reason) => Outcome::GivenUp(label_of(reason)),
+        DriverEnd::Gone => FillOutcome::Gone,
+        DriverEnd::WentBack => FillOutcome::WentBack,
+        DriverEnd::GivenUp(reason) => FillOutcome::GivenUp(label_of(reason)),
     }
 }
 
-/// The reflector's reason as a label.
+/// The metric label of the reflector's reason.
 const fn label_of(reason: GiveUp) -> GiveUpReason {
     match reason {
         GiveUp::Unauthorized => GiveUpReason::Unauthorized,
@@ -259,32 +265,32 @@ const fn label_of(reason: GiveUp) -> GiveUpReason {
     }
 }
 
-/// Asks until upstream tells how the resource's lists look, within the limits that hold for the driver too.
-async fn learn_kind(parts: &SlotParts) -> Result<ResourceKind, Outcome> {
+/// Probes upstream for the resource's list format until it answers, within the same failure limits as the driver.
+async fn learn_kind(parts: &SlotParts) -> Result<ResourceKind, FillOutcome> {
     let mut backoff = Backoff::brisk();
     let mut failures = Failures::default();
     let mut not_found = 0;
     loop {
         let error = match offer(parts).await {
             Ok(Some(kind)) => return Ok(kind),
-            Ok(None) => return Err(Outcome::OtherEncoding),
+            Ok(None) => return Err(FillOutcome::OtherEncoding),
             Err(error) => error,
         };
         if let ProbeError::Refused { code: 404, .. } = error {
             not_found += 1;
         }
         if not_found >= NOT_FOUND_MAX {
-            return Err(Outcome::Gone);
+            return Err(FillOutcome::Gone);
         }
-        debug!(resource = %parts.resource.gvr, %error, "the resource cannot be read yet");
+        debug!(resource = %parts.resource.gvr, %error, "cannot read the resource yet");
         if let Some(reason) = failures.add(&error.failure(), false) {
-            return Err(Outcome::GivenUp(label_of(reason)));
+            return Err(FillOutcome::GivenUp(label_of(reason)));
         }
         tokio::time::sleep(pause(&mut backoff)).await;
     }
 }
 
-/// How the resource's lists look; `None` if upstream has it in another encoding only.
+/// The resource's kind and list format; `None` if upstream does not offer it in the slot's encoding.
 async fn offer(parts: &SlotParts) -> Result<Option<ResourceKind>, ProbeError> {
     let probe = probe(&*parts.client, &parts.resource.gvr).await?;
     let resource = &parts.resource;

@@ -1,4 +1,4 @@
-//! The owner of a cache before an embedded API server.
+//! Slots that fill caches from an embedded API server.
 
 use std::net::SocketAddr;
 
@@ -15,19 +15,19 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::apiserver::faults::{Fault, Order};
+use crate::apiserver::faults::{Fault, FaultOrder};
 use crate::apiserver::{self, Apiserver, Options};
 use crate::cache::tests::samples::keep;
-use crate::cache::{Dispatched, Event, Sequence};
-use crate::gateway::tally::Draining;
+use crate::cache::{DispatchOutcome, Event, Sequence};
+use crate::gateway::recorders::DrainFlag;
 use crate::metrics::Metrics;
 use crate::resource::{CacheKey, Gvr};
-use crate::upstream::cache_sink::{FillState, FillTally};
-use crate::upstream::client::{RequestBody, UpstreamSource};
+use crate::upstream::cache_sink::{FillRecorder, FillState};
+use crate::upstream::client::{ConnectSource, RequestBody};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Panics while it dispatches an object of this name.
+/// Panics when it dispatches an object of this name.
 #[derive(Debug)]
 pub(in crate::gateway) struct Fragile(pub(in crate::gateway) Arc<Hub>);
 
@@ -40,7 +40,7 @@ impl Observer for Fragile {
         through: Sequence,
         version: ResourceVersion,
         now: std::time::Instant,
-    ) -> Dispatched {
+    ) -> DispatchOutcome {
         let is_fatal = |event: &Arc<Event>| event.object().key().to_string().ends_with(FATAL);
         assert!(!events.iter().any(is_fatal), "planted");
         self.0.dispatch(events, through, version, now)
@@ -66,7 +66,7 @@ async fn apiserver() -> Apiserver {
 }
 
 async fn connect(address: SocketAddr) -> Arc<Client> {
-    let source = UpstreamSource::url(&format!("http://{address}")).unwrap();
+    let source = ConnectSource::url(&format!("http://{address}")).unwrap();
     Arc::new(Client::connect(source).await.unwrap())
 }
 
@@ -79,7 +79,7 @@ async fn create(client: &Client, name: &str) {
     assert_eq!(client.send(request).await.unwrap().status(), 201);
 }
 
-/// An address, behind which the server can be replaced: that breaks all connections.
+/// An address whose server can be replaced; replacing it closes all connections.
 async fn behind_one_address(server: SocketAddr) -> (SocketAddr, watch::Sender<SocketAddr>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -106,7 +106,7 @@ impl Stage {
         let client = connect(apiserver.address()).await;
         let metrics = Metrics::new().unwrap();
         let key = CacheKey::json(&Gvr::new("", "v1", "configmaps"));
-        let tally = ResourceTally::new(&metrics, &key, Draining::default());
+        let recorder = ResourceRecorder::new(&metrics, &key, DrainFlag::default());
         let mut parts = SlotParts {
             resource: DiscoveredResource {
                 gvr: key.gvr.clone(),
@@ -123,12 +123,12 @@ impl Stage {
                 coalesce_delay_max: Duration::ZERO,
                 memory_max: 0,
             },
-            tally: Arc::new(tally),
+            recorder: Arc::new(recorder),
             observer: |hub| hub,
         };
         adjust(&mut parts);
         let mut tasks = JoinSet::new();
-        let streams = Arc::new(StreamTally::new(&metrics, &key, Draining::default()));
+        let streams = Arc::new(StreamRecorder::new(&metrics, &key, DrainFlag::default()));
         let slot = Slot::start(parts, &mut tasks, streams);
         Self {
             apiserver,
@@ -144,15 +144,15 @@ impl Stage {
     }
 
     /// Waits for a state.
-    async fn comes_to(&self, holds: impl Fn(&Filling) -> bool) -> Filling {
-        let mut filling = self.slot.filling.subscribe();
-        let came = tokio::time::timeout(PATIENCE, filling.wait_for(holds)).await;
-        came.unwrap().unwrap().clone()
+    async fn wait_for_state(&self, holds: impl Fn(&SlotState) -> bool) -> SlotState {
+        let mut slot_state = self.slot.slot_state.subscribe();
+        let state = tokio::time::timeout(TIMEOUT, slot_state.wait_for(holds)).await;
+        state.unwrap().unwrap().clone()
     }
 
-    async fn ready(&self) -> Served {
-        let is_ready = |state: &Filling| matches!(state, Filling::Ready(_));
-        let Filling::Ready(served) = self.comes_to(is_ready).await else {
+    async fn ready(&self) -> ServedResource {
+        let is_ready = |state: &SlotState| matches!(state, SlotState::Ready(_));
+        let SlotState::Ready(served) = self.wait_for_state(is_ready).await else {
             unreachable!("waited for this state")
         };
         served
@@ -171,19 +171,19 @@ async fn a_panic_while_a_cache_is_written_ends_it_and_fills_a_new_one() {
     let first = stage.ready().await;
     stage.create("harmless").await;
     stage.create(FATAL).await;
-    let given_up = |state: &Filling| matches!(state, Filling::GivenUp(GiveUpReason::Panicked));
-    stage.comes_to(given_up).await;
+    let given_up = |state: &SlotState| matches!(state, SlotState::GivenUp(GiveUpReason::Panicked));
+    stage.wait_for_state(given_up).await;
     let closed = async {
         while !first.hub.is_closed() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, closed).await.unwrap();
+    tokio::time::timeout(TIMEOUT, closed).await.unwrap();
 
     let second = stage.ready().await;
     assert!(!Arc::ptr_eq(&first.hub, &second.hub));
     assert_eq!(stage.given_up(GiveUpReason::Panicked), 1);
-    let names = |served: &Served| {
+    let names = |served: &ServedResource| {
         let snapshot = served.cache.snapshot().unwrap();
         let keys = snapshot.objects.iter();
         keys.map(|object| object.key().to_string())
@@ -192,25 +192,25 @@ async fn a_panic_while_a_cache_is_written_ends_it_and_fills_a_new_one() {
     assert!(names(&second).contains(&format!("default/{FATAL}")));
     assert!(
         stage.apiserver.watch_count() <= 1,
-        "the first one has ended"
+        "the first watch has ended"
     );
 }
 
 #[tokio::test]
 async fn no_cache_is_begun_while_memory_is_short() {
     let stage = Stage::new(|parts| parts.limits.memory_max = 1).await;
-    let given_up = |state: &Filling| matches!(state, Filling::GivenUp(GiveUpReason::Memory));
-    stage.comes_to(given_up).await;
+    let given_up = |state: &SlotState| matches!(state, SlotState::GivenUp(GiveUpReason::Memory));
+    stage.wait_for_state(given_up).await;
     assert_eq!(stage.given_up(GiveUpReason::Memory), 1);
     assert_eq!(stage.slot.describe(), "forwarded: memory");
 }
 
-fn holds(served: &Served, key: &str) -> bool {
+fn holds(served: &ServedResource, key: &str) -> bool {
     let snapshot = served.cache.snapshot();
     snapshot.is_some_and(|snapshot| snapshot.objects.object(key).is_some())
 }
 
-/// Two servers that hold the same but for some objects, one after the other behind one address, and a cache of the first.
+/// Two API servers that differ in some objects, used one after the other behind one address, and a cache of the first one.
 struct TwoHistories {
     stage: Stage,
     first: Apiserver,
@@ -237,27 +237,30 @@ impl TwoHistories {
         }
     }
 
-    /// The cache that follows this one.
-    async fn after(&self, old: &Served) -> Served {
-        let is_new = |state: &Filling| matches!(state, Filling::Ready(served) if !Arc::ptr_eq(&served.hub, &old.hub));
-        let Filling::Ready(served) = self.stage.comes_to(is_new).await else {
+    /// The cache that replaces this one.
+    async fn after(&self, old: &ServedResource) -> ServedResource {
+        let is_new = |state: &SlotState| matches!(state, SlotState::Ready(served) if !Arc::ptr_eq(&served.hub, &old.hub));
+        let SlotState::Ready(served) = self.stage.wait_for_state(is_new).await else {
             unreachable!("waited for this state")
         };
-        assert!(old.hub.is_expired(), "its watchers are told to list again");
+        assert!(
+            old.hub.is_expired(),
+            "its watches end with an error that makes clients list again"
+        );
         served
     }
 }
 
 #[tokio::test]
 async fn another_history_at_versions_as_high_is_noticed() {
-    // Both are at the same version then.
+    // Both servers are at the same version then.
     let histories = TwoHistories::new(&["lost"], &["restored"]).await;
     let old = histories.stage.ready().await;
     assert!(holds(&old, "default/lost"));
     histories.server.send(histories.second.address()).unwrap();
     let new = histories.after(&old).await;
     assert!(holds(&new, "default/restored") && !holds(&new, "default/lost"));
-    assert_eq!(histories.stage.slot.tally.contradictions(), 1);
+    assert_eq!(histories.stage.slot.recorder.contradictions(), 1);
 }
 
 #[tokio::test]
@@ -270,9 +273,12 @@ async fn another_history_at_lower_versions_is_noticed_and_the_lost_versions_are_
     assert!(holds(&new, "default/kept") && !holds(&new, "default/lost"));
     let reached = new.cache.newest_version();
     assert!(reached < lost);
-    assert!(new.cache.resume_after(lost).is_err(), "it has never been");
+    assert!(
+        new.cache.resume_after(lost).is_err(),
+        "the new history has no such version"
+    );
     assert!(new.cache.resume_after(reached).is_ok());
-    // The same is known should the cache be given up.
+    // The lost versions are known even without a cache.
     let loss = &histories.stage.slot.loss;
     assert!(loss.covers(lost) && !loss.covers(ResourceVersion(lost.0 + 1)));
     tokio::time::pause();
@@ -298,7 +304,8 @@ async fn a_resource_whose_history_is_replaced_again_and_again_is_given_up_for_a_
 async fn a_slot_that_is_closed_does_not_become_ready_any_more() {
     let stage = Stage::new(|_| {}).await;
     let served = stage.ready().await;
-    let late = Arc::clone(&stage.slot.tally).for_cache(served.clone(), stage.slot.filling.clone());
+    let late =
+        Arc::clone(&stage.slot.recorder).for_cache(served.clone(), stage.slot.slot_state.clone());
     stage.slot.close();
     assert!(served.hub.is_closed());
     late.state(FillState {
@@ -310,11 +317,11 @@ async fn a_slot_that_is_closed_does_not_become_ready_any_more() {
         oldest_age: Duration::ZERO,
     });
     let settled = stage.slot.settled(Duration::ZERO).await;
-    assert!(matches!(settled, Filling::Closed), "{settled:?}");
+    assert!(matches!(settled, SlotState::Closed), "{settled:?}");
 }
 
-/// A server that answers every request with an empty list in JSON, whatever was asked for.
-async fn deaf() -> SocketAddr {
+/// A server that answers every request with an empty list in JSON, whatever was requested.
+async fn json_only_server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let list = r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}"#;
@@ -334,7 +341,7 @@ async fn deaf() -> SocketAddr {
 #[tokio::test]
 async fn an_encoding_that_upstream_does_not_offer_is_asked_for_again() {
     let apiserver = apiserver().await;
-    let refused = Order {
+    let refused = FaultOrder {
         fault: Fault::Refuse {
             code: 403,
             retry_after_seconds: 1,
@@ -344,16 +351,17 @@ async fn an_encoding_that_upstream_does_not_offer_is_asked_for_again() {
         count: u32::MAX,
     };
     apiserver.order(refused).unwrap();
-    let (address, server) = behind_one_address(deaf().await).await;
+    let (address, server) = behind_one_address(json_only_server().await).await;
     let client = connect(address).await;
     let stage = Stage::new(|parts| {
         parts.client = client;
         parts.encoding = Encoding::Protobuf;
     })
     .await;
-    let not_offered = |state: &Filling| matches!(state, Filling::OtherEncoding);
-    stage.comes_to(not_offered).await;
+    let not_offered = |state: &SlotState| matches!(state, SlotState::OtherEncoding);
+    stage.wait_for_state(not_offered).await;
     server.send(apiserver.address()).unwrap();
-    let forbidden = |state: &Filling| matches!(state, Filling::GivenUp(GiveUpReason::Forbidden));
-    stage.comes_to(forbidden).await;
+    let forbidden =
+        |state: &SlotState| matches!(state, SlotState::GivenUp(GiveUpReason::Forbidden));
+    stage.wait_for_state(forbidden).await;
 }

@@ -1,40 +1,40 @@
-//! One change of one object, as it waits in the queue.
+//! One queued change of one object.
 
 use std::sync::Arc;
 
 use crate::resource::ObjectKey;
 
-/// What happened to an object.
+/// What happened to an object (client-go's `DeltaType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DeltaKind {
-    /// The watch says that it is new.
+    /// The watch reported it as added.
     Added,
-    /// The watch says that it changed.
+    /// The watch reported it as modified.
     Updated,
-    /// It is gone: the watch says so, or a list does not have it any more.
+    /// It was deleted: the watch reported that, or a list no longer contains it.
     Deleted,
-    /// A list has it. Whether it changed since the last one is not known.
+    /// A list contains it. Whether it changed since the previous list is not known.
     Replaced,
-    /// Nothing: the known state is told again.
+    /// Nothing happened: a resync delivers the known state again.
     Sync,
 }
 
-/// What a delta is about.
+/// The object of a delta.
 #[derive(Debug)]
-pub enum Subject<V> {
-    /// The state after the change; of a deletion the last one.
+pub enum DeltaSubject<V> {
+    /// The state after the change; for a deletion the final state.
     Object(Arc<V>),
-    /// Gone without its last state being seen (client-go's `DeletedFinalStateUnknown`).
+    /// The object was deleted, and its final state was not seen (client-go's `DeletedFinalStateUnknown`).
     FinalStateUnknown {
-        /// Which object.
+        /// The object's key in the queue.
         key: ObjectKey,
-        /// The last state that was seen; it may be outdated.
+        /// The last known state, which may be outdated.
         last: Option<Arc<V>>,
     },
 }
 
-impl<V> Subject<V> {
-    /// The newest state that is known.
+impl<V> DeltaSubject<V> {
+    /// The newest known state.
     #[must_use]
     pub const fn object(&self) -> Option<&Arc<V>> {
         match self {
@@ -44,7 +44,7 @@ impl<V> Subject<V> {
     }
 }
 
-impl<V> Clone for Subject<V> {
+impl<V> Clone for DeltaSubject<V> {
     fn clone(&self) -> Self {
         match self {
             Self::Object(object) => Self::Object(Arc::clone(object)),
@@ -61,28 +61,28 @@ impl<V> Clone for Subject<V> {
 pub struct Delta<V> {
     /// What happened.
     pub kind: DeltaKind,
-    /// To what.
-    pub subject: Subject<V>,
+    /// The object.
+    pub subject: DeltaSubject<V>,
 }
 
 impl<V> Delta<V> {
-    /// A change with the state it led to.
+    /// A change, with the state that it led to.
     #[must_use]
     pub const fn new(kind: DeltaKind, object: Arc<V>) -> Self {
         Self {
             kind,
-            subject: Subject::Object(object),
+            subject: DeltaSubject::Object(object),
         }
     }
 
-    /// Whether this says nothing that `newer`, which follows it, does not say: both are deletions.
+    /// Whether this and `newer`, which follows it, can be one delta: both are deletions.
     pub(super) fn repeats(&self, newer: &Self) -> bool {
         self.kind == DeltaKind::Deleted && newer.kind == DeltaKind::Deleted
     }
 
-    /// Whether the last state is among what is not known.
+    /// Whether this is a deletion whose final state was not seen.
     pub(super) const fn is_final_state_unknown(&self) -> bool {
-        matches!(self.subject, Subject::FinalStateUnknown { .. })
+        matches!(self.subject, DeltaSubject::FinalStateUnknown { .. })
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the queue's lock guards: deltas by object, the objects' order, and how far the initial population is.
+//! The data under the queue's lock: deltas by object, the order of the objects, and the progress of the initial population.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,29 +8,29 @@ use hashbrown::hash_map::Entry;
 use hashbrown::{HashMap, HashSet};
 use smallvec::{SmallVec, smallvec};
 
-use super::{Delta, DeltaKind, KnownObjects, Subject};
+use super::{Delta, DeltaKind, DeltaSubject, KnownObjects};
 use crate::resource::ObjectKey;
 
-/// Room that an empty queue keeps, in objects: what bursts of a usual watch need. More comes with lists, and goes with them.
-const IDLE_ROOM: usize = 1_024;
+/// The capacity that an empty queue keeps, in objects: enough for bursts of a usual watch. Lists need more; that is freed after them.
+const IDLE_CAPACITY: usize = 1_024;
 
-/// Mostly one at a time.
+/// The deltas of one object, oldest first. Usually there is only one.
 type Deltas<V> = SmallVec<[Delta<V>; 1]>;
 
-pub(super) struct Pending<V> {
-    /// Never empty lists.
+pub(super) struct PendingDeltas<V> {
+    /// Each object has at least one delta.
     deltas: HashMap<ObjectKey, Deltas<V>, RandomState>,
-    /// The keys of `deltas`, each once, in the order in which they came.
+    /// The keys of `deltas`, each once, in the order in which they were first queued.
     order: VecDeque<ObjectKey>,
     delta_count: usize,
-    /// How many of them are of a resync.
+    /// How many of the deltas belong to a resync.
     sync_count: usize,
-    /// How many objects of the initial population wait; `None` before there is one.
+    /// How many objects of the initial population still wait; `None` before the first change or replacement.
     initial: Option<usize>,
     closed: bool,
 }
 
-impl<V> Default for Pending<V> {
+impl<V> Default for PendingDeltas<V> {
     fn default() -> Self {
         Self {
             deltas: HashMap::default(),
@@ -43,12 +43,12 @@ impl<V> Default for Pending<V> {
     }
 }
 
-impl<V> Pending<V> {
+impl<V> PendingDeltas<V> {
     pub(super) fn contains(&self, key: &ObjectKey) -> bool {
         self.deltas.contains_key(key)
     }
 
-    /// Queues a delta; what is not needed, because two deletions are one, is for the caller to drop without the lock.
+    /// Queues a delta. Two deletions in a row become one; the superfluous one is returned, for the caller to drop without the lock.
     #[must_use]
     pub(super) fn append(&mut self, key: ObjectKey, delta: Delta<V>) -> Option<Delta<V>> {
         self.sync_count += usize::from(delta.kind == DeltaKind::Sync);
@@ -61,7 +61,7 @@ impl<V> Pending<V> {
                 let deltas = entry.get_mut();
                 match deltas.last_mut() {
                     Some(last) if last.repeats(&delta) => {
-                        // The one that knows more stays.
+                        // Keep the deletion that has the final state.
                         return Some(if last.is_final_state_unknown() {
                             std::mem::replace(last, delta)
                         } else {
@@ -84,36 +84,39 @@ impl<V> Pending<V> {
     ) {
         let mut listed: HashSet<ObjectKey, RandomState> =
             HashSet::with_capacity_and_hasher(objects.len(), RandomState::default());
-        let mut vanished: Vec<ObjectKey> = self.order.iter().cloned().collect();
+        let mut missing: Vec<ObjectKey> = self.order.iter().cloned().collect();
         for (key, object) in objects {
             listed.insert(key.clone());
-            let queued = self.append(key, Delta::new(DeltaKind::Replaced, object));
-            debug_assert!(queued.is_none(), "only deletions repeat each other");
+            let repeated = self.append(key, Delta::new(DeltaKind::Replaced, object));
+            debug_assert!(
+                repeated.is_none(),
+                "only deletions are dropped as repetitions"
+            );
         }
-        vanished.retain(|key| !listed.contains(key));
+        missing.retain(|key| !listed.contains(key));
         let is_kept = |last: &Option<Arc<V>>| last.as_deref().is_some_and(&is_kept);
-        let mut vanished_count = 0;
-        for key in vanished {
-            // What waits is newer than what is known.
+        let mut missing_count = 0;
+        for key in missing {
+            // A queued state is newer than the known state.
             let last = self.newest(&key);
             if !is_kept(&last) {
-                self.vanish(key, last);
-                vanished_count += 1;
+                self.delete_unseen(key, last);
+                missing_count += 1;
             }
         }
         for key in known.keys() {
             if !listed.contains(&key) && !self.contains(&key) {
                 let last = known.object(&key);
                 if !is_kept(&last) {
-                    self.vanish(key, last);
-                    vanished_count += 1;
+                    self.delete_unseen(key, last);
+                    missing_count += 1;
                 }
             }
         }
-        self.populate(listed.len() + vanished_count);
+        self.set_initial_population(listed.len() + missing_count);
     }
 
-    pub(super) fn delete_such(
+    pub(super) fn delete_where(
         &mut self,
         known: &dyn KnownObjects<V>,
         likely_key: &ObjectKey,
@@ -124,7 +127,7 @@ impl<V> Pending<V> {
             false => known.object(likely_key),
         };
         if likely.as_deref().is_some_and(&is_gone) {
-            return self.vanish(likely_key.clone(), likely);
+            return self.delete_unseen(likely_key.clone(), likely);
         }
         let queued: Vec<ObjectKey> = self.order.iter().cloned().collect();
         let known_keys = known.keys();
@@ -136,22 +139,24 @@ impl<V> Pending<V> {
             .filter(|(last, _)| last.as_deref().is_some_and(&is_gone))
             .collect();
         for (last, key) in gone {
-            self.vanish(key, last);
+            self.delete_unseen(key, last);
         }
     }
 
+    /// The newest queued state of an object.
     fn newest(&self, key: &ObjectKey) -> Option<Arc<V>> {
         let newest = self.deltas.get(key)?.last()?;
         newest.subject.object().cloned()
     }
 
-    fn vanish(&mut self, key: ObjectKey, last: Option<Arc<V>>) {
-        let subject = Subject::FinalStateUnknown {
+    /// Queues the deletion of an object whose final state is not known.
+    fn delete_unseen(&mut self, key: ObjectKey, last: Option<Arc<V>>) {
+        let subject = DeltaSubject::FinalStateUnknown {
             key: key.clone(),
             last,
         };
         let kind = DeltaKind::Deleted;
-        // A repetition shares the object with what is queued or known.
+        // May be dropped under the lock: a repeated deletion shares its object with a queued delta or a known object.
         drop(self.append(key, Delta { kind, subject }));
     }
 
@@ -161,14 +166,17 @@ impl<V> Pending<V> {
                 continue;
             }
             if let Some(object) = known.object(&key) {
-                let queued = self.append(key, Delta::new(DeltaKind::Sync, object));
-                debug_assert!(queued.is_none(), "only deletions repeat each other");
+                let repeated = self.append(key, Delta::new(DeltaKind::Sync, object));
+                debug_assert!(
+                    repeated.is_none(),
+                    "only deletions are dropped as repetitions"
+                );
             }
         }
     }
 
-    /// Notes the initial population, in objects, unless there is one already.
-    pub(super) fn populate(&mut self, count: usize) {
+    /// Sets the size of the initial population, in objects, unless it is already set.
+    pub(super) fn set_initial_population(&mut self, count: usize) {
         self.initial.get_or_insert(count);
     }
 
@@ -179,17 +187,17 @@ impl<V> Pending<V> {
     pub(super) fn pop(&mut self) -> Option<(ObjectKey, Deltas<V>)> {
         let key = self.order.pop_front()?;
         let deltas = self.deltas.remove(&key).unwrap_or_default();
-        debug_assert!(!deltas.is_empty(), "each key in order has deltas");
+        debug_assert!(!deltas.is_empty(), "each key in `order` has deltas");
         self.delta_count -= deltas.len();
         let syncs = deltas.iter().filter(|delta| delta.kind == DeltaKind::Sync);
         self.sync_count -= syncs.count();
-        // The initial population was queued first, so it leaves first.
+        // The initial population was queued first, so it is popped first.
         if let Some(initial) = &mut self.initial {
             *initial = initial.saturating_sub(1);
         }
         if self.order.is_empty() {
-            self.order.shrink_to(IDLE_ROOM);
-            self.deltas.shrink_to(IDLE_ROOM);
+            self.order.shrink_to(IDLE_CAPACITY);
+            self.deltas.shrink_to(IDLE_CAPACITY);
         }
         Some((key, deltas))
     }

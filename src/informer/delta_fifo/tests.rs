@@ -1,4 +1,4 @@
-//! The queue's rules, one by one; `model` has them all at once against a plain one.
+//! The queue's rules, one test each. `model` replays random changes against a plain map.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -7,7 +7,7 @@ use crate::informer::Indexer;
 
 mod model;
 
-/// An object of which the queue needs nothing but its key.
+/// An object; the queue needs only its key.
 #[derive(Debug, PartialEq, Eq)]
 struct Item {
     name: &'static str,
@@ -18,7 +18,7 @@ fn item(name: &'static str, version: u32) -> Arc<Item> {
     Arc::new(Item { name, version })
 }
 
-/// Has no key for objects without a name, and panics at one.
+/// Fails for an object without a name, and panics for one named `panic`.
 fn name_key() -> KeyFn<Item> {
     Arc::new(|item| match item.name {
         "" => Err(KeyError::new("no name")),
@@ -27,7 +27,7 @@ fn name_key() -> KeyFn<Item> {
     })
 }
 
-/// A queue and the store that its consumer fills.
+/// A queue, and the store that its consumer fills.
 struct Rig {
     fifo: DeltaFifo<Item>,
     store: Arc<Indexer<Item>>,
@@ -45,7 +45,7 @@ impl Rig {
         Self { fifo, store }
     }
 
-    /// With these objects in the store, and nothing queued yet.
+    /// A rig with these objects in the store, and an empty queue.
     fn knowing(known: impl IntoIterator<Item = (&'static str, u32)>) -> Self {
         let rig = Self::new();
         for (name, version) in known {
@@ -70,18 +70,18 @@ impl Rig {
         assert!(self.replace_some(items).is_empty());
     }
 
-    fn replace_some(&self, items: impl IntoIterator<Item = (&'static str, u32)>) -> Refused {
+    fn replace_some(&self, items: impl IntoIterator<Item = (&'static str, u32)>) -> KeylessObjects {
         let items = items.into_iter().map(|(name, version)| item(name, version));
         self.fifo.replace(items.collect()).unwrap()
     }
 
-    /// The next object's deltas: `a: Added 1, Deleted 1?`, with a question mark where the final state is unknown and a star
-    /// where they are part of the initial population.
-    fn popped(&self) -> Option<String> {
+    /// Pops the deltas of the next object as a text such as `a: Added 1, Deleted 1?`. A question mark means that the final state is
+    /// unknown; a star after the key means that the deltas are part of the initial population.
+    fn pop_text(&self) -> Option<String> {
         let mut text = String::new();
         self.fifo
             .pop(|key, deltas, in_initial_list| {
-                let deltas: Vec<_> = deltas.iter().map(written).collect();
+                let deltas: Vec<_> = deltas.iter().map(text_of).collect();
                 let star = if in_initial_list { "*" } else { "" };
                 text = format!("{key}{star}: {}", deltas.join(", "));
                 Ok::<_, ()>(())
@@ -90,25 +90,25 @@ impl Rig {
         Some(text)
     }
 
-    fn drained(&self) -> Vec<String> {
-        std::iter::from_fn(|| self.popped()).collect()
+    fn pop_all(&self) -> Vec<String> {
+        std::iter::from_fn(|| self.pop_text()).collect()
     }
 }
 
-fn written(delta: &Delta<Item>) -> String {
+fn text_of(delta: &Delta<Item>) -> String {
     let version = delta.subject.object().map_or(0, |item| item.version);
     let unknown = match &delta.subject {
-        Subject::Object(_) => "",
-        Subject::FinalStateUnknown { .. } => "?",
+        DeltaSubject::Object(_) => "",
+        DeltaSubject::FinalStateUnknown { .. } => "?",
     };
     format!("{:?} {version}{unknown}", delta.kind)
 }
 
-/// Whether somebody who waits is let go without anything happening meanwhile.
-async fn is_ready(waiting: impl Future<Output = ()>) -> bool {
+/// Whether a future is ready at its first poll.
+async fn is_ready(future: impl Future<Output = ()>) -> bool {
     tokio::select! {
         biased;
-        () = waiting => true,
+        () = future => true,
         () = std::future::ready(()) => false,
     }
 }
@@ -121,7 +121,7 @@ fn objects_leave_in_the_order_in_which_they_were_queued_first() {
     rig.update("b", 3);
     rig.add("c", 4);
     assert_eq!(
-        rig.drained(),
+        rig.pop_all(),
         ["b: Added 1, Updated 3", "a: Added 2", "c: Added 4"]
     );
 }
@@ -134,7 +134,7 @@ fn an_object_leaves_once_with_all_its_deltas_oldest_first() {
     rig.delete("a", 3);
     rig.add("a", 4);
     let expected = "a: Added 1, Updated 2, Deleted 3, Added 4";
-    assert_eq!(rig.drained(), [expected]);
+    assert_eq!(rig.pop_all(), [expected]);
 }
 
 #[test]
@@ -142,9 +142,9 @@ fn an_object_that_left_is_queued_behind_the_others() {
     let rig = Rig::new();
     rig.add("a", 1);
     rig.add("b", 2);
-    assert_eq!(rig.popped().unwrap(), "a: Added 1");
+    assert_eq!(rig.pop_text().unwrap(), "a: Added 1");
     rig.update("a", 3);
-    assert_eq!(rig.drained(), ["b: Added 2", "a: Updated 3"]);
+    assert_eq!(rig.pop_all(), ["b: Added 2", "a: Updated 3"]);
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn repeated_updates_are_all_kept() {
     rig.update("a", 1);
     rig.add("a", 1);
     rig.add("a", 1);
-    assert_eq!(rig.drained(), ["a: Updated 1, Updated 1, Added 1, Added 1"]);
+    assert_eq!(rig.pop_all(), ["a: Updated 1, Updated 1, Added 1, Added 1"]);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn two_deletions_in_a_row_become_one() {
     rig.delete("a", 2);
     rig.delete("a", 3);
     assert_eq!(rig.fifo.delta_count(), 1);
-    assert_eq!(rig.drained(), ["a: Deleted 2"]);
+    assert_eq!(rig.pop_all(), ["a: Deleted 2"]);
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn of_two_deletions_the_one_that_knows_the_final_state_stays() {
     rig.delete("sooner", 2);
     rig.replace([]);
     rig.delete("later", 3);
-    assert_eq!(rig.drained(), ["sooner: Deleted 2", "later: Deleted 3"]);
+    assert_eq!(rig.pop_all(), ["sooner: Deleted 2", "later: Deleted 3"]);
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn deletions_with_another_change_between_them_stay_apart() {
     rig.delete("a", 2);
     rig.add("a", 3);
     rig.delete("a", 4);
-    assert_eq!(rig.drained(), ["a: Deleted 2, Added 3, Deleted 4"]);
+    assert_eq!(rig.pop_all(), ["a: Deleted 2, Added 3, Deleted 4"]);
 }
 
 #[test]
@@ -189,14 +189,14 @@ fn deleting_what_is_neither_queued_nor_known_is_ignored() {
     let rig = Rig::knowing([("b", 1)]);
     rig.delete("a", 1);
     assert!(rig.fifo.is_empty());
-    assert_eq!(rig.popped(), None);
+    assert_eq!(rig.pop_text(), None);
 }
 
 #[test]
 fn deleting_what_is_known_is_queued() {
     let rig = Rig::knowing([("a", 1)]);
     rig.delete("a", 2);
-    assert_eq!(rig.drained(), ["a: Deleted 2"]);
+    assert_eq!(rig.pop_all(), ["a: Deleted 2"]);
 }
 
 #[test]
@@ -204,21 +204,21 @@ fn deleting_what_is_only_queued_is_queued() {
     let rig = Rig::new();
     rig.add("a", 1);
     rig.delete("a", 2);
-    assert_eq!(rig.drained(), ["a: Added 1, Deleted 2"]);
+    assert_eq!(rig.pop_all(), ["a: Added 1, Deleted 2"]);
 }
 
 #[test]
 fn a_replacement_tells_all_its_objects_as_replaced() {
     let rig = Rig::knowing([("a", 1)]);
     rig.replace([("b", 2), ("a", 1)]);
-    assert_eq!(rig.drained(), ["b*: Replaced 2", "a*: Replaced 1"]);
+    assert_eq!(rig.pop_all(), ["b*: Replaced 2", "a*: Replaced 1"]);
 }
 
 #[test]
 fn a_replacement_tells_what_vanished_with_its_last_known_state() {
     let rig = Rig::knowing([("a", 7)]);
     rig.replace([("b", 8)]);
-    assert_eq!(rig.drained(), ["b*: Replaced 8", "a*: Deleted 7?"]);
+    assert_eq!(rig.pop_all(), ["b*: Replaced 8", "a*: Deleted 7?"]);
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn the_last_known_state_is_rather_what_is_queued_than_what_is_stored() {
     rig.update("a", 2);
     rig.update("a", 3);
     rig.replace([]);
-    assert_eq!(rig.drained(), ["a: Updated 2, Updated 3, Deleted 3?"]);
+    assert_eq!(rig.pop_all(), ["a: Updated 2, Updated 3, Deleted 3?"]);
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn a_replacement_also_takes_away_what_is_only_queued() {
     let rig = Rig::new();
     rig.add("a", 1);
     rig.replace([("b", 2)]);
-    assert_eq!(rig.drained(), ["a: Added 1, Deleted 1?", "b: Replaced 2"]);
+    assert_eq!(rig.pop_all(), ["a: Added 1, Deleted 1?", "b: Replaced 2"]);
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn what_a_second_replacement_takes_away_keeps_the_state_of_the_first() {
     rig.replace([("a", 2)]);
     rig.replace([]);
     rig.replace([]);
-    assert_eq!(rig.drained(), ["a*: Replaced 2, Deleted 2?"]);
+    assert_eq!(rig.pop_all(), ["a*: Replaced 2, Deleted 2?"]);
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn a_deletion_that_waits_is_not_told_again_by_a_replacement() {
     let rig = Rig::knowing([("a", 1)]);
     rig.delete("a", 2);
     rig.replace([]);
-    assert_eq!(rig.drained(), ["a: Deleted 2"]);
+    assert_eq!(rig.pop_all(), ["a: Deleted 2"]);
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn an_object_that_a_replacement_brings_back_is_told_as_deleted_first() {
     let rig = Rig::knowing([("a", 1)]);
     rig.delete("a", 2);
     rig.replace([("a", 3)]);
-    assert_eq!(rig.drained(), ["a: Deleted 2, Replaced 3"]);
+    assert_eq!(rig.pop_all(), ["a: Deleted 2, Replaced 3"]);
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn a_resync_leaves_out_objects_of_which_something_waits() {
     rig.delete("b", 2);
     rig.fifo.resync();
     rig.fifo.resync();
-    assert_eq!(rig.drained(), ["a: Updated 2", "b: Deleted 2", "c: Sync 1"]);
+    assert_eq!(rig.pop_all(), ["a: Updated 2", "b: Deleted 2", "c: Sync 1"]);
 }
 
 #[test]
@@ -297,10 +297,10 @@ fn it_has_synced_once_the_first_replacement_is_processed() {
     rig.add("c", 3);
     for expected in ["a*: Replaced 1", "b*: Replaced 2"] {
         assert!(!rig.fifo.has_synced());
-        assert_eq!(rig.popped().unwrap(), expected);
+        assert_eq!(rig.pop_text().unwrap(), expected);
     }
     assert!(rig.fifo.has_synced());
-    assert_eq!(rig.popped().unwrap(), "c: Added 3");
+    assert_eq!(rig.pop_text().unwrap(), "c: Added 3");
 }
 
 #[test]
@@ -324,7 +324,7 @@ fn a_change_before_any_replacement_has_synced_at_once() {
         assert!(rig.fifo.has_synced());
         rig.replace([("b", 1)]);
         assert!(rig.fifo.has_synced());
-        assert!(rig.drained().iter().all(|text| !text.contains('*')));
+        assert!(rig.pop_all().iter().all(|text| !text.contains('*')));
     }
 }
 
@@ -334,7 +334,7 @@ fn a_resync_before_any_replacement_has_not_synced() {
     rig.fifo.resync();
     assert!(!rig.fifo.has_synced());
     rig.replace([("b", 1)]);
-    assert_eq!(rig.drained(), ["a*: Sync 1, Deleted 1?", "b*: Replaced 1"]);
+    assert_eq!(rig.pop_all(), ["a*: Sync 1, Deleted 1?", "b*: Replaced 1"]);
     assert!(rig.fifo.has_synced());
 }
 
@@ -342,9 +342,9 @@ fn a_resync_before_any_replacement_has_not_synced() {
 fn what_the_first_replacement_took_away_is_part_of_the_initial_population() {
     let rig = Rig::knowing([("gone", 1)]);
     rig.replace([("a", 1)]);
-    assert_eq!(rig.popped().unwrap(), "a*: Replaced 1");
+    assert_eq!(rig.pop_text().unwrap(), "a*: Replaced 1");
     assert!(!rig.fifo.has_synced());
-    assert_eq!(rig.popped().unwrap(), "gone*: Deleted 1?");
+    assert_eq!(rig.pop_text().unwrap(), "gone*: Deleted 1?");
     assert!(rig.fifo.has_synced());
 }
 
@@ -352,7 +352,7 @@ fn what_the_first_replacement_took_away_is_part_of_the_initial_population() {
 fn an_object_listed_twice_counts_once_in_the_initial_population() {
     let rig = Rig::new();
     rig.replace([("a", 1), ("a", 2)]);
-    assert_eq!(rig.drained(), ["a*: Replaced 1, Replaced 2"]);
+    assert_eq!(rig.pop_all(), ["a*: Replaced 1, Replaced 2"]);
     assert!(rig.fifo.has_synced());
 }
 
@@ -363,7 +363,7 @@ fn changes_of_waiting_initial_objects_are_part_of_the_initial_list() {
     rig.update("b", 2);
     rig.delete("a", 2);
     assert_eq!(
-        rig.drained(),
+        rig.pop_all(),
         ["a*: Replaced 1, Deleted 2", "b*: Replaced 1, Updated 2"]
     );
 }
@@ -372,10 +372,10 @@ fn changes_of_waiting_initial_objects_are_part_of_the_initial_list() {
 fn a_later_replacement_does_not_take_back_that_it_has_synced() {
     let rig = Rig::new();
     rig.replace([("a", 1)]);
-    rig.drained();
+    rig.pop_all();
     rig.replace([("a", 2), ("b", 2)]);
     assert!(rig.fifo.has_synced());
-    assert_eq!(rig.drained(), ["a: Replaced 2", "b: Replaced 2"]);
+    assert_eq!(rig.pop_all(), ["a: Replaced 2", "b: Replaced 2"]);
 }
 
 #[test]
@@ -397,7 +397,7 @@ fn a_panic_of_processing_leaves_the_queue_in_order() {
     assert!(popped.is_err());
     assert!(!rig.fifo.is_full());
     rig.add("c", 2);
-    assert_eq!(rig.drained(), ["b*: Replaced 1", "c: Added 2"]);
+    assert_eq!(rig.pop_all(), ["b*: Replaced 1", "c: Added 2"]);
 }
 
 #[test]
@@ -415,7 +415,7 @@ fn nothing_is_queued_while_deltas_are_processed() {
             .unwrap()
             .unwrap();
     });
-    assert_eq!(rig.drained(), ["b: Added 2"]);
+    assert_eq!(rig.pop_all(), ["b: Added 2"]);
 }
 
 #[test]
@@ -431,7 +431,7 @@ fn a_closed_queue_refuses_changes_and_gives_out_what_waits() {
     assert_eq!(rig.fifo.delete(item("a", 1)), closed);
     assert_eq!(rig.fifo.replace(Vec::new()), Err(QueueError::Closed));
     rig.fifo.resync();
-    assert_eq!(rig.drained(), ["a: Added 1"]);
+    assert_eq!(rig.pop_all(), ["a: Added 1"]);
 }
 
 #[tokio::test]
@@ -468,11 +468,11 @@ async fn a_queue_is_full_when_all_objects_deltas_reach_the_bound() {
     assert!(!rig.fifo.is_full() && is_ready(rig.fifo.writable()).await);
     rig.add("b", 3);
     assert!(rig.fifo.is_full() && !is_ready(rig.fifo.writable()).await);
-    // What a producer had read already still finds room.
+    // A change that the producer has already read is still accepted.
     rig.add("c", 4);
     assert_eq!((rig.fifo.len(), rig.fifo.delta_count()), (3, 4));
     tokio::join!(rig.fifo.writable(), async {
-        assert_eq!(rig.popped().unwrap(), "a: Added 1, Updated 2");
+        assert_eq!(rig.pop_text().unwrap(), "a: Added 1, Updated 2");
     });
     assert!(!rig.fifo.is_full());
 }
@@ -494,32 +494,32 @@ fn a_change_without_a_key_is_an_error_and_leaves_the_queue_alone() {
         let rig = Rig::new();
         let changes = [DeltaFifo::add, DeltaFifo::update, DeltaFifo::delete];
         for change in changes {
-            let refused = change(&rig.fifo, item(name, 1));
-            assert!(matches!(refused, Err(QueueError::Key(_))), "{refused:?}");
+            let outcome = change(&rig.fifo, item(name, 1));
+            assert!(matches!(outcome, Err(QueueError::Key(_))), "{outcome:?}");
         }
         assert!(rig.fifo.is_empty());
         assert!(!rig.fifo.has_synced());
         rig.add("a", 1);
-        assert_eq!(rig.drained(), ["a: Added 1"]);
+        assert_eq!(rig.pop_all(), ["a: Added 1"]);
     }
 }
 
 #[test]
 fn a_replacement_takes_all_objects_that_have_a_key() {
     let rig = Rig::knowing([("a", 1)]);
-    let refused = rig.replace_some([("", 1), ("a", 2), ("panic", 1), ("b", 2)]);
-    assert_eq!((refused.count, refused.is_empty()), (2, false));
-    assert_eq!(refused.first, Some(KeyError::new("no name")));
-    assert_eq!(rig.drained(), ["a*: Replaced 2", "b*: Replaced 2"]);
+    let keyless = rig.replace_some([("", 1), ("a", 2), ("panic", 1), ("b", 2)]);
+    assert_eq!((keyless.count, keyless.is_empty()), (2, false));
+    assert_eq!(keyless.first, Some(KeyError::new("no name")));
+    assert_eq!(rig.pop_all(), ["a*: Replaced 2", "b*: Replaced 2"]);
     assert!(rig.fifo.has_synced());
 }
 
-/// Knows one object, and must not be asked for all.
+/// Knows one object, and panics if all keys are requested.
 struct OneKnown(Arc<Item>);
 
 impl KnownObjects<Item> for OneKnown {
     fn keys(&self) -> Vec<ObjectKey> {
-        panic!("all objects are looked through");
+        panic!("all objects are searched");
     }
 
     fn object(&self, key: &ObjectKey) -> Option<Arc<Item>> {
@@ -527,12 +527,12 @@ impl KnownObjects<Item> for OneKnown {
     }
 }
 
-/// Whoever may write objects that cannot be read could else make each deletion cost as much as there are objects.
+/// Otherwise a user who can write undecodable objects could make each deletion cost a search of all objects.
 #[test]
 fn an_object_whose_last_state_is_unknown_is_found_under_its_usual_key() {
     let fifo = DeltaFifo::new(name_key(), Arc::new(OneKnown(item("a", 1))) as _);
     let is_a = |last: &Item| last.name == "a";
-    fifo.delete_such(&ObjectKey::new("", "a"), is_a).unwrap();
+    fifo.delete_where(&ObjectKey::new("", "a"), is_a).unwrap();
     let deleted = fifo.pop(|key, deltas, _| {
         assert_eq!((key.name(), deltas.len()), ("a", 1));
         assert_eq!(deltas[0].subject.object(), Some(&item("a", 1)));
@@ -546,7 +546,7 @@ fn an_object_whose_last_state_is_unknown_is_found_under_any_key() {
     let rig = Rig::knowing([("a", 1), ("b", 1)]);
     let is_b = |last: &Item| last.name == "b";
     let elsewhere = ObjectKey::new("n", "b");
-    rig.fifo.delete_such(&elsewhere, is_b).unwrap();
+    rig.fifo.delete_where(&elsewhere, is_b).unwrap();
     let deleted = rig.fifo.pop(|key, _, _| {
         assert_eq!(key.name(), "b");
         Ok::<_, ()>(())

@@ -1,4 +1,4 @@
-//! What reaches which callback.
+//! Which callback is called for which notification, and what filters pass on.
 
 use std::sync::Mutex;
 
@@ -9,22 +9,22 @@ use crate::informer::processor::tests::samples::{added, deleted, initial, object
 struct Recorder(Mutex<Vec<String>>);
 
 impl Recorder {
-    fn told(&self, words: String) {
-        self.0.lock().unwrap().push(words);
+    fn record(&self, text: String) {
+        self.0.lock().unwrap().push(text);
     }
 }
 
 impl EventHandler<u64> for Recorder {
     fn on_add(&self, object: &Arc<Cached<u64>>, in_initial_list: bool) {
-        self.told(format!("add {} {in_initial_list}", ***object));
+        self.record(format!("add {} {in_initial_list}", ***object));
     }
 
     fn on_update(&self, old: &Arc<Cached<u64>>, new: &Arc<Cached<u64>>) {
-        self.told(format!("update {} {}", ***old, ***new));
+        self.record(format!("update {} {}", ***old, ***new));
     }
 
     fn on_delete(&self, object: &Arc<Cached<u64>>, final_state_known: bool) {
-        self.told(format!("delete {} {final_state_known}", ***object));
+        self.record(format!("delete {} {final_state_known}", ***object));
     }
 }
 
@@ -74,27 +74,27 @@ fn callbacks_that_are_left_out_do_nothing() {
 
 #[test]
 fn a_closure_is_told_of_every_change() {
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let recorded = Arc::clone(&told);
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let recorder = Arc::clone(&received);
     let handler: Arc<dyn EventHandler<u64>> =
-        Arc::new(move |change: &Notification<u64>| recorded.lock().unwrap().push(word(change)));
+        Arc::new(move |change: &Notification<u64>| recorder.lock().unwrap().push(word(change)));
     for change in [added("a", 1), updated("a", 1, 2), deleted("a", 2, 3)] {
         handler.on_notification(&change);
     }
-    assert_eq!(*told.lock().unwrap(), ["+a1", "a1>2", "-a2>3"]);
+    assert_eq!(*received.lock().unwrap(), ["+a1", "a1>2", "-a2>3"]);
 }
 
-/// What passes a filter for even versions.
+/// Checks what a filter for even versions passes on.
 #[track_caller]
 fn check_filtered(change: Notification<u64>, expected: &[&str]) {
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let recorded = Arc::clone(&told);
-    let handler = Filtered::new(
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let recorder = Arc::clone(&received);
+    let handler = EventFilter::new(
         |object: &Cached<u64>| object.is_multiple_of(2),
-        move |change: &Notification<u64>| recorded.lock().unwrap().push(word(change)),
+        move |change: &Notification<u64>| recorder.lock().unwrap().push(word(change)),
     );
     handler.on_notification(&change);
-    assert_eq!(*told.lock().unwrap(), expected);
+    assert_eq!(*received.lock().unwrap(), expected);
 }
 
 #[test]

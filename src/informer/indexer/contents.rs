@@ -1,47 +1,48 @@
-//! What the store's lock guards: objects by slot, keys and their slots, indices.
+//! The data under the store's lock: objects by slot, keys with their slots, and indices.
 
 use std::sync::Arc;
 
-use super::members::{ManySlots, Members};
+use super::members::{ManySlots, PostingSet};
 use super::names::Names;
 use super::pages::Pages;
 use super::postings::Postings;
 use super::{IndexError, StoreSnapshot};
 use crate::resource::ObjectKey;
 
-/// Values that the index functions gave for one object, in the order of the indices; `None` where one panicked.
-pub(super) type Values = Vec<Option<Vec<String>>>;
+/// The values of one object in each index, in the order of the indices; `None` where the index function panicked.
+pub(super) type IndexValues = Vec<Option<Vec<String>>>;
 
-pub(super) struct Contents<V> {
+/// Objects, keys and indices. A key's number is the slot of its object.
+pub(super) struct IndexContents<V> {
     keys: Names<ObjectKey>,
-    /// By the key's number.
+    /// Indexed by the number of the key.
     objects: Pages<Arc<V>>,
     indices: Vec<(Box<str>, Postings)>,
     index_panics: u64,
 }
 
-/// So many objects at most are looked up while the lock is held: as many as a write may have to copy.
+/// At most this many objects are looked up while the lock is held: as many as a write may have to copy.
 const LOCKED_LOOKUPS_MAX: usize = 256;
 
-/// What the lock has to be held for, of reading all that have one value.
-pub(super) enum Lookup<T> {
+/// The part of an index lookup that needs the lock. [`IndexerLookup::finish`] does the rest without it.
+pub(super) enum IndexerLookup<T> {
     Done(Vec<T>),
-    /// A consistent copy to be read at leisure.
+    /// Many objects: consistent copies, to be read after the lock is released.
     Many(ManySlots, Pages<T>),
 }
 
-impl<T: Clone> Lookup<T> {
-    fn of(members: Option<&Members>, pages: &Pages<T>) -> Self {
+impl<T: Clone> IndexerLookup<T> {
+    fn of(members: Option<&PostingSet>, pages: &Pages<T>) -> Self {
         let found = |slots: &mut dyn Iterator<Item = &u32>| {
             slots.filter_map(|slot| pages.at(*slot).cloned()).collect()
         };
         match members {
             None => Self::Done(Vec::new()),
-            Some(Members::Few(slots)) => Self::Done(found(&mut slots.iter())),
-            Some(Members::Many(slots)) if slots.len() <= LOCKED_LOOKUPS_MAX => {
+            Some(PostingSet::Few(slots)) => Self::Done(found(&mut slots.iter())),
+            Some(PostingSet::Many(slots)) if slots.len() <= LOCKED_LOOKUPS_MAX => {
                 Self::Done(found(&mut slots.iter()))
             }
-            Some(Members::Many(slots)) => Self::Many(Arc::clone(slots), pages.clone()),
+            Some(PostingSet::Many(slots)) => Self::Many(Arc::clone(slots), pages.clone()),
         }
     }
 
@@ -56,8 +57,8 @@ impl<T: Clone> Lookup<T> {
     }
 }
 
-impl<V> Contents<V> {
-    /// Without objects; with indices of these names.
+impl<V> IndexContents<V> {
+    /// Empty contents with indices of these names.
     pub(super) fn new<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         Self {
             keys: Names::default(),
@@ -69,9 +70,14 @@ impl<V> Contents<V> {
         }
     }
 
-    pub(super) fn put(&mut self, key: ObjectKey, object: Arc<V>, values: Values) -> Option<Arc<V>> {
+    pub(super) fn put(
+        &mut self,
+        key: ObjectKey,
+        object: Arc<V>,
+        values: IndexValues,
+    ) -> Option<Arc<V>> {
         let slot = if let Some(slot) = self.keys.find(key.as_str()) {
-            // Objects carry their keys: the old object's would stay in memory for the store alone.
+            // Objects share their key's memory: keeping the old key would keep the old object's allocation for the store alone.
             self.keys.refresh(slot, key);
             slot
         } else {
@@ -133,18 +139,18 @@ impl<V> Contents<V> {
         &self,
         index: &str,
         value: &str,
-    ) -> Result<Lookup<Arc<V>>, IndexError> {
+    ) -> Result<IndexerLookup<Arc<V>>, IndexError> {
         let members = self.postings(index)?.members(value);
-        Ok(Lookup::of(members, &self.objects))
+        Ok(IndexerLookup::of(members, &self.objects))
     }
 
     pub(super) fn keys_with(
         &self,
         index: &str,
         value: &str,
-    ) -> Result<Lookup<ObjectKey>, IndexError> {
+    ) -> Result<IndexerLookup<ObjectKey>, IndexError> {
         let members = self.postings(index)?.members(value);
-        Ok(Lookup::of(members, self.keys.texts()))
+        Ok(IndexerLookup::of(members, self.keys.texts()))
     }
 
     pub(super) fn index_values(&self, index: &str) -> Result<Pages<Arc<str>>, IndexError> {
@@ -159,7 +165,7 @@ impl<V> Contents<V> {
         self.index_panics
     }
 
-    /// Takes over a count from contents that these replace.
+    /// Adds the panics counted by the contents that these replace.
     pub(super) const fn add_index_panics(&mut self, panics: u64) {
         self.index_panics += panics;
     }

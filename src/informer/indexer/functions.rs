@@ -1,15 +1,15 @@
-//! Index functions that are often wanted.
+//! Ready-made index functions.
 
 use std::sync::Arc;
 
 use super::IndexFn;
-use super::pointer::{Pointer, PointerError};
+use super::pointer::{JsonPointer, PointerError};
 use crate::informer::{Cached, Raw};
 
-/// The name under which [`Lister`](crate::informer::Lister) looks for the index over namespaces, as client-go's listers do.
+/// The name of the index by namespace. [`Lister`](crate::informer::Lister) uses it if it exists, as client-go's listers do.
 pub const NAMESPACE_INDEX: &str = "namespace";
 
-/// Indexes by what a function finds in an object: an `Option`, an array or a `Vec` of texts, such as the node's name.
+/// Indexes by the values that a function returns for an object, such as the node's name: an `Option`, an array or a `Vec` of strings.
 #[must_use]
 pub fn index_by<V, I>(values: impl Fn(&V) -> I + Send + Sync + 'static) -> IndexFn<V>
 where
@@ -18,7 +18,7 @@ where
     Arc::new(move |object| values(object).into_iter().map(Into::into).collect())
 }
 
-/// Indexes by namespace; cluster-scoped objects are under `""`.
+/// Indexes by namespace; cluster-scoped objects have the value `""`.
 #[must_use]
 pub fn index_by_namespace<T>() -> IndexFn<Cached<T>> {
     index_by(|object: &Cached<T>| [object.key().namespace().to_owned()])
@@ -31,13 +31,13 @@ pub fn index_by_label<T>(key: &str) -> IndexFn<Cached<T>> {
     index_by(move |object: &Cached<T>| object.label(&key).map(str::to_owned))
 }
 
-/// Indexes dynamic objects by what a JSON pointer (RFC 6901) finds, such as `/spec/nodeName`: a text, number or boolean.
-/// Others, and objects without it, are not in the index.
+/// Indexes dynamic objects by the string, number or boolean at a JSON pointer (RFC 6901), such as `/spec/nodeName`. Objects that
+/// have another kind of value there, or none, are not in the index.
 ///
 /// # Errors
 /// The pointer is malformed.
 pub fn index_by_pointer(pointer: &str) -> Result<IndexFn<Cached<Raw>>, PointerError> {
-    let pointer = Pointer::parse(pointer)?;
+    let pointer = JsonPointer::parse(pointer)?;
     Ok(index_by(move |object: &Cached<Raw>| {
         pointer.text_in(object.bytes())
     }))

@@ -1,4 +1,4 @@
-//! Which objects have one value of an index: slot numbers, a few inline, many in a shared set.
+//! The objects that have one value of an index, as slot numbers: a few inline, many in a shared hash set.
 
 use std::sync::Arc;
 
@@ -6,25 +6,25 @@ use foldhash::fast::RandomState;
 use hashbrown::HashSet;
 use smallvec::SmallVec;
 
-/// More than so many are found faster by hash than one by one.
+/// Up to this many slots a linear search is faster than a hash lookup.
 const FEW_MAX: usize = 16;
 
 pub(super) type ManySlots = Arc<HashSet<u32, RandomState>>;
 
 #[derive(Debug)]
-pub(super) enum Members {
+pub(super) enum PostingSet {
     Few(SmallVec<[u32; 4]>),
-    /// Copied by a change while a reader walks it: of numbers only, so a memory copy.
+    /// A change copies the set if a reader holds it; it has only numbers, so that is a memory copy.
     Many(ManySlots),
 }
 
-impl Default for Members {
+impl Default for PostingSet {
     fn default() -> Self {
         Self::Few(SmallVec::new())
     }
 }
 
-impl Members {
+impl PostingSet {
     pub(super) fn is_empty(&self) -> bool {
         match self {
             Self::Few(slots) => slots.is_empty(),
@@ -32,7 +32,7 @@ impl Members {
         }
     }
 
-    /// Adds a slot that is not among them.
+    /// Adds a slot that is not in the set.
     pub(super) fn add(&mut self, slot: u32) {
         match self {
             Self::Few(slots) if slots.len() < FEW_MAX => slots.push(slot),
@@ -51,7 +51,7 @@ impl Members {
             Self::Few(slots) => slots.retain(|found| *found != slot),
             Self::Many(slots) => {
                 Arc::make_mut(slots).remove(&slot);
-                // Half of the bound, so that a value at the bound does not go to and fro.
+                // Half of the bound, so that a set whose size is near the bound does not switch back and forth.
                 if slots.len() <= FEW_MAX / 2 {
                     *self = Self::Few(slots.iter().copied().collect());
                 }

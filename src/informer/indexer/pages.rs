@@ -1,33 +1,33 @@
-//! A growing table of numbered slots whose copies share pages: what lets readers walk it while it is written.
+//! A growing table of numbered slots whose clones share pages, so that readers can iterate over a clone while the table is written.
 //!
-//! Cloning copies one pointer. The first write after that copies the list of pages and the page written to, later ones
-//! copy a page each at most, and only while the clone lives. Does not know which slots are free.
+//! Cloning copies one pointer. The first write after that copies the list of pages and the page that it changes; each later write
+//! copies at most one page, and only while the clone exists. The table does not track which slots are free.
 
 use std::sync::Arc;
 
-/// Slots per page. With 100,000 slots the list of pages and a page are about as long, so that neither is dear to copy.
+/// Slots per page. With 100,000 slots the list of pages is about as long as a page, so that both are cheap to copy.
 const PAGE_LEN: usize = 256;
 
-type Page<T> = [Option<T>; PAGE_LEN];
+type SlotPage<T> = [Option<T>; PAGE_LEN];
 
 #[derive(Debug)]
 pub(super) struct Pages<T> {
-    pages: Arc<Vec<Arc<Page<T>>>>,
+    pages: Arc<Vec<Arc<SlotPage<T>>>>,
 }
 
-const fn place(slot: u32) -> (usize, usize) {
+const fn position(slot: u32) -> (usize, usize) {
     (slot as usize / PAGE_LEN, slot as usize % PAGE_LEN)
 }
 
 impl<T: Clone> Pages<T> {
     pub(super) fn at(&self, slot: u32) -> Option<&T> {
-        let (page, index) = place(slot);
+        let (page, index) = position(slot);
         self.pages.get(page)?[index].as_ref()
     }
 
-    /// Fills or empties a slot; returns what was in it.
+    /// Fills or empties a slot, and returns its previous value.
     pub(super) fn set(&mut self, slot: u32, value: Option<T>) -> Option<T> {
-        let (page, index) = place(slot);
+        let (page, index) = position(slot);
         let pages = Arc::make_mut(&mut self.pages);
         while pages.len() <= page {
             pages.push(Arc::new([const { None }; PAGE_LEN]));
@@ -36,17 +36,17 @@ impl<T: Clone> Pages<T> {
         std::mem::replace(&mut page[index], value)
     }
 
-    /// What is in the filled slots, by number.
+    /// The values of the filled slots, ordered by slot.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.pages.iter().flat_map(|page| page.iter().flatten())
     }
 
-    /// One past the highest slot that was ever filled, or more.
+    /// An upper bound of all slots that were ever filled: one past the highest of them, or more.
     pub(super) fn slot_count(&self) -> u32 {
         u32::try_from(self.pages.len() * PAGE_LEN).unwrap_or(u32::MAX)
     }
 
-    /// The same with the slots' numbers.
+    /// The filled slots, each with its number.
     pub(super) fn numbered(&self) -> impl Iterator<Item = (u32, &T)> {
         let slots = self.pages.iter().flat_map(|page| page.iter());
         (0_u32..)

@@ -1,40 +1,40 @@
-//! Reads one value out of an object's JSON without building the rest: fields that are not on the way are skipped over.
+//! Reads the value at a JSON pointer from an object's bytes. Fields that are not on the pointer's path are skipped without decoding.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// A JSON pointer is malformed: it is neither empty nor begins with a slash, or has a tilde that escapes nothing.
+/// A malformed JSON pointer: it is not empty and does not begin with a slash, or it contains a tilde that is not followed by 0 or 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a JSON pointer: {0:?}")]
 pub struct PointerError(Box<str>);
 
 /// A JSON pointer, RFC 6901.
 #[derive(Debug)]
-pub(super) struct Pointer(Vec<Box<str>>);
+pub(super) struct JsonPointer(Vec<Box<str>>);
 
-impl Pointer {
+impl JsonPointer {
     pub(super) fn parse(text: &str) -> Result<Self, PointerError> {
-        let fault = || PointerError(text.into());
+        let error = || PointerError(text.into());
         let Some((before, rest)) = text.split_once('/') else {
             return if text.is_empty() {
                 Ok(Self(Vec::new()))
             } else {
-                Err(fault())
+                Err(error())
             };
         };
         if !before.is_empty() {
-            return Err(fault());
+            return Err(error());
         }
         let segments = rest.split('/').map(unescaped);
         let segments: Option<_> = segments.collect();
-        segments.map(Self).ok_or_else(fault)
+        segments.map(Self).ok_or_else(error)
     }
 
-    /// The text, number or boolean that stands there.
+    /// The string, number or boolean at this pointer; `None` for other values, or if the JSON is malformed.
     pub(super) fn text_in(&self, json: &[u8]) -> Option<String> {
         let mut json = serde_json::Deserializer::from_slice(json);
-        Way(&self.0).deserialize(&mut json).ok().flatten()
+        PointerRest(&self.0).deserialize(&mut json).ok().flatten()
     }
 }
 
@@ -54,18 +54,18 @@ fn unescaped(segment: &str) -> Option<Box<str>> {
     Some(text.into())
 }
 
-/// What is left of the way.
+/// The rest of the pointer's path, below the value that is being read.
 #[derive(Clone, Copy)]
-struct Way<'a>(&'a [Box<str>]);
+struct PointerRest<'a>(&'a [Box<str>]);
 
-impl Way<'_> {
-    /// A value that is not looked into, if the way ends here.
-    fn end(self, text: impl ToString) -> Option<String> {
+impl PointerRest<'_> {
+    /// The text of a scalar, if the path ends at it.
+    fn scalar(self, text: impl ToString) -> Option<String> {
         self.0.is_empty().then(|| text.to_string())
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Way<'_> {
+impl<'de> DeserializeSeed<'de> for PointerRest<'_> {
     type Value = Option<String>;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
@@ -73,7 +73,7 @@ impl<'de> DeserializeSeed<'de> for Way<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Way<'_> {
+impl<'de> Visitor<'de> for PointerRest<'_> {
     type Value = Option<String>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -82,9 +82,11 @@ impl<'de> Visitor<'de> for Way<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut found = None;
-        while let Some(is_on_way) = map.next_key_seed(Is(self.0.first().map(|name| &**name)))? {
-            if is_on_way {
-                found = map.next_value_seed(Way(&self.0[1..]))?;
+        while let Some(is_on_path) =
+            map.next_key_seed(FieldNameSeed(self.0.first().map(|name| &**name)))?
+        {
+            if is_on_path {
+                found = map.next_value_seed(PointerRest(&self.0[1..]))?;
             } else {
                 map.next_value::<IgnoredAny>()?;
             }
@@ -97,7 +99,7 @@ impl<'de> Visitor<'de> for Way<'_> {
         let mut found = None;
         for index in 0_usize.. {
             if Some(index) == wanted {
-                let Some(value) = items.next_element_seed(Way(&self.0[1..]))? else {
+                let Some(value) = items.next_element_seed(PointerRest(&self.0[1..]))? else {
                     break;
                 };
                 found = value;
@@ -109,23 +111,23 @@ impl<'de> Visitor<'de> for Way<'_> {
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(self.end(text))
+        Ok(self.scalar(text))
     }
 
     fn visit_bool<E>(self, value: bool) -> Result<Self::Value, E> {
-        Ok(self.end(value))
+        Ok(self.scalar(value))
     }
 
     fn visit_i64<E>(self, value: i64) -> Result<Self::Value, E> {
-        Ok(self.end(value))
+        Ok(self.scalar(value))
     }
 
     fn visit_u64<E>(self, value: u64) -> Result<Self::Value, E> {
-        Ok(self.end(value))
+        Ok(self.scalar(value))
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Self::Value, E> {
-        Ok(self.end(value))
+        Ok(self.scalar(value))
     }
 
     fn visit_unit<E>(self) -> Result<Self::Value, E> {
@@ -133,10 +135,10 @@ impl<'de> Visitor<'de> for Way<'_> {
     }
 }
 
-/// Whether a field has this name.
-struct Is<'a>(Option<&'a str>);
+/// Reads a field's name, and returns whether it is this one.
+struct FieldNameSeed<'a>(Option<&'a str>);
 
-impl<'de> DeserializeSeed<'de> for Is<'_> {
+impl<'de> DeserializeSeed<'de> for FieldNameSeed<'_> {
     type Value = bool;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<bool, D::Error> {
@@ -144,7 +146,7 @@ impl<'de> DeserializeSeed<'de> for Is<'_> {
     }
 }
 
-impl Visitor<'_> for Is<'_> {
+impl Visitor<'_> for FieldNameSeed<'_> {
     type Value = bool;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

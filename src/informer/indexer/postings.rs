@@ -1,4 +1,4 @@
-//! One index: from values to the objects that have them, and back, so that a change compares values without asking for the old.
+//! One index: from values to objects, and from objects to their values, so that a change does not compute the old values again.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use super::members::Members;
+use super::members::PostingSet;
 use super::names::Names;
 
-/// Stands for an object without a value.
+/// Marks an object without a value.
 const NO_VALUE: u32 = u32::MAX;
-/// Stands for an object with several values.
+/// Marks an object with several values.
 const SEVERAL: u32 = u32::MAX - 1;
 
 type Numbers = SmallVec<[u32; 2]>;
@@ -19,16 +19,16 @@ type Numbers = SmallVec<[u32; 2]>;
 #[derive(Debug, Default)]
 pub(super) struct Postings {
     values: Names<Arc<str>>,
-    /// By the value's number. Only free numbers have no members.
-    members: Vec<Members>,
-    /// By the object's slot: its value's number. Four bytes per object, since most indices give one value to each.
+    /// Indexed by the number of the value. Empty only for free numbers.
+    members: Vec<PostingSet>,
+    /// Indexed by the object's slot: the number of its value. Four bytes per object, because most indices have one value per object.
     value_of: Vec<u32>,
-    /// By the object's slot, where there is more than one.
+    /// By the object's slot: the numbers of all its values, if it has more than one.
     several: HashMap<u32, Numbers, RandomState>,
 }
 
 impl Postings {
-    /// Notes the values of the object in a slot, in place of those before.
+    /// Replaces the values of the object in a slot.
     pub(super) fn assign(&mut self, slot: u32, mut values: Vec<String>) {
         if self.is_only_value(slot, &values) {
             return;
@@ -38,15 +38,15 @@ impl Postings {
         let new: Numbers = values.iter().map(|value| self.number_of(value)).collect();
         let old = self.numbers(slot);
         for &number in old.iter().filter(|number| !new.contains(number)) {
-            self.leave(slot, number);
+            self.remove_member(slot, number);
         }
         for &number in new.iter().filter(|number| !old.contains(number)) {
             self.members[number as usize].add(slot);
         }
-        self.note(slot, new);
+        self.set_numbers(slot, new);
     }
 
-    /// The common case, which costs one comparison.
+    /// Whether the values are unchanged, if there is at most one. This is the common case, and costs one comparison.
     fn is_only_value(&self, slot: u32, values: &[String]) -> bool {
         let number = self.value_of.get(slot as usize).copied();
         match (values, number) {
@@ -59,17 +59,19 @@ impl Postings {
         }
     }
 
+    /// The number of a value; assigns one if it has none.
     fn number_of(&mut self, value: &str) -> u32 {
         if let Some(number) = self.values.find(value) {
             return number;
         }
         let number = self.values.insert(value.into());
         if number as usize == self.members.len() {
-            self.members.push(Members::default());
+            self.members.push(PostingSet::default());
         }
         number
     }
 
+    /// The numbers of the values of the object in a slot.
     fn numbers(&self, slot: u32) -> Numbers {
         match self.value_of.get(slot as usize) {
             None | Some(&NO_VALUE) => Numbers::new(),
@@ -78,7 +80,7 @@ impl Postings {
         }
     }
 
-    fn leave(&mut self, slot: u32, number: u32) {
+    fn remove_member(&mut self, slot: u32, number: u32) {
         let members = &mut self.members[number as usize];
         members.remove(slot);
         if members.is_empty() {
@@ -86,20 +88,20 @@ impl Postings {
         }
     }
 
-    fn note(&mut self, slot: u32, numbers: Numbers) {
-        let at = slot as usize;
-        if self.value_of.len() <= at {
-            self.value_of.resize(at + 1, NO_VALUE);
+    fn set_numbers(&mut self, slot: u32, numbers: Numbers) {
+        let index = slot as usize;
+        if self.value_of.len() <= index {
+            self.value_of.resize(index + 1, NO_VALUE);
         }
         let before = std::mem::replace(
-            &mut self.value_of[at],
+            &mut self.value_of[index],
             match *numbers {
                 [] => NO_VALUE,
                 [number] => number,
                 _ => SEVERAL,
             },
         );
-        if self.value_of[at] == SEVERAL {
+        if self.value_of[index] == SEVERAL {
             self.several.insert(slot, numbers);
         } else if before == SEVERAL {
             self.several.remove(&slot);
@@ -107,11 +109,11 @@ impl Postings {
     }
 
     /// The slots of the objects that have a value.
-    pub(super) fn members(&self, value: &str) -> Option<&Members> {
+    pub(super) fn members(&self, value: &str) -> Option<&PostingSet> {
         self.members.get(self.values.find(value)? as usize)
     }
 
-    /// The values that objects have.
+    /// All values that some object has.
     pub(super) const fn values(&self) -> &Names<Arc<str>> {
         &self.values
     }

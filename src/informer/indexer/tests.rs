@@ -1,4 +1,4 @@
-//! The store's rules, one by one; `model` has random changes against a plain map, and readers beside a writer.
+//! The store's rules, one test each. `model` compares random changes with a plain map, and tests readers that run beside a writer.
 
 use bytes::Bytes;
 
@@ -8,7 +8,7 @@ use crate::resource::{Object, ObjectParts};
 
 mod model;
 
-/// An object with a number and the values that it is to be indexed under.
+/// An object with a number, and the values under which it is indexed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Item {
     name: String,
@@ -36,7 +36,7 @@ fn own_values() -> IndexFn<Item> {
     index_by(|item: &Item| item.values.clone())
 }
 
-/// A store with the index `value`.
+/// A store that holds these items, with the index `value`.
 fn indexed(items: &[Arc<Item>]) -> Indexer<Item> {
     let indexer = Indexer::new(name_key());
     indexer.add_index("value", own_values()).unwrap();
@@ -231,9 +231,9 @@ fn an_object_without_a_key_is_refused_and_the_others_stay() {
         assert!(indexer.put(item(name, 2, &["x"])).is_err());
     }
     assert_eq!(numbers(&indexer, "x"), [1]);
-    let refused = indexer.replace(vec![item("", 3, &[]), item("b", 3, &["x"])]);
+    let keyless = indexer.replace(vec![item("", 3, &[]), item("b", 3, &["x"])]);
     assert_eq!(
-        (refused.count, refused.first),
+        (keyless.count, keyless.first),
         (1, Some(KeyError::new("no name")))
     );
     assert_eq!(numbers(&indexer, "x"), [3]);
@@ -268,8 +268,8 @@ fn a_snapshot_stays_as_it_was() {
 fn an_index_function_may_read_the_store() {
     let indexer = Arc::new(Indexer::new(name_key()));
     let store = Arc::clone(&indexer);
-    let place = index_by(move |_: &Item| [store.len().to_string()]);
-    indexer.add_index("value", place).unwrap();
+    let count = index_by(move |_: &Item| [store.len().to_string()]);
+    indexer.add_index("value", count).unwrap();
     indexer.put(item("a", 1, &[])).unwrap();
     indexer.put(item("b", 2, &[])).unwrap();
     assert_eq!(numbers(&indexer, "1"), [2]);

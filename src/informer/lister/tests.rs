@@ -1,4 +1,4 @@
-//! What listers answer.
+//! Listers select objects by label, namespace and name.
 
 use super::*;
 use crate::informer::{cached_key, index_by_namespace};

@@ -1,4 +1,4 @@
-//! One recipient of notifications: its queue, and what became of it.
+//! One recipient of notifications, a handler or a stream: its queue, its progress, and its end.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -9,122 +9,127 @@ use std::task::{Context, Waker};
 
 use tokio::sync::{Notify, watch};
 
-use super::after_unlock::{FollowUp, drop_each, quietly};
-use super::crew::Serve;
-use super::queue::{Discarded, Overflowed, Present, Queue};
+use super::deferred_work::{FollowUp, drop_each, ignore_panic};
+use super::handler_pool::PoolTask;
+use super::queue::{InitialState, NotificationQueue, QueueOverflow, QueueRemains};
 use crate::informer::{EventHandler, HandlerOptions, Notification, Overflow};
 use crate::resource::ObjectKey;
 
-/// Notifications taken from the queue at once. They can no longer be merged, so few; each batch takes the lock twice.
+/// Notifications taken from the queue at once. Few, because they can no longer be merged; not fewer, because each batch takes the lock
+/// twice.
 const BATCH_COUNT: usize = 128;
 
-/// Why a handler or stream hears no more.
+/// Why a handler or stream receives nothing more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandlerEnd {
-    /// It was removed.
+    /// It was removed, or the stream was dropped.
     #[error("the handler was removed")]
     Removed,
-    /// It fell behind by more than it may, and its policy is to be removed then.
+    /// Its queue overflowed, and its policy is to be removed then.
     #[error("the handler fell too far behind")]
     Overflowed,
-    /// The informer has ended.
+    /// The informer was shut down.
     #[error("the informer was shut down")]
     ShutDown,
 }
 
-/// A handler panicked. It is called again with the next notification.
+/// A panic of a handler. The handler is called again with the next notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandlerPanic {
     /// The handler's name.
     pub handler: Arc<str>,
-    /// The object that it was told of.
+    /// The object of the notification.
     pub key: ObjectKey,
-    /// What the panic said, if it said anything.
+    /// The message of the panic; empty if it has none.
     pub message: String,
 }
 
-/// Is told of each panic, on the thread that it happened on.
+/// Called for each panic of a handler, on the thread on which it happened.
 pub type PanicHook = Arc<dyn Fn(&HandlerPanic) + Send + Sync>;
 
-/// What happened at one handler so far.
+/// Counts of one handler or stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HandlerCounts {
-    /// Notifications that it was given; up to a batch of them may still wait behind the one that it has in hand.
+    /// Notifications taken from the queue for delivery. Up to a batch of them (128) may still wait for the running call.
     pub delivered: u64,
-    /// Notifications that were merged with others, or away.
+    /// Notifications that were merged into others, or cancelled out.
     pub merged: u64,
-    /// Notifications that waited when it ended.
+    /// Notifications that still waited when it ended.
     pub dropped: u64,
     /// Calls that panicked.
     pub panics: u64,
 }
 
-/// What all recipients of a processor share.
-pub(super) struct Shared {
+/// State shared by all recipients of a processor.
+pub(super) struct ListenerContext {
     pub(super) on_panic: PanicHook,
+    /// Calls that panicked, of all handlers.
     pub(super) panics: Mutex<u64>,
-    /// A queue with [`Overflow::Block`] is below its bound again.
+    /// Notified when a queue with [`Overflow::Block`] falls below its bound, or a recipient ends.
     pub(super) room: Notify,
 }
 
-/// How far a recipient has come.
+/// The progress of a recipient, for tasks that wait for it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Progress {
-    /// All of the initial list is behind it.
+pub(super) struct RecipientProgress {
+    /// It has processed the initial list.
     pub(super) synced: bool,
-    /// It is told nothing new.
+    /// It has ended: no new call starts.
     pub(super) ended: bool,
-    /// Nor does a call of it run.
-    pub(super) quiet: bool,
+    /// It has ended, and no call is running.
+    pub(super) idle: bool,
 }
 
-/// Who is told.
+/// Where notifications are delivered.
 enum Recipient<T> {
     Callbacks(Arc<dyn EventHandler<T>>),
+    /// The waker is set while the stream waits.
     Stream(Option<Waker>),
+    /// The recipient has ended.
     Gone,
 }
 
-/// What a stream took.
-pub(in crate::informer) struct Taken {
-    /// Behind so many of the notifications, all of the initial list is behind the stream.
+/// The outcome of taking a batch for a stream.
+pub(in crate::informer) struct TakenBatch {
+    /// If the initial list ends within the batch: the number of its notifications before that end.
     pub(in crate::informer) synced_at: Option<usize>,
-    /// Whether more will come.
+    /// Whether the stream has more notifications now or later.
     pub(in crate::informer) open: bool,
 }
 
-/// What an ended listener leaves behind.
-pub(in crate::informer) struct Ended<T> {
+/// Values of an ended listener, to be dropped without a lock.
+pub(in crate::informer) struct ListenerRemains<T> {
     recipient: Recipient<T>,
-    queue: Discarded<T>,
-    /// No call of it runs.
-    quiet: bool,
+    queue: QueueRemains<T>,
+    /// No call is running.
+    idle: bool,
 }
 
-/// Where one handler or stream stands.
+/// One handler or stream of a processor.
 pub(in crate::informer) struct Listener<T> {
     name: Arc<str>,
     overflow: Overflow,
-    shared: Arc<Shared>,
-    /// Also looked at between two calls, without the lock.
+    context: Arc<ListenerContext>,
+    /// Set once. Also read between two calls, without the lock.
     ended: OnceLock<HandlerEnd>,
-    progress: watch::Sender<Progress>,
-    state: Mutex<State<T>>,
+    progress: watch::Sender<RecipientProgress>,
+    state: Mutex<ListenerState<T>>,
 }
 
-struct State<T> {
-    queue: Queue<T>,
+struct ListenerState<T> {
+    queue: NotificationQueue<T>,
     recipient: Recipient<T>,
-    /// With the crew: waiting for a worker or served by one.
+    /// In the handler pool: waiting for a worker, or served by one.
     busy: bool,
-    in_hand: usize,
-    /// Nothing more will come; what waits is still delivered.
+    /// Notifications of the batch that is being delivered.
+    in_delivery: usize,
+    /// Nothing more is queued; waiting notifications are still delivered.
     closed: bool,
     counts: HandlerCounts,
 }
 
-impl<T> State<T> {
-    /// Something waits that did not.
+impl<T> ListenerState<T> {
+    /// The follow-up after something was queued.
     fn wake(&mut self) -> FollowUp<T> {
         match &mut self.recipient {
             Recipient::Callbacks(_) if !self.busy => {
@@ -136,10 +141,11 @@ impl<T> State<T> {
         }
     }
 
+    /// Takes a batch. If the initial list ends within it, returns the number of notifications before that end.
     fn take(&mut self, batch: &mut VecDeque<Notification<T>>) -> Option<usize> {
         let synced_at = self.queue.take(BATCH_COUNT, batch);
-        self.in_hand = batch.len();
-        self.counts.delivered += self.in_hand as u64;
+        self.in_delivery = batch.len();
+        self.counts.delivered += self.in_delivery as u64;
         synced_at
     }
 }
@@ -148,77 +154,86 @@ impl<T: Send + Sync + 'static> Listener<T> {
     pub(super) fn of_callbacks(
         handler: Arc<dyn EventHandler<T>>,
         options: HandlerOptions,
-        present: Present<T>,
-        shared: Arc<Shared>,
+        initial_state: InitialState<T>,
+        context: Arc<ListenerContext>,
     ) -> Self {
-        Self::new(Recipient::Callbacks(handler), options, present, shared)
+        Self::new(
+            Recipient::Callbacks(handler),
+            options,
+            initial_state,
+            context,
+        )
     }
 
     pub(super) fn of_stream(
         options: HandlerOptions,
-        present: Present<T>,
-        shared: Arc<Shared>,
+        initial_state: InitialState<T>,
+        context: Arc<ListenerContext>,
     ) -> Self {
-        Self::new(Recipient::Stream(None), options, present, shared)
+        Self::new(Recipient::Stream(None), options, initial_state, context)
     }
 
     fn new(
         recipient: Recipient<T>,
         options: HandlerOptions,
-        present: Present<T>,
-        shared: Arc<Shared>,
+        initial_state: InitialState<T>,
+        context: Arc<ListenerContext>,
     ) -> Self {
         Self {
             name: options.name,
             overflow: options.overflow,
-            shared,
+            context,
             ended: OnceLock::new(),
             progress: watch::Sender::default(),
-            state: Mutex::new(State {
-                queue: Queue::new(present, options.queue_len_max, options.overflow),
+            state: Mutex::new(ListenerState {
+                queue: NotificationQueue::new(
+                    initial_state,
+                    options.queue_len_max,
+                    options.overflow,
+                ),
                 recipient,
                 busy: false,
-                in_hand: 0,
+                in_delivery: 0,
                 closed: false,
                 counts: HandlerCounts::default(),
             }),
         }
     }
 
-    fn locked(&self) -> MutexGuard<'_, State<T>> {
-        // No callback runs under the lock, and a queue is whole between its operations.
+    fn locked(&self) -> MutexGuard<'_, ListenerState<T>> {
+        // A poisoned lock is safe to use: no callback runs under it, and the queue is consistent after each operation.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues the changes. Afterwards the recipient may have ended, if that is its policy.
-    pub(super) fn push(&self, changes: &[Notification<T>]) -> (FollowUp<T>, Discarded<T>) {
+    /// Queues the changes. If the queue overflows and its policy says so, the recipient ends.
+    pub(super) fn push(&self, changes: &[Notification<T>]) -> (FollowUp<T>, QueueRemains<T>) {
         let mut state = self.locked();
         if state.closed || self.ended().is_some() {
-            return (FollowUp::Nothing, Discarded::default());
+            return (FollowUp::Nothing, QueueRemains::default());
         }
         for change in changes {
-            if let Err(Overflowed) = state.queue.push(change.clone()) {
+            if let Err(QueueOverflow) = state.queue.push(change.clone()) {
                 drop(state);
-                return (self.end(HandlerEnd::Overflowed), Discarded::default());
+                return (self.end(HandlerEnd::Overflowed), QueueRemains::default());
             }
         }
         (state.wake(), state.queue.discarded())
     }
 
-    /// The initial list is complete: the recipient has synced when all that was queued until now is behind it.
+    /// Marks the initial list as complete: the recipient has synced once it has processed everything queued until now.
     pub(super) fn end_initial_list(&self) -> FollowUp<T> {
         let mut state = self.locked();
         state.queue.end_initial_list();
-        let nothing_in_hand = state.in_hand == 0 && !state.busy;
-        if nothing_in_hand && state.queue.take(0, &mut VecDeque::new()).is_some() {
-            // So a stream of nothing has synced before it is read.
+        let nothing_in_delivery = state.in_delivery == 0 && !state.busy;
+        if nothing_in_delivery && state.queue.take(0, &mut VecDeque::new()).is_some() {
+            // Nothing to process, so the recipient has synced now: a stream of an empty collection is never read.
             return FollowUp::Synced;
         }
         state.wake()
     }
 
-    /// Whom to wake for what was there from the beginning.
-    pub(super) fn begin(&self) -> FollowUp<T> {
+    /// The follow-up for the initial state of a recipient that was just added.
+    pub(super) fn start(&self) -> FollowUp<T> {
         let mut state = self.locked();
         if state.queue.is_done() {
             return FollowUp::Nothing;
@@ -226,7 +241,7 @@ impl<T: Send + Sync + 'static> Listener<T> {
         state.wake()
     }
 
-    /// Nothing more will come. What waits is still delivered.
+    /// Stops queueing. Waiting notifications are still delivered.
     pub(super) fn close(&self) -> FollowUp<T> {
         let mut state = self.locked();
         state.closed = true;
@@ -241,31 +256,31 @@ impl<T: Send + Sync + 'static> Listener<T> {
         }
     }
 
-    /// Ends at once: what waits is dropped. The first reason stays.
+    /// Ends immediately; waiting notifications are dropped. Only the first reason is kept.
     pub(in crate::informer) fn end(&self, reason: HandlerEnd) -> FollowUp<T> {
         let mut state = self.locked();
         if self.ended.set(reason).is_err() {
             return FollowUp::Nothing;
         }
         state.counts.dropped += state.queue.len() as u64;
-        FollowUp::Ended(Ended {
+        FollowUp::Ended(ListenerRemains {
             queue: state.queue.clear(),
             recipient: std::mem::replace(&mut state.recipient, Recipient::Gone),
-            quiet: !state.busy,
+            idle: !state.busy,
         })
     }
 
-    /// Tells who waits for the end, and drops what is left. No lock is held.
-    pub(super) fn announce_end(&self, ended: Ended<T>) {
-        let Ended {
+    /// Drops the remains, and notifies tasks that wait for the end. The caller holds no lock.
+    pub(super) fn announce_end(&self, ended: ListenerRemains<T>) {
+        let ListenerRemains {
             recipient,
             queue,
-            quiet,
+            idle,
         } = ended;
         queue.drop_each();
         let waker = match recipient {
             Recipient::Callbacks(handler) => {
-                quietly(|| drop(handler));
+                ignore_panic(|| drop(handler));
                 None
             }
             Recipient::Stream(waker) => waker,
@@ -273,11 +288,11 @@ impl<T: Send + Sync + 'static> Listener<T> {
         };
         self.progress.send_modify(|progress| {
             progress.ended = true;
-            progress.quiet |= quiet;
+            progress.idle |= idle;
         });
-        self.shared.room.notify_waiters();
+        self.context.room.notify_waiters();
         if let Some(waker) = waker {
-            quietly(|| waker.wake());
+            ignore_panic(|| waker.wake());
         }
     }
 
@@ -289,8 +304,8 @@ impl<T: Send + Sync + 'static> Listener<T> {
         matches!(self.overflow, Overflow::Block)
     }
 
-    /// Whether the informer has to wait for it.
-    pub(super) fn holds_back(&self) -> bool {
+    /// Whether the informer must wait for this recipient: its queue is full, with [`Overflow::Block`].
+    pub(super) fn is_blocking(&self) -> bool {
         self.blocks() && self.ended().is_none() && self.locked().queue.is_full()
     }
 
@@ -298,14 +313,14 @@ impl<T: Send + Sync + 'static> Listener<T> {
         &self.name
     }
 
-    /// Without what a stream has taken.
+    /// Waiting notifications, without the batch that was taken.
     pub(in crate::informer) fn waiting_len(&self) -> usize {
         self.locked().queue.len()
     }
 
     pub(super) fn queue_len(&self) -> usize {
         let state = self.locked();
-        state.queue.len() + state.in_hand
+        state.queue.len() + state.in_delivery
     }
 
     pub(in crate::informer) fn counts(&self) -> HandlerCounts {
@@ -316,7 +331,7 @@ impl<T: Send + Sync + 'static> Listener<T> {
         }
     }
 
-    pub(super) fn progress(&self) -> watch::Receiver<Progress> {
+    pub(super) fn progress(&self) -> watch::Receiver<RecipientProgress> {
         self.progress.subscribe()
     }
 
@@ -324,19 +339,18 @@ impl<T: Send + Sync + 'static> Listener<T> {
         self.progress.borrow().synced
     }
 
-    /// All of the initial list is behind the recipient.
+    /// Records that the recipient has processed the initial list.
     pub(in crate::informer) fn set_synced(&self) {
         self.progress.send_modify(|progress| progress.synced = true);
     }
 
-    /// Takes the next notifications for a stream that has dealt with those before. If there are none, the stream is woken
-    /// when that changes.
+    /// Takes the next batch for a stream that has processed the previous one. If nothing waits, registers the stream's waker.
     pub(in crate::informer) fn take_for_stream(
         &self,
         context: &Context<'_>,
         batch: &mut VecDeque<Notification<T>>,
-    ) -> Taken {
-        // Wakers are the user's, so this one is cloned, and its predecessor dropped, outside of the lock.
+    ) -> TakenBatch {
+        // Cloning and dropping a waker is user code, so both happen outside of the lock.
         let mut waker = Some(context.waker().clone());
         let mut state = self.locked();
         let synced_at = state.take(batch);
@@ -353,10 +367,10 @@ impl<T: Send + Sync + 'static> Listener<T> {
         if !open {
             self.end(HandlerEnd::ShutDown).finish(self);
         }
-        Taken { synced_at, open }
+        TakenBatch { synced_at, open }
     }
 
-    /// Takes the next notifications for callbacks. None if there is nothing left to do.
+    /// Takes the next batch for a handler. `None` if the handler has ended.
     fn take_for_callbacks(
         &self,
         batch: &mut VecDeque<Notification<T>>,
@@ -373,41 +387,41 @@ impl<T: Send + Sync + 'static> Listener<T> {
         drop(state);
         discarded.drop_each();
         if room && self.blocks() {
-            self.shared.room.notify_waiters();
+            self.context.room.notify_waiters();
         }
         Some((handler, synced_at))
     }
 
-    /// One call.
-    fn tell(&self, handler: &dyn EventHandler<T>, notification: Notification<T>) {
-        let told = catch_unwind(AssertUnwindSafe(|| {
+    /// Calls the handler with one notification.
+    fn call_handler(&self, handler: &dyn EventHandler<T>, notification: Notification<T>) {
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
             handler.on_notification(&notification);
         }));
-        if let Err(payload) = told {
-            self.report(notification.key().clone(), &*payload);
+        if let Err(payload) = outcome {
+            self.report_panic(notification.key().clone(), &*payload);
         }
-        // The last reference to an object may be this one, and how it is dropped is the user's, too.
-        quietly(|| drop(notification));
+        // This may drop the last reference to an object, whose destructor is user code, too.
+        ignore_panic(|| drop(notification));
     }
 
-    fn report(&self, key: ObjectKey, payload: &(dyn Any + Send)) {
+    fn report_panic(&self, key: ObjectKey, payload: &(dyn Any + Send)) {
         let text = payload.downcast_ref::<&str>().copied();
         let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
         self.locked().counts.panics += 1;
-        self.shared.count_panic();
+        self.context.count_panic();
         let panic = HandlerPanic {
             handler: Arc::clone(&self.name),
             key,
             message: text.unwrap_or_default().to_owned(),
         };
-        // A hook that panics has nobody left to tell.
-        quietly(|| (self.shared.on_panic)(&panic));
+        // A panic of the hook itself is reported only by the process's panic hook.
+        ignore_panic(|| (self.context.on_panic)(&panic));
     }
 
-    /// After a batch, or what was left of it. Whether more waits.
-    fn settle(&self, undelivered: usize) -> bool {
+    /// Ends a batch, of which `undelivered` notifications were not delivered. Returns whether more wait.
+    fn finish_batch(&self, undelivered: usize) -> bool {
         let mut state = self.locked();
-        state.in_hand = 0;
+        state.in_delivery = 0;
         state.counts.delivered -= undelivered as u64;
         state.counts.dropped += undelivered as u64;
         let ended = self.ended().is_some();
@@ -418,7 +432,7 @@ impl<T: Send + Sync + 'static> Listener<T> {
         let closed = state.closed;
         drop(state);
         if ended {
-            self.progress.send_modify(|progress| progress.quiet = true);
+            self.progress.send_modify(|progress| progress.idle = true);
         } else if closed {
             self.end(HandlerEnd::ShutDown).finish(self);
         }
@@ -426,37 +440,37 @@ impl<T: Send + Sync + 'static> Listener<T> {
     }
 }
 
-impl<T: Send + Sync + 'static> Serve for Listener<T> {
+impl<T: Send + Sync + 'static> PoolTask for Listener<T> {
     type Batch = VecDeque<Notification<T>>;
 
     fn serve(&self, batch: &mut Self::Batch) -> bool {
         let Some((handler, mut synced_at)) = self.take_for_callbacks(batch) else {
-            return self.settle(0);
+            return self.finish_batch(0);
         };
-        let mut told = 0;
+        let mut delivered = 0;
         loop {
             if self.ended().is_some() {
                 break;
             }
-            if synced_at == Some(told) {
+            if synced_at == Some(delivered) {
                 self.set_synced();
                 synced_at = None;
             }
             let Some(notification) = batch.pop_front() else {
                 break;
             };
-            self.tell(&*handler, notification);
-            told += 1;
+            self.call_handler(&*handler, notification);
+            delivered += 1;
         }
         let undelivered = batch.len();
         drop_each(batch.drain(..));
-        // The last reference to a handler that was removed may be this one.
-        quietly(|| drop(handler));
-        self.settle(undelivered)
+        // This may drop the last reference to a handler that was removed, whose destructor is user code.
+        ignore_panic(|| drop(handler));
+        self.finish_batch(undelivered)
     }
 }
 
-impl Shared {
+impl ListenerContext {
     pub(super) fn new(on_panic: PanicHook) -> Self {
         Self {
             on_panic,

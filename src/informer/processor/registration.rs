@@ -1,16 +1,16 @@
-//! What one holds of a handler that was added.
+//! The handle of a handler that was added to an informer.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use super::Inner;
+use super::ProcessorState;
 use super::listener::{HandlerCounts, HandlerEnd, Listener};
 
-/// A handler's place at an informer. Clones are the same place; dropping them changes nothing: only
-/// [`Registration::remove`] removes the handler.
+/// The handle of a handler that was added (client-go's `ResourceEventHandlerRegistration`). Clones refer to the same handler. Dropping
+/// them has no effect: only [`Registration::remove`] removes the handler.
 pub struct Registration<T: Send + Sync + 'static> {
     pub(super) listener: Arc<Listener<T>>,
-    pub(super) processor: Weak<Inner<T>>,
+    pub(super) processor: Weak<ProcessorState<T>>,
 }
 
 impl<T: Send + Sync + 'static> Registration<T> {
@@ -20,19 +20,19 @@ impl<T: Send + Sync + 'static> Registration<T> {
         self.listener.name()
     }
 
-    /// Whether the handler has been called for all of the initial list, and the last of these calls has returned.
+    /// Whether the handler has been called for every object of the initial list, and all these calls have returned.
     #[must_use]
     pub fn has_synced(&self) -> bool {
         self.listener.has_synced()
     }
 
-    /// Waits for [`Registration::has_synced`]. Safe to cancel.
+    /// Waits until [`Registration::has_synced`] is true. Safe to cancel.
     ///
     /// # Errors
-    /// The handler ended before.
+    /// The handler ended before that.
     pub async fn synced(&self) -> Result<(), HandlerEnd> {
         let mut progress = self.listener.progress();
-        // The listener holds the sender, so the channel cannot close.
+        // The listener owns the sender, so the channel cannot close.
         let reached = progress.wait_for(|now| now.synced || now.ended).await;
         let synced = reached.is_ok_and(|now| now.synced);
         match self.ended() {
@@ -41,39 +41,39 @@ impl<T: Send + Sync + 'static> Registration<T> {
         }
     }
 
-    /// Ends delivery: at most the call that runs now still ends, perhaps after this returns. What waits is dropped. A handler
-    /// may remove itself. Again is fine.
+    /// Removes the handler. Waiting notifications are dropped, and no call starts any more; a call that is running may return after
+    /// this does. A handler may remove itself. Removing it again has no effect.
     pub fn remove(&self) {
         if let Some(processor) = self.processor.upgrade() {
-            processor.forget(&self.listener);
+            processor.remove_member(&self.listener);
         }
         self.listener
             .end(HandlerEnd::Removed)
             .finish(&self.listener);
     }
 
-    /// Waits until the handler has ended, for any reason, and no call of it runs. Within a call of it that is never. Safe to
-    /// cancel.
+    /// Waits until the handler has ended, for any reason, and its running call has returned. A call of the handler must not wait for
+    /// this: it would never return. Safe to cancel.
     pub async fn removed(&self) -> HandlerEnd {
         let mut progress = self.listener.progress();
-        // The listener holds the sender, so the channel cannot close.
-        drop(progress.wait_for(|now| now.quiet).await);
+        // The listener owns the sender, so the channel cannot close.
+        drop(progress.wait_for(|now| now.idle).await);
         self.ended().unwrap_or(HandlerEnd::Removed)
     }
 
-    /// Why the handler hears no more; none while it does.
+    /// Why the handler receives nothing more; `None` while it does.
     #[must_use]
     pub fn ended(&self) -> Option<HandlerEnd> {
         self.listener.ended()
     }
 
-    /// Notifications that wait, with the rest of the initial state and the batch in hand (up to 128).
+    /// The number of waiting notifications, including the rest of the initial state and the batch that is being delivered (up to 128).
     #[must_use]
     pub fn queue_len(&self) -> usize {
         self.listener.queue_len()
     }
 
-    /// What happened so far.
+    /// Counts since the handler was added.
     #[must_use]
     pub fn counts(&self) -> HandlerCounts {
         self.listener.counts()

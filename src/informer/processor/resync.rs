@@ -1,11 +1,11 @@
-//! When a handler is told everything again. Pure: time comes in.
+//! When a handler's resync is due. Pure: time is an argument.
 
 use std::time::{Duration, Instant};
 
-/// As client-go has it; a shorter period would keep an informer busy with nothing.
+/// The shortest period, as in client-go. A shorter one would keep the informer busy without benefit.
 const PERIOD_MIN: Duration = Duration::from_secs(1);
 
-/// The resyncs of one handler.
+/// The resync schedule of one handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Resync {
     period: Duration,
@@ -13,7 +13,7 @@ pub(super) struct Resync {
 }
 
 impl Resync {
-    /// The first one is due after a period. A period of nothing is none, as in client-go.
+    /// The first resync is due after one period. A period of zero means no resync, as in client-go.
     pub(super) fn new(period: Duration, now: Instant) -> Option<Self> {
         if period.is_zero() {
             return None;
@@ -23,12 +23,12 @@ impl Resync {
         Some(Self { period, next_at })
     }
 
-    /// When the next one is due.
+    /// When the next resync is due.
     pub(super) const fn next_at(&self) -> Instant {
         self.next_at
     }
 
-    /// Whether one is due. If so, the next is due a period from now: one that was missed is not made up for.
+    /// Whether a resync is due. If so, the next one is due one period from now: missed resyncs are not made up for.
     pub(super) fn is_due(&mut self, now: Instant) -> bool {
         let due = now >= self.next_at;
         if due {

@@ -1,4 +1,4 @@
-//! Handlers as an informer sees them. Blocked handlers wait at channels, never by time.
+//! The processor with its handlers. Handlers block on channels, never by sleeping.
 
 use std::sync::OnceLock;
 use std::task::Waker;
@@ -14,16 +14,16 @@ mod crowd;
 pub(crate) mod reentry;
 pub(crate) mod samples;
 
-/// More than any test sends: a channel that nobody reads must not block its handler.
+/// More than any test sends, so that a channel that is not read does not block its handler.
 const ROOM: usize = 8_192;
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// A processor and what it needs.
+/// A processor with its runtime, and the panics that it reports.
 struct Scene {
     runtime: Runtime,
     processor: Processor<u64>,
     panics: Receiver<HandlerPanic>,
-    /// Of the channel that each handler tells the test by.
+    /// The capacity of each handler's channel to the test.
     room: usize,
 }
 
@@ -51,16 +51,20 @@ impl Scene {
         }
     }
 
-    fn add(&self, options: HandlerOptions, present: Present<u64>) -> (Registration<u64>, Told) {
-        let (sender, told) = bounded(self.room);
+    fn add(
+        &self,
+        options: HandlerOptions,
+        initial_state: InitialState<u64>,
+    ) -> (Registration<u64>, Received) {
+        let (sender, received) = bounded(self.room);
         let handler = move |change: &Notification<u64>| {
-            // The test may have ended.
+            // Fails if the test has ended.
             drop(sender.send(change.clone()));
         };
         let registration = self
             .processor
-            .add(Arc::new(handler), options, present, now());
-        (registration, Told(told))
+            .add(Arc::new(handler), options, initial_state, now());
+        (registration, Received(received))
     }
 
     fn add_closure(
@@ -68,26 +72,26 @@ impl Scene {
         options: HandlerOptions,
         handler: impl Fn(&Notification<u64>) + Send + Sync + 'static,
     ) -> Registration<u64> {
-        let present = Present::nothing();
+        let initial_state = InitialState::nothing();
         self.processor
-            .add(Arc::new(handler), options, present, now())
+            .add(Arc::new(handler), options, initial_state, now())
     }
 
-    /// A handler that waits in each call.
-    fn add_gated(&self, options: HandlerOptions, present: Present<u64>) -> Gated {
+    /// Adds a handler that blocks in each call.
+    fn add_gated(&self, options: HandlerOptions, initial_state: InitialState<u64>) -> Gated {
         let (entering, entered) = bounded(self.room);
         let (release, gate) = bounded::<()>(self.room);
         let handler = move |change: &Notification<u64>| {
             drop(entering.send(change.clone()));
-            // An error means that the gate is open for good.
+            // An error means that the gate stays open.
             gate.recv().unwrap_or_default();
         };
         let registration = self
             .processor
-            .add(Arc::new(handler), options, present, now());
+            .add(Arc::new(handler), options, initial_state, now());
         Gated {
             registration,
-            entered: Told(entered),
+            entered: Received(entered),
             release,
         }
     }
@@ -101,10 +105,10 @@ impl Scene {
     }
 }
 
-/// What a handler was told.
-struct Told(Receiver<Notification<u64>>);
+/// The notifications that a handler received.
+struct Received(Receiver<Notification<u64>>);
 
-impl Told {
+impl Received {
     fn next(&self) -> Notification<u64> {
         self.0.recv().unwrap()
     }
@@ -113,24 +117,24 @@ impl Told {
         (0..count).map(|_| word(&self.next())).collect()
     }
 
-    /// All that was told until now.
+    /// Everything received until now.
     fn rest(&self) -> Vec<String> {
         self.0.try_iter().map(|change| word(&change)).collect()
     }
 
     fn replay(&self) -> Replay {
         let mut replay = Replay::default();
-        self.0.try_iter().for_each(|change| replay.told(&change));
+        self.0.try_iter().for_each(|change| replay.apply(&change));
         replay
     }
 }
 
-/// A handler that waits in each call.
+/// A handler that blocks in each call.
 struct Gated {
     registration: Registration<u64>,
-    /// Calls that began.
-    entered: Told,
-    /// Ends one call per item; dropped, all.
+    /// Notifications whose call has begun.
+    entered: Received,
+    /// Each item lets one call return; dropping it lets all calls return.
     release: Sender<()>,
 }
 
@@ -142,7 +146,7 @@ fn plain() -> HandlerOptions {
     HandlerOptions::named("plain")
 }
 
-/// A future that has not ended after it was polled once.
+/// Whether a future is still pending after one poll.
 fn is_pending<F: Future>(future: std::pin::Pin<&mut F>) -> bool {
     let mut context = std::task::Context::from_waker(Waker::noop());
     future.poll(&mut context).is_pending()
@@ -151,12 +155,12 @@ fn is_pending<F: Future>(future: std::pin::Pin<&mut F>) -> bool {
 #[test]
 fn every_handler_is_told_of_each_change_in_order() {
     let scene = Scene::new();
-    let handlers = [(); 3].map(|()| scene.add(plain(), Present::nothing()));
+    let handlers = [(); 3].map(|()| scene.add(plain(), InitialState::nothing()));
     scene.processor.distribute(added("a", 1));
     let more = [updated("a", 1, 2), added("b", 3), deleted("a", 2, 4)];
     scene.processor.distribute_all(&more);
-    for (_, told) in &handlers {
-        assert_eq!(told.words(4), ["+a1", "a1>2", "+b3", "-a2>4"]);
+    for (_, received) in &handlers {
+        assert_eq!(received.words(4), ["+a1", "a1>2", "+b3", "-a2>4"]);
     }
     scene.shut_down();
 }
@@ -164,19 +168,19 @@ fn every_handler_is_told_of_each_change_in_order() {
 #[test]
 fn a_late_handler_is_told_of_the_present_state_first() {
     let scene = Scene::new();
-    let present = vec![object("a", 1), object("b", 2)];
-    let (_, told) = scene.add(plain(), present.into());
+    let initial_state = vec![object("a", 1), object("b", 2)];
+    let (_, received) = scene.add(plain(), initial_state.into());
     scene.processor.distribute(updated("a", 1, 3));
-    assert_eq!(told.words(3), ["^a1", "^b2", "a1>3"]);
+    assert_eq!(received.words(3), ["^a1", "^b2", "a1>3"]);
     scene.shut_down();
 }
 
 #[test]
 fn a_change_while_the_present_state_is_told_comes_after_it() {
     let scene = Scene::new();
-    let present = (0..1_000).map(|version| object(&format!("n{version}"), version));
+    let initial_state = (0..1_000).map(|version| object(&format!("n{version}"), version));
     let options = plain().with_queue(2, Overflow::Merge);
-    let gated = scene.add_gated(options, present.collect::<Vec<_>>().into());
+    let gated = scene.add_gated(options, initial_state.collect::<Vec<_>>().into());
     assert_eq!(gated.entered.words(1), ["^n00"]);
     scene.processor.distribute(deleted("n999", 999, 2_000));
     scene.processor.distribute(added("n999", 2_001));
@@ -207,20 +211,20 @@ fn handlers_that_join_while_changes_are_told_miss_none_and_hear_none_twice() {
         for turn in 0..50_usize {
             let options = plain().with_queue(1 + turn, Overflow::Merge);
             let store = store.lock().unwrap();
-            handlers.push(scene.add(options, store.present().into()));
+            handlers.push(scene.add(options, store.objects().into()));
         }
     });
     scene.shut_down();
     let held = store.into_inner().unwrap().held;
-    for (_, told) in &handlers {
-        assert_eq!(told.replay().held, held);
+    for (_, received) in &handlers {
+        assert_eq!(received.replay().held, held);
     }
 }
 
 #[test]
 fn a_handler_has_synced_when_the_call_for_the_last_of_the_initial_list_has_returned() {
     let scene = Scene::new();
-    let gated = scene.add_gated(plain(), Present::nothing());
+    let gated = scene.add_gated(plain(), InitialState::nothing());
     scene
         .processor
         .distribute_all(&[initial("a", 1), initial("b", 2)]);
@@ -238,7 +242,7 @@ fn a_handler_has_synced_when_the_call_for_the_last_of_the_initial_list_has_retur
 #[test]
 fn a_handler_stuck_in_a_later_change_has_synced_nevertheless() {
     let scene = Scene::new();
-    let gated = scene.add_gated(plain(), Present::nothing());
+    let gated = scene.add_gated(plain(), InitialState::nothing());
     scene.processor.distribute(initial("a", 1));
     gated.entered.words(1);
     scene.processor.initial_list_done();
@@ -253,9 +257,9 @@ fn a_handler_stuck_in_a_later_change_has_synced_nevertheless() {
 #[test]
 fn a_handler_has_not_synced_before_the_informer_has_its_initial_list() {
     let scene = Scene::new();
-    let (registration, told) = scene.add(plain(), vec![object("a", 1)].into());
+    let (registration, received) = scene.add(plain(), vec![object("a", 1)].into());
     scene.processor.distribute(initial("b", 2));
-    assert_eq!(told.words(2), ["^a1", "^b2"]);
+    assert_eq!(received.words(2), ["^a1", "^b2"]);
     assert!(!registration.has_synced());
     scene.processor.initial_list_done();
     scene.wait(registration.synced()).unwrap();
@@ -265,9 +269,9 @@ fn a_handler_has_not_synced_before_the_informer_has_its_initial_list() {
 #[test]
 fn a_handler_of_an_empty_collection_has_synced_as_soon_as_that_is_known() {
     let scene = Scene::new();
-    let (before, _told) = scene.add(plain(), Present::nothing());
+    let (before, _told) = scene.add(plain(), InitialState::nothing());
     scene.processor.initial_list_done();
-    let (after, _told) = scene.add(plain(), Present::nothing());
+    let (after, _told) = scene.add(plain(), InitialState::nothing());
     assert!(before.has_synced() && after.has_synced());
     scene.shut_down();
 }
@@ -287,7 +291,7 @@ fn a_late_handler_syncs_with_its_own_calls_not_with_the_informer() {
 #[test]
 fn whoever_waits_for_a_handler_to_sync_is_told_that_it_ended() {
     let scene = Scene::new();
-    let (registration, _told) = scene.add(plain(), Present::nothing());
+    let (registration, _told) = scene.add(plain(), InitialState::nothing());
     registration.remove();
     let synced = scene.wait(registration.synced());
     assert_eq!(synced, Err(HandlerEnd::Removed));
@@ -297,7 +301,7 @@ fn whoever_waits_for_a_handler_to_sync_is_told_that_it_ended() {
 #[test]
 fn a_removed_handler_is_told_nothing_after_the_call_that_runs() {
     let scene = Scene::new();
-    let gated = scene.add_gated(plain(), Present::nothing());
+    let gated = scene.add_gated(plain(), InitialState::nothing());
     let changes = [added("a", 1), added("b", 2), added("c", 3)];
     scene.processor.distribute_all(&changes);
     gated.entered.words(1);
@@ -316,7 +320,7 @@ fn a_removed_handler_is_told_nothing_after_the_call_that_runs() {
 #[test]
 fn waiting_for_a_removal_ends_when_the_running_call_has_returned() {
     let scene = Scene::new();
-    let gated = scene.add_gated(plain(), Present::nothing());
+    let gated = scene.add_gated(plain(), InitialState::nothing());
     scene.processor.distribute(added("a", 1));
     gated.entered.words(1);
     gated.registration.remove();
@@ -330,7 +334,7 @@ fn waiting_for_a_removal_ends_when_the_running_call_has_returned() {
 #[test]
 fn a_handler_may_be_removed_twice() {
     let scene = Scene::new();
-    let (registration, _told) = scene.add(plain(), Present::nothing());
+    let (registration, _told) = scene.add(plain(), InitialState::nothing());
     registration.remove();
     registration.remove();
     assert_eq!(scene.wait(registration.removed()), HandlerEnd::Removed);
@@ -342,10 +346,10 @@ fn a_handler_may_be_removed_twice() {
 #[test]
 fn dropping_a_registration_does_not_remove_the_handler() {
     let scene = Scene::new();
-    let (registration, told) = scene.add(plain(), Present::nothing());
+    let (registration, received) = scene.add(plain(), InitialState::nothing());
     drop(registration);
     scene.processor.distribute(added("a", 1));
-    assert_eq!(told.words(1), ["+a1"]);
+    assert_eq!(received.words(1), ["+a1"]);
     scene.shut_down();
 }
 
@@ -365,7 +369,7 @@ fn what_a_removed_handler_holds_is_freed() {
 fn a_handler_may_remove_itself_while_it_is_called() {
     let scene = Scene::new();
     let own: Arc<OnceLock<Registration<u64>>> = Arc::default();
-    let (sender, told) = bounded(ROOM);
+    let (sender, received) = bounded(ROOM);
     let inside = Arc::clone(&own);
     let registration = scene.add_closure(plain(), move |change| {
         sender.send(word(change)).unwrap();
@@ -375,26 +379,29 @@ fn a_handler_may_remove_itself_while_it_is_called() {
     let changes = [added("a", 1), added("b", 2)];
     scene.processor.distribute_all(&changes);
     assert_eq!(scene.wait(registration.removed()), HandlerEnd::Removed);
-    assert_eq!(told.try_iter().collect::<Vec<_>>(), ["+a1"]);
+    assert_eq!(received.try_iter().collect::<Vec<_>>(), ["+a1"]);
     scene.shut_down();
 }
 
 #[test]
 fn a_handler_may_add_another_and_tell_of_changes_while_it_is_called() {
     let scene = Scene::new();
-    let (sender, told) = bounded(ROOM);
+    let (sender, received) = bounded(ROOM);
     let processor = scene.processor.clone();
     let first = scene.add_closure(plain(), move |change| {
         if change.key().name() == "a" {
             let sender = sender.clone();
             let second = move |change: &Notification<u64>| sender.send(word(change)).unwrap();
-            let present = vec![object("a", 1)].into();
-            processor.add(Arc::new(second), plain(), present, now());
+            let initial_state = vec![object("a", 1)].into();
+            processor.add(Arc::new(second), plain(), initial_state, now());
             processor.distribute(added("b", 2));
         }
     });
     scene.processor.distribute(added("a", 1));
-    assert_eq!([told.recv().unwrap(), told.recv().unwrap()], ["^a1", "+b2"]);
+    assert_eq!(
+        [received.recv().unwrap(), received.recv().unwrap()],
+        ["^a1", "+b2"]
+    );
     first.remove();
     scene.shut_down();
 }
@@ -402,14 +409,14 @@ fn a_handler_may_add_another_and_tell_of_changes_while_it_is_called() {
 #[test]
 fn a_panic_is_counted_and_told_and_the_next_change_is_delivered() {
     let scene = Scene::new();
-    let (sender, told) = bounded(ROOM);
+    let (sender, received) = bounded(ROOM);
     let registration = scene.add_closure(HandlerOptions::named("hasty"), move |change| {
         assert!(change.key().name() != "a", "not this one");
         sender.send(word(change)).unwrap();
     });
     let changes = [added("a", 1), added("b", 2)];
     scene.processor.distribute_all(&changes);
-    assert_eq!(told.recv().unwrap(), "+b2");
+    assert_eq!(received.recv().unwrap(), "+b2");
     let panic = scene.panics.recv().unwrap();
     assert_eq!(&*panic.handler, "hasty");
     assert_eq!(panic.key.as_str(), "ns/a");
@@ -436,7 +443,7 @@ fn a_panic_hook_that_panics_stops_nobody() {
     let hook: PanicHook = Arc::new(|_: &HandlerPanic| panic!("the hook, too"));
     let processor = Processor::new(scene.runtime.handle().clone(), hook);
     let handler = |_: &Notification<u64>| panic!("the handler");
-    let registration = processor.add(Arc::new(handler), plain(), Present::nothing(), now());
+    let registration = processor.add(Arc::new(handler), plain(), InitialState::nothing(), now());
     let changes = [added("a", 1), added("b", 2)];
     processor.distribute_all(&changes);
     scene.wait(processor.shutdown(HOUR));
@@ -447,17 +454,17 @@ fn a_panic_hook_that_panics_stops_nobody() {
 fn a_stuck_handler_has_at_most_its_bound_waiting_and_is_told_what_explains_the_store() {
     let scene = Scene::new();
     let options = plain().with_queue(100, Overflow::Merge);
-    let gated = scene.add_gated(options, Present::nothing());
+    let gated = scene.add_gated(options, InitialState::nothing());
     let mut store = Store::default();
     scene.processor.distribute(store.put("0"));
     let mut replay = Replay::default();
-    replay.told(&gated.entered.next());
+    replay.apply(&gated.entered.next());
     for turn in 0..10_000_u64 {
         let name = (turn * 7 % 30).to_string();
         let deletion = (turn % 4 == 0).then(|| store.delete(&name)).flatten();
         let change = deletion.unwrap_or_else(|| store.put(&name));
         scene.processor.distribute(change);
-        // The call that runs is in hand.
+        // The bound, and the notification of the running call.
         assert!(gated.registration.queue_len() <= 101);
     }
     assert!(gated.registration.counts().merged > 9_000);
@@ -467,7 +474,7 @@ fn a_stuck_handler_has_at_most_its_bound_waiting_and_is_told_what_explains_the_s
         .entered
         .0
         .try_iter()
-        .for_each(|change| replay.told(&change));
+        .for_each(|change| replay.apply(&change));
     assert_eq!(replay.held, store.held);
 }
 
@@ -475,7 +482,7 @@ fn a_stuck_handler_has_at_most_its_bound_waiting_and_is_told_what_explains_the_s
 fn a_full_queue_that_blocks_holds_the_informer_back_until_there_is_room() {
     let scene = Scene::new();
     let options = plain().with_queue(2, Overflow::Block);
-    let gated = scene.add_gated(options, Present::nothing());
+    let gated = scene.add_gated(options, InitialState::nothing());
     scene.processor.distribute(added("a", 1));
     gated.entered.words(1);
     scene.processor.distribute(added("b", 2));
@@ -494,7 +501,7 @@ fn a_full_queue_that_blocks_holds_the_informer_back_until_there_is_room() {
 fn a_blocking_handler_that_is_removed_holds_nobody_back() {
     let scene = Scene::new();
     let options = plain().with_queue(1, Overflow::Block);
-    let gated = scene.add_gated(options, Present::nothing());
+    let gated = scene.add_gated(options, InitialState::nothing());
     scene.processor.distribute(added("a", 1));
     gated.entered.words(1);
     scene.processor.distribute(added("b", 2));
@@ -510,7 +517,7 @@ fn a_blocking_handler_that_is_removed_holds_nobody_back() {
 fn full_queues_of_other_policies_hold_nobody_back() {
     let scene = Scene::new();
     let options = plain().with_queue(1, Overflow::Merge);
-    let gated = scene.add_gated(options, Present::nothing());
+    let gated = scene.add_gated(options, InitialState::nothing());
     for version in 1..10 {
         scene
             .processor
@@ -525,8 +532,8 @@ fn full_queues_of_other_policies_hold_nobody_back() {
 fn a_handler_that_is_to_be_removed_at_its_bound_is_and_the_others_go_on() {
     let scene = Scene::new();
     let options = plain().with_queue(2, Overflow::Remove);
-    let gated = scene.add_gated(options, Present::nothing());
-    let (_, told) = scene.add(plain(), Present::nothing());
+    let gated = scene.add_gated(options, InitialState::nothing());
+    let (_, received) = scene.add(plain(), InitialState::nothing());
     scene.processor.distribute(added("a", 1));
     gated.entered.words(1);
     let changes = [added("b", 2), added("c", 3)];
@@ -539,7 +546,7 @@ fn a_handler_that_is_to_be_removed_at_its_bound_is_and_the_others_go_on() {
     drop(gated.release);
     let end = scene.wait(gated.registration.removed());
     assert_eq!(end, HandlerEnd::Overflowed);
-    assert_eq!(told.words(4), ["+a1", "+b2", "+c3", "+d4"]);
+    assert_eq!(received.words(4), ["+a1", "+b2", "+c3", "+d4"]);
     scene.shut_down();
     assert_eq!(gated.entered.rest(), Vec::<String>::new());
 }
@@ -548,7 +555,7 @@ fn a_handler_that_is_to_be_removed_at_its_bound_is_and_the_others_go_on() {
 fn the_initial_list_does_not_count_against_a_handler_s_bound() {
     let scene = Scene::new();
     let options = plain().with_queue(2, Overflow::Remove);
-    let gated = scene.add_gated(options, Present::nothing());
+    let gated = scene.add_gated(options, InitialState::nothing());
     let list: Vec<_> = (1..=500)
         .map(|version| initial(&version.to_string(), version))
         .collect();
@@ -570,17 +577,17 @@ fn a_resync_concerns_the_handlers_whose_period_is_over() {
     let scene = Scene::new();
     let start = now();
     let add = |period| {
-        let (sender, told) = bounded(ROOM);
+        let (sender, received) = bounded(ROOM);
         let handler = move |change: &Notification<u64>| drop(sender.send(change.clone()));
         let options = plain().with_resync(Duration::from_secs(period));
-        let present = Present::nothing();
+        let initial_state = InitialState::nothing();
         scene
             .processor
-            .add(Arc::new(handler), options, present, start);
-        Told(told)
+            .add(Arc::new(handler), options, initial_state, start);
+        Received(received)
     };
     let (often, rarely) = (add(10), add(25));
-    let (_, never) = scene.add(plain(), Present::nothing());
+    let (_, never) = scene.add(plain(), InitialState::nothing());
     let mut store = Store::of(["a".to_owned()]);
     let at = |seconds| start + Duration::from_secs(seconds);
     for (seconds, wanted) in [(9, false), (10, true), (19, false), (20, true), (25, true)] {
@@ -624,7 +631,7 @@ fn a_handler_added_later_with_a_shorter_period_makes_the_informer_look_earlier()
         let handler = Arc::new(|_: &Notification<u64>| {});
         scene
             .processor
-            .add(handler, options, Present::nothing(), start)
+            .add(handler, options, InitialState::nothing(), start)
     };
     add(60);
     scene.wait(scene.processor.resync_changed());
@@ -641,14 +648,14 @@ fn a_handler_added_later_with_a_shorter_period_makes_the_informer_look_earlier()
 #[test]
 fn a_shutdown_delivers_what_waits_and_takes_no_more() {
     let scene = Scene::new();
-    let gated = scene.add_gated(plain(), Present::nothing());
-    let (idle, told) = scene.add(plain(), Present::nothing());
+    let gated = scene.add_gated(plain(), InitialState::nothing());
+    let (idle, received) = scene.add(plain(), InitialState::nothing());
     let changes = [added("a", 1), added("b", 2)];
     scene.processor.distribute_all(&changes);
-    assert_eq!(told.words(2), ["+a1", "+b2"]);
+    assert_eq!(received.words(2), ["+a1", "+b2"]);
     gated.entered.words(1);
     let mut shutdown = std::pin::pin!(async { scene.processor.shutdown(HOUR).await });
-    // The first poll has closed everything; it needs the runtime's clock.
+    // The first poll closes the processor. It runs inside the runtime, because the timeout needs its clock.
     scene.wait(async {
         std::future::poll_fn(|context| {
             assert!(shutdown.as_mut().poll(context).is_pending());
@@ -663,13 +670,13 @@ fn a_shutdown_delivers_what_waits_and_takes_no_more() {
     for registration in [gated.registration, idle] {
         assert_eq!(registration.ended(), Some(HandlerEnd::ShutDown));
     }
-    assert_eq!(told.rest(), Vec::<String>::new());
+    assert_eq!(received.rest(), Vec::<String>::new());
 }
 
 #[test]
 fn a_shutdown_drops_what_is_not_delivered_in_time_and_waits_for_the_call_that_runs() {
     let scene = Scene::new();
-    let gated = scene.add_gated(plain(), Present::nothing());
+    let gated = scene.add_gated(plain(), InitialState::nothing());
     let changes = [added("a", 1), added("b", 2), added("c", 3)];
     scene.processor.distribute_all(&changes);
     gated.entered.words(1);
@@ -688,7 +695,7 @@ fn a_shutdown_drops_what_is_not_delivered_in_time_and_waits_for_the_call_that_ru
 #[test]
 fn a_shutdown_that_was_given_up_can_be_waited_for_again() {
     let scene = Scene::new();
-    let gated = scene.add_gated(plain(), Present::nothing());
+    let gated = scene.add_gated(plain(), InitialState::nothing());
     scene.processor.distribute(added("a", 1));
     gated.entered.words(1);
     let given_up = scene.wait(async {
@@ -705,17 +712,17 @@ fn a_shutdown_that_was_given_up_can_be_waited_for_again() {
 fn a_handler_added_after_a_shutdown_has_ended_from_the_beginning() {
     let scene = Scene::new();
     scene.shut_down();
-    let (registration, told) = scene.add(plain(), vec![object("a", 1)].into());
+    let (registration, received) = scene.add(plain(), vec![object("a", 1)].into());
     assert_eq!(registration.ended(), Some(HandlerEnd::ShutDown));
     assert_eq!(scene.wait(registration.removed()), HandlerEnd::ShutDown);
     scene.shut_down();
-    assert_eq!(told.rest(), Vec::<String>::new());
+    assert_eq!(received.rest(), Vec::<String>::new());
 }
 
 #[test]
 fn handlers_of_a_processor_that_is_dropped_are_told_what_waits_and_end() {
     let scene = Scene::new();
-    let gated = scene.add_gated(plain(), Present::nothing());
+    let gated = scene.add_gated(plain(), InitialState::nothing());
     let changes = [added("a", 1), added("b", 2)];
     scene.processor.distribute_all(&changes);
     assert_eq!(gated.entered.words(1), ["+a1"]);

@@ -1,4 +1,4 @@
-//! Reading against a scripted server, under a clock that stands until all wait; a queue and a store stand behind it.
+//! The reflector against a scripted server, with a queue and a store behind it. The clock is paused: it advances only when all tasks wait.
 
 mod simulation;
 
@@ -14,44 +14,44 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::informer::{
-    DeltaKind, FailureKind, Indexer, InformerCounts, KeyError, KeyFn, KnownObjects, Metadata, Raw,
-    Subject, TransformError, cached_key,
+    DeltaKind, DeltaSubject, FailureKind, Indexer, InformerCounts, KeyError, KeyFn, KnownObjects,
+    Metadata, Raw, TransformError, cached_key,
 };
 use crate::resource::Gvr;
-use crate::upstream::driver::Purpose;
+use crate::upstream::driver::RequestPurpose;
 use crate::upstream::driver::tests::scripted::{
     Asked, EXPIRED, Feed, Script, bookmark, marker, push, settled, sort_of,
 };
 use crate::upstream::reflector::RelistReason;
 
-/// Objects that can be read have texts as their data.
+/// Decodable objects have strings as their data.
 #[derive(Deserialize)]
 struct ConfigMap {
     #[serde(default)]
     data: BTreeMap<String, String>,
 }
 
-/// What a test's objects say of themselves.
-trait Said: Send + Sync + 'static {
-    fn said(&self) -> String;
+/// A short text about a decoded object, with a leading space; may be empty.
+trait Describe: Send + Sync + 'static {
+    fn describe(&self) -> String;
 }
 
-impl Said for ConfigMap {
-    fn said(&self) -> String {
+impl Describe for ConfigMap {
+    fn describe(&self) -> String {
         self.data
             .get("k")
             .map_or_else(String::new, |value| format!(" {value}"))
     }
 }
 
-impl Said for Metadata {
-    fn said(&self) -> String {
+impl Describe for Metadata {
+    fn describe(&self) -> String {
         format!(" {}", self.metadata.uid.as_deref().unwrap_or_default())
     }
 }
 
-impl Said for Raw {
-    fn said(&self) -> String {
+impl Describe for Raw {
+    fn describe(&self) -> String {
         format!(" {} bytes", self.bytes().len())
     }
 }
@@ -68,19 +68,19 @@ fn object(key: &str, version: u64, data: &str) -> String {
     )
 }
 
-fn event(word: &str, key: &str, version: u64, data: &str) -> String {
+fn event(kind: &str, key: &str, version: u64, data: &str) -> String {
     let object = object(key, version, data);
-    format!("{{\"type\":\"{word}\",\"object\":{object}}}\n")
+    format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n")
 }
 
-/// One that can be read.
-fn line(word: &str, key: &str, version: u64) -> String {
-    event(word, key, version, "{}")
+/// An event whose object can be decoded.
+fn line(kind: &str, key: &str, version: u64) -> String {
+    event(kind, key, version, "{}")
 }
 
-/// One that is no `ConfigMap`.
-fn odd(word: &str, key: &str, version: u64) -> String {
-    event(word, key, version, "7")
+/// An event whose object cannot be decoded as `ConfigMap`.
+fn odd(kind: &str, key: &str, version: u64) -> String {
+    event(kind, key, version, "7")
 }
 
 fn list(items: &[String], version: u64, token: &str) -> String {
@@ -91,15 +91,15 @@ fn list(items: &[String], version: u64, token: &str) -> String {
 }
 
 struct Scene<T> {
-    asked: mpsc::Receiver<Asked>,
+    requests: mpsc::Receiver<Asked>,
     queue: Arc<DeltaFifo<Cached<T>>>,
     store: Arc<Indexer<Cached<T>>>,
     failures: Arc<Mutex<Vec<String>>>,
-    counts: Counts,
+    counts: InformerCounters,
     task: JoinHandle<()>,
 }
 
-impl<T: Said> Scene<T> {
+impl<T: Describe> Scene<T> {
     fn new(list_watch: ListWatch<T>) -> Self {
         Self::with(list_watch, cached_key(), |reflector| reflector)
     }
@@ -109,22 +109,22 @@ impl<T: Said> Scene<T> {
         key: KeyFn<Cached<T>>,
         change: impl FnOnce(Reflector<T, Script>) -> Reflector<T, Script>,
     ) -> Self {
-        let (script, asked) = Script::new();
+        let (script, requests) = Script::new();
         let store = Arc::new(Indexer::new(Arc::clone(&key)));
         let known = Arc::clone(&store) as Arc<dyn KnownObjects<Cached<T>>>;
         let queue = Arc::new(DeltaFifo::bounded(key, known, 4));
         let failures = Arc::new(Mutex::new(Vec::new()));
-        let told = Arc::clone(&failures);
+        let recorded = Arc::clone(&failures);
         let reflector =
             Reflector::new(Arc::new(script), list_watch).on_failure(Arc::new(move |failure| {
                 let source = std::error::Error::source(failure);
                 let source = source.map_or_else(String::new, |source| format!(": {source}"));
-                told.lock().unwrap().push(format!("{failure}{source}"));
+                recorded.lock().unwrap().push(format!("{failure}{source}"));
             }));
         let reflector = change(reflector);
         let counts = reflector.counts().clone();
         Self {
-            asked,
+            requests,
             task: tokio::spawn(reflector.run_into(Arc::clone(&queue))),
             queue,
             store,
@@ -133,25 +133,28 @@ impl<T: Said> Scene<T> {
         }
     }
 
-    /// The next request, which must be of this sort; the clock runs on while the driver waits to send it.
-    async fn asked(&mut self, sort: &str) -> Asked {
-        let asked = self.asked.recv().await.unwrap();
-        assert_eq!(sort_of(&asked.path), sort, "{}", asked.path);
-        asked
+    /// The next request, which must be of this sort. The clock advances while the driver waits to send it.
+    async fn request(&mut self, sort: &str) -> Asked {
+        let request = self.requests.recv().await.unwrap();
+        assert_eq!(sort_of(&request.path), sort, "{}", request.path);
+        request
     }
 
-    /// Pops all that is queued and stores it; what it was, in words.
-    fn told(&self) -> Vec<String> {
-        let mut told = Vec::new();
+    /// Pops and stores everything that is queued. Returns it as short texts.
+    fn drain(&self) -> Vec<String> {
+        let mut drained = Vec::new();
         let mut take = |deltas: &[crate::informer::Delta<Cached<T>>]| {
             for delta in deltas {
                 let object = delta.subject.object().unwrap();
                 let known = match delta.subject {
-                    Subject::Object(_) => "",
-                    Subject::FinalStateUnknown { .. } => " ?",
+                    DeltaSubject::Object(_) => "",
+                    DeltaSubject::FinalStateUnknown { .. } => " ?",
                 };
                 let (kind, key, version) = (delta.kind, object.key(), object.resource_version());
-                told.push(format!("{kind:?} {key} {version}{}{known}", object.said()));
+                drained.push(format!(
+                    "{kind:?} {key} {version}{}{known}",
+                    object.describe()
+                ));
                 if delta.kind == DeltaKind::Deleted {
                     self.store.remove(object.key());
                 } else {
@@ -165,12 +168,12 @@ impl<T: Said> Scene<T> {
         }) {
             popped.unwrap();
         }
-        // A replacement has no order.
-        told.sort_by_key(|told| !told.starts_with("Replaced"));
-        told
+        // The objects of a replacement are queued in arbitrary order, so they come first here.
+        drained.sort_by_key(|text| !text.starts_with("Replaced"));
+        drained
     }
 
-    /// Key and version of all that is stored.
+    /// Key and version of all stored objects.
     fn stored(&self) -> Vec<String> {
         let mut keys = KnownObjects::keys(&*self.store);
         keys.sort();
@@ -192,11 +195,11 @@ impl<T: Said> Scene<T> {
         self.counts.snapshot()
     }
 
-    /// Watching from version 5 with `a/x 3` in the store, streamed.
+    /// Streams an initial list: afterwards the store holds `a/x 3`, and the watch continues from version 5.
     async fn go_live(mut self) -> (Self, Feed) {
-        let feed = self.asked("stream 0").await.open();
+        let feed = self.request("stream 0").await.open();
         push(&feed, &[line("ADDED", "a/x", 3), marker(5)]).await;
-        self.told();
+        self.drain();
         assert_eq!(self.stored(), ["a/x 3"]);
         (self, feed)
     }
@@ -213,11 +216,11 @@ fn last_version(scene: &Scene<ConfigMap>) -> Option<u64> {
 #[tokio::test(start_paused = true)]
 async fn a_streamed_start_replaces_all_at_once_and_changes_follow_by_the_servers_word() {
     let mut scene = Scene::new(config_maps());
-    let feed = scene.asked("stream 0").await.open();
+    let feed = scene.request("stream 0").await.open();
     push(&feed, &[line("ADDED", "b/y", 4), line("ADDED", "a/x", 3)]).await;
-    assert!(scene.told().is_empty() && last_version(&scene).is_none());
+    assert!(scene.drain().is_empty() && last_version(&scene).is_none());
     push(&feed, &[marker(5)]).await;
-    assert_eq!(scene.told().len(), 2);
+    assert_eq!(scene.drain().len(), 2);
     let lines = [
         line("MODIFIED", "a/new", 6),
         line("ADDED", "a/x", 7),
@@ -225,7 +228,7 @@ async fn a_streamed_start_replaces_all_at_once_and_changes_follow_by_the_servers
     ];
     push(&feed, &lines).await;
     assert_eq!(
-        scene.told(),
+        scene.drain(),
         ["Updated a/new 6", "Added a/x 7", "Deleted b/y 8"]
     );
     assert_eq!(scene.stored(), ["a/new 6", "a/x 7"]);
@@ -235,10 +238,10 @@ async fn a_streamed_start_replaces_all_at_once_and_changes_follow_by_the_servers
 #[tokio::test(start_paused = true)]
 async fn changes_within_initial_data_count_and_data_that_broke_off_does_not() {
     let mut scene = Scene::new(config_maps());
-    let feed = scene.asked("stream 0").await.open();
+    let feed = scene.request("stream 0").await.open();
     push(&feed, &[line("ADDED", "a/lost", 2)]).await;
     drop(feed);
-    let feed = scene.asked("stream 0").await.open();
+    let feed = scene.request("stream 0").await.open();
     let lines = [
         line("ADDED", "a/x", 3),
         line("ADDED", "a/gone", 4),
@@ -247,7 +250,7 @@ async fn changes_within_initial_data_count_and_data_that_broke_off_does_not() {
         marker(7),
     ];
     push(&feed, &lines).await;
-    assert_eq!(scene.told(), ["Replaced a/x 7"]);
+    assert_eq!(scene.drain(), ["Replaced a/x 7"]);
     assert_eq!(
         scene.failures(),
         ["the connection for a watch failed: the stream ended before its initial data did"]
@@ -261,24 +264,24 @@ async fn a_paged_start_replaces_when_the_last_page_has_come() {
         list(&[object("a/x", 3, "{}")], 7, "t1"),
         list(&[object("a/y", 6, "{}")], 7, ""),
     ];
-    scene.asked("list 0").await.whole(200, &pages[0]).await;
-    let asked = scene.asked("page t1").await;
-    assert!(asked.path.contains("limit=1"), "{}", asked.path);
-    assert!(scene.told().is_empty());
-    asked.whole(200, &pages[1]).await;
-    scene.asked("watch 7").await;
-    assert_eq!(scene.told().len(), 2);
+    scene.request("list 0").await.whole(200, &pages[0]).await;
+    let request = scene.request("page t1").await;
+    assert!(request.path.contains("limit=1"), "{}", request.path);
+    assert!(scene.drain().is_empty());
+    request.whole(200, &pages[1]).await;
+    scene.request("watch 7").await;
+    assert_eq!(scene.drain().len(), 2);
     assert_eq!(last_version(&scene), Some(7));
 }
 
 #[tokio::test(start_paused = true)]
 async fn where_streams_are_refused_pages_are_asked_for() {
     let mut scene = Scene::new(config_maps());
-    scene.asked("stream 0").await.refuse(422).await;
+    scene.request("stream 0").await.refuse(422).await;
     let whole = list(&[object("a/x", 3, "{}")], 7, "");
-    scene.asked("list 0").await.whole(200, &whole).await;
-    scene.asked("watch 7").await;
-    assert_eq!(scene.told(), ["Replaced a/x 3"]);
+    scene.request("list 0").await.whole(200, &whole).await;
+    scene.request("watch 7").await;
+    assert_eq!(scene.drain(), ["Replaced a/x 3"]);
     assert_eq!(scene.failures(), ["the server refused a watch: 422  ()"]);
     assert_eq!(scene.counts().relists(RelistReason::StreamRefused), 1);
 }
@@ -292,7 +295,7 @@ async fn versions_follow_events_and_bookmarks_and_watches_resume_from_them() {
     push(&feed, &[bookmark(9)]).await;
     assert_eq!(last_version(&scene), Some(9));
     drop(feed);
-    scene.asked("watch 9").await;
+    scene.request("watch 9").await;
     let counts = scene.counts();
     assert_eq!(
         (counts.events, counts.replaced, counts.watches_opened),
@@ -305,10 +308,10 @@ async fn versions_follow_events_and_bookmarks_and_watches_resume_from_them() {
 async fn lost_history_leads_to_a_relist_of_the_latest_and_what_vanished_is_told() {
     let (mut scene, feed) = live().await;
     push(&feed, &[line("ADDED", "a/y", 6), EXPIRED.into()]).await;
-    let feed = scene.asked("stream latest").await.open();
+    let feed = scene.request("stream latest").await.open();
     push(&feed, &[line("ADDED", "a/y", 8), marker(9)]).await;
     assert_eq!(
-        scene.told(),
+        scene.drain(),
         ["Replaced a/y 8", "Added a/y 6", "Deleted a/x 3 ?"]
     );
     assert_eq!(
@@ -324,11 +327,11 @@ async fn a_watch_that_broke_off_is_resumed_without_a_list() {
     let half = line("MODIFIED", "a/x", 7)[..40].to_owned();
     push(&feed, &[line("MODIFIED", "a/x", 6), half]).await;
     drop(feed);
-    scene.asked("watch 6").await.fail();
-    scene.asked("watch 6").await.refuse(503).await;
-    let feed = scene.asked("watch 6").await.open();
+    scene.request("watch 6").await.fail();
+    scene.request("watch 6").await.refuse(503).await;
+    let feed = scene.request("watch 6").await.open();
     push(&feed, &[line("MODIFIED", "a/x", 7)]).await;
-    assert_eq!(scene.told(), ["Updated a/x 6", "Updated a/x 7"]);
+    assert_eq!(scene.drain(), ["Updated a/x 6", "Updated a/x 7"]);
     assert_eq!(
         scene.failures(),
         [
@@ -343,15 +346,15 @@ async fn a_watch_that_broke_off_is_resumed_without_a_list() {
 async fn attempts_back_off_as_client_go_does() {
     let (mut scene, feed) = live().await;
     drop(feed);
-    let mut asked_at = Instant::now();
+    let mut requested_at = Instant::now();
     for step_ms in [0, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000] {
-        scene.asked("watch 5").await.fail();
-        let waited = asked_at.elapsed();
+        scene.request("watch 5").await.fail();
+        let waited = requested_at.elapsed();
         let step = Duration::from_millis(step_ms);
-        // A millisecond more is the clock's grain.
+        // The clock's resolution is a millisecond.
         let longest = step * 2 + Duration::from_millis(1);
         assert!((step..=longest).contains(&waited), "{step:?}: {waited:?}");
-        asked_at = Instant::now();
+        requested_at = Instant::now();
     }
 }
 
@@ -359,9 +362,9 @@ async fn attempts_back_off_as_client_go_does() {
 async fn a_watch_that_ends_at_once_without_an_event_is_not_opened_again_at_once() {
     let (mut scene, feed) = live().await;
     drop(feed);
-    drop(scene.asked("watch 5").await.open());
+    drop(scene.request("watch 5").await.open());
     let ended_at = Instant::now();
-    scene.asked("watch 5").await;
+    scene.request("watch 5").await;
     assert!(ended_at.elapsed() >= Duration::from_millis(800));
 }
 
@@ -372,13 +375,13 @@ async fn watches_ask_for_five_to_ten_minutes_and_for_bookmarks() {
     for version in 6..26 {
         push(&feed, &[bookmark(version)]).await;
         drop(feed);
-        let asked = scene.asked(&format!("watch {version}")).await;
-        assert!(asked.path.contains("allowWatchBookmarks=true"));
-        let (_, seconds) = asked.path.split_once("timeoutSeconds=").unwrap();
+        let request = scene.request(&format!("watch {version}")).await;
+        assert!(request.path.contains("allowWatchBookmarks=true"));
+        let (_, seconds) = request.path.split_once("timeoutSeconds=").unwrap();
         let seconds: u64 = seconds.split_once('&').unwrap().0.parse().unwrap();
         assert!((300..600).contains(&seconds), "{seconds}");
         seen.insert(seconds);
-        feed = asked.open();
+        feed = request.open();
     }
     assert!(seen.len() > 1, "all alike");
 }
@@ -387,7 +390,7 @@ async fn watches_ask_for_five_to_ten_minutes_and_for_bookmarks() {
 async fn an_object_that_cannot_be_decoded_keeps_its_last_good_state() {
     let (scene, feed) = live().await;
     push(&feed, &[odd("MODIFIED", "a/x", 6), line("ADDED", "a/y", 7)]).await;
-    assert_eq!(scene.told(), ["Added a/y 7"]);
+    assert_eq!(scene.drain(), ["Added a/y 7"]);
     assert_eq!(scene.stored(), ["a/x 3", "a/y 7"]);
     let failures = scene.failures();
     assert_eq!(failures.len(), 1);
@@ -397,7 +400,7 @@ async fn an_object_that_cannot_be_decoded_keeps_its_last_good_state() {
     );
     assert_eq!(scene.counts().failures(FailureKind::Undecodable), 1);
     push(&feed, &[line("MODIFIED", "a/x", 8)]).await;
-    assert_eq!(scene.told(), ["Updated a/x 8"]);
+    assert_eq!(scene.drain(), ["Updated a/x 8"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -408,15 +411,15 @@ async fn a_deletion_that_cannot_be_decoded_is_told_with_the_last_state_known() {
         &[line("MODIFIED", "a/x", 6), odd("DELETED", "a/x", 7)],
     )
     .await;
-    assert_eq!(scene.told(), ["Updated a/x 6", "Deleted a/x 6 ?"]);
+    assert_eq!(scene.drain(), ["Updated a/x 6", "Deleted a/x 6 ?"]);
     push(&feed, &[line("ADDED", "a/y", 8)]).await;
-    scene.told();
+    scene.drain();
     push(
         &feed,
         &[odd("DELETED", "a/y", 9), odd("DELETED", "a/never", 10)],
     )
     .await;
-    assert_eq!(scene.told(), ["Deleted a/y 8 ?"]);
+    assert_eq!(scene.drain(), ["Deleted a/y 8 ?"]);
     assert!(scene.stored().is_empty());
     assert_eq!(scene.counts().failures(FailureKind::Undecodable), 3);
 }
@@ -424,9 +427,9 @@ async fn a_deletion_that_cannot_be_decoded_is_told_with_the_last_state_known() {
 #[tokio::test(start_paused = true)]
 async fn a_list_with_an_object_that_cannot_be_decoded_tells_no_end_of_it() {
     let (mut scene, feed) = live().await;
-    // One is stored, one still queued, one unknown.
+    // One undecodable object is stored, one is still queued, one is unknown.
     push(&feed, &[line("ADDED", "a/queued", 6), EXPIRED.into()]).await;
-    let feed = scene.asked("stream latest").await.open();
+    let feed = scene.request("stream latest").await.open();
     let lines = [
         odd("ADDED", "a/queued", 8),
         odd("ADDED", "a/x", 8),
@@ -435,14 +438,14 @@ async fn a_list_with_an_object_that_cannot_be_decoded_tells_no_end_of_it() {
         marker(9),
     ];
     push(&feed, &lines).await;
-    assert_eq!(scene.told(), ["Replaced a/z 8", "Added a/queued 6"]);
+    assert_eq!(scene.drain(), ["Replaced a/z 8", "Added a/queued 6"]);
     assert_eq!(scene.stored(), ["a/queued 6", "a/x 3", "a/z 8"]);
     assert_eq!(scene.counts().failures(FailureKind::Undecodable), 3);
-    // Once it is truly gone, a list tells so.
+    // Objects that are really gone are deleted by the next list.
     push(&feed, &[EXPIRED.into()]).await;
-    let feed = scene.asked("stream latest").await.open();
+    let feed = scene.request("stream latest").await.open();
     push(&feed, &[marker(12)]).await;
-    assert_eq!(scene.told().len(), 3);
+    assert_eq!(scene.drain().len(), 3);
     assert!(scene.stored().is_empty());
 }
 
@@ -450,14 +453,14 @@ async fn a_list_with_an_object_that_cannot_be_decoded_tells_no_end_of_it() {
 async fn a_list_with_another_object_that_cannot_be_decoded_tells_the_end_of_the_one_before() {
     let (mut scene, feed) = live().await;
     push(&feed, &[line("ADDED", "a/queued", 6), EXPIRED.into()]).await;
-    let feed = scene.asked("stream latest").await.open();
-    let anew = |key, version| odd("ADDED", key, version).replace("u1", "u2");
-    let lines = [anew("a/queued", 8), anew("a/x", 8), marker(9)];
+    let feed = scene.request("stream latest").await.open();
+    let recreated = |key, version| odd("ADDED", key, version).replace("u1", "u2");
+    let lines = [recreated("a/queued", 8), recreated("a/x", 8), marker(9)];
     push(&feed, &lines).await;
-    let mut told = scene.told();
-    told.sort();
+    let mut drained = scene.drain();
+    drained.sort();
     assert_eq!(
-        told,
+        drained,
         [
             "Added a/queued 6",
             "Deleted a/queued 6 ?",
@@ -491,7 +494,7 @@ async fn the_transform_hook_changes_refuses_and_may_panic() {
     ];
     push(&feed, &lines).await;
     assert_eq!(
-        scene.told(),
+        scene.drain(),
         ["Updated a/x 6 changed", "Deleted a/x 6 changed ?"]
     );
     assert_eq!(
@@ -516,8 +519,8 @@ async fn a_decoder_that_panics_is_a_failure_of_one_object() {
             Self
         }
     }
-    impl Said for Fragile {
-        fn said(&self) -> String {
+    impl Describe for Fragile {
+        fn describe(&self) -> String {
             String::new()
         }
     }
@@ -528,7 +531,7 @@ async fn a_decoder_that_panics_is_a_failure_of_one_object() {
     )));
     let (scene, feed) = scene.go_live().await;
     push(&feed, &[odd("ADDED", "a/y", 6), line("ADDED", "a/z", 7)]).await;
-    assert_eq!(scene.told(), ["Added a/z 7"]);
+    assert_eq!(scene.drain(), ["Added a/z 7"]);
     assert_eq!(
         scene.failures(),
         ["decoding a/y at version 6 panicked: data is no object"]
@@ -537,24 +540,24 @@ async fn a_decoder_that_panics_is_a_failure_of_one_object() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_function_that_fails_leaves_objects_at_their_last_state() {
-    let key: KeyFn<Cached<ConfigMap>> = Arc::new(|object| match &*object.said() {
+    let key: KeyFn<Cached<ConfigMap>> = Arc::new(|object| match &*object.describe() {
         " bad" => Err(KeyError::new("no key today")),
         _ => Ok(object.key().clone()),
     });
     let scene = Scene::with(config_maps(), key, |reflector| reflector);
     let (mut scene, feed) = scene.go_live().await;
-    let bad = |word, version| event(word, "a/x", version, "{\"k\":\"bad\"}");
+    let bad = |kind, version| event(kind, "a/x", version, "{\"k\":\"bad\"}");
     push(&feed, &[bad("MODIFIED", 6), EXPIRED.into()]).await;
-    let feed = scene.asked("stream latest").await.open();
+    let feed = scene.request("stream latest").await.open();
     push(
         &feed,
         &[bad("ADDED", 8), line("ADDED", "a/y", 7), marker(9)],
     )
     .await;
-    assert_eq!(scene.told(), ["Replaced a/y 7"]);
+    assert_eq!(scene.drain(), ["Replaced a/y 7"]);
     assert_eq!(scene.stored(), ["a/x 3", "a/y 7"]);
     push(&feed, &[bad("DELETED", 10)]).await;
-    assert_eq!(scene.told(), ["Deleted a/x 3 ?"]);
+    assert_eq!(scene.drain(), ["Deleted a/x 3 ?"]);
     assert_eq!(scene.counts().failures(FailureKind::Key), 3);
     assert!(scene.failures()[0].starts_with("a/x at version 6 cannot be queued"));
 }
@@ -566,7 +569,7 @@ async fn a_failure_hook_that_panics_is_counted_and_harms_nobody() {
     });
     let (scene, feed) = scene.go_live().await;
     push(&feed, &[odd("MODIFIED", "a/x", 6), line("ADDED", "a/y", 7)]).await;
-    assert_eq!(scene.told(), ["Added a/y 7"]);
+    assert_eq!(scene.drain(), ["Added a/y 7"]);
     assert_eq!(scene.counts().hook_panics, 1);
 }
 
@@ -574,7 +577,7 @@ async fn a_failure_hook_that_panics_is_counted_and_harms_nobody() {
 async fn a_server_that_went_back_is_believed_and_told_of() {
     let (mut scene, feed) = live().await;
     push(&feed, &[bookmark(50), EXPIRED.into()]).await;
-    let feed = scene.asked("stream latest").await.open();
+    let feed = scene.request("stream latest").await.open();
     push(
         &feed,
         &[
@@ -585,7 +588,7 @@ async fn a_server_that_went_back_is_believed_and_told_of() {
     )
     .await;
     assert_eq!(
-        scene.told(),
+        scene.drain(),
         ["Replaced a/y 2", "Updated a/y 5", "Deleted a/x 3 ?"]
     );
     assert_eq!(last_version(&scene), Some(5));
@@ -594,7 +597,7 @@ async fn a_server_that_went_back_is_believed_and_told_of() {
         "the server went back from version 50 to 4"
     );
     drop(feed);
-    scene.asked("watch 5").await;
+    scene.request("watch 5").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -608,30 +611,30 @@ async fn events_that_go_back_or_repeat_are_left_out_and_others_of_one_version_ar
         bookmark(6),
     ];
     push(&feed, &lines).await;
-    assert_eq!(scene.told(), ["Updated a/x 7", "Added a/y 7"]);
+    assert_eq!(scene.drain(), ["Updated a/x 7", "Added a/y 7"]);
     drop(feed);
-    let feed = scene.asked("watch 7").await.open();
+    let feed = scene.request("watch 7").await.open();
     push(&feed, &[line("ADDED", "a/y", 7), line("ADDED", "a/z", 7)]).await;
-    assert_eq!(scene.told(), ["Added a/z 7"]);
+    assert_eq!(scene.drain(), ["Added a/z 7"]);
     assert_eq!(scene.counts().ignored, 4);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_a_list_told_at_its_own_version_is_not_told_again() {
     let mut scene = Scene::new(config_maps());
-    let feed = scene.asked("stream 0").await.open();
+    let feed = scene.request("stream 0").await.open();
     push(
         &feed,
         &[line("ADDED", "a/x", 5), marker(5), line("ADDED", "a/x", 5)],
     )
     .await;
-    assert_eq!(scene.told(), ["Replaced a/x 5"]);
+    assert_eq!(scene.drain(), ["Replaced a/x 5"]);
     assert_eq!(scene.counts().ignored, 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_object_without_name_or_version_ends_the_watch_and_thrice_leads_to_a_list() {
-    for (word, with) in [
+    for (part, replacement) in [
         ("\"name\":\"y\"", "\"name\":\"\""),
         ("\"resourceVersion\":\"7\",", ""),
     ] {
@@ -640,16 +643,16 @@ async fn an_object_without_name_or_version_ends_the_watch_and_thrice_leads_to_a_
             "\"uid\":\"u1\",\"resourceVersion\":\"7\"",
             "\"resourceVersion\":\"7\",\"uid\":\"u1\"",
         );
-        let bad = text.replace(word, with);
+        let bad = text.replace(part, replacement);
         assert_ne!(bad, text);
         for _ in 0..3 {
             push(&feed, std::slice::from_ref(&bad)).await;
-            if let Ok(asked) =
-                tokio::time::timeout(Duration::from_secs(60), scene.asked.recv()).await
+            if let Ok(request) =
+                tokio::time::timeout(Duration::from_secs(60), scene.requests.recv()).await
             {
-                let asked = asked.unwrap();
-                let sort = sort_of(&asked.path);
-                feed = asked.open();
+                let request = request.unwrap();
+                let sort = sort_of(&request.path);
+                feed = request.open();
                 if sort == "stream 5" {
                     break;
                 }
@@ -661,7 +664,7 @@ async fn an_object_without_name_or_version_ends_the_watch_and_thrice_leads_to_a_
             &[line("ADDED", "a/x", 3), line("ADDED", "a/y", 7), marker(8)],
         )
         .await;
-        scene.told();
+        scene.drain();
         assert_eq!(scene.stored(), ["a/x 3", "a/y 7"]);
         let counts = scene.counts();
         assert_eq!(counts.failures(FailureKind::Unreadable), 3);
@@ -673,37 +676,37 @@ async fn an_object_without_name_or_version_ends_the_watch_and_thrice_leads_to_a_
 async fn answers_that_are_cut_short_or_no_json_leave_the_store_as_it_is() {
     let (mut scene, feed) = live().await;
     push(&feed, &[EXPIRED.into()]).await;
-    scene.asked("stream latest").await.refuse(422).await;
+    scene.request("stream latest").await.refuse(422).await;
     let whole = list(&[object("a/x", 8, "{}"), object("a/y", 8, "{}")], 9, "");
     let cut = Bytes::from(whole[..whole.len() / 2].to_owned());
-    // The connection breaks; the answer ends early; protobuf; a table.
-    let feed = scene.asked("list latest").await.open();
+    // The connection breaks; the response is truncated; protobuf; a Table.
+    let feed = scene.request("list latest").await.open();
     feed.send(Ok(cut.clone())).await.unwrap();
     feed.send(Err("connection reset".into())).await.unwrap();
-    let feed = scene.asked("list latest").await.open();
+    let feed = scene.request("list latest").await.open();
     feed.send(Ok(cut)).await.unwrap();
     drop(feed);
     let binary = "application/vnd.kubernetes.protobuf";
-    drop(scene.asked("list latest").await.answer(200, binary));
+    drop(scene.request("list latest").await.answer(200, binary));
     let table = list(&[], 9, "").replace("ConfigMapList", "Table");
-    scene.asked("list latest").await.whole(200, &table).await;
-    let asked = scene.asked("list latest").await;
-    assert!(scene.told().is_empty());
+    scene.request("list latest").await.whole(200, &table).await;
+    let request = scene.request("list latest").await;
+    assert!(scene.drain().is_empty());
     assert_eq!(scene.stored(), ["a/x 3"]);
     let failures = scene.failures().split_off(2);
     let starts = [
         "the connection for a list failed: connection reset",
-        "the answer to a list cannot be read: expected",
-        "the answer to a list cannot be read: content type \"application/vnd.kubernetes.protobuf\"",
-        "the answer to a list cannot be read: a Table came",
+        "the response to a list cannot be read: expected",
+        "the response to a list cannot be read: content type \"application/vnd.kubernetes.protobuf\"",
+        "the response to a list cannot be read: a Table came",
     ];
     assert_eq!(failures.len(), starts.len(), "{failures:?}");
     for (failure, start) in failures.iter().zip(starts) {
         assert!(failure.starts_with(start), "{failure}");
     }
-    asked.whole(200, &whole).await;
-    scene.asked("watch 9").await;
-    scene.told();
+    request.whole(200, &whole).await;
+    scene.request("watch 9").await;
+    scene.drain();
     assert_eq!(scene.stored(), ["a/x 8", "a/y 8"]);
 }
 
@@ -712,43 +715,46 @@ async fn a_resource_that_is_gone_for_long_keeps_its_store_until_a_list_says_othe
     let (mut scene, feed) = live().await;
     drop(feed);
     for _ in 0..5 {
-        scene.asked("watch 5").await.refuse(404).await;
+        scene.request("watch 5").await.refuse(404).await;
     }
-    scene.asked("stream 5").await.refuse(404).await;
+    scene.request("stream 5").await.refuse(404).await;
     for _ in 0..20 {
-        scene.asked("list 5").await.refuse(404).await;
+        scene.request("list 5").await.refuse(404).await;
     }
-    let asked_at = Instant::now();
-    let asked = scene.asked("list 5").await;
-    assert!((30..61).contains(&asked_at.elapsed().as_secs()));
+    let requested_at = Instant::now();
+    let request = scene.request("list 5").await;
+    assert!((30..61).contains(&requested_at.elapsed().as_secs()));
     assert_eq!(scene.stored(), ["a/x 3"]);
-    asked.whole(200, &list(&[], 90, "")).await;
-    let feed = scene.asked("watch 90").await.open();
+    request.whole(200, &list(&[], 90, "")).await;
+    let feed = scene.request("watch 90").await.open();
     push(&feed, &[line("ADDED", "a/new", 91)]).await;
-    assert_eq!(scene.told(), ["Deleted a/x 3 ?", "Added a/new 91"]);
+    assert_eq!(scene.drain(), ["Deleted a/x 3 ?", "Added a/new 91"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn metadata_alone_is_asked_for_and_kept_of_whole_objects() {
     let mut scene = Scene::new(ListWatch::metadata(&Gvr::new("", "v1", "configmaps")));
-    let asked = scene.asked("stream 0").await;
-    assert_eq!(asked.purpose, Purpose::WatchMetadata);
-    let feed = asked.open();
+    let request = scene.request("stream 0").await;
+    assert_eq!(request.purpose, RequestPurpose::WatchMetadata);
+    let feed = request.open();
     push(&feed, &[odd("ADDED", "a/x", 3), marker(5)]).await;
-    assert_eq!(scene.told(), ["Replaced a/x 3 u1"]);
+    assert_eq!(scene.drain(), ["Replaced a/x 3 u1"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_has_no_metadata_alone_is_asked_for_whole_objects() {
     let mut scene = Scene::new(ListWatch::metadata(&Gvr::new("", "v1", "configmaps")));
-    scene.asked("stream 0").await.refuse(406).await;
-    let asked = scene.asked("list 0").await;
-    assert_eq!(asked.purpose, Purpose::Read);
-    asked
+    scene.request("stream 0").await.refuse(406).await;
+    let request = scene.request("list 0").await;
+    assert_eq!(request.purpose, RequestPurpose::Read);
+    request
         .whole(200, &list(&[object("a/x", 3, "{}")], 7, ""))
         .await;
-    assert_eq!(scene.asked("watch 7").await.purpose, Purpose::Watch);
-    assert_eq!(scene.told(), ["Replaced a/x 3 u1"]);
+    assert_eq!(
+        scene.request("watch 7").await.purpose,
+        RequestPurpose::Watch
+    );
+    assert_eq!(scene.drain(), ["Replaced a/x 3 u1"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -757,7 +763,7 @@ async fn raw_objects_are_the_bytes_that_came() {
     let (scene, feed) = scene.go_live().await;
     push(&feed, &[odd("MODIFIED", "a/x", 6)]).await;
     let len = object("a/x", 6, "7").len();
-    assert_eq!(scene.told(), [format!("Updated a/x 6 {len} bytes")]);
+    assert_eq!(scene.drain(), [format!("Updated a/x 6 {len} bytes")]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -769,10 +775,10 @@ async fn while_the_queue_is_full_nothing_is_read() {
             .unwrap();
         settled().await;
     }
-    // The queue takes 4, and what came with the last of them.
+    // The queue accepts 4 deltas; the rest stays unread.
     assert_eq!(scene.queue.delta_count(), 4);
     assert_eq!(last_version(&scene), Some(9));
-    scene.told();
+    scene.drain();
     settled().await;
     assert_eq!(last_version(&scene), Some(39));
 }
@@ -783,7 +789,7 @@ async fn a_closed_queue_ends_the_reading_whatever_it_waits_for() {
     scene.queue.close();
     scene.task.await.unwrap();
     let mut scene = Scene::new(config_maps());
-    scene.asked("stream 0").await.fail();
+    scene.request("stream 0").await.fail();
     settled().await;
     scene.queue.close();
     scene.task.await.unwrap();

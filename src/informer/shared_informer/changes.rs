@@ -1,23 +1,25 @@
-//! From deltas to the store, and to what is told of it.
+//! Applies deltas to the store, and derives the notifications that handlers receive.
 
 use std::sync::Arc;
 
-use crate::informer::{Cached, Delta, DeltaKind, Indexer, Notification, Subject, WatchFailure};
+use crate::informer::{
+    Cached, Delta, DeltaKind, DeltaSubject, Indexer, Notification, WatchFailure,
+};
 use crate::resource::ObjectKey;
 
-/// Whom a notification concerns.
+/// Which handlers receive a notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Audience {
-    /// Everybody.
+    /// All handlers and streams.
     All,
-    /// Handlers that are due for a resync: nothing has changed.
+    /// Only handlers whose resync is running: the object has not changed.
     Resync,
 }
 
-/// Brings the store up to date with one delta; says what is to be told of it, if anything.
+/// Applies one delta to the store, and returns the notification to distribute, if any.
 ///
 /// # Errors
-/// The object has no key; nothing was stored.
+/// The object has no key; the store is unchanged.
 pub(super) fn apply<T>(
     store: &Indexer<Cached<T>>,
     key: &ObjectKey,
@@ -27,11 +29,11 @@ pub(super) fn apply<T>(
     match (&delta.subject, delta.kind) {
         (subject, DeltaKind::Deleted) => Ok(remove(store, key, subject)),
         (
-            Subject::Object(object),
+            DeltaSubject::Object(object),
             DeltaKind::Added | DeltaKind::Updated | DeltaKind::Replaced | DeltaKind::Sync,
         ) => put(store, object, delta.kind, in_initial_list),
-        // Queues make such subjects of deletions only.
-        (Subject::FinalStateUnknown { .. }, _) => Ok(None),
+        // Unreachable: the queue creates this subject only for deletions.
+        (DeltaSubject::FinalStateUnknown { .. }, _) => Ok(None),
     }
 }
 
@@ -55,8 +57,8 @@ fn put<T>(
         };
         return Ok(Some((added, Audience::All)));
     };
-    // A relist tells of every object; those that did not change are news to nobody. A server that was restored from a
-    // backup gives versions a second time, so equal ones alone prove nothing.
+    // A relist queues every object, and handlers need not see those that did not change. A server that was restored from a backup
+    // may assign a version a second time, so an equal version alone does not prove that the object is unchanged.
     let same = old.resource_version() == new.resource_version() && old.uid() == new.uid();
     let unchanged = kind == DeltaKind::Replaced && same;
     let audience = if unchanged || kind == DeltaKind::Sync {
@@ -70,12 +72,12 @@ fn put<T>(
 fn remove<T>(
     store: &Indexer<Cached<T>>,
     key: &ObjectKey,
-    subject: &Subject<Cached<T>>,
+    subject: &DeltaSubject<Cached<T>>,
 ) -> Option<(Notification<T>, Audience)> {
     let stored = store.remove(key)?;
     let (object, final_state_known) = match subject {
-        Subject::Object(object) => (Arc::clone(object), true),
-        Subject::FinalStateUnknown { last, .. } => {
+        DeltaSubject::Object(object) => (Arc::clone(object), true),
+        DeltaSubject::FinalStateUnknown { last, .. } => {
             (last.clone().unwrap_or_else(|| Arc::clone(&stored)), false)
         }
     };

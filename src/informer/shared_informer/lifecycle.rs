@@ -1,4 +1,4 @@
-//! From made over started and synced to ended.
+//! The phases of an informer and its tasks: created, started, synced, ended.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,36 +6,37 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 use super::NotSynced;
-use super::telling::Telling;
+use super::dispatcher::Dispatcher;
 use crate::upstream::driver::Collection;
 
-/// What reads the collection, until its queue is closed.
-type Reading = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// Reads the collection into the queue, until the queue is closed.
+type ReadTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Made,
+enum InformerPhase {
+    Created,
     Started,
     Synced,
-    /// Shut down before the initial list was there.
+    /// Shut down before the store held the initial list.
     NeverSynced,
 }
 
-/// Which tasks an informer has, and how far they are.
+/// The tasks of one informer, and the phase that it has reached.
 pub(super) struct Lifecycle {
     collection: Collection,
-    reading: Mutex<Option<Reading>>,
-    phase: watch::Sender<Phase>,
-    /// Each task holds a receiver: when none is left, all have ended, however they did.
+    /// `None` once it was started or dropped.
+    read_task: Mutex<Option<ReadTask>>,
+    phase: watch::Sender<InformerPhase>,
+    /// Each running task holds a receiver. When no receiver is left, all tasks have ended, whether they returned or panicked.
     alive: watch::Sender<()>,
 }
 
 impl Lifecycle {
-    pub(super) fn new(collection: Collection, reading: Reading) -> Self {
+    pub(super) fn new(collection: Collection, read_task: ReadTask) -> Self {
         Self {
             collection,
-            reading: Mutex::new(Some(reading)),
-            phase: watch::Sender::new(Phase::Made),
+            read_task: Mutex::new(Some(read_task)),
+            phase: watch::Sender::new(InformerPhase::Created),
             alive: watch::Sender::new(()),
         }
     }
@@ -44,48 +45,55 @@ impl Lifecycle {
         &self.collection
     }
 
-    fn reading(&self) -> MutexGuard<'_, Option<Reading>> {
-        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
+    fn read_task(&self) -> MutexGuard<'_, Option<ReadTask>> {
+        self.read_task
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn start<T: Send + Sync + 'static>(self: &Arc<Self>, telling: &Arc<Telling<T>>) {
-        // Held until the tasks are counted, so that an end at the same time waits for them.
-        let mut not_started = self.reading();
-        let Some(reading) = not_started.take() else {
+    pub(super) fn start<T: Send + Sync + 'static>(
+        self: &Arc<Self>,
+        dispatcher: &Arc<Dispatcher<T>>,
+    ) {
+        // The lock is held until both receivers exist, so that a concurrent shutdown waits for these tasks.
+        let mut not_started = self.read_task();
+        let Some(read_task) = not_started.take() else {
             return;
         };
-        let (reads, alive) = (self.alive.subscribe(), self.alive.subscribe());
+        let (reader_alive, dispatcher_alive) = (self.alive.subscribe(), self.alive.subscribe());
         drop(not_started);
-        self.phase.send_replace(Phase::Started);
+        self.phase.send_replace(InformerPhase::Started);
         tokio::spawn(async move {
-            reading.await;
-            drop(reads);
+            read_task.await;
+            drop(reader_alive);
         });
-        let (telling, lifecycle) = (Arc::clone(telling), Arc::clone(self));
+        let (dispatcher, lifecycle) = (Arc::clone(dispatcher), Arc::clone(self));
         tokio::spawn(async move {
-            telling
+            dispatcher
                 .run(|| {
-                    lifecycle.phase.send_replace(Phase::Synced);
+                    lifecycle.phase.send_replace(InformerPhase::Synced);
                 })
                 .await;
-            drop(alive);
+            drop(dispatcher_alive);
         });
     }
 
     pub(super) fn is_started(&self) -> bool {
-        *self.phase.borrow() != Phase::Made
+        *self.phase.borrow() != InformerPhase::Created
     }
 
     pub(super) fn has_synced(&self) -> bool {
-        *self.phase.borrow() == Phase::Synced
+        *self.phase.borrow() == InformerPhase::Synced
     }
 
     pub(super) async fn synced(&self) -> Result<(), NotSynced> {
         let mut phases = self.phase.subscribe();
-        let over = |phase: &Phase| matches!(phase, Phase::Synced | Phase::NeverSynced);
-        // The sender is ours, so the channel stays open.
-        let synced = phases.wait_for(over).await;
-        if synced.is_ok_and(|phase| *phase == Phase::Synced) {
+        let is_final = |phase: &InformerPhase| {
+            matches!(phase, InformerPhase::Synced | InformerPhase::NeverSynced)
+        };
+        // `self` owns the sender, so the channel stays open.
+        let synced = phases.wait_for(is_final).await;
+        if synced.is_ok_and(|phase| *phase == InformerPhase::Synced) {
             return Ok(());
         }
         Err(NotSynced {
@@ -93,33 +101,33 @@ impl Lifecycle {
         })
     }
 
-    /// Waits until all tasks have ended; their queue is closed. Nothing can be started any more. Safe to cancel.
+    /// Waits until all tasks have ended; the caller has closed their queue. The informer can no longer be started. Safe to cancel.
     pub(super) async fn ended(&self) {
-        // Never started: it reads nothing.
-        self.give_up_reading();
+        self.drop_read_task();
         self.alive.closed().await;
         self.end_phase();
     }
 
-    /// Ends one that was never started.
+    /// Ends an informer that was never started.
     pub(super) fn end_unstarted(&self) {
-        self.give_up_reading();
+        self.drop_read_task();
         self.end_phase();
     }
 
-    fn give_up_reading(&self) {
-        let reading = self.reading().take();
-        // Not before the lock is released: it holds what is the user's.
-        drop(reading);
+    /// Drops the read task of an informer that was not started, so that it cannot be started later.
+    fn drop_read_task(&self) {
+        let read_task = self.read_task().take();
+        // Dropped after the lock is released: the task owns values of the user, whose destructors may call the informer.
+        drop(read_task);
     }
 
     fn end_phase(&self) {
         self.phase.send_if_modified(|phase| {
-            let never = *phase != Phase::Synced;
-            if never {
-                *phase = Phase::NeverSynced;
+            let is_unsynced = *phase != InformerPhase::Synced;
+            if is_unsynced {
+                *phase = InformerPhase::NeverSynced;
             }
-            never
+            is_unsynced
         });
     }
 }

@@ -1,4 +1,4 @@
-//! What one informer does from its initial list to its end, against an upstream that says what the test says.
+//! One informer from its initial list to its end, against a scripted upstream.
 
 mod reentry;
 
@@ -13,63 +13,63 @@ use crate::resource::Gvr;
 use crate::upstream::driver::tests::scripted::{Asked, EXPIRED, Feed, Script, marker};
 
 struct Scene {
-    asked: mpsc::Receiver<Asked>,
-    /// Asked last, and left without an answer.
-    waiting: Option<Asked>,
+    requests: mpsc::Receiver<Asked>,
+    /// The last request, which gets no response.
+    unanswered: Option<Asked>,
     informer: SharedInformer<Raw>,
 }
 
 impl Scene {
     fn new(options: InformerOptions<Raw>) -> Self {
-        let (upstream, asked) = Script::new();
+        let (upstream, requests) = Script::new();
         let list_watch = ListWatch::raw(&Gvr::new("", "v1", "configmaps"));
         let informer = SharedInformer::with_options(Arc::new(upstream), list_watch, options);
         Self {
-            asked,
-            waiting: None,
+            requests,
+            unanswered: None,
             informer,
         }
     }
 
-    /// Started, with its first stream.
+    /// A started informer, with its first stream.
     async fn started(options: InformerOptions<Raw>) -> (Self, Feed) {
         let mut scene = Self::new(options);
         scene.informer.start();
-        let feed = scene.opened().await;
+        let feed = scene.next_stream().await;
         (scene, feed)
     }
 
-    /// The next stream.
-    async fn opened(&mut self) -> Feed {
-        self.asked.recv().await.unwrap().open()
+    /// Accepts the next stream.
+    async fn next_stream(&mut self) -> Feed {
+        self.requests.recv().await.unwrap().open()
     }
 
-    /// Ends a stream; the next one is asked for when everything before its end has been read.
-    async fn has_read(&mut self, feed: Feed) {
+    /// Ends a stream, and waits for the next request: by then everything before the end has been read.
+    async fn wait_until_read(&mut self, feed: Feed) {
         drop(feed);
-        self.waiting = self.asked.recv().await;
-        assert!(self.waiting.is_some());
+        self.unanswered = self.requests.recv().await;
+        assert!(self.unanswered.is_some());
     }
 }
 
-async fn say(feed: &Feed, lines: &[String]) {
+async fn send(feed: &Feed, lines: &[String]) {
     feed.send(Ok(Bytes::from(lines.concat()))).await.unwrap();
 }
 
-fn event(word: &str, name: &str, version: u64) -> String {
+fn event(kind: &str, name: &str, version: u64) -> String {
     format!(
-        "{{\"type\":\"{word}\",\"object\":{{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{{\"name\":\"{name}\",\"namespace\":\"a\",\"uid\":\"u\",\"resourceVersion\":\"{version}\"}}}}}}\n"
+        "{{\"type\":\"{kind}\",\"object\":{{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{{\"name\":\"{name}\",\"namespace\":\"a\",\"uid\":\"u\",\"resourceVersion\":\"{version}\"}}}}}}\n"
     )
 }
 
-/// What a handler was told, one word each.
+/// The notifications that a handler received, as short texts.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<String>>>);
+struct Received(Arc<Mutex<Vec<String>>>);
 
-impl Told {
+impl Received {
     fn handler(&self) -> impl Fn(&Notification<Raw>) + Send + Sync + 'static {
-        let told = Arc::clone(&self.0);
-        move |notification| told.lock().unwrap().push(words(notification))
+        let received = Arc::clone(&self.0);
+        move |notification| received.lock().unwrap().push(summary(notification))
     }
 
     fn take(&self) -> Vec<String> {
@@ -77,7 +77,7 @@ impl Told {
     }
 }
 
-fn words(notification: &Notification<Raw>) -> String {
+fn summary(notification: &Notification<Raw>) -> String {
     match notification {
         Notification::Added {
             object,
@@ -109,50 +109,53 @@ fn stored(informer: &SharedInformer<Raw>) -> Vec<String> {
 #[tokio::test]
 async fn the_initial_list_is_told_as_such_and_what_follows_is_not() {
     let (mut scene, feed) = Scene::started(InformerOptions::default()).await;
-    let told = Told::default();
-    let registration = scene.informer.add_handler(told.handler());
-    say(&feed, &[event("ADDED", "x", 3), marker(5)]).await;
+    let received = Received::default();
+    let registration = scene.informer.add_handler(received.handler());
+    send(&feed, &[event("ADDED", "x", 3), marker(5)]).await;
     scene.informer.synced().await.unwrap();
     registration.synced().await.unwrap();
-    assert_eq!(told.take(), ["add 3 true"]);
+    assert_eq!(received.take(), ["add 3 true"]);
     let more = [
         event("ADDED", "y", 6),
         event("MODIFIED", "x", 7),
         event("DELETED", "y", 8),
     ];
-    say(&feed, &more).await;
-    scene.has_read(feed).await;
+    send(&feed, &more).await;
+    scene.wait_until_read(feed).await;
     scene.informer.shutdown().await;
-    // In order per object.
-    assert_eq!(told.take(), ["add 6 false", "delete 8 true", "update 3 7"]);
+    // The order is kept only per object.
+    assert_eq!(
+        received.take(),
+        ["add 6 false", "delete 8 true", "update 3 7"]
+    );
     assert_eq!(stored(&scene.informer), ["a/x 7"]);
 }
 
 #[tokio::test]
 async fn what_the_server_calls_a_change_does_not_matter_only_whether_the_object_was_known() {
     let (mut scene, feed) = Scene::started(InformerOptions::default()).await;
-    let told = Told::default();
-    scene.informer.add_handler(told.handler());
+    let received = Received::default();
+    scene.informer.add_handler(received.handler());
     let odd = [
         marker(5),
         event("MODIFIED", "x", 6),
         event("ADDED", "x", 7),
         event("DELETED", "unknown", 8),
     ];
-    say(&feed, &odd).await;
-    scene.has_read(feed).await;
+    send(&feed, &odd).await;
+    scene.wait_until_read(feed).await;
     scene.informer.shutdown().await;
-    assert_eq!(told.take(), ["add 6 false", "update 6 7"]);
+    assert_eq!(received.take(), ["add 6 false", "update 6 7"]);
 }
 
 #[tokio::test]
 async fn the_store_is_synced_only_with_the_marker() {
     let (scene, feed) = Scene::started(InformerOptions::default()).await;
-    say(&feed, &[event("ADDED", "x", 3)]).await;
+    send(&feed, &[event("ADDED", "x", 3)]).await;
     tokio::task::yield_now().await;
     assert!(!scene.informer.has_synced());
     assert_eq!(scene.informer.store().len(), 0);
-    say(&feed, &[marker(3)]).await;
+    send(&feed, &[marker(3)]).await;
     scene.informer.synced().await.unwrap();
     assert_eq!(stored(&scene.informer), ["a/x 3"]);
 }
@@ -161,9 +164,9 @@ async fn the_store_is_synced_only_with_the_marker() {
 async fn an_empty_collection_is_synced_with_the_marker() {
     let (scene, feed) = Scene::started(InformerOptions::default()).await;
     let registration = scene.informer.add_handler(|_: &Notification<Raw>| {});
-    // Until then the informer has begun to wait.
+    // Lets the informer begin to wait.
     tokio::task::yield_now().await;
-    say(&feed, &[marker(3)]).await;
+    send(&feed, &[marker(3)]).await;
     scene.informer.synced().await.unwrap();
     registration.synced().await.unwrap();
     assert_eq!(scene.informer.store().len(), 0);
@@ -172,23 +175,23 @@ async fn an_empty_collection_is_synced_with_the_marker() {
 #[tokio::test]
 async fn a_late_handler_is_told_of_what_is_there() {
     let (scene, feed) = Scene::started(InformerOptions::default()).await;
-    say(&feed, &[event("ADDED", "x", 3), marker(5)]).await;
+    send(&feed, &[event("ADDED", "x", 3), marker(5)]).await;
     scene.informer.synced().await.unwrap();
-    let told = Told::default();
-    let registration = scene.informer.add_handler(told.handler());
+    let received = Received::default();
+    let registration = scene.informer.add_handler(received.handler());
     registration.synced().await.unwrap();
-    assert_eq!(told.take(), ["add 3 true"]);
+    assert_eq!(received.take(), ["add 3 true"]);
 }
 
 #[tokio::test]
 async fn a_relist_tells_differences_and_nothing_of_what_stayed() {
     let (mut scene, feed) = Scene::started(InformerOptions::default()).await;
-    let told = Told::default();
-    scene.informer.add_handler(told.handler());
+    let received = Received::default();
+    scene.informer.add_handler(received.handler());
     let names = ["gone", "stays", "changes"];
     let initial = names.map(|name| event("ADDED", name, 3));
-    say(&feed, &[initial.concat(), marker(5), EXPIRED.into()]).await;
-    let feed = scene.opened().await;
+    send(&feed, &[initial.concat(), marker(5), EXPIRED.into()]).await;
+    let feed = scene.next_stream().await;
     let state = [
         event("ADDED", "stays", 3),
         event("ADDED", "changes", 8),
@@ -196,13 +199,13 @@ async fn a_relist_tells_differences_and_nothing_of_what_stayed() {
         marker(9),
         event("MODIFIED", "new", 10),
     ];
-    say(&feed, &state).await;
-    scene.has_read(feed).await;
+    send(&feed, &state).await;
+    scene.wait_until_read(feed).await;
     scene.informer.shutdown().await;
-    let mut told = told.take();
-    told.sort();
+    let mut received = received.take();
+    received.sort();
     assert_eq!(
-        told,
+        received,
         [
             "add 3 true",
             "add 3 true",
@@ -226,7 +229,7 @@ async fn a_transform_decides_what_is_stored() {
         ..InformerOptions::default()
     };
     let (scene, feed) = Scene::started(options).await;
-    say(&feed, &[event("ADDED", "x", 3), marker(5)]).await;
+    send(&feed, &[event("ADDED", "x", 3), marker(5)]).await;
     scene.informer.synced().await.unwrap();
     assert_eq!(
         scene.informer.lister().object("a", "x").unwrap().bytes(),
@@ -237,7 +240,7 @@ async fn a_transform_decides_what_is_stored() {
 #[tokio::test]
 async fn an_index_added_late_is_consistent_with_the_store() {
     let (scene, feed) = Scene::started(InformerOptions::default()).await;
-    say(&feed, &[event("ADDED", "x", 3), marker(5)]).await;
+    send(&feed, &[event("ADDED", "x", 3), marker(5)]).await;
     scene.informer.synced().await.unwrap();
     let by_version = crate::informer::index_by(|object: &Cached<Raw>| {
         vec![object.resource_version().to_string()]
@@ -277,16 +280,18 @@ async fn an_informer_that_was_never_started_ends_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_resync_tells_all_objects_again_to_who_wants_it() {
     let (scene, feed) = Scene::started(InformerOptions::default()).await;
-    let (told, silent) = (Told::default(), Told::default());
+    let (received, silent) = (Received::default(), Received::default());
     let period = Duration::from_secs(30);
-    let wants = HandlerOptions::named("wants").with_resync(period);
-    scene.informer.add_handler_with(told.handler(), wants);
+    let resyncing = HandlerOptions::named("resyncing").with_resync(period);
+    scene
+        .informer
+        .add_handler_with(received.handler(), resyncing);
     scene.informer.add_handler(silent.handler());
-    say(&feed, &[event("ADDED", "x", 3), marker(5)]).await;
+    send(&feed, &[event("ADDED", "x", 3), marker(5)]).await;
     scene.informer.synced().await.unwrap();
     tokio::time::sleep(period * 2 + Duration::from_secs(1)).await;
     scene.informer.shutdown().await;
-    assert_eq!(told.take(), ["add 3 true", "update 3 3", "update 3 3"]);
+    assert_eq!(received.take(), ["add 3 true", "update 3 3", "update 3 3"]);
     assert_eq!(silent.take(), ["add 3 true"]);
 }
 
@@ -297,31 +302,31 @@ async fn a_resync_that_becomes_due_cuts_off_none_that_runs() {
     let (entering, entered) = crossbeam_channel::bounded(4_096);
     let (release, gate) = crossbeam_channel::bounded::<()>(1);
     let slow = move |notification: &Notification<Raw>| {
-        entering.send(words(notification)).unwrap();
+        entering.send(summary(notification)).unwrap();
         if matches!(notification, Notification::Updated { .. }) {
-            // An error means that the gate is open for good.
+            // An error means that the gate stays open.
             gate.recv().unwrap_or_default();
         }
     };
-    let other = Told::default();
+    let other = Received::default();
     let period = Duration::from_secs(3);
-    // It holds the informer back in the middle of its resync.
-    let holds_back = HandlerOptions::named("slow")
+    // This handler makes the informer wait in the middle of its resync.
+    let blocking = HandlerOptions::named("slow")
         .with_queue(1, crate::informer::Overflow::Block)
         .with_resync(period);
-    let slow = scene.informer.add_handler_with(slow, holds_back);
+    let slow = scene.informer.add_handler_with(slow, blocking);
     tokio::time::advance(Duration::from_millis(5)).await;
-    let wants = HandlerOptions::named("other").with_resync(period);
-    let told = scene.informer.add_handler_with(other.handler(), wants);
+    let resyncing = HandlerOptions::named("other").with_resync(period);
+    let received = scene.informer.add_handler_with(other.handler(), resyncing);
     let list: Vec<_> = (0..count)
         .map(|number| event("ADDED", &format!("x{number}"), 3 + number))
         .collect();
-    say(&feed, &[list.concat(), marker(2_000)]).await;
+    send(&feed, &[list.concat(), marker(2_000)]).await;
     slow.synced().await.unwrap();
-    told.synced().await.unwrap();
+    received.synced().await.unwrap();
     assert_eq!(entered.try_iter().count() as u64, count);
     assert_eq!(other.take().len() as u64, count);
-    // The one is due, then the other.
+    // First the resync of the slow handler becomes due, then that of the other one.
     tokio::time::advance(period - Duration::from_millis(4)).await;
     while entered.is_empty() {
         tokio::task::yield_now().await;
@@ -331,9 +336,9 @@ async fn a_resync_that_becomes_due_cuts_off_none_that_runs() {
         tokio::task::yield_now().await;
     }
     drop(release);
-    let give_up_at = std::time::Instant::now() + Duration::from_secs(60);
-    let is_told = || entered.len() as u64 == count && other.0.lock().unwrap().len() as u64 == count;
-    while !is_told() && std::time::Instant::now() < give_up_at {
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    let is_done = || entered.len() as u64 == count && other.0.lock().unwrap().len() as u64 == count;
+    while !is_done() && std::time::Instant::now() < deadline {
         tokio::task::yield_now().await;
     }
     scene.informer.shutdown().await;
@@ -344,19 +349,19 @@ async fn a_resync_that_becomes_due_cuts_off_none_that_runs() {
 #[tokio::test]
 async fn a_handler_that_panics_is_counted_and_told_of_the_next_change() {
     let (mut scene, feed) = Scene::started(InformerOptions::default()).await;
-    let told = Told::default();
-    let handler = told.handler();
+    let received = Received::default();
+    let handler = received.handler();
     let panics = move |notification: &Notification<Raw>| {
         handler(notification);
         assert!(notification.key().name() != "bad", "planted");
     };
     let registration = scene.informer.add_handler(panics);
     let initial = [event("ADDED", "bad", 3), marker(5)];
-    say(&feed, &initial).await;
+    send(&feed, &initial).await;
     registration.synced().await.unwrap();
-    say(&feed, &[event("ADDED", "good", 6)]).await;
-    scene.has_read(feed).await;
+    send(&feed, &[event("ADDED", "good", 6)]).await;
+    scene.wait_until_read(feed).await;
     scene.informer.shutdown().await;
-    assert_eq!(told.take(), ["add 3 true", "add 6 false"]);
+    assert_eq!(received.take(), ["add 3 true", "add 6 false"]);
     assert_eq!(scene.informer.handler_panics(), 1);
 }

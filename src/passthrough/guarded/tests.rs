@@ -1,4 +1,4 @@
-//! Streams from a channel, under a clock that stands still.
+//! Streams from a channel, with paused time.
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -18,18 +18,18 @@ impl Body for Fed {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let polled = self.0.poll_recv(context);
-        polled.map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
+        polled.map(|chunk| chunk.map(|chunk| Ok(Frame::data(chunk))))
     }
 }
 
 struct Scene {
     upstream: mpsc::Sender<Bytes>,
-    client: Guarded<Fed>,
+    client: GuardedBody<Fed>,
     end: Option<oneshot::Sender<()>>,
     metrics: Arc<PassthroughMetrics>,
 }
 
-/// How the end comes about.
+/// What ends the stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum By {
     Drain,
@@ -41,27 +41,27 @@ impl Scene {
         let (upstream, fed) = mpsc::channel(8);
         let (end, ended) = oneshot::channel();
         let ended = async move {
-            // Sent or dropped, it is the end.
+            // Sending and dropping have the same effect.
             let _ = ended.await;
         };
-        let ends = match by {
-            By::Drain => Ends::default().drained_by(ended),
-            By::Limit => Ends::default().limited_by(ended),
+        let deadlines = match by {
+            By::Drain => ForwardDeadlines::default().drained_by(ended),
+            By::Limit => ForwardDeadlines::default().limited_by(ended),
         };
         let metrics = Arc::new(Metrics::new().unwrap().passthrough());
-        let cut = Cut {
+        let policy = AbortPolicy {
             grace: GRACE,
             metrics: Arc::clone(&metrics),
         };
         Self {
             upstream,
-            client: Guarded::new(Fed(fed), Boundary::of(content_type), ends, cut),
+            client: GuardedBody::new(Fed(fed), Boundary::of(content_type), deadlines, policy),
             end: Some(end),
             metrics,
         }
     }
 
-    async fn says(&self, text: &'static str) {
+    async fn send_and_expect(&self, text: &'static str) {
         self.upstream
             .send(Bytes::from_static(text.as_bytes()))
             .await
@@ -69,7 +69,7 @@ impl Scene {
         assert_eq!(self.next().await, text);
     }
 
-    /// What the client gets next.
+    /// What the client reads next.
     async fn next(&self) -> String {
         let frame = std::future::poll_fn(|context| self.client.poll_frame(context)).await;
         match frame {
@@ -79,12 +79,12 @@ impl Scene {
         }
     }
 
-    /// Upstream hears that it is no longer wanted, though the client reads nothing.
-    async fn given_up(&self) {
+    /// Waits until the request upstream is cancelled, although the client reads nothing.
+    async fn expect_cancelled(&self) {
         self.upstream.closed().await;
     }
 
-    fn cuts(&self) -> u64 {
+    fn abort_count(&self) -> u64 {
         self.metrics.errors.count(PassthroughError::Ended)
     }
 }
@@ -93,12 +93,12 @@ impl Scene {
 async fn a_watch_ends_between_two_events() {
     for by in [By::Drain, By::Limit] {
         let mut scene = Scene::new("application/json", by);
-        scene.says("{}\nha").await;
+        scene.send_and_expect("{}\nha").await;
         scene.end.take();
-        scene.says("lf\n").await;
+        scene.send_and_expect("lf\n").await;
         assert_eq!(scene.next().await, "end", "{by:?}");
-        scene.given_up().await;
-        assert_eq!(scene.cuts(), 0);
+        scene.expect_cancelled().await;
+        assert_eq!(scene.abort_count(), 0);
     }
 }
 
@@ -106,13 +106,13 @@ async fn a_watch_ends_between_two_events() {
 async fn an_event_that_is_never_over_is_cut_after_a_grace() {
     for by in [By::Drain, By::Limit] {
         let mut scene = Scene::new("application/json", by);
-        scene.says("{}\nha").await;
-        let begun = tokio::time::Instant::now();
+        scene.send_and_expect("{}\nha").await;
+        let start = tokio::time::Instant::now();
         scene.end.take();
         assert_eq!(scene.next().await, "Ended", "{by:?}");
-        assert_eq!(begun.elapsed(), GRACE);
-        assert_eq!(scene.next().await, "end", "it is told once");
-        assert_eq!(scene.cuts(), 1);
+        assert_eq!(start.elapsed(), GRACE);
+        assert_eq!(scene.next().await, "end", "the error is returned once");
+        assert_eq!(scene.abort_count(), 1);
     }
 }
 
@@ -120,17 +120,17 @@ async fn an_event_that_is_never_over_is_cut_after_a_grace() {
 async fn whatever_has_no_events_is_cut_at_its_limit_and_left_to_the_drain() {
     for content_type in ["application/cbor-seq", "text/plain"] {
         let mut scene = Scene::new(content_type, By::Limit);
-        scene.says("half").await;
-        let begun = tokio::time::Instant::now();
+        scene.send_and_expect("half").await;
+        let start = tokio::time::Instant::now();
         scene.end.take();
         assert_eq!(scene.next().await, "Ended", "{content_type}");
-        assert_eq!(begun.elapsed(), Duration::ZERO);
+        assert_eq!(start.elapsed(), Duration::ZERO);
 
         let mut scene = Scene::new(content_type, By::Drain);
-        scene.says("half").await;
+        scene.send_and_expect("half").await;
         scene.end.take();
         tokio::time::sleep(2 * GRACE).await;
-        scene.says("more").await;
+        scene.send_and_expect("more").await;
     }
 }
 
@@ -139,14 +139,14 @@ async fn whatever_has_no_events_is_cut_at_its_limit_and_left_to_the_drain() {
 async fn it_ends_though_its_client_reads_nothing() {
     for (content_type, last) in [("application/json", "end"), ("text/plain", "Ended")] {
         let mut scene = Scene::new(content_type, By::Limit);
-        scene.says("{}\n").await;
+        scene.send_and_expect("{}\n").await;
         scene
             .upstream
             .send(Bytes::from_static(b"{}\n"))
             .await
             .unwrap();
         scene.end.take();
-        scene.given_up().await;
+        scene.expect_cancelled().await;
         assert_eq!(scene.next().await, last);
     }
 }

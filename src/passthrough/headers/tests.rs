@@ -1,4 +1,4 @@
-//! Header by header: what goes through.
+//! Which headers are forwarded.
 
 use super::*;
 
@@ -79,7 +79,7 @@ fn renamed_headers_of_front_proxies_stay_behind() {
         ("X-Groups", "system:masters"),
         ("X-More-Scopes", "a"),
         ("X-Remote-User", "root"),
-        // The API server takes these for other names than those with hyphens, and so do we.
+        // The API server treats underscores and hyphens as different, and so does the gateway.
         ("X_Remote_User", "root"),
         ("Impersonate_User", "root"),
         ("x-more", "fine"),
@@ -175,8 +175,8 @@ fn of_te_only_trailers_is_asked_again() {
 
 #[track_caller]
 fn check_upgrade(lines: &[(&str, &str)], expected: Option<&str>) {
-    let asked = Upgrade::asked_by(&headers(lines));
-    let protocol = asked.map(|upgrade| upgrade.protocol);
+    let upgrade = Upgrade::requested_by(&headers(lines));
+    let protocol = upgrade.map(|upgrade| upgrade.protocol);
     assert_eq!(
         protocol.as_ref().map(|value| value.to_str().unwrap()),
         expected

@@ -1,4 +1,4 @@
-//! URL-safe base64 without padding, as lax as Go's: line breaks are skipped and left-over bits ignored.
+//! URL-safe base64 without padding, as lenient as Go's: line breaks are skipped and unused bits ignored.
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
@@ -16,7 +16,7 @@ pub(super) fn encode(bytes: &[u8]) -> String {
     out
 }
 
-/// The bytes, or where the first wrong byte of the text stands.
+/// The decoded bytes, or the index of the first wrong byte of the text.
 pub(super) fn decode(text: &[u8]) -> Result<Vec<u8>, usize> {
     let mut out = Vec::with_capacity(text.len() * 3 / 4);
     let (mut group, mut digits) = (0_u32, 0_u8);
@@ -32,7 +32,7 @@ pub(super) fn decode(text: &[u8]) -> Result<Vec<u8>, usize> {
         }
     }
     match digits {
-        // A lone digit holds no byte; the fault is told at the digit.
+        // One digit is less than a byte; the error names the digit's index.
         1 => return Err(text.len() - 1),
         2 => out.extend_from_slice(&(group << 12).to_be_bytes()[1..2]),
         3 => out.extend_from_slice(&(group << 6).to_be_bytes()[1..3]),

@@ -1,4 +1,4 @@
-//! The three fields of a token's JSON, read as Go's decoder reads them: any case, last one wins, `null` is absent.
+//! The three fields of a token's JSON, decoded as Go does: names in any case, the last of repeated fields counts, `null` is absent.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::syntax;
 
-/// The fields; absent ones are zero.
+/// The fields of a token; absent ones have Go's zero value.
 #[derive(Debug, Default)]
 pub(super) struct Fields {
     pub(super) v: String,
@@ -17,7 +17,7 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// Reads the JSON. The error is Go's message: a fault of syntax anywhere, else the first wrong type.
+    /// Parses the JSON. The error is Go's message: a syntax error anywhere, else the first wrong type.
     pub(super) fn read(json: &[u8]) -> Result<Self, String> {
         syntax::check(json)?;
         let text = String::from_utf8_lossy(json);
@@ -33,7 +33,7 @@ impl Fields {
         }
         let mut deserializer = serde_json::Deserializer::from_str(text);
         let entries = deserializer
-            .deserialize_map(Entries)
+            .deserialize_map(ObjectEntries)
             .map_err(|fault| fault.to_string())?;
         let mut fields = Self::default();
         let mut first_fault = None;
@@ -80,7 +80,7 @@ impl Fields {
     }
 }
 
-/// What Go calls the type of a valid JSON value.
+/// Go's name for the type of a valid JSON value.
 fn type_of(value: &str) -> &'static str {
     match value.as_bytes().first() {
         Some(b'{') => "object",
@@ -91,10 +91,10 @@ fn type_of(value: &str) -> &'static str {
     }
 }
 
-/// Collects an object's entries in their order, values untouched.
-struct Entries;
+/// Collects an object's entries in their order, with the values unparsed.
+struct ObjectEntries;
 
-impl<'de> Visitor<'de> for Entries {
+impl<'de> Visitor<'de> for ObjectEntries {
     type Value = Vec<(String, &'de RawValue)>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

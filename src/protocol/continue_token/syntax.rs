@@ -1,18 +1,18 @@
-//! Whether bytes are one JSON value, with the faults told in the words of Go's decoder. It builds nothing.
+//! Checks that bytes are one JSON value, with the error messages of Go's decoder. Builds no value.
 
-use crate::view::selector::quoted_byte;
+use crate::selector::quoted_byte;
 
-const DEPTH_MAX: usize = 10_000; // Go's own limit
+const DEPTH_MAX: usize = 10_000; // Go's limit
 const UNEXPECTED_END: &str = "unexpected end of JSON input";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Inside {
+enum InputContainer {
     Object,
     Array,
 }
 
 #[derive(Clone, Copy)]
-enum Expect {
+enum ExpectedSyntax {
     Value,
     ValueOrClose,
     Key,
@@ -23,15 +23,16 @@ enum Expect {
 
 struct Checker<'a> {
     rest: &'a [u8],
-    inside: Vec<Inside>,
-    end: End,
+    inside: Vec<InputContainer>,
+    end: EndOfInput,
 }
 
-/// Go feeds one blank after the last byte, so an atom that is cut off may complain of a blank that nobody sent.
+/// Go's decoder reads one blank after the last byte, so its error about a truncated literal can name a blank that is not in the
+/// input.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
-    BlankDue,
-    BlankGiven,
+enum EndOfInput {
+    BeforeBlank,
+    AfterBlank,
 }
 
 /// Checks the whole input. The error is Go's message.
@@ -39,15 +40,18 @@ pub(super) fn check(json: &[u8]) -> Result<(), String> {
     let mut checker = Checker {
         rest: json,
         inside: Vec::new(),
-        end: End::BlankDue,
+        end: EndOfInput::BeforeBlank,
     };
-    let mut expect = Expect::Value;
-    // Every round takes at least one byte, or returns.
+    let mut expect = ExpectedSyntax::Value;
+    // Terminates: every iteration consumes at least one byte or returns.
     loop {
         while let [b' ' | b'\t' | b'\r' | b'\n', rest @ ..] = checker.rest {
             checker.rest = rest;
         }
-        if checker.rest.is_empty() && checker.inside.is_empty() && matches!(expect, Expect::Next) {
+        if checker.rest.is_empty()
+            && checker.inside.is_empty()
+            && matches!(expect, ExpectedSyntax::Next)
+        {
             return Ok(());
         }
         expect = checker.step(expect)?;
@@ -55,49 +59,51 @@ pub(super) fn check(json: &[u8]) -> Result<(), String> {
 }
 
 impl Checker<'_> {
-    fn step(&mut self, expect: Expect) -> Result<Expect, String> {
+    fn step(&mut self, expect: ExpectedSyntax) -> Result<ExpectedSyntax, String> {
         if self.rest.is_empty() {
             return Err(UNEXPECTED_END.to_owned());
         }
         let byte = self.take()?;
         match (expect, byte) {
-            (Expect::ValueOrClose, b']') | (Expect::KeyOrClose, b'}') => {
+            (ExpectedSyntax::ValueOrClose, b']') | (ExpectedSyntax::KeyOrClose, b'}') => {
                 self.inside.pop();
-                Ok(Expect::Next)
+                Ok(ExpectedSyntax::Next)
             }
-            (Expect::Value | Expect::ValueOrClose, _) => self.value(byte),
-            (Expect::Key | Expect::KeyOrClose, b'"') => {
+            (ExpectedSyntax::Value | ExpectedSyntax::ValueOrClose, _) => self.value(byte),
+            (ExpectedSyntax::Key | ExpectedSyntax::KeyOrClose, b'"') => {
                 self.string()?;
-                Ok(Expect::Colon)
+                Ok(ExpectedSyntax::Colon)
             }
-            (Expect::Key | Expect::KeyOrClose, _) => Err(unexpected(
+            (ExpectedSyntax::Key | ExpectedSyntax::KeyOrClose, _) => Err(unexpected(
                 byte,
                 "looking for beginning of object key string",
             )),
-            (Expect::Colon, b':') => Ok(Expect::Value),
-            (Expect::Colon, _) => Err(unexpected(byte, "after object key")),
-            (Expect::Next, _) => self.after_value(byte),
+            (ExpectedSyntax::Colon, b':') => Ok(ExpectedSyntax::Value),
+            (ExpectedSyntax::Colon, _) => Err(unexpected(byte, "after object key")),
+            (ExpectedSyntax::Next, _) => self.after_value(byte),
         }
     }
 
-    fn after_value(&mut self, byte: u8) -> Result<Expect, String> {
+    fn after_value(&mut self, byte: u8) -> Result<ExpectedSyntax, String> {
         match (self.inside.last(), byte) {
             (None, _) => Err(unexpected(byte, "after top-level value")),
-            (Some(Inside::Object), b',') => Ok(Expect::Key),
-            (Some(Inside::Array), b',') => Ok(Expect::Value),
-            (Some(Inside::Object), b'}') | (Some(Inside::Array), b']') => {
+            (Some(InputContainer::Object), b',') => Ok(ExpectedSyntax::Key),
+            (Some(InputContainer::Array), b',') => Ok(ExpectedSyntax::Value),
+            (Some(InputContainer::Object), b'}') | (Some(InputContainer::Array), b']') => {
                 self.inside.pop();
-                Ok(Expect::Next)
+                Ok(ExpectedSyntax::Next)
             }
-            (Some(Inside::Object), _) => Err(unexpected(byte, "after object key:value pair")),
-            (Some(Inside::Array), _) => Err(unexpected(byte, "after array element")),
+            (Some(InputContainer::Object), _) => {
+                Err(unexpected(byte, "after object key:value pair"))
+            }
+            (Some(InputContainer::Array), _) => Err(unexpected(byte, "after array element")),
         }
     }
 
-    fn value(&mut self, first: u8) -> Result<Expect, String> {
+    fn value(&mut self, first: u8) -> Result<ExpectedSyntax, String> {
         match first {
-            b'{' => return self.open(Inside::Object, Expect::KeyOrClose),
-            b'[' => return self.open(Inside::Array, Expect::ValueOrClose),
+            b'{' => return self.open(InputContainer::Object, ExpectedSyntax::KeyOrClose),
+            b'[' => return self.open(InputContainer::Array, ExpectedSyntax::ValueOrClose),
             b'"' => self.string()?,
             b'-' | b'0'..=b'9' => self.number(first)?,
             b't' => self.literal("true")?,
@@ -105,10 +111,14 @@ impl Checker<'_> {
             b'n' => self.literal("null")?,
             _ => return Err(unexpected(first, "looking for beginning of value")),
         }
-        Ok(Expect::Next)
+        Ok(ExpectedSyntax::Next)
     }
 
-    fn open(&mut self, inside: Inside, expect: Expect) -> Result<Expect, String> {
+    fn open(
+        &mut self,
+        inside: InputContainer,
+        expect: ExpectedSyntax,
+    ) -> Result<ExpectedSyntax, String> {
         if self.inside.len() == DEPTH_MAX {
             return Err("exceeded max depth".to_owned());
         }
@@ -126,8 +136,8 @@ impl Checker<'_> {
                         for _ in 0..4 {
                             let digit = self.take()?;
                             if !digit.is_ascii_hexdigit() {
-                                let place = "in \\u hexadecimal character escape";
-                                return Err(unexpected(digit, place));
+                                let context = "in \\u hexadecimal character escape";
+                                return Err(unexpected(digit, context));
                             }
                         }
                     }
@@ -161,13 +171,13 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn literal(&mut self, word: &str) -> Result<(), String> {
-        for wanted in word.bytes().skip(1) {
+    fn literal(&mut self, literal: &str) -> Result<(), String> {
+        for expected in literal.bytes().skip(1) {
             let byte = self.take()?;
-            if byte != wanted {
-                let wanted = quoted_byte(wanted);
-                let place = format!("in literal {word} (expecting {wanted})");
-                return Err(unexpected(byte, &place));
+            if byte != expected {
+                let expected = quoted_byte(expected);
+                let context = format!("in literal {literal} (expecting {expected})");
+                return Err(unexpected(byte, &context));
             }
         }
         Ok(())
@@ -179,11 +189,11 @@ impl Checker<'_> {
                 self.rest = rest;
                 Ok(*byte)
             }
-            ([], End::BlankDue) => {
-                self.end = End::BlankGiven;
+            ([], EndOfInput::BeforeBlank) => {
+                self.end = EndOfInput::AfterBlank;
                 Ok(b' ')
             }
-            ([], End::BlankGiven) => Err(UNEXPECTED_END.to_owned()),
+            ([], EndOfInput::AfterBlank) => Err(UNEXPECTED_END.to_owned()),
         }
     }
 
@@ -195,10 +205,10 @@ impl Checker<'_> {
         found
     }
 
-    fn digit(&mut self, place: &str) -> Result<(), String> {
+    fn digit(&mut self, context: &str) -> Result<(), String> {
         match self.take()? {
             b'0'..=b'9' => Ok(()),
-            other => Err(unexpected(other, place)),
+            other => Err(unexpected(other, context)),
         }
     }
 
@@ -207,6 +217,6 @@ impl Checker<'_> {
     }
 }
 
-fn unexpected(byte: u8, place: &str) -> String {
-    format!("invalid character {} {place}", quoted_byte(byte))
+fn unexpected(byte: u8, context: &str) -> String {
+    format!("invalid character {} {context}", quoted_byte(byte))
 }

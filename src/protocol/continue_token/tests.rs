@@ -1,4 +1,4 @@
-//! Tokens against those that a real server mints and the faults it finds.
+//! Continue tokens, checked against those that a real API server issues and the errors it returns.
 
 use super::*;
 

@@ -1,12 +1,12 @@
-//! Content negotiation, as far as it decides who answers (protocol.md §5.1, §5.6). It encodes nothing.
+//! Content negotiation, as far as it decides whether the cache or upstream answers (docs/PROTOCOL.md §5.1, §5.6). Encodes nothing.
 
 use crate::resource::{Encoding, Layout};
-use crate::view::{Form, ManagedFields, MetaVersion, Rendition};
+use crate::view::{ManagedFields, MetaVersion, ObjectFormat, ObjectPart};
 
 use super::query::Query;
 use crate::protocol::status::StatusForm;
 
-/// Beyond this many elements the server's sort is not stable, so its choice is not foretold here.
+/// With more elements the API server's sort is not stable. Its choice cannot be predicted then, so the request is forwarded.
 const ELEMENT_COUNT_MAX: usize = 12;
 
 const SERVED: [&str; 3] = [
@@ -17,49 +17,48 @@ const SERVED: [&str; 3] = [
 const JSON: &str = SERVED[0];
 const PROTOBUF: &str = SERVED[2];
 
-/// What a client gets.
+/// The representation that a client gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Representation {
-    /// What a cache holds, or what can be cut out of it. Of metadata alone that is a list of them or single ones,
-    /// whatever the purpose calls for. JSON is compact.
-    Cached(Rendition),
-    /// The same in JSON, indented.
-    Indented(Rendition),
-    /// Anything else, refusals included: upstream answers.
+    /// What a cache holds, or a projection of it. Metadata comes as one list for a list, as single objects for a watch. JSON is
+    /// compact.
+    Cached(ObjectFormat),
+    /// The same as indented JSON.
+    Indented(ObjectFormat),
+    /// Anything else, errors included: upstream answers.
     Forward,
 }
 
 impl Representation {
     /// Compact JSON of whole objects.
-    pub const JSON: Self = Self::Cached(Rendition::whole(Encoding::Json));
+    pub const JSON: Self = Self::Cached(ObjectFormat::whole(Encoding::Json));
 
-    /// The same for people, where it can be read by people.
+    /// Makes JSON indented; other representations stay as they are.
     #[must_use]
     pub fn indented(self) -> Self {
         match self {
-            Self::Cached(rendition) if rendition.encoding == Encoding::Json => {
-                Self::Indented(rendition)
-            }
+            Self::Cached(format) if format.encoding == Encoding::Json => Self::Indented(format),
             Self::Cached(_) | Self::Indented(_) | Self::Forward => self,
         }
     }
 }
 
-/// What the answer is for.
+/// What the response is used for, which decides the forms that it may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// One body.
+pub enum AcceptPurpose {
+    /// A list: one body.
     List,
-    /// A stream; never indented.
+    /// A watch: a stream, which is never indented.
     Watch,
 }
 
-/// The version of the Tables that a watch gets, if they are the server's choice whatever the kind and its gates.
+/// The version of the Tables that a watch gets. `None` if the API server would not choose Tables in JSON, or if its choice could
+/// depend on the kind or on feature gates.
 #[must_use]
 pub fn wanted_table(accept: &[&str]) -> Option<MetaVersion> {
     let header = accept.first().copied().unwrap_or_default();
     let is_plain = header.split(',').count() <= ELEMENT_COUNT_MAX && !header.contains("cbor");
-    // What built-in kinds allow custom resources do too, as long as it is not protobuf.
+    // Custom resources allow whatever built-in kinds allow, except protobuf.
     let layout = Layout::Typed;
     if !is_plain || !router_accepts(header) {
         return None;
@@ -79,9 +78,9 @@ pub fn wanted_table(accept: &[&str]) -> Option<MetaVersion> {
     }
 }
 
-/// Runs the server's choice among media types. Only the first `Accept` header counts.
+/// Chooses the media type as the API server does. Only the first `Accept` header counts.
 #[must_use]
-pub fn negotiate(accept: &[&str], layout: Layout, purpose: Purpose) -> Representation {
+pub fn negotiate(accept: &[&str], layout: Layout, purpose: AcceptPurpose) -> Representation {
     let header = accept.first().copied().unwrap_or_default();
     if header.is_empty() {
         return Representation::JSON;
@@ -95,15 +94,15 @@ pub fn negotiate(accept: &[&str], layout: Layout, purpose: Purpose) -> Represent
     for element in sorted(header) {
         for served in SERVED {
             if element.covers(served) && element.allows(served, layout) {
-                let given = match served {
+                let representation = match served {
                     JSON => element.representation(purpose, Encoding::Json),
                     PROTOBUF => element.representation(purpose, Encoding::Protobuf),
                     _ => Representation::Forward,
                 };
-                return if element.pretty && purpose == Purpose::List {
-                    given.indented()
+                return if element.pretty && purpose == AcceptPurpose::List {
+                    representation.indented()
                 } else {
-                    given
+                    representation
                 };
             }
         }
@@ -111,9 +110,9 @@ pub fn negotiate(accept: &[&str], layout: Layout, purpose: Purpose) -> Represent
     Representation::Forward
 }
 
-/// What a client wants of a server that speaks nothing but JSON.
+/// The form that a client requests from a server that knows only JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum JsonChoice {
     /// Whole objects.
     Whole,
     /// `PartialObjectMetadata`.
@@ -122,29 +121,30 @@ pub enum Wish {
     MetadataList(MetaVersion),
 }
 
-/// The first thing that the client takes and that can be given; elements that ask for anything else are passed over.
-/// Only the first `Accept` header counts.
+/// The first form in the client's order that can be served; elements that ask for anything else are skipped. Only the first
+/// `Accept` header counts.
 #[must_use]
-pub fn wish(accept: &[&str]) -> Option<Wish> {
+pub fn wish(accept: &[&str]) -> Option<JsonChoice> {
     let header = accept.first().copied().unwrap_or_default();
     if header.is_empty() {
-        return Some(Wish::Whole);
+        return Some(JsonChoice::Whole);
     }
     let elements = sorted(header);
     let mut takes_json = elements.iter().filter(|element| element.fits(JSON));
-    takes_json.find_map(Element::wish)
+    takes_json.find_map(Element::json_choice)
 }
 
-/// How a refusal is written (protocol.md §5.2): indented for who asks for that, or takes nothing but conversions; `None`
-/// in an encoding that is not written here.
+/// The form of an error response (docs/PROTOCOL.md §5.2): indented if the client asks for that or accepts conversions only; `None`
+/// if the encoding is one that the gateway does not write.
 ///
-/// Runs the server's choice among media types once more, without conversions. Custom resources refuse in protobuf too.
+/// Chooses among the media types as the API server does, but without conversions. Errors about custom resources can be protobuf,
+/// too.
 #[must_use]
 pub fn refusal_form(accept: &[&str]) -> Option<StatusForm> {
     refusal_form_among(&SERVED, accept)
 }
 
-/// The same of a server that speaks nothing but JSON.
+/// The form of an error response of a server that knows only JSON.
 #[must_use]
 pub fn json_refusal_form(accept: &[&str]) -> StatusForm {
     refusal_form_among(&[JSON], accept).unwrap_or_default()
@@ -163,9 +163,9 @@ fn refusal_form_among(served: &[&str], accept: &[&str]) -> Option<StatusForm> {
     let best = served
         .iter()
         .filter_map(|served| Some((takes(served)?, *served)));
-    // Of equal places the first served type, as the server tries them in order.
-    match best.min_by_key(|(place, _)| *place) {
-        Some((place, JSON)) if elements[place].pretty => Some(StatusForm::Indented),
+    // `min_by_key` returns the first of equal positions: the API server tries its media types in this order.
+    match best.min_by_key(|(position, _)| *position) {
+        Some((position, JSON)) if elements[position].pretty => Some(StatusForm::Indented),
         Some((_, JSON)) => Some(StatusForm::Json),
         Some((_, PROTOBUF)) => Some(StatusForm::Protobuf),
         Some(_) => None,
@@ -173,7 +173,7 @@ fn refusal_form_among(served: &[&str], accept: &[&str]) -> Option<StatusForm> {
     }
 }
 
-/// Whether a client that accepts JSON gets it indented: by the `pretty` parameter, else by who it says it is.
+/// Whether a client that accepts JSON gets it indented: by the `pretty` parameter, else by its `User-Agent`.
 #[must_use]
 pub fn wants_pretty(query: &Query, user_agent: Option<&str>) -> bool {
     match query.first("pretty") {
@@ -188,7 +188,8 @@ pub fn wants_pretty(query: &Query, user_agent: Option<&str>) -> bool {
     }
 }
 
-/// The router before built-in kinds compares whole types and knows `*/*` only (§5.1 step 2).
+/// The router in front of built-in kinds compares whole media types, and `*/*` is the only wildcard that it knows (docs/PROTOCOL.md
+/// §5.1 step 2).
 fn router_accepts(header: &str) -> bool {
     header.split(',').any(|element| {
         let media_type = element.split(';').next().unwrap_or_default().trim();
@@ -196,12 +197,12 @@ fn router_accepts(header: &str) -> bool {
     })
 }
 
-/// One element of an `Accept` header. Of a repeated parameter the last one counts.
+/// One element of an `Accept` header. If a parameter is repeated, the last one counts.
 struct Element<'a> {
     main: &'a str,
     sub: &'a str,
     q: f32,
-    /// `as`, `g`, `v`.
+    /// The parameters `as`, `g` and `v`.
     conversion: [Option<&'a str>; 3],
     stream: &'a str,
     server_version: &'a str,
@@ -267,32 +268,34 @@ impl<'a> Element<'a> {
         self.conversion.iter().any(Option::is_some)
     }
 
-    /// What this element gets in this encoding, once it is allowed.
-    fn representation(&self, purpose: Purpose, encoding: Encoding) -> Representation {
-        let form = match (self.wish(), purpose) {
-            (Some(Wish::Whole), _) => Form::Whole,
-            (Some(Wish::Metadata(version)), Purpose::Watch)
-            | (Some(Wish::MetadataList(version)), Purpose::List) => Form::Metadata(version),
-            (Some(Wish::Metadata(_) | Wish::MetadataList(_)) | None, _) => {
+    /// The representation for this element in this encoding, which `allows` has accepted.
+    fn representation(&self, purpose: AcceptPurpose, encoding: Encoding) -> Representation {
+        let form = match (self.json_choice(), purpose) {
+            (Some(JsonChoice::Whole), _) => ObjectPart::Whole,
+            (Some(JsonChoice::Metadata(version)), AcceptPurpose::Watch)
+            | (Some(JsonChoice::MetadataList(version)), AcceptPurpose::List) => {
+                ObjectPart::Metadata(version)
+            }
+            (Some(JsonChoice::Metadata(_) | JsonChoice::MetadataList(_)) | None, _) => {
                 return Representation::Forward;
             }
         };
-        Representation::Cached(Rendition {
+        Representation::Cached(ObjectFormat {
             encoding,
             form,
             managed_fields: self.managed_fields,
         })
     }
 
-    fn wish(&self) -> Option<Wish> {
+    fn json_choice(&self) -> Option<JsonChoice> {
         if !self.converts() {
-            return Some(Wish::Whole);
+            return Some(JsonChoice::Whole);
         }
         let [kind, group, version] = self.conversion.map(Option::unwrap_or_default);
         let version = MetaVersion::named(version).filter(|_| group == "meta.k8s.io")?;
         match kind {
-            "PartialObjectMetadata" => Some(Wish::Metadata(version)),
-            "PartialObjectMetadataList" => Some(Wish::MetadataList(version)),
+            "PartialObjectMetadata" => Some(JsonChoice::Metadata(version)),
+            "PartialObjectMetadataList" => Some(JsonChoice::MetadataList(version)),
             _ => None,
         }
     }
@@ -301,8 +304,8 @@ impl<'a> Element<'a> {
         let (main, sub) = served.split_once('/').unwrap_or((served, ""));
         match (self.main, self.sub) {
             ("*", "*") => true,
-            (wanted, "*") => wanted == main,
-            (wanted, wanted_sub) => wanted == main && wanted_sub == sub,
+            (element_main, "*") => element_main == main,
+            (element_main, element_sub) => element_main == main && element_sub == sub,
         }
     }
 
@@ -331,7 +334,7 @@ impl<'a> Element<'a> {
             }
     }
 
-    /// The server's order. It is no ordering in the strict sense, so how it is sorted by matters too.
+    /// The API server's order. It is not a strict weak order, so the sorting algorithm matters, too.
     fn precedes(&self, other: &Self) -> bool {
         self.q > other.q
             || self.main != "*" && other.main == "*"
@@ -339,7 +342,7 @@ impl<'a> Element<'a> {
     }
 }
 
-/// The elements in the server's order. Go sorts up to a dozen of them by insertion; so is it done here.
+/// The elements in the API server's order. Go uses insertion sort for up to 12 elements, so this does as well.
 fn sorted(header: &str) -> Vec<Element<'_>> {
     let elements = header.split(',').take(ELEMENT_COUNT_MAX);
     let mut elements: Vec<_> = elements.filter_map(Element::parse).collect();

@@ -1,7 +1,7 @@
-//! The options of lists and watches as the query gives them (protocol.md §2.1), and which combinations are legal.
+//! The options of lists and watches in the query (docs/PROTOCOL.md §2.1), and which combinations are allowed.
 
-use crate::protocol::status::{Cause, Details, Status, go_json};
-use crate::view::selector::quoted;
+use crate::protocol::status::{Status, StatusCause, StatusDetails, go_json};
+use crate::selector::quoted;
 
 use super::query::Query;
 
@@ -10,24 +10,24 @@ const INITIAL: &str = "sendInitialEvents";
 pub(super) const EXACT: &str = "Exact";
 pub(super) const NOT_OLDER: &str = "NotOlderThan";
 
-/// The options as given, nothing defaulted. Selectors are not parsed yet: that takes the resource's field table.
+/// The options as the client gave them, without defaults. Selectors are not parsed yet: that needs the resource's field table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListOptions {
     /// `labelSelector`; empty when absent.
     pub label_selector: String,
     /// `fieldSelector`; empty when absent.
     pub field_selector: String,
-    /// `watch`, as the query says; the `/watch/` prefix does not set it (§1.4).
+    /// `watch` in the query; the `/watch/` prefix does not set it (docs/PROTOCOL.md §1.4).
     pub watch: bool,
     /// `allowWatchBookmarks`.
     pub allow_watch_bookmarks: bool,
-    /// `sendInitialEvents`; absent and false differ.
+    /// `sendInitialEvents`; absent and false mean different things.
     pub send_initial_events: Option<bool>,
     /// `resourceVersion`; empty when absent.
     pub resource_version: String,
     /// `resourceVersionMatch`; empty when absent.
     pub resource_version_match: String,
-    /// `limit`; nothing above 0 means none.
+    /// `limit`; 0 or less means no limit.
     pub limit: i64,
     /// `continue`; empty when absent.
     pub continue_token: String,
@@ -38,21 +38,21 @@ pub struct ListOptions {
 }
 
 impl ListOptions {
-    /// Reads the part of a URL after `?`. Unknown parameters are ignored.
+    /// Parses the part of a URL after `?`. Unknown parameters are ignored.
     ///
     /// # Errors
-    /// 400 for a number that is none.
+    /// 400 for a value that is not a number.
     pub fn parse(query: Option<&str>) -> Result<Self, Status> {
         Self::from_query(&Query::parse(query))
     }
 
-    /// Reads decoded parameters.
+    /// Reads the options from decoded parameters.
     ///
     /// # Errors
-    /// 400 for a number that is none.
+    /// 400 for a value that is not a number.
     pub fn from_query(query: &Query) -> Result<Self, Status> {
         let text = |name| query.first(name).unwrap_or_default().to_owned();
-        // In the server's order: the first broken number is told.
+        // In the API server's order, so that the error names the same number.
         let timeout_seconds = query.first("timeoutSeconds").map(integer).transpose()?;
         let limit = query.first("limit").map(integer).transpose()?;
         Ok(Self {
@@ -75,7 +75,7 @@ impl ListOptions {
         self.label_selector.len() + self.field_selector.len() + self.shard_selector.len()
     }
 
-    /// A watch from `""` or `"0"` that says nothing of initial events asks for them (§2.3).
+    /// Whether a watch from `""` or `"0"` leaves `sendInitialEvents` out: it gets initial events (docs/PROTOCOL.md §2.3).
     pub(super) fn defaults_to_initial_events(&self) -> bool {
         self.watch
             && self.send_initial_events.is_none()
@@ -83,10 +83,10 @@ impl ListOptions {
             && matches!(&*self.resource_version, "" | "0")
     }
 
-    /// Whether the options go together (§2.2, §2.3).
+    /// Checks the combination of options (docs/PROTOCOL.md §2.2, §2.3).
     ///
     /// # Errors
-    /// 422 with every fault found (§2.4).
+    /// 422 with all faults (docs/PROTOCOL.md §2.4).
     pub fn validate(&self) -> Result<(), Status> {
         let causes = if self.watch {
             self.watch_faults()
@@ -96,21 +96,21 @@ impl ListOptions {
         if causes.is_empty() {
             return Ok(());
         }
-        let details = Details {
+        let details = StatusDetails {
             group: "meta.k8s.io".to_owned(),
             kind: "ListOptions".to_owned(),
             causes,
-            ..Details::default()
+            ..StatusDetails::default()
         };
         Err(Status::invalid("ListOptions.meta.k8s.io", details))
     }
 
-    fn list_faults(&self) -> Vec<Cause> {
+    fn list_faults(&self) -> Vec<StatusCause> {
         let mut faults = Vec::new();
-        let wanted = &*self.resource_version_match;
-        if !wanted.is_empty() {
+        let version_match = &*self.resource_version_match;
+        if !version_match.is_empty() {
             if self.resource_version.is_empty() {
-                faults.push(Cause::forbidden(
+                faults.push(StatusCause::forbidden(
                     MATCH,
                     "resourceVersionMatch is forbidden unless resourceVersion is provided",
                 ));
@@ -118,18 +118,18 @@ impl ListOptions {
             if !self.continue_token.is_empty() {
                 faults.push(match_with_continue());
             }
-            if wanted != EXACT && wanted != NOT_OLDER {
-                faults.push(unsupported(wanted, r#""Exact", "NotOlderThan", """#));
+            if version_match != EXACT && version_match != NOT_OLDER {
+                faults.push(unsupported(version_match, r#""Exact", "NotOlderThan", """#));
             }
-            if wanted == EXACT && self.resource_version == "0" {
-                faults.push(Cause::forbidden(
+            if version_match == EXACT && self.resource_version == "0" {
+                faults.push(StatusCause::forbidden(
                     MATCH,
                     "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
                 ));
             }
         }
         if self.send_initial_events.is_some() {
-            faults.push(Cause::forbidden(
+            faults.push(StatusCause::forbidden(
                 INITIAL,
                 "sendInitialEvents is forbidden for list",
             ));
@@ -137,31 +137,31 @@ impl ListOptions {
         faults
     }
 
-    fn watch_faults(&self) -> Vec<Cause> {
+    fn watch_faults(&self) -> Vec<StatusCause> {
         let mut faults = Vec::new();
-        // What is defaulted is judged as if it had been given.
-        let (wanted, initial_events) = if self.defaults_to_initial_events() {
+        // Defaults are validated as if the client had sent them.
+        let (version_match, initial_events) = if self.defaults_to_initial_events() {
             (NOT_OLDER, Some(true))
         } else {
             (&*self.resource_version_match, self.send_initial_events)
         };
-        if initial_events.is_some() && wanted != NOT_OLDER {
-            faults.push(Cause::forbidden(
+        if initial_events.is_some() && version_match != NOT_OLDER {
+            faults.push(StatusCause::forbidden(
                 MATCH,
                 "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
             ));
         }
-        if wanted.is_empty() {
+        if version_match.is_empty() {
             return faults;
         }
         if initial_events.is_none() {
-            faults.push(Cause::forbidden(
+            faults.push(StatusCause::forbidden(
                 MATCH,
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
             ));
         }
-        if wanted != NOT_OLDER {
-            faults.push(unsupported(wanted, r#""NotOlderThan""#));
+        if version_match != NOT_OLDER {
+            faults.push(unsupported(version_match, r#""NotOlderThan""#));
         }
         if !self.continue_token.is_empty() {
             faults.push(match_with_continue());
@@ -170,13 +170,13 @@ impl ListOptions {
     }
 }
 
-/// The server's idea of true: present, and neither `0` nor `false` in any case (§1.3).
+/// The API server's rule for booleans: present, and neither `0` nor `false` in any case (docs/PROTOCOL.md §1.3).
 #[must_use]
 pub fn is_true(value: Option<&str>) -> bool {
     value.is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
 }
 
-/// A signed number, or Go's message about it.
+/// Parses a signed number; the error is Go's message.
 fn integer(text: &str) -> Result<i64, Status> {
     use std::num::IntErrorKind::{NegOverflow, PosOverflow};
     text.parse().map_err(|fault: std::num::ParseIntError| {
@@ -192,15 +192,15 @@ fn integer(text: &str) -> Result<i64, Status> {
     })
 }
 
-fn match_with_continue() -> Cause {
-    Cause::forbidden(
+fn match_with_continue() -> StatusCause {
+    StatusCause::forbidden(
         MATCH,
         "resourceVersionMatch is forbidden when continue is provided",
     )
 }
 
-/// Values of types of their own are told in JSON, escapes for HTML included.
-fn unsupported(value: &str, supported: &str) -> Cause {
+/// The API server prints values of named string types as JSON, with `<`, `>` and `&` escaped.
+fn unsupported(value: &str, supported: &str) -> StatusCause {
     let value = String::from_utf8_lossy(&go_json(value)).into_owned();
-    Cause::unsupported(MATCH, &value, supported)
+    StatusCause::unsupported(MATCH, &value, supported)
 }

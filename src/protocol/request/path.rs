@@ -1,84 +1,84 @@
-//! URL paths and verbs, read as the server's request info does (protocol.md §1.1). Routing is not done here.
+//! Parses URL paths and verbs as the API server's request info does (docs/PROTOCOL.md §1.1). Does no routing.
 
 use http::{Method, Uri};
 
 use super::options::is_true;
-use super::query::{Plus, Query, unescape};
+use super::query::{PlusSign, Query, unescape};
 use crate::protocol::status::PlainText;
 use crate::resource::Gvr;
-use crate::view::selector::{LabelSelector, pinned_in};
+use crate::selector::{LabelSelector, pinned_in};
 
-/// What a path points at.
+/// What a request's path refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// A resource of some API group.
+pub enum RequestTarget {
+    /// A resource of an API group.
     Resource(ResourcePath),
     /// Anything else: discovery, health, metrics, unknown paths.
     NonResource,
 }
 
-/// A path under `/api` or `/apis`, taken apart.
+/// The parts of a path under `/api` or `/apis`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourcePath {
     /// Group, version, plural name.
     pub gvr: Gvr,
-    /// The namespace; for a path to one Namespace object, its name. An empty one counts as none.
+    /// The namespace; for a path to one Namespace object, its name. `None` if it is empty.
     pub namespace: Option<String>,
     /// The object's name.
     pub name: Option<String>,
     /// The subresource, such as `status`.
     pub subresource: Option<String>,
-    /// Whether a verb stands in the path.
+    /// Whether the path contains a verb.
     pub form: PathForm,
-    /// Whether routing upstream agrees with this reading.
+    /// Whether upstream's router reads the path the same way.
     pub spelling: Spelling,
 }
 
-/// Whether a verb stands in the path.
+/// Whether a path contains a verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathForm {
-    /// No.
+    /// No verb.
     Plain,
-    /// `…/watch/…`: the deprecated forced watch (protocol.md §1.4).
+    /// `…/watch/…`: the deprecated forced watch (docs/PROTOCOL.md §1.4).
     WatchPrefix,
     /// `…/proxy/…`.
     ProxyPrefix,
 }
 
-/// Whether a path is written the one way that routing upstream knows.
+/// Whether a path is written in the canonical way, which upstream's router reads the same for all kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spelling {
-    /// As clients write it.
+    /// Canonical, as client libraries write it.
     Clean,
-    /// Doubled or trailing slashes, escapes, or parts too many: answers differ by kind, so upstream gives them.
+    /// Repeated or trailing slashes, escapes, or too many parts: upstream's response depends on the kind, so it is forwarded.
     Odd,
 }
 
-/// What is to be done, as authorization names it.
+/// The verb of a request, as authorization names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
     /// Read a collection.
     List,
-    /// Follow a collection.
+    /// Watch a collection.
     Watch,
     /// Read one object.
     Get,
-    /// Make an object.
+    /// Create an object.
     Create,
     /// Replace an object.
     Update,
-    /// Change an object in part.
+    /// Change a part of an object.
     Patch,
-    /// Remove an object.
+    /// Delete an object.
     Delete,
-    /// Remove a collection.
+    /// Delete a collection.
     DeleteCollection,
     /// `proxy`, or a method without a verb.
     Other,
 }
 
 impl Verb {
-    /// The word in access reviews and messages; empty for [`Verb::Other`].
+    /// The verb's name in access reviews and messages; empty for [`Verb::Other`].
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -95,17 +95,17 @@ impl Verb {
     }
 }
 
-/// The path without its escapes; none if one is broken.
+/// The path with its escapes resolved; `None` if an escape is invalid.
 #[must_use]
 pub fn decoded_path(uri: &Uri) -> Option<String> {
-    unescape(uri.path(), Plus::IsPlus)
+    unescape(uri.path(), PlusSign::IsPlus)
 }
 
-impl Target {
-    /// Reads a request's path. A path with broken escapes is no resource.
+impl RequestTarget {
+    /// Parses a request's path. A path with an invalid escape is not a resource.
     ///
     /// # Errors
-    /// The plain-text 500 for a path that ends after its verb (§1.1 c).
+    /// The plain-text 500 for a path that ends after its verb (docs/PROTOCOL.md §1.1 c).
     pub fn parse(uri: &Uri) -> Result<Self, PlainText> {
         let Some(path) = decoded_path(uri) else {
             return Ok(Self::NonResource);
@@ -138,10 +138,10 @@ impl Target {
                 rest = tail;
             }
         }
-        let given = |at: usize| rest.get(at).filter(|part| !part.is_empty());
+        let part_at = |at: usize| rest.get(at).filter(|part| !part.is_empty());
         let owned = |part: &&str| (*part).to_owned();
-        let subresource = given(2).filter(|_| form != PathForm::ProxyPrefix);
-        // The server's routes know no more parts than these.
+        let subresource = part_at(2).filter(|_| form != PathForm::ProxyPrefix);
+        // No route of the API server has more parts.
         let part_count_max = 3;
         let clean = path.len() == trimmed.len() + 1
             && path == uri.path()
@@ -150,7 +150,7 @@ impl Target {
         Ok(Self::Resource(ResourcePath {
             gvr: Gvr::new(group, version, rest[0]),
             namespace: Some(namespace.to_owned()).filter(|name| !name.is_empty()),
-            name: given(1).map(owned),
+            name: part_at(1).map(owned),
             subresource: subresource.map(owned),
             form,
             spelling: if clean {
@@ -162,7 +162,7 @@ impl Target {
     }
 }
 
-/// The verb of a resource request (§1.1 d–i).
+/// The verb of a resource request (docs/PROTOCOL.md §1.1 d–i).
 #[must_use]
 pub fn verb(method: &Method, path: &ResourcePath, query: &Query) -> Verb {
     match path.form {
@@ -184,8 +184,8 @@ pub fn verb(method: &Method, path: &ResourcePath, query: &Query) -> Verb {
     }
 }
 
-/// The object's name for authorization and audit: the path's, or for lists and watches the one that the field
-/// selector pins if it could stand in a path (§1.1 h). Options that do not parse pin nothing.
+/// The object's name for authorization and audit: the one in the path; for lists and watches the one that the field selector
+/// requires, if it could appear in a path (docs/PROTOCOL.md §1.1 h). `None` if the options do not parse.
 #[must_use]
 pub fn authorized_name(path: &ResourcePath, verb: Verb, query: &Query) -> Option<String> {
     if path.name.is_some() {

@@ -1,4 +1,4 @@
-//! What follows from the options: from which state a list is read, where a watch starts (protocol.md §11).
+//! The plan that follows from the options: the state that a list reads, and where a watch starts (docs/PROTOCOL.md §11).
 
 use std::time::Duration;
 
@@ -6,30 +6,31 @@ use super::options::{EXACT, ListOptions, NOT_OLDER};
 use crate::protocol::continue_token::{ContinueToken, TokenVersion};
 use crate::protocol::status::Status;
 use crate::resource::ResourceVersion;
-use crate::view::selector::quoted;
+use crate::selector::quoted;
 
 /// How a list is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListPlan {
-    /// From which state.
+    /// The state to read.
     pub read: ListRead,
-    /// Items of a page; `None` for all. Never set for [`ListRead::Cached`].
+    /// Page size in items; `None` for all. Always `None` for [`ListRead::Cached`].
     pub limit: Option<u64>,
-    /// First key that may be in the answer, relative to the range and with no leading slash. It ends in a NUL, which
-    /// puts it behind the last key of the page before.
+    /// First key that may be in the response, relative to the range and without a leading slash. It ends in a NUL, which sorts it
+    /// right after the last key of the previous page.
     pub start: Option<String>,
 }
 
-/// The state that a list is read from (§3.1).
+/// The state that a list reads (docs/PROTOCOL.md §3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListRead {
-    /// The newest there is, proven.
+    /// The latest state, proven to be as new as upstream's.
     Latest,
-    /// Whatever the cache holds, at once.
+    /// Whatever the cache holds, without waiting.
     Cached,
-    /// The cache once it has reached this version.
+    /// The cache's state, once it has reached this version.
     AtLeast(ResourceVersion),
-    /// The cache if it has reached this version, else upstream, which reads this from its store and does not wait.
+    /// The cache's state if it has reached this version; else upstream answers, which reads a single key from its store without
+    /// waiting.
     AtLeastNow(ResourceVersion),
     /// The state at this version.
     Exact(ResourceVersion),
@@ -38,27 +39,28 @@ pub enum ListRead {
 /// How a watch starts and ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchPlan {
-    /// Where it starts.
+    /// The state or event that it starts with.
     pub start: WatchStart,
     /// Whether bookmarks are sent.
     pub bookmarks: Bookmarks,
-    /// When it ends.
+    /// When it times out.
     pub timeout: WatchTimeout,
 }
 
-/// Where a watch starts (§4.2).
+/// Where a watch starts (docs/PROTOCOL.md §4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchStart {
-    /// With the whole matching state as ADDED events, then what follows it.
+    /// With all matching objects as ADDED events, then the changes that follow.
     Initial {
         /// How fresh that state must be.
         freshness: Freshness,
-        /// Whether a bookmark closes it.
-        marker: Marker,
+        /// Whether a bookmark marks the end of the initial events.
+        marker: EndMarker,
     },
-    /// With what happens from now on.
+    /// With the next event.
     FromNow {
-        /// Which now: upstream's ([`Freshness::Latest`]) or the cache's ([`Freshness::Any`]). Nothing is waited for.
+        /// What counts as now: upstream's newest version ([`Freshness::Latest`]) or the cache's ([`Freshness::Any`]). The watch
+        /// does not wait.
         freshness: Freshness,
     },
     /// With the first event after this version.
@@ -76,42 +78,42 @@ pub enum Freshness {
     AtLeast(ResourceVersion),
 }
 
-/// Whether the bookmark that closes the initial events is sent.
+/// Whether the bookmark that marks the end of the initial events is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Marker {
+pub enum EndMarker {
     /// Sent once, after the last initial event.
     Sent,
-    /// Not asked for: no bookmarks allowed, or no initial events requested.
+    /// Not sent: the client did not allow bookmarks or did not request initial events.
     Omitted,
 }
 
 /// Whether a watch gets bookmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bookmarks {
-    /// Yes.
+    /// Bookmarks are sent.
     On,
-    /// No.
+    /// No bookmarks.
     Off,
 }
 
-/// When a watch ends by itself (§4.8).
+/// When a watch times out (docs/PROTOCOL.md §4.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchTimeout {
-    /// After 30 to 60 minutes, as is drawn.
+    /// After a random time of 30 to 60 minutes.
     Default,
     /// After this many seconds.
     Seconds(u64),
-    /// At once.
+    /// Immediately.
     Ended,
 }
 
-/// kube-apiserver's range when the client names no timeout: 30 to 60 minutes.
+/// kube-apiserver's timeout is random between this and twice this if the client requests none.
 const TIMEOUT_MIN: Duration = Duration::from_secs(1800);
-/// A century: what Go's clock would take as well, and ours without overflow.
+/// A century: Go's clock accepts as much, and the gateway's clock does not overflow.
 const TIMEOUT_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 impl WatchTimeout {
-    /// How long the watch lasts; `fraction`, below 1, is drawn for those that name no time.
+    /// How long the watch lasts; `fraction`, a random number in 0..1, sets the time for a watch without a timeout.
     #[must_use]
     pub fn lasts(self, fraction: f64) -> Duration {
         match self {
@@ -123,10 +125,10 @@ impl WatchTimeout {
 }
 
 impl ListPlan {
-    /// Decides for a list of a range.
+    /// Derives the plan for a list of a range of keys.
     ///
     /// # Errors
-    /// 422 for options that do not go together, 400 for a bad token or resource version.
+    /// 422 for a combination of options that is not allowed, 400 for a bad token or resource version.
     pub fn decide(options: &ListOptions) -> Result<Self, Status> {
         options.validate()?;
         let limit = limit(options);
@@ -149,7 +151,7 @@ impl ListPlan {
             (Some(_), _) if options.resource_version == "0" => ListRead::Cached,
             (Some(version), EXACT) => ListRead::Exact(version),
             (Some(version), NOT_OLDER) => ListRead::AtLeast(version),
-            // The legacy rule: a page at a version is a page of that version.
+            // The legacy rule: `limit` with a resource version reads exactly that version.
             (Some(version), _) if limit.is_some() && version.0 > 0 => ListRead::Exact(version),
             (Some(version), _) => ListRead::AtLeast(version),
         };
@@ -157,7 +159,7 @@ impl ListPlan {
         Ok(Self { read, limit, start })
     }
 
-    /// Decides for a list of one key: there a limit does not make the version exact.
+    /// Derives the plan for a list of a single key: for it, a limit does not make the version exact.
     ///
     /// # Errors
     /// As [`ListPlan::decide`].
@@ -173,7 +175,7 @@ impl ListPlan {
     }
 }
 
-/// The page size. A read of whatever is cached is never paged.
+/// The page size. Reads of whatever is cached (`"0"`) are never paged.
 fn limit(options: &ListOptions) -> Option<u64> {
     u64::try_from(options.limit)
         .ok()
@@ -181,11 +183,11 @@ fn limit(options: &ListOptions) -> Option<u64> {
 }
 
 fn version(options: &ListOptions) -> Result<Option<ResourceVersion>, Status> {
-    parsed(options)
+    parse_version(options)
         .map_err(|fault| Status::bad_request(format!("invalid resource version: {fault}")))
 }
 
-fn parsed(options: &ListOptions) -> Result<Option<ResourceVersion>, String> {
+fn parse_version(options: &ListOptions) -> Result<Option<ResourceVersion>, String> {
     let text = &*options.resource_version;
     if text.is_empty() {
         return Ok(None);
@@ -202,10 +204,12 @@ fn parsed(options: &ListOptions) -> Result<Option<ResourceVersion>, String> {
 }
 
 impl WatchPlan {
-    /// Decides for a watch. Whether the query or the `/watch/` prefix asked for it, `options.watch` tells (§1.4).
+    /// Derives the plan for a watch. `options.watch` says whether the query or the `/watch/` prefix requested it (docs/PROTOCOL.md
+    /// §1.4).
     ///
     /// # Errors
-    /// 422 for options that do not go together; 500 without a reason for a bad resource version, as the server.
+    /// 422 for a combination of options that is not allowed; 500 without a reason for a bad resource version, as the API server
+    /// responds.
     pub fn decide(options: &ListOptions) -> Result<Self, Status> {
         options.validate()?;
         let bookmarks = if options.allow_watch_bookmarks {
@@ -222,37 +226,37 @@ impl WatchPlan {
 }
 
 fn start(options: &ListOptions, bookmarks: Bookmarks) -> Result<WatchStart, Status> {
-    let version = parsed(options).map_err(Status::untyped)?;
-    let given = version.filter(|version| version.0 > 0);
+    let version = parse_version(options).map_err(Status::untyped)?;
+    let nonzero = version.filter(|version| version.0 > 0);
     let initial = if options.defaults_to_initial_events() {
         Some(true)
     } else {
         options.send_initial_events
     };
-    let freshness = match (version, given) {
+    let freshness = match (version, nonzero) {
         (None, _) => Freshness::Latest,
         (_, None) => Freshness::Any,
         (_, Some(version)) => Freshness::AtLeast(version),
     };
-    Ok(match (initial, given) {
+    Ok(match (initial, nonzero) {
         (Some(true), _) => WatchStart::Initial {
             freshness,
             marker: match bookmarks {
-                Bookmarks::On => Marker::Sent,
-                Bookmarks::Off => Marker::Omitted,
+                Bookmarks::On => EndMarker::Sent,
+                Bookmarks::Off => EndMarker::Omitted,
             },
         },
         (_, Some(version)) => WatchStart::After(version),
         (Some(false), None) => WatchStart::FromNow { freshness },
-        // Only the prefix form gets here: what is cached, with no promise.
+        // Only the `/watch/` prefix gets here: the cached state, with no promise of freshness.
         (None, None) => WatchStart::Initial {
             freshness: Freshness::Any,
-            marker: Marker::Omitted,
+            marker: EndMarker::Omitted,
         },
     })
 }
 
-/// The server counts in signed nanoseconds and wraps around; so do absurd values here.
+/// The API server counts in signed 64-bit nanoseconds, which wrap around for absurd values; so does this.
 fn timeout(seconds: i64) -> WatchTimeout {
     const NANOS: i64 = 1_000_000_000;
     match seconds.wrapping_mul(NANOS) {

@@ -1,18 +1,18 @@
-//! Query strings as Go's `url.ParseQuery` reads them. It knows no parameter by name.
+//! Parses query strings as Go's `url.ParseQuery` does. Knows no parameter by name.
 
 use std::borrow::Cow;
 
-/// Pairs beyond this many make Go refuse the whole query (its `urlmaxqueryparams` limit).
+/// With more pairs Go rejects the whole query (its `urlmaxqueryparams` limit).
 const PAIR_COUNT_MAX: usize = 10_000;
 
-/// The decoded pairs in their order. Pairs with a broken escape or with `;` are left out, as the server does.
+/// The decoded pairs in their order, without pairs that have an invalid escape or a `;`, as on the API server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
     pairs: Vec<(String, String)>,
 }
 
 impl Query {
-    /// Reads the part of a URL after `?`. Bytes that are not UTF-8 become U+FFFD.
+    /// Parses the part of a URL after `?`. Bytes that are not UTF-8 become U+FFFD.
     #[must_use]
     pub fn parse(query: Option<&str>) -> Self {
         let query = query.unwrap_or_default();
@@ -25,41 +25,41 @@ impl Query {
             .filter_map(|pair| {
                 let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
                 Some((
-                    unescape(key, Plus::IsBlank)?,
-                    unescape(value, Plus::IsBlank)?,
+                    unescape(key, PlusSign::IsBlank)?,
+                    unescape(value, PlusSign::IsBlank)?,
                 ))
             })
             .collect();
         Self { pairs }
     }
 
-    /// The names of the parameters, as often as they are given.
+    /// The names of the parameters, repeated ones included.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.pairs.iter().map(|(key, _)| &**key)
     }
 
-    /// The first value of a parameter; later ones do not count.
+    /// The first value of a parameter; later ones are ignored.
     #[must_use]
     pub fn first(&self, name: &str) -> Option<&str> {
         self.all(name).next()
     }
 
-    /// Every value of a parameter, for the few that may be given more than once.
+    /// All values of a parameter, for the few that may be repeated.
     pub fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
-        let given = self.pairs.iter().filter(move |(key, _)| key == name);
-        given.map(|(_, value)| &**value)
+        let matching = self.pairs.iter().filter(move |(key, _)| key == name);
+        matching.map(|(_, value)| &**value)
     }
 }
 
-/// What `+` stands for.
+/// How `+` is decoded.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Plus {
+pub(super) enum PlusSign {
     IsBlank,
     IsPlus,
 }
 
-/// Resolves `%XX`; `None` where an escape is broken.
-pub(super) fn unescape(text: &str, plus: Plus) -> Option<String> {
+/// Resolves `%XX`; `None` if an escape is invalid.
+pub(super) fn unescape(text: &str, plus: PlusSign) -> Option<String> {
     if !text.bytes().any(|b| matches!(b, b'%' | b'+')) {
         return Some(text.to_owned());
     }
@@ -75,7 +75,7 @@ pub(super) fn unescape(text: &str, plus: Plus) -> Option<String> {
                 out.push(hex(*high)? << 4 | hex(*low)?);
                 rest = tail;
             }
-            b'+' if plus == Plus::IsBlank => out.push(b' '),
+            b'+' if plus == PlusSign::IsBlank => out.push(b' '),
             byte => out.push(*byte),
         }
     }

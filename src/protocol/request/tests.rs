@@ -1,4 +1,4 @@
-//! Requests against the answers of a real server and the tables of the protocol notes.
+//! Requests, checked against responses of a real API server and the tables of docs/PROTOCOL.md.
 
 use http::{Method, Uri};
 use proptest::prelude::*;
@@ -7,15 +7,15 @@ use super::*;
 use crate::protocol::continue_token::ContinueToken;
 use crate::protocol::status::StatusForm;
 use crate::resource::{Encoding, Gvr, Layout, ResourceVersion};
-use crate::view::{Form, ManagedFields, MetaVersion, Rendition};
+use crate::view::{ManagedFields, MetaVersion, ObjectFormat, ObjectPart};
 
 const fn at(version: u64) -> ResourceVersion {
     ResourceVersion(version)
 }
 
 fn target(uri: &str) -> ResourcePath {
-    match Target::parse(&uri.parse::<Uri>().unwrap()) {
-        Ok(Target::Resource(path)) => path,
+    match RequestTarget::parse(&uri.parse::<Uri>().unwrap()) {
+        Ok(RequestTarget::Resource(path)) => path,
         other => panic!("{uri}: {other:?}"),
     }
 }
@@ -103,15 +103,15 @@ fn other_paths_are_no_resources() {
         "/healthz/x/y",
         "/api/v1/%zz",
     ] {
-        let target = Target::parse(&uri.parse().unwrap());
-        assert_eq!(target, Ok(Target::NonResource), "{uri}");
+        let target = RequestTarget::parse(&uri.parse().unwrap());
+        assert_eq!(target, Ok(RequestTarget::NonResource), "{uri}");
     }
 }
 
 #[test]
 fn a_path_that_ends_after_its_verb_is_refused_in_plain_text() {
     for uri in ["/api/v1/watch", "/api/v1/proxy?x=1", "/apis/apps/v1/watch/"] {
-        let refused = Target::parse(&uri.parse().unwrap()).unwrap_err();
+        let refused = RequestTarget::parse(&uri.parse().unwrap()).unwrap_err();
         let response = refused.to_response();
         assert_eq!(response.status(), 500);
         assert_eq!(
@@ -258,14 +258,14 @@ fn numbers_that_are_none_are_refused() {
 #[track_caller]
 fn invalid(query: &str, faults: &[&str]) {
     let status = options(query).validate().unwrap_err();
-    let told = match faults {
+    let message = match faults {
         [one] => (*one).to_owned(),
         many => format!("[{}]", many.join(", ")),
     };
     assert_eq!(status.code, 422);
     assert_eq!(
         status.message,
-        format!("ListOptions.meta.k8s.io \"\" is invalid: {told}"),
+        format!("ListOptions.meta.k8s.io \"\" is invalid: {message}"),
         "{query}"
     );
     assert_eq!(status.details.unwrap().causes.len(), faults.len());
@@ -429,8 +429,8 @@ fn lists_that_cannot_be_read_are_refused() {
 
 #[test]
 fn watches_start_where_the_table_says() {
+    use EndMarker::{Omitted, Sent};
     use Freshness::{Any, AtLeast, Latest};
-    use Marker::{Omitted, Sent};
     let initial = |freshness, marker| WatchStart::Initial { freshness, marker };
     let from_now = |freshness| WatchStart::FromNow { freshness };
     let list = "watch=1&resourceVersionMatch=NotOlderThan&sendInitialEvents";
@@ -461,15 +461,15 @@ fn watches_start_where_the_table_says() {
             &format!("{list}=0&resourceVersion=7"),
             WatchStart::After(at(7)),
         ),
-        // Without the watch option, as the prefix form comes.
+        // Without the watch option, as for the `/watch/` prefix.
         ("allowWatchBookmarks=1", initial(Any, Omitted)),
         ("resourceVersion=0", initial(Any, Omitted)),
         ("resourceVersion=7", WatchStart::After(at(7))),
     ] {
         let plan = WatchPlan::decide(&options(query)).unwrap();
         assert_eq!(plan.start, start, "{query}");
-        let wanted = query.contains("allowWatchBookmarks");
-        assert_eq!(plan.bookmarks == Bookmarks::On, wanted, "{query}");
+        let expected = query.contains("allowWatchBookmarks");
+        assert_eq!(plan.bookmarks == Bookmarks::On, expected, "{query}");
     }
     let refused = WatchPlan::decide(&options("watch=1&resourceVersion=-1"));
     let message =
@@ -494,15 +494,15 @@ fn watches_end_when_they_were_told_to() {
 }
 
 #[track_caller]
-fn decided(uri: &str, kind: &ResourceKind) -> Result<Read, Refusal> {
+fn decided(uri: &str, kind: &ResourceKind) -> Result<CacheRead, ReadRefusal> {
     let query = uri.split_once('?').map_or("", |(_, query)| query);
-    Read::decide(&target(uri), &options(query), kind)
+    CacheRead::decide(&target(uri), &options(query), kind)
 }
 
 #[test]
 fn of_several_faults_the_servers_first_is_told() {
-    let selector = Fault::Selector;
-    let answer = |message: &str| Err(Refusal::Bad(selector, Status::bad_request(message)));
+    let selector = RequestFault::Selector;
+    let answer = |message: &str| Err(ReadRefusal::Bad(selector, Status::bad_request(message)));
     for (uri, expected) in [
         (
             "/api/v1/pods?labelSelector===&fieldSelector=a",
@@ -518,13 +518,13 @@ fn of_several_faults_the_servers_first_is_told() {
         ),
         (
             "/api/v1/pods?resourceVersionMatch=X&fieldSelector=nope%3D1",
-            Err(Refusal::Forward),
+            Err(ReadRefusal::Forward),
         ),
-        ("/api/v1/pods?shardSelector=x", Err(Refusal::Forward)),
-        ("/api/v1/pods/", Err(Refusal::Forward)),
-        ("/api/v1/pods/p", Err(Refusal::Forward)),
-        ("/api/v1/watch/pods/p", Err(Refusal::Forward)),
-        ("/api/v1/proxy/pods/p", Err(Refusal::Forward)),
+        ("/api/v1/pods?shardSelector=x", Err(ReadRefusal::Forward)),
+        ("/api/v1/pods/", Err(ReadRefusal::Forward)),
+        ("/api/v1/pods/p", Err(ReadRefusal::Forward)),
+        ("/api/v1/watch/pods/p", Err(ReadRefusal::Forward)),
+        ("/api/v1/proxy/pods/p", Err(ReadRefusal::Forward)),
     ] {
         assert_eq!(decided(uri, &pods()), expected, "{uri}");
     }
@@ -532,18 +532,20 @@ fn of_several_faults_the_servers_first_is_told() {
         "/api/v1/watch/namespaces/ns/pods/p?fieldSelector=metadata.name%3Dq&resourceVersionMatch=X",
         &pods(),
     );
-    assert!(matches!(refused, Err(Refusal::Bad(Fault::Options, status)) if status.code == 422));
+    assert!(
+        matches!(refused, Err(ReadRefusal::Bad(RequestFault::Options, status)) if status.code == 422)
+    );
     for (query, expected) in [
-        ("resourceVersion=x", Fault::ResourceVersion),
-        ("watch=1&resourceVersion=x", Fault::ResourceVersion),
-        ("continue=x", Fault::ContinueToken),
+        ("resourceVersion=x", RequestFault::ResourceVersion),
+        ("watch=1&resourceVersion=x", RequestFault::ResourceVersion),
+        ("continue=x", RequestFault::ContinueToken),
     ] {
         let refused = decided(&format!("/api/v1/pods?{query}"), &pods());
-        assert!(matches!(refused, Err(Refusal::Bad(fault, _)) if fault == expected));
+        assert!(matches!(refused, Err(ReadRefusal::Bad(fault, _)) if fault == expected));
     }
 }
 
-/// What upstream says to them, malformed or not, are its own words.
+/// They are forwarded even if they are malformed, because the error message is upstream's.
 #[test]
 fn selectors_that_cost_too_much_are_upstreams() {
     let listed = |count: usize, term: &dyn Fn(usize) -> String| {
@@ -569,15 +571,18 @@ fn selectors_that_cost_too_much_are_upstreams() {
         (format!("labelSelector=k in ({})", one_of(3_000)), false),
         (format!("labelSelector=={}", one_of(3_000)), false),
     ] {
-        for way in ["", "watch=1&"] {
+        for verb in ["", "watch=1&"] {
             let query = query.replace(' ', "+");
-            let decided = Read::decide(
+            let decided = CacheRead::decide(
                 &target("/api/v1/pods"),
-                &options(&format!("{way}{query}")),
+                &options(&format!("{verb}{query}")),
                 &pods(),
             );
             assert_eq!(decided.is_ok(), is_read, "{query:.60}");
-            assert!(is_read || decided == Err(Refusal::Forward), "{query:.60}");
+            assert!(
+                is_read || decided == Err(ReadRefusal::Forward),
+                "{query:.60}"
+            );
         }
     }
 }
@@ -616,14 +621,14 @@ fn a_read_knows_its_scope_and_single_keys_are_not_exact() {
     )
     .unwrap();
     assert_eq!(read.selector.namespace.as_deref(), Some("ns"));
-    let Plan::List(plan) = read.plan else {
-        panic!("a list")
+    let ReadPlan::List(plan) = read.plan else {
+        panic!("the plan must be a list")
     };
     assert_eq!(plan.read, ListRead::AtLeastNow(at(5)));
 
     let read = decided("/api/v1/watch/namespaces/ns/pods/p", &pods()).unwrap();
     assert_eq!(read.selector.fields.pinned_name(), Some("p"));
-    assert!(matches!(read.plan, Plan::Watch(_)));
+    assert!(matches!(read.plan, ReadPlan::Watch(_)));
 
     let mut namespaces = pods();
     namespaces.gvr = Gvr::new("", "v1", "namespaces");
@@ -635,30 +640,30 @@ fn a_read_knows_its_scope_and_single_keys_are_not_exact() {
         "/api/v1/namespaces?fieldSelector=metadata.namespace%3Da",
         &namespaces,
     );
-    assert_eq!(refused, Err(Refusal::Forward));
+    assert_eq!(refused, Err(ReadRefusal::Forward));
 }
 
 #[track_caller]
 fn negotiated(accept: &str, typed: Representation, dynamic: Representation) {
-    let of = |layout| negotiate(&[accept], layout, Purpose::List);
+    let of = |layout| negotiate(&[accept], layout, AcceptPurpose::List);
     assert_eq!(of(Layout::Typed), typed, "built-in, {accept:?}");
     assert_eq!(of(Layout::Dynamic), dynamic, "custom, {accept:?}");
 }
 
-fn cached(encoding: Encoding, form: Form) -> Representation {
-    Representation::Cached(Rendition {
+fn cached(encoding: Encoding, form: ObjectPart) -> Representation {
+    Representation::Cached(ObjectFormat {
         encoding,
         form,
-        ..Rendition::default()
+        ..ObjectFormat::default()
     })
 }
 
 #[test]
 fn media_types_are_chosen_as_the_server_chooses() {
     use Representation::Forward;
-    let metadata = |version| cached(Encoding::Json, Form::Metadata(version));
+    let metadata = |version| cached(Encoding::Json, ObjectPart::Metadata(version));
     let json = Representation::JSON;
-    let indented = Representation::Indented(Rendition::default());
+    let indented = Representation::Indented(ObjectFormat::default());
     for (accept, typed, dynamic) in [
         ("", json, json),
         ("*/*", json, json),
@@ -742,25 +747,28 @@ fn media_types_are_chosen_as_the_server_chooses() {
         negotiated(accept, typed, dynamic);
     }
     let pretty = ["application/json;pretty=1"];
-    assert_eq!(negotiate(&pretty, Layout::Typed, Purpose::Watch), json);
+    assert_eq!(
+        negotiate(&pretty, Layout::Typed, AcceptPurpose::Watch),
+        json
+    );
     let cut = ["application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"];
     assert_eq!(
-        negotiate(&cut, Layout::Typed, Purpose::Watch),
+        negotiate(&cut, Layout::Typed, AcceptPurpose::Watch),
         metadata(MetaVersion::V1)
     );
     let two = ["application/yaml", "application/json"];
-    assert_eq!(negotiate(&two, Layout::Typed, Purpose::List), Forward);
-    assert_eq!(negotiate(&[], Layout::Typed, Purpose::List), json);
+    assert_eq!(negotiate(&two, Layout::Typed, AcceptPurpose::List), Forward);
+    assert_eq!(negotiate(&[], Layout::Typed, AcceptPurpose::List), json);
 }
 
 #[test]
 fn renditions_are_chosen_as_the_server_chooses() {
     let json = Representation::JSON;
-    let metadata = cached(Encoding::Protobuf, Form::Metadata(MetaVersion::V1));
-    let protobuf = cached(Encoding::Protobuf, Form::Whole);
-    let dropped = Representation::Cached(Rendition {
+    let metadata = cached(Encoding::Protobuf, ObjectPart::Metadata(MetaVersion::V1));
+    let protobuf = cached(Encoding::Protobuf, ObjectPart::Whole);
+    let dropped = Representation::Cached(ObjectFormat {
         managed_fields: ManagedFields::Dropped,
-        ..Rendition::default()
+        ..ObjectFormat::default()
     });
     for (accept, typed, dynamic) in [
         (
@@ -795,15 +803,15 @@ fn a_server_of_nothing_but_json_passes_over_the_rest() {
     let list = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1beta1";
     let protobuf =
         "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-    let metadata = Some(Wish::Metadata(MetaVersion::V1));
+    let metadata = Some(JsonChoice::Metadata(MetaVersion::V1));
     let (plain, indented) = (StatusForm::Json, StatusForm::Indented);
-    for (accept, wanted, refusal) in [
-        (String::new(), Some(Wish::Whole), plain),
-        ("*/*".into(), Some(Wish::Whole), plain),
+    for (accept, expected, refusal) in [
+        (String::new(), Some(JsonChoice::Whole), plain),
+        ("*/*".into(), Some(JsonChoice::Whole), plain),
         (v1.into(), metadata, indented),
         (
             list.into(),
-            Some(Wish::MetadataList(MetaVersion::V1Beta1)),
+            Some(JsonChoice::MetadataList(MetaVersion::V1Beta1)),
             indented,
         ),
         (format!("{protobuf},{v1},application/json"), metadata, plain),
@@ -814,14 +822,14 @@ fn a_server_of_nothing_but_json_passes_over_the_rest() {
         ),
         (
             format!("{v1};q=0.5,application/json"),
-            Some(Wish::Whole),
+            Some(JsonChoice::Whole),
             plain,
         ),
         (protobuf.into(), None, indented),
         ("application/vnd.kubernetes.protobuf".into(), None, indented),
         (
             "application/json;pretty=1".into(),
-            Some(Wish::Whole),
+            Some(JsonChoice::Whole),
             indented,
         ),
         (
@@ -830,7 +838,7 @@ fn a_server_of_nothing_but_json_passes_over_the_rest() {
             indented,
         ),
     ] {
-        assert_eq!(wish(&[&accept]), wanted, "{accept:?}");
+        assert_eq!(wish(&[&accept]), expected, "{accept:?}");
         assert_eq!(json_refusal_form(&[&accept]), refusal, "{accept:?}");
     }
 }
@@ -857,14 +865,14 @@ fn people_get_indented_answers() {
 proptest! {
     #[test]
     fn no_request_makes_it_panic(path in "(/(api|apis|watch|proxy|namespaces|v1|[a-z%/]{0,4})){0,9}", query in "([a-zA-Z]{1,3}|watch|limit|continue|labelSelector|fieldSelector|resourceVersion)?=?[ -~]{0,12}(&[ -~]{0,20})?", accept in "[ -~]{0,40}") {
-        let _ = negotiate(&[&accept], Layout::Dynamic, Purpose::List);
+        let _ = negotiate(&[&accept], Layout::Dynamic, AcceptPurpose::List);
         let parameters = Query::parse(Some(&query));
         let Ok(uri) = path.parse::<Uri>() else { return Ok(()) };
-        if let Ok(Target::Resource(path)) = Target::parse(&uri) {
+        if let Ok(RequestTarget::Resource(path)) = RequestTarget::parse(&uri) {
             let verb = verb(&Method::GET, &path, &parameters);
             let _ = authorized_name(&path, verb, &parameters);
             if let Ok(options) = ListOptions::from_query(&parameters) {
-                let _ = Read::decide(&path, &options, &pods());
+                let _ = CacheRead::decide(&path, &options, &pods());
             }
         }
     }

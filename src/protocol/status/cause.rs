@@ -1,24 +1,24 @@
-//! Single faults of a rejected object or of options, in the words of Go's `field.Error`.
+//! The individual faults of a rejected object or of options, with the messages of Go's `field.Error`.
 
 use std::borrow::Cow;
 
 use serde::Serialize;
 
-/// One fault of several.
+/// One fault of possibly several.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Cause {
-    /// Machine-readable kind of fault.
+pub struct StatusCause {
+    /// Machine-readable type of the fault.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub reason: &'static str,
-    /// What a person reads, without the field's name.
+    /// Human-readable message, without the field's name.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub message: Cow<'static, str>,
-    /// Which field or parameter.
+    /// The field or parameter.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub field: &'static str,
 }
 
-impl Cause {
+impl StatusCause {
     fn new(reason: &'static str, field: &'static str, message: String) -> Self {
         Self {
             reason,
@@ -27,14 +27,14 @@ impl Cause {
         }
     }
 
-    /// A value that breaks a rule; `value` as Go prints it.
+    /// A value that breaks a rule; `value` is formatted as Go prints it.
     #[must_use]
     pub fn invalid(field: &'static str, value: &str, rule: &str) -> Self {
         let message = format!("Invalid value: {value}: {rule}");
         Self::new("FieldValueInvalid", field, message)
     }
 
-    /// A value that must be there.
+    /// A required value that is missing.
     #[must_use]
     pub fn required(field: &'static str, rule: &str) -> Self {
         Self::new(
@@ -44,13 +44,13 @@ impl Cause {
         )
     }
 
-    /// A value that may not be there.
+    /// A value that is not allowed here.
     #[must_use]
     pub fn forbidden(field: &'static str, rule: &str) -> Self {
         Self::new("FieldValueForbidden", field, format!("Forbidden: {rule}"))
     }
 
-    /// A value that is none of those `supported`, both as Go prints them.
+    /// A value that is not one of those `supported`; both are formatted as Go prints them.
     #[must_use]
     pub fn unsupported(field: &'static str, value: &str, supported: &str) -> Self {
         let message = format!("Unsupported value: {value}: supported values: {supported}");

@@ -1,4 +1,4 @@
-//! JSON as Go writes it: `<`, `>`, `&` and the two line separators of JavaScript escaped.
+//! JSON as Go writes it: `<`, `>`, `&`, U+2028 and U+2029 are escaped.
 
 use std::io;
 
@@ -6,19 +6,19 @@ use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::Formatter;
 
-/// Compact JSON of a value that always serializes (string keys, plain numbers), without a final newline.
+/// Compact JSON of a value that cannot fail to serialize (string keys, plain numbers), without a final newline.
 #[must_use]
 pub fn go_json<T: Serialize + ?Sized>(value: &T) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     let done = value.serialize(&mut Serializer::with_formatter(&mut out, Escaping));
     debug_assert!(
         done.is_ok(),
-        "writing to memory fails only for odd map keys"
+        "serializing to memory fails only for map keys that are not strings"
     );
     out
 }
 
-/// serde_json's compact form, and what Go escapes beyond it.
+/// serde_json's compact form with Go's additional escapes.
 struct Escaping;
 
 impl Formatter for Escaping {
@@ -41,8 +41,8 @@ impl Formatter for Escaping {
     }
 }
 
-/// Where the characters stand that are escaped, in order. Bytes are searched rather than characters: texts may be long,
-/// and the tests' API server writes all its objects here, unoptimised.
+/// The positions of the characters to escape, in order. Searches bytes, not characters: texts may be long, and the tests' API
+/// server serializes all its objects with this in debug builds.
 fn escaped(bytes: &[u8]) -> impl Iterator<Item = usize> {
     let mut marks = memchr::memchr3_iter(b'<', b'>', b'&', bytes).peekable();
     let mut separators = memchr::memchr_iter(0xE2, bytes)

@@ -1,4 +1,4 @@
-//! Answers that are no Status: plain text, as the server's outermost layers give.
+//! Error responses that are not a Status but plain text, as the API server's outermost layers send them.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
@@ -6,7 +6,7 @@ use http::{HeaderValue, Response};
 
 use super::{NO_CACHE, status_code};
 
-/// A plain-text failure (protocol.md §6.2, §6.8, §1.1 c).
+/// A plain-text failure (docs/PROTOCOL.md §6.2, §6.8, §1.1 c).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlainText {
     code: u16,
@@ -14,17 +14,19 @@ pub struct PlainText {
     filter: Filter,
 }
 
-/// Whether the filter that adds `Cache-Control` had run when the request failed.
+/// How far the API server's filters had run when the request failed, which decides the response's headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Filter {
+    /// The filter that adds `Cache-Control` had run.
     Passed,
+    /// The filter that adds `Cache-Control` had not run.
     NotReached,
-    /// Nor any other: the connection ends with the answer.
+    /// No filter had run: Go's server answers and closes the connection.
     NoHandler,
 }
 
 impl PlainText {
-    /// 400 for a target that is no URL: Go's server answers before any handler does.
+    /// 400 for a request target that is not a URL. Go's server sends it before any handler runs.
     #[must_use]
     pub fn bad_target() -> Self {
         Self {
@@ -34,7 +36,7 @@ impl PlainText {
         }
     }
 
-    /// 400 for a request that does not name its host as it must; also from Go's server.
+    /// 400 for a request whose `Host` is missing or invalid. Go's server sends it before any handler runs.
     #[must_use]
     pub fn bad_host(fault: &str) -> Self {
         Self {
@@ -44,7 +46,7 @@ impl PlainText {
         }
     }
 
-    /// 417 for an `Expect` header that says anything but `100-continue`; from Go's server, too.
+    /// 417 for an `Expect` header other than `100-continue`. Go's server sends it before any handler runs.
     #[must_use]
     pub fn unmet_expectation() -> Self {
         Self {
@@ -54,7 +56,7 @@ impl PlainText {
         }
     }
 
-    /// 404 for a path that nobody serves.
+    /// 404 for a path that is not served.
     #[must_use]
     pub fn not_found() -> Self {
         Self {
@@ -64,10 +66,10 @@ impl PlainText {
         }
     }
 
-    /// 500 for a request whose URL cannot be understood; `uri` is the raw request target.
+    /// 500 for a request whose URL cannot be parsed; `uri` is the raw request target.
     #[must_use]
     pub fn bad_url(uri: &str) -> Self {
-        let quoted = crate::view::selector::quoted(uri);
+        let quoted = crate::selector::quoted(uri);
         let text = format!(
             "Internal Server Error: {quoted}: failed to create RequestInfo: \
              unable to determine kind and namespace from url, {uri}\n"
@@ -79,10 +81,10 @@ impl PlainText {
         }
     }
 
-    /// 500 for an authorizer that failed.
+    /// 500 for an authorizer that failed; `uri` is the raw request target.
     #[must_use]
     pub fn authorizer_failed(uri: &str, fault: &str) -> Self {
-        let quoted = crate::view::selector::quoted(uri);
+        let quoted = crate::selector::quoted(uri);
         Self {
             code: 500,
             body: sanitized(&format!("Internal Server Error: {quoted}: {fault}\n")),
@@ -90,7 +92,7 @@ impl PlainText {
         }
     }
 
-    /// The HTTP answer.
+    /// The HTTP response.
     #[must_use]
     pub fn to_response(&self) -> Response<Bytes> {
         let mut response = Response::new(Bytes::from(self.body.clone()));
@@ -112,7 +114,7 @@ impl PlainText {
     }
 }
 
-/// Without what could be taken for HTML; quotes stay.
+/// Escapes what could be taken for HTML; quotes stay as they are.
 pub(super) fn sanitized(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")

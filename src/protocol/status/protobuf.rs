@@ -1,14 +1,14 @@
-//! A Status in protobuf, byte for byte as the server writes it: strings and numbers stand there even when empty.
+//! A Status in protobuf, byte for byte as the API server writes it: strings and numbers are written even if they are empty.
 
 use bytes::Bytes;
 
 use crate::resource::protobuf::{answer_end, answer_head, frame_around, type_meta};
 use crate::resource::wire::{put_bytes, put_integer};
 
-use super::{Cause, Details, Status};
+use super::{Status, StatusCause, StatusDetails};
 
 impl Status {
-    /// A whole body of `application/vnd.kubernetes.protobuf`.
+    /// A response body of `application/vnd.kubernetes.protobuf`.
     #[must_use]
     pub fn to_protobuf(&self) -> Bytes {
         let raw = self.message();
@@ -18,7 +18,7 @@ impl Status {
         body.into()
     }
 
-    /// The frame of a watch stream that ends it with this failure (protocol.md §4.11).
+    /// The ERROR event that ends a watch stream with this failure (docs/PROTOCOL.md §4.11).
     #[must_use]
     pub(super) fn error_frame(&self) -> Bytes {
         let (frame, _) = frame_around("ERROR", &type_meta("v1", "Status"), &self.message());
@@ -43,7 +43,7 @@ impl Status {
     }
 }
 
-fn details_message(details: &Details) -> Vec<u8> {
+fn details_message(details: &StatusDetails) -> Vec<u8> {
     let mut out = Vec::new();
     put_bytes(&mut out, 1, details.name.as_bytes());
     put_bytes(&mut out, 2, details.group.as_bytes());
@@ -56,7 +56,7 @@ fn details_message(details: &Details) -> Vec<u8> {
     out
 }
 
-fn cause_message(cause: &Cause) -> Vec<u8> {
+fn cause_message(cause: &StatusCause) -> Vec<u8> {
     let mut out = Vec::new();
     put_bytes(&mut out, 1, cause.reason.as_bytes());
     put_bytes(&mut out, 2, cause.message.as_bytes());
@@ -73,20 +73,20 @@ mod tests {
         std::fs::read(format!("{folder}/{name}")).unwrap()
     }
 
-    /// The failure that a captured answer in JSON tells.
-    fn told(json: &[u8]) -> Status {
+    /// Parses a captured JSON response.
+    fn parse_status(json: &[u8]) -> Status {
         let tree: serde_json::Value = serde_json::from_slice(json).unwrap();
         let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
         let leaked = |value: &serde_json::Value| &*text(value).leak();
         let details = tree.get("details").map(|details| {
             let causes = details["causes"].as_array().into_iter().flatten();
-            Box::new(Details {
+            Box::new(StatusDetails {
                 name: text(&details["name"]),
                 group: text(&details["group"]),
                 kind: text(&details["kind"]),
                 uid: text(&details["uid"]),
                 causes: causes
-                    .map(|cause| Cause {
+                    .map(|cause| StatusCause {
                         reason: leaked(&cause["reason"]),
                         message: text(&cause["message"]).into(),
                         field: leaked(&cause["field"]),
@@ -123,7 +123,7 @@ mod tests {
             "422",
             "504",
         ] {
-            let status = told(&captured(&format!("status-{name}.json")));
+            let status = parse_status(&captured(&format!("status-{name}.json")));
             let body = captured(&format!("status-{name}.pb"));
             assert_eq!(
                 status.to_protobuf().escape_ascii().to_string(),
@@ -149,7 +149,7 @@ mod tests {
         let object = line
             .strip_prefix(b"{\"type\":\"ERROR\",\"object\":".as_slice())
             .and_then(|rest| rest.strip_suffix(b"}\n".as_slice()));
-        let status = told(&[object.unwrap(), b"\n"].concat());
+        let status = parse_status(&[object.unwrap(), b"\n"].concat());
         assert_eq!(status.error_frame(), captured("expired.frames"));
     }
 }

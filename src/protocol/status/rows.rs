@@ -1,15 +1,15 @@
-//! The rows of the table: one constructor per failure that the gateway itself answers.
+//! The rows of the error table: one constructor for each failure that the gateway responds with itself.
 
 use std::fmt::Display;
 
 use super::plain::sanitized;
-use super::{Cause, Details, Status};
+use super::{Status, StatusCause, StatusDetails};
 use crate::resource::{Gvr, ResourceVersion};
-use crate::view::selector::quoted;
+use crate::selector::quoted;
 
-/// What a user was denied (protocol.md §6.7).
+/// The access that a user was denied (docs/PROTOCOL.md §6.7).
 #[derive(Clone, Copy, Debug)]
-pub struct Denied<'a> {
+pub struct ForbiddenAccess<'a> {
     /// The user's name.
     pub user: &'a str,
     /// The verb as authorization names it.
@@ -20,7 +20,7 @@ pub struct Denied<'a> {
     pub subresource: &'a str,
     /// The namespace; empty for the cluster scope.
     pub namespace: &'a str,
-    /// The object's name, also one pinned by a field selector; empty for none.
+    /// The object's name, or the one that a field selector requires; empty for none.
     pub name: &'a str,
     /// The authorizer's reason; empty for none.
     pub reason: &'a str,
@@ -38,38 +38,38 @@ impl Status {
         }
     }
 
-    /// The same about something; of empty details there is `{}` on the wire.
+    /// Adds details. Empty details are written as `{}`.
     #[must_use]
-    pub fn with_details(mut self, details: Details) -> Self {
+    pub fn with_details(mut self, details: StatusDetails) -> Self {
         self.details = Some(Box::new(details));
         self
     }
 
     fn about(self, gvr: &Gvr, name: &str) -> Self {
-        self.with_details(Details {
+        self.with_details(StatusDetails {
             name: name.to_owned(),
             group: gvr.group.to_string(),
             kind: gvr.resource.to_string(),
-            ..Details::default()
+            ..StatusDetails::default()
         })
     }
 
-    /// The same with a hint when to come back.
+    /// Adds the number of seconds after which to retry.
     #[must_use]
     pub fn retry_in(self, seconds: u32) -> Self {
-        self.with_details(Details {
+        self.with_details(StatusDetails {
             retry_after_seconds: seconds,
-            ..Details::default()
+            ..StatusDetails::default()
         })
     }
 
-    /// 400: the request makes no sense; the message is all there is.
+    /// 400: an invalid request. The message says why; there are no details.
     #[must_use]
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message)
     }
 
-    /// 401: no or bad credentials.
+    /// 401: missing or invalid credentials.
     #[must_use]
     pub fn unauthorized() -> Self {
         Self::new(401, "Unauthorized", "Unauthorized")
@@ -77,8 +77,8 @@ impl Status {
 
     /// 403 for a resource request.
     #[must_use]
-    pub fn forbidden(denied: &Denied<'_>) -> Self {
-        let Denied { user, verb, .. } = denied;
+    pub fn forbidden(denied: &ForbiddenAccess<'_>) -> Self {
+        let ForbiddenAccess { user, verb, .. } = denied;
         let gvr = denied.resource;
         let target = match denied.subresource {
             "" => gvr.resource.to_string(),
@@ -106,7 +106,7 @@ impl Status {
             .about(gvr, denied.name)
     }
 
-    /// 403 for a path that is no resource.
+    /// 403 for a non-resource path.
     #[must_use]
     pub fn forbidden_path(user: &str, verb: &str, path: &str, reason: &str) -> Self {
         let mut cause = sanitized(&format!(
@@ -118,10 +118,11 @@ impl Status {
             cause.push_str(": ");
             cause.push_str(reason);
         }
-        Self::new(403, "Forbidden", format!("forbidden: {cause}")).with_details(Details::default())
+        Self::new(403, "Forbidden", format!("forbidden: {cause}"))
+            .with_details(StatusDetails::default())
     }
 
-    /// 404 for an absent object.
+    /// 404 for an object that does not exist.
     #[must_use]
     pub fn not_found(gvr: &Gvr, name: &str) -> Self {
         let message = format!("{} {} not found", gvr.group_resource(), quoted(name));
@@ -136,17 +137,17 @@ impl Status {
             "NotFound",
             "the server could not find the requested resource",
         )
-        .with_details(Details::default())
+        .with_details(StatusDetails::default())
     }
 
-    /// 405 as built-in kinds give it.
+    /// 405 in the form that built-in kinds have.
     #[must_use]
     pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
-        Self::new(405, "MethodNotAllowed", message).with_details(Details::default())
+        Self::new(405, "MethodNotAllowed", message).with_details(StatusDetails::default())
     }
 
-    /// 405 as custom resources, and watches of what cannot be watched, give it.
+    /// 405 in the form that custom resources have, and watches of resources that cannot be watched.
     #[must_use]
     pub fn verb_not_supported(gvr: &Gvr, verb: &str) -> Self {
         let kind = quoted(&gvr.group_resource());
@@ -154,7 +155,7 @@ impl Status {
         Self::new(405, "MethodNotAllowed", message).about(gvr, "")
     }
 
-    /// 409: an update met a newer version.
+    /// 409: an update of an outdated version.
     #[must_use]
     pub fn conflict(gvr: &Gvr, name: &str, cause: impl Display) -> Self {
         let message = format!(
@@ -165,7 +166,7 @@ impl Status {
         Self::new(409, "Conflict", message).about(gvr, name)
     }
 
-    /// 409: the name is taken.
+    /// 409: an object of this name exists.
     #[must_use]
     pub fn already_exists(gvr: &Gvr, name: &str) -> Self {
         let message = format!("{} {} already exists", gvr.group_resource(), quoted(name));
@@ -179,7 +180,7 @@ impl Status {
         Self::new(410, "Expired", message)
     }
 
-    /// 410: a continue token whose version is no longer kept; `token` goes on at the latest version instead.
+    /// 410: a continue token whose version is no longer kept. The client may continue with `token`, at the latest version.
     #[must_use]
     pub fn expired_continue(token: impl Into<String>) -> Self {
         let message = "The provided continue parameter is too old to display a consistent list result. You can start \
@@ -192,16 +193,17 @@ impl Status {
         status
     }
 
-    /// 410, in-stream only: a watch from before the oldest resumable version `floor`.
+    /// 410, only within a stream: a watch from a version before `floor`, the oldest one that can be resumed.
     #[must_use]
     pub fn expired_watch(requested: ResourceVersion, floor: ResourceVersion) -> Self {
         let message = format!("too old resource version: {requested} ({floor})");
         Self::new(410, "Expired", message)
     }
 
-    /// 422: faults of what `details` name, each told as `field: message`, equal ones once; `subject` is its kind in words.
+    /// 422: faults of the object or options that `details` names. The message lists each as `field: message`, without repetitions;
+    /// `subject` is the kind in words.
     #[must_use]
-    pub fn invalid(subject: &str, details: Details) -> Self {
+    pub fn invalid(subject: &str, details: StatusDetails) -> Self {
         let mut faults: Vec<String> = Vec::with_capacity(details.causes.len());
         for cause in &details.causes {
             let fault = format!("{}: {}", cause.field, cause.message);
@@ -224,7 +226,7 @@ impl Status {
         Self::new(429, "TooManyRequests", message).retry_in(retry_after_seconds)
     }
 
-    /// 429: the resource's cache is being filled (protocol.md §6.9).
+    /// 429: the resource's cache is being filled (docs/PROTOCOL.md §6.9).
     #[must_use]
     pub fn initializing(retry_after_seconds: u32) -> Self {
         Self::too_many_requests("storage is (re)initializing", retry_after_seconds)
@@ -235,22 +237,22 @@ impl Status {
     pub fn internal_error(cause: impl Display) -> Self {
         let cause = cause.to_string();
         let message = format!("Internal error occurred: {cause}");
-        Self::new(500, "InternalError", message).with_details(Details {
-            causes: vec![Cause {
+        Self::new(500, "InternalError", message).with_details(StatusDetails {
+            causes: vec![StatusCause {
                 message: cause.into(),
-                ..Cause::default()
+                ..StatusCause::default()
             }],
-            ..Details::default()
+            ..StatusDetails::default()
         })
     }
 
-    /// 500 without a reason: an error that upstream does not dress up (protocol.md §6.18).
+    /// 500 without a reason: an error that upstream does not convert to a Status of its own (docs/PROTOCOL.md §6.18).
     #[must_use]
     pub fn untyped(message: impl Into<String>) -> Self {
         Self::new(500, "", message)
     }
 
-    /// 504: the version asked for has not been reached; 0 seconds leave the hint out.
+    /// 504: the requested version has not been reached. With 0 seconds there is no hint when to retry.
     #[must_use]
     pub fn timeout_too_large(
         requested: ResourceVersion,
@@ -259,14 +261,14 @@ impl Status {
     ) -> Self {
         let message =
             format!("Timeout: Too large resource version: {requested}, current: {current}");
-        Self::new(504, "Timeout", message).with_details(Details {
-            causes: vec![Cause {
+        Self::new(504, "Timeout", message).with_details(StatusDetails {
+            causes: vec![StatusCause {
                 reason: "ResourceVersionTooLarge",
                 message: "Too large resource version".into(),
                 field: "",
             }],
             retry_after_seconds,
-            ..Details::default()
+            ..StatusDetails::default()
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Status bodies against recorded ones.
+//! Status bodies, checked against recorded ones of a real API server.
 
 use super::*;
 use crate::resource::{Gvr, ResourceVersion};
@@ -92,7 +92,7 @@ fn an_expired_token_carries_the_next_one() {
 
 #[test]
 fn denials_name_user_verb_and_place() {
-    let mut denied = Denied {
+    let mut denied = ForbiddenAccess {
         user: "denied",
         verb: "list",
         resource: &pods(),

@@ -1,24 +1,24 @@
-//! An object in one allocation: numbers, places of texts, the frame, and what texts do not stand in it.
+//! An object in one allocation: numbers, the spans of its texts, the frame, and the texts that the frame does not contain.
 //!
 //! ```text
-//! ┌─────────┬────────────────────┬─ body ─────────────────────────────────┐
-//! │ numbers │ place of each text │ frame (head, object, tail) │ odd texts │
-//! └─────────┴────────────────────┴────────────────────────────────────────┘
+//! ┌─────────┬───────────────────┬─ body ───────────────────────────────────┐
+//! │ numbers │ span of each text │ frame (head, object, tail) │ extra texts │
+//! └─────────┴───────────────────┴──────────────────────────────────────────┘
 //! ```
-//! A text is usually a place within the object's own bytes; one that was escaped there, or that is the default of an absent
-//! field, is an odd text. Places count from the body's first byte and take two bytes a number where the body is short
-//! enough, else four. All numbers are little-endian. Labels are in the order of their keys, so that one is found in few
-//! steps among many: an object may have as many as fit in it. Knows nothing of what frames look like.
+//! The span of a text usually points into the object's own bytes. A text that is escaped there, or that is the default of an
+//! absent field, is stored as an extra text. Spans count from the body's first byte; their numbers have two bytes if the body
+//! is shorter than 64 KiB, otherwise four. All numbers are little-endian. Labels are sorted by key for binary search,
+//! because their number is bounded only by the size of the object. This module does not know the format of frames.
 
 use std::iter;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{ObjectParts, Span, offset};
+use super::{ByteSpan, ObjectParts, offset};
 use crate::resource::{Encoding, ResourceVersion};
 
-/// Where the numbers stand.
+/// Offsets of the numbers.
 const VERSION: usize = 0;
 const BODY: usize = 8;
 const FRAME_LEN: usize = 12;
@@ -26,35 +26,35 @@ const START: usize = 16;
 const TYPE_PREFIX_LEN: usize = 20;
 const FIELDS: usize = 24;
 const FLAGS: usize = 26;
-const PLACES: usize = 28;
+const SPANS: usize = 28;
 
 const WIDE: u8 = 1;
 const PROTOBUF: u8 = 2;
 
-/// Texts that every object has, by their place among the places. Fields follow, then keys and values of labels in turn.
+/// Indexes of the texts that every object has. The fields follow, then the key and the value of each label.
 const NAME: usize = 0;
 const NAMESPACE: usize = 1;
 const UID: usize = 2;
 const DIGITS: usize = 3;
 const FIRST_FIELD: usize = 4;
 
-/// The bytes of the allocation. Two counts of references stand before them.
+/// The bytes of the allocation. `Arc` puts two reference counts before them.
 #[derive(Clone)]
-pub(super) struct Packed(Arc<[u8]>);
+pub(super) struct PackedBytes(Arc<[u8]>);
 
-/// What a [`Packed`] costs besides its bytes.
+/// Memory that a [`PackedBytes`] takes besides its bytes: the reference counts.
 const COUNTS_LEN: usize = 2 * size_of::<usize>();
 
-/// A frame in the pieces that it is put together from.
+/// The pieces that a frame is assembled from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FramePieces<'a> {
-    /// What stands before the object.
+    /// The bytes before the object.
     pub(super) head: &'a [u8],
-    /// The object: spans count from here.
+    /// The object. Spans count from its first byte.
     pub(super) object: &'a [u8],
-    /// What is put in behind the object's first byte, which spans do not count; may be empty.
+    /// Bytes to insert after the object's first byte; spans do not count them. May be empty.
     pub(super) types: &'a [u8],
-    /// What stands behind it.
+    /// The bytes after the object.
     pub(super) tail: &'a [u8],
 }
 
@@ -63,8 +63,8 @@ impl FramePieces<'_> {
         self.head.len() + self.object.len() + self.types.len() + self.tail.len()
     }
 
-    /// Where in the frame a byte of the object stands that is not its first.
-    const fn place(&self, at: usize) -> usize {
+    /// The frame offset of the object's byte at `at`, which is not its first.
+    const fn frame_offset(&self, at: usize) -> usize {
         self.head.len() + self.types.len() + at
     }
 
@@ -74,51 +74,51 @@ impl FramePieces<'_> {
         [self.head, first, self.types, rest, self.tail]
     }
 
-    /// Where in the frame a text stands that was borrowed from the object, as `Bytes::slice_ref` finds it out.
-    fn place_of(&self, text: &str) -> Option<usize> {
+    /// The frame offset of a text that was borrowed from the object; found by address, as `Bytes::slice_ref` does.
+    fn offset_of(&self, text: &str) -> Option<usize> {
         let at = text
             .as_ptr()
             .addr()
             .checked_sub(self.object.as_ptr().addr())?;
         let is_inside = at <= self.object.len() && text.len() <= self.object.len() - at;
-        is_inside.then_some(self.place(at))
+        is_inside.then_some(self.frame_offset(at))
     }
 }
 
-impl Packed {
+impl PackedBytes {
     pub(super) fn new(
         parts: &ObjectParts<'_>,
         encoding: Encoding,
         pieces: FramePieces<'_>,
     ) -> Self {
-        let plan = Plan::new(parts, pieces);
-        let mut bytes: Arc<[u8]> = iter::repeat_n(0, plan.len()).collect();
+        let layout = PackedLayout::new(parts, pieces);
+        let mut bytes: Arc<[u8]> = iter::repeat_n(0, layout.len()).collect();
         if let Some(out) = Arc::get_mut(&mut bytes) {
-            plan.write(parts, encoding, pieces, out);
+            layout.write(parts, encoding, pieces, out);
         }
         Self(bytes)
     }
 
     #[expect(
         clippy::expect_used,
-        reason = "written with its numbers and places, and never changed"
+        reason = "the bytes always hold the numbers and the spans, and never change"
     )]
     fn read<const N: usize>(&self, at: usize) -> [u8; N] {
         *self.0[at..]
             .first_chunk()
-            .expect("bytes as they were laid out")
+            .expect("packed bytes hold their numbers and spans")
     }
 
     fn number(&self, at: usize) -> usize {
         u32::from_le_bytes(self.read(at)) as usize
     }
 
-    fn is(&self, flag: u8) -> bool {
+    fn has_flag(&self, flag: u8) -> bool {
         self.0[FLAGS] & flag != 0
     }
 
     pub(super) fn encoding(&self) -> Encoding {
-        if self.is(PROTOBUF) {
+        if self.has_flag(PROTOBUF) {
             Encoding::Protobuf
         } else {
             Encoding::Json
@@ -150,34 +150,34 @@ impl Packed {
         &self.body()[..self.frame_len()]
     }
 
-    /// Where the frame starts in [`Packed::as_ref`].
+    /// Where in [`PackedBytes::as_ref`] the frame starts.
     pub(super) fn frame_at(&self) -> usize {
         self.number(BODY)
     }
 
-    /// Bytes of memory, but for what an allocator adds.
+    /// Bytes of memory, without the allocator's overhead.
     pub(super) fn memory_len(&self) -> usize {
         COUNTS_LEN + self.0.len()
     }
 
     /// Start and end of a text in the body.
-    fn place(&self, text: usize) -> (usize, usize) {
-        if self.is(WIDE) {
-            let at = PLACES + text * 8;
+    fn span(&self, text: usize) -> (usize, usize) {
+        if self.has_flag(WIDE) {
+            let at = SPANS + text * 8;
             (self.number(at), self.number(at + 4))
         } else {
-            let at = PLACES + text * 4;
+            let at = SPANS + text * 4;
             let short = |at| usize::from(u16::from_le_bytes(self.read(at)));
             (short(at), short(at + 2))
         }
     }
 
     fn text_bytes(&self, text: usize) -> &[u8] {
-        let (start, end) = self.place(text);
+        let (start, end) = self.span(text);
         &self.body()[start..end]
     }
 
-    /// Texts were `str` when they were written, and are still: this cannot fail.
+    /// Texts are copied from `str`, so this never falls back to the empty string.
     fn text(&self, text: usize) -> &str {
         str::from_utf8(self.text_bytes(text)).unwrap_or_default()
     }
@@ -191,11 +191,11 @@ impl Packed {
         self.text(UID)
     }
 
-    /// Where the version's digits stand in the object.
-    pub(super) fn version_span(&self) -> Span {
-        let (start, end) = self.place(DIGITS);
+    /// Where the version's digits are in the object.
+    pub(super) fn version_span(&self) -> ByteSpan {
+        let (start, end) = self.span(DIGITS);
         let from = |at: usize| offset(at - self.start());
-        Span {
+        ByteSpan {
             start: from(start),
             end: from(end),
         }
@@ -213,15 +213,15 @@ impl Packed {
         (FIRST_FIELD..FIRST_FIELD + self.field_count()).map(|text| self.text(text))
     }
 
-    /// The first label's key among the places, and one past the last label's value; a value follows its key.
-    fn label_places(&self) -> (usize, usize) {
-        let place_len = if self.is(WIDE) { 8 } else { 4 };
-        let end = (self.number(BODY) - PLACES) / place_len;
+    /// The index of the first label's key, and one past the index of the last label's value; each value follows its key.
+    fn label_spans(&self) -> (usize, usize) {
+        let span_len = if self.has_flag(WIDE) { 8 } else { 4 };
+        let end = (self.number(BODY) - SPANS) / span_len;
         (FIRST_FIELD + self.field_count(), end)
     }
 
     pub(super) fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
-        let (first, end) = self.label_places();
+        let (first, end) = self.label_spans();
         (first..end)
             .step_by(2)
             .map(|key| (self.text(key), self.text(key + 1)))
@@ -229,7 +229,7 @@ impl Packed {
 
     /// The value of the first label with this key.
     pub(super) fn label(&self, key: &str) -> Option<&str> {
-        let (first, end) = self.label_places();
+        let (first, end) = self.label_spans();
         let key_at = |label: usize| self.text_bytes(first + 2 * label);
         let count = (end - first) / 2;
         let (mut low, mut high) = (0, count);
@@ -248,24 +248,24 @@ impl Packed {
     }
 }
 
-impl AsRef<[u8]> for Packed {
+impl AsRef<[u8]> for PackedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// Where everything will stand.
-struct Plan {
-    places: SmallVec<[(usize, usize); 32]>,
+/// Where each text goes, and how long the body is.
+struct PackedLayout {
+    spans: SmallVec<[(usize, usize); 32]>,
     body_len: usize,
     is_wide: bool,
 }
 
-impl Plan {
+impl PackedLayout {
     fn new(parts: &ObjectParts<'_>, pieces: FramePieces<'_>) -> Self {
         let mut body_len = pieces.len();
-        let mut place = |text: &str| {
-            let start = match pieces.place_of(text) {
+        let mut span_of = |text: &str| {
+            let start = match pieces.offset_of(text) {
                 _ if text.is_empty() => 0,
                 Some(start) => start,
                 None => {
@@ -275,28 +275,28 @@ impl Plan {
             };
             (start, start + text.len())
         };
-        let mut places: SmallVec<[_; 32]> = [&parts.name, &parts.namespace, &parts.uid]
-            .map(|text| place(text))
+        let mut spans: SmallVec<[_; 32]> = [&parts.name, &parts.namespace, &parts.uid]
+            .map(|text| span_of(text))
             .into_iter()
             .collect();
         let digits = [parts.version_span.start, parts.version_span.end];
-        let [start, end] = digits.map(|at| pieces.place(at as usize));
-        places.push((start, end));
-        places.extend(parts.fields.iter().map(|text| place(text)));
-        let first_label = places.len();
+        let [start, end] = digits.map(|at| pieces.frame_offset(at as usize));
+        spans.push((start, end));
+        spans.extend(parts.fields.iter().map(|text| span_of(text)));
+        let first_label = spans.len();
         for (key, value) in &parts.labels {
-            places.extend([place(key), place(value)]);
+            spans.extend([span_of(key), span_of(value)]);
         }
-        sort_labels(parts, &mut places[first_label..]);
+        sort_labels(parts, &mut spans[first_label..]);
         Self {
-            places,
+            spans,
             body_len,
             is_wide: u16::try_from(body_len).is_err(),
         }
     }
 
     fn body_at(&self) -> usize {
-        PLACES + self.places.len() * if self.is_wide { 8 } else { 4 }
+        SPANS + self.spans.len() * if self.is_wide { 8 } else { 4 }
     }
 
     fn len(&self) -> usize {
@@ -316,7 +316,7 @@ impl Plan {
             (encoding == Encoding::Protobuf, PROTOBUF),
         ];
         let flags = flags.iter().filter(|(is_set, _)| *is_set);
-        // A table has at most as many fields as a word has bits.
+        // Field tables are compiled in, with far fewer fields than fit in 16 bits.
         let fields = u16::try_from(parts.fields.len()).unwrap_or(u16::MAX);
         out.put(&parts.resource_version.0.to_le_bytes());
         for number in [self.body_at(), pieces.len(), pieces.head.len()] {
@@ -326,7 +326,7 @@ impl Plan {
         out.put(&type_prefix_len.to_le_bytes());
         out.put(&fields.to_le_bytes());
         out.put(&[flags.map(|(_, flag)| flag).sum(), 0]);
-        for (start, end) in &self.places {
+        for (start, end) in &self.spans {
             for number in [*start, *end].map(offset) {
                 let bytes = number.to_le_bytes();
                 out.put(if self.is_wide { &bytes } else { &bytes[..2] });
@@ -338,26 +338,26 @@ impl Plan {
         let texts = [&parts.name, &parts.namespace, &parts.uid].into_iter();
         let labels = parts.labels.iter().flat_map(|(key, value)| [key, value]);
         for text in texts.chain(&parts.fields).chain(labels) {
-            if pieces.place_of(text).is_none() {
+            if pieces.offset_of(text).is_none() {
                 out.put(text.as_bytes());
             }
         }
     }
 }
 
-/// Brings the labels' places into the order of their keys; of equal keys the first stays the first. Servers write them in this
-/// order, so that there is usually nothing to do.
-fn sort_labels(parts: &ObjectParts<'_>, places: &mut [(usize, usize)]) {
+/// Sorts the labels' spans by key; labels with equal keys keep their order. Servers write labels sorted, so this usually has
+/// nothing to do.
+fn sort_labels(parts: &ObjectParts<'_>, spans: &mut [(usize, usize)]) {
     let labels = &parts.labels;
     if labels.is_sorted_by(|(key, _), (next, _)| key <= next) {
         return;
     }
     let mut order: Vec<usize> = (0..labels.len()).collect();
     order.sort_by_key(|label| &labels[*label].0);
-    let as_written = places.to_vec();
-    for (place, label) in order.into_iter().enumerate() {
-        places[2 * place] = as_written[2 * label];
-        places[2 * place + 1] = as_written[2 * label + 1];
+    let unsorted = spans.to_vec();
+    for (index, label) in order.into_iter().enumerate() {
+        spans[2 * index] = unsorted[2 * label];
+        spans[2 * index + 1] = unsorted[2 * label + 1];
     }
 }
 
@@ -381,7 +381,7 @@ pub(super) mod tests {
     use crate::resource::{Object, ObjectParts};
 
     thread_local! {
-        /// Keys that were compared to find labels.
+        /// Number of keys that label lookups have compared.
         pub(in crate::resource::object) static COMPARED: Cell<usize> = const { Cell::new(0) };
     }
 
@@ -406,7 +406,7 @@ pub(super) mod tests {
             );
             assert_eq!(object.label(&format!("absent{index}")), None);
         }
-        // Fourteen steps halve 10,000 down to one.
+        // Fourteen steps halve 10,000 to one.
         assert!(
             COMPARED.get() <= 200 * 14,
             "{} keys compared",

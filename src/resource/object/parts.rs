@@ -1,19 +1,19 @@
-//! What a scanner finds in an object, before it is kept.
+//! The parts of an object that a scanner found, before they are packed into an [`Object`](super::Object).
 
 use std::borrow::Cow;
 
 use crate::resource::{FieldTable, ResourceVersion};
 
-/// A piece of an object's bytes, `start..end`.
+/// A range of an object's bytes, `start..end`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Span {
+pub struct ByteSpan {
     /// First byte.
     pub start: u32,
     /// One past the last byte.
     pub end: u32,
 }
 
-impl Span {
+impl ByteSpan {
     /// The spanned bytes.
     #[must_use]
     pub fn of(self, bytes: &[u8]) -> &[u8] {
@@ -21,10 +21,10 @@ impl Span {
     }
 }
 
-/// What a scanner found; turned into an [`Object`](super::Object) by [`Object::new`](super::Object::new).
+/// The parts that a scanner found; [`Object::new`](super::Object::new) turns them into an [`Object`](super::Object).
 ///
-/// Texts are borrowed from the scanned bytes where they stand in them as they are, without escapes: the object then
-/// keeps no copy of them.
+/// A text that occurs in the scanned bytes without escapes is borrowed from them: the object then keeps no second copy
+/// of it.
 #[derive(Clone, Debug, Default)]
 pub struct ObjectParts<'a> {
     /// `metadata.namespace`; empty when cluster-scoped.
@@ -35,19 +35,19 @@ pub struct ObjectParts<'a> {
     pub uid: Cow<'a, str>,
     /// `metadata.resourceVersion`.
     pub resource_version: ResourceVersion,
-    /// Where the digits of `metadata.resourceVersion` stand, without quotes.
-    pub version_span: Span,
+    /// The digits of `metadata.resourceVersion`, without quotes.
+    pub version_span: ByteSpan,
     /// `metadata.labels`, decoded, in wire order.
     pub labels: Vec<(Cow<'a, str>, Cow<'a, str>)>,
-    /// Values of the resource's selectable fields, in the order of its field table; absent is `""`.
+    /// Values of the resource's selectable fields, in the order of its field table; an absent field has its default.
     pub fields: Vec<Cow<'a, str>>,
-    /// Length of a leading `"kind":…,"apiVersion":…,` after the opening brace, which list items of
+    /// Length of the `"kind":…,"apiVersion":…,` after the opening brace, which list items of
     /// compiled-in kinds leave out; 0 where there is none.
     pub type_prefix_len: u32,
 }
 
 impl ObjectParts<'_> {
-    /// What is known before anything was found: every selectable field is absent.
+    /// The parts before a scan: every selectable field has its default.
     #[must_use]
     pub fn before(fields: FieldTable) -> Self {
         let absent = fields.fields().iter();

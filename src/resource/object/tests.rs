@@ -1,4 +1,4 @@
-//! Objects in all shapes: what is put in comes out, wherever it stood.
+//! Objects with texts inside and outside their JSON: every part that is packed can be read back.
 
 use std::borrow::Cow;
 
@@ -11,17 +11,17 @@ use super::*;
 const JSON: &str =
     r#"{"kind":"K","metadata":{"name":"n1","resourceVersion":"42","uid":"u"},"x":"value"}"#;
 
-/// A text that stands in [`JSON`], or one of its own.
+/// A text that is a slice of [`JSON`], or a text of its own.
 #[derive(Clone, Debug)]
 enum Source {
-    Place(usize, usize),
+    Slice(usize, usize),
     Own(String),
 }
 
 impl Source {
     fn text(&self) -> Cow<'static, str> {
         match self {
-            Self::Place(start, len) => JSON[*start..*start + *len].into(),
+            Self::Slice(start, len) => JSON[*start..*start + *len].into(),
             Self::Own(text) => text.clone().into(),
         }
     }
@@ -29,14 +29,14 @@ impl Source {
 
 fn source() -> impl Strategy<Value = Source> {
     prop_oneof![
-        (0..JSON.len() - 8, 0..8_usize).prop_map(|(start, len)| Source::Place(start, len)),
+        (0..JSON.len() - 8, 0..8_usize).prop_map(|(start, len)| Source::Slice(start, len)),
         ".{0,6}".prop_map(Source::Own),
     ]
 }
 
-fn digits() -> Span {
+fn digits() -> ByteSpan {
     let start = JSON.find("42").unwrap();
-    Span {
+    ByteSpan {
         start: offset(start),
         end: offset(start + 2),
     }
@@ -58,7 +58,7 @@ proptest! {
         names in (source(), source(), source()),
         fields in vec(source(), 0..12),
         labels in vec((source(), source()), 0..40),
-        // Beyond 64 KiB places are written wide.
+        // From 64 KiB on, spans have four-byte numbers.
         padding in of(65_000..67_000_usize),
         protobuf: bool,
     ) {
@@ -69,7 +69,7 @@ proptest! {
             fields: fields.iter().map(Source::text).collect(),
             labels: labels.iter().map(|(key, value)| (key.text(), value.text())).collect(),
             ..parts(match &names.1 {
-                Source::Place(start, len) => &json[*start..start + len],
+                Source::Slice(start, len) => &json[*start..start + len],
                 Source::Own(text) => text,
             })
         };
@@ -89,12 +89,12 @@ proptest! {
             prop_assert_eq!(object.field(index), &**field);
         }
         prop_assert_eq!(object.field(expected.fields.len()), "");
-        let told: Vec<_> = object.labels().collect();
-        let mut put: Vec<_> = expected.labels.iter().map(|(k, v)| (&**k, &**v)).collect();
-        put.sort_by_key(|(key, _)| *key);
-        prop_assert_eq!(&told, &put);
-        for (key, _) in put {
-            let first = told.iter().find(|(other, _)| *other == key);
+        let actual: Vec<_> = object.labels().collect();
+        let mut expected_labels: Vec<_> = expected.labels.iter().map(|(k, v)| (&**k, &**v)).collect();
+        expected_labels.sort_by_key(|(key, _)| *key);
+        prop_assert_eq!(&actual, &expected_labels);
+        for (key, _) in expected_labels {
+            let first = actual.iter().find(|(other, _)| *other == key);
             prop_assert_eq!(object.label(key), first.map(|(_, value)| *value));
         }
         prop_assert_eq!(object.label("no such label"), None);

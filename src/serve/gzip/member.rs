@@ -1,41 +1,41 @@
-//! One gzip member (RFC 1952), put together of pieces that were compressed apart. It compresses nothing itself.
+//! One gzip member (RFC 1952), assembled from separately compressed blocks. Compresses nothing itself.
 
 use bytes::{Bytes, BytesMut};
 use crc32fast::Hasher;
 
-use crate::cache::Block;
+use crate::cache::DeflateBlock;
 
-/// No name, no time, fastest, unknown system: what Go's writer says at level 1.
+/// No name, no time, fastest compression, unknown system: the header that Go's writer sends at level 1.
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 0xff];
-/// A deflate block that is the last one and holds nothing.
+/// An empty final deflate block.
 const LAST_BLOCK: [u8; 5] = [1, 0, 0, 0xff, 0xff];
-/// What a stored deflate block holds at most.
+/// Maximum length of a stored deflate block.
 const STORED_LEN_MAX: usize = u16::MAX as usize;
 
-/// A member that is being written: the checksum and length of what went in.
+/// The state of a member that is being written: checksum and length of the input so far.
 #[derive(Debug, Default)]
-pub struct Member {
+pub struct GzipMember {
     crc: Hasher,
     len: u64,
 }
 
-impl Member {
-    /// What stands before everything else.
+impl GzipMember {
+    /// The header, which comes first.
     #[must_use]
     pub const fn header() -> Bytes {
         Bytes::from_static(&HEADER)
     }
 
-    /// Adds a compressed piece.
+    /// Adds a compressed block and returns the bytes to send.
     #[must_use]
-    pub fn block(&mut self, block: &Block) -> Bytes {
+    pub fn block(&mut self, block: &DeflateBlock) -> Bytes {
         self.crc
             .combine(&Hasher::new_with_initial_len(block.crc, block.len));
         self.len = self.len.wrapping_add(block.len);
         block.deflate.clone()
     }
 
-    /// Adds bytes as they are: a few, for which compressing is not worth its price.
+    /// Adds bytes uncompressed, for short parts that are not worth compressing; returns the bytes to send.
     #[must_use]
     pub fn stored(&mut self, bytes: &[u8]) -> Bytes {
         self.crc.update(bytes);
@@ -51,13 +51,13 @@ impl Member {
         out.freeze()
     }
 
-    /// What stands behind everything else.
+    /// The trailer, which comes last.
     #[must_use]
     pub fn trailer(self) -> Bytes {
         let mut out = BytesMut::with_capacity(LAST_BLOCK.len() + 8);
         out.extend_from_slice(&LAST_BLOCK);
         out.extend_from_slice(&self.crc.finalize().to_le_bytes());
-        // The format keeps the length's lower half only.
+        // The format has only the lower 32 bits of the length.
         out.extend_from_slice(&self.len.to_le_bytes()[..4]);
         out.freeze()
     }

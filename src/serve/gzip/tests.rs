@@ -1,4 +1,4 @@
-//! Members against a decoder that is not ours, whatever they are cut into; the decision; work that is shared.
+//! Members are decoded with an independent decoder, for any division into parts; when lists are compressed; and how work is shared.
 
 use std::io::Read;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use tokio::sync::Notify;
 
 use super::*;
-use crate::cache::{Block, Chunk, Kept, ObjectMap, Place};
+use crate::cache::{BlockFormat, Chunk, DeflateBlock, MapPosition, ObjectMap};
 use crate::resource::{Object, ObjectParts};
 
 #[track_caller]
@@ -41,7 +41,7 @@ fn only_the_bare_word_asks_for_gzip() {
     ] {
         check_accepts(&[value], false);
     }
-    // The server reads the first header only.
+    // The API server reads only the first header.
     check_accepts(&["br", "gzip"], false);
     check_accepts(&["gzip", "br"], true);
 }
@@ -49,19 +49,21 @@ fn only_the_bare_word_asks_for_gzip() {
 fn decoded(member: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut decoder = flate2::bufread::GzDecoder::new(member);
-    decoder.read_to_end(&mut out).expect("a whole gzip member");
-    assert!(decoder.into_inner().is_empty(), "bytes behind the member");
+    decoder
+        .read_to_end(&mut out)
+        .expect("a complete gzip member");
+    assert!(decoder.into_inner().is_empty(), "bytes after the member");
     out
 }
 
-fn block(pieces: &[&[u8]]) -> Block {
+fn block(pieces: &[&[u8]]) -> DeflateBlock {
     let len = pieces.iter().map(|piece| piece.len()).sum();
     let mut encoder = Encoder::new(len);
     pieces.iter().for_each(|piece| encoder.write(piece));
     encoder.finish()
 }
 
-/// How one part of the original goes into the member.
+/// How a part of the input is written to the member.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Stored,
@@ -69,8 +71,8 @@ enum Way {
 }
 
 fn member(parts: &[(&[u8], Way)]) -> Vec<u8> {
-    let mut member = Member::default();
-    let mut out = Member::header().to_vec();
+    let mut member = GzipMember::default();
+    let mut out = GzipMember::header().to_vec();
     for (part, way) in parts {
         let bytes = match way {
             Way::Stored => member.stored(part),
@@ -82,7 +84,7 @@ fn member(parts: &[(&[u8], Way)]) -> Vec<u8> {
     out
 }
 
-/// Compressible and not, in turns.
+/// Alternately compressible and incompressible data.
 fn sample(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     let mut out = Vec::with_capacity(len);
@@ -116,8 +118,8 @@ fn blocks_are_decoded_alike_in_any_order() {
     let parts = [sample(100_000, 1), sample(70_000, 2), sample(200_000, 3)];
     let blocks = parts.each_ref().map(|part| block(&[part]));
     for order in [[0, 1, 2], [2, 1, 0], [1, 1, 1]] {
-        let mut member = Member::default();
-        let mut out = Member::header().to_vec();
+        let mut member = GzipMember::default();
+        let mut out = GzipMember::header().to_vec();
         let mut whole = Vec::new();
         for at in order {
             out.extend_from_slice(&member.block(&blocks[at]));
@@ -173,8 +175,8 @@ proptest! {
         let pieces: Vec<&[u8]> = whole.chunks(step).collect();
         let fed = block(&pieces);
         prop_assert_eq!((fed.len, fed.crc), (len as u64, crc32fast::hash(&whole)));
-        let mut member = Member::default();
-        let out = [Member::header(), member.block(&fed), member.trailer()].concat();
+        let mut member = GzipMember::default();
+        let out = [GzipMember::header(), member.block(&fed), member.trailer()].concat();
         prop_assert!(decoded(&out) == whole);
     }
 }
@@ -185,17 +187,17 @@ fn chunk() -> Arc<Chunk> {
         ..ObjectParts::default()
     };
     let map = ObjectMap::from_objects(vec![Object::new(parts, b"{}")]);
-    Arc::clone(map.next_chunk(&mut Place::default(), "").unwrap())
+    Arc::clone(map.next_chunk(&mut MapPosition::default(), "").unwrap())
 }
 
-fn write_all(objects: &[Object], encoder: &mut Encoder) -> Result<(), NotMade> {
+fn write_all(objects: &[Object], encoder: &mut Encoder) -> Result<(), CompressError> {
     objects
         .iter()
         .for_each(|object| encoder.write(object.bytes()));
     Ok(())
 }
 
-/// Polls once, so that it stands where it would wait.
+/// Polls once, so that the future registers where it waits.
 fn is_pending<F: Future>(future: Pin<&mut F>) -> bool {
     let mut context = Context::from_waker(Waker::noop());
     future.poll(&mut context).is_pending()
@@ -203,7 +205,7 @@ fn is_pending<F: Future>(future: Pin<&mut F>) -> bool {
 
 #[tokio::test]
 async fn a_herd_makes_a_block_once() {
-    let (maker, chunk) = (BlockMaker::new(4), chunk());
+    let (compressor, chunk) = (BlockCompressor::new(4), chunk());
     let made = Arc::new(AtomicUsize::new(0));
     let herd = (0..100).map(|_| {
         let made = Arc::clone(&made);
@@ -212,9 +214,9 @@ async fn a_herd_makes_a_block_once() {
             write_all(objects, encoder)
         };
         tokio::spawn(
-            maker
+            compressor
                 .clone()
-                .shared(Arc::clone(&chunk), Kept::Whole, encode),
+                .shared(Arc::clone(&chunk), BlockFormat::Whole, encode),
         )
     });
     let herd: Vec<_> = herd.collect();
@@ -222,32 +224,32 @@ async fn a_herd_makes_a_block_once() {
         assert_eq!(one.await.unwrap().unwrap().0.len, 2);
     }
     assert_eq!(made.load(Ordering::Relaxed), 1);
-    // Another encoding is other work.
-    let other = maker.shared(Arc::clone(&chunk), Kept::Metadata, |_, _| Ok(()));
+    // Another format is a separate block.
+    let other = compressor.shared(Arc::clone(&chunk), BlockFormat::Metadata, |_, _| Ok(()));
     assert_eq!(other.await.unwrap().0.len, 0);
-    assert!(chunk.block(Kept::Metadata).is_some());
+    assert!(chunk.block(BlockFormat::Metadata).is_some());
 }
 
 #[tokio::test]
 async fn who_goes_away_while_in_line_leaves_the_work_to_others() {
-    let (maker, chunk) = (BlockMaker::new(1), chunk());
-    // Takes the only permit until told.
+    let (compressor, chunk) = (BlockCompressor::new(1), chunk());
+    // Holds the only permit until `go` is sent.
     let (busy, go) = (Arc::new(Notify::new()), sync_channel::<()>(0));
     let started = Arc::clone(&busy);
-    let first = tokio::spawn(maker.clone().once(0, move |_| {
+    let first = tokio::spawn(compressor.clone().once(0, move |_| {
         started.notify_one();
         go.1.recv().unwrap();
         Ok(())
     }));
     busy.notified().await;
-    let leaver = maker
+    let leaver = compressor
         .clone()
-        .shared(Arc::clone(&chunk), Kept::Whole, |_, _| {
-            panic!("nobody wants this any more")
+        .shared(Arc::clone(&chunk), BlockFormat::Whole, |_, _| {
+            panic!("the client of this block has left")
         });
     let mut leaver = Box::pin(leaver);
     assert!(is_pending(leaver.as_mut()));
-    let mut stayer = Box::pin(maker.shared(Arc::clone(&chunk), Kept::Whole, write_all));
+    let mut stayer = Box::pin(compressor.shared(Arc::clone(&chunk), BlockFormat::Whole, write_all));
     assert!(is_pending(stayer.as_mut()));
     drop(leaver);
     go.0.send(()).unwrap();
@@ -257,12 +259,12 @@ async fn who_goes_away_while_in_line_leaves_the_work_to_others() {
 
 #[tokio::test]
 async fn work_begun_for_one_who_leaves_is_finished() {
-    let (maker, chunk) = (BlockMaker::new(1), chunk());
+    let (compressor, chunk) = (BlockCompressor::new(1), chunk());
     let (busy, go) = (Arc::new(Notify::new()), sync_channel::<()>(0));
     let started = Arc::clone(&busy);
-    let leaver = tokio::spawn(maker.clone().shared(
+    let leaver = tokio::spawn(compressor.clone().shared(
         Arc::clone(&chunk),
-        Kept::Whole,
+        BlockFormat::Whole,
         move |objects, encoder| {
             started.notify_one();
             go.1.recv().unwrap();
@@ -271,8 +273,8 @@ async fn work_begun_for_one_who_leaves_is_finished() {
     ));
     busy.notified().await;
     leaver.abort();
-    let stayer = maker.shared(Arc::clone(&chunk), Kept::Whole, |_, _| {
-        panic!("it is being made")
+    let stayer = compressor.shared(Arc::clone(&chunk), BlockFormat::Whole, |_, _| {
+        panic!("another client compresses this block")
     });
     let mut stayer = Box::pin(stayer);
     assert!(is_pending(stayer.as_mut()));
@@ -282,11 +284,13 @@ async fn work_begun_for_one_who_leaves_is_finished() {
 
 #[tokio::test]
 async fn a_panic_fails_its_own_client_only() {
-    let (maker, chunk) = (BlockMaker::new(1), chunk());
-    let bad = maker
+    let (compressor, chunk) = (BlockCompressor::new(1), chunk());
+    let bad = compressor
         .clone()
-        .shared(Arc::clone(&chunk), Kept::Whole, |_, _| panic!("planted"));
-    assert_eq!(bad.await, Err(NotMade));
-    let good = maker.shared(Arc::clone(&chunk), Kept::Whole, write_all);
+        .shared(Arc::clone(&chunk), BlockFormat::Whole, |_, _| {
+            panic!("planted")
+        });
+    assert_eq!(bad.await, Err(CompressError));
+    let good = compressor.shared(Arc::clone(&chunk), BlockFormat::Whole, write_all);
     assert_eq!(good.await.unwrap().0.len, 2);
 }

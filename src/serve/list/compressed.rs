@@ -1,6 +1,7 @@
-//! A list as one gzip member: envelope as it is, items in blocks, of which those of whole chunks are made once for all.
+//! A list as one gzip member: the envelope uncompressed, the items in deflate blocks. Blocks of whole chunks are compressed once
+//! for all clients.
 //!
-//! Per client it holds the place in the snapshot and one frame. Compressing is [`BlockMaker`]'s.
+//! A client's body holds its position in the snapshot and one frame. [`BlockCompressor`] compresses the blocks.
 
 use std::fmt;
 use std::future::Future;
@@ -10,68 +11,68 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame};
 
-use super::run::Run;
-use super::step::{Budget, in_turn};
-use super::{FRAME_LEN, FRAME_SLICES, ItemForm, ListBody, Place};
-use crate::cache::Block;
-use crate::protocol::Pieces;
+use super::segment::PageSegment;
+use super::step::{Budget, wake_if_pending};
+use super::{FRAME_LEN, FRAME_SLICES, ItemFormat, ListBody, ListPhase};
+use crate::cache::DeflateBlock;
+use crate::protocol::BufList;
 use crate::resource::Object;
-use crate::serve::gzip::{BlockMaker, Encoder, Member, NotMade};
+use crate::serve::gzip::{BlockCompressor, CompressError, Encoder, GzipMember};
 
-/// How the blocks of a list came about, for metrics.
+/// How many blocks of a list were compressed for it, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockCounts {
-    /// Made for this list.
+    /// Blocks that were compressed for this list.
     pub made: usize,
-    /// Found, or made meanwhile for another list.
+    /// Blocks that were kept already, or were compressed for another list at the same time.
     pub shared: usize,
 }
 
-/// Streams a list compressed.
+/// Streams a compressed list.
 #[derive(Debug)]
 pub struct CompressedList {
     list: ListBody,
-    maker: BlockMaker,
-    /// `None` once its trailer has left.
-    member: Option<Member>,
-    waiting: Option<Waiting>,
+    compressor: BlockCompressor,
+    /// `None` once the trailer is written.
+    member: Option<GzipMember>,
+    pending_block: Option<PendingBlock>,
     counts: BlockCounts,
 }
 
-/// A block that is not there yet, and whether it was made for us.
-struct Waiting(Pin<Box<dyn Future<Output = Made> + Send>>);
+/// A block that is being compressed.
+struct PendingBlock(Pin<Box<dyn Future<Output = BlockResult> + Send>>);
 
-/// A block, whether it was made for this list, and what of its run does not stand in it.
-type Made = Result<(Block, bool, Option<RunRest>), NotMade>;
+/// The block, whether it was compressed for this list, and the rest of the segment that is not in it.
+type BlockResult = Result<(DeflateBlock, bool, Option<SegmentRest>), CompressError>;
 
-/// Bytes of a block that is made for one list, about: more than a run has, as long as its objects are not indented.
+/// Approximate input length of a block that is made for one list: more than a segment has, unless its objects are indented.
 const BLOCK_LEN: usize = 1 << 20;
 
-/// What of a run is not compressed yet. Indented, objects can be thousands of times as long as they are in memory, and whoever
-/// compresses holds up others.
-struct RunRest {
+/// The rest of a segment that is not compressed yet. Indentation can make objects thousands of times longer than they are in
+/// memory, and a long block would keep the compressor from other clients.
+struct SegmentRest {
     objects: std::vec::IntoIter<Object>,
-    /// Of the object that was begun.
+    /// The remaining parts of the current object.
     parts: Box<dyn Iterator<Item = Bytes> + Send>,
-    is_begun: bool,
+    has_items: bool,
 }
 
-impl RunRest {
+impl SegmentRest {
     fn new(objects: Vec<Object>) -> Self {
         Self {
             objects: objects.into_iter(),
             parts: Box::new(std::iter::empty()),
-            is_begun: false,
+            has_items: false,
         }
     }
 
-    /// Adds items, with what stands between them, until it is enough for a block; whether there may be more.
+    /// Writes items, with separators, until there is enough for a block; returns whether there may be more.
     fn write(
         &mut self,
-        form: ItemForm,
-        between: &[u8],
+        form: ItemFormat,
+        separator: &[u8],
         encoder: &mut Encoder,
-    ) -> Result<bool, NotMade> {
+    ) -> Result<bool, CompressError> {
         while encoder.len() < BLOCK_LEN as u64 {
             if let Some(part) = self.parts.next() {
                 encoder.write(&part);
@@ -80,35 +81,35 @@ impl RunRest {
             let Some(object) = self.objects.next() else {
                 return Ok(false);
             };
-            if std::mem::replace(&mut self.is_begun, true) {
-                encoder.write(between);
+            if std::mem::replace(&mut self.has_items, true) {
+                encoder.write(separator);
             }
-            self.parts = Box::new(form.parts(&object).map_err(|_| NotMade)?);
+            self.parts = Box::new(form.parts(&object).map_err(|_| CompressError)?);
         }
         Ok(true)
     }
 }
 
-impl fmt::Debug for Waiting {
+impl fmt::Debug for PendingBlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Waiting")
+        f.write_str("PendingBlock")
     }
 }
 
-/// Whether more than a number of bytes of a list are still to come, which is found out in steps. Looks at so many only.
+/// Determines in steps whether the rest of a list is longer than a limit. Stops as soon as the limit is exceeded.
 #[derive(Debug)]
 pub struct LengthCheck {
-    ahead: ListBody,
+    list: ListBody,
     seen: usize,
     len: usize,
 }
 
 impl ListBody {
-    /// Begins to find out whether more than `len` bytes are still to come.
+    /// Starts to determine whether the rest of the list is longer than `len` bytes.
     #[must_use]
     pub fn length_check(&self, len: usize) -> LengthCheck {
         LengthCheck {
-            ahead: self.clone(),
+            list: self.clone(),
             seen: self.envelope.head.len(),
             len,
         }
@@ -116,39 +117,39 @@ impl ListBody {
 }
 
 impl LengthCheck {
-    /// Goes on a little.
+    /// Does one step; ready once the result is known.
     pub fn step(&mut self) -> Poll<bool> {
         let mut budget = Budget::default();
         while self.seen <= self.len {
             if budget.is_spent() {
                 return Poll::Pending;
             }
-            match ready!(self.ahead.next_run(&mut budget)) {
-                Some(run) => self.add(&run, &mut budget),
-                None => return Poll::Ready(self.seen + self.ahead.tail().len() > self.len),
+            match ready!(self.list.next_segment(&mut budget)) {
+                Some(segment) => self.add(&segment, &mut budget),
+                None => return Poll::Ready(self.seen + self.list.tail().len() > self.len),
             }
         }
         Poll::Ready(true)
     }
 
-    /// Adds a run's bytes, or the first of them if they are enough.
-    fn add(&mut self, run: &Run, budget: &mut Budget) {
-        let ahead = &mut self.ahead;
-        if let Run::Chunk(chunk, kept) = run
-            && let Some(block) = chunk.block(*kept)
+    /// Adds the length of a segment, or of its first objects if they exceed the limit.
+    fn add(&mut self, segment: &PageSegment, budget: &mut Budget) {
+        let list = &mut self.list;
+        if let PageSegment::Chunk(chunk, format) = segment
+            && let Some(block) = chunk.block(*format)
         {
             budget.reuse();
             let block_len = usize::try_from(block.len).unwrap_or(usize::MAX);
-            self.seen = self.seen.saturating_add(ahead.before_next().len());
+            self.seen = self.seen.saturating_add(list.before_next().len());
             self.seen = self.seen.saturating_add(block_len);
-            ahead.items += chunk.objects().len();
+            list.items += chunk.objects().len();
             return;
         }
-        for object in run.objects() {
+        for object in segment.objects() {
             budget.write(object);
-            self.seen += ahead.before_next().len();
-            ahead.items += 1;
-            for part in ahead.form.parts(object).into_iter().flatten() {
+            self.seen += list.before_next().len();
+            list.items += 1;
+            for part in list.form.parts(object).into_iter().flatten() {
                 self.seen += part.len();
                 if self.seen > self.len {
                     return;
@@ -159,88 +160,92 @@ impl LengthCheck {
 }
 
 impl CompressedList {
-    /// Compresses what `list` would send, with blocks of `maker`.
+    /// The compressed form of `list`, with blocks of `compressor`.
     #[must_use]
-    pub fn new(list: ListBody, maker: BlockMaker) -> Self {
+    pub fn new(list: ListBody, compressor: BlockCompressor) -> Self {
         Self {
             list,
-            maker,
-            member: Some(Member::default()),
-            waiting: None,
+            compressor,
+            member: Some(GzipMember::default()),
+            pending_block: None,
             counts: BlockCounts::default(),
         }
     }
 
-    /// Items sent so far.
+    /// Number of items sent so far.
     #[must_use]
     pub fn items(&self) -> usize {
         self.list.items
     }
 
-    /// Blocks sent so far.
+    /// Number of blocks sent so far.
     #[must_use]
     pub fn counts(&self) -> BlockCounts {
         self.counts
     }
 
-    /// Adds to `pieces` until they are a frame, a block must be waited for, others must have their turn, or the list is complete.
-    fn fill(&mut self, context: &mut Context<'_>, pieces: &mut Pieces) -> Result<(), NotMade> {
+    /// Fills `frame` until it is full, a block has to be waited for, the step's budget is spent, or the list is complete.
+    fn fill(
+        &mut self,
+        context: &mut Context<'_>,
+        frame: &mut BufList,
+    ) -> Result<(), CompressError> {
         let mut budget = Budget::default();
-        while pieces.len() < FRAME_LEN && pieces.count() < FRAME_SLICES {
-            if let Some(waiting) = &mut self.waiting {
-                let Poll::Ready(made) = waiting.0.as_mut().poll(context) else {
+        while frame.len() < FRAME_LEN && frame.count() < FRAME_SLICES {
+            if let Some(pending_block) = &mut self.pending_block {
+                let Poll::Ready(made) = pending_block.0.as_mut().poll(context) else {
                     return Ok(());
                 };
-                self.waiting = None;
-                let (block, is_ours, rest) = made?;
+                self.pending_block = None;
+                let (block, is_new, rest) = made?;
                 if block.len > 0 {
-                    self.push_block(&block, is_ours, pieces);
+                    self.push_block(&block, is_new, frame);
                 }
-                self.waiting = rest.map(|rest| self.compress(rest, BLOCK_LEN));
-            } else if !self.go_on(pieces, &mut budget) {
+                self.pending_block = rest.map(|rest| self.compress(rest, BLOCK_LEN));
+            } else if !self.advance(frame, &mut budget) {
                 return Ok(());
             }
         }
         Ok(())
     }
 
-    /// What can be sent at once; false if that is nothing.
-    fn go_on(&mut self, pieces: &mut Pieces, budget: &mut Budget) -> bool {
-        match self.list.place {
-            Place::Head => {
-                pieces.push(Member::header());
+    /// Appends what is available without waiting; false if there is nothing.
+    fn advance(&mut self, frame: &mut BufList, budget: &mut Budget) -> bool {
+        match self.list.phase {
+            ListPhase::Head => {
+                frame.push(GzipMember::header());
                 let head = self.list.envelope.head.clone();
-                self.push_stored(&head, pieces);
-                self.list.place = Place::Items;
+                self.push_stored(&head, frame);
+                self.list.phase = ListPhase::Items;
             }
-            Place::Items => match self.list.next_run(budget) {
+            ListPhase::Items => match self.list.next_segment(budget) {
                 Poll::Pending => return false,
-                Poll::Ready(Some(run)) => {
-                    self.push_stored(&self.list.before_next(), pieces);
-                    self.list.items += run.objects().len();
-                    self.push_run(run, pieces);
+                Poll::Ready(Some(segment)) => {
+                    self.push_stored(&self.list.before_next(), frame);
+                    self.list.items += segment.objects().len();
+                    self.push_segment(segment, frame);
                 }
                 Poll::Ready(None) => {
                     let tail = self.list.tail();
-                    self.push_stored(&tail, pieces);
-                    self.list.place = Place::End;
+                    self.push_stored(&tail, frame);
+                    self.list.phase = ListPhase::End;
                     let member = self.member.take();
-                    member.into_iter().for_each(|it| pieces.push(it.trailer()));
+                    member.into_iter().for_each(|it| frame.push(it.trailer()));
                 }
             },
-            Place::End => return false,
+            ListPhase::End => return false,
         }
         true
     }
 
-    fn push_stored(&mut self, bytes: &[u8], pieces: &mut Pieces) {
+    fn push_stored(&mut self, bytes: &[u8], frame: &mut BufList) {
         if let Some(member) = self.member.as_mut().filter(|_| !bytes.is_empty()) {
-            pieces.push(member.stored(bytes));
+            frame.push(member.stored(bytes));
         }
     }
 
-    fn push_block(&mut self, block: &Block, is_ours: bool, pieces: &mut Pieces) {
-        if is_ours {
+    fn push_block(&mut self, block: &DeflateBlock, is_new: bool, frame: &mut BufList) {
+        if is_new {
             self.counts.made += 1;
         } else {
             self.counts.shared += 1;
@@ -248,84 +253,84 @@ impl CompressedList {
         let member = self.member.as_mut();
         member
             .into_iter()
-            .for_each(|it| pieces.push(it.block(block)));
+            .for_each(|it| frame.push(it.block(block)));
     }
 
-    fn push_run(&mut self, run: Run, pieces: &mut Pieces) {
-        self.waiting = Some(match run {
-            Run::Chunk(chunk, kept) => {
-                if let Some(block) = chunk.block(kept) {
-                    return self.push_block(block, false, pieces);
+    fn push_segment(&mut self, segment: PageSegment, frame: &mut BufList) {
+        self.pending_block = Some(match segment {
+            PageSegment::Chunk(chunk, format) => {
+                if let Some(block) = chunk.block(format) {
+                    return self.push_block(block, false, frame);
                 }
-                let (form, between) = (self.list.form, self.list.envelope.between.clone());
+                let (form, separator) = (self.list.form, self.list.envelope.separator.clone());
                 let encode = move |objects: &[_], encoder: &mut Encoder| {
-                    write_items(form, &between, objects, encoder)
+                    write_items(form, &separator, objects, encoder)
                 };
-                let made = self.maker.clone().shared(chunk, kept, encode);
-                Waiting(Box::pin(async move {
-                    let (block, is_ours) = made.await?;
-                    Ok((block, is_ours, None))
+                let made = self.compressor.clone().shared(chunk, format, encode);
+                PendingBlock(Box::pin(async move {
+                    let (block, is_new) = made.await?;
+                    Ok((block, is_new, None))
                 }))
             }
-            Run::Objects(objects, len) => self.compress(RunRest::new(objects), len),
+            PageSegment::Objects(objects, len) => self.compress(SegmentRest::new(objects), len),
         });
     }
 
-    /// Makes one block of `rest`, of which about `len` bytes are expected.
-    fn compress(&self, mut rest: RunRest, len: usize) -> Waiting {
-        let (form, between) = (self.list.form, self.list.envelope.between.clone());
+    /// Compresses one block of `rest`; about `len` bytes of input are expected.
+    fn compress(&self, mut rest: SegmentRest, len: usize) -> PendingBlock {
+        let (form, separator) = (self.list.form, self.list.envelope.separator.clone());
         let encode = move |encoder: &mut Encoder| {
-            let more = rest.write(form, &between, encoder)?;
+            let more = rest.write(form, &separator, encoder)?;
             Ok(more.then_some(rest))
         };
-        let made = self.maker.clone().once(len, encode);
-        Waiting(Box::pin(async move {
+        let made = self.compressor.clone().once(len, encode);
+        PendingBlock(Box::pin(async move {
             let (block, rest) = made.await?;
             Ok((block, true, rest))
         }))
     }
 }
 
-/// Items with what stands between them; what stands before the first is for the list to say.
+/// Writes items with separators between them; what precedes the first one is written by the list.
 fn write_items(
-    form: ItemForm,
-    between: &[u8],
+    form: ItemFormat,
+    separator: &[u8],
     objects: &[Object],
     encoder: &mut Encoder,
-) -> Result<(), NotMade> {
+) -> Result<(), CompressError> {
     for (at, object) in objects.iter().enumerate() {
         if at > 0 {
-            encoder.write(between);
+            encoder.write(separator);
         }
-        let parts = form.parts(object).map_err(|_| NotMade)?;
+        let parts = form.parts(object).map_err(|_| CompressError)?;
         parts.for_each(|part| encoder.write(&part));
     }
     Ok(())
 }
 
 impl Body for CompressedList {
-    type Data = Pieces;
-    type Error = NotMade;
+    type Data = BufList;
+    type Error = CompressError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Pieces>, NotMade>>> {
-        let mut pieces = Pieces::default();
-        if let Err(error) = self.fill(context, &mut pieces) {
-            self.list.place = Place::End;
+    ) -> Poll<Option<Result<Frame<BufList>, CompressError>>> {
+        let mut frame = BufList::default();
+        if let Err(error) = self.fill(context, &mut frame) {
+            self.list.phase = ListPhase::End;
             return Poll::Ready(Some(Err(error)));
         }
-        match (pieces.is_empty(), &self.waiting) {
-            (false, _) => Poll::Ready(Some(Ok(Frame::data(pieces)))),
+        match (frame.is_empty(), &self.pending_block) {
+            (false, _) => Poll::Ready(Some(Ok(Frame::data(frame)))),
             (true, Some(_)) => Poll::Pending,
-            (true, None) if self.list.place == Place::End => Poll::Ready(None),
-            (true, None) => in_turn(Poll::Pending, context),
+            (true, None) if self.list.phase == ListPhase::End => Poll::Ready(None),
+            (true, None) => wake_if_pending(Poll::Pending, context),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.list.place == Place::End && self.waiting.is_none()
+        self.list.phase == ListPhase::End && self.pending_block.is_none()
     }
 }
 

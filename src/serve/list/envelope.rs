@@ -1,4 +1,4 @@
-//! What stands around the items of a list (protocol.md §3.8, §5.8). Pure.
+//! The bytes around the items of a list (docs/PROTOCOL.md §3.8, §5.8). Pure.
 
 use bytes::{Buf as _, Bytes};
 
@@ -6,15 +6,15 @@ use crate::protocol::indent::Indenter;
 use crate::resource::protobuf::{answer_end, answer_head, type_meta};
 use crate::resource::wire::{field_len, put_bytes, put_head, put_integer};
 use crate::resource::{Encoding, Layout, ResourceKind, ResourceVersion};
-use crate::view::{Form, Rendition};
+use crate::view::{ObjectFormat, ObjectPart};
 
-/// What a list says of itself.
+/// The metadata of a list.
 #[derive(Clone, Debug)]
 pub(super) struct ListMeta {
     pub(super) version: ResourceVersion,
     pub(super) continue_token: Option<String>,
     pub(super) remaining: Option<usize>,
-    /// The shard that it shows; told of compiled-in kinds' whole objects only.
+    /// The shard that the list shows. Written only in lists of whole objects of compiled-in kinds.
     pub(super) shard: Option<String>,
 }
 
@@ -25,11 +25,11 @@ pub(super) struct Envelope {
     pub(super) head: Bytes,
     /// Before the first item.
     pub(super) opening: Bytes,
-    /// Before each further item.
-    pub(super) between: Bytes,
+    /// Before each other item.
+    pub(super) separator: Bytes,
     /// After the last item.
     pub(super) tail: Bytes,
-    /// After no item at all.
+    /// After the head, if there are no items.
     pub(super) empty_tail: Bytes,
 }
 
@@ -45,7 +45,7 @@ impl ListMeta {
             (Layout::Typed, token) => {
                 let token =
                     token.map_or_else(String::new, |token| format!(",\"continue\":\"{token}\""));
-                // Nothing in a shard selector needs escaping.
+                // No character of a shard selector needs escaping in JSON.
                 let shard = self.shard.as_ref().map_or_else(String::new, |shard| {
                     format!(",\"shardInfo\":{{\"selector\":\"{shard}\"}}")
                 });
@@ -76,51 +76,54 @@ impl ListMeta {
 }
 
 impl Envelope {
-    /// The envelope of a list of this kind. A protobuf list says its length first: `items_len` is that of all items,
-    /// their tags and lengths included; JSON does not need it.
+    /// The envelope of a list of this kind. A protobuf list states its length first: `items_len` is the length of all items,
+    /// including their tags and length prefixes. It is not used for JSON.
     pub(super) fn new(
         meta: &ListMeta,
         kind: &ResourceKind,
-        rendition: Rendition,
+        format: ObjectFormat,
         items_len: usize,
     ) -> Self {
         let meta = &ListMeta {
-            shard: meta.shard.clone().filter(|_| rendition.form == Form::Whole),
+            shard: meta
+                .shard
+                .clone()
+                .filter(|_| format.form == ObjectPart::Whole),
             ..meta.clone()
         };
-        let (list_kind, api_version) = match rendition.form {
-            Form::Whole => (kind.list_kind.clone(), kind.gvr.api_version()),
-            Form::Metadata(version) => (
+        let (list_kind, api_version) = match format.form {
+            ObjectPart::Whole => (kind.list_kind.clone(), kind.gvr.api_version()),
+            ObjectPart::Metadata(version) => (
                 "PartialObjectMetadataList".to_owned(),
                 version.api_version().to_owned(),
             ),
         };
-        match (rendition.encoding, rendition.form, kind.layout) {
+        match (format.encoding, format.form, kind.layout) {
             (Encoding::Protobuf, ..) => {
-                let (meta_number, items_number) = rendition.form.list_fields();
+                let (meta_number, items_number) = format.form.list_fields();
                 let mut field = Vec::new();
                 put_bytes(&mut field, meta_number, &meta.protobuf());
                 let type_meta = type_meta(&api_version, &list_kind);
                 let mut head = answer_head(&type_meta, field.len() + items_len);
-                // Fields stand in the order of their numbers.
+                // Fields are written in the order of their numbers.
                 let mut tail = Vec::new();
-                let place = if meta_number < items_number {
+                let target = if meta_number < items_number {
                     &mut head
                 } else {
                     &mut tail
                 };
-                place.append(&mut field);
+                target.append(&mut field);
                 tail.extend_from_slice(answer_end());
                 let tail = Bytes::from(tail);
                 Self {
                     head: head.into(),
                     opening: Bytes::new(),
-                    between: Bytes::new(),
+                    separator: Bytes::new(),
                     empty_tail: tail.clone(),
                     tail,
                 }
             }
-            (Encoding::Json, Form::Whole, Layout::Dynamic) => {
+            (Encoding::Json, ObjectPart::Whole, Layout::Dynamic) => {
                 let head = format!("{{\"apiVersion\":\"{api_version}\",\"items\":[");
                 let meta = meta.json(Layout::Dynamic);
                 let tail = Bytes::from(format!(
@@ -129,7 +132,7 @@ impl Envelope {
                 Self {
                     head: head.into(),
                     opening: Bytes::from_static(b"{"),
-                    between: Bytes::from_static(b",{"),
+                    separator: Bytes::from_static(b",{"),
                     empty_tail: tail.clone(),
                     tail,
                 }
@@ -139,15 +142,15 @@ impl Envelope {
                 let head = format!(
                     "{{\"kind\":\"{list_kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{meta},\"items\":"
                 );
-                // Without items the one has an empty array, the other none.
+                // Without items, a list of whole objects has an empty array, a list of metadata has null.
                 let empty_tail: &[u8] = match form {
-                    Form::Whole => b"[]}\n",
-                    Form::Metadata(_) => b"null}\n",
+                    ObjectPart::Whole => b"[]}\n",
+                    ObjectPart::Metadata(_) => b"null}\n",
                 };
                 Self {
                     head: head.into(),
                     opening: Bytes::from_static(b"[{"),
-                    between: Bytes::from_static(b",{"),
+                    separator: Bytes::from_static(b",{"),
                     tail: Bytes::from_static(b"]}\n"),
                     empty_tail: Bytes::from_static(empty_tail),
                 }
@@ -155,7 +158,7 @@ impl Envelope {
         }
     }
 
-    /// The same of an indented list in JSON (protocol.md §5.6).
+    /// The envelope of the list indented, for JSON (docs/PROTOCOL.md §5.6).
     pub(super) fn indented(&self) -> Self {
         let mut start = Indenter::default();
         let head = start.piece(&self.head);
@@ -163,25 +166,25 @@ impl Envelope {
         Self {
             head,
             opening: start.piece(&self.opening),
-            between: Indenter::at(ITEM_DEPTH, false).piece(&self.between),
+            separator: Indenter::at(ITEM_DEPTH, false).piece(&self.separator),
             tail: Indenter::at(ITEM_DEPTH, false).piece(&self.tail),
             empty_tail,
         }
     }
 }
 
-/// Items stand in an array in an object.
+/// Items are in an array within an object.
 const ITEM_DEPTH: usize = 2;
 
-/// Bytes of a part of an item, about.
+/// Approximate length of a part of an item, in bytes.
 const PART_LEN: usize = 64 << 10;
 
-/// An item without its opening brace, indented as it stands in the list, part by part: blanks can make it thousands of times
-/// as long as it is in memory.
+/// An item without its opening brace, indented as it is in the list and made in parts: indentation can make it thousands of times
+/// longer than it is in memory.
 #[derive(Clone, Debug)]
 pub(super) struct IndentedItem {
     indenter: Indenter,
-    /// What is not indented yet.
+    /// The part that is not indented yet.
     rest: Bytes,
 }
 

@@ -1,41 +1,41 @@
-//! How long a page's items are together, which a list in protobuf says before the first of them. Found out in steps, so that
-//! other requests get their turn between them, and kept with the chunks of the snapshot. Pure.
+//! Measures the items of a page, because a protobuf list states their length before the first one. Works in steps, so that other
+//! requests can run in between, and keeps the lengths with the chunks of the snapshot. Pure.
 
 use std::task::Poll;
 
 use super::step::Budget;
-use super::{ItemForm, Items, Page};
+use super::{ItemFormat, PageItems, SnapshotPage};
 use crate::cache::Chunk;
 use crate::resource::{Encoding, Object, ResourceKind};
-use crate::view::{CutError, Rendition};
+use crate::view::{ObjectFormat, ProjectionError};
 
-/// A page that is being measured.
+/// The measurement of a page, in progress.
 #[derive(Debug)]
-pub struct Measure {
-    page: Page,
-    form: ItemForm,
-    /// Of the items so far, their tags and lengths included.
+pub struct PageMeasurement {
+    page: SnapshotPage,
+    form: ItemFormat,
+    /// Length of the items so far, including their tags and length prefixes.
     len: usize,
 }
 
-impl Page {
-    /// Begins to measure the page's items in this form.
+impl SnapshotPage {
+    /// Starts to measure the page's items in this format.
     #[must_use]
-    pub fn measure(&self, kind: &ResourceKind, rendition: Rendition) -> Measure {
-        Measure {
+    pub fn measure(&self, kind: &ResourceKind, format: ObjectFormat) -> PageMeasurement {
+        PageMeasurement {
             page: self.clone(),
-            form: ItemForm::new(kind, rendition),
+            form: ItemFormat::new(kind, format),
             len: 0,
         }
     }
 }
 
-impl Measure {
-    /// Goes on a little. The length of all items when it is known; 0 in JSON, which does not need it.
+impl PageMeasurement {
+    /// Does one step. Ready with the length of all items once it is known; with 0 for JSON, which does not need it.
     ///
     /// # Errors
-    /// One of them cannot be written in this form.
-    pub fn step(&mut self) -> Poll<Result<usize, CutError>> {
+    /// An item cannot be written in this format.
+    pub fn step(&mut self) -> Poll<Result<usize, ProjectionError>> {
         if self.form.encoding() == Encoding::Json {
             return Poll::Ready(Ok(0));
         }
@@ -50,8 +50,8 @@ impl Measure {
         Poll::Pending
     }
 
-    /// Adds what is next, a chunk or one object; false if there is no more.
-    fn add_next(&mut self, budget: &mut Budget) -> Result<bool, CutError> {
+    /// Adds the next chunk or object; false at the end.
+    fn add_next(&mut self, budget: &mut Budget) -> Result<bool, ProjectionError> {
         if let Some(chunk) = self.page.next_chunk() {
             self.add_chunk(&chunk, budget)?;
             return Ok(true);
@@ -67,12 +67,12 @@ impl Measure {
         Ok(true)
     }
 
-    /// Adds what the page shows of a chunk.
-    fn add_chunk(&mut self, chunk: &Chunk, budget: &mut Budget) -> Result<(), CutError> {
-        let (form, measured) = (self.form, self.form.measured());
+    /// Adds the items of a chunk that are on the page.
+    fn add_chunk(&mut self, chunk: &Chunk, budget: &mut Budget) -> Result<(), ProjectionError> {
+        let (form, measured) = (self.form, self.form.length_form());
         let shown = |object: &&Object| match &self.page.items {
-            Items::Rest { selector, .. } => selector.matches(object),
-            Items::Found(_) => true,
+            PageItems::Rest { selector, .. } => selector.matches(object),
+            PageItems::Found(_) => true,
         };
         match (chunk.is_measured(measured), self.page.shows_all()) {
             (true, true) => budget.reuse(),
@@ -80,7 +80,7 @@ impl Measure {
             (false, true) => budget.write_all(chunk),
             (false, false) => {
                 budget.write_all(chunk);
-                // Of a chunk of which little may be shown, not every object is written for the sake of those who come later.
+                // Do not measure a whole chunk, for lists to come, if this page may need only a few of its objects.
                 for object in chunk.objects().iter().filter(shown) {
                     self.len += form.item_len(object)?;
                 }
@@ -88,7 +88,9 @@ impl Measure {
             }
         }
         let len = |object: &Object| u32::try_from(form.item_len(object).ok()?).ok();
-        let lens = chunk.lens(measured, len).ok_or(CutError::NoMetadata)?;
+        let lens = chunk
+            .lens(measured, len)
+            .ok_or(ProjectionError::NoMetadata)?;
         self.len += if self.page.shows_all() {
             lens.iter().map(|len| *len as usize).sum::<usize>()
         } else {

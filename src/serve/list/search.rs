@@ -1,5 +1,5 @@
-//! Which objects are on a page. With a limit they are looked for beforehand, because the envelope says where the next page
-//! begins, and in steps, because a selector may match none of very many. Pure.
+//! Finds the objects of a page. A limited page is searched before its response starts, because the envelope contains the continue
+//! token. It is searched in steps, because a selector may match few objects among very many. Pure.
 
 use std::mem;
 use std::sync::Arc;
@@ -7,42 +7,42 @@ use std::task::Poll;
 
 use super::envelope::ListMeta;
 use super::step::Budget;
-use super::{Items, Page, PageRequest};
+use super::{PageItems, PageRequest, SnapshotPage};
 use crate::cache::Snapshot;
 use crate::protocol::continue_token::ContinueToken;
 use crate::resource::Object;
-use crate::view::selector::Selector;
+use crate::selector::Selector;
 use crate::view::walk::{Walk, prefix_of};
 
-/// A page that is being decided.
+/// The search for a page, in progress.
 #[derive(Debug)]
 pub struct PageSearch {
     snapshot: Arc<Snapshot>,
     walk: Walk,
     selector: Selector,
-    limited: Option<Limited>,
+    limited: Option<LimitedSearch>,
 }
 
-/// How far the search for a limited page has come.
+/// The state of the search for a limited page.
 #[derive(Debug)]
-struct Limited {
+struct LimitedSearch {
     limit: usize,
-    /// Objects in scope from the page's first on.
-    ahead: usize,
+    /// Number of objects in scope from the page's first one on.
+    scope_count: usize,
     items: Vec<Object>,
-    /// Key of the last object looked at.
+    /// Key of the last object evaluated.
     last: Option<String>,
 }
 
 impl PageSearch {
-    /// Begins to look for the page's items. Without a limit nothing is looked at.
+    /// Starts the search for the page's items. Without a limit there is nothing to search.
     #[must_use]
     pub fn new(snapshot: Arc<Snapshot>, request: &PageRequest<'_>) -> Self {
         let selector = request.selector;
         let walk = Walk::new(&snapshot.objects, selector, request.kind, request.start);
-        let limited = request.limit.map(|limit| Limited {
+        let limited = request.limit.map(|limit| LimitedSearch {
             limit: usize::try_from(limit).unwrap_or(usize::MAX),
-            ahead: walk.count_ahead(&snapshot.objects),
+            scope_count: walk.count_ahead(&snapshot.objects),
             items: Vec::new(),
             last: None,
         });
@@ -54,14 +54,14 @@ impl PageSearch {
         }
     }
 
-    /// Goes on a little; the page when it is decided.
-    pub fn step(&mut self) -> Poll<Page> {
+    /// Does one step; ready with the page once it is complete.
+    pub fn step(&mut self) -> Poll<SnapshotPage> {
         let Some(limited) = &mut self.limited else {
             return Poll::Ready(self.unlimited());
         };
         let mut budget = Budget::default();
         let mut last = None;
-        // Whether objects lie behind the page, matching or not (protocol.md §3.3).
+        // Whether there are objects after the page, matching or not (docs/PROTOCOL.md §3.3).
         let more = loop {
             if budget.is_spent() {
                 break None;
@@ -84,7 +84,7 @@ impl PageSearch {
         let Some(more) = more else {
             return Poll::Pending;
         };
-        let (limit, ahead) = (limited.limit, limited.ahead);
+        let (limit, scope_count) = (limited.limit, limited.scope_count);
         let last = limited.last.take().filter(|_| more);
         let mut items = mem::take(&mut limited.items);
         items.reverse();
@@ -92,21 +92,21 @@ impl PageSearch {
         let prefix_len = prefix_of(&self.selector).len();
         let version = self.snapshot.resource_version;
         let meta = ListMeta {
-            remaining: (last.is_some() && !is_filtered).then(|| ahead - limit),
+            remaining: (last.is_some() && !is_filtered).then(|| scope_count - limit),
             continue_token: last
                 .map(|key| ContinueToken::after(&key[prefix_len..], version).encode()),
             ..self.meta()
         };
-        Poll::Ready(Page {
+        Poll::Ready(SnapshotPage {
             meta,
-            items: Items::Found(items),
+            items: PageItems::Found(items),
         })
     }
 
-    fn unlimited(&self) -> Page {
-        Page {
+    fn unlimited(&self) -> SnapshotPage {
+        SnapshotPage {
             meta: self.meta(),
-            items: Items::Rest {
+            items: PageItems::Rest {
                 snapshot: Arc::clone(&self.snapshot),
                 walk: self.walk.clone(),
                 selector: self.selector.clone(),
@@ -114,7 +114,7 @@ impl PageSearch {
         }
     }
 
-    /// Of a page behind which there is nothing.
+    /// The metadata of a last page.
     fn meta(&self) -> ListMeta {
         ListMeta {
             version: self.snapshot.resource_version,

@@ -1,75 +1,81 @@
-//! How much of a list is looked at before others have their turn. Pure.
+//! Bounds the work on a list in one step, after which other tasks can run. Pure.
 
 use std::task::{Context, Poll};
 
 use crate::cache::Chunk;
 use crate::resource::Object;
 
-/// Bytes of objects that one step looks at, about: a millisecond or two where each has to be written.
+/// The budget of one step, in bytes of objects: one or two milliseconds if each object has to be written.
 const STEP_LEN: usize = 512 << 10;
-/// What an object counts at least that has to be written: a short one takes time, too.
-const OBJECT_LEN: usize = 2 << 10;
-/// What an object counts that only the selector looks at.
-const SELECTED_LEN: usize = 256;
-/// What a chunk counts that is shown as a whole and of which everything is known already.
-const KNOWN_LEN: usize = STEP_LEN / 128;
-/// Bytes are read, without a look at each object's parts, so many times as fast as objects are written.
-const READ_FASTER: usize = 8;
+/// Minimum cost of an object that has to be written; short ones take time, too.
+const WRITE_COST_MIN: usize = 2 << 10;
+/// Cost of an object for which only the selector is evaluated.
+const SELECT_COST: usize = 256;
+/// Cost of a chunk that is used as a whole and whose lengths or blocks are known.
+const REUSE_COST: usize = STEP_LEN / 128;
+/// Reading bytes, without looking at the parts of each object, is this many times faster than writing objects.
+const READ_SPEEDUP: usize = 8;
 
-/// What is left of one step.
+/// The budget that is left of one step.
 #[derive(Debug)]
 pub(super) struct Budget {
-    left: usize,
+    remaining: usize,
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { left: STEP_LEN }
+        Self {
+            remaining: STEP_LEN,
+        }
     }
 }
 
 impl Budget {
     pub(super) const fn is_spent(&self) -> bool {
-        self.left == 0
+        self.remaining == 0
     }
 
     fn spend(&mut self, len: usize) {
-        self.left = self.left.saturating_sub(len);
+        self.remaining = self.remaining.saturating_sub(len);
     }
 
-    /// The selector is asked about an object.
+    /// Spends the cost of evaluating the selector for an object.
     pub(super) fn look(&mut self) {
-        self.spend(SELECTED_LEN);
+        self.spend(SELECT_COST);
     }
 
-    /// An object is written.
+    /// Spends the cost of writing an object.
     pub(super) fn write(&mut self, object: &Object) {
-        self.spend(object.frame_len().max(OBJECT_LEN));
+        self.spend(object.frame_len().max(WRITE_COST_MIN));
     }
 
-    /// A chunk is used of which everything is known.
+    /// Spends the cost of a chunk whose result is known.
     pub(super) fn reuse(&mut self) {
-        self.spend(KNOWN_LEN);
+        self.spend(REUSE_COST);
     }
 
-    /// The selector is asked about each object of a chunk.
+    /// Spends the cost of evaluating the selector for each object of a chunk.
     pub(super) fn look_at_all(&mut self, chunk: &Chunk) {
-        self.spend(chunk.objects().len() * SELECTED_LEN);
+        self.spend(chunk.objects().len() * SELECT_COST);
     }
 
-    /// A chunk's bytes are gone through.
+    /// Spends the cost of reading a chunk's bytes.
     pub(super) fn read(&mut self, chunk: &Chunk) {
-        self.spend(chunk.frames_len() / READ_FASTER);
+        self.spend(chunk.frames_len() / READ_SPEEDUP);
     }
 
-    /// Each object of a chunk is written.
+    /// Spends the cost of writing each object of a chunk.
     pub(super) fn write_all(&mut self, chunk: &Chunk) {
-        self.spend(chunk.frames_len().max(chunk.objects().len() * OBJECT_LEN));
+        self.spend(
+            chunk
+                .frames_len()
+                .max(chunk.objects().len() * WRITE_COST_MIN),
+        );
     }
 }
 
-/// What came of a step of a body. If it was not enough, the body is polled again when others have had their turn.
-pub(super) fn in_turn<T>(step: Poll<T>, context: &Context<'_>) -> Poll<T> {
+/// Returns the result of a step. If it is pending, arranges for the body to be polled again after other tasks have run.
+pub(super) fn wake_if_pending<T>(step: Poll<T>, context: &Context<'_>) -> Poll<T> {
     if step.is_pending() {
         context.waker().wake_by_ref();
     }

@@ -1,22 +1,22 @@
-//! Lists from made-up snapshots, against envelopes as kube-apiserver writes them.
+//! Lists from constructed snapshots, compared with envelopes as kube-apiserver writes them.
 
 use bytes::Buf;
 use proptest::prelude::*;
 
 use super::*;
 use crate::cache::tests::samples::{Sample, keep, kind};
-use crate::cache::{Observer, Writer};
+use crate::cache::{CacheWriter, Observer};
 use crate::protocol::continue_token::ContinueToken;
 use crate::protocol::indent::Indenter;
 use crate::resource::ResourceVersion;
-use crate::view::selector::LabelSelector;
-use crate::view::{Form, Hub, MetaVersion, Partial};
+use crate::selector::LabelSelector;
+use crate::view::{Hub, MetaVersion, ObjectPart, Partial};
 
 pub(super) const LAYOUTS: [Layout; 2] = [Layout::Typed, Layout::Dynamic];
 
-fn writer(layout: Layout, keys: &[&str], version: u64) -> Writer {
+fn writer(layout: Layout, keys: &[&str], version: u64) -> CacheWriter {
     let hub: Arc<dyn Observer> = Arc::new(Hub::new(&kind(layout)));
-    let mut writer = Writer::new(kind(layout), keep(100), hub);
+    let mut writer = CacheWriter::new(kind(layout), keep(100), hub);
     let numbered = keys.iter().zip(1_u64..);
     let listed = numbered
         .map(|(key, at)| sample(layout, key, at).object())
@@ -28,7 +28,8 @@ fn writer(layout: Layout, keys: &[&str], version: u64) -> Writer {
     writer
 }
 
-/// Every second one is of tier `x`. Short lists stay short; long ones have fields that some forms leave out, and fill frames.
+/// Every second object has the tier `x`. Objects of long lists have managed fields, which some formats drop, so that frames fill;
+/// those of short lists stay short.
 fn sample(layout: Layout, key: &str, at: u64) -> Sample {
     let mut sample = Sample::new(key, at).layout(layout);
     sample.tier = at.is_multiple_of(2).then_some("x");
@@ -45,7 +46,7 @@ pub(super) fn page(
     selector: &Selector,
     start: Option<&str>,
     limit: u64,
-) -> Page {
+) -> SnapshotPage {
     let limit = (limit > 0).then_some(limit);
     let request = PageRequest {
         kind: &kind(Layout::Typed),
@@ -57,12 +58,12 @@ pub(super) fn page(
     last_step(|| search.step())
 }
 
-/// Takes steps until one is the last.
+/// Runs `step` until it is ready.
 pub(super) fn last_step<T>(step: impl FnMut() -> Poll<T>) -> T {
     counted(step).1
 }
 
-/// The same, and how many steps it took.
+/// Runs `step` until it is ready; returns the number of steps, too.
 fn counted<T>(mut step: impl FnMut() -> Poll<T>) -> (usize, T) {
     let mut count = 1;
     loop {
@@ -73,36 +74,36 @@ fn counted<T>(mut step: impl FnMut() -> Poll<T>) -> (usize, T) {
     }
 }
 
-/// The body of a page that was measured.
-pub(super) fn list_body(page: Page, kind: &ResourceKind, rendition: Rendition) -> ListBody {
-    let mut measure = page.measure(kind, rendition);
+/// The body of a measured page.
+pub(super) fn list_body(page: SnapshotPage, kind: &ResourceKind, format: ObjectFormat) -> ListBody {
+    let mut measure = page.measure(kind, format);
     let items_len = last_step(|| measure.step()).unwrap();
-    ListBody::new(page, kind, rendition, items_len)
+    ListBody::new(page, kind, format, items_len)
 }
 
-/// The whole body, and whether it carries its length.
-fn body(page: Page, layout: Layout) -> (String, bool) {
-    body_in_form(page, layout, Form::Whole)
+/// The complete body, and whether it has a Content-Length.
+fn body(page: SnapshotPage, layout: Layout) -> (String, bool) {
+    body_in_form(page, layout, ObjectPart::Whole)
 }
 
-fn body_in_form(page: Page, layout: Layout, form: Form) -> (String, bool) {
-    let rendition = Rendition {
+fn body_in_form(page: SnapshotPage, layout: Layout, form: ObjectPart) -> (String, bool) {
+    let format = ObjectFormat {
         form,
-        ..Rendition::default()
+        ..ObjectFormat::default()
     };
-    let (bytes, sized) = match sized(list_body(page, &kind(layout), rendition)) {
+    let (bytes, sized) = match sized(list_body(page, &kind(layout), format)) {
         Ok((mut whole, _)) => (whole.copy_to_bytes(whole.remaining()).to_vec(), true),
         Err(streamed) => (streamed_bytes(StreamedList::from(streamed)), false),
     };
     (String::from_utf8(bytes).unwrap(), sized)
 }
 
-pub(super) fn sized(mut list: ListBody) -> Result<(Pieces, usize), Box<(Pieces, ListBody)>> {
+pub(super) fn sized(mut list: ListBody) -> Result<(BufList, usize), Box<(BufList, ListBody)>> {
     let first = last_step(|| list.step()).unwrap();
     list.sized(first)
 }
 
-/// The plain body of a list.
+/// The uncompressed body of a list.
 pub(super) fn plain(list: ListBody) -> Vec<u8> {
     match sized(list) {
         Ok((mut whole, _)) => whole.copy_to_bytes(whole.remaining()).to_vec(),
@@ -110,7 +111,7 @@ pub(super) fn plain(list: ListBody) -> Vec<u8> {
     }
 }
 
-/// The same state with another version of one object.
+/// The snapshot with another version of one object.
 pub(super) fn changed(snapshot: &Snapshot, key: &str, version: u64) -> Arc<Snapshot> {
     let mut after = snapshot.clone();
     let object = sample(Layout::Typed, key, version).object();
@@ -123,20 +124,20 @@ fn streamed_bytes(mut list: StreamedList) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut next = || last_step(|| Pin::new(&mut list).poll_frame(&mut context));
     while let Some(Ok(frame)) = next() {
-        let mut pieces = frame.into_data().unwrap();
-        assert!(pieces.has_remaining(), "an empty frame");
+        let mut frame = frame.into_data().unwrap();
+        assert!(frame.has_remaining(), "an empty frame");
         assert!(
-            pieces.count() <= FRAME_SLICES + 2,
+            frame.count() <= FRAME_SLICES + 2,
             "{} slices",
-            pieces.count()
+            frame.count()
         );
-        bytes.extend_from_slice(&pieces.copy_to_bytes(pieces.remaining()));
+        bytes.extend_from_slice(&frame.copy_to_bytes(frame.remaining()));
     }
     assert!(list.is_end_stream());
     bytes
 }
 
-/// The list written without any thrift.
+/// The list in a straightforward implementation.
 fn naive(layout: Layout, samples: &[Sample], metadata: &str) -> String {
     let item = |sample: &Sample| {
         let (json, prefix_len) = sample.json();
@@ -156,7 +157,7 @@ fn naive(layout: Layout, samples: &[Sample], metadata: &str) -> String {
 #[test]
 fn cut_lists_look_alike_for_all_kinds() {
     let head = "{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{\"resourceVersion\":\"26\"},\"items\":";
-    let form = Form::Metadata(MetaVersion::V1);
+    let form = ObjectPart::Metadata(MetaVersion::V1);
     for layout in LAYOUTS {
         let partial = Partial {
             version: MetaVersion::V1,
@@ -180,20 +181,21 @@ fn cut_lists_look_alike_for_all_kinds() {
     }
 }
 
-/// More than one chunk, parts of chunks, items one by one, and what was found in a chunk before an object of it changed.
+/// Covers several chunks, parts of chunks, single items, and metadata positions that were found before an object of the chunk
+/// changed.
 #[test]
 fn cut_lists_of_chunks_have_what_each_object_has() {
     let keys: Vec<_> = (0..900)
         .map(|at| format!("{}/{at:03}", if at < 300 { "a" } else { "b" }))
         .collect();
     let keys: Vec<_> = keys.iter().map(String::as_str).collect();
-    let form = Form::Metadata(MetaVersion::V1);
+    let form = ObjectPart::Metadata(MetaVersion::V1);
     for layout in LAYOUTS {
         let version = MetaVersion::V1;
         let partial = Partial { version, layout };
         let before = snapshot(layout, &keys);
         for is_changed in [false, true, false] {
-            // Made after the first lists, so that chunks have what these found.
+            // Changed after the first lists, so that chunks already have their results.
             let snapshot = match is_changed {
                 true => changed(&before, "b/500", 1_000_000),
                 false => Arc::clone(&before),
@@ -214,13 +216,13 @@ fn cut_lists_of_chunks_have_what_each_object_has() {
     }
 }
 
-const IN_PROTOBUF: Rendition = Rendition {
+const IN_PROTOBUF: ObjectFormat = ObjectFormat {
     encoding: Encoding::Protobuf,
-    form: Form::Metadata(MetaVersion::V1),
+    form: ObjectPart::Metadata(MetaVersion::V1),
     managed_fields: ManagedFields::Kept,
 };
 
-/// A list in protobuf says how long it is, so one that was measured wrongly cannot be read.
+/// A protobuf list states its length, so a wrong measurement makes it unreadable.
 #[test]
 fn lists_in_protobuf_are_as_long_as_they_say_whatever_of_them_is_known_already() {
     let keys: Vec<_> = (0..900)
@@ -229,12 +231,12 @@ fn lists_in_protobuf_are_as_long_as_they_say_whatever_of_them_is_known_already()
     let keys: Vec<_> = keys.iter().map(String::as_str).collect();
     let before = snapshot(Layout::Dynamic, &keys);
     for is_changed in [false, true, false] {
-        // Made after the first lists, so that chunks have what these found.
+        // Changed after the first lists, so that chunks already have their results.
         let snapshot = match is_changed {
             true => changed(&before, "b/500", 1_000_000),
             false => Arc::clone(&before),
         };
-        // Of a selector first, so that no length is known yet.
+        // A selector first, while no lengths are known.
         for selector in [&tier_x(), &everything(), &namespace("b"), &tier_x()] {
             for (limit, version, managed_fields) in [
                 (0, MetaVersion::V1, ManagedFields::Kept),
@@ -242,27 +244,27 @@ fn lists_in_protobuf_are_as_long_as_they_say_whatever_of_them_is_known_already()
                 (0, MetaVersion::V1Beta1, ManagedFields::Kept),
                 (0, MetaVersion::V1, ManagedFields::Dropped),
             ] {
-                let rendition = Rendition {
-                    form: Form::Metadata(version),
+                let format = ObjectFormat {
+                    form: ObjectPart::Metadata(version),
                     managed_fields,
                     ..IN_PROTOBUF
                 };
                 let page = page(&snapshot, selector, None, limit);
-                let list = plain(list_body(page, &kind(Layout::Dynamic), rendition));
+                let list = plain(list_body(page, &kind(Layout::Dynamic), format));
                 let shown = snapshot.objects.iter();
                 let shown = shown.filter(|object| selector.matches(object)).count();
                 let expected = match limit {
                     0 => shown,
                     _ => shown.min(7),
                 };
-                let (_, number) = rendition.form.list_fields();
-                assert_eq!(messages(&list, number), expected, "{rendition:?}");
+                let (_, number) = format.form.list_fields();
+                assert_eq!(messages(&list, number), expected, "{format:?}");
             }
         }
     }
 }
 
-/// How many fields of this number stand in the message of an answer, which is read to its end.
+/// The number of fields with this number in the message of a response, which is parsed to its end.
 fn messages(answer: &[u8], number: u32) -> usize {
     use crate::resource::wire::{MAGIC, WireFields};
     let envelope = answer.strip_prefix(MAGIC).unwrap();
@@ -272,7 +274,7 @@ fn messages(answer: &[u8], number: u32) -> usize {
     inside.filter(|field| field.number == number).count()
 }
 
-/// A step looks at a bounded part of the list; what was measured once is not looked at again.
+/// A step processes a bounded part of the list, and measured chunks are not measured again.
 #[test]
 fn a_long_list_is_measured_in_steps_and_its_chunks_once() {
     let keys: Vec<_> = (0..20_000).map(|at| format!("a/{at:05}")).collect();
@@ -286,7 +288,11 @@ fn a_long_list_is_measured_in_steps_and_its_chunks_once() {
     let frames_len = snapshot.objects.frames_len();
     let first = steps(&everything(), None);
     assert!(first > frames_len / (1 << 20) && first > 2, "{first} steps");
-    assert_eq!(steps(&everything(), None), 1, "105 chunks are known");
+    assert_eq!(
+        steps(&everything(), None),
+        1,
+        "105 chunks are measured already"
+    );
     let nothing = Selector {
         labels: LabelSelector::parse("tier=none").unwrap(),
         ..Selector::default()
@@ -299,7 +305,7 @@ fn a_long_list_is_measured_in_steps_and_its_chunks_once() {
     }
 }
 
-/// Whatever is done with a list, others have their turn while a selector looks for what is rare.
+/// Every operation on a list yields while a selector searches for rare objects.
 #[test]
 fn a_list_that_shows_little_of_much_is_made_in_steps() {
     let keys: Vec<_> = (0..20_000).map(|at| format!("a/{at:05}")).collect();
@@ -330,25 +336,25 @@ fn a_list_that_shows_little_of_much_is_made_in_steps() {
     is_stepwise("a limited page", steps);
     assert_eq!(outline(limited), (vec!["a/19999".into()], None, None));
     let whole = page(&snapshot, &last, None, 0);
-    for form in [Form::Whole, Form::Metadata(MetaVersion::V1)] {
-        let rendition = Rendition {
+    for form in [ObjectPart::Whole, ObjectPart::Metadata(MetaVersion::V1)] {
+        let format = ObjectFormat {
             form,
-            ..Rendition::default()
+            ..ObjectFormat::default()
         };
-        let mut list = list_body(whole.clone(), &kind, rendition);
+        let mut list = list_body(whole.clone(), &kind, format);
         let mut check = list.length_check(1 << 20);
         let (steps, is_longer) = counted(|| check.step());
-        is_stepwise("a look at its length", steps);
+        is_stepwise("the length check", steps);
         assert!(!is_longer);
         let (steps, first) = counted(|| list.step());
-        is_stepwise("its first frame", steps);
+        is_stepwise("the first frame", steps);
         let (_, items) = list.sized(first.unwrap()).unwrap();
         assert_eq!(items, 1);
     }
-    // A frame that is not the first is made by the body itself, which asks to be polled again.
-    let list = list_body(whole, &kind, Rendition::default());
+    // The body makes the other frames itself and asks to be polled again.
+    let list = list_body(whole, &kind, ObjectFormat::default());
     let mut streamed = StreamedList {
-        first: Some(Pieces::default()),
+        first: Some(BufList::default()),
         rest: list,
     };
     let woken = Arc::new(Woken::default());
@@ -363,7 +369,7 @@ fn a_list_that_shows_little_of_much_is_made_in_steps() {
     );
 }
 
-/// Counts how often it was woken.
+/// Counts wake-ups.
 #[derive(Default)]
 struct Woken(std::sync::atomic::AtomicUsize);
 
@@ -373,7 +379,7 @@ impl std::task::Wake for Woken {
     }
 }
 
-/// Objects that cannot be written are found before the head is.
+/// Objects that cannot be written are found before the response's head is sent.
 #[test]
 fn a_page_with_an_object_that_cannot_be_written_is_not_measured() {
     let mut snapshot = Snapshot::clone(&snapshot(Layout::Dynamic, &["a/1", "a/2", "a/3"]));
@@ -387,7 +393,7 @@ fn a_page_with_an_object_that_cannot_be_written_is_not_measured() {
             assert!(matches!(measured, Poll::Ready(Err(_))));
         }
         assert_eq!(
-            page.measure(&kind, Rendition::default()).step(),
+            page.measure(&kind, ObjectFormat::default()).step(),
             Poll::Ready(Ok(0))
         );
     }
@@ -398,13 +404,13 @@ fn indented_lists_are_the_whole_list_indented() {
     for layout in LAYOUTS {
         for keys in [&["a/1", "a/2", "b/1"][..], &["a/1"], &[]] {
             for limit in [0, 1] {
-                for form in [Form::Whole, Form::Metadata(MetaVersion::V1)] {
-                    let rendition = Rendition {
+                for form in [ObjectPart::Whole, ObjectPart::Metadata(MetaVersion::V1)] {
+                    let format = ObjectFormat {
                         form,
-                        ..Rendition::default()
+                        ..ObjectFormat::default()
                     };
                     let page = page(&snapshot(layout, keys), &everything(), None, limit);
-                    let list = list_body(page, &kind(layout), rendition);
+                    let list = list_body(page, &kind(layout), format);
                     let compact = String::from_utf8(plain(list.clone())).unwrap();
                     let indented = String::from_utf8(plain(list.indented())).unwrap();
                     let whole = Indenter::default().piece(compact.as_bytes());
@@ -420,7 +426,7 @@ fn indented_lists_are_the_whole_list_indented() {
 fn an_indented_list_reads_as_upstream_writes_it() {
     let snapshot = snapshot(Layout::Typed, &["a/p1", "a/p2"]);
     let page = page(&snapshot, &everything(), None, 0);
-    let list = list_body(page, &kind(Layout::Typed), Rendition::default()).indented();
+    let list = list_body(page, &kind(Layout::Typed), ObjectFormat::default()).indented();
     let expected = r#"{
   "kind": "ConfigMapList",
   "apiVersion": "v1",
@@ -508,7 +514,7 @@ fn whole_lists_read_as_upstream_writes_them() {
 
 #[test]
 fn a_first_page_carries_token_and_remaining_count_as_upstream_writes_them() {
-    // From a server's answers to limit=2 of five pods and of five widgets in one namespace.
+    // From an API server's responses to limit=2 for five pods and for five widgets in one namespace.
     let token = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MjYsInN0YXJ0IjoiL3AyXHUwMDAwIn0";
     for layout in LAYOUTS {
         let metadata = match layout {
@@ -527,7 +533,7 @@ fn a_first_page_carries_token_and_remaining_count_as_upstream_writes_them() {
 }
 
 /// Names on the page, remaining count, and where the next page starts.
-fn outline(mut page: Page) -> (Vec<String>, Option<usize>, Option<String>) {
+fn outline(mut page: SnapshotPage) -> (Vec<String>, Option<usize>, Option<String>) {
     let start = page
         .meta
         .continue_token
@@ -584,7 +590,7 @@ fn a_namespace_holds_what_is_in_it_and_no_neighbour_with_a_like_name() {
     check(&namespace("zzz"), None, 5, (&[], None, None));
 }
 
-/// Chunks that lie in the namespace as a whole are not looked into.
+/// The objects of a chunk that is completely in the namespace are not compared one by one.
 #[test]
 fn chunks_of_a_neighbour_with_a_like_name_are_not_in_a_namespace() {
     let names = |space: &'static str| (0..400).map(move |at| format!("{space}/{at:03}"));
@@ -640,14 +646,14 @@ fn pages_follow_the_limit_and_say_what_remains() {
         3,
         (&["a/1", "a/2", "a/3"], None, None),
     );
-    // A key that is gone since is passed over.
+    // A key that has been deleted in the meantime is skipped.
     check(
         &namespace("a"),
         Some("1x\0"),
         1,
         (&["a/2"], Some(1), Some("2\0")),
     );
-    // With everything as a limit there is still an end.
+    // A limit beyond the number of objects still ends the list.
     check(
         &namespace("a"),
         None,
@@ -668,7 +674,7 @@ fn a_selected_page_has_no_count_and_goes_on_while_there_are_keys() {
     };
     // The third key of the namespace is the last one that matches: no token.
     check(&in_a, None, 2, (&["a/1", "a/3"], None, None));
-    // Keys are left that will not match: a token, and then an empty page (§3.3).
+    // Keys are left that do not match: a token, and then an empty page (docs/PROTOCOL.md §3.3).
     let in_ab = Selector {
         namespace: Some("a".into()),
         labels: LabelSelector::parse("tier!=x").unwrap(),

@@ -1,9 +1,9 @@
-//! What is asked about requests.
+//! The attributes of requests that are authorized.
 
 use http::Method;
 
 use super::*;
-use crate::protocol::request::{Target, verb};
+use crate::protocol::request::{RequestTarget, verb};
 
 #[test]
 fn every_part_of_a_request_is_asked_about() {
@@ -26,7 +26,7 @@ fn every_part_of_a_request_is_asked_about() {
             "/api/v1/namespaces/n/pods?fieldSelector=spec.nodeName%3Dx&labelSelector=%21a",
             ["list", "", "v1", "pods", "n", "", "spec.nodeName=x", "!a"],
         ),
-        // The server reads no selectors there.
+        // The API server reads no selectors with the `/watch/` prefix.
         (
             "/api/v1/watch/namespaces/n/pods?fieldSelector=metadata.name%3Dx&labelSelector=a",
             ["watch", "", "v1", "pods", "n", "", "", ""],
@@ -38,14 +38,14 @@ fn every_part_of_a_request_is_asked_about() {
     ];
     for (uri, expected) in rows {
         let uri: Uri = uri.parse().unwrap();
-        let Ok(Target::Resource(path)) = Target::parse(&uri) else {
-            panic!("{uri} is no resource's");
+        let Ok(RequestTarget::Resource(path)) = RequestTarget::parse(&uri) else {
+            panic!("{uri} is not a resource path");
         };
         let verb = verb(&Method::GET, &path, &Query::parse(uri.query()));
         let Access::Resource(access) = access(&path, verb, &uri) else {
-            panic!("{uri} is a resource's");
+            panic!("{uri} is a resource path");
         };
-        let asked = [
+        let attributes = [
             access.verb,
             access.group,
             access.version,
@@ -55,7 +55,7 @@ fn every_part_of_a_request_is_asked_about() {
             access.field_selector,
             access.label_selector,
         ];
-        assert_eq!(asked, expected, "{uri}");
+        assert_eq!(attributes, expected, "{uri}");
         assert_eq!(access.subresource, "");
     }
 }

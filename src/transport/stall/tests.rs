@@ -1,4 +1,4 @@
-//! Streams over a connection in memory, whose time passes at once.
+//! Streams over an in-memory connection, with paused time.
 
 use std::convert::Infallible;
 
@@ -20,10 +20,10 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub(super) const WINDOW_LEN: u32 = 1_024;
 const FRAME_COUNT: usize = 20;
 
-/// Frames as long as the window, which tell who waits for whom if they are `judged`.
+/// Frames as long as the window. If `signals` is set, the body reports that the gateway waits.
 struct Frames {
-    left: usize,
-    judged: bool,
+    remaining: usize,
+    signals: bool,
 }
 
 impl Body for Frames {
@@ -34,22 +34,22 @@ impl Body for Frames {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if self.judged {
-            say(Word {
-                waits: Waits::Server,
+        if self.signals {
+            signal(StallSignal {
+                waiting: WaitingSide::Server,
                 ends: false,
             });
         }
-        let Some(left) = self.left.checked_sub(1) else {
+        let Some(remaining) = self.remaining.checked_sub(1) else {
             return Poll::Ready(None);
         };
-        self.left = left;
+        self.remaining = remaining;
         let bytes = vec![b'a'; WINDOW_LEN as usize];
         Poll::Ready(Some(Ok(Frame::data(bytes.into()))))
     }
 }
 
-/// A connection whose client takes no more of a stream than a kilobyte until it reads.
+/// A connection whose client accepts only a kilobyte of a stream until it reads.
 pub(super) async fn connect<B>(
     stalled: &IntCounter,
     tasks: &mut JoinSet<()>,
@@ -59,7 +59,7 @@ where
     B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
 {
     let (client, server) = tokio::io::duplex(1 << 20);
-    let streams = Streams {
+    let streams = StallExecutor {
         stalled: Some(stalled.clone()),
         panics: None,
     };
@@ -81,8 +81,8 @@ where
 
 fn frames(request: &Request<Incoming>) -> Frames {
     Frames {
-        left: FRAME_COUNT,
-        judged: request.uri().path() == "/judged",
+        remaining: FRAME_COUNT,
+        signals: request.uri().path() == "/judged",
     }
 }
 
@@ -103,7 +103,10 @@ async fn a_stream_that_nothing_is_taken_from_is_reset_and_its_siblings_are_not()
     assert_eq!(stalled.get(), 0);
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(stalled.get(), 1);
-    assert!(judged.into_body().collect().await.is_err(), "it was reset");
+    assert!(
+        judged.into_body().collect().await.is_err(),
+        "the stream is reset"
+    );
     let whole = forwarded.into_body().collect().await.unwrap().to_bytes();
     assert_eq!(whole.len(), FRAME_COUNT * WINDOW_LEN as usize);
     let next = sender.send_request(request("/judged")).await.unwrap();
@@ -127,22 +130,25 @@ async fn a_client_that_takes_a_little_now_and_then_is_served_to_the_end() {
     assert_eq!((len, stalled.get()), (FRAME_COUNT * WINDOW_LEN as usize, 0));
 }
 
-/// Polled once a second, says what it is told to.
-async fn told(words: Vec<Option<Waits>>) {
-    for word in words {
-        if let Some(waits) = word {
-            say(Word { waits, ends: false });
+/// A stream that sends one of these signals, or none, each second.
+async fn scripted(signals: Vec<Option<WaitingSide>>) {
+    for waiting in signals {
+        if let Some(waiting) = waiting {
+            signal(StallSignal {
+                waiting,
+                ends: false,
+            });
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     std::future::pending::<()>().await;
 }
 
-/// Says once a minute that its client waits, and that it ends soon.
+/// A stream that signals once a minute that its client waits and that it ends soon.
 async fn slow() {
     loop {
-        say(Word {
-            waits: Waits::Client,
+        signal(StallSignal {
+            waiting: WaitingSide::Client,
             ends: true,
         });
         tokio::time::sleep(Duration::from_secs(60)).await;
@@ -152,7 +158,7 @@ async fn slow() {
 #[tokio::test(start_paused = true)]
 async fn what_ends_by_itself_has_its_time_however_it_gets_on() {
     let stalled = IntCounter::new("stalled", "for a test").unwrap();
-    let streams = Streams {
+    let streams = StallExecutor {
         stalled: Some(stalled.clone()),
         panics: None,
     };
@@ -166,15 +172,15 @@ async fn what_ends_by_itself_has_its_time_however_it_gets_on() {
 #[tokio::test(start_paused = true)]
 async fn only_waiting_for_the_client_is_bounded() {
     let stalled = IntCounter::new("stalled", "for a test").unwrap();
-    let streams = Streams {
+    let streams = StallExecutor {
         stalled: Some(stalled.clone()),
         panics: None,
     };
-    use Waits::{Client, Server};
-    streams.execute(told(vec![]));
-    streams.execute(told(vec![Some(Client)]));
-    streams.execute(told(vec![Some(Server), None, Some(Client)]));
-    streams.execute(told(vec![Some(Client), Some(Server), None]));
+    use WaitingSide::{Client, Server};
+    streams.execute(scripted(vec![]));
+    streams.execute(scripted(vec![Some(Client)]));
+    streams.execute(scripted(vec![Some(Server), None, Some(Client)]));
+    streams.execute(scripted(vec![Some(Client), Some(Server), None]));
     tokio::time::sleep(10 * STALL_TIMEOUT).await;
     assert_eq!(stalled.get(), 1);
 }

@@ -1,4 +1,4 @@
-//! Waits as time tables.
+//! The waits as tables of expected durations.
 #![allow(
     clippy::disallowed_methods,
     reason = "the clock only gives an origin; all times are computed from it"
@@ -35,16 +35,10 @@ fn jitter_adds_up_to_one_step() {
 fn two_minutes_of_health_begin_anew() {
     let (mut backoff, start) = (Backoff::new(), Instant::now());
     check(&mut backoff, start, NO_JITTER, 0, 800);
-    let healthy_since = start + STEP_FIRST;
-    check(
-        &mut backoff,
-        healthy_since + RESET_AFTER,
-        NO_JITTER,
-        0,
-        1_600,
-    );
-    let healthy_since = healthy_since + RESET_AFTER + STEP_FIRST * 2;
-    let later = healthy_since + RESET_AFTER + Duration::from_nanos(1);
+    let wait_end = start + STEP_FIRST;
+    check(&mut backoff, wait_end + RESET_AFTER, NO_JITTER, 0, 1_600);
+    let wait_end = wait_end + RESET_AFTER + STEP_FIRST * 2;
+    let later = wait_end + RESET_AFTER + Duration::from_nanos(1);
     check(&mut backoff, later, NO_JITTER, 0, 800);
 }
 

@@ -1,4 +1,4 @@
-//! A sink whose views cost much gives way to others.
+//! A sink with expensive views yields to other tasks.
 
 use std::future::Future;
 use std::pin::pin;
@@ -7,18 +7,19 @@ use std::task::{Context, Poll, Waker};
 use super::*;
 use crate::cache::tests::samples::{Sample, keep, kind};
 use crate::resource::Layout;
+use crate::selector::{EVALUATED, LabelSelector, Selector};
 use crate::view::Hub;
-use crate::view::selector::{EVALUATED, LabelSelector, Selector};
 
 #[derive(Debug)]
 struct Uncounted;
 
-impl FillTally for Uncounted {
-    fn applied(&self, _: Applied) {}
+impl FillRecorder for Uncounted {
+    fn applied(&self, _: ApplyOutcome) {}
     fn state(&self, _: FillState) {}
 }
 
-/// Terms evaluated until the sink is ready, in each turn that it takes for that. `fill` begins with it.
+/// Runs `fill`, then polls the sink until it is ready. Returns the number of selector terms evaluated by `fill` and by each
+/// poll.
 fn turns(sink: &mut CacheSink, fill: impl FnOnce(&mut CacheSink)) -> Vec<usize> {
     EVALUATED.set(0);
     fill(sink);
@@ -36,7 +37,7 @@ fn turns(sink: &mut CacheSink, fill: impl FnOnce(&mut CacheSink)) -> Vec<usize> 
 fn batches_and_relists_are_dispatched_in_turns_of_bounded_work() {
     let kind = kind(Layout::Typed);
     let hub = Arc::new(Hub::new(&kind));
-    let writer = Writer::new(kind, keep(1 << 20), Arc::clone(&hub) as _);
+    let writer = CacheWriter::new(kind, keep(1 << 20), Arc::clone(&hub) as _);
     let mut sink = CacheSink::new(writer, Duration::ZERO, Arc::new(Uncounted));
     let at = ResourceVersion;
     sink.replace(at(10)).unwrap();
@@ -63,7 +64,8 @@ fn batches_and_relists_are_dispatched_in_turns_of_bounded_work() {
         }
         sink.replace(at(700)).unwrap();
     };
-    // Each event is new, or gone: its views' terms are evaluated on one state. The relist ends the first 200 objects.
+    // Each event adds or deletes an object, so the terms of each view are evaluated for one state. The relist deletes the
+    // first 200 objects.
     for (turns, events) in [
         (turns(&mut sink, live), 200),
         (turns(&mut sink, relist), 400),

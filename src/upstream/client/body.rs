@@ -1,7 +1,8 @@
-//! Bodies of requests to the API server and of its responses. They stream; nothing is collected here.
+//! Bodies of requests to the API server and of its responses. Both are streamed, never collected here.
 
 use std::future::Future as _;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -9,61 +10,66 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use crate::metrics::ShardedCounter;
+/// Counts the bytes of request bodies as they are sent.
+pub trait ByteCounter: Send + Sync + std::fmt::Debug {
+    /// `count` more bytes were handed to the connection.
+    fn add(&self, count: u64);
+}
 
-/// What a request carries.
+/// The body of a request to the API server.
 #[derive(Debug)]
 pub enum RequestBody {
-    /// Nothing.
+    /// No body.
     Empty,
-    /// Bytes at hand; empty once they are sent.
+    /// A body in memory; empty once it has been sent.
     Full(Bytes),
     /// A caller's body as it arrives, trailers included.
     Stream {
         /// The body.
         body: Incoming,
-        /// Where its bytes are counted.
-        sent: Option<ShardedCounter>,
-        /// Done when the request is given up.
+        /// Counts the bytes of the body as they are sent.
+        sent: Option<Arc<dyn ByteCounter>>,
+        /// Resolves when the response is no longer wanted.
         given_up: Option<oneshot::Receiver<()>>,
     },
 }
 
-/// Why there is no more of a caller's body.
+/// Why a caller's body ended before its end.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestBodyError {
-    /// The caller broke off.
+    /// The caller's connection broke, or the caller cancelled the request.
     #[error(transparent)]
     Broken(#[from] hyper::Error),
-    /// Nobody wants the answer any more.
+    /// The response is no longer wanted.
     #[error("the request was given up")]
     GivenUp,
 }
 
-/// Whoever wants the answer to a request. Once this is dropped, nothing more of the request's body is sent.
+/// Held while the response to a request is wanted. Once it is dropped, no more of the request's body is sent.
 #[derive(Debug)]
-pub struct Interest {
+pub struct BodySendGuard {
     _sender: oneshot::Sender<()>,
 }
 
 impl RequestBody {
     /// A caller's body whose bytes are counted as they are sent.
     #[must_use]
-    pub fn counted(body: Incoming, counter: &ShardedCounter) -> Self {
+    pub fn counted(body: Incoming, counter: Arc<dyn ByteCounter>) -> Self {
         match Self::from(body) {
             Self::Stream { body, given_up, .. } => Self::Stream {
                 body,
-                sent: Some(counter.clone()),
+                sent: Some(counter),
                 given_up,
             },
-            ended @ (Self::Empty | Self::Full(_)) => ended,
+            in_memory @ (Self::Empty | Self::Full(_)) => in_memory,
         }
     }
 
-    /// The same, sent while somebody wants the answer; `None` if all of it is at hand. Over HTTP/2 a body goes on by itself otherwise,
-    /// for as long as its caller likes.
+    /// Returns the body and a guard: once the guard is dropped, no more of the body is sent. There is no guard if the whole
+    /// body is in memory. Without a guard, a body over HTTP/2 is sent for as long as its caller provides data, even if
+    /// nobody waits for the response.
     #[must_use]
-    pub fn while_wanted(self) -> (Self, Option<Interest>) {
+    pub fn while_wanted(self) -> (Self, Option<BodySendGuard>) {
         match self {
             Self::Stream { body, sent, .. } => {
                 let (sender, given_up) = oneshot::channel();
@@ -72,14 +78,14 @@ impl RequestBody {
                     sent,
                     given_up: Some(given_up),
                 };
-                (body, Some(Interest { _sender: sender }))
+                (body, Some(BodySendGuard { _sender: sender }))
             }
-            ended @ (Self::Empty | Self::Full(_)) => (ended, None),
+            in_memory @ (Self::Empty | Self::Full(_)) => (in_memory, None),
         }
     }
 
-    /// The same body once more, unless it is a stream.
-    pub(super) fn again(&self) -> Option<Self> {
+    /// Copies the body; `None` if it is a stream.
+    pub(super) fn try_clone(&self) -> Option<Self> {
         match self {
             Self::Empty => Some(Self::Empty),
             Self::Full(bytes) => Some(Self::Full(bytes.clone())),
@@ -163,18 +169,18 @@ impl Body for RequestBody {
     }
 }
 
-/// A response's body. It holds its place on the connection until it is dropped or has ended.
+/// The body of a response. It holds its permit of the connection pool until it has ended or is dropped.
 #[derive(Debug)]
 pub struct ResponseBody {
     incoming: Incoming,
-    place: Option<OwnedSemaphorePermit>,
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl ResponseBody {
-    pub(super) const fn new(incoming: Incoming, place: OwnedSemaphorePermit) -> Self {
+    pub(super) const fn new(incoming: Incoming, permit: OwnedSemaphorePermit) -> Self {
         Self {
             incoming,
-            place: Some(place),
+            permit: Some(permit),
         }
     }
 }
@@ -190,7 +196,7 @@ impl Body for ResponseBody {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.incoming).poll_frame(cx);
         if let Poll::Ready(None | Some(Err(_))) = polled {
-            this.place = None;
+            this.permit = None;
         }
         polled
     }

@@ -1,8 +1,9 @@
-//! Connections that tell when they end, so that no request waits for an answer on one that is gone.
+//! Detects the end of a connection, so that no request waits for a response on a connection that is gone.
 //!
-//! hyper passes a request to the task of its connection through a tokio channel. If the task ends at that very moment, the request can
-//! remain in the closed channel until the sender is dropped; but the sender is held by the caller, who waits for the answer and is never
-//! told. Seen about once in 20,000 connections that a server closed at once (hyper 1.12, tokio 1.54), without code of this project.
+//! hyper passes a request to the task of its connection through a tokio channel. If the task ends at that very moment, the
+//! request can remain in the closed channel until the sender is dropped. The sender, however, is held by the caller, which
+//! waits for the response and is never notified. This happened about once in 20,000 connections that a server closed at
+//! once (hyper 1.12, tokio 1.54), without any code of this project.
 
 use std::future::pending;
 use std::io;
@@ -22,22 +23,22 @@ use tokio::sync::watch;
 
 use super::{RequestBody, SendError};
 
-/// A connection that takes longer to make, the TLS handshake included, is none.
+/// Longest time to establish a connection, including the TLS handshake.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// So long after the end of a connection its last answer, or the reason why there is none, may be on its way.
-const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
+/// After the end of a connection, its last response or hyper's error may take this long to reach the caller.
+const RESPONSE_GRACE: Duration = Duration::from_secs(1);
 
-/// What carries a connection's bytes. hyper drops it when the connection has ended.
-pub(super) struct Connection<T> {
+/// The byte stream of a connection. hyper drops it when the connection has ended, which closes the `alive` channel.
+pub(super) struct UpstreamConnection<T> {
     bytes: T,
-    end: End,
+    end: ConnectionEnd,
     _alive: watch::Sender<()>,
 }
 
-impl<T> Connection<T> {
+impl<T> UpstreamConnection<T> {
     pub(super) fn new(bytes: T) -> Self {
         let alive = watch::Sender::new(());
-        let end = End {
+        let end = ConnectionEnd {
             alive: alive.subscribe(),
             used: Arc::default(),
         };
@@ -54,13 +55,13 @@ impl<T> Connection<T> {
     }
 }
 
-impl<T: legacy::connect::Connection> legacy::connect::Connection for Connection<T> {
+impl<T: legacy::connect::Connection> legacy::connect::Connection for UpstreamConnection<T> {
     fn connected(&self) -> Connected {
         self.bytes.connected().extra(self.end.clone())
     }
 }
 
-impl<T: Read + Unpin> Read for Connection<T> {
+impl<T: Read + Unpin> Read for UpstreamConnection<T> {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -70,7 +71,7 @@ impl<T: Read + Unpin> Read for Connection<T> {
     }
 }
 
-impl<T: Write + Unpin> Write for Connection<T> {
+impl<T: Write + Unpin> Write for UpstreamConnection<T> {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -100,62 +101,63 @@ impl<T: Write + Unpin> Write for Connection<T> {
     }
 }
 
-/// Tells when a connection is gone.
+/// Notifies of the end of a connection.
 #[derive(Clone)]
-struct End {
-    /// Closed when it is.
+struct ConnectionEnd {
+    /// Closed when the connection has ended.
     alive: watch::Receiver<()>,
-    /// Set once a request was given to it.
+    /// Set once the connection has carried a request.
     used: Arc<OnceLock<()>>,
 }
 
-impl End {
+impl ConnectionEnd {
     fn of(captured: Option<&Connected>) -> Option<Self> {
         let mut extras = Extensions::new();
         captured?.get_extras(&mut extras);
         extras.remove()
     }
 
-    /// Waits until nothing can come of a request that was given to this connection, unless it was given to another one since. On one
-    /// that was used before hyper tries again by itself, which may take as long as connecting does.
-    async fn passed(&mut self) {
+    /// Waits until a request that was given to this connection can no longer get a response, unless hyper has given it to
+    /// another connection since. hyper retries by itself if the connection had been used before, which may take as long as
+    /// connecting.
+    async fn exhausted(&mut self) {
         let is_reused = self.used.set(()).is_err();
         while self.alive.changed().await.is_ok() {}
-        let again = if is_reused {
+        let retry_time = if is_reused {
             CONNECT_TIMEOUT
         } else {
             Duration::ZERO
         };
-        tokio::time::sleep(again + LAST_WORD_TIMEOUT).await;
+        tokio::time::sleep(retry_time + RESPONSE_GRACE).await;
     }
 }
 
-/// Waits until the connection that a request was last given to has ended without a word to it.
-async fn lost(mut captured: CaptureConnection) {
+/// Waits until the connection that last carried the request has ended without a response to it.
+async fn connection_lost(mut captured: CaptureConnection) {
     loop {
-        let end = End::of(captured.wait_for_connection_metadata().await.as_ref());
+        let end = ConnectionEnd::of(captured.wait_for_connection_metadata().await.as_ref());
         let Some(mut end) = end else {
             return pending().await;
         };
-        end.passed().await;
-        let now = End::of(captured.connection_metadata().as_ref());
-        if now.is_some_and(|now| now.alive.same_channel(&end.alive)) {
+        end.exhausted().await;
+        let latest = ConnectionEnd::of(captured.connection_metadata().as_ref());
+        if latest.is_some_and(|latest| latest.alive.same_channel(&end.alive)) {
             return;
         }
     }
 }
 
-/// Sends a request and waits for its answer, or for the end of its connection.
-pub(super) async fn answer<C: Connect + Clone + Send + Sync + 'static>(
+/// Sends a request and waits for its response, or for the end of its connection.
+pub(super) async fn send<C: Connect + Clone + Send + Sync + 'static>(
     client: &legacy::Client<C, RequestBody>,
     mut request: Request<RequestBody>,
 ) -> Result<Response<Incoming>, SendError> {
     let captured = capture_connection(&mut request);
-    let answer = pin!(client.request(request));
+    let response = pin!(client.request(request));
     tokio::select! {
         biased;
-        answer = answer => answer.map_err(SendError::from_transport),
-        () = lost(captured) => Err(SendError::Lost),
+        response = response => response.map_err(SendError::from_transport),
+        () = connection_lost(captured) => Err(SendError::Lost),
     }
 }
 

@@ -1,4 +1,5 @@
-//! The gateway's own credentials as request headers. kube-client keeps them fresh: token files are read again, exec plugins run again.
+//! The gateway's own credentials as request headers. Token files and exec plugins have been resolved before (`secrets.rs`);
+//! kube-client builds the headers and renews only the tokens of a legacy auth provider.
 
 use std::future::{Ready, ready};
 use std::task::{Context, Poll};
@@ -13,28 +14,29 @@ use tower::{BoxError, Layer, Service, ServiceExt};
 
 use super::{ConnectError, SendError};
 
-/// Adds `Authorization` and, if the kubeconfig impersonates, the headers for that.
+/// Adds `Authorization` and, if the kubeconfig impersonates a user, the headers for that.
 ///
-/// kube-client offers this as a tower layer only. It is laid around a service that answers with the headers it was
-/// given, so that our transport needs no type of that stack.
+/// kube-client offers this only as a tower layer. The layer is put around a service that responds with the headers of its
+/// request, so that the transport needs no type of that stack.
 pub(super) struct Credentials {
     headers: Headers,
 }
 
 impl Credentials {
-    /// Runs an exec plugin if the configuration names one: call it where blocking is allowed.
+    /// Blocks: a legacy auth provider may run a command.
     pub(super) fn new(config: &Config) -> Result<Self, ConnectError> {
-        let refused = |error: kube_client::Error| ConnectError::credentials(&error);
-        let extra = config.extra_headers_layer().map_err(refused)?.layer(Echo);
-        let headers = match config.auth_layer().map_err(refused)? {
+        let failed = |error: kube_client::Error| ConnectError::credentials(&error);
+        let extra = config.extra_headers_layer().map_err(failed)?.layer(Echo);
+        let headers = match config.auth_layer().map_err(failed)? {
             Some(layer) => Headers::Signed(layer.layer(extra)),
             None => Headers::Plain(extra),
         };
         Ok(Self { headers })
     }
 
-    /// Sets the headers, replacing what the request had under these names. A kubeconfig that impersonates somebody cannot
-    /// impersonate callers as well: their headers would be replaced in part, and the request would act as neither.
+    /// Sets the headers and replaces existing values of the same names. If the kubeconfig impersonates a user, callers
+    /// cannot be impersonated as well: only some of their headers would be replaced, and the request would act as neither
+    /// user.
     pub(super) async fn attach(&self, headers: &mut HeaderMap) -> Result<(), SendError> {
         let blank = Request::new(Empty::new());
         let signed = match &self.headers {
@@ -46,7 +48,7 @@ impl Credentials {
         if own.keys().any(impersonates) && headers.keys().any(impersonates) {
             return Err(SendError::Credentials(NESTED.into()));
         }
-        // `extend` keeps several values of one name, such as groups, and drops older ones.
+        // `extend` keeps several values of one name, such as groups, and removes the older ones.
         headers.extend(own);
         Ok(())
     }
@@ -63,7 +65,7 @@ enum Headers {
     Signed(<AuthLayer as Layer<ExtraHeaders<Echo>>>::Service),
 }
 
-/// Answers a request with its own headers.
+/// Responds to a request with its own headers.
 #[derive(Clone, Copy)]
 struct Echo;
 

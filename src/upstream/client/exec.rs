@@ -1,8 +1,8 @@
-//! Credentials from an exec plugin, as client-go gets them (client.authentication.k8s.io).
+//! Credentials from an exec plugin (client.authentication.k8s.io), obtained as client-go does.
 //!
-//! kube-client runs the plugin twice for each reading, once for each request when its tokens live for less than a minute,
-//! waits for it without end, and shows what it printed in errors. Here it runs once for each reading, within a time, and what
-//! it prints is nobody else's.
+//! kube-client would run the plugin twice for each reading, and once for each request if its tokens live less than a
+//! minute. It would also wait without a limit and show the plugin's output in errors. Here the plugin runs once for each
+//! reading, with a time limit, and its output is never shown.
 
 use std::io::{self, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -14,62 +14,63 @@ use serde::{Deserialize, Serialize};
 
 use super::ConnectError;
 
-/// A plugin that asks somebody waits for an answer; the others ask a server.
+/// Time limit of a plugin that may ask a person. Other plugins ask a server.
 const INTERACTIVE_TIME_MAX: Duration = Duration::from_secs(300);
 const TIME_MAX: Duration = Duration::from_secs(60);
-/// A plugin has little left to do once it has printed its answer.
+/// How often the exit is checked after the plugin has closed its output. It has little left to do then.
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// A certificate and its key take a few kilobytes.
-const ANSWER_LEN_MAX: u64 = 1 << 20;
+/// Longest output that is read. A certificate and its key take a few kilobytes.
+const OUTPUT_LEN_MAX: u64 = 1 << 20;
 
-/// What a plugin gives; nothing of it is ever shown.
+/// The credentials that a plugin returns. They are secret: no error and no log line contains them.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Issued {
+pub(super) struct ExecCredentialStatus {
     pub(super) token: Option<String>,
     client_certificate_data: Option<String>,
     client_key_data: Option<String>,
     expiration_timestamp: Option<String>,
 }
 
-impl Issued {
-    /// Certificate and key, both PEM.
+impl ExecCredentialStatus {
+    /// The client certificate and its key, both PEM.
     pub(super) fn identity(&self) -> Option<(&str, &str)> {
         let (cert, key) = (&self.client_certificate_data, &self.client_key_data);
         Some((cert.as_deref()?, key.as_deref()?))
     }
 
-    /// When it expires, as far as the plugin says.
+    /// When the credentials expire, if the plugin says so.
     pub(super) fn expires_at(&self) -> Option<Timestamp> {
         self.expiration_timestamp.as_deref()?.parse().ok()
     }
 
+    /// What is wrong with the credentials, if anything.
     fn fault(&self) -> Option<&'static str> {
         let is_filled =
             |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
         let has_cert = is_filled(&self.client_certificate_data);
         if has_cert != is_filled(&self.client_key_data) {
-            return Some("it gave a certificate without key or a key without certificate");
+            return Some("it returned a certificate without key or a key without certificate");
         }
         if !has_cert && !is_filled(&self.token) {
-            return Some("it gave neither token nor certificate");
+            return Some("it returned neither a token nor a certificate");
         }
         let is_bad_time = self.expiration_timestamp.is_some() && self.expires_at().is_none();
-        is_bad_time.then_some("its expirationTimestamp is no time")
+        is_bad_time.then_some("its expirationTimestamp is not a timestamp")
     }
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer {
+struct ExecCredential {
     api_version: Option<String>,
     kind: Option<String>,
-    status: Option<Issued>,
+    status: Option<ExecCredentialStatus>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Question<'a> {
+struct ExecCredentialInput<'a> {
     api_version: &'a str,
     kind: &'static str,
     spec: Spec<'a>,
@@ -82,8 +83,8 @@ struct Spec<'a> {
     cluster: Option<&'a kube_client::config::ExecAuthCluster>,
 }
 
-/// Runs the plugin once.
-pub(super) async fn run(plugin: &ExecConfig) -> Result<Issued, ConnectError> {
+/// Runs the plugin once, within its time limit.
+pub(super) async fn run(plugin: &ExecConfig) -> Result<ExecCredentialStatus, ConnectError> {
     let name = plugin.command.as_deref().unwrap_or_default();
     let failed = |reason: &str| ConnectError::Credentials {
         reason: format!("exec plugin {name}: {reason}"),
@@ -98,11 +99,11 @@ pub(super) async fn run(plugin: &ExecConfig) -> Result<Issued, ConnectError> {
         .map_err(|reason| failed(&reason))?
         .spawn()
         .map_err(|error| failed(&format!("cannot be run: {error}")))?;
-    let running = tokio::time::timeout(time_max, printed(&mut child)).await;
+    let running = tokio::time::timeout(time_max, read_output(&mut child)).await;
     let (printed, status) = match running {
         Ok(ended) => ended.map_err(|error| failed(&error.to_string()))?,
         Err(_elapsed) => {
-            // It has no say in that, so its end is not long in coming.
+            // A plugin cannot ignore SIGKILL, so waiting for its exit takes little time.
             let _ = child.kill();
             let _ = child.wait();
             return Err(failed("it took too long"));
@@ -114,13 +115,13 @@ pub(super) async fn run(plugin: &ExecConfig) -> Result<Issued, ConnectError> {
     parse(&printed, plugin.api_version.as_deref()).map_err(failed)
 }
 
-/// What a plugin prints, and how it ends.
-async fn printed(child: &mut Child) -> io::Result<(Vec<u8>, ExitStatus)> {
+/// Reads what a plugin prints and waits for its exit.
+async fn read_output(child: &mut Child) -> io::Result<(Vec<u8>, ExitStatus)> {
     let mut printed = Vec::new();
     if let Some(stdout) = child.stdout.take() {
         let read = move || {
             let mut printed = Vec::new();
-            stdout.take(ANSWER_LEN_MAX).read_to_end(&mut printed)?;
+            stdout.take(OUTPUT_LEN_MAX).read_to_end(&mut printed)?;
             Ok::<_, io::Error>(printed)
         };
         printed = tokio::task::spawn_blocking(read).await??;
@@ -140,7 +141,7 @@ fn command(plugin: &ExecConfig, is_interactive: bool) -> Result<Command, String>
         .cluster
         .as_ref()
         .filter(|_| plugin.provide_cluster_info);
-    let question = Question {
+    let input = ExecCredentialInput {
         api_version: plugin.api_version.as_deref().unwrap_or_default(),
         kind: "ExecCredential",
         spec: Spec {
@@ -148,13 +149,13 @@ fn command(plugin: &ExecConfig, is_interactive: bool) -> Result<Command, String>
             cluster,
         },
     };
-    let question = serde_json::to_string(&question).map_err(|error| error.to_string())?;
+    let input = serde_json::to_string(&input).map_err(|error| error.to_string())?;
     let mut command = Command::new(program);
     command
         .args(plugin.args.iter().flatten())
-        .env("KUBERNETES_EXEC_INFO", question)
+        .env("KUBERNETES_EXEC_INFO", input)
         .stdout(Stdio::piped())
-        // Its own words, for whoever runs the gateway.
+        // The plugin's messages go to the gateway's stderr.
         .stderr(Stdio::inherit())
         .stdin(if is_interactive {
             Stdio::inherit()
@@ -169,17 +170,17 @@ fn command(plugin: &ExecConfig, is_interactive: bool) -> Result<Command, String>
     Ok(command)
 }
 
-/// An answer, in JSON or YAML. Faults are told without a word of it.
-fn parse(printed: &[u8], api_version: Option<&str>) -> Result<Issued, &'static str> {
-    let answer: Answer =
+/// Parses the output, which is JSON or YAML. Errors contain nothing of it.
+fn parse(printed: &[u8], api_version: Option<&str>) -> Result<ExecCredentialStatus, &'static str> {
+    let credential: ExecCredential =
         serde_saphyr::from_slice(printed).map_err(|_| "it printed no ExecCredential")?;
-    if answer.kind.as_deref() != Some("ExecCredential") {
+    if credential.kind.as_deref() != Some("ExecCredential") {
         return Err("it printed no ExecCredential");
     }
-    if answer.api_version.as_deref() != api_version {
-        return Err("it printed another apiVersion than it was asked for");
+    if credential.api_version.as_deref() != api_version {
+        return Err("it printed another apiVersion than the requested one");
     }
-    let issued = answer.status.ok_or("it gave no status")?;
+    let issued = credential.status.ok_or("it returned no status")?;
     issued.fault().map_or(Ok(issued), Err)
 }
 
@@ -189,7 +190,7 @@ mod tests {
 
     const VERSION: &str = "client.authentication.k8s.io/v1";
 
-    fn parsed(status: &str) -> Result<Issued, &'static str> {
+    fn parsed(status: &str) -> Result<ExecCredentialStatus, &'static str> {
         let text = format!(
             r#"{{"apiVersion": "{VERSION}", "kind": "ExecCredential", "status": {status}}}"#
         );
@@ -216,7 +217,7 @@ mod tests {
             ),
             (
                 r#"{"token": "t", "expirationTimestamp": "soon"}"#,
-                "no time",
+                "not a timestamp",
             ),
             (r#"{"token": 7}, "secret": ["#, "no ExecCredential"),
         ] {
@@ -245,9 +246,12 @@ mod tests {
         let print = r#"echo "{apiVersion: client.authentication.k8s.io/v1, kind: ExecCredential, status: {token: $GIVEN}}""#;
         let issued = run(&shell(print)).await.ok().unwrap();
         assert_eq!(issued.token.as_deref(), Some("from-env"));
-        let asked =
+        let check_input =
             r#"case "$KUBERNETES_EXEC_INFO" in *'"interactive":false'*) ;; *) exit 3;; esac; "#;
-        run(&shell(&format!("{asked}{print}"))).await.ok().unwrap();
+        run(&shell(&format!("{check_input}{print}")))
+            .await
+            .ok()
+            .unwrap();
         for script in ["echo SECRET; exit 1", "echo SECRET", "echo 'kind: [SECRET'"] {
             let text = run(&shell(script)).await.err().unwrap().to_string();
             assert!(

@@ -1,4 +1,4 @@
-//! Credentials that are read again: when upstream refuses them, when their files change, and before they expire.
+//! Renewal of the gateway's credentials: when upstream refuses them, when their files change, and before they expire.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,42 +7,42 @@ use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
-use super::{Client, ConnectError, Stack};
+use super::{Client, ClientStack, ConnectError};
 
 /// What [`Client::rebuild`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rebuild {
+pub enum RebuildOutcome {
     /// Configuration and credentials were read again. New requests use new connections if the old ones no longer fit.
     Done,
     /// The last attempt is too recent, or another one is running; nothing was done.
     TooSoon,
 }
 
-/// At most one reading of credentials in this time: a server that refuses everybody must not turn into a storm of exec
-/// plugins.
+/// Shortest time between two attempts to read credentials, so that a server that refuses every request does not cause a
+/// storm of exec plugins.
 pub const REBUILD_INTERVAL_MIN: Duration = Duration::from_secs(30);
 
 impl Client {
-    /// Reads configuration and credentials again; running streams go on over their connections. At most one attempt per
-    /// [`REBUILD_INTERVAL_MIN`]. Happens by itself when the server refuses the gateway (401).
+    /// Reads configuration and credentials again. Open streams continue on their connections. At most one attempt is made
+    /// per [`REBUILD_INTERVAL_MIN`]. The client also does this by itself when the server refuses its credentials (401).
     ///
     /// # Errors
-    /// As [`Client::connect`]; what was in use stays so then.
-    pub async fn rebuild(&self) -> Result<Rebuild, ConnectError> {
+    /// As [`Client::connect`]. The previous credentials stay in use then.
+    pub async fn rebuild(&self) -> Result<RebuildOutcome, ConnectError> {
         let Ok(rebuilt_at) = Arc::clone(&self.shared.rebuilt_at).try_lock_owned() else {
-            return Ok(Rebuild::TooSoon);
+            return Ok(RebuildOutcome::TooSoon);
         };
         if rebuilt_at.is_some_and(|at| at.elapsed() < REBUILD_INTERVAL_MIN) {
-            return Ok(Rebuild::TooSoon);
+            return Ok(RebuildOutcome::TooSoon);
         }
         self.rebuild_now(rebuilt_at).await?;
-        Ok(Rebuild::Done)
+        Ok(RebuildOutcome::Done)
     }
 
-    /// The same, but waits until it may be done. Without an exec plugin that is at once.
+    /// Like [`Client::rebuild`], but waits until an attempt is allowed. Without an exec plugin, no wait is necessary.
     ///
     /// # Errors
-    /// As [`Client::connect`]; what was in use stays so then.
+    /// As [`Client::connect`]. The previous credentials stay in use then.
     pub async fn rebuild_in_time(&self) -> Result<(), ConnectError> {
         loop {
             let rebuilt_at = Arc::clone(&self.shared.rebuilt_at).lock_owned().await;
@@ -50,7 +50,7 @@ impl Client {
             let next = rebuilt_at.map(|at| at + REBUILD_INTERVAL_MIN);
             match next.filter(|next| is_costly && Instant::now() < *next) {
                 None => return self.rebuild_now(rebuilt_at).await,
-                // Without the lock: an attempt of somebody else counts.
+                // The lock is released while waiting, so that an attempt of another task counts.
                 Some(next) => {
                     drop(rebuilt_at);
                     tokio::time::sleep_until(next).await;
@@ -65,13 +65,13 @@ impl Client {
         self.shared.stack.load().files.clone()
     }
 
-    /// When the gateway's credentials expire, in seconds since 1970, if they say so.
+    /// When the gateway's credentials expire, in seconds since 1970; `None` if that is unknown.
     #[must_use]
     pub fn expires_at(&self) -> Option<i64> {
         self.shared.stack.load().expiry.at()
     }
 
-    /// How long until credentials that only an exec plugin can renew are to be read again; `None` for never.
+    /// Time until credentials that only an exec plugin can renew have to be read again; `None` for never.
     #[must_use]
     pub fn renewal_in(&self) -> Option<Duration> {
         self.shared
@@ -87,23 +87,23 @@ impl Client {
     ) -> Result<(), ConnectError> {
         *rebuilt_at = Some(Instant::now());
         let client = self.clone();
-        // A plugin that hangs keeps the lock, also when whoever waits for it has left: one hangs at a time.
+        // A task of its own holds the lock even if the caller is dropped, so that at most one plugin hangs at a time.
         let loading = tokio::spawn(async move {
-            let before = client.shared.stack.load_full();
-            let stack = Stack::load(client.shared.source.clone(), Some(before)).await;
+            let previous = client.shared.stack.load_full();
+            let stack = ClientStack::load(client.shared.source.clone(), Some(previous)).await;
             drop(rebuilt_at);
             client.shared.stack.store(Arc::new(stack?));
-            tracing::info!("upstream credentials read again");
+            tracing::info!("read the upstream credentials again");
             Ok::<_, ConnectError>(())
         });
         loading.await.map_err(|_| ConnectError::Interrupted)?
     }
 
-    /// After a refusal of the gateway's own credentials: they may have been replaced on disk. The refusal itself still
-    /// goes to whoever asked.
+    /// Called when the server has refused the gateway's own credentials: they may have been replaced on disk. The response
+    /// with the refusal still goes to the caller.
     pub(super) async fn renew(&self) {
         if let Err(error) = self.rebuild().await {
-            tracing::warn!(%error, "credentials were refused and cannot be read again");
+            tracing::warn!(%error, "the API server refused the gateway's credentials, and they cannot be read again");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Credentials as one reading of the configuration finds them: token files and exec plugins become tokens and certificates.
+//! Resolves the credentials that a configuration refers to: token files and exec plugins become tokens and certificates.
 
 use std::time::Duration;
 
@@ -15,20 +15,21 @@ use secrecy::ExposeSecret;
 
 use super::{ConnectError, exec};
 
-/// Credentials are renewed when a fifth of their life is left, or this time.
+/// Credentials are renewed when a fifth of their lifetime is left, but at most this long before they expire.
 const RENEWAL_MARGIN_MAX: Duration = Duration::from_secs(300);
 
-/// How long credentials are good.
+/// When credentials expire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Expiry {
     read_at: Timestamp,
     at: Option<Timestamp>,
-    /// Whether reading them again is the only way to newer ones. Files tell by themselves that they have changed.
+    /// Whether an exec plugin issued them. Only running it again yields newer ones, so a timer is needed; files are watched
+    /// for changes.
     by_plugin: bool,
 }
 
 impl Expiry {
-    /// When, in seconds since 1970.
+    /// In seconds since 1970.
     pub(super) fn at(self) -> Option<i64> {
         self.at.map(Timestamp::as_second)
     }
@@ -45,7 +46,7 @@ impl Expiry {
         Some(until(at, now).saturating_sub(margin))
     }
 
-    /// The earlier of what is known and what the certificate says.
+    /// The earlier of the known expiry and the end of the certificate's validity.
     pub(super) fn with_certificate(self, certificate: Option<&[u8]>) -> Self {
         let not_after = certificate.and_then(not_after);
         let at = [self.at, not_after].into_iter().flatten().min();
@@ -53,7 +54,7 @@ impl Expiry {
     }
 }
 
-/// Replaces what names a credential by the credential itself.
+/// Replaces references to credentials, such as a token file, by the credentials themselves.
 pub(super) async fn resolve(config: &mut Config) -> Result<Expiry, ConnectError> {
     let auth = &mut config.auth_info;
     let mut expiry = Expiry {
@@ -70,7 +71,7 @@ pub(super) async fn resolve(config: &mut Config) -> Result<Expiry, ConnectError>
         tokens
             .into_iter()
             .flatten()
-            .try_for_each(|one| check_header(one))?;
+            .try_for_each(|token| check_header(token))?;
         return Ok(expiry);
     }
     if let Some(path) = auth.token_file.take() {
@@ -104,17 +105,18 @@ pub(super) async fn resolve(config: &mut Config) -> Result<Expiry, ConnectError>
     Ok(expiry)
 }
 
-/// Whether a token can be sent: kube-client panics over one that cannot. Errors show nothing of it.
+/// Checks that a token can be sent in a header; kube-client panics if it cannot. The error does not contain the token.
 fn check_header(token: &str) -> Result<(), ConnectError> {
     HeaderValue::try_from(format!("Bearer {token}"))
         .map(drop)
         .map_err(|_| ConnectError::Credentials {
-            reason: "the token has characters that a header must not have, such as a newline"
-                .to_owned(),
+            reason:
+                "the token contains characters that a header must not contain, such as a newline"
+                    .to_owned(),
         })
 }
 
-/// The client certificate as it is configured, PEM; blocks.
+/// Returns the configured client certificate, PEM. Blocks.
 pub(super) fn certificate(auth: &AuthInfo) -> Result<Option<Vec<u8>>, ConnectError> {
     let bad = |reason: String| ConnectError::BadClientCertificate { reason };
     if let Some(data) = &auth.client_certificate_data {
@@ -135,7 +137,8 @@ fn not_after(pem: &[u8]) -> Option<Timestamp> {
     Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
 }
 
-/// Connections with equal keys are interchangeable. A certificate stands for its key: another one does not fit.
+/// Identifies the settings that connections depend on: connections with equal keys are interchangeable. The certificate
+/// stands for its private key, because no other key fits it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TransportKey([u8; 32]);
 

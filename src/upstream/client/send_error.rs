@@ -1,4 +1,4 @@
-//! Why a request got no response. Says whose fault it is and whether anything may have happened upstream.
+//! Why a request got no response, whose fault that is, and whether the server may have processed the request.
 
 use std::error::Error;
 use std::io;
@@ -9,32 +9,32 @@ use thiserror::Error;
 /// Why a request got no response.
 #[derive(Debug, Error)]
 pub enum SendError {
-    /// No connection; the request was not sent. May be tried again.
+    /// No connection. The request was not sent and may be tried again.
     #[error("cannot connect to the API server")]
     Unreachable(#[source] legacy::Error),
-    /// The server's certificate does not verify; the request was not sent. Trying again helps only after a change of
+    /// The server's certificate cannot be verified. The request was not sent. Trying again helps only after a change of
     /// configuration.
     #[error("the API server's certificate is not trusted{}", why(.0))]
     Untrusted(#[source] rustls::Error),
     /// The connection broke after the request may have reached the server.
     #[error("the connection to the API server broke before it answered")]
     Broken(#[source] legacy::Error),
-    /// The connection ended, and nobody told the request, which may have reached the server.
+    /// The connection ended, and hyper did not report it to the request, which may have reached the server.
     #[error("the connection to the API server ended before it answered")]
     Lost,
-    /// The server closed the connection without looking at the request. May be tried again.
-    #[error("the connection to the API server was closed before it took the request")]
+    /// The server closed the connection without processing the request, which may be tried again.
+    #[error("the API server closed the connection before it processed the request")]
     Unprocessed(#[source] legacy::Error),
-    /// No response head in time; the server may have done the work.
+    /// No response head came in time. The server may have done the work.
     #[error("the API server did not answer in time")]
     Timeout,
-    /// The gateway's token could not be read or fetched; the request was not sent.
+    /// The gateway's token could not be read or fetched. The request was not sent.
     #[error("cannot get the gateway's credentials for the API server")]
     Credentials(#[source] tower::BoxError),
-    /// All places on all connections are taken; the request was not sent. May be tried again.
+    /// All permits of all connections are taken. The request was not sent and may be tried again.
     #[error("too many requests to the API server are in flight")]
     Saturated,
-    /// Base path and request path do not make a URI.
+    /// The API server's base path and the request path do not form a URI.
     #[error("the request target cannot be joined to the API server's address")]
     Target(#[source] http::Error),
 }
@@ -52,7 +52,7 @@ impl SendError {
         }
     }
 
-    /// Whether the server certainly has not seen the request, so that repeating it cannot do anything twice.
+    /// Whether the server has certainly not processed the request, so that repeating it cannot do anything twice.
     #[must_use]
     pub const fn is_unsent(&self) -> bool {
         match self {
@@ -67,7 +67,7 @@ impl SendError {
     }
 }
 
-/// What operators can act on, as the end of a sentence.
+/// The cause, if an operator can act on it, as the end of a sentence; otherwise empty.
 fn why(error: &rustls::Error) -> &'static str {
     use rustls::CertificateError as Fault;
     let rustls::Error::InvalidCertificate(fault) = error else {
@@ -87,8 +87,9 @@ fn why(error: &rustls::Error) -> &'static str {
     }
 }
 
-/// Whether the server said that it does not look at the request: its GOAWAY names only older ones, or it refused the stream. API
-/// servers close an HTTP/2 connection so after each request whose credentials do not count, and others are on their way meanwhile.
+/// Whether the server stated that it has not processed the request: its GOAWAY includes only older requests, or it refused
+/// the stream. API servers close an HTTP/2 connection in this way after each request with invalid credentials, while other
+/// requests may be on their way.
 fn is_unprocessed(error: &(dyn Error + 'static)) -> bool {
     let mut next = Some(error);
     for _ in 0..CHAIN_LEN_MAX {
@@ -103,8 +104,8 @@ fn is_unprocessed(error: &(dyn Error + 'static)) -> bool {
     false
 }
 
-/// Finds rustls' verdict on the peer's certificate in a chain of causes. An `io::Error` hides its content from
-/// `source()`, so it is opened by hand.
+/// Finds rustls' error about the peer's certificate in a chain of causes. `source()` skips the error that an `io::Error`
+/// wraps, so that one is taken from it directly.
 fn certificate_fault(error: &(dyn Error + 'static)) -> Option<rustls::Error> {
     let mut next = Some(error);
     for _ in 0..CHAIN_LEN_MAX {
@@ -123,7 +124,7 @@ fn certificate_fault(error: &(dyn Error + 'static)) -> Option<rustls::Error> {
     None
 }
 
-/// Chains of causes are four or five long; the bound is against a cycle.
+/// Chains of causes have four or five links. The bound protects against a cycle.
 const CHAIN_LEN_MAX: usize = 16;
 
 #[cfg(test)]
@@ -134,7 +135,7 @@ mod tests {
 
     const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
 
-    /// The peer's request has come.
+    /// Reads frames until the HEADERS frame of the request.
     async fn until_headers(peer: &mut DuplexStream) {
         let mut preface = [0; 24];
         peer.read_exact(&mut preface).await.unwrap();
@@ -149,7 +150,8 @@ mod tests {
         }
     }
 
-    /// What a request on stream 1 gets when this comes instead of an answer, and then the end.
+    /// The error of a request on stream 1 when the server sends `frame` instead of a response and then closes the
+    /// connection.
     async fn fault(frame: &[u8]) -> h2::Error {
         let (near, mut peer) = tokio::io::duplex(1 << 16);
         let (mut requests, connection) = h2::client::handshake(near).await.unwrap();

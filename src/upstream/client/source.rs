@@ -1,4 +1,5 @@
-//! Where the API server is and who we are there: kubeconfig file, service account, or a plain address.
+//! Where the API server is and how the gateway authenticates there: a kubeconfig file, a service account, or a plain
+//! address.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,12 +9,12 @@ use kube_client::config::{Cluster, InClusterError, Kubeconfig, KubeconfigError};
 use kube_client::{Config, Error};
 use thiserror::Error;
 
-/// Where to find address and credentials.
+/// Where address and credentials come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum UpstreamSource {
+pub enum ConnectSource {
     /// A kubeconfig file.
     Kubeconfig {
-        /// The file; paths inside it are relative to it.
+        /// The file. Relative paths in it are relative to its folder.
         path: PathBuf,
         /// The context to use instead of the file's current one.
         context: Option<String>,
@@ -22,14 +23,14 @@ pub enum UpstreamSource {
     InCluster,
     /// An address without credentials: a plain API server, or another gateway.
     Url {
-        /// `http` or `https`, with host; a path is put before all request paths.
+        /// `http` or `https`, with a host. Its path is put before all request paths.
         url: Uri,
-        /// PEM bundle of the authorities to trust instead of the system's; read again when it changes.
+        /// PEM bundle of the certificate authorities to trust instead of the system's. It is read again when it changes.
         ca_file: Option<PathBuf>,
     },
 }
 
-impl UpstreamSource {
+impl ConnectSource {
     /// The current context of a kubeconfig file.
     #[must_use]
     pub fn kubeconfig(path: impl Into<PathBuf>) -> Self {
@@ -39,10 +40,10 @@ impl UpstreamSource {
         }
     }
 
-    /// An address, trusting the system's authorities if it is `https`.
+    /// An address. For `https`, the system's certificate authorities are trusted.
     ///
     /// # Errors
-    /// The text is no URL. Whether it is one of an API server is seen when connecting.
+    /// The text is not a URL. Whether it can be the address of an API server is checked when connecting.
     pub fn url(text: &str) -> Result<Self, ConnectError> {
         let url = text.parse().map_err(|_| ConnectError::NoUrl {
             text: text.to_owned(),
@@ -50,7 +51,7 @@ impl UpstreamSource {
         Ok(Self::Url { url, ca_file: None })
     }
 
-    /// Reads files and environment; blocks. Tells also which files these are.
+    /// Reads files and environment. Also returns which files were read. Blocks.
     pub(super) fn read(&self) -> Result<(Config, Vec<PathBuf>), ConnectError> {
         let mut files = Vec::new();
         let config = match self {
@@ -71,8 +72,8 @@ impl UpstreamSource {
             }
         };
         let base = &config.cluster_url;
-        let known = matches!(base.scheme_str(), Some("http" | "https"));
-        if !known || base.host().is_none_or(str::is_empty) || base.query().is_some() {
+        let is_known_scheme = matches!(base.scheme_str(), Some("http" | "https"));
+        if !is_known_scheme || base.host().is_none_or(str::is_empty) || base.query().is_some() {
             return Err(ConnectError::BadUrl { url: base.clone() });
         }
         files.extend(config.root_cert_file.clone());
@@ -83,7 +84,7 @@ impl UpstreamSource {
     }
 }
 
-/// Why there is no usable configuration. Every message is one line and complete in itself.
+/// Why there is no usable configuration. Every message is a single line that is complete in itself.
 #[derive(Debug, Error)]
 pub enum ConnectError {
     /// The kubeconfig or a file it names cannot be read.
@@ -91,7 +92,7 @@ pub enum ConnectError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Not YAML, or not a kubeconfig.
@@ -99,28 +100,28 @@ pub enum ConnectError {
     Malformed {
         /// The file.
         path: PathBuf,
-        /// Place and fault.
+        /// What is wrong, and where.
         reason: String,
     },
-    /// No such context.
+    /// The kubeconfig has no context of this name.
     #[error("{} has no context {context:?}, only {known}", path.display())]
     UnknownContext {
         /// The file.
         path: PathBuf,
-        /// The one asked for.
+        /// The requested context.
         context: String,
-        /// Those there are, joined by commas.
+        /// The existing contexts, separated by commas.
         known: String,
     },
-    /// No context was named, neither by us nor by the file.
+    /// Neither the settings nor the file name a context.
     #[error("{} names no current context: choose one of {known}", path.display())]
     NoContext {
         /// The file.
         path: PathBuf,
-        /// Those there are, joined by commas.
+        /// The existing contexts, separated by commas.
         known: String,
     },
-    /// The context points to something that is not there.
+    /// The context refers to something that is missing or unusable.
     #[error("{} is incomplete: {reason}", path.display())]
     Incomplete {
         /// The file.
@@ -148,10 +149,10 @@ pub enum ConnectError {
         /// The address.
         url: Uri,
     },
-    /// The address is not even a URL.
-    #[error("{text:?} is no URL: expected http://host:port or https://host:port")]
+    /// The text is not a URL.
+    #[error("{text:?} is not a URL: expected http://host:port or https://host:port")]
     NoUrl {
-        /// What was given.
+        /// The text.
         text: String,
     },
     /// The bundle of certificate authorities is unusable.
@@ -190,7 +191,7 @@ impl ConnectError {
         }
     }
 
-    /// Faults that show only when the TLS settings are put together.
+    /// Converts errors that are found only when the TLS settings are put together.
     pub(super) fn from_tls(error: &Error) -> Self {
         use kube_client::client::RustlsTlsError as Tls;
         let reason = one_line(error);
@@ -239,41 +240,41 @@ impl ConnectError {
     }
 }
 
-/// The configuration, and the file with the authorities of its cluster if there is one.
+/// Reads a kubeconfig file. Also returns the file with the certificate authorities of its cluster, if there is one.
 fn read_kubeconfig(
     path: &Path,
     context: Option<&str>,
 ) -> Result<(Config, Option<PathBuf>), ConnectError> {
-    let wrong = |error| ConnectError::from_kubeconfig(path, error);
+    let invalid = |error| ConnectError::from_kubeconfig(path, error);
     refuse_half_characters(path)?;
-    let mut kubeconfig = Kubeconfig::read_from(path).map_err(wrong)?;
+    let mut kubeconfig = Kubeconfig::read_from(path).map_err(invalid)?;
     if let Some(context) = context {
         kubeconfig.current_context = Some(context.to_owned());
     }
     let cluster = check_context(path, &kubeconfig)?;
     let authority = cluster.and_then(|cluster| cluster.certificate_authority.as_ref());
     let authority = authority.map(PathBuf::from);
-    let config = Config::try_from(kubeconfig).map_err(wrong)?;
+    let config = Config::try_from(kubeconfig).map_err(invalid)?;
     Ok((config, authority))
 }
 
-/// A file that begins as UTF-16 and has half a character at its end makes kube-client panic.
+/// Refuses a file that starts as UTF-16 and ends with half a character: kube-client would panic.
 fn refuse_half_characters(path: &Path) -> Result<(), ConnectError> {
     let bytes = std::fs::read(path).map_err(|source| ConnectError::Unreadable {
         path: path.to_owned(),
         source,
     })?;
-    let wide = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);
-    if wide && !bytes.len().is_multiple_of(2) {
+    let is_utf16 = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);
+    if is_utf16 && !bytes.len().is_multiple_of(2) {
         return Err(ConnectError::Malformed {
             path: path.to_owned(),
-            reason: "it begins as UTF-16 but has an odd number of bytes".to_owned(),
+            reason: "it starts as UTF-16 but has an odd number of bytes".to_owned(),
         });
     }
     Ok(())
 }
 
-/// Refuses what the library would accept or explain less well. Tells the context's cluster.
+/// Refuses what kube-client would accept or would report less clearly. Returns the context's cluster.
 fn check_context<'a>(
     path: &Path,
     kubeconfig: &'a Kubeconfig,
@@ -283,7 +284,7 @@ fn check_context<'a>(
         let names = kubeconfig.contexts.iter().map(|known| known.name.as_str());
         names.collect::<Vec<_>>().join(", ")
     };
-    let Some(wanted) = kubeconfig
+    let Some(requested) = kubeconfig
         .current_context
         .as_deref()
         .filter(|name| !name.is_empty())
@@ -296,11 +297,11 @@ fn check_context<'a>(
     let Some(context) = kubeconfig
         .contexts
         .iter()
-        .find(|known| known.name == wanted)
+        .find(|known| known.name == requested)
     else {
         return Err(ConnectError::UnknownContext {
             path: path(),
-            context: wanted.to_owned(),
+            context: requested.to_owned(),
             known: known(),
         });
     };
@@ -314,7 +315,7 @@ fn check_context<'a>(
         .find(|known| known.name == cluster_name)
         .and_then(|named| named.cluster.as_ref());
     let proxy = cluster.and_then(|cluster| cluster.proxy_url.as_deref());
-    // Going around a proxy that somebody asked for would be worse than not starting.
+    // Connecting without the configured proxy would be worse than not starting.
     if proxy.is_some_and(|proxy| !proxy.is_empty()) {
         return Err(ConnectError::Proxied {
             path: path(),
@@ -344,7 +345,7 @@ fn read_authorities(path: &Path) -> Result<Vec<Vec<u8>>, ConnectError> {
     Ok(certificates)
 }
 
-/// The first line only: YAML faults come with an excerpt of the file below it, which may hold secrets.
+/// The first line of an error. YAML errors continue with an excerpt of the file, which may contain secrets.
 fn one_line(error: &dyn std::error::Error) -> String {
     let text = error.to_string();
     text.lines().next().unwrap_or_default().trim().to_owned()

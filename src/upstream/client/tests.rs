@@ -1,4 +1,4 @@
-//! Addresses and configurations, good and bad. Connections are tested in `tests/passthrough.rs`.
+//! Valid and invalid addresses and configurations. Connections are tested in `tests/it/passthrough.rs`.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ fn request_paths_are_put_behind_the_base() {
     check_join("http://h", "http://elsewhere/api", "http://h/api");
 }
 
-/// A file that is gone when the test ends.
+/// A temporary file, deleted when dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -86,7 +86,7 @@ async fn every_fault_of_a_kubeconfig_is_told_in_one_line() {
             "is incomplete: failed to load the cluster of context: nowhere",
         ),
     ] {
-        let source = UpstreamSource::Kubeconfig {
+        let source = ConnectSource::Kubeconfig {
             path: file.0.clone(),
             context: context.map(str::to_owned),
         };
@@ -100,11 +100,11 @@ async fn every_fault_of_a_kubeconfig_is_told_in_one_line() {
 async fn faults_of_files_are_told_with_their_path() {
     let not_yaml = Scratch::new("not-yaml", "a: [");
     let no_certificate = Scratch::new("no-certificate", "nothing");
-    let kubeconfig = |path: &str| UpstreamSource::Kubeconfig {
+    let kubeconfig = |path: &str| ConnectSource::Kubeconfig {
         path: path.into(),
         context: None,
     };
-    let url = UpstreamSource::Url {
+    let url = ConnectSource::Url {
         url: "https://127.0.0.1:1".parse().unwrap(),
         ca_file: Some(no_certificate.0.clone()),
     };
@@ -127,16 +127,16 @@ async fn faults_of_files_are_told_with_their_path() {
 #[tokio::test]
 async fn credentials_are_not_read_again_in_a_storm() {
     let file = Scratch::new("rebuild", KUBECONFIG);
-    let source = UpstreamSource::Kubeconfig {
+    let source = ConnectSource::Kubeconfig {
         path: file.0.clone(),
         context: Some("good".to_owned()),
     };
     let client = Client::connect(source).await.unwrap();
-    assert_eq!(client.rebuild().await.unwrap(), Rebuild::Done);
-    assert_eq!(client.rebuild().await.unwrap(), Rebuild::TooSoon);
+    assert_eq!(client.rebuild().await.unwrap(), RebuildOutcome::Done);
+    assert_eq!(client.rebuild().await.unwrap(), RebuildOutcome::TooSoon);
 }
 
-/// Hands out a token at once for the first time, and takes a second each time after.
+/// Issues a token immediately on the first run, and after a second on each further run.
 const SLOW_PLUGIN: &str = r#"
 apiVersion: v1
 kind: Config
@@ -161,29 +161,29 @@ async fn a_plugin_that_hangs_is_not_run_a_second_time_beside() {
         "plugin",
         &SLOW_PLUGIN.replace("MARK", mark.to_str().unwrap()),
     );
-    let source = UpstreamSource::Kubeconfig {
+    let source = ConnectSource::Kubeconfig {
         path: file.0.clone(),
         context: None,
     };
     let client = Client::connect(source).await.unwrap();
-    // It may have been asked more than once already.
+    // The plugin may have run more than once already.
     let _ = std::fs::remove_file(&again);
-    let waiting = client.clone();
-    let waiting = tokio::spawn(async move { waiting.rebuild().await });
+    let waiter = client.clone();
+    let waiter = tokio::spawn(async move { waiter.rebuild().await });
     while !again.exists() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    waiting.abort();
-    assert!(waiting.await.is_err());
+    waiter.abort();
+    assert!(waiter.await.is_err());
     tokio::time::pause();
     tokio::time::advance(REBUILD_INTERVAL_MIN).await;
-    assert_eq!(client.rebuild().await.unwrap(), Rebuild::TooSoon);
+    assert_eq!(client.rebuild().await.unwrap(), RebuildOutcome::TooSoon);
     for file in [mark, again] {
         std::fs::remove_file(file).unwrap();
     }
 }
 
-/// A kubeconfig whose user is what `user` says, and files beside it.
+/// A kubeconfig with this `user`, and files beside it.
 struct Rotation {
     folder: crate::tls::tests::samples::Folder,
 }
@@ -208,7 +208,7 @@ users: [{{name: me, user: {user}}}]
     }
 
     async fn client(&self) -> Result<Client, ConnectError> {
-        Client::connect(UpstreamSource::kubeconfig(self.folder.0.join("config"))).await
+        Client::connect(ConnectSource::kubeconfig(self.folder.0.join("config"))).await
     }
 }
 
@@ -243,7 +243,7 @@ async fn a_token_file_is_read_again_and_its_connections_stay() {
     let after = client.shared.stack.load_full();
     assert!(Arc::ptr_eq(&before.gateway, &after.gateway));
 
-    // Other authorities to trust: other connections.
+    // Other trusted authorities need other connections.
     let authority = crate::tls::tests::samples::Authority::new("other servers");
     folder.write("ca.pem", authority.0.pem());
     client.rebuild_in_time().await.unwrap();
@@ -262,15 +262,15 @@ async fn a_client_certificate_is_read_again_with_its_key_or_not_at_all() {
     folder.write("tls.key", pair.key_pem());
     let client = rotation.client().await.unwrap();
     assert!(client.expires_at().unwrap() > 1_000_000_000);
-    assert_eq!(client.renewal_in(), None, "its file tells");
+    assert_eq!(client.renewal_in(), None, "files need no timer");
     let before = client.shared.stack.load_full();
     let mut params = rcgen::CertificateParams::default();
     params.not_after = rcgen::date_time_ymd(2100, 1, 1);
     let next = authority.sign_with(&params);
     folder.write("tls.crt", next.cert_pem());
     client.rebuild_in_time().await.unwrap_err();
-    let kept = client.shared.stack.load_full();
-    assert!(Arc::ptr_eq(&before, &kept));
+    let unchanged = client.shared.stack.load_full();
+    assert!(Arc::ptr_eq(&before, &unchanged));
     folder.write("tls.key", next.key_pem());
     client.rebuild_in_time().await.unwrap();
     assert_eq!(client.expires_at(), Some(4_102_444_800));
@@ -284,8 +284,8 @@ const PLUGIN: &str = r#"{exec: {apiVersion: client.authentication.k8s.io/v1, int
 #[tokio::test]
 async fn a_plugin_runs_once_for_each_reading_and_what_it_issued_is_renewed_in_time() {
     let folder = crate::tls::tests::samples::Folder::new();
-    let place = folder.0.to_str().unwrap();
-    let rotation = Rotation::new(&PLUGIN.replace("FOLDER", place));
+    let path = folder.0.to_str().unwrap();
+    let rotation = Rotation::new(&PLUGIN.replace("FOLDER", path));
     let answer = |token: &str, life: i64| {
         let end = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(life);
         let text = format!(
@@ -307,7 +307,7 @@ async fn a_plugin_runs_once_for_each_reading_and_what_it_issued_is_renewed_in_ti
     assert_eq!(runs(), 1);
     assert!(client.renewal_in().unwrap() <= Duration::from_secs(16));
     answer("two", 3_600);
-    let begun = Instant::now();
+    let start = Instant::now();
     client.rebuild_in_time().await.unwrap();
     assert_eq!(authorization(&client).await.unwrap(), "Bearer two");
     assert_eq!(runs(), 2);
@@ -315,14 +315,17 @@ async fn a_plugin_runs_once_for_each_reading_and_what_it_issued_is_renewed_in_ti
     assert!((3_200..=3_300).contains(&next), "{next}");
     tokio::time::pause();
     client.rebuild_in_time().await.unwrap();
-    assert!(begun.elapsed() >= REBUILD_INTERVAL_MIN, "not in a storm");
+    assert!(
+        start.elapsed() >= REBUILD_INTERVAL_MIN,
+        "at most one run per interval"
+    );
 }
 
 #[tokio::test]
 async fn a_certificate_from_a_plugin_is_renewed_before_it_expires() {
     let folder = crate::tls::tests::samples::Folder::new();
-    let place = folder.0.to_str().unwrap();
-    let rotation = Rotation::new(&PLUGIN.replace("FOLDER", place));
+    let path = folder.0.to_str().unwrap();
+    let rotation = Rotation::new(&PLUGIN.replace("FOLDER", path));
     let pair = crate::tls::tests::samples::Authority::new("clients").sign("gateway");
     let text = serde_json::json!({
         "apiVersion": "client.authentication.k8s.io/v1",

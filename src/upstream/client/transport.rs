@@ -17,33 +17,34 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tower::{BoxError, Service};
 
-use super::connection::{self, CONNECT_TIMEOUT, Connection};
+use super::connection::{self, CONNECT_TIMEOUT, UpstreamConnection};
 use super::{ConnectError, RequestBody, ResponseBody, SendError};
 
-/// What the connections of a lane are for.
+/// What the connections of a lane are used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum LanePurpose {
     /// The gateway's lists, reviews, discovery.
     Call,
     /// The gateway's watches.
     Watch,
-    /// Callers' requests that end soon.
+    /// Short requests of callers.
     Forward,
-    /// The same, each over a connection of its own: HTTP/1.1 only.
+    /// Short requests of callers, each on a connection of its own: HTTP/1.1 only.
     ForwardApart,
-    /// Callers' watches, logs and other requests that last.
+    /// Watches, logs and other long-running requests of callers.
     ForwardWatch,
-    /// The same, each over a connection of its own: HTTP/1.1 only.
+    /// Long-running requests of callers, each on a connection of its own: HTTP/1.1 only.
     ForwardWatchApart,
-    /// Callers' upgrades: HTTP/1.1 only.
+    /// Upgrades of callers: HTTP/1.1 only.
     Upgrade,
 }
 
-impl Purpose {
-    /// Requests in flight on one connection. Servers allow 100 streams by default (protocol.md §4.14); what is over
-    /// waits inside the HTTP/2 layer for a stream to end, behind watches for ever. So we stay below and open another
-    /// connection. Watches are few and big: they share a connection with a handful of others while connections can be had.
-    const fn places_per_connection(self) -> usize {
+impl LanePurpose {
+    /// Requests in flight on one connection. Servers allow 100 streams by default (docs/PROTOCOL.md §4.14). The HTTP/2
+    /// layer holds back requests beyond that until a stream ends, which on a connection full of watches may never happen,
+    /// so the limit is lower and the next request opens another connection. The gateway's own watches are few and large, so
+    /// only a handful share a connection while more connections may be opened.
+    const fn requests_per_connection(self) -> usize {
         match self {
             Self::Call
             | Self::Forward
@@ -55,9 +56,10 @@ impl Purpose {
         }
     }
 
-    /// HTTP/2 stream window. The gateway always reads its own streams, so a wide one is safe. Callers may stall: 90
-    /// windows of theirs must fit into the connection's window, or a few stalled callers stop all the others. A client that
-    /// follows a log may stall for as long as it likes, and what has come for it waits in memory meanwhile: there the window is small.
+    /// HTTP/2 stream window, bytes. The gateway always reads its own streams, so their window may be large. Callers may
+    /// stall: the windows of 90 of their streams must fit into the connection's window, or a few stalled callers would stop
+    /// all others. A client that follows a log may stall for as long as it likes, and what has arrived for it stays in
+    /// memory meanwhile, so the window of long-running requests is small.
     const fn stream_window_len(self) -> u32 {
         match self {
             Self::Call | Self::Watch => 16 << 20,
@@ -66,8 +68,8 @@ impl Purpose {
         }
     }
 
-    /// Connections of a pool that are kept while nothing is sent on them. Watches of their own connections may be as many as there
-    /// are files for: none is kept that carries none.
+    /// Idle connections that a pool keeps. Watches with a connection of their own may be as many as the process may open
+    /// files, so none of their connections is kept idle.
     const fn idle_connections_max(self) -> usize {
         match self {
             Self::Call
@@ -80,7 +82,7 @@ impl Purpose {
         }
     }
 
-    /// Whether HTTP/2 is not even offered.
+    /// Whether HTTP/2 is not offered to the server.
     const fn is_http1_only(self) -> bool {
         match self {
             Self::ForwardApart | Self::ForwardWatchApart | Self::Upgrade => true,
@@ -88,7 +90,7 @@ impl Purpose {
         }
     }
 
-    /// Whether what comes is read as slowly as a client, or a pod, likes.
+    /// Whether the receiver, a client or a pod, may read as slowly as it likes.
     #[cfg(target_os = "linux")]
     const fn may_pause(self) -> bool {
         match self {
@@ -99,29 +101,30 @@ impl Purpose {
 }
 
 const _: () = assert!(
-    Purpose::Forward.places_per_connection() as u64 * Purpose::Forward.stream_window_len() as u64
+    LanePurpose::Forward.requests_per_connection() as u64
+        * LanePurpose::Forward.stream_window_len() as u64
         <= CONNECTION_WINDOW_LEN as u64
 );
 
-/// What all lanes of one identity share.
+/// Settings that all lanes of one identity share.
 pub(super) struct TransportSettings {
     pub(super) tls: ClientConfig,
     /// The name to verify the certificate against instead of the URL's host (`tls-server-name`).
     pub(super) server_name: Option<String>,
 }
 
-/// A growing set of connection pools for one purpose. Each is filled as far as the purpose likes before there is another one; once
-/// there are [`POOLS_MAX`], all of them are filled up to [`PLACES_MAX`].
-pub(super) struct Lane {
-    purpose: Purpose,
+/// A growing set of connection pools for one purpose. A pool is filled up to [`LanePurpose::requests_per_connection`]
+/// before another one is opened. Once there are [`POOLS_MAX`], all of them are filled up to [`PERMITS_PER_POOL`].
+pub(super) struct ConnectionLane {
+    purpose: LanePurpose,
     connector: Connector,
     pools: Mutex<Vec<Pool>>,
 }
 
-impl Lane {
+impl ConnectionLane {
     pub(super) fn new(
         settings: &TransportSettings,
-        purpose: Purpose,
+        purpose: LanePurpose,
     ) -> Result<Self, ConnectError> {
         Ok(Self {
             purpose,
@@ -135,36 +138,37 @@ impl Lane {
         &self,
         request: Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, SendError> {
-        let (client, place) = self.place().ok_or(SendError::Saturated)?;
-        let response = connection::answer(&client, request).await?;
-        Ok(response.map(|incoming| ResponseBody::new(incoming, place)))
+        let (client, permit) = self.acquire().ok_or(SendError::Saturated)?;
+        let response = connection::send(&client, request).await?;
+        Ok(response.map(|incoming| ResponseBody::new(incoming, permit)))
     }
 
-    /// The first pool with a free place, so that few connections are full rather than many half empty.
-    pub(super) fn place(&self) -> Option<(PooledClient, tokio::sync::OwnedSemaphorePermit)> {
+    /// Takes a permit of the first pool that has a free one, so that few connections are full rather than many half empty.
+    /// `None` if all permits are taken.
+    pub(super) fn acquire(&self) -> Option<(PooledClient, tokio::sync::OwnedSemaphorePermit)> {
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        let spare = match pools.len() {
-            0..POOLS_MAX => PLACES_MAX - self.purpose.places_per_connection(),
+        let reserve = match pools.len() {
+            0..POOLS_MAX => PERMITS_PER_POOL - self.purpose.requests_per_connection(),
             _ => 0,
         };
         let mut open = pools
             .iter()
-            .filter(|pool| pool.places.available_permits() > spare);
+            .filter(|pool| pool.permits.available_permits() > reserve);
         let free = open.find_map(|pool| {
-            let place = pool.places.clone().try_acquire_owned().ok()?;
-            Some((pool.client.clone(), place))
+            let permit = pool.permits.clone().try_acquire_owned().ok()?;
+            Some((pool.client.clone(), permit))
         });
         if free.is_some() || pools.len() >= POOLS_MAX {
             return free;
         }
         let pool = Pool {
             client: self.client(),
-            places: Arc::new(Semaphore::new(PLACES_MAX)),
+            permits: Arc::new(Semaphore::new(PERMITS_PER_POOL)),
         };
-        let place = pool.places.clone().try_acquire_owned().ok()?;
+        let permit = pool.permits.clone().try_acquire_owned().ok()?;
         let client = pool.client.clone();
         pools.push(pool);
-        Some((client, place))
+        Some((client, permit))
     }
 
     fn client(&self) -> PooledClient {
@@ -183,22 +187,22 @@ impl Lane {
     }
 }
 
-/// One HTTP/2 connection (two while one is draining), or as many of HTTP/1.1 as there are requests in flight.
+/// One HTTP/2 connection (two while one is draining), or as many HTTP/1.1 connections as there are requests in flight.
 struct Pool {
     client: PooledClient,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 type PooledClient = legacy::Client<Connector, RequestBody>;
 
-/// Connects within [`CONNECT_TIMEOUT`], the TLS handshake included.
+/// Connects within [`CONNECT_TIMEOUT`], including the TLS handshake.
 #[derive(Clone)]
 pub(super) struct Connector {
     https: HttpsConnector<HttpConnector>,
 }
 
 impl Connector {
-    fn new(settings: &TransportSettings, purpose: Purpose) -> Result<Self, ConnectError> {
+    fn new(settings: &TransportSettings, purpose: LanePurpose) -> Result<Self, ConnectError> {
         let mut builder = hyper_rustls::HttpsConnectorBuilder::new()
             .with_tls_config(settings.tls.clone())
             .https_or_http();
@@ -216,7 +220,7 @@ impl Connector {
 }
 
 impl Service<Uri> for Connector {
-    type Response = Connection<MaybeHttpsStream<TokioIo<TcpStream>>>;
+    type Response = UpstreamConnection<MaybeHttpsStream<TokioIo<TcpStream>>>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 
@@ -230,14 +234,15 @@ impl Service<Uri> for Connector {
             let stream = tokio::time::timeout(CONNECT_TIMEOUT, connecting)
                 .await
                 .map_err(|_elapsed| io::Error::from(io::ErrorKind::TimedOut))??;
-            Ok(Connection::new(stream))
+            Ok(UpstreamConnection::new(stream))
         })
     }
 }
 
-/// A dead peer is noticed by TCP itself, which also covers HTTP/1.1 watches and tunnels, where there is no ping. Tunnels and
-/// requests that last have keep-alive alone: the kernel counts a shut window as silence, and what a pod reads it may read slowly.
-fn tcp(purpose: Purpose) -> HttpConnector {
+/// TCP itself detects a dead peer, also for HTTP/1.1 watches and tunnels, which have no ping. Tunnels and long-running
+/// requests get only keep-alive, no user timeout: the kernel counts a closed receive window as silence, and the receiver
+/// may read slowly.
+fn tcp(purpose: LanePurpose) -> HttpConnector {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
@@ -251,27 +256,28 @@ fn tcp(purpose: Purpose) -> HttpConnector {
     tcp
 }
 
-/// rustls asks for a process-wide provider; a second installation is refused, which is as good.
+/// rustls needs a process-wide provider. If another thread has installed one meanwhile, that one is used.
 pub(super) fn install_crypto_provider() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     }
 }
 
-/// 5,760 requests in flight per lane. Short requests a server with default limits refuses before that, watches it does not:
-/// hence a lane for each, and shares of clients in the pass-through.
+/// Allows 5,760 requests in flight per lane. A server with default limits refuses short requests before that, but not
+/// watches: therefore each kind has its own lane, and the pass-through limits the share of each client.
 const POOLS_MAX: usize = 64;
 
-/// Requests in flight on one connection at most: servers allow 100 streams by default.
-const PLACES_MAX: usize = 90;
+/// Most requests in flight on one connection: servers allow 100 streams by default.
+const PERMITS_PER_POOL: usize = 90;
 
-/// client-go pings after 30 s of silence and gives up 15 s later (protocol.md §4.14).
+/// client-go pings after 30 s of silence and gives up 15 s later (docs/PROTOCOL.md §4.14).
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Below the 90 s after which the server closes idle connections, so that it is we who close.
+/// Below the 90 s after which the server closes idle connections, so that the gateway closes them first.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// HTTP/2 connection window, bytes.
 const CONNECTION_WINDOW_LEN: u32 = 64 << 20;
 
 /// The server's own limit on header bytes is 1 MiB.
@@ -299,10 +305,10 @@ mod tests {
             .parse()
             .unwrap();
         for (purpose, expected) in [
-            (Purpose::Upgrade, None),
-            (Purpose::ForwardWatch, None),
-            (Purpose::ForwardWatchApart, None),
-            (Purpose::Forward, Some(PING_INTERVAL + PING_TIMEOUT)),
+            (LanePurpose::Upgrade, None),
+            (LanePurpose::ForwardWatch, None),
+            (LanePurpose::ForwardWatchApart, None),
+            (LanePurpose::Forward, Some(PING_INTERVAL + PING_TIMEOUT)),
         ] {
             let mut connector = Connector::new(&settings(), purpose).unwrap();
             let connection = connector.call(target.clone()).await.unwrap();
@@ -318,17 +324,17 @@ mod tests {
     #[tokio::test]
     async fn watches_fill_connections_up_when_no_more_may_be_opened() {
         let settings = settings();
-        let lane = Lane::new(&settings, Purpose::Watch).unwrap();
-        let mut places = Vec::new();
-        let few = Purpose::Watch.places_per_connection();
-        places.extend((0..few).map(|_| lane.place().unwrap()));
+        let lane = ConnectionLane::new(&settings, LanePurpose::Watch).unwrap();
+        let mut permits = Vec::new();
+        let few = LanePurpose::Watch.requests_per_connection();
+        permits.extend((0..few).map(|_| lane.acquire().unwrap()));
         assert_eq!(lane.pools.lock().unwrap().len(), 1, "few share one");
-        while let Some(place) = lane.place() {
-            places.push(place);
+        while let Some(permit) = lane.acquire() {
+            permits.push(permit);
         }
-        assert_eq!(places.len(), POOLS_MAX * PLACES_MAX);
+        assert_eq!(permits.len(), POOLS_MAX * PERMITS_PER_POOL);
         assert_eq!(lane.pools.lock().unwrap().len(), POOLS_MAX);
-        places.pop();
-        assert!(lane.place().is_some());
+        permits.pop();
+        assert!(lane.acquire().is_some());
     }
 }

@@ -1,22 +1,22 @@
-//! The four discovery documents: bytes to resources. No requests here.
+//! Parses the four kinds of discovery documents. Sends no requests.
 
 use serde::{Deserialize, Deserializer};
 
 use super::DiscoveredResource;
 use crate::resource::Gvr;
 
-/// What a discovery path answered.
+/// The document of one discovery path.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Answer {
-    /// `APIGroupDiscoveryList`: everything at once. `stale` are group versions whose own server does not answer now; what
-    /// the document says about them may no longer hold, and clients disregard it.
+pub(super) enum DiscoveryResponse {
+    /// `APIGroupDiscoveryList`: all resources at once. `stale` are group versions whose aggregated API server does not
+    /// respond now; what the document says about them may be outdated, and clients disregard it.
     Aggregated {
         found: Vec<DiscoveredResource>,
         stale: Vec<GroupVersionEntry>,
     },
-    /// `APIVersions` or `APIGroupList`: what to ask next.
+    /// `APIVersions` or `APIGroupList`: the group versions, each of which has a document of its own.
     Groups(Vec<GroupVersionEntry>),
-    /// `APIResourceList`: one group and version.
+    /// `APIResourceList`: the resources of one group and version.
     Resources(Vec<DiscoveredResource>),
 }
 
@@ -28,7 +28,7 @@ pub(super) struct GroupVersionEntry {
 }
 
 impl GroupVersionEntry {
-    /// Where its document is.
+    /// The path of its document.
     pub(super) fn path(&self) -> String {
         if self.group.is_empty() {
             format!("/api/{}", self.version)
@@ -38,11 +38,11 @@ impl GroupVersionEntry {
     }
 }
 
-/// Reads any of the documents; which one it is the server chose, so `kind` decides.
-pub(super) fn read(bytes: &[u8]) -> serde_json::Result<Answer> {
+/// Parses any of the documents. The server chose which one to send, so `kind` decides.
+pub(super) fn read(bytes: &[u8]) -> serde_json::Result<DiscoveryResponse> {
     Ok(match serde_json::from_slice(bytes)? {
-        Document::APIGroupDiscoveryList { items } => read_aggregated(items),
-        Document::APIVersions { versions } => Answer::Groups(
+        DiscoveryDocument::APIGroupDiscoveryList { items } => read_aggregated(items),
+        DiscoveryDocument::APIVersions { versions } => DiscoveryResponse::Groups(
             versions
                 .into_iter()
                 .map(|version| GroupVersionEntry {
@@ -51,7 +51,7 @@ pub(super) fn read(bytes: &[u8]) -> serde_json::Result<Answer> {
                 })
                 .collect(),
         ),
-        Document::APIGroupList { groups } => Answer::Groups(
+        DiscoveryDocument::APIGroupList { groups } => DiscoveryResponse::Groups(
             groups
                 .into_iter()
                 .flat_map(|group| {
@@ -64,14 +64,14 @@ pub(super) fn read(bytes: &[u8]) -> serde_json::Result<Answer> {
                 })
                 .collect(),
         ),
-        Document::APIResourceList {
+        DiscoveryDocument::APIResourceList {
             group_version,
             resources,
-        } => Answer::Resources(read_resources(&group_version, resources)),
+        } => DiscoveryResponse::Resources(read_resources(&group_version, resources)),
     })
 }
 
-fn read_aggregated(items: Vec<AggregatedGroup>) -> Answer {
+fn read_aggregated(items: Vec<AggregatedGroup>) -> DiscoveryResponse {
     let mut found = Vec::new();
     let mut stale = Vec::new();
     for item in items {
@@ -95,7 +95,7 @@ fn read_aggregated(items: Vec<AggregatedGroup>) -> Answer {
             }
         }
     }
-    Answer::Aggregated { found, stale }
+    DiscoveryResponse::Aggregated { found, stale }
 }
 
 /// Subresources are listed beside their resources as `pods/status`; they are never listed or watched themselves.
@@ -133,7 +133,7 @@ where
     clippy::enum_variant_names,
     reason = "variants are named as the kinds on the wire"
 )]
-enum Document {
+enum DiscoveryDocument {
     APIGroupDiscoveryList {
         #[serde(default, deserialize_with = "null_is_empty")]
         items: Vec<AggregatedGroup>,

@@ -1,6 +1,6 @@
 //! Discovery documents as a 1.36 server sends them, shortened.
 
-use super::documents::{Answer, read};
+use super::documents::{DiscoveryResponse, read};
 use super::*;
 
 const AGGREGATED: &str = r#"{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[
@@ -40,7 +40,8 @@ fn daemonsets() -> DiscoveredResource {
 
 #[test]
 fn the_aggregated_document_names_resources_and_sets_stale_groups_apart() {
-    let Answer::Aggregated { found, stale } = read(AGGREGATED.as_bytes()).unwrap() else {
+    let DiscoveryResponse::Aggregated { found, stale } = read(AGGREGATED.as_bytes()).unwrap()
+    else {
         panic!("not read as aggregated");
     };
     let core = |name| Gvr::new("", "v1", name);
@@ -56,7 +57,7 @@ fn the_aggregated_document_names_resources_and_sets_stale_groups_apart() {
 
 #[track_caller]
 fn check_paths(document: &str, expected: &[&str]) {
-    let Answer::Groups(entries) = read(document.as_bytes()).unwrap() else {
+    let DiscoveryResponse::Groups(entries) = read(document.as_bytes()).unwrap() else {
         panic!("not read as groups");
     };
     let paths: Vec<_> = entries.iter().map(GroupVersionEntry::path).collect();
@@ -80,7 +81,7 @@ fn plain_documents_say_where_to_ask_next() {
 #[test]
 fn a_plain_resource_list_leaves_out_subresources() {
     let answer = read(RESOURCES.as_bytes()).unwrap();
-    assert_eq!(answer, Answer::Resources(vec![daemonsets()]));
+    assert_eq!(answer, DiscoveryResponse::Resources(vec![daemonsets()]));
 }
 
 #[test]

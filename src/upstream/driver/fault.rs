@@ -1,4 +1,4 @@
-//! Why an attempt came to nothing: what the reflector must know of it, and what people want to.
+//! Why an attempt failed: the failure that the reflector reacts to, and a description for people.
 
 use std::fmt;
 
@@ -8,19 +8,20 @@ use http::header::CONTENT_TYPE;
 use super::FetchError;
 use crate::decode::{ScanError, UpstreamStatus};
 use crate::resource::Encoding;
+#[cfg(feature = "client")]
 use crate::upstream::client::SendError;
 use crate::upstream::reflector::Failure;
 
-/// What was asked of upstream.
+/// The kind of an upstream request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum RequestKind {
     /// A list, or a page of one.
     List,
-    /// A watch, streamed initial data among them.
+    /// A watch, including one that starts with streamed initial data.
     Watch,
 }
 
-impl fmt::Display for Asked {
+impl fmt::Display for RequestKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::List => "list",
@@ -29,39 +30,39 @@ impl fmt::Display for Asked {
     }
 }
 
-/// Why bytes could not be used.
+/// Why received bytes could not be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameRejection {
-    /// Not what a watch event or a list looks like.
+    /// Not a valid watch event or list.
     Unparsable,
     /// Longer than allowed.
     TooLong,
-    /// No JSON, or JSON of another form than was asked for: protobuf, a `Table`. Not read any further.
+    /// Another media type or another form than the requested one, such as protobuf or a `Table`. The body is not read.
     WrongContentType,
 }
 
-/// An attempt that failed, for those who tell people.
+/// A failed attempt, as reported to a `DriverRecorder`.
 #[derive(Clone, Copy, Debug)]
-pub struct Trouble<'a> {
-    /// What was asked.
-    pub asked: Asked,
-    /// What the reflector is told.
+pub struct FailureReport<'a> {
+    /// The kind of the failed request.
+    pub asked: RequestKind,
+    /// The failure, as the reflector gets it.
     pub failure: &'a Failure,
-    /// What was wrong with the bytes, if it was they.
+    /// Why the received bytes were rejected, if they were.
     pub rejection: Option<FrameRejection>,
-    /// In words; empty where the status says it all.
+    /// A description; empty if the status in `failure` says everything.
     pub cause: &'a str,
 }
 
-/// An attempt that failed.
+/// A failed attempt.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct AttemptFailure {
     pub(super) failure: Failure,
     pub(super) rejection: Option<FrameRejection>,
     cause: String,
 }
 
-impl Fault {
+impl AttemptFailure {
     pub(super) const fn refused(status: UpstreamStatus) -> Self {
         Self {
             failure: Failure::Status(status),
@@ -70,7 +71,7 @@ impl Fault {
         }
     }
 
-    pub(super) fn cut(cause: impl Into<String>) -> Self {
+    pub(super) fn transport(cause: impl Into<String>) -> Self {
         Self {
             failure: Failure::Transport,
             rejection: None,
@@ -94,53 +95,58 @@ impl Fault {
         Self::rejected(FrameRejection::Unparsable, error.to_string())
     }
 
-    pub(super) fn trouble(&self, asked: Asked) -> Trouble<'_> {
-        Trouble {
-            asked,
+    pub(super) fn report(&self, kind: RequestKind) -> FailureReport<'_> {
+        FailureReport {
+            asked: kind,
             failure: &self.failure,
             rejection: self.rejection,
             cause: &self.cause,
         }
     }
 
-    /// Whether upstream has none of the forms that were asked for.
+    /// Whether upstream supports none of the accepted media types.
     pub(super) fn is_not_acceptable(&self) -> bool {
         matches!(&self.failure, Failure::Status(status) if status.code == 406)
     }
 }
 
-impl From<FetchError> for Fault {
+impl From<FetchError> for AttemptFailure {
     fn from(error: FetchError) -> Self {
-        let is_saturated = matches!(error.0.downcast_ref(), Some(SendError::Saturated));
-        let mut fault = Self::cut(error.0.to_string());
-        if is_saturated {
-            fault.failure = Failure::Saturated;
+        let fault = Self::transport(error.0.to_string());
+        // Other implementations of `Fetch` have no limit of connections to report.
+        #[cfg(feature = "client")]
+        if matches!(error.0.downcast_ref(), Some(SendError::Saturated)) {
+            return Self {
+                failure: Failure::Saturated,
+                ..fault
+            };
         }
         fault
     }
 }
 
-/// Refuses an answer that says of itself that it is in another encoding than was asked for. Servers that say nothing are believed to send what was asked for.
+/// Rejects a response whose Content-Type is not the requested encoding. A response without the header is taken to be in the
+/// requested encoding.
 pub(super) fn check_content_type<B>(
     response: &Response<B>,
     encoding: Encoding,
-) -> Result<(), Fault> {
+) -> Result<(), AttemptFailure> {
     let Some(value) = response.headers().get(CONTENT_TYPE) else {
         return Ok(());
     };
     let text = String::from_utf8_lossy(value.as_bytes());
     let mut parts = text.split(';').map(str::trim);
-    let is_wanted = parts
+    let is_requested = parts
         .next()
         .is_some_and(|essence| essence.eq_ignore_ascii_case(encoding.media_type()));
     let is_table = parts.any(|parameter| parameter.eq_ignore_ascii_case("as=Table"));
-    if is_wanted && !is_table {
+    if is_requested && !is_table {
         return Ok(());
     }
-    Err(Fault::rejected(
+    Err(AttemptFailure::rejected(
         FrameRejection::WrongContentType,
         format!(
-            "content type {text:?} is not the {} that was asked for",
+            "content type {text:?} is not the requested {}",
             encoding.as_str()
         ),
     ))

@@ -1,4 +1,4 @@
-//! Lists: one page after the other into the side buffer, and one ahead.
+//! Reads lists page by page, and fetches the next page while one is read.
 
 use std::time::Duration;
 
@@ -9,34 +9,38 @@ use http_body::Body;
 use http_body_util::BodyExt;
 
 use super::fault::check_content_type;
-use super::scan::{APART_LEN_MIN, ScannedPage, apart};
-use super::{Asked, Driver, Fault, Fetch, FrameRejection, Purpose, Sink, Stopped, ask};
+use super::scan::{BLOCKING_LEN_MIN, ScannedPage, run_blocking};
+use super::{
+    AttemptFailure, Driver, Fetch, FrameRejection, RequestKind, RequestPurpose, Sink, StopResult,
+    request,
+};
 use crate::decode::{UpstreamStatus, scan_protobuf_status, scan_status};
 use crate::resource::wire::MAGIC;
 use crate::resource::{Encoding, EventKind, Object};
 use crate::upstream::reflector::{Action, Effect, Input, ListVersion};
 
-/// A page of 500 of the largest objects that etcd takes by default (1.5 MiB each) stays below.
+/// Longest page, bytes. 500 objects of the largest size that etcd accepts by default (1.5 MiB each) fit.
 const PAGE_LEN_MAX: usize = 1 << 30;
-/// The same of metadata, most of which are a few kilobytes.
+/// Longest page of metadata, bytes. Most objects have a few kilobytes of it.
 const VERSIONS_LEN_MAX: usize = 16 << 20;
-/// A Status is a few hundred bytes; what an unknown proxy sends is cut here.
+/// Longest part of an error response that is read, bytes. A Status has a few hundred; what an unknown proxy sends is cut
+/// off.
 const STATUS_LEN_MAX: usize = 64 << 10;
 
-/// The API server ends its lists after 60 s; one that is silent for so long will not go on, streamed or not. Connections
-/// that are alive below do not tell.
+/// The API server ends its lists after 60 s, so a response that has been silent for as long will not continue, whether it
+/// is streamed or not. That the connection below is alive proves nothing.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// One page, as the reflector asks for it.
+/// A request for one page of a list.
 #[derive(Debug)]
-pub(super) struct PageRequest {
+pub(super) struct UpstreamPageRequest {
     pub(super) version: ListVersion,
     pub(super) continue_token: Option<String>,
     pub(super) limit: Option<u32>,
 }
 
-impl PageRequest {
-    /// The request that an action names, if it is for a page.
+impl UpstreamPageRequest {
+    /// The page request of an action; `None` if the action is not a list.
     fn of(action: &Action) -> Option<Self> {
         match action {
             Action::List {
@@ -57,55 +61,56 @@ impl PageRequest {
     }
 }
 
-/// A page that was asked for while the one before it was read. It counts only if the reflector then asks for just this.
+/// The response to a page request that was sent while the previous page was read. It is used only if the reflector then
+/// asks for exactly this page.
 #[derive(Debug)]
 pub(super) struct PageAhead {
     pub(super) action: Action,
-    pub(super) answer: Result<Bytes, Fault>,
+    pub(super) response: Result<Bytes, AttemptFailure>,
 }
 
 impl<F: Fetch, S: Sink> Driver<F, S> {
     pub(super) async fn list(
         &mut self,
-        request: PageRequest,
+        request: UpstreamPageRequest,
         ahead: Option<PageAhead>,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), StopResult> {
         if request.continue_token.is_none() {
             self.sink.restart();
         }
-        let answer = match ahead {
-            Some(ahead) => ahead.answer,
-            None => self.ask(request).await,
+        let response = match ahead {
+            Some(ahead) => ahead.response,
+            None => self.fetch_page(request).await,
         };
-        match answer {
+        match response {
             Ok(body) => {
-                self.tally.received(body.len());
-                self.take_page(body).await
+                self.recorder.received(body.len());
+                self.apply_page(body).await
             }
             Err(fault) => {
-                self.failed(Asked::List, fault);
+                self.failed(RequestKind::List, fault);
                 Ok(())
             }
         }
     }
 
-    async fn ask(&self, request: PageRequest) -> Result<Bytes, Fault> {
-        let path = ask::list(
-            &self.reading.collection,
+    async fn fetch_page(&self, request: UpstreamPageRequest) -> Result<Bytes, AttemptFailure> {
+        let path = request::list(
+            &self.spec.collection,
             request.version,
             request.continue_token.as_deref(),
             request.limit,
         );
-        let purpose = self.reading.list_purpose();
-        page(&*self.fetch, path, purpose, self.reading.encoding).await
+        let purpose = self.spec.list_purpose();
+        fetch_body(&*self.fetch, path, purpose, self.spec.encoding).await
     }
 
-    async fn take_page(&mut self, body: Bytes) -> Result<(), Stopped> {
+    async fn apply_page(&mut self, body: Bytes) -> Result<(), StopResult> {
         let (page, objects) = match self.read_page(body).await {
-            Ok(read) => read,
+            Ok(page) => page,
             Err(fault) => {
                 self.sink.restart();
-                self.failed(Asked::List, fault);
+                self.failed(RequestKind::List, fault);
                 return Ok(());
             }
         };
@@ -125,30 +130,30 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         Ok(())
     }
 
-    /// Reads a page, and meanwhile fetches the one that will be asked for next: upstream and this side work at the same time, on
-    /// one page each, and at most two are in memory. A page that turns out to be bad leaves nothing.
-    async fn read_page(&mut self, body: Bytes) -> Result<(Input, Vec<Object>), Fault> {
-        let scanned = ScannedPage::new(&self.reading, body)?;
+    /// Reads a page and meanwhile fetches the one that will probably be needed next, so that upstream and the driver work
+    /// at the same time. At most two pages are in memory. If the page is invalid, none of its objects is used.
+    async fn read_page(&mut self, body: Bytes) -> Result<(Input, Vec<Object>), AttemptFailure> {
+        let scanned = ScannedPage::new(&self.spec, body)?;
         let (version, token) = (
             scanned.page.resource_version,
             scanned.page.continue_token.clone(),
         );
-        let ahead = self.reflector.ahead(version, &token);
+        let next_action = self.reflector.next_page(version, &token);
         let fetched = async {
-            let action = ahead?;
-            let request = PageRequest::of(&action)?;
-            let answer = self.ask(request).await;
-            Some(PageAhead { action, answer })
+            let action = next_action?;
+            let request = UpstreamPageRequest::of(&action)?;
+            let response = self.fetch_page(request).await;
+            Some(PageAhead { action, response })
         };
         let read = async {
-            if scanned.body.len() < APART_LEN_MIN {
+            if scanned.body.len() < BLOCKING_LEN_MIN {
                 return scanned.objects();
             }
-            apart(move || scanned.objects()).await
+            run_blocking(move || scanned.objects()).await
         };
-        // The request leaves before the first item is looked at; a bad item ends both.
+        // The request is sent before the first item is read. An invalid item cancels it.
         let (fetched, objects) = tokio::try_join!(biased; async { Ok(fetched.await) }, read)?;
-        self.ahead = fetched;
+        self.page_ahead = fetched;
         let page = Input::ListPage {
             resource_version: version,
             continue_token: token,
@@ -157,43 +162,44 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
     }
 }
 
-/// Fetches one whole answer.
-pub(super) async fn page<F: Fetch>(
+/// Fetches a whole response body.
+pub(super) async fn fetch_body<F: Fetch>(
     fetch: &F,
     path: String,
-    purpose: Purpose,
+    purpose: RequestPurpose,
     encoding: Encoding,
-) -> Result<Bytes, Fault> {
-    let answer = whole(fetch, path, purpose, encoding).await?;
-    Ok(answer.into_body())
+) -> Result<Bytes, AttemptFailure> {
+    let response = fetch_whole(fetch, path, purpose, encoding).await?;
+    Ok(response.into_body())
 }
 
-/// The same with its headers.
-pub(super) async fn whole<F: Fetch>(
+/// Fetches a whole response with its headers.
+pub(super) async fn fetch_whole<F: Fetch>(
     fetch: &F,
     path: String,
-    purpose: Purpose,
+    purpose: RequestPurpose,
     encoding: Encoding,
-) -> Result<Response<Bytes>, Fault> {
+) -> Result<Response<Bytes>, AttemptFailure> {
     let response = fetch.get(path, purpose, encoding).await?;
     if response.status().as_u16() != 200 {
-        return Err(Fault::refused(refusal(response).await));
+        return Err(AttemptFailure::refused(read_status(response).await));
     }
     check_content_type(&response, encoding)?;
     let (head, body) = response.into_parts();
     let len_max = match purpose {
-        Purpose::ReadVersions => VERSIONS_LEN_MAX,
-        Purpose::Read | Purpose::ReadMetadata | Purpose::Watch | Purpose::WatchMetadata => {
-            PAGE_LEN_MAX
-        }
+        RequestPurpose::ReadVersions => VERSIONS_LEN_MAX,
+        RequestPurpose::Read
+        | RequestPurpose::ReadMetadata
+        | RequestPurpose::Watch
+        | RequestPurpose::WatchMetadata => PAGE_LEN_MAX,
     };
-    let body = limited(body, len_max).await;
-    let body = body.map_err(|cut| cut.fault)?;
+    let body = read_body(body, len_max).await;
+    let body = body.map_err(|truncated| truncated.fault)?;
     Ok(Response::from_parts(head, body))
 }
 
-/// Reads why upstream refused.
-pub(super) async fn refusal<B: Body<Data = Bytes, Error: std::fmt::Display> + Unpin>(
+/// Reads the Status of an error response.
+pub(super) async fn read_status<B: Body<Data = Bytes, Error: std::fmt::Display> + Unpin>(
     response: Response<B>,
 ) -> UpstreamStatus {
     let code = response.status().as_u16();
@@ -201,9 +207,9 @@ pub(super) async fn refusal<B: Body<Data = Bytes, Error: std::fmt::Display> + Un
         .headers()
         .get(RETRY_AFTER)
         .and_then(|value| value.to_str().ok()?.parse().ok());
-    let body = match limited(response.into_body(), STATUS_LEN_MAX).await {
+    let body = match read_body(response.into_body(), STATUS_LEN_MAX).await {
         Ok(body) => body,
-        Err(cut) => cut.so_far,
+        Err(truncated) => truncated.received,
     };
     let status = if body.is_empty() {
         UpstreamStatus::of_code(code)
@@ -216,34 +222,34 @@ pub(super) async fn refusal<B: Body<Data = Bytes, Error: std::fmt::Display> + Un
     status.over_http(code, retry_after)
 }
 
-struct Cut {
-    so_far: Bytes,
-    fault: Fault,
+struct TruncatedBody {
+    received: Bytes,
+    fault: AttemptFailure,
 }
 
-async fn limited<B: Body<Data = Bytes, Error: std::fmt::Display> + Unpin>(
+async fn read_body<B: Body<Data = Bytes, Error: std::fmt::Display> + Unpin>(
     mut body: B,
     len_max: usize,
-) -> Result<Bytes, Cut> {
-    let mut whole = BytesMut::new();
+) -> Result<Bytes, TruncatedBody> {
+    let mut received = BytesMut::new();
     let fault = loop {
         let frame = match tokio::time::timeout(SILENCE_MAX, body.frame()).await {
-            Ok(None) => return Ok(whole.freeze()),
+            Ok(None) => return Ok(received.freeze()),
             Ok(Some(Ok(frame))) => frame,
-            Ok(Some(Err(error))) => break Fault::cut(error.to_string()),
-            Err(_) => break Fault::cut("the answer stopped half way"),
+            Ok(Some(Err(error))) => break AttemptFailure::transport(error.to_string()),
+            Err(_) => break AttemptFailure::transport("the response stopped half way"),
         };
         let Ok(data) = frame.into_data() else {
             continue;
         };
-        if whole.len() + data.len() > len_max {
+        if received.len() + data.len() > len_max {
             let cause = format!("longer than {len_max} bytes");
-            break Fault::rejected(FrameRejection::TooLong, cause);
+            break AttemptFailure::rejected(FrameRejection::TooLong, cause);
         }
-        whole.extend_from_slice(&data);
+        received.extend_from_slice(&data);
     };
-    Err(Cut {
-        so_far: whole.freeze(),
+    Err(TruncatedBody {
+        received: received.freeze(),
         fault,
     })
 }

@@ -1,45 +1,46 @@
-//! Small lists: how the resource's lists are called and laid out, before anything is cached, and its version now.
+//! Small requests: how a resource's lists are named and laid out, before anything is cached; its current version; and
+//! whether it has protobuf.
 
 use http::header::WARNING;
 
-use super::lists::{page, whole};
-use super::{Fetch, Purpose};
+use super::lists::{fetch_body, fetch_whole};
+use super::{Fetch, RequestPurpose};
 use crate::decode::{UpstreamStatus, scan_list, scan_protobuf_list};
 use crate::resource::{Encoding, Gvr, Layout, ResourceVersion};
 use crate::upstream::reflector::Failure;
 
-/// What one small consistent list tells.
+/// What one small consistent list shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// `PodList`; custom resources may call theirs anything.
+    /// Kind of the list, such as `PodList`; custom resources may use any name.
     pub list_kind: String,
-    /// How the JSON is laid out.
+    /// Layout of the JSON.
     pub layout: Layout,
-    /// Values of `Warning` headers: every reader of the resource gets them (protocol.md §3.11).
+    /// Values of the `Warning` headers. Every reader of the resource gets them (docs/PROTOCOL.md §3.11).
     pub warnings: Vec<String>,
 }
 
-/// A probe that told nothing.
+/// Why a probe failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// Upstream refused it.
+    /// Upstream responded with an error status.
     #[error("upstream answered {code} ({message})")]
     Refused {
         /// HTTP status.
         code: u16,
-        /// Upstream's words.
+        /// Upstream's message.
         message: String,
     },
-    /// Upstream did not answer.
-    #[error("upstream did not answer")]
+    /// Upstream did not response.
+    #[error("upstream did not response")]
     Unreachable,
-    /// What came is no list.
-    #[error("upstream's answer is no list")]
+    /// The response is not a list.
+    #[error("upstream's response is not a list")]
     Unreadable,
 }
 
 impl ProbeError {
-    /// The same as the reflector is told of it.
+    /// The same failure, as the reflector knows it.
     #[must_use]
     pub fn failure(&self) -> Failure {
         match self {
@@ -63,17 +64,17 @@ impl From<Failure> for ProbeError {
     }
 }
 
-/// Asks for one item, consistently: costs upstream a few hundred bytes.
+/// Lists one item, consistently. This costs upstream a few hundred bytes.
 ///
 /// # Errors
 /// See [`ProbeError`].
 pub async fn probe<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<Probe, ProbeError> {
     let path = format!("{}?limit=1", gvr.collection_path());
-    let answer = whole(fetch, path, Purpose::Read, Encoding::Json)
+    let response = fetch_whole(fetch, path, RequestPurpose::Read, Encoding::Json)
         .await
         .map_err(|fault| ProbeError::from(fault.failure))?;
-    let list = scan_list(answer.body()).map_err(|_| ProbeError::Unreadable)?;
-    let warnings = answer.headers().get_all(WARNING).iter();
+    let list = scan_list(response.body()).map_err(|_| ProbeError::Unreadable)?;
+    let warnings = response.headers().get_all(WARNING).iter();
     let warnings = warnings.filter_map(|value| value.to_str().ok().map(str::to_owned));
     Ok(Probe {
         warnings: warnings.collect(),
@@ -82,25 +83,26 @@ pub async fn probe<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<Probe, ProbeError> 
     })
 }
 
-/// Asks for the version that every read begun before must not be older than: costs upstream the metadata of one object.
+/// Reads the current version of the resource: a state of at least this version is fresh enough for every consistent read
+/// that started before the call. This costs upstream the metadata of one object.
 ///
 /// # Errors
 /// See [`ProbeError`].
 pub async fn newest_version<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<ResourceVersion, ProbeError> {
     let path = format!("{}?limit=1", gvr.collection_path());
-    let body = page(fetch, path, Purpose::ReadVersions, Encoding::Json).await;
+    let body = fetch_body(fetch, path, RequestPurpose::ReadVersions, Encoding::Json).await;
     let body = body.map_err(|fault| ProbeError::from(fault.failure))?;
     let list = scan_list(&body).map_err(|_| ProbeError::Unreadable)?;
     Ok(list.resource_version)
 }
 
-/// Whether upstream lists the resource in protobuf, as it does compiled-in kinds. Costs as much as a probe.
+/// Whether upstream lists the resource in protobuf, as it does for compiled-in kinds. Costs as much as a probe.
 ///
 /// # Errors
-/// See [`ProbeError`]; a refusal of the encoding is an answer.
+/// See [`ProbeError`]. A refusal of the encoding is not an error.
 pub async fn offers_protobuf<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<bool, ProbeError> {
     let path = format!("{}?limit=1", gvr.collection_path());
-    match page(fetch, path, Purpose::Read, Encoding::Protobuf).await {
+    match fetch_body(fetch, path, RequestPurpose::Read, Encoding::Protobuf).await {
         Ok(body) => Ok(scan_protobuf_list(&body).is_ok()),
         Err(fault) if fault.is_not_acceptable() || fault.rejection.is_some() => Ok(false),
         Err(fault) => Err(fault.failure.into()),

@@ -1,10 +1,10 @@
-//! A few objects as upstream has them now, to be compared with what is held.
+//! Reads a few objects from upstream, to be compared with those of a cache.
 
-use super::ask::{self, Collection};
-use super::lists::page;
-use super::{Fetch, ProbeError, Purpose};
+use super::lists::fetch_body;
+use super::request::{self, Collection};
+use super::{Fetch, ProbeError, RequestPurpose};
 use crate::decode::{scan_list, scan_object};
-use crate::resource::{Encoding, FieldTable, ObjectKey, ResourceVersion, Span};
+use crate::resource::{ByteSpan, Encoding, FieldTable, ObjectKey, ResourceVersion};
 use crate::upstream::reflector::ListVersion;
 
 /// Some objects of a collection, read consistently.
@@ -12,7 +12,7 @@ use crate::upstream::reflector::ListVersion;
 pub struct Sample {
     /// The version they were read at.
     pub version: ResourceVersion,
-    /// The objects, in no certain order.
+    /// The objects, in no particular order.
     pub entries: Vec<SampleEntry>,
     /// Whether these are all objects of the collection.
     pub is_complete: bool,
@@ -29,7 +29,7 @@ pub struct SampleEntry {
     pub version: ResourceVersion,
 }
 
-/// Asks for metadata of so many objects.
+/// Reads the metadata of at most `limit` objects.
 ///
 /// # Errors
 /// See [`ProbeError`].
@@ -38,11 +38,11 @@ pub async fn sample<F: Fetch>(
     collection: &Collection,
     limit: u32,
 ) -> Result<Sample, ProbeError> {
-    let path = ask::list(collection, ListVersion::Latest, None, Some(limit));
-    let body = page(fetch, path, Purpose::ReadVersions, Encoding::Json).await;
+    let path = request::list(collection, ListVersion::Latest, None, Some(limit));
+    let body = fetch_body(fetch, path, RequestPurpose::ReadVersions, Encoding::Json).await;
     let body = body.map_err(|fault| ProbeError::from(fault.failure))?;
     let list = scan_list(&body).map_err(|_| ProbeError::Unreadable)?;
-    let entry = |span: &Span| {
+    let entry = |span: &ByteSpan| {
         let parts = scan_object(span.of(&body), FieldTable::default()).ok()?;
         Some(SampleEntry {
             key: ObjectKey::new(&parts.namespace, &parts.name),
@@ -58,13 +58,13 @@ pub async fn sample<F: Fetch>(
     })
 }
 
-/// What tells a cluster from another: the uid of its namespace `kube-system`.
+/// Returns what identifies a cluster: the uid of its namespace `kube-system`.
 ///
 /// # Errors
 /// See [`ProbeError`].
 pub async fn cluster_uid<F: Fetch>(fetch: &F) -> Result<String, ProbeError> {
     let path = "/api/v1/namespaces/kube-system".to_owned();
-    let body = page(fetch, path, Purpose::Read, Encoding::Json).await;
+    let body = fetch_body(fetch, path, RequestPurpose::Read, Encoding::Json).await;
     let body = body.map_err(|fault| ProbeError::from(fault.failure))?;
     let parts = scan_object(body.trim_ascii_end(), FieldTable::default());
     let parts = parts.map_err(|_| ProbeError::Unreadable)?;

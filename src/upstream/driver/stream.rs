@@ -12,159 +12,165 @@ use http_body::Body;
 use http_body_util::BodyExt;
 
 use super::fault::check_content_type;
-use super::lists::{SILENCE_MAX, refusal};
+use super::lists::{SILENCE_MAX, read_status};
 use super::{
-    Asked, Connected, Driver, Fault, Fetch, FrameRejection, Sink, Stopped, StreamEnd, ask, now,
+    AttemptFailure, Driver, Fetch, FrameRejection, RequestKind, Sink, StopResult, StreamEnd,
+    WatchConnection, now, request,
 };
 use crate::decode::{Frames, WatchLine, object_in, scan_envelope, scan_watch};
 use crate::resource::{EventKind, Object};
 use crate::upstream::reflector::{Effect, Input};
 
-/// While nothing comes, old history is let go this often.
+/// While nothing arrives, the sink is called this often, so that it can drop old history.
 const TICK: Duration = Duration::from_secs(5);
-/// Bytes of frames taken together before they are published.
+/// Bytes of chunks that are collected before they are published.
 const BATCH_LEN_MAX: usize = 4 << 20;
 
-/// How reading went on.
-enum Next {
+/// What waiting for the stream's next chunk ended with.
+enum StreamRead {
     Chunk(Bytes),
     Tick,
     End,
     Cut(String),
 }
 
-/// Whether the stream can be read further.
-enum Flow {
+/// Whether reading continues.
+enum ReadFlow {
     More,
     Over(StreamEnd),
 }
 
 impl<F: Fetch, S: Sink> Driver<F, S> {
-    pub(super) async fn watch(&mut self, path: String) -> Result<(), Stopped> {
+    pub(super) async fn watch(&mut self, path: String) -> Result<(), StopResult> {
         let response = match self.open(path).await {
             Ok(response) => response,
             Err(fault) => {
-                self.failed(Asked::Watch, fault);
+                self.failed(RequestKind::Watch, fault);
                 return Ok(());
             }
         };
         self.observe(Input::WatchOpened);
-        self.tally.connected(Connected::Yes);
+        self.recorder.connected(WatchConnection::Yes);
         let ended = self.read(response.into_body()).await;
-        self.tally
-            .connected(Connected::No(*ended.as_ref().unwrap_or(&StreamEnd::Error)));
+        self.recorder.connected(WatchConnection::No(
+            *ended.as_ref().unwrap_or(&StreamEnd::Error),
+        ));
         ended.map(drop)
     }
 
-    async fn open(&self, path: String) -> Result<Response<F::Body>, Fault> {
+    async fn open(&self, path: String) -> Result<Response<F::Body>, AttemptFailure> {
         let response = self
             .fetch
-            .get(path, self.reading.watch_purpose(), self.reading.encoding)
+            .get(path, self.spec.watch_purpose(), self.spec.encoding)
             .await?;
         if response.status().as_u16() != 200 {
-            return Err(Fault::refused(refusal(response).await));
+            return Err(AttemptFailure::refused(read_status(response).await));
         }
-        check_content_type(&response, self.reading.encoding)?;
+        check_content_type(&response, self.spec.encoding)?;
         Ok(response)
     }
 
-    /// Reads until the stream is over; says how it ended.
-    async fn read(&mut self, mut body: F::Body) -> Result<StreamEnd, Stopped> {
-        let mut frames = Frames::new(self.reading.encoding, self.reading.frame_len_max);
-        let give_up_at = now() + ask::WATCH_LASTS_AT_MOST;
-        let mut heard_at = now();
-        let mut came = None;
+    /// Reads until the stream is over, and returns how it ended.
+    async fn read(&mut self, mut body: F::Body) -> Result<StreamEnd, StopResult> {
+        let mut frames = Frames::new(self.spec.encoding, self.spec.frame_len_max);
+        let give_up_at = now() + request::WATCH_DURATION_MAX;
+        let mut last_chunk_at = now();
+        let mut pending = None;
         loop {
-            let next = match came.take() {
-                Some(came) => came,
+            let next = match pending.take() {
+                Some(pending) => pending,
                 None => next(&mut body).await,
             };
             let is_initial = !self.reflector.is_live();
             match next {
-                Next::Chunk(_) if is_initial && now() >= give_up_at => {
-                    return Ok(self.cut("initial data without end"));
+                StreamRead::Chunk(_) if is_initial && now() >= give_up_at => {
+                    return Ok(self.cut("the initial data did not end in time"));
                 }
-                Next::Chunk(chunk) => {
-                    heard_at = now();
-                    let mut gathered = chunk.len();
-                    let mut flow = self.take_chunk(&chunk, &mut frames)?;
-                    // What arrives meanwhile joins the batch: one round of waking for all of it.
-                    while let (Flow::More, true) = (&flow, gathered < BATCH_LEN_MAX) {
+                StreamRead::Chunk(chunk) => {
+                    last_chunk_at = now();
+                    let mut batch_len = chunk.len();
+                    let mut flow = self.apply_chunk(&chunk, &mut frames)?;
+                    // Chunks that have arrived meanwhile join the batch, so that watches are woken once for all of them.
+                    while let (ReadFlow::More, true) = (&flow, batch_len < BATCH_LEN_MAX) {
                         match more(&mut body, self.sink.hold_until()).await {
-                            Some(Next::Chunk(chunk)) => {
-                                gathered += chunk.len();
-                                flow = self.take_chunk(&chunk, &mut frames)?;
+                            Some(StreamRead::Chunk(chunk)) => {
+                                batch_len += chunk.len();
+                                flow = self.apply_chunk(&chunk, &mut frames)?;
                             }
                             other => {
-                                came = other;
+                                pending = other;
                                 break;
                             }
                         }
                     }
                     self.sink.publish();
                     self.sink.ready().await;
-                    if let Flow::Over(end) = flow {
+                    if let ReadFlow::Over(end) = flow {
                         return Ok(end);
                     }
                 }
-                Next::Tick if is_initial && now() >= heard_at + SILENCE_MAX => {
-                    return Ok(self.cut("silent before the end of the initial data"));
+                StreamRead::Tick if is_initial && now() >= last_chunk_at + SILENCE_MAX => {
+                    return Ok(
+                        self.cut("the stream went silent before the end of its initial data")
+                    );
                 }
-                Next::Tick if now() < give_up_at => {
+                StreamRead::Tick if now() < give_up_at => {
                     self.sink.tick();
                 }
-                Next::End if !frames.is_mid_frame() => {
+                StreamRead::End if !frames.is_mid_frame() => {
                     self.ended();
                     return Ok(StreamEnd::Clean);
                 }
-                Next::End => return Ok(self.cut("the stream ended within a frame")),
-                Next::Cut(cause) => return Ok(self.cut(cause)),
-                Next::Tick => return Ok(self.cut("silent past the end that was agreed on")),
+                StreamRead::End => return Ok(self.cut("the stream ended within a frame")),
+                StreamRead::Cut(cause) => return Ok(self.cut(cause)),
+                StreamRead::Tick => {
+                    return Ok(self.cut("the watch went silent and did not end at its timeout"));
+                }
             }
         }
     }
 
-    fn take_chunk(&mut self, chunk: &[u8], frames: &mut Frames) -> Result<Flow, Stopped> {
-        self.tally.received(chunk.len());
+    fn apply_chunk(&mut self, chunk: &[u8], frames: &mut Frames) -> Result<ReadFlow, StopResult> {
+        self.recorder.received(chunk.len());
         frames.push(chunk);
-        self.take_frames(frames)
+        self.apply_frames(frames)
     }
 
-    fn take_frames(&mut self, frames: &mut Frames) -> Result<Flow, Stopped> {
+    fn apply_frames(&mut self, frames: &mut Frames) -> Result<ReadFlow, StopResult> {
         loop {
             match frames.next_frame() {
                 Ok(Some(frame)) => {
-                    let flow = self.take_frame(frame)?;
-                    if let Flow::Over(_) = flow {
+                    let flow = self.apply_frame(frame)?;
+                    if let ReadFlow::Over(_) = flow {
                         return Ok(flow);
                     }
                 }
-                Ok(None) => return Ok(Flow::More),
+                Ok(None) => return Ok(ReadFlow::More),
                 Err(error) => {
                     let reason = FrameRejection::TooLong;
-                    return Ok(self.reject(Fault::rejected(reason, error.to_string())));
+                    return Ok(self.reject(AttemptFailure::rejected(reason, error.to_string())));
                 }
             }
         }
     }
 
-    fn take_frame(&mut self, frame: &[u8]) -> Result<Flow, Stopped> {
-        let encoding = self.reading.encoding;
-        match scan_watch(encoding, frame, self.reading.fields) {
+    fn apply_frame(&mut self, frame: &[u8]) -> Result<ReadFlow, StopResult> {
+        let encoding = self.spec.encoding;
+        match scan_watch(encoding, frame, self.spec.fields) {
             Ok(WatchLine::Event {
                 kind,
                 object: span,
                 parts,
             }) => {
                 match object_in(encoding, frame, span, parts) {
-                    Ok(object) => self.take_event(kind, object),
-                    Err(error) => return Ok(self.reject(Fault::unparsable(&error))),
+                    Ok(object) => self.apply_event(kind, object),
+                    Err(error) => return Ok(self.reject(AttemptFailure::unparsable(&error))),
                 }
-                Ok(Flow::More)
+                Ok(ReadFlow::More)
             }
             Ok(WatchLine::Bookmark(bookmark)) => {
                 if let Ok(envelope) = scan_envelope(encoding, frame) {
-                    self.tally.bookmark(envelope.object.of(frame), &bookmark);
+                    self.recorder.bookmark(envelope.object.of(frame), &bookmark);
                 }
                 let (resource_version, initial_events_end) =
                     (bookmark.resource_version, bookmark.initial_events_end);
@@ -186,20 +192,20 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                     | Effect::Ignored
                     | Effect::Relisting { .. } => {}
                 }
-                Ok(Flow::More)
+                Ok(ReadFlow::More)
             }
             Ok(WatchLine::Error(status)) => {
                 self.sink.publish();
-                let fault = Fault::refused(status.clone());
-                self.tally.failed(fault.trouble(Asked::Watch));
+                let fault = AttemptFailure::refused(status.clone());
+                self.recorder.failed(fault.report(RequestKind::Watch));
                 self.observe(Input::WatchError(status));
-                Ok(Flow::Over(StreamEnd::Error))
+                Ok(ReadFlow::Over(StreamEnd::Error))
             }
-            Err(error) => Ok(self.reject(Fault::unparsable(&error))),
+            Err(error) => Ok(self.reject(AttemptFailure::unparsable(&error))),
         }
     }
 
-    fn take_event(&mut self, kind: EventKind, object: Object) {
+    fn apply_event(&mut self, kind: EventKind, object: Object) {
         let input = Input::Event {
             kind,
             resource_version: object.resource_version(),
@@ -216,53 +222,54 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         }
     }
 
-    /// What was good before the bad frame counts; the stream does not.
-    fn reject(&mut self, fault: Fault) -> Flow {
+    /// Ends the stream at a frame that cannot be used. The frames before it count.
+    fn reject(&mut self, fault: AttemptFailure) -> ReadFlow {
         self.sink.publish();
-        self.failed(Asked::Watch, fault);
-        Flow::Over(StreamEnd::Unreadable)
+        self.failed(RequestKind::Watch, fault);
+        ReadFlow::Over(StreamEnd::Unreadable)
     }
 
-    /// Ended between two frames, which is how watches end, but not initial data.
+    /// The stream ended between two frames. That is how watches end, but initial data must not end this way.
     fn ended(&mut self) {
         if self.observe(Input::WatchEnded) == Effect::Restarted {
-            let fault = Fault::cut("the stream ended before its initial data did");
-            self.tally.failed(fault.trouble(Asked::Watch));
+            let fault = AttemptFailure::transport("the stream ended before its initial data did");
+            self.recorder.failed(fault.report(RequestKind::Watch));
         }
     }
 
     fn cut(&mut self, cause: impl Into<String>) -> StreamEnd {
-        self.failed(Asked::Watch, Fault::cut(cause));
+        self.failed(RequestKind::Watch, AttemptFailure::transport(cause));
         StreamEnd::Cut
     }
 }
 
-/// Waits for what comes next, a tick at the latest. Losing the wait loses no bytes: frames are whole when they come.
-async fn next<B: Body<Data = Bytes, Error: fmt::Display> + Unpin>(body: &mut B) -> Next {
+/// Waits for the next chunk, at most for a tick. Cancelling the wait loses no bytes, because a frame of the body arrives
+/// whole or not at all.
+async fn next<B: Body<Data = Bytes, Error: fmt::Display> + Unpin>(body: &mut B) -> StreamRead {
     loop {
         let Ok(frame) = tokio::time::timeout(TICK, body.frame()).await else {
-            return Next::Tick;
+            return StreamRead::Tick;
         };
         match frame {
-            None => return Next::End,
-            Some(Err(error)) => return Next::Cut(error.to_string()),
+            None => return StreamRead::End,
+            Some(Err(error)) => return StreamRead::Cut(error.to_string()),
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {
-                    return Next::Chunk(data);
+                    return StreamRead::Chunk(data);
                 }
             }
         }
     }
 }
 
-/// What is there already, or comes until `hold_until`; `None` if nothing does.
+/// Returns a chunk that is ready, or that arrives until `hold_until`; `None` if there is none.
 async fn more<B: Body<Data = Bytes, Error: fmt::Display> + Unpin>(
     body: &mut B,
     hold_until: Option<Instant>,
-) -> Option<Next> {
+) -> Option<StreamRead> {
     loop {
         let frame = if let Some(hold_until) = hold_until.filter(|at| *at > now()) {
-            // As in `next`: frames are whole.
+            // As in `next`, cancelling loses no bytes.
             tokio::time::timeout_at(hold_until.into(), body.frame())
                 .await
                 .ok()?
@@ -274,11 +281,11 @@ async fn more<B: Body<Data = Bytes, Error: fmt::Display> + Unpin>(
             ready.await?
         };
         match frame {
-            None => return Some(Next::End),
-            Some(Err(error)) => return Some(Next::Cut(error.to_string())),
+            None => return Some(StreamRead::End),
+            Some(Err(error)) => return Some(StreamRead::Cut(error.to_string())),
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {
-                    return Some(Next::Chunk(data));
+                    return Some(StreamRead::Chunk(data));
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! The driver against a scripted upstream, under a clock that stands until all wait.
+//! The driver against a scripted upstream. The clock is paused and moves only when all tasks wait.
 
 pub(crate) mod scripted;
 pub(crate) mod simulation;
@@ -15,15 +15,16 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::cache::tests::samples::{Sample, keep, kind};
-use crate::cache::{Applied, Writer};
+use crate::cache::{ApplyOutcome, CacheWriter};
 use crate::resource::Layout;
 use crate::resource::Object;
 use crate::upstream::backoff::Backoff;
-use crate::upstream::cache_sink::{CacheSink, FillState, FillTally};
-use crate::upstream::reflector::{InitialVersion, ReflectorOptions, Streaming};
+use crate::upstream::cache_sink::{CacheSink, FillRecorder, FillState};
+use crate::upstream::reflector::{InitialVersion, ReflectorOptions, StreamingLists};
 use crate::view::Hub;
 use scripted::{Asked, EXPIRED, Feed, Script, bookmark, marker, push, settled, sort_of};
 
+/// What the driver and the sink report, one line each.
 #[derive(Debug, Default)]
 struct Notes(Mutex<Vec<String>>);
 
@@ -37,7 +38,7 @@ impl Notes {
     }
 }
 
-impl DriverTally for Notes {
+impl DriverRecorder for Notes {
     fn received(&self, _: usize) {}
     fn rejected(&self, reason: FrameRejection) {
         self.add(format!("rejected {reason:?}"));
@@ -45,15 +46,15 @@ impl DriverTally for Notes {
     fn relisted(&self, reason: RelistReason) {
         self.add(format!("relisted {}", reason.as_str()));
     }
-    fn connected(&self, connected: Connected) {
-        if let Connected::No(reason) = connected {
+    fn connected(&self, connected: WatchConnection) {
+        if let WatchConnection::No(reason) = connected {
             self.add(format!("closed {reason:?}").to_lowercase());
         }
     }
 }
 
-impl FillTally for Notes {
-    fn applied(&self, applied: Applied) {
+impl FillRecorder for Notes {
+    fn applied(&self, applied: ApplyOutcome) {
         self.add(format!("applied {}", applied.events));
     }
     fn state(&self, _: FillState) {}
@@ -61,27 +62,27 @@ impl FillTally for Notes {
 
 const FRAME_LEN_MAX: usize = 1000;
 
-/// A driver that fills `writer` from configmaps.
+/// A driver that fills `writer` with config maps.
 fn driver<F: Fetch>(
     fetch: F,
-    writer: Writer,
-    streaming: Streaming,
+    writer: CacheWriter,
+    streaming: StreamingLists,
     notes: &Arc<Notes>,
 ) -> Driver<F, CacheSink> {
     let gvr = writer.cache().kind().gvr.clone();
     let sink = CacheSink::new(writer, Duration::from_millis(5), Arc::clone(notes) as _);
-    let reflector = Reflector::new(options(streaming)).with_backoff(Backoff::brisk());
-    let reading = Reading::all(&gvr, FRAME_LEN_MAX);
+    let reflector = ReflectorMachine::new(options(streaming)).with_backoff(Backoff::brisk());
+    let spec = ReadSpec::all(&gvr, FRAME_LEN_MAX);
     Driver::new(
         Arc::new(fetch),
-        reading,
+        spec,
         reflector,
         sink,
         Arc::clone(notes) as _,
     )
 }
 
-fn options(streaming: Streaming) -> ReflectorOptions {
+fn options(streaming: StreamingLists) -> ReflectorOptions {
     ReflectorOptions {
         streaming,
         page_len: 2,
@@ -91,36 +92,36 @@ fn options(streaming: Streaming) -> ReflectorOptions {
 }
 
 struct Scene {
-    asked: mpsc::Receiver<Asked>,
+    requests: mpsc::Receiver<Asked>,
     cache: Arc<crate::cache::WatchCache>,
     notes: Arc<Notes>,
     driver: JoinHandle<DriverEnd>,
 }
 
 impl Scene {
-    fn new(streaming: Streaming) -> Self {
-        let (script, asked) = Script::new();
+    fn new(streaming: StreamingLists) -> Self {
+        let (script, requests) = Script::new();
         let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
-        let writer = Writer::new(kind(Layout::Typed), keep(1000), hub);
+        let writer = CacheWriter::new(kind(Layout::Typed), keep(1000), hub);
         let cache = Arc::clone(writer.cache());
         let notes = Arc::new(Notes::default());
         let driver = driver(script, writer, streaming, &notes);
         Self {
-            asked,
+            requests,
             cache,
             notes,
             driver: tokio::spawn(driver.run()),
         }
     }
 
-    /// The next request, which must be of this sort; the clock runs on while the driver waits to send it.
-    async fn asked(&mut self, sort: &str) -> Asked {
-        let asked = self.asked.recv().await.unwrap();
-        assert_eq!(sort_of(&asked.path), sort, "{}", asked.path);
-        asked
+    /// The next request, which must be of this sort. The clock moves on while the driver waits before it sends it.
+    async fn request(&mut self, sort: &str) -> Asked {
+        let request = self.requests.recv().await.unwrap();
+        assert_eq!(sort_of(&request.path), sort, "{}", request.path);
+        request
     }
 
-    /// Key and version of all objects, and the version of it all.
+    /// Keys and versions of all objects, and the version of the snapshot.
     fn state(&self) -> Option<(Vec<String>, u64)> {
         let snapshot = self.cache.snapshot()?;
         let entry = |object: &Object| format!("{} {}", object.key(), object.resource_version());
@@ -145,10 +146,10 @@ impl Scene {
         seen
     }
 
-    /// A scene whose driver watches from version 5 with `a/x 3` in the cache, streamed.
+    /// A scene whose driver has streamed `a/x 3` and now watches from version 5.
     async fn live() -> (Self, Feed) {
-        let mut scene = Self::new(Streaming::Preferred);
-        let feed = scene.asked("stream latest").await.open();
+        let mut scene = Self::new(StreamingLists::Preferred);
+        let feed = scene.request("stream latest").await.open();
         push(&feed, &[line("ADDED", "a/x", 3), marker(5)]).await;
         scene.holds(&["a/x 3"], 5);
         scene.notes.take();
@@ -156,7 +157,7 @@ impl Scene {
     }
 }
 
-/// An object that was never made anew.
+/// An object that was never deleted and created again.
 fn sample(key: &str, version: u64) -> Sample {
     let mut sample = Sample::new(key, version);
     sample.uid = 1;
@@ -182,8 +183,8 @@ fn list(items: &[(&str, u64)], version: u64, token: &str) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn a_streamed_start_is_served_when_its_marker_comes_and_then_followed() {
-    let mut scene = Scene::new(Streaming::Preferred);
-    let feed = scene.asked("stream latest").await.open();
+    let mut scene = Scene::new(StreamingLists::Preferred);
+    let feed = scene.request("stream latest").await.open();
     push(&feed, &[line("ADDED", "b/y", 4), line("ADDED", "a/x", 3)]).await;
     assert_eq!(scene.state(), None);
     push(&feed, &[marker(5), line("MODIFIED", "a/x", 6)]).await;
@@ -195,52 +196,52 @@ async fn a_streamed_start_is_served_when_its_marker_comes_and_then_followed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_paged_start_is_served_when_the_last_page_has_come() {
-    let mut scene = Scene::new(Streaming::Never);
+    let mut scene = Scene::new(StreamingLists::Never);
     let first = list(&[("a/x", 3), ("a/y", 2)], 7, "t1");
-    scene.asked("list latest").await.whole(200, &first).await;
-    // A page that fails is asked for again; what came stays.
-    scene.asked("page t1").await.refuse(503).await;
-    let page = scene.asked("page t1").await;
+    scene.request("list latest").await.whole(200, &first).await;
+    // A page that failed is requested again; the pages before it stay.
+    scene.request("page t1").await.refuse(503).await;
+    let page = scene.request("page t1").await;
     assert_eq!(scene.state(), None);
     page.whole(200, &list(&[("b/z", 6)], 7, "")).await;
-    scene.asked("watch 7").await.open();
+    scene.request("watch 7").await.open();
     scene.holds(&["a/x 3", "a/y 2", "b/z 6"], 7);
     assert_eq!(scene.notes.take()[0], "relisted start");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_token_that_expired_leads_to_one_whole_list() {
-    let mut scene = Scene::new(Streaming::Never);
+    let mut scene = Scene::new(StreamingLists::Never);
     let first = list(&[("a/x", 3), ("a/gone", 2)], 7, "t1");
-    scene.asked("list latest").await.whole(200, &first).await;
-    scene.asked("page t1").await.refuse(410).await;
+    scene.request("list latest").await.whole(200, &first).await;
+    scene.request("page t1").await.refuse(410).await;
     let whole = list(&[("a/x", 3), ("a/y", 8)], 9, "");
-    scene.asked("list latest").await.whole(200, &whole).await;
-    scene.asked("watch 9").await;
+    scene.request("list latest").await.whole(200, &whole).await;
+    scene.request("watch 9").await;
     scene.holds(&["a/x 3", "a/y 8"], 9);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_page_that_stops_half_way_is_given_up_and_asked_for_again() {
-    let mut scene = Scene::new(Streaming::Never);
+    let mut scene = Scene::new(StreamingLists::Never);
     let whole = list(&[("a/x", 3)], 7, "");
-    let feed = scene.asked("list latest").await.open();
+    let feed = scene.request("list latest").await.open();
     push(&feed, &[whole[..50].to_owned()]).await;
-    // The connection stays; nothing more comes.
-    let again = scene.asked("list latest").await;
+    // The connection stays open, but nothing more arrives.
+    let again = scene.request("list latest").await;
     again.whole(200, &whole).await;
-    scene.asked("watch 7").await;
+    scene.request("watch 7").await;
     scene.holds(&["a/x 3"], 7);
     drop(feed);
 }
 
 #[tokio::test(start_paused = true)]
 async fn where_streams_are_refused_pages_are_asked_for() {
-    let mut scene = Scene::new(Streaming::Preferred);
-    scene.asked("stream latest").await.refuse(422).await;
+    let mut scene = Scene::new(StreamingLists::Preferred);
+    scene.request("stream latest").await.refuse(422).await;
     let whole = list(&[("a/x", 3)], 7, "");
-    scene.asked("list latest").await.whole(200, &whole).await;
-    scene.asked("watch 7").await;
+    scene.request("list latest").await.whole(200, &whole).await;
+    scene.request("watch 7").await;
     scene.holds(&["a/x 3"], 7);
 }
 
@@ -248,7 +249,7 @@ async fn where_streams_are_refused_pages_are_asked_for() {
 async fn expired_history_leads_to_a_relist_whose_difference_is_published() {
     let (mut scene, feed) = Scene::live().await;
     push(&feed, &[line("ADDED", "a/y", 6), EXPIRED.into()]).await;
-    let feed = scene.asked("stream latest").await.open();
+    let feed = scene.request("stream latest").await.open();
     scene.holds(&["a/x 3", "a/y 6"], 6);
     push(&feed, &[line("ADDED", "b/z", 9), line("ADDED", "a/y", 8)]).await;
     scene.holds(&["a/x 3", "a/y 6"], 6);
@@ -287,7 +288,7 @@ async fn a_stream_cut_within_a_frame_is_resumed_after_its_last_whole_one() {
             feed.send(Err("reset".into())).await.unwrap();
         }
         drop(feed);
-        let feed = scene.asked("watch 6").await.open();
+        let feed = scene.request("watch 6").await.open();
         push(&feed, &[line("MODIFIED", "a/x", 7)]).await;
         scene.holds(&["a/x 7"], 7);
         assert_eq!(scene.notes.take()[1], "closed cut");
@@ -299,8 +300,8 @@ async fn a_clean_end_is_resumed_from_the_last_bookmark() {
     let (mut scene, feed) = Scene::live().await;
     push(&feed, &[bookmark(9)]).await;
     drop(feed);
-    let feed = scene.asked("watch 9").await.open();
-    // What is repeated, or from before, is left out.
+    let feed = scene.request("watch 9").await.open();
+    // Repeated and older events are left out.
     push(
         &feed,
         &[line("MODIFIED", "a/x", 8), line("MODIFIED", "a/x", 10)],
@@ -334,10 +335,10 @@ async fn garbage_ends_the_stream_and_thrice_leads_to_a_relist() {
     drop(feed);
     scene.holds(&["a/x 6"], 6);
     for _ in 0..2 {
-        let feed = scene.asked("watch 6").await.open();
+        let feed = scene.request("watch 6").await.open();
         let _ = feed.send(Ok(Bytes::from_static(b"garbage\n"))).await;
     }
-    let feed = scene.asked("stream 6").await.open();
+    let feed = scene.request("stream 6").await.open();
     push(&feed, &[line("ADDED", "a/x", 7), marker(7)]).await;
     scene.holds(&["a/x 7"], 7);
     let rejected = scene.notes.take();
@@ -356,7 +357,7 @@ async fn a_frame_that_is_too_long_ends_the_stream_before_it_is_whole() {
     )
     .await;
     scene.holds(&["a/x 6"], 6);
-    scene.asked("watch 6").await;
+    scene.request("watch 6").await;
     assert!(scene.notes.take().contains(&"rejected TooLong".to_owned()));
 }
 
@@ -365,10 +366,10 @@ async fn a_refused_watch_is_asked_for_again_and_the_state_stays() {
     let (mut scene, feed) = Scene::live().await;
     drop(feed);
     for code in [429, 500, 503, 401, 504] {
-        scene.asked("watch 5").await.refuse(code).await;
+        scene.request("watch 5").await.refuse(code).await;
     }
-    scene.asked("watch 5").await.fail();
-    let feed = scene.asked("watch 5").await.open();
+    scene.request("watch 5").await.fail();
+    let feed = scene.request("watch 5").await.open();
     push(&feed, &[line("MODIFIED", "a/x", 6)]).await;
     scene.holds(&["a/x 6"], 6);
 }
@@ -377,7 +378,7 @@ async fn a_refused_watch_is_asked_for_again_and_the_state_stays() {
 async fn a_silent_upstream_is_given_up_when_its_watch_should_long_be_over() {
     let (mut scene, feed) = Scene::live().await;
     let started = tokio::time::Instant::now();
-    scene.asked("watch 5").await;
+    scene.request("watch 5").await;
     assert!(started.elapsed() >= Duration::from_secs(659));
     assert_eq!(scene.notes.take(), ["closed cut"]);
     drop(feed);
@@ -387,7 +388,7 @@ async fn a_silent_upstream_is_given_up_when_its_watch_should_long_be_over() {
 async fn upstream_that_went_back_ends_the_driver() {
     let (mut scene, feed) = Scene::live().await;
     push(&feed, &[EXPIRED.into()]).await;
-    let feed = scene.asked("stream latest").await.open();
+    let feed = scene.request("stream latest").await.open();
     push(&feed, &[line("ADDED", "a/x", 2), marker(3)]).await;
     scene.holds(&["a/x 3"], 5);
     assert_eq!(scene.driver.await.unwrap(), DriverEnd::WentBack);
@@ -398,7 +399,7 @@ async fn a_resource_that_is_not_found_five_times_is_gone() {
     let (mut scene, feed) = Scene::live().await;
     drop(feed);
     for _ in 0..5 {
-        scene.asked("watch 5").await.refuse(404).await;
+        scene.request("watch 5").await.refuse(404).await;
     }
     assert_eq!(scene.driver.await.unwrap(), DriverEnd::Gone);
 }
@@ -421,7 +422,7 @@ async fn several_changes_of_one_version_are_all_kept_and_repetitions_left_out() 
     push(&feed, &[line("ADDED", "a/y", 7), line("ADDED", "b/z", 7)]).await;
     push(&feed, &[line("ADDED", "a/y", 7), line("DELETED", "a/x", 7)]).await;
     drop(feed);
-    let feed = scene.asked("watch 7").await.open();
+    let feed = scene.request("watch 7").await.open();
     push(&feed, &[line("ADDED", "b/z", 7), line("DELETED", "a/x", 7)]).await;
     scene.holds(&["a/y 7", "b/z 7"], 7);
     assert_eq!(
@@ -432,18 +433,18 @@ async fn several_changes_of_one_version_are_all_kept_and_repetitions_left_out() 
 
 #[tokio::test(start_paused = true)]
 async fn answers_of_another_form_than_json_are_not_taken_for_empty_ones() {
-    let mut scene = Scene::new(Streaming::Preferred);
+    let mut scene = Scene::new(StreamingLists::Preferred);
     let binary = "application/vnd.kubernetes.protobuf;stream=watch";
-    let feed = scene.asked("stream latest").await.answer(200, binary);
+    let feed = scene.request("stream latest").await.answer(200, binary);
     let _ = feed.send(Ok(Bytes::from_static(b"k8s\0"))).await;
-    let feed = scene.asked("list latest").await.answer(200, "text/html");
+    let feed = scene.request("list latest").await.answer(200, "text/html");
     let _ = feed.send(Ok(Bytes::from(list(&[], 7, "")))).await;
     let table = list(&[], 7, "").replace("ConfigMapList", "Table");
-    scene.asked("list latest").await.whole(200, &table).await;
-    let asked = scene.asked("list latest").await;
+    scene.request("list latest").await.whole(200, &table).await;
+    let request = scene.request("list latest").await;
     assert_eq!(scene.state(), None);
-    asked.whole(200, &list(&[("a/x", 3)], 7, "")).await;
-    scene.asked("watch 7").await;
+    request.whole(200, &list(&[("a/x", 3)], 7, "")).await;
+    scene.request("watch 7").await;
     scene.holds(&["a/x 3"], 7);
     let notes = scene.notes.take();
     let rejected = notes
@@ -456,35 +457,35 @@ async fn answers_of_another_form_than_json_are_not_taken_for_empty_ones() {
 async fn a_list_with_one_bad_item_changes_nothing_and_is_asked_for_again() {
     let (mut scene, feed) = Scene::live().await;
     push(&feed, &[EXPIRED.into()]).await;
-    scene.asked("stream latest").await.refuse(422).await;
+    scene.request("stream latest").await.refuse(422).await;
     let good = list(&[("a/y", 8), ("a/z", 8)], 9, "");
     let bad = good.replace("\"name\":\"z\"", "\"name\":\"\"");
-    scene.asked("list latest").await.whole(200, &bad).await;
+    scene.request("list latest").await.whole(200, &bad).await;
     let cut = &good[..good.len() - 20];
-    scene.asked("list latest").await.whole(200, cut).await;
-    let asked = scene.asked("list latest").await;
+    scene.request("list latest").await.whole(200, cut).await;
+    let request = scene.request("list latest").await;
     scene.holds(&["a/x 3"], 5);
-    asked.whole(200, &list(&[("a/z", 8)], 9, "")).await;
-    scene.asked("watch 9").await;
+    request.whole(200, &list(&[("a/z", 8)], 9, "")).await;
+    scene.request("watch 9").await;
     scene.holds(&["a/z 8"], 9);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_streamed_list_that_falls_silent_is_asked_for_again_after_a_minute() {
-    let mut scene = Scene::new(Streaming::Preferred);
+    let mut scene = Scene::new(StreamingLists::Preferred);
     let started = tokio::time::Instant::now();
-    let silent = scene.asked("stream latest").await.open();
-    let again = scene.asked("stream latest").await.open();
+    let silent = scene.request("stream latest").await.open();
+    let again = scene.request("stream latest").await.open();
     assert!((60..80).contains(&started.elapsed().as_secs()));
     drop(silent);
-    // Nor may it go on for ever; twice is enough, then pages are tried.
+    // Nor may a stream continue for ever. After two such streams, pages are requested.
     let started = tokio::time::Instant::now();
     let endless = tokio::spawn(async move {
         while again.send(Ok(Bytes::from(bookmark(5)))).await.is_ok() {
             tokio::time::sleep(Duration::from_secs(3)).await;
         }
     });
-    let page = tokio::time::timeout(Duration::from_secs(3600), scene.asked("list latest"));
+    let page = tokio::time::timeout(Duration::from_secs(3600), scene.request("list latest"));
     let page = page.await.expect("an end");
     assert!((660..720).contains(&started.elapsed().as_secs()));
     endless.await.unwrap();

@@ -1,4 +1,4 @@
-//! What a reflector decides: what to do next, and what to do with what has come.
+//! What a reflector decides: the next action, and the effect of an input.
 
 use std::time::Instant;
 
@@ -19,38 +19,38 @@ pub enum ListVersion {
 /// What the driver should do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Ask for a page; answer with `ListPage` or `ListFailed`.
+    /// Request a page. Report `ListPage` or `ListFailed`.
     List {
-        /// Freshness; to be left out of the request where there is a token, which has its own.
+        /// Freshness. Left out of the request if there is a token, which implies its own.
         resource_version: ListVersion,
-        /// `continue` of the page before; absent for the first page.
+        /// `continue` of the previous page; `None` for the first page.
         continue_token: Option<String>,
-        /// `limit`; absent for everything at once.
+        /// `limit`; `None` for everything at once.
         limit: Option<u32>,
-        /// Why initial data is asked for.
+        /// Why initial data is requested.
         reason: RelistReason,
     },
     /// Watch with `sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true`.
-    /// Answer as for `Watch`. [`ListVersion::AtLeast`] and [`ListVersion::Latest`] differ in `resourceVersion` only.
+    /// Report as for `Watch`. [`ListVersion::AtLeast`] and [`ListVersion::Latest`] differ in `resourceVersion` only.
     WatchList {
         /// Freshness of the initial events.
         resource_version: ListVersion,
-        /// Why initial data is asked for.
+        /// Why initial data is requested.
         reason: RelistReason,
     },
-    /// Watch with `allowWatchBookmarks=true` from a version on. Answer with `WatchOpened`, then what comes, then one of
-    /// `WatchError`, `WatchEnded` and `WatchFailed`; or with `WatchFailed` alone.
+    /// Watch with `allowWatchBookmarks=true` from a version on. Report `WatchOpened`, then what arrives, then one of
+    /// `WatchError`, `WatchEnded` and `WatchFailed`; or `WatchFailed` alone.
     Watch {
         /// The last version that was applied.
         after: ResourceVersion,
     },
-    /// Do nothing until then, and ask again.
+    /// Do nothing until then; then ask for the next action.
     WaitUntil(Instant),
-    /// Give up.
+    /// Do nothing more: the reflector has stopped.
     Stop(StopReason),
 }
 
-/// Why a reflector gives up.
+/// Why a reflector has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopReason {
     /// Upstream no longer knows the resource.
@@ -59,21 +59,22 @@ pub enum StopReason {
     GivenUp(GiveUp),
 }
 
-/// Why all objects are asked for.
+/// Why all objects are requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum RelistReason {
     /// Nothing is held yet.
     Start,
-    /// Upstream forgot the history after the last version: 410.
+    /// Upstream no longer has the history after the last version: 410.
     Expired,
-    /// The version asked for is ahead of upstream: 504 with cause `ResourceVersionTooLarge`, or an answer older than what is held.
+    /// The requested version is ahead of upstream: 504 with cause `ResourceVersionTooLarge`, or data older than the held
+    /// state.
     VersionAhead,
-    /// A list's pages no longer belong together: its token expired, or pages differ in version.
+    /// The pages of a list do not belong together: its token expired, or the pages differ in version.
     PagesExpired,
     /// A streamed list broke off before its end.
     Interrupted,
-    /// Upstream does not stream lists.
+    /// Upstream does not support streamed lists.
     StreamRefused,
     /// Upstream keeps refusing to watch from the last version.
     WatchRefused,
@@ -82,7 +83,7 @@ pub enum RelistReason {
 }
 
 impl RelistReason {
-    /// All reasons, in the order of their numbers.
+    /// All reasons, in the order of their discriminants.
     pub const ALL: [Self; 8] = [
         Self::Start,
         Self::Expired,
@@ -94,7 +95,7 @@ impl RelistReason {
         Self::Unparsable,
     ];
 
-    /// The word for metrics and logs.
+    /// The label in metrics and logs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -110,30 +111,31 @@ impl RelistReason {
     }
 }
 
-/// What the driver should do with what it has just told.
+/// What the driver should do with the input that it has just reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing.
     None,
-    /// Apply the event, or the page's items, to the side buffer.
+    /// Add the event's object, or the page's items, to the initial data; remove an object that was deleted.
     InitialItem,
-    /// Add the page's items, if it was a page, to the side buffer, and put it in place of the held state.
+    /// Add the page's items, if the input was a page, to the initial data, and replace the held state by it.
     InitialDone {
         /// The version of the new state. Lower than before only if upstream itself went back (a restored backup).
         resource_version: ResourceVersion,
     },
-    /// Apply the event to the held state; leave it out if it is of the held version and repeats what was applied.
+    /// Apply the event to the held state. Leave it out if it is of the held version and repeats an event that was applied.
     Live,
-    /// The held state stands at this version; nothing changed.
+    /// The held state is now at this version; nothing changed.
     Progress {
         /// The version of the bookmark.
         resource_version: ResourceVersion,
     },
-    /// Drop the event: its version is not beyond the held state's.
+    /// Drop the input: its version is lower than the held state's, or it does not belong to the current phase.
     Ignored,
-    /// Drop the side buffer, and the page if it was one; initial data begins again. The held state stays.
+    /// Drop the initial data collected so far, and the page if the input was one: reading starts over. The held state
+    /// stays.
     Restarted,
-    /// The held state stays as it is until new initial data replaces it; begin an empty side buffer.
+    /// Start to collect new initial data. The held state stays until it is replaced.
     Relisting {
         /// Why.
         reason: RelistReason,

@@ -1,22 +1,22 @@
-//! When failures are enough to stop asking for a resource: the one rule for every reason to have no cache of it.
+//! Decides when failures are enough to give up a resource. This is the one rule, whatever the failures are.
 //!
 //! | reason | nothing held yet | state held |
 //! |---|---|---|
 //! | forbidden | at once | 3 refusals in a row |
 //! | unauthorized | 2 in a row: credentials are read again after the first | 10 in a row |
-//! | undecodable, too long | 3 attempts in a row | those of the relist, or 3 relists within 10 minutes |
+//! | undecodable, too long | 3 attempts in a row | 3 attempts of the relist in a row, or 3 relists within 10 minutes |
 //! | saturated | 2 in a row | 5 in a row |
 //! | refused | 3 in a row | 5 in a row, or 3 relists within 10 minutes |
 //! | unavailable | 5 in a row | never: stale state is better than none |
 //!
-//! Refused is what asks for something upstream does not have: 400, 405, 422 and the like. A 403 that a watch meets may be
-//! a hiccup of the authorizer, so state that is held outlasts a few of them.
+//! "Refused" means that upstream does not support the request: 400, 405, 422 and the like. A 403 to a watch may be a
+//! temporary failure of the authorizer, so a few of them do not end a cache that holds state.
 
 use std::time::{Duration, Instant};
 
 use super::report::{Failure, Remedy};
 
-/// Why a resource is no longer asked for.
+/// Why a resource was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum GiveUp {
@@ -24,30 +24,32 @@ pub enum GiveUp {
     Unauthorized,
     /// Upstream does not let this identity list or watch the resource (403).
     Forbidden,
-    /// What came cannot be read.
+    /// What upstream sends cannot be read.
     Undecodable,
     /// An event or a page is longer than allowed.
     TooLong,
-    /// All places for watches upstream are taken.
+    /// All permits for watches upstream are taken.
     Saturated,
     /// Upstream refuses these requests as such (400, 405 and the like).
     Refused,
-    /// Upstream does not answer, or answers with other errors.
+    /// Upstream does not respond, or responds with other errors.
     Unavailable,
 }
 
 const REASONS: usize = 7;
-/// So many relists because watches cannot be read or are refused, and the next one will come soon.
+/// This many relists within [`STRIKES_WITHIN`] because watches cannot be read or are refused are enough: the next one would
+/// follow soon.
 const STRIKES_MAX: u32 = 3;
 const STRIKES_WITHIN: Duration = Duration::from_secs(600);
 
-/// Whether upstream refuses what was asked for, whenever it is asked.
+/// Whether upstream refuses the request itself, so that it will refuse it again.
 pub(super) fn is_refusal(failure: &Failure) -> bool {
     failure.remedy() == Remedy::Refused
 }
 
 impl GiveUp {
-    /// The reason that a failure may become; none where it asks for something else than patience.
+    /// The reason that this failure counts for. `None` if it has another remedy: 404 is counted separately, and the other
+    /// cases lead to a relist.
     fn of(failure: &Failure) -> Option<Self> {
         match failure {
             Failure::Status(status) => match status.code {
@@ -80,16 +82,17 @@ impl GiveUp {
     }
 }
 
-/// Failures in a row, by reason.
+/// Counts failures in a row, by reason, and relists caused by bad watches.
 #[derive(Clone, Debug, Default)]
 pub struct Failures {
     counts: [u32; REASONS],
+    /// Relists because of watches that were refused or unreadable, since `first_strike_at`.
     strikes: u32,
-    struck_at: Option<Instant>,
+    first_strike_at: Option<Instant>,
 }
 
 impl Failures {
-    /// Counts a failure; the reason to give up, if this one is one too many.
+    /// Counts a failure. Returns the reason to give up if this failure is one too many.
     pub fn add(&mut self, failure: &Failure, is_state_held: bool) -> Option<GiveUp> {
         let reason = GiveUp::of(failure)?;
         let count = &mut self.counts[reason as usize];
@@ -98,30 +101,31 @@ impl Failures {
         (*count >= limit).then_some(reason)
     }
 
-    /// A watch could not be read any further, or was refused, and all objects are listed instead. Each such list may succeed and the next
-    /// watch fail again, so they are counted whatever happens in between.
+    /// Counts a relist that became necessary because a watch was refused or could not be read. Returns the reason to give
+    /// up if it is one too many. Each such list may succeed and the next watch fail again, so successes in between do not
+    /// reset this count.
     pub(super) fn strike(&mut self, failure: &Failure, now: Instant) -> Option<GiveUp> {
         let is_old = |at| now.saturating_duration_since(at) > STRIKES_WITHIN;
-        if self.struck_at.is_none_or(is_old) {
+        if self.first_strike_at.is_none_or(is_old) {
             self.strikes = 0;
-            self.struck_at = Some(now);
+            self.first_strike_at = Some(now);
         }
         self.strikes += 1;
         let reason = GiveUp::of(failure)?;
         (self.strikes >= STRIKES_MAX).then_some(reason)
     }
 
-    /// Upstream answered: only what it sends can still be wrong.
+    /// Upstream responded: resets the counts of all reasons except those that mean unreadable data.
     pub(super) fn answered(&mut self) {
-        let unread = [GiveUp::Undecodable, GiveUp::TooLong].map(|reason| reason as usize);
+        let kept = [GiveUp::Undecodable, GiveUp::TooLong].map(|reason| reason as usize);
         for (reason, count) in self.counts.iter_mut().enumerate() {
-            if !unread.contains(&reason) {
+            if !kept.contains(&reason) {
                 *count = 0;
             }
         }
     }
 
-    /// What it sent could be used.
+    /// Upstream's data could be used: resets the counts of all reasons.
     pub(super) const fn progressed(&mut self) {
         self.counts = [0; REASONS];
     }

@@ -1,24 +1,24 @@
-//! The phase that asks for all objects: streamed, in pages, or whole.
+//! The initial phase: requests all objects, streamed, in pages, or in one list.
 
 use super::report::Remedy;
 use super::{
-    Action, CUT_STREAMS_MAX, Effect, Failure, Initial, ListVersion, Means, Page, Phase, Reflector,
-    ReflectorOptions, RelistReason, Streaming,
+    Action, CUT_STREAMS_MAX, Effect, Failure, InitialMethod, InitialRead, LastPage, ListVersion,
+    ReflectorMachine, ReflectorOptions, ReflectorPhase, RelistReason, StreamingLists,
 };
 use crate::resource::ResourceVersion;
 
-impl Initial {
+impl InitialRead {
     pub(super) const fn new(
         options: ReflectorOptions,
         reason: RelistReason,
-        ask: ListVersion,
+        list_version: ListVersion,
     ) -> Self {
         Self {
             reason,
-            ask,
-            means: match options.streaming {
-                Streaming::Preferred => Means::Stream,
-                Streaming::Never => Means::Pages,
+            list_version,
+            method: match options.streaming {
+                StreamingLists::Preferred => InitialMethod::Stream,
+                StreamingLists::Never => InitialMethod::Pages,
             },
             page: None,
             held: None,
@@ -27,151 +27,152 @@ impl Initial {
     }
 
     pub(super) fn action(&self, page_len: u32) -> Action {
-        if self.means == Means::Stream {
+        if self.method == InitialMethod::Stream {
             return Action::WatchList {
-                resource_version: self.ask,
+                resource_version: self.list_version,
                 reason: self.reason,
             };
         }
         Action::List {
-            resource_version: self.ask,
+            resource_version: self.list_version,
             continue_token: self.page.as_ref().map(|page| page.token.clone()),
-            limit: (self.means == Means::Pages).then_some(page_len),
+            limit: (self.method == InitialMethod::Pages).then_some(page_len),
             reason: self.reason,
         }
     }
 
-    /// Whether a page goes on where the ones before it ended. Pages of different versions do not add up to a state, and a token
-    /// that repeats leads nowhere.
+    /// Whether a page continues the pages before it. Pages of different versions do not form one state, and following a token
+    /// that repeats would never end.
     fn goes_on(&self, version: ResourceVersion, token: &str) -> bool {
         let before = self.page.as_ref();
         before.is_none_or(|before| before.version == version && before.token != token)
     }
 
-    /// The same search from its beginning; whatever came so far is void.
-    fn again(&mut self, reason: RelistReason) {
+    /// Starts over: the pages received so far are discarded.
+    fn reset(&mut self, reason: RelistReason) {
         self.reason = reason;
         self.page = None;
     }
 
-    /// Whether data of this version would take the held state back although something newer was asked for.
+    /// Whether data of this version is older than the held state although something newer was requested.
     fn is_behind(&self, version: ResourceVersion) -> bool {
-        self.ask != ListVersion::Latest && self.held.is_some_and(|held| version < held)
+        self.list_version != ListVersion::Latest && self.held.is_some_and(|held| version < held)
     }
 }
 
-impl Reflector {
-    /// What will be asked for next if nothing is wrong with a page that has come but has not been read whole. Decides
-    /// nothing: the page still has to be observed, and only [`Reflector::next_action`] says what is done.
+impl ReflectorMachine {
+    /// The action that will follow a page of this version and token, if the page turns out to be valid: the driver can
+    /// fetch the next page while it reads this one. Decides nothing. The page still has to be observed, and only
+    /// [`ReflectorMachine::next_action`] says what is done.
     #[must_use]
-    pub fn ahead(&self, version: ResourceVersion, token: &str) -> Option<Action> {
-        let Phase::Initial(initial) = &self.phase else {
+    pub fn next_page(&self, version: ResourceVersion, token: &str) -> Option<Action> {
+        let ReflectorPhase::Initial(initial) = &self.phase else {
             return None;
         };
         if token.is_empty() || !initial.goes_on(version, token) {
             return None;
         }
-        let page = Some(Page {
+        let page = Some(LastPage {
             version,
             token: token.to_owned(),
         });
-        let next = Initial {
+        let next = InitialRead {
             page,
             ..initial.clone()
         };
         Some(next.action(self.options.page_len))
     }
 
-    /// A page came.
+    /// A page arrived.
     pub(super) fn page(&mut self, version: ResourceVersion, token: String) -> Effect {
-        let Phase::Initial(initial) = &mut self.phase else {
+        let ReflectorPhase::Initial(initial) = &mut self.phase else {
             return Effect::Ignored;
         };
         if !initial.goes_on(version, &token) {
-            initial.means = Means::Whole;
+            initial.method = InitialMethod::Whole;
             return self.restart(RelistReason::PagesExpired, 0);
         }
         if token.is_empty() {
             return self.initial_done(version);
         }
-        initial.page = Some(Page { version, token });
+        initial.page = Some(LastPage { version, token });
         Effect::InitialItem
     }
 
-    /// All objects are there. Data older than the held state is believed only where the latest was asked for: then upstream
-    /// itself went back, as after a restored backup.
+    /// All objects have arrived. Data older than the held state is accepted only if the latest version was requested: then
+    /// upstream itself went back, as after a restored backup.
     pub(super) fn initial_done(&mut self, version: ResourceVersion) -> Effect {
-        let Phase::Initial(initial) = &mut self.phase else {
+        let ReflectorPhase::Initial(initial) = &mut self.phase else {
             return Effect::Ignored;
         };
         if initial.is_behind(version) {
-            initial.ask = ListVersion::Latest;
+            initial.list_version = ListVersion::Latest;
             return self.restart(RelistReason::VersionAhead, 0);
         }
         if initial.held.is_some_and(|held| version < held) {
             self.counters.went_back += 1;
         }
-        self.phase = Phase::Live { version };
+        self.phase = ReflectorPhase::Live { version };
         self.progressed();
         Effect::InitialDone {
             resource_version: version,
         }
     }
 
-    /// An attempt to get initial data failed, or ended before the end of the data.
+    /// An attempt to read initial data failed, or ended before the end of the data.
     pub(super) fn initial_failed(&mut self, failure: &Failure) -> Effect {
         let wait = failure.retry_after_seconds();
         let was_opened = self.attempt.opened_at.is_some();
-        let Phase::Initial(initial) = &mut self.phase else {
+        let ReflectorPhase::Initial(initial) = &mut self.phase else {
             return Effect::Ignored;
         };
-        let is_stream = initial.means == Means::Stream;
+        let is_stream = initial.method == InitialMethod::Stream;
         match failure.remedy() {
             Remedy::Relist if initial.page.is_some() => {
-                initial.means = Means::Whole;
+                initial.method = InitialMethod::Whole;
                 self.restart(RelistReason::PagesExpired, wait)
             }
             Remedy::Relist => {
-                initial.ask = ListVersion::Latest;
+                initial.list_version = ListVersion::Latest;
                 self.restart(RelistReason::Expired, wait)
             }
             Remedy::RelistAhead => {
-                initial.ask = ListVersion::Latest;
+                initial.list_version = ListVersion::Latest;
                 self.restart(RelistReason::VersionAhead, wait)
             }
             Remedy::NotFound => {
                 if is_stream {
-                    initial.means = Means::Pages;
+                    initial.method = InitialMethod::Pages;
                 }
                 initial.page = None;
                 self.pause(wait);
-                self.is_not_found_for_long();
+                self.count_not_found();
                 Effect::Restarted
             }
-            // Refused for what it asks: the next way of asking may be tried at once.
+            // Upstream refuses to stream, so pages can be tried without a pause.
             Remedy::Refused if is_stream => {
-                initial.means = Means::Pages;
-                self.counted_again(RelistReason::StreamRefused)
+                initial.method = InitialMethod::Pages;
+                self.restart_at_once(RelistReason::StreamRefused)
             }
-            Remedy::Inside | Remedy::Unreadable if is_stream => {
-                initial.means = Means::Pages;
+            Remedy::InternalError | Remedy::Unreadable if is_stream => {
+                initial.method = InitialMethod::Pages;
                 self.restart(RelistReason::StreamRefused, wait)
             }
             Remedy::Reconnect if is_stream && was_opened => {
                 initial.cut_stream_count += 1;
                 if initial.cut_stream_count >= CUT_STREAMS_MAX {
-                    initial.means = Means::Pages;
+                    initial.method = InitialMethod::Pages;
                 }
                 self.restart(RelistReason::Interrupted, wait)
             }
-            // A token may be what is refused; what cannot be read once may be read another time.
+            // The token may be the reason for the refusal, and an unreadable page may be readable in another list.
             Remedy::Refused | Remedy::Unreadable if initial.page.is_some() => {
-                initial.means = Means::Whole;
+                initial.method = InitialMethod::Whole;
                 self.restart(RelistReason::PagesExpired, wait)
             }
-            // The same request later; pages that came stay.
+            // The same request is sent later. The pages that have arrived stay.
             Remedy::Again
-            | Remedy::Inside
+            | Remedy::InternalError
             | Remedy::Refused
             | Remedy::Reconnect
             | Remedy::Unreadable => {
@@ -187,12 +188,12 @@ impl Reflector {
 
     fn restart(&mut self, reason: RelistReason, wait_seconds: u32) -> Effect {
         self.pause(wait_seconds);
-        self.counted_again(reason)
+        self.restart_at_once(reason)
     }
 
-    fn counted_again(&mut self, reason: RelistReason) -> Effect {
-        if let Phase::Initial(initial) = &mut self.phase {
-            initial.again(reason);
+    fn restart_at_once(&mut self, reason: RelistReason) -> Effect {
+        if let ReflectorPhase::Initial(initial) = &mut self.phase {
+            initial.reset(reason);
             self.counters.relists[reason as usize] += 1;
         }
         Effect::Restarted

@@ -1,18 +1,18 @@
-//! The phase that follows changes: resumes from the last version whenever that is possible.
+//! The live phase: follows changes, and resumes from the last version whenever that is possible.
 
 use std::time::Instant;
 
 use super::report::Remedy;
 use super::{
-    BAD_WATCHES_MAX, Effect, Failure, Initial, ListVersion, Phase, Reflector, RelistReason,
-    SHORT_WATCH,
+    BAD_WATCHES_MAX, Effect, Failure, InitialRead, ListVersion, ReflectorMachine, ReflectorPhase,
+    RelistReason, SHORT_WATCH,
 };
 use crate::resource::ResourceVersion;
 
-impl Reflector {
-    /// A bookmark may repeat a version (protocol.md §4.5), but not go back.
+impl ReflectorMachine {
+    /// A bookmark may repeat a version (docs/PROTOCOL.md §4.5), but must not go back.
     pub(super) fn bookmark(&mut self, bookmark: ResourceVersion) -> Effect {
-        let Phase::Live { version } = &mut self.phase else {
+        let ReflectorPhase::Live { version } = &mut self.phase else {
             return Effect::Ignored;
         };
         if bookmark < *version {
@@ -29,7 +29,7 @@ impl Reflector {
         }
     }
 
-    /// A clean end is upstream's time limit, and no failure unless it came at once.
+    /// A clean end is upstream's time limit. It is followed by a pause only if the watch was short and delivered nothing.
     pub(super) fn live_ended(&mut self, now: Instant) -> Effect {
         let is_short = self
             .attempt
@@ -48,15 +48,16 @@ impl Reflector {
             Remedy::Relist => self.relist(RelistReason::Expired),
             Remedy::RelistAhead => self.relist(RelistReason::VersionAhead),
             Remedy::NotFound => {
-                // The resource was removed: what is watched from the last version once it is back may be another one.
-                if self.is_not_found_for_long() {
+                // The resource was removed. Once it is back it may be another one, so it must be listed, not watched from
+                // the last version.
+                if self.count_not_found() {
                     return self.relist(RelistReason::WatchRefused);
                 }
                 Effect::None
             }
             Remedy::Refused => self.bad_watch(RelistReason::WatchRefused),
             Remedy::Unreadable => self.bad_watch(RelistReason::Unparsable),
-            Remedy::Again | Remedy::Inside | Remedy::Reconnect => Effect::None,
+            Remedy::Again | Remedy::InternalError | Remedy::Reconnect => Effect::None,
         }
     }
 
@@ -69,11 +70,11 @@ impl Reflector {
     }
 
     fn relist(&mut self, reason: RelistReason) -> Effect {
-        let Phase::Live { version } = self.phase else {
+        let ReflectorPhase::Live { version } = self.phase else {
             return Effect::Ignored;
         };
-        // In the first two cases upstream says that this version is of no use to it.
-        let ask = match reason {
+        // In the first two cases upstream has just rejected this version.
+        let list_version = match reason {
             RelistReason::Expired | RelistReason::VersionAhead => ListVersion::Latest,
             RelistReason::Start
             | RelistReason::PagesExpired
@@ -84,9 +85,9 @@ impl Reflector {
         };
         self.bad_watch_count = 0;
         self.counters.relists[reason as usize] += 1;
-        self.phase = Phase::Initial(Initial {
+        self.phase = ReflectorPhase::Initial(InitialRead {
             held: Some(version),
-            ..Initial::new(self.options, reason, ask)
+            ..InitialRead::new(self.options, reason, list_version)
         });
         Effect::Relisting { reason }
     }

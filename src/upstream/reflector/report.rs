@@ -1,61 +1,61 @@
-//! What a reflector is told: what came of its last decision.
+//! What is reported to a reflector: the results of its last action.
 
 use crate::decode::UpstreamStatus;
 use crate::resource::{EventKind, ResourceVersion};
 
-/// One thing that happened.
+/// One result of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// A page came.
+    /// A page arrived.
     ListPage {
         /// `metadata.resourceVersion`.
         resource_version: ResourceVersion,
         /// `metadata.continue`; empty on the last page.
         continue_token: String,
     },
-    /// No page came.
+    /// A page could not be read.
     ListFailed(Failure),
-    /// Upstream answered 200 to a watch.
+    /// Upstream accepted a watch (200).
     WatchOpened,
-    /// An object's event came.
+    /// An event of an object arrived.
     Event {
         /// What happened.
         kind: EventKind,
         /// The object's version.
         resource_version: ResourceVersion,
     },
-    /// A version-only event came.
+    /// A bookmark arrived.
     Bookmark {
         /// Its version.
         resource_version: ResourceVersion,
         /// Whether it closes a streamed list.
         initial_events_end: bool,
     },
-    /// An ERROR event came; the watch is over.
+    /// An ERROR event arrived, which ends the watch.
     WatchError(UpstreamStatus),
     /// The watch ended cleanly, between two frames.
     WatchEnded,
-    /// The watch did not open, or broke off.
+    /// The watch was refused or broke off.
     WatchFailed(Failure),
 }
 
 /// Why an attempt failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Upstream answered with an HTTP error; its `Retry-After` stands in the status.
+    /// Upstream responded with an HTTP error. Its `Retry-After` is in the status.
     Status(UpstreamStatus),
-    /// No connection, or cut: reset, timeout, end of stream within a frame.
+    /// No connection, or the connection failed: reset, timeout, end of the stream within a frame.
     Transport,
-    /// What came cannot be read.
+    /// What arrived cannot be read.
     Protocol,
-    /// What came is longer than allowed.
+    /// What arrived is longer than allowed.
     TooLong,
-    /// Not sent: all places for requests upstream are taken.
+    /// Not sent: all permits for requests upstream are taken.
     Saturated,
 }
 
 impl Input {
-    /// The failure that it tells of, if it does.
+    /// The failure that the input reports, if any.
     pub(super) fn failure(&self) -> Option<Failure> {
         match self {
             Self::ListFailed(failure) | Self::WatchFailed(failure) => Some(failure.clone()),
@@ -69,20 +69,20 @@ impl Input {
     }
 }
 
-/// What a failure asks for, the same for lists and watches.
+/// How to react to a failure; the same for lists and watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Remedy {
-    /// Ask for the latest version: history is gone.
+    /// List the latest version: the history is gone.
     Relist,
-    /// Ask for the latest version: the one asked for is not there yet.
+    /// List the latest version: upstream does not have the requested one yet.
     RelistAhead,
-    /// The resource is not known; perhaps not yet.
+    /// The resource is unknown, perhaps because it is new.
     NotFound,
-    /// The same again, later: overload, restart, credentials in rotation.
+    /// Send the same request later: overload, restart, credentials that are being rotated.
     Again,
-    /// Upstream failed inside (500), which for streamed lists may mean that it cannot do them.
-    Inside,
-    /// The request is refused as such.
+    /// Upstream had an internal error (500), which for a streamed list may mean that it does not support them.
+    InternalError,
+    /// The request itself is refused.
     Refused,
     /// The connection failed.
     Reconnect,
@@ -113,9 +113,9 @@ impl Failure {
             _ if status.is_expired() => Remedy::Relist,
             _ if status.version_too_large => Remedy::RelistAhead,
             404 => Remedy::NotFound,
-            // 408 is what proxies say of slow connections; 425 belongs to TLS early data.
+            // Proxies send 408 for slow connections; 425 belongs to TLS early data.
             401 | 403 | 408 | 425 | 429 => Remedy::Again,
-            500 if status.retry_after_seconds.is_none() => Remedy::Inside,
+            500 if status.retry_after_seconds.is_none() => Remedy::InternalError,
             code if code >= 500 => Remedy::Again,
             _ => Remedy::Refused,
         }

@@ -1,4 +1,4 @@
-//! Rules as time tables; the simulation stands in its own file.
+//! The rules as tables of times, inputs and expected decisions. The simulation is in a file of its own.
 #![allow(
     clippy::disallowed_methods,
     reason = "the clock only gives an origin; all times are computed from it"
@@ -79,21 +79,21 @@ fn list(
     }
 }
 
-/// A reflector and a clock that moves only when told; without jitter.
+/// A reflector without jitter, and a clock that moves only when a test moves it.
 struct Table {
-    reflector: Reflector,
+    reflector: ReflectorMachine,
     start: Instant,
     now: Instant,
 }
 
 const STREAMED: ReflectorOptions = ReflectorOptions {
-    streaming: Streaming::Preferred,
+    streaming: StreamingLists::Preferred,
     page_len: 500,
     start_from: None,
     initial: InitialVersion::Latest,
 };
 const PAGED: ReflectorOptions = ReflectorOptions {
-    streaming: Streaming::Never,
+    streaming: StreamingLists::Never,
     initial: InitialVersion::Any,
     ..STREAMED
 };
@@ -102,24 +102,24 @@ impl Table {
     fn new(options: ReflectorOptions) -> Self {
         let start = Instant::now();
         Self {
-            reflector: Reflector::new(options),
+            reflector: ReflectorMachine::new(options),
             start,
             now: start,
         }
     }
 
-    /// Live at `version` without having listed, with an open watch.
+    /// Live at `version` without a list, with an open watch.
     fn live_at(version: u64) -> Self {
         let mut table = Self::new(ReflectorOptions {
             start_from: Some(rv(version)),
             ..STREAMED
         });
         table.does(0, Action::Watch { after: rv(version) });
-        table.told(Input::WatchOpened, Effect::None);
+        table.observes(Input::WatchOpened, Effect::None);
         table
     }
 
-    /// At `at_ms` the reflector wants to do `expected`; until then it waits.
+    /// Until `at_ms` the reflector waits; then it wants to do `expected`.
     #[track_caller]
     fn does(&mut self, at_ms: u64, expected: Action) {
         let at = self.start + Duration::from_millis(at_ms);
@@ -134,17 +134,17 @@ impl Table {
         assert_eq!(
             self.reflector.next_action(self.now, 0),
             expected,
-            "asked again"
+            "called a second time"
         );
     }
 
     #[track_caller]
-    fn told(&mut self, input: Input, expected: Effect) {
+    fn observes(&mut self, input: Input, expected: Effect) {
         assert_eq!(self.reflector.observe(input, self.now), expected);
     }
 
-    /// Time goes by while a request is under way.
-    fn passes(&mut self, ms: u64) {
+    /// Moves the clock while a request is under way.
+    fn advance(&mut self, ms: u64) {
         self.now += Duration::from_millis(ms);
     }
 
@@ -175,32 +175,32 @@ use RelistReason as Why;
 fn a_streamed_list_becomes_a_watch() {
     let mut table = Table::new(STREAMED);
     table.does(0, stream(Latest, Why::Start));
-    table.told(Input::WatchOpened, Effect::None);
-    table.told(event(9), Effect::InitialItem);
-    table.told(event(4), Effect::InitialItem);
-    table.told(bookmark(9), Effect::None);
+    table.observes(Input::WatchOpened, Effect::None);
+    table.observes(event(9), Effect::InitialItem);
+    table.observes(event(4), Effect::InitialItem);
+    table.observes(bookmark(9), Effect::None);
     assert_eq!(
         (table.reflector.is_live(), table.reflector.version()),
         (false, None)
     );
-    table.told(marker(9), done(9));
+    table.observes(marker(9), done(9));
     assert_eq!(
         (table.reflector.is_live(), table.reflector.version()),
         (true, Some(rv(9)))
     );
-    table.told(event(8), Effect::Ignored);
-    table.told(event(10), Effect::Live);
-    table.told(bookmark(10), Effect::None);
-    table.told(
+    table.observes(event(8), Effect::Ignored);
+    table.observes(event(10), Effect::Live);
+    table.observes(bookmark(10), Effect::None);
+    table.observes(
         bookmark(12),
         Effect::Progress {
             resource_version: rv(12),
         },
     );
-    table.told(event(11), Effect::Ignored);
-    table.told(bookmark(11), Effect::Ignored);
+    table.observes(event(11), Effect::Ignored);
+    table.observes(bookmark(11), Effect::Ignored);
     assert_eq!(table.reflector.counters().ignored, 3);
-    table.told(Input::WatchEnded, Effect::None);
+    table.observes(Input::WatchEnded, Effect::None);
     table.does(0, Action::Watch { after: rv(12) });
     table.relisted(Why::Start, 1);
 }
@@ -209,16 +209,16 @@ fn a_streamed_list_becomes_a_watch() {
 fn pages_follow_their_tokens_and_lead_to_a_watch() {
     let mut table = Table::new(PAGED);
     table.does(0, list(Any, None, Some(500), Why::Start));
-    table.told(page(9, "a"), Effect::InitialItem);
+    table.observes(page(9, "a"), Effect::InitialItem);
     table.does(0, list(Any, Some("a"), Some(500), Why::Start));
-    table.told(page(9, ""), done(9));
+    table.observes(page(9, ""), done(9));
     table.does(0, Action::Watch { after: rv(9) });
 }
 
 #[test]
 fn what_comes_after_a_page_is_known_before_the_page_is_read() {
     let mut table = Table::new(PAGED);
-    let ahead = |table: &Table, version, token: &str| table.reflector.ahead(rv(version), token);
+    let ahead = |table: &Table, version, token: &str| table.reflector.next_page(rv(version), token);
     for (token, next, last) in [
         ("a", "b", None),
         ("b", "c", Some("a")),
@@ -232,19 +232,19 @@ fn what_comes_after_a_page_is_known_before_the_page_is_read() {
             assert_eq!(ahead(&table, 9, last), None);
             assert_eq!(ahead(&table, 8, token), None);
         }
-        table.told(page(9, token), Effect::InitialItem);
+        table.observes(page(9, token), Effect::InitialItem);
         table.does(0, expected);
         assert!(ahead(&table, 9, next).is_some());
     }
-    table.told(page(9, ""), done(9));
+    table.observes(page(9, ""), done(9));
     assert_eq!(ahead(&table, 9, "d"), None);
 }
 
 #[test]
 fn held_state_is_resumed_without_a_list() {
     let mut table = Table::live_at(7);
-    table.told(event(6), Effect::Ignored);
-    table.told(event(8), Effect::Live);
+    table.observes(event(6), Effect::Ignored);
+    table.observes(event(8), Effect::Live);
     for reason in Why::ALL {
         table.relisted(reason, 0);
     }
@@ -255,11 +255,11 @@ fn a_refused_stream_falls_back_to_pages_at_once_and_is_tried_again_next_time() {
     for code in [400, 405, 406, 415, 422] {
         let mut table = Table::new(STREAMED);
         table.does(0, stream(Latest, Why::Start));
-        table.told(Input::WatchFailed(http(code)), Effect::Restarted);
+        table.observes(Input::WatchFailed(http(code)), Effect::Restarted);
         table.does(0, list(Latest, None, Some(500), Why::StreamRefused));
-        table.told(page(5, ""), done(5));
+        table.observes(page(5, ""), done(5));
         table.does(0, Action::Watch { after: rv(5) });
-        table.told(Input::WatchFailed(http(410)), relisting(Why::Expired));
+        table.observes(Input::WatchFailed(http(410)), relisting(Why::Expired));
         table.does(800, stream(Latest, Why::Expired));
     }
 }
@@ -274,13 +274,13 @@ fn a_stream_that_upstream_cannot_do_falls_back_to_pages_after_a_wait() {
         };
         let mut table = Table::new(STREAMED);
         table.does(0, stream(Latest, Why::Start));
-        table.told(Input::WatchFailed(failure), Effect::Restarted);
+        table.observes(Input::WatchFailed(failure), Effect::Restarted);
         table.does(800, list(Latest, None, Some(500), reason));
     }
     let mut table = Table::new(STREAMED);
     table.does(0, stream(Latest, Why::Start));
-    table.told(Input::WatchOpened, Effect::None);
-    table.told(
+    table.observes(Input::WatchOpened, Effect::None);
+    table.observes(
         Input::WatchError(UpstreamStatus::of_code(500)),
         Effect::Restarted,
     );
@@ -291,13 +291,13 @@ fn a_stream_that_upstream_cannot_do_falls_back_to_pages_after_a_wait() {
 fn initial_data_that_stops_before_its_end_begins_again() {
     let mut table = Table::new(STREAMED);
     table.does(0, stream(Latest, Why::Start));
-    table.told(Input::WatchOpened, Effect::None);
-    table.told(event(4), Effect::InitialItem);
-    table.told(Input::WatchEnded, Effect::Restarted);
+    table.observes(Input::WatchOpened, Effect::None);
+    table.observes(event(4), Effect::InitialItem);
+    table.observes(Input::WatchEnded, Effect::Restarted);
     table.does(800, stream(Latest, Why::Interrupted));
-    table.told(Input::WatchOpened, Effect::None);
-    table.told(Input::WatchFailed(Failure::Transport), Effect::Restarted);
-    // Twice is enough: pages keep what they have.
+    table.observes(Input::WatchOpened, Effect::None);
+    table.observes(Input::WatchFailed(Failure::Transport), Effect::Restarted);
+    // After two cut streams, pages are requested, because they keep what has arrived.
     table.does(2_400, list(Latest, None, Some(500), Why::Interrupted));
 }
 
@@ -306,13 +306,13 @@ fn a_busy_or_unreachable_upstream_is_asked_the_same_again() {
     let mut table = Table::new(STREAMED);
     let same = stream(Latest, Why::Start);
     table.does(0, same.clone());
-    table.told(Input::WatchFailed(Failure::Transport), Effect::Restarted);
+    table.observes(Input::WatchFailed(Failure::Transport), Effect::Restarted);
     table.does(800, same.clone());
-    table.told(Input::WatchFailed(busy(429, 5)), Effect::Restarted);
+    table.observes(Input::WatchFailed(busy(429, 5)), Effect::Restarted);
     table.does(5_800, same.clone());
-    table.told(Input::WatchFailed(http(503)), Effect::Restarted);
+    table.observes(Input::WatchFailed(http(503)), Effect::Restarted);
     table.does(9_000, same.clone());
-    table.told(Input::WatchFailed(http(401)), Effect::Restarted);
+    table.observes(Input::WatchFailed(http(401)), Effect::Restarted);
     table.does(15_400, same);
     table.relisted(Why::Start, 1);
 }
@@ -323,7 +323,7 @@ fn other_pauses_can_be_chosen() {
     table.reflector = table.reflector.with_backoff(Backoff::brisk());
     for at_ms in [200, 600] {
         table.reflector.next_action(table.now, 0);
-        table.told(Input::ListFailed(Failure::Transport), Effect::None);
+        table.observes(Input::ListFailed(Failure::Transport), Effect::None);
         table.does(at_ms, list(Any, None, Some(500), Why::Start));
     }
 }
@@ -335,7 +335,7 @@ fn a_first_page_that_fails_is_asked_for_again() {
     table.does(0, first.clone());
     let failures = [http(400), Failure::Protocol, Failure::TooLong];
     for (failure, at_ms) in failures.into_iter().zip([800, 2_400, 5_600]) {
-        table.told(Input::ListFailed(failure), Effect::None);
+        table.observes(Input::ListFailed(failure), Effect::None);
         table.does(at_ms, first.clone());
     }
 }
@@ -348,7 +348,7 @@ fn a_stream_is_given_up_for_an_error_inside_upstream_but_not_for_one_that_names_
     ] {
         let mut table = Table::new(STREAMED);
         table.does(0, stream(Latest, Why::Start));
-        table.told(Input::WatchFailed(failure), Effect::Restarted);
+        table.observes(Input::WatchFailed(failure), Effect::Restarted);
         table.does(800, next);
     }
 }
@@ -357,14 +357,14 @@ fn a_stream_is_given_up_for_an_error_inside_upstream_but_not_for_one_that_names_
 fn a_page_that_fails_is_asked_for_again_and_the_pages_before_stay() {
     let mut table = Table::new(PAGED);
     table.does(0, list(Any, None, Some(500), Why::Start));
-    table.told(page(9, "a"), Effect::InitialItem);
+    table.observes(page(9, "a"), Effect::InitialItem);
     let second = list(Any, Some("a"), Some(500), Why::Start);
     let failures = [busy(429, 2), http(500), Failure::Transport, http(403)];
     for (failure, at_ms) in failures.into_iter().zip([2_000, 3_600, 6_800, 13_200]) {
-        table.told(Input::ListFailed(failure), Effect::None);
+        table.observes(Input::ListFailed(failure), Effect::None);
         table.does(at_ms, second.clone());
     }
-    table.told(page(9, ""), done(9));
+    table.observes(page(9, ""), done(9));
 }
 
 #[test]
@@ -378,10 +378,10 @@ fn pages_that_no_longer_belong_together_are_asked_for_whole() {
     ] {
         let mut table = Table::new(PAGED);
         table.does(0, list(Any, None, Some(500), Why::Start));
-        table.told(page(9, "a"), Effect::InitialItem);
-        table.told(odd, Effect::Restarted);
+        table.observes(page(9, "a"), Effect::InitialItem);
+        table.observes(odd, Effect::Restarted);
         table.does(800, list(Any, None, None, Why::PagesExpired));
-        table.told(page(10, ""), done(10));
+        table.observes(page(10, ""), done(10));
     }
 }
 
@@ -394,11 +394,11 @@ fn lost_history_leads_to_a_paced_relist_of_the_latest() {
     ];
     for failure in failures {
         let mut table = Table::live_at(7);
-        table.told(failure, relisting(Why::Expired));
+        table.observes(failure, relisting(Why::Expired));
         assert_eq!(table.reflector.version(), Some(rv(7)));
         table.does(800, stream(Latest, Why::Expired));
-        table.told(Input::WatchOpened, Effect::None);
-        table.told(marker(70), done(70));
+        table.observes(Input::WatchOpened, Effect::None);
+        table.observes(marker(70), done(70));
         table.relisted(Why::Expired, 1);
     }
 }
@@ -407,19 +407,19 @@ fn lost_history_leads_to_a_paced_relist_of_the_latest() {
 fn a_list_not_older_than_held_state_gives_way_to_the_latest_when_history_is_lost() {
     let mut table = Table::live_at(7);
     for at_ms in [800, 2_400] {
-        table.told(Input::WatchFailed(http(400)), Effect::None);
+        table.observes(Input::WatchFailed(http(400)), Effect::None);
         table.does(at_ms, Action::Watch { after: rv(7) });
     }
-    table.told(Input::WatchFailed(http(400)), relisting(Why::WatchRefused));
+    table.observes(Input::WatchFailed(http(400)), relisting(Why::WatchRefused));
     table.does(5_600, stream(AtLeast(rv(7)), Why::WatchRefused));
-    table.told(Input::WatchFailed(http(410)), Effect::Restarted);
+    table.observes(Input::WatchFailed(http(410)), Effect::Restarted);
     table.does(12_000, stream(Latest, Why::Expired));
 }
 
 #[test]
 fn a_version_ahead_of_upstream_leads_to_a_relist_of_the_latest() {
     let mut table = Table::live_at(7);
-    table.told(
+    table.observes(
         Input::WatchFailed(version_ahead()),
         relisting(Why::VersionAhead),
     );
@@ -430,19 +430,19 @@ fn a_version_ahead_of_upstream_leads_to_a_relist_of_the_latest() {
 fn a_list_not_older_than_held_state_gives_way_to_the_latest_when_upstream_is_behind() {
     for odd in [Input::WatchFailed(version_ahead()), marker(6)] {
         let mut table = Table::live_at(7);
-        table.told(Input::WatchFailed(Failure::Protocol), Effect::None);
+        table.observes(Input::WatchFailed(Failure::Protocol), Effect::None);
         table.does(800, Action::Watch { after: rv(7) });
-        table.told(Input::WatchFailed(Failure::Protocol), Effect::None);
+        table.observes(Input::WatchFailed(Failure::Protocol), Effect::None);
         table.does(2_400, Action::Watch { after: rv(7) });
-        table.told(
+        table.observes(
             Input::WatchFailed(Failure::Protocol),
             relisting(Why::Unparsable),
         );
         table.does(5_600, stream(AtLeast(rv(7)), Why::Unparsable));
-        table.told(odd, Effect::Restarted);
+        table.observes(odd, Effect::Restarted);
         table.does(12_000, stream(Latest, Why::VersionAhead));
-        // Upstream itself went back: believed, and counted.
-        table.told(marker(5), done(5));
+        // Upstream itself went back: the data is accepted, and counted.
+        table.observes(marker(5), done(5));
         assert_eq!(table.reflector.counters().went_back, 1);
     }
 }
@@ -451,13 +451,13 @@ fn a_list_not_older_than_held_state_gives_way_to_the_latest_when_upstream_is_beh
 fn a_list_at_the_held_version_goes_nowhere() {
     let mut table = Table::live_at(7);
     let expired = Input::WatchFailed(http(410));
-    table.told(expired, relisting(Why::Expired));
+    table.observes(expired, relisting(Why::Expired));
     table.does(800, stream(Latest, Why::Expired));
-    table.told(marker(7), done(7));
+    table.observes(marker(7), done(7));
     assert_eq!(table.reflector.counters().went_back, 0);
 }
 
-/// They are labels of metrics.
+/// The reasons are labels of metrics.
 #[test]
 fn each_reason_for_a_list_has_its_word() {
     let words = [
@@ -490,7 +490,7 @@ fn trouble_on_a_watch_never_leads_to_a_relist() {
     let waits_ms = [800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 120_000];
     let mut at_ms = 0;
     for (failure, wait_ms) in failures.into_iter().zip(waits_ms) {
-        table.told(Input::WatchFailed(failure), Effect::None);
+        table.observes(Input::WatchFailed(failure), Effect::None);
         at_ms += wait_ms;
         table.does(at_ms, again.clone());
     }
@@ -502,35 +502,35 @@ fn trouble_on_a_watch_never_leads_to_a_relist() {
 #[test]
 fn a_clean_end_is_followed_by_the_next_watch_at_once_unless_it_came_at_once() {
     let mut table = Table::live_at(7);
-    table.passes(1_000);
-    table.told(Input::WatchEnded, Effect::None);
+    table.advance(1_000);
+    table.observes(Input::WatchEnded, Effect::None);
     table.does(1_000, Action::Watch { after: rv(7) });
-    table.told(Input::WatchOpened, Effect::None);
-    table.told(event(8), Effect::Live);
-    table.told(Input::WatchEnded, Effect::None);
+    table.observes(Input::WatchOpened, Effect::None);
+    table.observes(event(8), Effect::Live);
+    table.observes(Input::WatchEnded, Effect::None);
     table.does(1_000, Action::Watch { after: rv(8) });
-    table.told(Input::WatchOpened, Effect::None);
-    // A repeated event is no sign of life, although only who holds the objects can tell it from news.
-    table.told(event(8), Effect::Live);
-    table.passes(999);
-    table.told(Input::WatchEnded, Effect::None);
+    table.observes(Input::WatchOpened, Effect::None);
+    // A repeated event is no progress, although only the sink can tell that it is a repetition.
+    table.observes(event(8), Effect::Live);
+    table.advance(999);
+    table.observes(Input::WatchEnded, Effect::None);
     table.does(2_799, Action::Watch { after: rv(8) });
 }
 
 #[test]
 fn a_watch_that_stays_refused_leads_to_a_relist_and_progress_starts_the_count_anew() {
     let mut table = Table::live_at(7);
-    table.told(Input::WatchFailed(http(422)), Effect::None);
+    table.observes(Input::WatchFailed(http(422)), Effect::None);
     table.does(800, Action::Watch { after: rv(7) });
-    table.told(Input::WatchFailed(http(422)), Effect::None);
+    table.observes(Input::WatchFailed(http(422)), Effect::None);
     table.does(2_400, Action::Watch { after: rv(7) });
-    table.told(Input::WatchOpened, Effect::None);
-    table.told(event(8), Effect::Live);
+    table.observes(Input::WatchOpened, Effect::None);
+    table.observes(event(8), Effect::Live);
     for at_ms in [3_200, 4_800] {
-        table.told(Input::WatchFailed(http(422)), Effect::None);
+        table.observes(Input::WatchFailed(http(422)), Effect::None);
         table.does(at_ms, Action::Watch { after: rv(8) });
     }
-    table.told(Input::WatchFailed(http(422)), relisting(Why::WatchRefused));
+    table.observes(Input::WatchFailed(http(422)), relisting(Why::WatchRefused));
     table.does(8_000, stream(AtLeast(rv(8)), Why::WatchRefused));
 }
 
@@ -538,21 +538,21 @@ fn a_watch_that_stays_refused_leads_to_a_relist_and_progress_starts_the_count_an
 fn a_resource_that_stays_unknown_is_given_up() {
     let mut table = Table::live_at(7);
     for at_ms in [800, 2_400, 5_600, 12_000] {
-        table.told(Input::WatchFailed(http(404)), Effect::None);
+        table.observes(Input::WatchFailed(http(404)), Effect::None);
         table.does(at_ms, Action::Watch { after: rv(7) });
     }
-    table.told(Input::WatchFailed(http(404)), Effect::None);
+    table.observes(Input::WatchFailed(http(404)), Effect::None);
     table.does(12_000, Action::Stop(StopReason::Gone));
-    table.told(event(8), Effect::Ignored);
+    table.observes(event(8), Effect::Ignored);
 }
 
 #[test]
 fn several_changes_of_one_version_are_all_passed_on() {
     let mut table = Table::live_at(7);
     for _ in 0..3 {
-        table.told(event(8), Effect::Live);
+        table.observes(event(8), Effect::Live);
     }
-    table.told(event(7), Effect::Ignored);
+    table.observes(event(7), Effect::Ignored);
     assert_eq!(table.reflector.version(), Some(rv(8)));
     assert_eq!(table.reflector.counters().ignored, 1);
 }
@@ -562,22 +562,26 @@ fn one_that_never_gives_up_lists_a_resource_that_comes_back() {
     let mut table = Table::live_at(7);
     table.reflector = table.reflector.never_giving_up();
     for at_ms in [800, 2_400, 5_600, 12_000] {
-        table.told(Input::WatchFailed(http(404)), Effect::None);
+        table.observes(Input::WatchFailed(http(404)), Effect::None);
         table.does(at_ms, Action::Watch { after: rv(7) });
     }
-    table.told(Input::WatchFailed(http(404)), relisting(Why::WatchRefused));
+    table.observes(Input::WatchFailed(http(404)), relisting(Why::WatchRefused));
     table.does(24_800, stream(AtLeast(rv(7)), Why::WatchRefused));
     let mut at_ms = 24_800;
     for wait_ms in [25_600, 30_000, 30_000, 30_000] {
         at_ms += wait_ms;
-        table.told(Input::WatchFailed(http(404)), Effect::Restarted);
+        table.observes(Input::WatchFailed(http(404)), Effect::Restarted);
         table.does(
             at_ms,
             list(AtLeast(rv(7)), None, Some(500), Why::WatchRefused),
         );
     }
-    assert_eq!(table.reflector.version(), Some(rv(7)), "what is held stays");
-    table.told(page(30, ""), done(30));
+    assert_eq!(
+        table.reflector.version(),
+        Some(rv(7)),
+        "the held state stays"
+    );
+    table.observes(page(30, ""), done(30));
     table.does(at_ms, Action::Watch { after: rv(30) });
 }
 
@@ -586,12 +590,12 @@ fn a_resource_that_appears_late_is_not_given_up() {
     let mut table = Table::new(PAGED);
     for at_ms in [800, 2_400, 5_600, 12_000] {
         table.reflector.next_action(table.now, 0);
-        table.told(Input::ListFailed(http(404)), Effect::Restarted);
+        table.observes(Input::ListFailed(http(404)), Effect::Restarted);
         table.does(at_ms, list(Any, None, Some(500), Why::Start));
     }
-    table.told(page(3, ""), done(3));
+    table.observes(page(3, ""), done(3));
     table.does(12_000, Action::Watch { after: rv(3) });
-    table.told(Input::WatchFailed(http(404)), Effect::None);
-    // Progress has begun the steps anew.
+    table.observes(Input::WatchFailed(http(404)), Effect::None);
+    // Progress has reset the back-off.
     table.does(12_800, Action::Watch { after: rv(3) });
 }

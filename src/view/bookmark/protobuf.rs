@@ -1,53 +1,53 @@
-//! Bookmarks in protobuf: what stands around the version in a bookmark's message.
+//! The template of bookmarks in protobuf: the fields around the version in a bookmark's message.
 
 use super::Marker;
-use crate::resource::wire::{Value, WireField, WireFields, put_bytes, put_head};
-use crate::resource::{ResourceVersion, Span};
+use crate::resource::wire::{WireField, WireFields, WireValue, put_bytes, put_head};
+use crate::resource::{ByteSpan, ResourceVersion};
 
 const METADATA: u32 = 1;
 const RESOURCE_VERSION: u32 = 6;
 const ANNOTATIONS: u32 = 12;
 
-/// What stands around the version in a resource's bookmarks, as [`BookmarkShape`](super::BookmarkShape) has it for JSON.
+/// The fields around the version in a resource's bookmarks, as [`JsonTemplate`](super::JsonTemplate) is for JSON.
 ///
-/// Typed objects write fields that cannot be left out, empty as they are; upstream's own bookmark shows which.
+/// Typed objects contain fields that cannot be left out even if empty; upstream's own bookmark shows which ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProtobufShape {
-    /// Metadata's fields before the version.
+pub struct ProtobufTemplate {
+    /// The metadata's fields before the version.
     before: Vec<u8>,
-    /// Those between the version and the annotations.
+    /// The metadata's fields between the version and the annotations.
     between: Vec<u8>,
-    /// Those after the annotations.
+    /// The metadata's fields after the annotations.
     after: Vec<u8>,
     /// The object's fields after metadata.
     rest: Vec<u8>,
 }
 
-impl ProtobufShape {
-    /// What all bookmarks have: metadata with the empty fields that 1.36 writes. Whole for kinds that are all optional fields,
-    /// such as config maps, and for metadata alone.
+impl ProtobufTemplate {
+    /// The fields that all bookmarks have: metadata with the empty fields that 1.36 writes. This is complete for kinds with only
+    /// optional fields, such as config maps, and for metadata alone.
     #[must_use]
     pub(super) fn guessed() -> Self {
         Self {
-            // Name, name's beginning, namespace, link and uid.
+            // name, generateName, namespace, selfLink and uid.
             before: vec![0x0a, 0, 0x12, 0, 0x1a, 0, 0x22, 0, 0x2a, 0],
-            // Generation and time of creation.
+            // generation and creationTimestamp.
             between: vec![0x38, 0, 0x42, 0],
             after: Vec::new(),
             rest: Vec::new(),
         }
     }
 
-    /// The shape of a bookmark's message that upstream sent; `version` spans the digits.
+    /// The template that produces a bookmark's message which upstream sent; `version` spans the digits.
     ///
-    /// `None` when it is not laid out as bookmarks are: then the guess stays.
+    /// `None` if the message does not have a bookmark's layout; then the template from [`Self::guessed`] stays in use.
     #[must_use]
-    pub(super) fn seen(raw: &[u8], version: Span) -> Option<Self> {
+    pub(super) fn seen(raw: &[u8], version: ByteSpan) -> Option<Self> {
         let metadata = WireFields::new(raw).next()?.ok()?;
         let value = metadata
             .bytes()
             .filter(|_| metadata.number == METADATA && metadata.span.start == 0)?;
-        let mut shape = Self {
+        let mut template = Self {
             before: Vec::new(),
             between: Vec::new(),
             after: Vec::new(),
@@ -65,16 +65,16 @@ impl ProtobufShape {
             } else if !is_empty(&field) {
                 return None;
             } else if !has_version {
-                shape.before.extend_from_slice(bytes);
+                template.before.extend_from_slice(bytes);
             } else if field.number < ANNOTATIONS {
-                shape.between.extend_from_slice(bytes);
+                template.between.extend_from_slice(bytes);
             } else {
-                shape.after.extend_from_slice(bytes);
+                template.after.extend_from_slice(bytes);
             }
         }
-        // All watchers will be sent this: what does not give back the bookmark it was taken from is not used.
+        // All watches will receive this: a template that does not reproduce the bookmark it was taken from is not used.
         let digits = has_version.then(|| version.of(raw))?;
-        (shape.message(digits, marker) == raw).then_some(shape)
+        (template.message(digits, marker) == raw).then_some(template)
     }
 
     /// The message of a bookmark, without its envelope.
@@ -98,7 +98,7 @@ impl ProtobufShape {
     }
 }
 
-/// The entry of the map that closes a streamed list.
+/// The entry of the annotations that ends the initial events.
 fn annotation() -> Vec<u8> {
     let mut entry = Vec::new();
     put_bytes(&mut entry, 1, b"k8s.io/initial-events-end");
@@ -109,12 +109,12 @@ fn annotation() -> Vec<u8> {
     out
 }
 
-/// Whether a field is there only because it cannot be left out.
+/// Whether a field has an empty value, and is there only because it cannot be left out.
 const fn is_empty(field: &WireField) -> bool {
     match field.value {
-        Value::Varint(value) => value == 0,
-        Value::Bytes(span) => span.start == span.end,
-        Value::Fixed => false,
+        WireValue::Varint(value) => value == 0,
+        WireValue::Bytes(span) => span.start == span.end,
+        WireValue::Fixed => false,
     }
 }
 
@@ -126,10 +126,10 @@ mod tests {
     use crate::decode::{Frames, WatchLine, scan_frame};
     use crate::resource::protobuf::{frame_around, type_meta_of};
     use crate::resource::{Encoding, FieldTable, Layout};
-    use crate::view::bookmark::BookmarkShape;
+    use crate::view::bookmark::BookmarkTemplate;
 
-    /// The bookmarks of a captured stream: frame, version, where its digits stand, and whether it is marked.
-    fn bookmarks(name: &str) -> Vec<(Vec<u8>, ResourceVersion, Span, Marker)> {
+    /// The bookmarks of a captured stream: frame, version, span of the version's digits, and marker.
+    fn bookmarks(name: &str) -> Vec<(Vec<u8>, ResourceVersion, ByteSpan, Marker)> {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captured");
         let mut framer = Frames::new(Encoding::Protobuf, 1 << 20);
         framer.push(&std::fs::read(format!("{folder}/{name}.frames")).unwrap());
@@ -148,11 +148,11 @@ mod tests {
         found
     }
 
-    /// The message inside a frame; frames of this test end with it.
+    /// The message inside a frame; in this test the frame ends with it.
     fn raw_of(frame: &[u8]) -> Vec<u8> {
         let types = type_meta_of(frame).unwrap();
         let at = frame.windows(types.len()).position(|piece| piece == types);
-        let behind = Span {
+        let behind = ByteSpan {
             start: u32::try_from(at.unwrap() + types.len()).unwrap(),
             end: u32::try_from(frame.len()).unwrap(),
         };
@@ -173,9 +173,9 @@ mod tests {
             let bookmarks = bookmarks(name);
             assert!(bookmarks.len() >= 2, "{name}");
             for (frame, _, span, _) in &bookmarks {
-                let shape = ProtobufShape::seen(&raw_of(frame), *span).unwrap();
+                let template = ProtobufTemplate::seen(&raw_of(frame), *span).unwrap();
                 for (other, version, _, marker) in &bookmarks {
-                    let raw = shape.raw(*version, *marker);
+                    let raw = template.raw(*version, *marker);
                     let types = type_meta_of(other).unwrap();
                     assert_eq!(&frame_around("BOOKMARK", types, &raw).0, other, "{name}");
                 }
@@ -188,9 +188,9 @@ mod tests {
         let mut kind = crate::cache::tests::samples::kind(Layout::Typed);
         kind.encoding = Encoding::Protobuf;
         for (frame, version, span, marker) in bookmarks("configmaps") {
-            let seen = BookmarkShape::seen(&raw_of(&frame), span, &kind).unwrap();
+            let seen = BookmarkTemplate::seen(&raw_of(&frame), span, &kind).unwrap();
             assert_eq!(seen.frame(version, marker), frame);
-            assert_eq!(seen, BookmarkShape::guessed(&kind));
+            assert_eq!(seen, BookmarkTemplate::guessed(&kind));
         }
     }
 
@@ -198,44 +198,44 @@ mod tests {
     fn the_guess_is_what_kinds_without_required_fields_have() {
         for name in ["configmaps", "pods.partial", "widgets.partial"] {
             for (frame, _, span, _) in bookmarks(name) {
-                let shape = ProtobufShape::seen(&raw_of(&frame), span);
-                assert_eq!(shape, Some(ProtobufShape::guessed()), "{name}");
+                let template = ProtobufTemplate::seen(&raw_of(&frame), span);
+                assert_eq!(template, Some(ProtobufTemplate::guessed()), "{name}");
             }
         }
     }
 
     #[test]
     fn what_is_more_than_a_bookmark_gives_no_shape() {
-        let guess = ProtobufShape::guessed();
+        let guess = ProtobufTemplate::guessed();
         let raw = guess.raw(ResourceVersion(7), Marker::None);
         let at = u32::try_from(raw.iter().position(|byte| *byte == b'7').unwrap()).unwrap();
-        let span = Span {
+        let span = ByteSpan {
             start: at,
             end: at + 1,
         };
-        assert_eq!(ProtobufShape::seen(&raw, span), Some(guess.clone()));
-        assert_eq!(ProtobufShape::seen(&raw, Span::default()), None);
-        assert_eq!(ProtobufShape::seen(&raw[..raw.len() - 1], span), None);
+        assert_eq!(ProtobufTemplate::seen(&raw, span), Some(guess.clone()));
+        assert_eq!(ProtobufTemplate::seen(&raw, ByteSpan::default()), None);
+        assert_eq!(ProtobufTemplate::seen(&raw[..raw.len() - 1], span), None);
         let mut named = guess.clone();
         named.between = vec![0x0a, 1, b'a'];
         let raw = named.raw(ResourceVersion(7), Marker::None);
-        assert_eq!(ProtobufShape::seen(&raw, span), None, "a name");
-        // Another order of fields is kept as it is.
+        assert_eq!(ProtobufTemplate::seen(&raw, span), None, "a name");
+        // Fields in another order are accepted, and the order is kept.
         let version_last = [0x0a, 5, 0x38, 0, 0x32, 1, b'7'];
-        let span = Span { start: 6, end: 7 };
-        let shape = ProtobufShape::seen(&version_last, span).unwrap();
-        assert_eq!(shape.raw(ResourceVersion(7), Marker::None), version_last);
+        let span = ByteSpan { start: 6, end: 7 };
+        let template = ProtobufTemplate::seen(&version_last, span).unwrap();
+        assert_eq!(template.raw(ResourceVersion(7), Marker::None), version_last);
         let doubled = [0x0a, 6, 0x32, 1, b'7', 0x32, 1, b'8'];
-        let span = Span { start: 4, end: 5 };
-        assert_eq!(ProtobufShape::seen(&doubled, span), None, "two versions");
+        let span = ByteSpan { start: 4, end: 5 };
+        assert_eq!(ProtobufTemplate::seen(&doubled, span), None, "two versions");
     }
 
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(raw: Vec<u8>, start in 0u32..64, end in 0u32..64) {
             let len = u32::try_from(raw.len()).unwrap();
-            let span = Span { start: start.min(len), end: end.clamp(start, 64).min(len) };
-            let _ = ProtobufShape::seen(&raw, span);
+            let span = ByteSpan { start: start.min(len), end: end.clamp(start, 64).min(len) };
+            let _ = ProtobufTemplate::seen(&raw, span);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Bookmarks as a real server writes them, guessed and learnt.
+//! Bookmarks as an API server writes them, from guessed templates and from templates taken from its bookmarks.
 
 use super::*;
 use crate::cache::tests::samples::kind;
@@ -10,21 +10,21 @@ const POD_MARKER: &str = r#"{"type":"BOOKMARK","object":{"kind":"Pod","apiVersio
 const WIDGET: &str = r#"{"type":"BOOKMARK","object":{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"resourceVersion":"57"}}}"#;
 const WIDGET_MARKER: &str = r#"{"type":"BOOKMARK","object":{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"57"}}}"#;
 
-fn learnt(line: &str) -> Option<JsonShape> {
+fn learnt(line: &str) -> Option<JsonTemplate> {
     let Ok(WatchLine::Bookmark(bookmark)) = scan_line(line.as_bytes(), FieldTable::default())
     else {
         panic!("no bookmark: {line}");
     };
     let object = scan_event(line.as_bytes()).unwrap().object;
-    JsonShape::seen(object.of(line.as_bytes()), bookmark.version_span)
+    JsonTemplate::seen(object.of(line.as_bytes()), bookmark.version_span)
 }
 
-/// The shape writes these two lines at version 57, and others at other versions.
+/// Checks that the template writes these two lines at version 57, and the same with other versions.
 #[track_caller]
-fn check(shape: &JsonShape, plain: &str, marker: &str) {
+fn check(template: &JsonTemplate, plain: &str, marker: &str) {
     for version in ["57", "1", "18446744073709551615"] {
         for (kind, expected) in [(Marker::None, plain), (Marker::InitialEventsEnd, marker)] {
-            let line = shape.frame(version.parse().unwrap(), kind);
+            let line = template.frame(version.parse().unwrap(), kind);
             let expected = expected.replace("57", version) + "\n";
             assert_eq!(String::from_utf8_lossy(&line), expected);
         }
@@ -49,19 +49,19 @@ fn a_shape_is_of_the_encoding_that_the_kind_has() {
         .unwrap()
         .object
         .of(POD.as_bytes());
-    let shape = BookmarkShape::seen(object, bookmark.version_span, &kind).unwrap();
-    assert_eq!(shape, BookmarkShape::Json(learnt(POD).unwrap()));
+    let template = BookmarkTemplate::seen(object, bookmark.version_span, &kind).unwrap();
+    assert_eq!(template, BookmarkTemplate::Json(learnt(POD).unwrap()));
     let version = ResourceVersion(57);
-    assert_eq!(shape.frame(version, Marker::None), format!("{POD}\n"));
+    assert_eq!(template.frame(version, Marker::None), format!("{POD}\n"));
     kind.encoding = Encoding::Protobuf;
     let span = bookmark.version_span;
-    assert_eq!(BookmarkShape::seen(object, span, &kind), None);
+    assert_eq!(BookmarkTemplate::seen(object, span, &kind), None);
 }
 
 #[test]
 fn a_guess_is_right_where_nothing_but_metadata_is_written() {
     check(
-        &JsonShape::guessed(&kind(Layout::Dynamic)),
+        &JsonTemplate::guessed(&kind(Layout::Dynamic)),
         WIDGET,
         WIDGET_MARKER,
     );
@@ -70,7 +70,7 @@ fn a_guess_is_right_where_nothing_but_metadata_is_written() {
             .replace(",\"spec\":{\"containers\":null},\"status\":{}", "")
     };
     check(
-        &JsonShape::guessed(&kind(Layout::Typed)),
+        &JsonTemplate::guessed(&kind(Layout::Typed)),
         &config_map(POD),
         &config_map(POD_MARKER),
     );
@@ -79,7 +79,7 @@ fn a_guess_is_right_where_nothing_but_metadata_is_written() {
 #[test]
 fn the_shape_of_what_stands_elsewhere_is_not_learnt() {
     for line in [
-        // Metadata that goes on after the version with more than the marker.
+        // Metadata with more after the version than the marker.
         r#"{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"57","creationTimestamp":null}}}"#,
         r#"{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"57","annotations":{"k8s.io/initial-events-end":"true","other":"x"}}}}"#,
     ] {
@@ -95,11 +95,11 @@ fn whatever_is_learnt_is_written_as_one_whole_bookmark() {
         r#"{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":"Pod","metadata":{"annotations":{"k8s.io/initial-events-end":"true","z":"1"},"resourceVersion":"57"}}}"#,
         r#"{"type":"BOOKMARK","object":{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"annotations":{"k8s.io/initial-events-end":"true"},"creationTimestamp":null,"resourceVersion":"57"}}}"#,
     ] {
-        let Some(shape) = learnt(line) else {
+        let Some(template) = learnt(line) else {
             continue;
         };
         for marker in [Marker::None, Marker::InitialEventsEnd] {
-            let written = shape.frame(ResourceVersion(60), marker);
+            let written = template.frame(ResourceVersion(60), marker);
             let text = written.strip_suffix(b"\n").unwrap();
             let read = scan_line(text, FieldTable::default());
             let Ok(WatchLine::Bookmark(bookmark)) = read else {

@@ -1,183 +1,183 @@
-//! What joining looks at: which views there are, and from where on they show events. Nothing is evaluated here, so that the
-//! lock around it is never held for long.
+//! The directory that joining consults: which views there are, and from where on they show events. No selector is evaluated here, so
+//! that the lock around it is only held briefly.
 
 use std::hash::{BuildHasher as _, Hash};
 use std::sync::{Arc, Weak};
 
 use hashbrown::HashTable;
 
-use super::Reached;
+use super::HubPosition;
 use crate::fairness::Peer;
 use crate::resource::Encoding;
-use crate::view::cut::Cut;
-use crate::view::interest::{Crowded, Hasher, Placement, weight};
-use crate::view::log::{Departures, View, ViewCore, ViewParts, ViewWriter};
-use crate::view::selector::Selector;
+use crate::selector::Selector;
+use crate::view::selector_index::{Hasher, Placement, TooManyViews, weight};
+use crate::view::projection::Projection;
+use crate::view::shared::{EmptyViews, View, ViewCore, ViewParts, ViewWriter};
 
-/// Who shares a view: those who select alike and want the same form.
+/// The parameters of a view. Watches with equal ones share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Wish<'a> {
+pub(super) struct ViewKey<'a> {
     pub(super) selector: &'a Selector,
-    pub(super) cut: Option<Cut>,
+    pub(super) projection: Option<Projection>,
 }
 
-impl<'a> Wish<'a> {
+impl<'a> ViewKey<'a> {
     fn of(core: &'a ViewCore) -> Self {
         Self {
             selector: core.selector(),
-            cut: core.cut(),
+            projection: core.cut(),
         }
     }
 }
 
-/// Whether a view is refused where views as dear as it have no room.
+/// Whether a new view is refused if there is no room for its weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Room {
-    /// For this client.
+pub(super) enum ViewRoom {
+    /// Refused if this client's share, or the maximum for all, has no room.
     Bounded(Peer),
     Unbounded,
 }
 
 #[derive(Debug)]
-struct Known {
-    /// Of its wish. Selectors may be long, and a table that grows needs all hashes.
+struct KnownView {
+    /// Hash of the view's key. Stored because selectors may be long, and a growing table needs all hashes.
     hash: u64,
     core: Arc<ViewCore>,
     view: Weak<View>,
 }
 
-/// Views that came or went since the last dispatch.
+/// Views that were created, or lost their last watch, since the changes were last taken.
 #[derive(Debug, Default)]
-pub(super) struct Changes {
-    pub(super) arrived: Vec<ViewWriter>,
-    pub(super) left: Vec<Arc<ViewCore>>,
+pub(super) struct ViewChanges {
+    pub(super) added: Vec<ViewWriter>,
+    pub(super) unwatched: Vec<Arc<ViewCore>>,
 }
 
-impl Changes {
+impl ViewChanges {
     pub(super) fn is_empty(&self) -> bool {
-        self.arrived.is_empty() && self.left.is_empty()
+        self.added.is_empty() && self.unwatched.is_empty()
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Directory {
-    by_wish: HashTable<Known>,
+pub(super) struct ViewDirectory {
+    by_key: HashTable<KnownView>,
     hasher: Hasher,
     placement: Placement,
-    changes: Changes,
-    departures: Arc<Departures>,
-    /// What history and snapshot hold. It is ahead of the views while a batch is laid out.
-    pub(super) published: Reached,
-    /// What is in the views.
-    pub(super) reached: Reached,
-    /// Lines laid out since somebody asked.
+    changes: ViewChanges,
+    empty_views: Arc<EmptyViews>,
+    /// How far history and snapshot have got. Ahead of `reached` while a batch is laid out.
+    pub(super) published: HubPosition,
+    /// How far the views have got.
+    pub(super) reached: HubPosition,
+    /// Lines laid out since the last [`take_laid_out`](super::Hub::take_laid_out).
     pub(super) laid_out: u64,
-    /// Seats are dealt over the shards in turn.
-    pub(super) seats: usize,
+    /// Number of watches that have joined, which distributes waiters over the shards.
+    pub(super) waiters: usize,
     pub(super) closed: bool,
-    /// Whoever is ended by closing must list again.
+    /// Whether watches that end because of `closed` must list again.
     pub(super) expired: bool,
 }
 
-impl Directory {
+impl ViewDirectory {
     pub(super) fn new(hasher: &Hasher) -> Self {
         Self {
-            by_wish: HashTable::new(),
+            by_key: HashTable::new(),
             hasher: hasher.clone(),
             placement: Placement::new(hasher.clone()),
-            changes: Changes::default(),
-            departures: Arc::default(),
-            published: Reached::default(),
-            reached: Reached::default(),
+            changes: ViewChanges::default(),
+            empty_views: Arc::default(),
+            published: HubPosition::default(),
+            reached: HubPosition::default(),
             laid_out: 0,
-            seats: 0,
+            waiters: 0,
             closed: false,
             expired: false,
         }
     }
 
-    /// The view of these watchers; made if nobody has it.
+    /// The view with this key, which is created if there is none.
     pub(super) fn enter(
         &mut self,
-        wish: Wish<'_>,
+        key: ViewKey<'_>,
         source: Encoding,
-        room: Room,
-    ) -> Result<Arc<View>, Crowded> {
-        let hash = self.hasher.hash_one(wish);
-        // One that could not show an event is for those who met it.
-        let is_open = |known: &Known| self.closed || !known.core.is_closed();
-        let same = |known: &Known| {
-            Wish::of(&known.core) == wish && known.view.strong_count() > 0 && is_open(known)
+        room: ViewRoom,
+    ) -> Result<Arc<View>, TooManyViews> {
+        let hash = self.hasher.hash_one(key);
+        // A view that could not show an event is only for the watches that have it already.
+        let is_open = |known: &KnownView| self.closed || !known.core.is_closed();
+        let same = |known: &KnownView| {
+            ViewKey::of(&known.core) == key && known.view.strong_count() > 0 && is_open(known)
         };
-        let known = self.by_wish.find(hash, same);
-        // The last watcher may leave between the two looks.
+        let known = self.by_key.find(hash, same);
+        // The last watch may drop the view between the lookup and the upgrade.
         if let Some(view) = known.and_then(|known| known.view.upgrade()) {
             return Ok(view);
         }
-        self.note_departures();
-        let place = self.placement.place(wish.selector);
-        let weight = weight(wish.selector, &place);
+        self.forget_empty_views();
+        let position = self.placement.position_for(key.selector);
+        let weight = weight(key.selector, &position);
         let opener = match room {
-            Room::Bounded(peer) if !self.placement.has_room(&place, weight, peer) => {
-                return Err(Crowded);
+            ViewRoom::Bounded(peer) if !self.placement.has_room(&position, weight, peer) => {
+                return Err(TooManyViews);
             }
-            Room::Bounded(peer) => peer,
-            Room::Unbounded => Peer::UNKNOWN,
+            ViewRoom::Bounded(peer) => peer,
+            ViewRoom::Unbounded => Peer::UNKNOWN,
         };
-        self.placement.add(&place, weight, opener);
+        self.placement.add(&position, weight, opener);
         let parts = ViewParts {
-            selector: wish.selector.clone(),
-            cut: wish.cut,
+            selector: key.selector.clone(),
+            projection: key.projection,
             source,
-            place,
+            position,
             weight,
             opener,
             from: self.published.through,
         };
-        let (writer, view) = ViewWriter::new(parts, &self.departures);
-        let known = Known {
+        let (writer, view) = ViewWriter::new(parts, &self.empty_views);
+        let known = KnownView {
             hash,
             core: Arc::clone(writer.core()),
             view: Arc::downgrade(&view),
         };
-        self.by_wish.insert_unique(hash, known, |known| known.hash);
-        self.changes.arrived.push(writer);
+        self.by_key.insert_unique(hash, known, |known| known.hash);
+        self.changes.added.push(writer);
         Ok(view)
     }
 
-    /// Forgets the views that nobody watches any more: what they weigh is free at once.
-    fn note_departures(&mut self) {
-        for core in self.departures.take() {
+    /// Forgets the views that no watch holds any more, which frees their weight at once.
+    fn forget_empty_views(&mut self) {
+        for core in self.empty_views.take() {
             self.forget(&core);
-            self.changes.left.push(core);
+            self.changes.unwatched.push(core);
         }
     }
 
-    /// Nobody enters this view any more, and it weighs nothing.
+    /// Removes a view: no other watch joins it, and its weight is free.
     pub(super) fn forget(&mut self, core: &Arc<ViewCore>) {
-        let hash = self.hasher.hash_one(Wish::of(core));
-        let same = |known: &Known| Arc::ptr_eq(&known.core, core);
-        if let Ok(known) = self.by_wish.find_entry(hash, same) {
+        let hash = self.hasher.hash_one(ViewKey::of(core));
+        let same = |known: &KnownView| Arc::ptr_eq(&known.core, core);
+        if let Ok(known) = self.by_key.find_entry(hash, same) {
             known.remove();
             let (weight, opener) = core.weight();
-            self.placement.remove(core.place(), weight, opener);
+            self.placement.remove(core.position(), weight, opener);
         }
     }
 
-    /// What came and went since this was asked last.
-    pub(super) fn take_changes(&mut self) -> Changes {
-        self.note_departures();
+    /// Takes the views that were created, or lost their last watch, since the last call.
+    pub(super) fn take_changes(&mut self) -> ViewChanges {
+        self.forget_empty_views();
         std::mem::take(&mut self.changes)
     }
 
-    /// Views that have a watcher and can be entered.
+    /// Number of views that have a watch and can be joined.
     pub(super) fn view_count(&mut self) -> usize {
-        self.note_departures();
-        self.by_wish.len()
+        self.forget_empty_views();
+        self.by_key.len()
     }
 
-    /// What the views have in common with their watchers.
+    /// The shared state of all views.
     pub(super) fn views(&self) -> impl Iterator<Item = &Arc<ViewCore>> {
-        self.by_wish.iter().map(|known| &known.core)
+        self.by_key.iter().map(|known| &known.core)
     }
 }

@@ -1,5 +1,5 @@
-//! Loom models of joining while batches are dispatched: whoever joins gets each event from the history or from the view, once.
-//! The order that they hold is the one in [`Hub`]'s page.
+//! Loom models of joining during dispatches: a watch that joins gets each event once, from the history or from the view.
+//! They check the order of steps that the documentation of [`Hub`] describes.
 
 use std::ops::ControlFlow;
 
@@ -9,7 +9,7 @@ use loom::thread;
 use super::*;
 use crate::cache::tests::samples::{Recorder, World};
 
-/// Two events, each of a batch of its own.
+/// Two events, each in a batch of its own.
 fn events() -> (Vec<(Arc<Event>, ResourceVersion)>, Instant) {
     let recorder = Arc::new(Recorder::default());
     let mut world = World::new(1, 100, Arc::clone(&recorder) as _);
@@ -17,21 +17,21 @@ fn events() -> (Vec<(Arc<Event>, ResourceVersion)>, Instant) {
         let change = world.write("a/1", None);
         world.apply(vec![change]);
     }
-    let told = recorder.take().into_iter();
-    let events =
-        told.flat_map(|(events, version)| events.into_iter().map(move |event| (event, version)));
+    let dispatches = recorder.take().into_iter();
+    let events = dispatches
+        .flat_map(|(events, version)| events.into_iter().map(move |event| (event, version)));
     (events.collect(), world.now)
 }
 
-fn is_whole(entry: &Entry) {
-    let (through, mut shown) = (entry.reached.through, Vec::new());
-    let read = entry.view.read(entry.cursor, |batch| {
+fn is_whole(subscription: &ViewSubscription) {
+    let (through, mut shown) = (subscription.reached.through, Vec::new());
+    let read = subscription.view.read(subscription.cursor, |batch| {
         if batch.first >= through {
             shown.push(batch.first);
         }
         ControlFlow::Continue(())
     });
-    read.expect("nothing has left the view");
+    read.expect("no batch was evicted from the view");
     assert_eq!(shown, (through..2).collect::<Vec<_>>());
 }
 
@@ -49,7 +49,7 @@ fn model(with_watcher: bool) {
             let through = event.sequence() + 1;
             hub.dispatch(std::slice::from_ref(event), through, *version, now);
         }
-        let joined = joiner.join().expect("it joins");
+        let joined = joiner.join().expect("the joining thread panicked");
         assert_eq!(hub.reached().through, 2);
         is_whole(&joined);
         before.iter().for_each(is_whole);

@@ -1,4 +1,4 @@
-//! Views of a made-up history: what they show, who shares them, and that joining never loses or doubles anything.
+//! Views of a sample history: what they show, which watches share them, and that joining neither loses nor repeats an event.
 
 use std::ops::ControlFlow;
 use std::task::Wake;
@@ -9,10 +9,10 @@ use super::*;
 use crate::cache::Change;
 use crate::cache::tests::samples::{Sample, World, kind, told, uncuttable};
 use crate::resource::{EventKind, Layout};
-use crate::view::selector::LabelSelector;
-use crate::view::selector::tests::{labelled, tier};
-use crate::view::wake::tests::Wakes;
-use crate::view::{Form, MetaVersion, filtered};
+use crate::selector::LabelSelector;
+use crate::selector::tests::{labelled, tier};
+use crate::view::waiters::tests::Wakes;
+use crate::view::{MetaVersion, ObjectPart, filtered};
 
 fn scene(seed: u64) -> (World, Arc<Hub>) {
     let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
@@ -26,7 +26,7 @@ fn named(namespace: &str, selector: Selector) -> Selector {
     }
 }
 
-/// The batches from `cursor` on, in words, and the lines of all.
+/// The events from `cursor` on as text, one list for each batch.
 fn batches(view: &View, cursor: &mut Sequence) -> Vec<Vec<String>> {
     let mut batches = Vec::new();
     let read = view.read(*cursor, |batch| {
@@ -46,7 +46,8 @@ fn an_object_enters_stays_in_and_leaves_a_selector() {
     let view = hub.join(&tier("x"));
     let mut cursor = view.cursor;
     let mut steps = Vec::new();
-    // Made outside, enters, stays, leaves, changes outside, enters, goes; then made inside, gone outside.
+    // Of a/1: created outside the selection, enters, stays, leaves, changes outside, enters, deleted. Of a/2: created inside, leaves,
+    // deleted outside.
     for (key, state) in [
         ("a/1", Some(None)),
         ("a/1", Some(Some("x"))),
@@ -76,7 +77,7 @@ fn an_object_enters_stays_in_and_leaves_a_selector() {
         None,
         Some("ADDED a/1 now x"),
         Some("MODIFIED a/1 now x"),
-        // Its last state inside, at the version of the event.
+        // The object's last state in the selection, with the version of the event.
         Some("DELETED a/1 now x"),
         None,
         Some("ADDED a/1 now x"),
@@ -126,9 +127,9 @@ fn a_dispatch_is_one_batch_a_view_and_none_where_nothing_shows() {
 #[test]
 fn a_view_that_could_not_show_an_event_is_not_entered_again() {
     let (mut world, hub) = scene(1);
-    let metadata = Rendition {
-        form: Form::Metadata(MetaVersion::V1),
-        ..Rendition::default()
+    let metadata = ObjectFormat {
+        form: ObjectPart::Metadata(MetaVersion::V1),
+        ..ObjectFormat::default()
     };
     let join = || {
         hub.join_as(&Selector::default(), metadata, Peer::UNKNOWN)
@@ -143,7 +144,7 @@ fn a_view_that_could_not_show_an_event_is_not_entered_again() {
     let mut cursor = before.cursor;
     assert_eq!(batches(&before.view, &mut cursor).concat().len(), 1);
     assert!(before.view.is_closed());
-    assert_eq!(hub.view_count(), 0, "though it has a watcher");
+    assert_eq!(hub.view_count(), 0, "although a watch still holds it");
 
     let after = join();
     assert!(!after.view.is_closed() && !Arc::ptr_eq(&before.view, &after.view));
@@ -152,7 +153,10 @@ fn a_view_that_could_not_show_an_event_is_not_entered_again() {
     world.apply(vec![next]);
     let mut cursor = after.cursor;
     assert_eq!(batches(&after.view, &mut cursor).concat().len(), 1);
-    assert!(Arc::ptr_eq(&after.view, &join().view), "shared as ever");
+    assert!(
+        Arc::ptr_eq(&after.view, &join().view),
+        "the new view is shared"
+    );
 }
 
 #[test]
@@ -161,7 +165,7 @@ fn one_event_is_one_line_shared_by_all_views_that_show_it_alike() {
     let (all, x) = (hub.join(&Selector::default()), hub.join(&tier("x")));
     let change = world.write("a/1", Some("x"));
     world.apply(vec![change]);
-    let lines = |entry: &Entry| {
+    let lines = |entry: &ViewSubscription| {
         let mut start = None;
         let read = entry.view.read(entry.cursor, |batch| {
             start = Some(batch.frames.as_ptr());
@@ -173,13 +177,13 @@ fn one_event_is_one_line_shared_by_all_views_that_show_it_alike() {
     assert_eq!(lines(&all), lines(&x));
 }
 
-/// An object may be large, and the selectors that show it many.
+/// Objects may be large, and many selectors may show one.
 #[test]
 fn what_is_cut_out_of_an_event_is_cut_once_for_all_views() {
     let (mut world, hub) = scene(1);
-    let metadata = Rendition {
-        form: Form::Metadata(MetaVersion::V1),
-        ..Rendition::default()
+    let metadata = ObjectFormat {
+        form: ObjectPart::Metadata(MetaVersion::V1),
+        ..ObjectFormat::default()
     };
     let selectors = [Selector::default(), tier("x"), named("a", tier("x"))];
     let entries = selectors.map(|selector| {
@@ -201,15 +205,15 @@ fn what_is_cut_out_of_an_event_is_cut_once_for_all_views() {
     assert_eq!(frames[0], frames[2]);
 }
 
-/// One event is a different one to each selector.
+/// Views with different selectors may see one event as different kinds.
 #[test]
 fn what_is_cut_out_of_an_event_says_what_the_event_is_to_each_view() {
     let (mut world, hub) = scene(1);
-    let metadata = Rendition {
-        form: Form::Metadata(MetaVersion::V1),
-        ..Rendition::default()
+    let metadata = ObjectFormat {
+        form: ObjectPart::Metadata(MetaVersion::V1),
+        ..ObjectFormat::default()
     };
-    // Whichever view is served first, the others must not get its line.
+    // Whichever view is first, the others must not get its frame.
     for selectors in [
         [Selector::default(), tier("x"), tier("y")],
         [tier("y"), tier("x"), Selector::default()],
@@ -264,7 +268,7 @@ fn views_that_nobody_watches_go_at_once() {
     assert_eq!(
         hub.join(&tier("y")).cursor,
         0,
-        "a view made anew begins anew"
+        "a new view starts at batch 0"
     );
 }
 
@@ -282,14 +286,14 @@ fn views_that_come_and_go_on_a_quiet_resource_do_not_gather() {
 fn what_is_laid_out_and_who_watches_is_told() {
     let (mut world, hub) = scene(5);
     assert!(!hub.is_watched());
-    let wishes = [tier("x"), tier("y"), Selector::default()];
-    let views = wishes.each_ref().map(|wish| hub.join(wish));
-    let asked = views.each_ref().map(|entry| entry.view.selector().clone());
-    assert_eq!(asked, wishes);
+    let selectors = [tier("x"), tier("y"), Selector::default()];
+    let views = selectors.each_ref().map(|selector| hub.join(selector));
+    let joined = views.each_ref().map(|entry| entry.view.selector().clone());
+    assert_eq!(joined, selectors);
     assert!(hub.is_watched());
     let changes = vec![world.write("a/1", Some("x")), world.write("a/2", Some("y"))];
     world.apply(changes);
-    // Each for its own view and for that of everything.
+    // One line in the view of each label value, and one in the view of everything, for each event.
     assert_eq!([hub.take_laid_out(), hub.take_laid_out()], [4, 0]);
     drop(views);
     assert!(!hub.is_watched());
@@ -299,7 +303,7 @@ fn what_is_laid_out_and_who_watches_is_told() {
 fn bookmarks_look_as_they_were_last_seen() {
     let (_world, hub) = scene(6);
     let guessed = hub.bookmark();
-    let seen = BookmarkShape::guessed(&kind(Layout::Dynamic));
+    let seen = BookmarkTemplate::guessed(&kind(Layout::Dynamic));
     assert_ne!(seen, guessed);
     hub.learn_bookmark(seen.clone());
     assert_eq!(hub.bookmark(), seen);
@@ -311,14 +315,14 @@ fn who_is_armed_is_woken_once_and_who_left_is_not() {
     let wakes: Vec<_> = (0..9).map(|_| Arc::new(Wakes::default())).collect();
     let mut entries: Vec<_> = wakes.iter().map(|_| hub.join(&tier("x"))).collect();
     for (entry, wakes) in entries.iter().zip(&wakes) {
-        entry.seat.arm(&Waker::from(Arc::clone(wakes)));
-        entry.seat.arm(&Waker::from(Arc::clone(wakes)));
+        entry.waiter.arm(&Waker::from(Arc::clone(wakes)));
+        entry.waiter.arm(&Waker::from(Arc::clone(wakes)));
     }
     entries.truncate(5);
     let counts = || wakes.iter().map(|wakes| wakes.count()).collect::<Vec<_>>();
     let other = world.write("a/1", Some("y"));
     world.apply(vec![other]);
-    assert_eq!(counts(), [0; 9], "nothing that they see");
+    assert_eq!(counts(), [0; 9], "no event for these views");
     let change = world.write("a/1", Some("x"));
     let applied = world.writer.apply(vec![change], world.now);
     assert_eq!(counts(), [1, 1, 1, 1, 1, 0, 0, 0, 0]);
@@ -330,19 +334,19 @@ fn who_is_armed_is_woken_once_and_who_left_is_not() {
 
 #[test]
 fn a_seat_given_up_and_taken_again_wakes_its_new_owner_alone() {
-    let list = Arc::new(WakeList::default());
+    let list = Arc::new(WaiterList::default());
     let (old, new) = (Arc::new(Wakes::default()), Arc::new(Wakes::default()));
-    let seat = list.seat(0);
-    seat.arm(&Waker::from(Arc::clone(&old)));
-    drop(seat);
-    let seat = list.seat(4);
-    seat.arm(&Waker::from(Arc::clone(&new)));
+    let watch_waiter = list.waiter(0);
+    watch_waiter.arm(&Waker::from(Arc::clone(&old)));
+    drop(watch_waiter);
+    let watch_waiter = list.waiter(4);
+    watch_waiter.arm(&Waker::from(Arc::clone(&new)));
     assert_eq!(list.wake_all(&mut Vec::new()), 1);
     assert_eq!((old.count(), new.count()), (0, 1));
 }
 
-/// Arming takes a shard's lock and waking takes it too, so one comes before the other: either the waker is seen and
-/// taken, or the batch was there before the arming and the look after it finds it. Two threads try to disagree.
+/// Arming and waking both take the lock of the waiter's shard, so one is first: either the waker is found and taken, or the batch
+/// was appended before the waiter was armed, and the read after arming finds it. Two threads test this.
 #[test]
 fn no_wake_up_is_lost_between_looking_and_waiting() {
     let (mut world, hub) = scene(1);
@@ -353,14 +357,14 @@ fn no_wake_up_is_lost_between_looking_and_waiting() {
         let waker = Waker::from(Arc::new(Unpark(me)));
         let (mut cursor, mut parked) = (entry.cursor, 0);
         while cursor < dispatched {
-            entry.seat.arm(&waker);
+            entry.waiter.arm(&waker);
             let head = entry.view.head();
             if head == cursor {
                 parked += 1;
-                // Bounded, so that a lost wake-up fails and does not hang.
+                // With a timeout, so that a lost wake-up fails the test instead of blocking it.
                 let before = Instant::now();
                 std::thread::park_timeout(std::time::Duration::from_secs(20));
-                assert!(before.elapsed().as_secs() < 20, "nobody woke us");
+                assert!(before.elapsed().as_secs() < 20, "the wake-up was lost");
             }
             cursor = head;
         }
@@ -386,14 +390,14 @@ fn closing_ends_views_that_are_and_views_that_come() {
     let (_, hub) = scene(1);
     let before = hub.join(&tier("x"));
     let wakes = Arc::new(Wakes::default());
-    before.seat.arm(&Waker::from(Arc::clone(&wakes)));
-    let progress = hub.progress_seat();
+    before.waiter.arm(&Waker::from(Arc::clone(&wakes)));
+    let progress = hub.progress_waiter();
     progress.arm(&Waker::from(Arc::clone(&wakes)));
     assert!(!hub.is_closed());
     hub.close();
     assert_eq!(wakes.count(), 2);
     assert!(before.view.is_closed() && hub.is_closed());
-    assert!(!hub.is_expired(), "those who come again may resume");
+    assert!(!hub.is_expired(), "watches may resume elsewhere");
     assert!(hub.join(&tier("x")).view.is_closed());
     assert!(hub.join(&tier("y")).view.is_closed());
 }
@@ -411,9 +415,9 @@ fn progress_wakes_who_waits_for_a_version_and_no_watcher() {
     let (mut world, hub) = scene(1);
     let (watcher, waiter) = (Arc::new(Wakes::default()), Arc::new(Wakes::default()));
     let entry = hub.join(&Selector::default());
-    entry.seat.arm(&Waker::from(Arc::clone(&watcher)));
-    let seat = hub.progress_seat();
-    seat.arm(&Waker::from(Arc::clone(&waiter)));
+    entry.waiter.arm(&Waker::from(Arc::clone(&watcher)));
+    let watch_waiter = hub.progress_waiter();
+    watch_waiter.arm(&Waker::from(Arc::clone(&waiter)));
     world.writer.progress(ResourceVersion(20), world.now);
     assert_eq!((watcher.count(), waiter.count()), (0, 1));
     assert_eq!(hub.reached().version, ResourceVersion(20));
@@ -429,21 +433,21 @@ fn a_batch_that_is_gone_still_tells_where_it_began() {
     }
     assert!(entry.view.read(0, |_| ControlFlow::Continue(())).is_err());
     for batch in 0..200 {
-        // Of those long gone about where, and never later than that.
+        // For old batches the start is approximate, and never too late.
         let lead = if batch < 200 - 64 { batch % 64 } else { 0 };
         assert_eq!(entry.view.first_of(batch), Some((batch - lead) * 2 + 1));
     }
     assert_eq!(entry.view.first_of(200), None);
 }
 
-/// What a view holds, nobody else may hold any more.
+/// A view must not keep batches for long: the history may have dropped their events already.
 #[test]
 fn batches_leave_a_view_when_they_are_old_and_the_history_takes_over() {
     let (mut world, hub) = scene(1);
     let seldom = hub.join(&named("a", Selector::default()));
     let change = world.write("a/1", None);
     world.apply(vec![change]);
-    let frame = |entry: &Entry| {
+    let frame = |entry: &ViewSubscription| {
         let mut frames = None;
         let read = entry.view.read(entry.cursor, |batch| {
             frames = Some(batch.frames.clone());
@@ -457,30 +461,30 @@ fn batches_leave_a_view_when_they_are_old_and_the_history_takes_over() {
         let change = world.write("b/1", None);
         world.apply(vec![change]);
     }
-    assert!(frame(&seldom).is_err(), "it is told to look elsewhere");
+    assert!(frame(&seldom).is_err(), "the batch was evicted");
     assert_eq!(seldom.view.first_of(seldom.cursor), Some(0));
     let (cursor, reached) = hub.place_in(&seldom.view);
     assert_eq!((cursor, reached.through), (1, 5));
-    let again = Entry { cursor, ..seldom };
+    let again = ViewSubscription { cursor, ..seldom };
     let change = world.write("a/1", None);
     world.apply(vec![change]);
     assert!(
         matches!(frame(&again), Ok(Some(_))),
-        "and goes on after that"
+        "the watch continues with the next batch"
     );
 }
 
-/// A watcher by the documented rule: the snapshot, the history up to where it joined, then the view.
+/// A watch that follows the documented rule: the snapshot, the history up to where it joined, then the view.
 struct Watcher {
-    entry: Entry,
+    entry: ViewSubscription,
     selector: Selector,
     seen: Vec<String>,
-    /// All before is told or in the snapshot.
+    /// The version of the snapshot, from which on events are expected.
     from: u64,
 }
 
 impl Watcher {
-    /// Joins, lets the world go on, and only then looks at the snapshot.
+    /// Joins, makes `meanwhile` steps in the world, and only then takes the snapshot.
     fn new(world: &mut World, hub: &Hub, selector: Selector, meanwhile: usize) -> Self {
         let mut entry = hub.join(&selector);
         (0..meanwhile).for_each(|_| world.step());
@@ -499,7 +503,7 @@ impl Watcher {
             },
         );
         let position = read.unwrap();
-        // Batches that the snapshot knows are passed over, event by event.
+        // Skip the batches whose events are in the snapshot or were read from the history.
         let history_end = position.max(through);
         while let Some(first) = entry
             .view
@@ -523,8 +527,8 @@ impl Watcher {
     }
 }
 
-/// Events of one dispatch each that a watcher gets from its view, after those that it read in the history.
-fn shown_after_history(entry: &Entry) -> Vec<Sequence> {
+/// The events that a watch gets from its view after those that it read in the history. Every dispatch has one event.
+fn shown_after_history(entry: &ViewSubscription) -> Vec<Sequence> {
     let (through, mut shown) = (entry.reached.through, Vec::new());
     let read = entry.view.read(entry.cursor, |batch| {
         assert_eq!(batch.count, 1);
@@ -537,7 +541,7 @@ fn shown_after_history(entry: &Entry) -> Vec<Sequence> {
     shown
 }
 
-/// The same locks would hold up the tasks of other resources, which join on the same threads.
+/// Holding the directory's lock meanwhile would block tasks of other resources, which join on the same threads.
 #[test]
 fn whoever_joins_does_not_wait_while_a_batch_is_laid_out() {
     let (mut world, hub) = scene(1);
@@ -548,7 +552,7 @@ fn whoever_joins_does_not_wait_while_a_batch_is_laid_out() {
     std::thread::scope(|scope| {
         scope.spawn(|| world.apply(vec![change]));
         scope.spawn(|| {
-            // Until the dispatch has begun, which cannot end.
+            // Repeat until the dispatch has begun; it cannot end.
             let known = loop {
                 let entry = hub.join(&tier("x"));
                 if entry.reached.through == 1 {
@@ -630,12 +634,12 @@ fn a_version_is_reached_once_all_slices_of_its_batch_are_laid_out() {
     }
     assert!(meanwhile.len() > 5, "{}", meanwhile.len());
     let through = 100;
-    assert_eq!(hub.reached(), Reached { through, version });
-    let told = batches(&early.view, &mut early.cursor.clone()).concat();
-    assert_eq!(told, world.told(before.version.0, |_| true));
+    assert_eq!(hub.reached(), HubPosition { through, version });
+    let events = batches(&early.view, &mut early.cursor.clone()).concat();
+    assert_eq!(events, world.told(before.version.0, |_| true));
     for entry in meanwhile {
-        // All of it is in the history, and what the view still got is passed over.
-        assert_eq!(entry.reached, Reached { through, version });
+        // The whole batch is in the history; the events that the view shows as well are ignored.
+        assert_eq!(entry.reached, HubPosition { through, version });
         let read = entry.view.read(entry.cursor, |batch| {
             assert!(batch.last < through);
             ControlFlow::Continue(())

@@ -1,4 +1,4 @@
-//! Objects as a kube-apiserver 1.36 wrote them, whole and cut.
+//! Objects as kube-apiserver 1.36 writes them, whole and as `PartialObjectMetadata`.
 
 use super::*;
 
@@ -13,11 +13,11 @@ const DYNAMIC: Partial = Partial {
 
 #[track_caller]
 fn check(partial: Partial, object: &str, wanted: &str) {
-    let cut = partial.object(object.as_bytes()).unwrap();
-    assert_eq!(String::from_utf8(cut).unwrap(), wanted);
+    let reduced = partial.object(object.as_bytes()).unwrap();
+    assert_eq!(String::from_utf8(reduced).unwrap(), wanted);
     let line = |object: &str| format!("{{\"type\":\"MODIFIED\",\"object\":{object}}}\n");
-    let cut = partial.event_line(line(object).as_bytes()).unwrap();
-    assert_eq!(String::from_utf8(cut).unwrap(), line(wanted));
+    let reduced = partial.event_line(line(object).as_bytes()).unwrap();
+    assert_eq!(String::from_utf8(reduced).unwrap(), line(wanted));
 }
 
 #[test]
@@ -40,16 +40,16 @@ fn metadata_of_custom_resources_gets_the_order_of_the_go_struct() {
 
 #[test]
 fn bookmarks_keep_version_and_marker() {
-    let cut = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}}}"#;
+    let reduced = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}}}"#;
     check(
         TYPED,
         r#"{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}},"spec":{"containers":null},"status":{}}"#,
-        cut,
+        reduced,
     );
     check(
         DYNAMIC,
         r#"{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"9"}}"#,
-        cut,
+        reduced,
     );
 }
 
@@ -78,9 +78,9 @@ fn the_version_that_was_asked_for_is_told() {
 fn what_is_cut_short_is_refused_and_nothing_panics() {
     let whole = br#"{"apiVersion":"a/v1","kind":"B","metadata":{"managedFields":[{"time":"x"}],"name":"a"}}"#;
     for len in 0..whole.len() {
-        // The last byte stands behind the metadata.
-        let is_cut = DYNAMIC.object(&whole[..len]).is_err();
-        assert_eq!(is_cut, len < whole.len() - 1, "{len}");
+        // Only the object's closing brace follows the metadata.
+        let is_error = DYNAMIC.object(&whole[..len]).is_err();
+        assert_eq!(is_error, len < whole.len() - 1, "{len}");
         assert!(TYPED.event_line(&whole[..len]).is_err(), "{len}");
     }
     assert!(DYNAMIC.object(br#"{"metadata":[]}"#).is_err());

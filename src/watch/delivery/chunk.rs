@@ -1,4 +1,4 @@
-//! Chunked transfer coding (RFC 9112 §7.1): for one client, or once for all who stand alike.
+//! Chunked transfer coding (RFC 9112 §7.1): chunks for one client, and chunks shared by all clients at the same position.
 
 use std::ops::ControlFlow;
 
@@ -6,55 +6,55 @@ use bytes::{BufMut, Bytes, BytesMut};
 use smallvec::SmallVec;
 
 use crate::cache::{Lagged, Sequence};
-use crate::protocol::Pieces;
+use crate::protocol::BufList;
 use crate::resource::ResourceVersion;
 use crate::view::View;
 
-/// Ends a body without trailers.
+/// The last chunk of a body without trailers.
 pub(super) const LAST: &[u8] = b"0\r\n\r\n";
 const END: &[u8] = b"\r\n";
-/// The size of a chunk in hexadecimal and a line end.
+/// Maximum length of a chunk's head: its size in hexadecimal and a line end.
 const HEAD_LEN_MAX: usize = 18;
 
 fn head(len: usize) -> Bytes {
     Bytes::from(format!("{len:x}\r\n"))
 }
 
-/// One chunk of what a single client gets.
-pub(super) fn chunked(pieces: Pieces) -> Pieces {
-    let mut chunk = Pieces::from(head(pieces.len()));
-    chunk.append(pieces);
+/// One chunk for a single client.
+pub(super) fn chunked(buf: BufList) -> BufList {
+    let mut chunk = BufList::from(head(buf.len()));
+    chunk.append(buf);
     chunk.push(Bytes::from_static(END));
     chunk
 }
 
-/// The batches of a view from one place on, as one chunk.
+/// The batches of a view from one position on, as one chunk.
 #[derive(Debug)]
 pub(super) struct SharedChunk {
-    /// Where a client must stand to get it, and where it stands afterwards.
+    /// The batch that a client must be at to get this chunk, and the one it is at afterwards.
     pub(super) from: Sequence,
     pub(super) to: Sequence,
-    /// The view has more at `to`, left out because the chunk is long enough.
-    pub(super) is_cut: bool,
-    /// The first event's place in the history, and the last one's.
+    /// The view has more batches at `to`, which did not fit.
+    pub(super) has_more: bool,
+    /// The sequences of the first and the last event.
     pub(super) first: Sequence,
     pub(super) last: Sequence,
-    /// The lowest version in it.
+    /// The lowest version of its events.
     pub(super) first_version: ResourceVersion,
     pub(super) events: u64,
-    /// Bytes of the events.
+    /// Length of the events in bytes, without framing.
     pub(super) len: u64,
-    /// When its batches became readable.
+    /// When each of its batches was published.
     pub(super) published_at: SmallVec<[std::time::Instant; 1]>,
     /// The chunk, framing included.
-    pub(super) pieces: Pieces,
+    pub(super) buf: BufList,
 }
 
 impl SharedChunk {
-    /// Takes what waits at `from`, up to about `len_max` bytes and one batch at least; `None` if nothing does.
+    /// Reads the batches at `from`, up to about `len_max` bytes and at least one; `None` if there are none.
     ///
     /// # Errors
-    /// [`Lagged`] when the view no longer has it.
+    /// [`Lagged`] if the view no longer has these batches.
     pub(super) fn read(
         view: &View,
         from: Sequence,
@@ -64,17 +64,17 @@ impl SharedChunk {
         let mut chunk = Self {
             from,
             to: from,
-            is_cut: false,
+            has_more: false,
             first: 0,
             last: 0,
             first_version: ResourceVersion(u64::MAX),
             events: 0,
             len: 0,
             published_at: SmallVec::new(),
-            pieces: Pieces::default(),
+            buf: BufList::default(),
         };
         let mut len = 0;
-        // What comes later wakes the group.
+        // Batches after this head wake the group again.
         let head = view.head();
         chunk.to = view.read(from, |batch| {
             if frames.is_empty() {
@@ -95,23 +95,23 @@ impl SharedChunk {
         if frames.is_empty() {
             return Ok(None);
         }
-        chunk.is_cut = chunk.to < head;
+        chunk.has_more = chunk.to < head;
         chunk.len = len as u64;
-        chunk.pieces = framed(&frames, len, len_max);
+        chunk.buf = framed(&frames, len, len_max);
         Ok(Some(chunk))
     }
 }
 
-fn framed(frames: &[Bytes], len: usize, joined_len_max: usize) -> Pieces {
+fn framed(frames: &[Bytes], len: usize, joined_len_max: usize) -> BufList {
     if len > joined_len_max {
-        let mut pieces = Pieces::from(head(len));
-        frames.iter().for_each(|frame| pieces.push(frame.clone()));
-        pieces.push(Bytes::from_static(END));
-        return pieces;
+        let mut buf = BufList::from(head(len));
+        frames.iter().for_each(|frame| buf.push(frame.clone()));
+        buf.push(Bytes::from_static(END));
+        return buf;
     }
     let mut joined = BytesMut::with_capacity(HEAD_LEN_MAX + len + END.len());
     joined.put_slice(&head(len));
     frames.iter().for_each(|frame| joined.put_slice(frame));
     joined.put_slice(END);
-    Pieces::from(joined.freeze())
+    BufList::from(joined.freeze())
 }

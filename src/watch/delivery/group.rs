@@ -1,46 +1,46 @@
-//! The streams of one worker that share a view: written to one after the other, from the same pieces.
+//! The streams of one worker that share a view. They are written to one after the other, from the same chunks.
 
 use std::sync::Arc;
 use std::task::Waker;
 
 use crate::cache::Sequence;
-use crate::view::{Seat, View};
-use crate::watch::WatchTally;
+use crate::view::{View, WatchWaiter};
+use crate::watch::WatchRecorder;
 
-use super::Limits;
+use super::TurnLimits;
 use super::chunk::SharedChunk;
 
-/// See the module.
+/// The streams of one worker that share a view, and the progress of a pass over them.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct DeliveryGroup {
     pub(super) view: Arc<View>,
-    pub(super) tally: Arc<dyn WatchTally>,
-    seat: Seat,
+    pub(super) recorder: Arc<dyn WatchRecorder>,
+    waiter: WatchWaiter,
     waker: Waker,
-    /// Keys of streams.
+    /// Keys of the streams.
     members: Vec<usize>,
-    pass: Option<Pass>,
+    pass: Option<GroupPass>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Pass {
-    /// Members before it have been looked at.
+struct GroupPass {
+    /// Index of the next member; those before it have been visited.
     next: usize,
-    /// The view has something that this pass does not bring to all: another must follow.
+    /// The view has batches that this pass does not bring to all members, so another pass must follow.
     is_stale: bool,
 }
 
-impl Group {
+impl DeliveryGroup {
     pub(super) fn new(
         view: Arc<View>,
-        tally: Arc<dyn WatchTally>,
-        seat: Seat,
+        recorder: Arc<dyn WatchRecorder>,
+        waiter: WatchWaiter,
         waker: Waker,
     ) -> Self {
         let group = Self {
             view,
-            tally,
-            seat,
+            recorder,
+            waiter,
             waker,
             members: Vec::new(),
             pass: None,
@@ -51,24 +51,24 @@ impl Group {
 
     fn arm(&self, watchers: usize) {
         let watchers = u32::try_from(watchers).unwrap_or(u32::MAX);
-        self.seat.arm_for(&self.waker, watchers);
+        self.waiter.arm_for(&self.waker, watchers);
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
 
-    /// Takes a stream in; returns its place.
+    /// Adds a stream; returns its index in the group.
     pub(super) fn push(&mut self, stream: usize) -> usize {
         self.members.push(stream);
         self.members.len() - 1
     }
 
-    /// Takes the stream at `place` out. `moved` is told which streams stand elsewhere now. None is passed over because of
-    /// that, and none is looked at twice.
-    pub(super) fn remove(&mut self, place: usize, mut moved: impl FnMut(usize, usize)) {
+    /// Removes the stream at `index`. Calls `moved` for each stream whose index changes. A running pass skips no stream because of
+    /// that and visits none twice.
+    pub(super) fn remove(&mut self, index: usize, mut moved: impl FnMut(usize, usize)) {
         let last = self.members.len() - 1;
-        let mut hole = place;
+        let mut hole = index;
         if let Some(pass) = &mut self.pass
             && hole < pass.next
         {
@@ -85,22 +85,23 @@ impl Group {
         }
     }
 
-    /// The view has something new. True if a pass begins; else one is under way, and another will follow it.
+    /// Starts a pass because the view has new batches; returns whether one was started. If a pass is running, another will follow
+    /// it.
     pub(super) fn begin(&mut self) -> bool {
         if let Some(pass) = &mut self.pass {
             pass.is_stale = true;
             return false;
         }
-        // Armed first, looked at after: what comes between the two is seen, what comes later wakes us.
+        // Arm before reading: a batch published before arming is found, a later one wakes the worker.
         self.arm(self.members.len());
-        self.pass = Some(Pass {
+        self.pass = Some(GroupPass {
             next: 0,
             is_stale: false,
         });
         true
     }
 
-    /// Some member will not have everything after this pass: another is due.
+    /// Requests another pass, because a member will not have everything after this one.
     pub(super) fn repeat(&mut self) {
         if let Some(pass) = &mut self.pass {
             pass.is_stale = true;
@@ -115,28 +116,28 @@ impl Group {
         member
     }
 
-    /// Ends the pass. True if another is due at once.
+    /// Ends the pass; returns whether another must follow at once.
     pub(super) fn finish(&mut self) -> bool {
         self.pass.take().is_some_and(|pass| pass.is_stale)
     }
 }
 
-/// The pieces of one go over some members, each made when the first of them needs it.
+/// The shared chunks of a part of a pass, each made when the first member needs it, with the number of clients that got it.
 #[derive(Debug)]
-pub(super) struct Chunks {
-    limits: Limits,
+pub(super) struct SharedChunks {
+    limits: TurnLimits,
     made: Vec<(SharedChunk, u64)>,
 }
 
-impl Chunks {
-    pub(super) fn new(limits: Limits) -> Self {
+impl SharedChunks {
+    pub(super) fn new(limits: TurnLimits) -> Self {
         Self {
             limits,
             made: Vec::new(),
         }
     }
 
-    /// The piece at `from`, if the view has it and it has something, and its count of takers.
+    /// The chunk at `from` and its number of clients; `None` if the view has no such batches or there are too many chunks already.
     pub(super) fn at(&mut self, view: &View, from: Sequence) -> Option<&mut (SharedChunk, u64)> {
         let found = self.made.iter().position(|(chunk, _)| chunk.from == from);
         let at = match found {
@@ -153,16 +154,16 @@ impl Chunks {
         Some(&mut self.made[at])
     }
 
-    /// Tells what was delivered, and forgets the pieces.
-    pub(super) fn tell(&mut self, tally: &dyn WatchTally) {
+    /// Records what was delivered, and drops the chunks.
+    pub(super) fn record_lines(&mut self, recorder: &dyn WatchRecorder) {
         let now = tokio::time::Instant::now().into_std();
-        for (chunk, takers) in self.made.drain(..) {
-            if takers == 0 {
+        for (chunk, client_count) in self.made.drain(..) {
+            if client_count == 0 {
                 continue;
             }
-            tally.delivered(takers * chunk.events, takers * chunk.len);
+            recorder.delivered(client_count * chunk.events, client_count * chunk.len);
             for published_at in chunk.published_at {
-                tally.delayed(now.saturating_duration_since(published_at), takers);
+                recorder.delayed(now.saturating_duration_since(published_at), client_count);
             }
         }
     }
@@ -179,27 +180,27 @@ mod tests {
     use super::*;
     use crate::cache::tests::samples::kind;
     use crate::resource::Layout;
+    use crate::selector::Selector;
     use crate::view::Hub;
-    use crate::view::selector::Selector;
     use crate::watch::WatchTotals;
 
     #[derive(Debug)]
     struct Untold;
 
-    impl WatchTally for Untold {
+    impl WatchRecorder for Untold {
         fn delivered(&self, _: u64, _: u64) {}
 
         fn ended(&self, _: WatchTotals) {}
     }
 
-    /// Events, bytes, and delays of so many clients.
+    /// Events, bytes, and the number of clients of each delay.
     #[derive(Debug, Default)]
     struct Told(std::sync::Mutex<(u64, u64, Vec<u64>)>);
 
-    impl WatchTally for Told {
+    impl WatchRecorder for Told {
         fn delivered(&self, events: u64, bytes: u64) {
-            let mut told = self.0.lock().unwrap();
-            (told.0, told.1) = (told.0 + events, told.1 + bytes);
+            let mut totals = self.0.lock().unwrap();
+            (totals.0, totals.1) = (totals.0 + events, totals.1 + bytes);
         }
 
         fn delayed(&self, _: std::time::Duration, clients: u64) {
@@ -215,24 +216,24 @@ mod tests {
         let chunk = |events, len| SharedChunk {
             from: 0,
             to: 1,
-            is_cut: false,
+            has_more: false,
             first: 0,
             last: events,
             first_version: crate::resource::ResourceVersion(1),
             events,
             len,
             published_at: smallvec::smallvec![published_at; 2],
-            pieces: crate::protocol::Pieces::default(),
+            buf: crate::protocol::BufList::default(),
         };
         let limits = super::super::LIMITS;
         let made = vec![(chunk(2, 100), 3), (chunk(5, 7), 0), (chunk(1, 10), 1)];
-        let mut chunks = Chunks { limits, made };
-        let told = Told::default();
-        chunks.tell(&told);
-        // The pieces are forgotten.
-        chunks.tell(&told);
-        let told = told.0.into_inner().unwrap();
-        assert_eq!(told, (3 * 2 + 1, 3 * 100 + 10, vec![3, 3, 1, 1]));
+        let mut chunks = SharedChunks { limits, made };
+        let recorder = Told::default();
+        chunks.record_lines(&recorder);
+        // The chunks are dropped, so nothing is recorded twice.
+        chunks.record_lines(&recorder);
+        let totals = recorder.0.into_inner().unwrap();
+        assert_eq!(totals, (3 * 2 + 1, 3 * 100 + 10, vec![3, 3, 1, 1]));
     }
 
     proptest! {
@@ -243,26 +244,26 @@ mod tests {
         ) {
             let entry = Hub::new(&kind(Layout::Typed)).join(&Selector::default());
             let waker = Waker::noop().clone();
-            let mut group = Group::new(entry.view, Arc::new(Untold), entry.seat, waker);
+            let mut group = DeliveryGroup::new(entry.view, Arc::new(Untold), entry.waiter, waker);
             let mut places: Vec<_> = (0..count).map(|member| Some(group.push(member))).collect();
-            let (mut seen, mut left) = (BTreeSet::new(), BTreeSet::new());
+            let (mut seen, mut removed) = (BTreeSet::new(), BTreeSet::new());
             prop_assert!(group.begin());
             for (leaves, member) in steps {
                 if leaves {
-                    let Some(place) = places.get_mut(member).and_then(Option::take) else {
+                    let Some(index) = places.get_mut(member).and_then(Option::take) else {
                         continue;
                     };
-                    left.insert(member);
-                    group.remove(place, |moved, place| places[moved] = Some(place));
+                    removed.insert(member);
+                    group.remove(index, |moved, index| places[moved] = Some(index));
                 } else if let Some(member) = group.next() {
-                    prop_assert!(!left.contains(&member) && seen.insert(member));
+                    prop_assert!(!removed.contains(&member) && seen.insert(member));
                 }
             }
             while let Some(member) = group.next() {
-                prop_assert!(!left.contains(&member) && seen.insert(member));
+                prop_assert!(!removed.contains(&member) && seen.insert(member));
             }
             let missed: Vec<_> = (0..count)
-                .filter(|member| !seen.contains(member) && !left.contains(member))
+                .filter(|member| !seen.contains(member) && !removed.contains(member))
                 .collect();
             prop_assert!(missed.is_empty(), "{missed:?}");
         }

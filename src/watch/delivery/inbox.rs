@@ -1,38 +1,39 @@
-//! What waits for a worker: who was woken, and who is new. Bounded by the number of streams: each is noted once.
+//! The inbox of a worker: woken streams and groups, and new streams. Its length is bounded by the number of streams, because each
+//! is noted once.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 use std::task::{Wake, Waker};
 
-use super::worker::Arrival;
+use super::worker::NewStream;
 use crate::cache::{Mutex, MutexGuard};
 
-/// Who was woken. Names are used again: a worker must not mind being told of somebody who is gone.
+/// A woken stream or group. Keys are reused, so the worker must ignore tokens of streams that are gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Name {
+pub(super) enum WakeToken {
     /// A stream, by its key.
     Stream(usize),
-    /// All who share a view, by the group's key.
+    /// All streams of a view, by the key of their group.
     Group(usize),
 }
 
 #[derive(Debug)]
-struct State<A> {
-    woken: Vec<Name>,
-    /// Whether a stream is noted above.
+struct InboxState<A> {
+    woken: Vec<WakeToken>,
+    /// For each stream key: whether the stream is in `woken`.
     is_stream_noted: Vec<bool>,
     arrivals: VecDeque<Box<A>>,
-    /// The worker, if it waits.
+    /// The worker's waker, if it waits.
     worker: Option<Waker>,
 }
 
-/// One worker's inbox.
+/// The inbox of one worker.
 #[derive(Debug)]
-pub(super) struct Inbox<A = Arrival>(Mutex<State<A>>);
+pub(super) struct Inbox<A = NewStream>(Mutex<InboxState<A>>);
 
 impl<A> Default for Inbox<A> {
     fn default() -> Self {
-        Self(Mutex::new(State {
+        Self(Mutex::new(InboxState {
             woken: Vec::new(),
             is_stream_noted: Vec::new(),
             arrivals: VecDeque::new(),
@@ -42,13 +43,13 @@ impl<A> Default for Inbox<A> {
 }
 
 impl<A> Inbox<A> {
-    fn state(&self) -> MutexGuard<'_, State<A>> {
-        // Nothing in here can panic half way.
+    fn state(&self) -> MutexGuard<'_, InboxState<A>> {
+        // No code under the lock can panic between two changes, so a poisoned lock is harmless.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands a new stream over.
-    pub(super) fn arrives(&self, arrival: Box<A>) {
+    /// Passes a new stream to the worker.
+    pub(super) fn push_arrival(&self, arrival: Box<A>) {
         let worker = {
             let mut state = self.state();
             state.arrivals.push_back(arrival);
@@ -59,10 +60,10 @@ impl<A> Inbox<A> {
         }
     }
 
-    fn wakes(&self, name: Name) {
+    fn push_woken(&self, token: WakeToken) {
         let worker = {
             let mut state = self.state();
-            if let Name::Stream(key) = name {
+            if let WakeToken::Stream(key) = token {
                 if state.is_stream_noted.len() <= key {
                     state.is_stream_noted.resize(key + 1, false);
                 }
@@ -70,7 +71,7 @@ impl<A> Inbox<A> {
                     return;
                 }
             }
-            state.woken.push(name);
+            state.woken.push(token);
             state.worker.take()
         };
         if let Some(worker) = worker {
@@ -78,24 +79,24 @@ impl<A> Inbox<A> {
         }
     }
 
-    /// Moves what is there into the two lists, and notes whom to wake when more comes.
+    /// Moves the content into the two lists, and stores the waker to call when more arrives.
     pub(super) fn take(
         &self,
-        woken: &mut Vec<Name>,
+        woken: &mut Vec<WakeToken>,
         arrivals: &mut VecDeque<Box<A>>,
         worker: &Waker,
     ) {
         let mut state = self.state();
-        let State {
+        let InboxState {
             woken: noted,
             is_stream_noted,
             ..
         } = &mut *state;
-        for name in noted.drain(..) {
-            if let Name::Stream(key) = name {
+        for token in noted.drain(..) {
+            if let WakeToken::Stream(key) = token {
                 is_stream_noted[key] = false;
             }
-            woken.push(name);
+            woken.push(token);
         }
         arrivals.append(&mut state.arrivals);
         match &mut state.worker {
@@ -105,11 +106,11 @@ impl<A> Inbox<A> {
     }
 }
 
-/// Wakes one name.
+/// The waker of one stream or group.
 #[derive(Debug)]
 struct Signal<A> {
     inbox: Arc<Inbox<A>>,
-    name: Name,
+    token: WakeToken,
 }
 
 impl<A: Send> Wake for Signal<A> {
@@ -118,14 +119,14 @@ impl<A: Send> Wake for Signal<A> {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.inbox.wakes(self.name);
+        self.inbox.push_woken(self.token);
     }
 }
 
-/// The waker of a name: it notes the name and wakes the worker.
-pub(super) fn waker<A: Send + 'static>(inbox: &Arc<Inbox<A>>, name: Name) -> Waker {
+/// A waker that puts the token into the inbox and wakes the worker.
+pub(super) fn waker<A: Send + 'static>(inbox: &Arc<Inbox<A>>, token: WakeToken) -> Waker {
     let inbox = Arc::clone(inbox);
-    Waker::from(Arc::new(Signal { inbox, name }))
+    Waker::from(Arc::new(Signal { inbox, token }))
 }
 
 #[cfg(all(test, fanout_loom))]

@@ -1,4 +1,4 @@
-//! One client: its connection, its place, and what is on its way to it.
+//! The stream of one client: its connection, its cursor, and the data that is being written.
 
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, Waker};
@@ -9,205 +9,205 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::chunk::{LAST, SharedChunk, chunked};
-use crate::protocol::Pieces;
+use crate::protocol::BufList;
 use crate::transport::Transport;
-use crate::watch::{Follower, Next, Timed};
+use crate::watch::{CursorStep, TimerAction, WatchCursor};
 
-/// When a bookmark is tried again that could not be sent between events.
+/// When to retry a bookmark that could not be sent because events came first.
 const BOOKMARK_RETRY: Duration = Duration::from_secs(1);
-/// What one vectored write is given at most.
+/// Maximum number of slices of one vectored write.
 const SLICES_MAX: usize = 256;
 
-/// See the module.
+/// The stream of one client.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct DeliveryStream {
     transport: Transport,
-    follower: Follower,
-    /// Wakes the worker for this stream alone.
+    cursor: WatchCursor,
+    /// Wakes the worker for this stream only.
     waker: Waker,
-    /// On its way. Nothing more is gathered before it has left.
-    out: Pieces,
-    phase: Phase,
+    /// Data being written. The cursor is not advanced before all of it is written.
+    out: BufList,
+    phase: DeliveryPhase,
     done: oneshot::Sender<Transport>,
-    /// Whose list it is in, and where.
+    /// The key of its group, and its index in the group.
     pub(super) group: usize,
-    pub(super) place: usize,
-    /// What its timer is set to.
+    pub(super) group_index: usize,
+    /// The time that its timer is set to.
     pub(super) wake_at: Instant,
-    /// The number of its entry in the worker's backlog, while it has one.
+    /// The number of its entry in the worker's backlog, if it has one.
     pub(super) backlog_entry: Option<u64>,
 }
 
 /// ```text
-/// Head ── joined by what there is ──▶ Open ── the watch is over ──▶ Ending ── all is written ──▶ given back
+/// Head ── joined by the first frame ──▶ Open ── the watch ends ──▶ Ending ── all is written ──▶ connection returned
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum DeliveryPhase {
     /// Nothing is written yet.
     Head,
     Open,
-    /// All is written, but a layer below may hold some of it.
+    /// All data is written, but a lower layer such as TLS may still hold some of it.
     Unflushed,
-    /// The last chunk is on its way.
+    /// The last chunk is being written.
     Ending,
 }
 
-/// How a stream goes on.
+/// The state of a stream after a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flow {
-    /// It has everything that the view shows.
+pub(super) enum StreamProgress {
+    /// The client has everything that the view shows.
     Idle,
-    /// It has the chunk it was given, and the view has more: its group must go on.
+    /// The client has the shared chunk, but the view has more: its group needs another pass.
     Behind,
-    /// Its connection takes nothing now; it will be woken.
+    /// The connection takes nothing now; the stream will be woken.
     Blocked,
-    /// It has had its turn, and there is more to send or to look through.
+    /// Its turn is used up, and there is more to send or to search.
     Again,
-    /// The watch is over, and all is written.
+    /// The watch has ended, and everything is written.
     Over,
-    /// The client has left.
+    /// The client has disconnected.
     Gone,
 }
 
-impl Stream {
+impl DeliveryStream {
     pub(super) fn new(
         transport: Transport,
         head: Bytes,
-        mut follower: Follower,
+        mut cursor: WatchCursor,
         waker: Waker,
         done: oneshot::Sender<Transport>,
     ) -> Self {
-        // For the whole of its life: a stream's waker is always the same.
-        follower.arm_lease(&waker);
+        // Arm once: a stream's waker never changes.
+        cursor.arm_lease(&waker);
         Self {
-            wake_at: follower.wake_at(),
+            wake_at: cursor.wake_at(),
             transport,
-            follower,
+            cursor,
             waker,
             out: head.into(),
-            phase: Phase::Head,
+            phase: DeliveryPhase::Head,
             done,
             group: 0,
-            place: 0,
+            group_index: 0,
             backlog_entry: None,
         }
     }
 
-    pub(super) fn follower(&self) -> &Follower {
-        &self.follower
+    pub(super) fn cursor(&self) -> &WatchCursor {
+        &self.cursor
     }
 
-    /// True if it takes part in what its group is given. Else it gathers by itself when it is woken.
-    pub(super) fn is_level(&self) -> bool {
-        self.phase == Phase::Open && self.out.is_empty()
+    /// Whether the stream gets its group's shared chunks. If not, it reads by itself when it is woken.
+    pub(super) fn is_caught_up(&self) -> bool {
+        self.phase == DeliveryPhase::Open && self.out.is_empty()
     }
 
-    /// Gives the connection back to whoever brought it.
-    pub(super) fn give_back(self) {
-        // If nobody waits for it any more it is closed.
+    /// Returns the connection to the caller of `deliver`.
+    pub(super) fn return_connection(self) {
+        // If the caller is gone, the connection is closed.
         let _ = self.done.send(self.transport);
     }
 
-    /// Writes a chunk that others get too. `None` if it is not what this client needs next.
-    pub(super) fn take(&mut self, chunk: &SharedChunk) -> Option<Flow> {
+    /// Writes a shared chunk. `None` if it is not what this client needs next.
+    pub(super) fn send_shared(&mut self, chunk: &SharedChunk) -> Option<StreamProgress> {
         if !self
-            .follower
-            .takes(chunk.from, chunk.first, chunk.first_version)
+            .cursor
+            .can_take(chunk.from, chunk.first, chunk.first_version)
         {
             return None;
         }
-        self.follower
-            .took(chunk.to, chunk.last, (chunk.events, chunk.len));
-        let sent = if chunk.is_cut {
-            Flow::Behind
+        self.cursor
+            .advance(chunk.to, chunk.last, (chunk.events, chunk.len));
+        let progress = if chunk.has_more {
+            StreamProgress::Behind
         } else {
-            Flow::Idle
+            StreamProgress::Idle
         };
         let mut context = Context::from_waker(&self.waker);
-        if chunk.pieces.count() == 1 {
-            let bytes = chunk.pieces.chunk();
+        if chunk.buf.count() == 1 {
+            let bytes = chunk.buf.chunk();
             let written = match self.transport.poll_send(&mut context, bytes) {
                 Poll::Ready(Ok(written)) => written,
-                Poll::Ready(Err(_)) => return Some(Flow::Gone),
+                Poll::Ready(Err(_)) => return Some(StreamProgress::Gone),
                 Poll::Pending => 0,
             };
             if written < bytes.len() {
-                self.out = chunk.pieces.clone();
+                self.out = chunk.buf.clone();
                 self.out.advance(written);
             } else if self.transport.poll_flushed(&mut context).is_ready() {
-                return Some(sent);
+                return Some(progress);
             } else {
-                self.phase = Phase::Unflushed;
-                return Some(Flow::Blocked);
+                self.phase = DeliveryPhase::Unflushed;
+                return Some(StreamProgress::Blocked);
             }
         } else {
-            self.out = chunk.pieces.clone();
+            self.out = chunk.buf.clone();
         }
         match self.poll_out() {
-            Poll::Ready(Ok(())) => Some(sent),
-            Poll::Ready(Err(_)) => Some(Flow::Gone),
-            Poll::Pending => Some(Flow::Blocked),
+            Poll::Ready(Ok(())) => Some(progress),
+            Poll::Ready(Err(_)) => Some(StreamProgress::Gone),
+            Poll::Pending => Some(StreamProgress::Blocked),
         }
     }
 
-    /// Hears the client, sends what there is in `turn` writes at most, and then does what is due by `now`.
-    pub(super) fn wake(&mut self, now: Instant, turn: usize) -> Flow {
+    /// Reads from the client, sends what is available in at most `writes_max` writes, and then does what is due at `now`.
+    pub(super) fn wake(&mut self, now: Instant, writes_max: usize) -> StreamProgress {
         let mut context = Context::from_waker(&self.waker);
         if self.done.poll_closed(&mut context).is_ready()
             || self.transport.poll_hear(&mut context).is_err()
         {
-            return Flow::Gone;
+            return StreamProgress::Gone;
         }
-        // Asked here and not for each event: whoever revokes the permission wakes the stream. And a client who is always behind is
-        // not served for ever.
-        let _ = self.follower.is_revoked() || self.follower.is_overdue(now);
-        let mut flow = self.drive(turn);
-        if flow == Flow::Idle
-            && self.follower.wake_at() <= now
-            && let Timed::Bookmark(line) = self.follower.on_time(now)
+        // Check here and not for each event, because a revocation wakes the stream. The deadline is checked, too, so that the
+        // stream of a client that is always behind ends.
+        let _ = self.cursor.is_revoked() || self.cursor.is_overdue(now);
+        let mut progress = self.drive(writes_max);
+        if progress == StreamProgress::Idle
+            && self.cursor.wake_at() <= now
+            && let TimerAction::Bookmark(line) = self.cursor.on_timer(now)
         {
             self.out = chunked(line.into());
-            flow = self.drive(turn);
+            progress = self.drive(writes_max);
         }
-        self.wake_at = self.follower.wake_at();
-        if flow == Flow::Idle && self.wake_at <= now {
-            // Something came in between that the bookmark would run ahead of.
+        self.wake_at = self.cursor.wake_at();
+        if progress == StreamProgress::Idle && self.wake_at <= now {
+            // An event came first, which the bookmark would have overtaken.
             self.wake_at = now + BOOKMARK_RETRY;
         }
-        flow
+        progress
     }
 
-    /// Sends what there is, in `turn` writes at most.
-    pub(super) fn drive(&mut self, turn: usize) -> Flow {
-        // The group waits for batches; this is for what comes without one.
-        self.follower.arm(&self.waker);
-        if self.phase == Phase::Head {
-            // What there is leaves with the head.
-            if let Next::Frame(pieces) = self.follower.next() {
-                self.out.append(chunked(pieces));
+    /// Sends what is available, in at most `writes_max` writes.
+    pub(super) fn drive(&mut self, writes_max: usize) -> StreamProgress {
+        // The group waits for batches; this waits for a version that is reached without one.
+        self.cursor.arm(&self.waker);
+        if self.phase == DeliveryPhase::Head {
+            // Send the first frame together with the head.
+            if let CursorStep::Frame(buf) = self.cursor.next() {
+                self.out.append(chunked(buf));
             }
-            self.phase = Phase::Open;
+            self.phase = DeliveryPhase::Open;
         }
-        for _ in 0..turn {
+        for _ in 0..writes_max {
             match self.poll_out() {
                 Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(_)) => return Flow::Gone,
-                Poll::Pending => return Flow::Blocked,
+                Poll::Ready(Err(_)) => return StreamProgress::Gone,
+                Poll::Pending => return StreamProgress::Blocked,
             }
-            if self.phase == Phase::Ending {
-                return Flow::Over;
+            if self.phase == DeliveryPhase::Ending {
+                return StreamProgress::Over;
             }
-            match self.follower.next() {
-                Next::Frame(pieces) => self.out = chunked(pieces),
-                Next::Nothing => return Flow::Idle,
-                Next::Unfinished => return Flow::Again,
-                Next::Over => {
+            match self.cursor.next() {
+                CursorStep::Frame(buf) => self.out = chunked(buf),
+                CursorStep::Nothing => return StreamProgress::Idle,
+                CursorStep::Unfinished => return StreamProgress::Again,
+                CursorStep::Over => {
                     self.out = Bytes::from_static(LAST).into();
-                    self.phase = Phase::Ending;
+                    self.phase = DeliveryPhase::Ending;
                 }
             }
         }
-        Flow::Again
+        StreamProgress::Again
     }
 
     fn poll_out(&mut self) -> Poll<io::Result<()>> {
@@ -224,12 +224,12 @@ impl Stream {
                 Poll::Pending => return Poll::Pending,
             }
         }
-        // Lets go of the list of slices with the slices.
-        self.out = Pieces::default();
+        // Release the memory of the list, too.
+        self.out = BufList::default();
         let flushed = self.transport.poll_flushed(&mut context);
         match (flushed.is_pending(), self.phase) {
-            (true, Phase::Open) => self.phase = Phase::Unflushed,
-            (false, Phase::Unflushed) => self.phase = Phase::Open,
+            (true, DeliveryPhase::Open) => self.phase = DeliveryPhase::Unflushed,
+            (false, DeliveryPhase::Unflushed) => self.phase = DeliveryPhase::Open,
             _ => {}
         }
         flushed

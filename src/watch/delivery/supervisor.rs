@@ -1,4 +1,4 @@
-//! Runs a worker, and notices when it panics: its streams end, and another worker takes its place (decision 22).
+//! Runs a worker. If the worker panics, its streams end and another worker replaces it (decision 22).
 
 use std::any::Any;
 use std::future::Future;
@@ -6,33 +6,33 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::worker::Worker;
-use crate::metrics::{ByLabel, Task};
+use super::worker::DeliveryWorker;
+use crate::metrics::{ByLabel, TaskKind};
 
-/// See the module.
+/// Runs a worker and replaces it when it panics.
 #[derive(Debug)]
 pub(super) struct Supervisor {
-    worker: Worker,
-    ends: Option<ByLabel<Task>>,
+    worker: DeliveryWorker,
+    ends: Option<ByLabel<TaskKind>>,
 }
 
 impl Supervisor {
-    pub(super) fn new(worker: Worker, ends: Option<ByLabel<Task>>) -> Self {
+    pub(super) fn new(worker: DeliveryWorker, ends: Option<ByLabel<TaskKind>>) -> Self {
         Self { worker, ends }
     }
 
     fn replace(&mut self, panic: &(dyn Any + Send)) {
-        let worker = Worker::succeed(&mut self.worker);
+        let worker = DeliveryWorker::replacement_for(&mut self.worker);
         let failed = std::mem::replace(&mut self.worker, worker);
         tracing::error!(
             streams = failed.stream_count(),
             panic = message(panic),
-            "a delivery worker panicked: its streams are cut, and another takes its place"
+            "a delivery worker panicked: its streams are closed and a new worker replaces it"
         );
         if let Some(ends) = &self.ends {
-            ends.inc(Task::DeliveryWorker);
+            ends.inc(TaskKind::DeliveryWorker);
         }
-        // Something in it may be half done, and panic again.
+        // Dropping the failed worker may panic again, because its state may be inconsistent.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(failed)));
     }
 }
@@ -42,7 +42,7 @@ impl Future for Supervisor {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let worker = Pin::new(&mut self.worker);
-        // What is left half done belongs to the worker, and goes with it.
+        // Unwind-safe: state that may be inconsistent belongs to the worker, which is dropped.
         let polled = catch_unwind(AssertUnwindSafe(|| worker.poll(context)));
         polled.unwrap_or_else(|panic| {
             self.replace(&*panic);
@@ -52,7 +52,7 @@ impl Future for Supervisor {
     }
 }
 
-/// What a panic says, if it is text.
+/// The message of a panic, if it is text.
 fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied())

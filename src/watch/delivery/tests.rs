@@ -15,9 +15,9 @@ use crate::auth::lease::{Lease, LeaseHold};
 use crate::cache::tests::samples::{World, kind, told};
 use crate::metrics::Metrics;
 use crate::resource::{Layout, ResourceVersion};
-use crate::view::selector::Selector;
-use crate::view::{Entry, Hub, Served};
-use crate::watch::{Start, Timing, WatchEnd, WatchTally, WatchTotals};
+use crate::selector::Selector;
+use crate::view::{Hub, ServedResource, ViewSubscription};
+use crate::watch::{Start, Timing, WatchEnd, WatchRecorder, WatchTotals};
 
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\n\r\n";
 const WIDE: usize = 1 << 20;
@@ -27,13 +27,13 @@ const HOUR: Duration = Duration::from_secs(3600);
 struct Tally {
     events: AtomicU64,
     delays: AtomicU64,
-    /// The next event that is counted panics.
+    /// The next recorded event panics.
     is_broken: AtomicBool,
     ends: Mutex<Vec<WatchTotals>>,
     ended: tokio::sync::Notify,
 }
 
-impl WatchTally for Tally {
+impl WatchRecorder for Tally {
     fn delivered(&self, events: u64, _: u64) {
         let is_broken = events > 0 && self.is_broken.swap(false, Ordering::Relaxed);
         assert!(!is_broken, "planted by a test");
@@ -63,17 +63,17 @@ impl Tally {
 
 struct Scene {
     world: World,
-    served: Served,
+    served: ServedResource,
     delivery: Delivery,
-    ends: ByLabel<Task>,
-    tally: Arc<Tally>,
+    ends: ByLabel<TaskKind>,
+    recorder: Arc<Tally>,
 }
 
-/// A client and the task that waits for its connection.
+/// A client, and the task that waits for its connection to be returned.
 struct Client {
     stream: DuplexStream,
     watch: JoinHandle<Option<Transport>>,
-    /// Read and not yet taken apart.
+    /// Bytes read but not parsed yet.
     bytes: Vec<u8>,
     has_head: bool,
     is_over: bool,
@@ -87,25 +87,25 @@ impl Scene {
         let ends = Metrics::new().unwrap().task_ends();
         Self {
             world,
-            served: Served { cache, hub },
+            served: ServedResource { cache, hub },
             delivery: Delivery::start(workers, Some(&ends)),
             ends,
-            tally: Arc::default(),
+            recorder: Arc::default(),
         }
     }
 
-    /// A client of everything from now on, whose connection holds `room` bytes.
+    /// A client of all events from now on; its connection holds `room` bytes.
     fn client(&self, room: usize, timeout: Duration) -> Client {
         let entry = self.served.hub.join(&Selector::default());
         self.enter(entry, room, timeout)
     }
 
-    /// The same by one who joined earlier.
-    fn enter(&self, entry: Entry, room: usize, timeout: Duration) -> Client {
+    /// A client that joined its view earlier.
+    fn enter(&self, entry: ViewSubscription, room: usize, timeout: Duration) -> Client {
         self.enter_leased(entry, room, timeout, None)
     }
 
-    /// A client of everything from now on, for as long as its permission lasts.
+    /// A client of all events from now on, until its permission is revoked.
     fn leased(&self, lease: &Lease, room: usize) -> Client {
         let entry = self.served.hub.join(&Selector::default());
         self.enter_leased(entry, room, HOUR, Some(lease.hold()))
@@ -113,7 +113,7 @@ impl Scene {
 
     fn enter_leased(
         &self,
-        entry: Entry,
+        entry: ViewSubscription,
         room: usize,
         timeout: Duration,
         lease: Option<LeaseHold>,
@@ -126,8 +126,8 @@ impl Scene {
             bookmarks: true,
         };
         let start = Start::After { sequence, version };
-        let tally = Arc::clone(&self.tally) as _;
-        let watch = WatchBody::new(self.served.clone(), entry, start, timing, tally).leased(lease);
+        let recorder = Arc::clone(&self.recorder) as _;
+        let watch = Watch::new(self.served.clone(), entry, start, timing, recorder).leased(lease);
         let (stream, server) = tokio::io::duplex(room);
         let delivery = self.delivery.clone();
         Client {
@@ -153,12 +153,12 @@ impl Scene {
 }
 
 impl Client {
-    /// Reads once; false when the server has closed.
+    /// Reads once; false if the server has closed the connection.
     async fn read(&mut self) -> bool {
         self.stream.read_buf(&mut self.bytes).await.unwrap() > 0
     }
 
-    /// The lines of all whole chunks so far.
+    /// The lines of all complete chunks so far.
     fn lines(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
         if !self.has_head && self.bytes.starts_with(HEAD) {
@@ -175,11 +175,7 @@ impl Client {
             if self.bytes.len() < to + 2 {
                 break;
             }
-            assert_eq!(
-                &self.bytes[to..to + 2],
-                b"\r\n",
-                "a chunk ends with its line"
-            );
+            assert_eq!(&self.bytes[to..to + 2], b"\r\n", "a chunk ends with CRLF");
             lines.extend(told(&self.bytes[from..to]));
             self.is_over = len == 0;
             self.bytes.drain(..to + 2);
@@ -187,7 +183,7 @@ impl Client {
         lines
     }
 
-    /// Reads until so many lines are there.
+    /// Reads until there are `count` lines.
     async fn read_lines(&mut self, count: usize) -> Vec<String> {
         let mut lines = self.lines();
         while lines.len() < count {
@@ -211,7 +207,7 @@ impl Client {
 #[tokio::test]
 async fn clients_of_one_view_all_get_everything_once() {
     let mut scene = Scene::new(WIDE, 2);
-    let begun = scene.world.version;
+    let start_version = scene.world.version;
     let mut clients: Vec<_> = (0..9).map(|_| scene.client(1 << 16, HOUR)).collect();
     for client in &mut clients {
         client.read().await;
@@ -224,55 +220,57 @@ async fn clients_of_one_view_all_get_everything_once() {
         }
     }
     scene.put("a/last");
-    let told = scene.told_since(begun);
+    let expected = scene.told_since(start_version);
     for client in &mut clients {
-        assert_eq!(client.read_lines(1).await, told[told.len() - 1..]);
+        assert_eq!(client.read_lines(1).await, expected[expected.len() - 1..]);
     }
     scene.served.hub.close();
     for client in &mut clients {
         assert!(client.read_to_end().await.is_empty());
     }
-    let sum = clients.len() as u64 * told.len() as u64;
-    assert_eq!(scene.tally.events.load(Ordering::Relaxed), sum);
-    assert!(scene.tally.delays.load(Ordering::Relaxed) >= clients.len() as u64);
+    let sum = clients.len() as u64 * expected.len() as u64;
+    assert_eq!(scene.recorder.events.load(Ordering::Relaxed), sum);
+    assert!(scene.recorder.delays.load(Ordering::Relaxed) >= clients.len() as u64);
 }
 
 #[tokio::test]
 async fn who_does_not_read_delays_nobody_and_gets_the_rest_later() {
     let mut scene = Scene::new(WIDE, 1);
-    let begun = scene.world.version;
+    let start_version = scene.world.version;
     let (mut slow, mut quick) = (scene.client(64, HOUR), scene.client(1 << 16, HOUR));
     quick.read().await;
     for _ in 0..200 {
         scene.put("a/1");
         quick.read_lines(1).await;
     }
-    assert_eq!(slow.read_lines(200).await, scene.told_since(begun));
-    // It is one of them again.
+    assert_eq!(slow.read_lines(200).await, scene.told_since(start_version));
+    // It has caught up and is served with its group again.
     let before = scene.world.version;
     scene.put("a/2");
     assert_eq!(slow.read_lines(1).await, scene.told_since(before));
     assert_eq!(quick.read_lines(1).await, scene.told_since(before));
 }
 
-/// Nothing happens after the last write: whoever lacks something then lacks it for good.
+/// Nothing happens after the last write, so a client that lacks an event then would never get it.
 #[tokio::test(start_paused = true)]
 async fn objects_larger_than_one_write_all_arrive_without_a_later_event() {
     for (count, data_len) in [(2, 70_000), (20, 20_000), (2, 1 << 20)] {
         let mut scene = Scene::new(WIDE, 1);
-        let begun = scene.world.version;
+        let start_version = scene.world.version;
         let mut clients: Vec<_> = (0..100).map(|_| scene.client(4 << 20, HOUR)).collect();
         for client in &mut clients {
             client.read().await;
         }
         scene.world.data_len = data_len;
         (0..count).for_each(|_| scene.put("a/1"));
-        let told = scene.told_since(begun);
+        let expected = scene.told_since(start_version);
         for client in &mut clients {
-            // Time is paused: a second passes when nothing else can happen.
+            // Time is paused, so a second passes only when nothing else can happen.
             let lines = tokio::time::timeout(Duration::from_secs(1), client.read_lines(count));
-            let lines = lines.await.expect("everything arrives before it is quiet");
-            assert_eq!(lines, told, "{count} objects of {data_len} bytes");
+            let lines = lines
+                .await
+                .expect("all events must arrive without a later one");
+            assert_eq!(lines, expected, "{count} objects of {data_len} bytes");
         }
     }
 }
@@ -286,22 +284,22 @@ async fn who_is_too_far_behind_is_told_to_list_again_and_keeps_the_connection() 
     let lines = slow.read_to_end().await;
     assert!(lines.last().unwrap().starts_with("ERROR"), "{lines:?}");
     assert!(slow.watch.await.unwrap().is_some());
-    assert_eq!(scene.tally.end().await.end, WatchEnd::Lagged);
+    assert_eq!(scene.recorder.end().await.end, WatchEnd::Lagged);
 }
 
 #[tokio::test]
 async fn whose_history_is_void_is_told_to_list_again_and_keeps_the_connection() {
     let mut scene = Scene::new(WIDE, 1);
-    let begun = scene.world.version;
+    let start_version = scene.world.version;
     let mut client = scene.client(1 << 16, HOUR);
     client.read().await;
     scene.put("a/1");
     scene.served.hub.expire();
-    let mut expected = scene.told_since(begun);
+    let mut expected = scene.told_since(start_version);
     expected.push("ERROR 410".to_owned());
     assert_eq!(client.read_to_end().await, expected);
     assert!(client.watch.await.unwrap().is_some());
-    assert_eq!(scene.tally.end().await.end, WatchEnd::Closed);
+    assert_eq!(scene.recorder.end().await.end, WatchEnd::Closed);
 }
 
 #[tokio::test]
@@ -328,7 +326,7 @@ async fn a_client_that_leaves_ends_its_watch_and_no_other() {
     let Client { stream, watch, .. } = leaves;
     drop(stream);
     assert!(watch.await.unwrap().is_none());
-    assert_eq!(scene.tally.end().await.end, WatchEnd::Client);
+    assert_eq!(scene.recorder.end().await.end, WatchEnd::Client);
     scene.put("a/1");
     assert_eq!(stays.read_lines(1).await.len(), 1);
 }
@@ -340,7 +338,7 @@ async fn a_delivery_that_is_given_up_closes_the_connection() {
     client.read().await;
     client.watch.abort();
     while client.read().await {}
-    assert_eq!(scene.tally.end().await.end, WatchEnd::Client);
+    assert_eq!(scene.recorder.end().await.end, WatchEnd::Client);
 }
 
 #[tokio::test]
@@ -348,12 +346,12 @@ async fn a_panic_ends_one_connection_and_no_other() {
     let mut scene = Scene::new(WIDE, 1);
     let mut stays = scene.client(1 << 16, HOUR);
     stays.read().await;
-    // It comes from before this event, so that it gathers by itself.
+    // The client joined before this event, so it reads by itself.
     let broken = {
         let entry = scene.served.hub.join(&Selector::default());
         scene.put("a/1");
         stays.read_lines(1).await;
-        scene.tally.is_broken.store(true, Ordering::Relaxed);
+        scene.recorder.is_broken.store(true, Ordering::Relaxed);
         scene.enter(entry, 1 << 16, HOUR)
     };
     assert!(broken.watch.await.unwrap().is_none());
@@ -368,19 +366,19 @@ async fn a_worker_that_panics_is_replaced_and_its_streams_are_cut() {
     for client in &mut clients {
         client.read().await;
     }
-    // What is shared is counted by the worker itself.
-    scene.tally.is_broken.store(true, Ordering::Relaxed);
+    // Shared chunks are recorded by the worker itself, outside of any stream.
+    scene.recorder.is_broken.store(true, Ordering::Relaxed);
     scene.put("a/1");
     for mut client in clients {
         while client.read().await {}
         assert!(client.watch.await.unwrap().is_none());
     }
-    assert_eq!(scene.ends.count(Task::DeliveryWorker), 1);
+    assert_eq!(scene.ends.count(TaskKind::DeliveryWorker), 1);
     let mut next = scene.client(1 << 16, HOUR);
     next.read().await;
     scene.put("a/2");
     assert_eq!(next.read_lines(1).await.len(), 1);
-    assert_eq!(scene.ends.count(Task::DeliveryWorker), 1);
+    assert_eq!(scene.ends.count(TaskKind::DeliveryWorker), 1);
 }
 
 #[tokio::test]
@@ -407,15 +405,15 @@ async fn bookmarks_come_in_quiet_times_and_the_deadline_ends_the_watch() {
     scene.world.version = version;
     let now = scene.world.now;
     scene.world.writer.progress(ResourceVersion(version), now);
-    let begun = Instant::now();
+    let started = Instant::now();
     let lines = client.read_to_end().await;
-    assert!(begun.elapsed() >= Duration::from_secs(149), "{lines:?}");
+    assert!(started.elapsed() >= Duration::from_secs(149), "{lines:?}");
     let is_bookmark = |line: &String| line.starts_with("BOOKMARK");
     assert!(
         !lines.is_empty() && lines.iter().all(is_bookmark),
         "{lines:?}"
     );
-    assert_eq!(scene.tally.end().await.end, WatchEnd::Deadline);
+    assert_eq!(scene.recorder.end().await.end, WatchEnd::Deadline);
     assert!(client.watch.await.unwrap().is_some());
 }
 
@@ -425,9 +423,9 @@ async fn a_revoked_watch_ends_with_its_last_chunk_and_the_others_go_on() {
     let lease = Lease::new();
     let mut stays = scene.client(1 << 16, HOUR);
     let mut leaves = scene.leased(&lease, 1 << 16);
-    // It does not read: what was on its way is completed when it does, and nothing follows.
+    // This client does not read. Data being written is completed when it does, and nothing follows.
     let mut blocked = scene.leased(&lease, 64);
-    let begun = scene.world.version;
+    let start_version = scene.world.version;
     for client in [&mut stays, &mut leaves, &mut blocked] {
         client.read().await;
     }
@@ -440,18 +438,18 @@ async fn a_revoked_watch_ends_with_its_last_chunk_and_the_others_go_on() {
     scene.put("a/2");
     assert!(leaves.read_to_end().await.is_empty());
     assert!(leaves.watch.await.unwrap().is_some());
-    let told = scene.told_since(begun);
+    let expected = scene.told_since(start_version);
     let lines = blocked.read_to_end().await;
     assert!(
-        lines.len() < told.len() && told.starts_with(&lines),
+        lines.len() < expected.len() && expected.starts_with(&lines),
         "{lines:?}"
     );
     assert!(blocked.watch.await.unwrap().is_some());
     for _ in 0..2 {
-        assert_eq!(scene.tally.end().await.end, WatchEnd::Revoked);
+        assert_eq!(scene.recorder.end().await.end, WatchEnd::Revoked);
     }
     assert_eq!(lease.stream_count(), 0);
-    assert_eq!(stays.read_lines(1).await, told[told.len() - 1..]);
+    assert_eq!(stays.read_lines(1).await, expected[expected.len() - 1..]);
 }
 
 #[tokio::test]
@@ -462,13 +460,13 @@ async fn a_watch_that_is_revoked_before_it_begins_has_an_empty_body() {
     let mut client = scene.leased(&lease, 1 << 16);
     scene.put("a/1");
     assert!(client.read_to_end().await.is_empty());
-    assert_eq!(scene.tally.end().await.end, WatchEnd::Revoked);
+    assert_eq!(scene.recorder.end().await.end, WatchEnd::Revoked);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Clients with little room that read now and then, or not for a while, beside a history that goes on.
+    /// Clients with small buffers that read now and then, or not for a while, while the history advances.
     #[test]
     fn whoever_reads_whenever_sees_the_history_exactly(
         steps in proptest::collection::vec((0_usize..5, 1_usize..400), 1..60),
@@ -484,16 +482,16 @@ proptest! {
             let mut scene = Scene::new(WIDE, workers);
             let mut clients = Vec::new();
             let read = AtomicUsize::new(0);
-            for (who, len) in steps {
+            for (index, len) in steps {
                 if let Some(room) = rooms.get(clients.len()) {
                     clients.push((scene.world.version, scene.client(*room, HOUR), Vec::new()));
                 }
                 (0..len % 7).for_each(|_| scene.world.step());
-                if let Some((_, client, lines)) = clients.get_mut(who) {
+                if let Some((_, client, lines)) = clients.get_mut(index) {
                     let mut some = vec![0; len];
-                    // Until the worker has nothing to do: time is paused.
-                    let came = tokio::time::timeout(Duration::from_millis(1), client.stream.read(&mut some)).await;
-                    if let Ok(Ok(len)) = came {
+                    // Wait until the worker has nothing to do: time is paused.
+                    let read_result = tokio::time::timeout(Duration::from_millis(1), client.stream.read(&mut some)).await;
+                    if let Ok(Ok(len)) = read_result {
                         client.bytes.extend_from_slice(&some[..len]);
                         lines.extend(client.lines());
                         read.fetch_add(len, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! One worker: a task that owns streams and brings them what they wait for.
+//! A delivery worker: a task that owns streams and writes their events.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -15,65 +15,66 @@ use slab::Slab;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
-use super::Limits;
-use super::group::{Chunks, Group};
-use super::inbox::{Inbox, Name, waker};
-use super::stream::{Flow, Stream};
+use super::TurnLimits;
+use super::group::{DeliveryGroup, SharedChunks};
+use super::inbox::{Inbox, WakeToken, waker};
+use super::stream::{DeliveryStream, StreamProgress};
 use crate::transport::Transport;
-use crate::view::{Seat, View};
-use crate::watch::Follower;
+use crate::view::{View, WatchWaiter};
+use crate::watch::WatchCursor;
 
-/// Timers of streams that are gone: so many may wait for their time besides as many as there are streams.
+/// Number of timer entries of removed streams that may remain, in addition to as many as there are streams.
 const TIMERS_SPARE: usize = 64;
-/// Streams that are behind have this part of a turn at least: one of them goes on in each, whatever else there is to do.
+/// The backlog gets at least one in so many visits of a turn, whatever other work there is, so that at least one of its streams
+/// advances.
 const BACKLOG_SHARE: usize = 8;
-/// An idle worker looks at the clock so often.
+/// The timer of a worker without deadlines.
 const IDLE: Duration = Duration::from_secs(3_600);
 
-/// A watch that begins.
+/// A new watch.
 #[derive(Debug)]
-pub(super) struct Arrival {
+pub(super) struct NewStream {
     pub(super) transport: Transport,
     pub(super) head: Bytes,
-    pub(super) follower: Follower,
-    pub(super) seat: Seat,
+    pub(super) cursor: WatchCursor,
+    pub(super) waiter: WatchWaiter,
     pub(super) done: oneshot::Sender<Transport>,
 }
 
-/// What is still to be done in this turn or the next ones.
+/// Work of this turn or of later ones.
 #[derive(Clone, Copy, Debug)]
-enum Task {
-    /// Look at a stream.
+enum WorkItem {
+    /// Visit a stream.
     Stream(usize),
-    /// Begin a pass over a group.
+    /// Start a pass over a group.
     Group(usize),
-    /// Go on with one.
+    /// Continue a pass over a group.
     Pass(usize),
 }
 
-/// See the module.
+/// A delivery worker.
 #[derive(Debug)]
-pub(super) struct Worker {
-    limits: Limits,
+pub(super) struct DeliveryWorker {
+    limits: TurnLimits,
     inbox: Arc<Inbox>,
-    woken: Vec<Name>,
-    arrivals: VecDeque<Box<Arrival>>,
-    tasks: VecDeque<Task>,
-    /// Streams that have had a turn and have more to send or to look through, each with the number of its entry. They have what
-    /// others leave of a turn, and a share of their own.
+    woken: Vec<WakeToken>,
+    arrivals: VecDeque<Box<NewStream>>,
+    tasks: VecDeque<WorkItem>,
+    /// Streams that have used up their turn and have more to send or to search, each with the number of its entry. They get what
+    /// other work leaves of a turn, but at least a fixed share.
     backlog: VecDeque<(usize, u64)>,
     backlog_entries: u64,
-    streams: Slab<Stream>,
-    groups: Slab<Group>,
-    /// Groups by the address of their view, which they keep alive.
+    streams: Slab<DeliveryStream>,
+    groups: Slab<DeliveryGroup>,
+    /// Groups by the address of their view, which the group keeps alive.
     by_view: HashMap<usize, usize, foldhash::fast::RandomState>,
-    /// When streams want to be looked at. An entry counts if it is what its stream's timer is set to.
+    /// The times to visit streams at. An entry is valid only if it is equal to its stream's `wake_at`.
     timers: BinaryHeap<Reverse<(Instant, usize)>>,
     timer: Pin<Box<Sleep>>,
 }
 
-impl Worker {
-    pub(super) fn new(inbox: Arc<Inbox>, limits: Limits) -> Self {
+impl DeliveryWorker {
+    pub(super) fn new(inbox: Arc<Inbox>, limits: TurnLimits) -> Self {
         Self {
             limits,
             inbox,
@@ -90,8 +91,9 @@ impl Worker {
         }
     }
 
-    /// Takes over from one that panicked: whoever it has not looked at yet. Its streams end with it.
-    pub(super) fn succeed(other: &mut Self) -> Self {
+    /// A worker that replaces a panicked one. It takes over the streams that were not added yet; the others end with the panicked
+    /// worker.
+    pub(super) fn replacement_for(other: &mut Self) -> Self {
         let mut worker = Self::new(Arc::clone(&other.inbox), other.limits);
         worker.arrivals.append(&mut other.arrivals);
         worker
@@ -102,68 +104,70 @@ impl Worker {
         self.streams.len()
     }
 
-    /// Takes a stream in, and begins it; returns how many it counts for.
-    fn arrive(&mut self, arrival: Arrival, now: Instant) -> usize {
-        let Arrival {
+    /// Adds a stream and visits it; returns the number of visits that it counts as.
+    fn add_stream(&mut self, arrival: NewStream, now: Instant) -> usize {
+        let NewStream {
             transport,
             head,
-            follower,
-            seat,
+            cursor,
+            waiter,
             done,
         } = arrival;
-        let view = Arc::clone(follower.view());
-        let tally = Arc::clone(follower.tally());
+        let view = Arc::clone(cursor.view());
+        let recorder = Arc::clone(cursor.recorder());
         let entry = self.streams.vacant_entry();
         let key = entry.key();
-        let waker = waker(&self.inbox, Name::Stream(key));
-        let stream = entry.insert(Stream::new(transport, head, follower, waker, done));
-        // Whoever comes first lends its seat to all.
+        let waker = waker(&self.inbox, WakeToken::Stream(key));
+        let stream = entry.insert(DeliveryStream::new(transport, head, cursor, waker, done));
+        // The group uses the waiter of its first stream.
         stream.group = *self.by_view.entry(address(&view)).or_insert_with(|| {
             let entry = self.groups.vacant_entry();
             let key = entry.key();
-            let waker = super::inbox::waker(&self.inbox, Name::Group(key));
-            entry.insert(Group::new(view, tally, seat, waker));
+            let waker = super::inbox::waker(&self.inbox, WakeToken::Group(key));
+            entry.insert(DeliveryGroup::new(view, recorder, waiter, waker));
             key
         });
-        stream.place = self.groups[stream.group].push(key);
+        stream.group_index = self.groups[stream.group].push(key);
         let wake_at = stream.wake_at;
         self.timers.push(Reverse((wake_at, key)));
-        self.look_at(key, now)
+        self.visit(key, now)
     }
 
-    /// Lets a stream hear its client, do what is due, and send what there is. Returns how many it counts for.
-    fn look_at(&mut self, key: usize, now: Instant) -> usize {
+    /// Visits a stream: it reads from its client, does what is due, and sends what is available. Returns the number of visits that
+    /// it counts as.
+    fn visit(&mut self, key: usize, now: Instant) -> usize {
         let Some(stream) = self.streams.get_mut(key) else {
             return 1;
         };
-        let set_to = stream.wake_at;
-        let turn = self.limits.stream_turn;
-        let flow = alone(|| stream.wake(now, turn));
+        let timer_at = stream.wake_at;
+        let writes_max = self.limits.stream_turn;
+        let progress = catch_client_panic(|| stream.wake(now, writes_max));
         let wake_at = stream.wake_at;
-        // What is due already is done when the client takes more.
-        if wake_at != set_to && wake_at > now {
+        // A time that has passed needs no timer: it is handled when the client takes more data.
+        if wake_at != timer_at && wake_at > now {
             self.timers.push(Reverse((wake_at, key)));
         }
-        self.settle(key, flow)
+        self.apply_progress(key, progress)
     }
 
-    /// Does what a look at a stream leads to. Returns for how many it counts: by its writes, about.
-    fn settle(&mut self, key: usize, flow: Flow) -> usize {
-        match flow {
-            Flow::Idle | Flow::Blocked => {}
-            Flow::Behind => self.groups[self.streams[key].group].repeat(),
-            Flow::Again => {
-                self.put_off(key);
+    /// Acts on the state of a stream after a visit. Returns the number of visits it counts as, which is roughly its number of
+    /// writes.
+    fn apply_progress(&mut self, key: usize, progress: StreamProgress) -> usize {
+        match progress {
+            StreamProgress::Idle | StreamProgress::Blocked => {}
+            StreamProgress::Behind => self.groups[self.streams[key].group].repeat(),
+            StreamProgress::Again => {
+                self.defer(key);
                 return self.limits.stream_turn;
             }
-            Flow::Over => self.remove(key).give_back(),
-            Flow::Gone => drop(self.remove(key)),
+            StreamProgress::Over => self.remove(key).return_connection(),
+            StreamProgress::Gone => drop(self.remove(key)),
         }
         1
     }
 
-    /// Lets a stream go on in a later turn. However often it is looked at in between, it stands in the backlog once.
-    fn put_off(&mut self, key: usize) {
+    /// Puts a stream into the backlog for a later turn, where it has one entry however often it is visited in between.
+    fn defer(&mut self, key: usize) {
         let stream = &mut self.streams[key];
         if stream.backlog_entry.is_none() {
             self.backlog_entries += 1;
@@ -172,29 +176,31 @@ impl Worker {
         }
     }
 
-    /// Goes on with the streams in the backlog, for `left` looks; each has one turn at most.
-    fn go_on(&mut self, now: Instant, mut left: usize) {
+    /// Visits the streams in the backlog, at most `budget` visits and each stream at most once.
+    fn visit_backlog(&mut self, now: Instant, mut budget: usize) {
         for _ in 0..self.backlog.len() {
-            if left == 0 {
+            if budget == 0 {
                 break;
             }
             let Some((key, entry)) = self.backlog.pop_front() else {
                 break;
             };
             let stream = self.streams.get_mut(key);
-            // Keys are used again.
+            // Keys are reused, so check the entry's number.
             if let Some(stream) = stream.filter(|stream| stream.backlog_entry == Some(entry)) {
                 stream.backlog_entry = None;
-                left = left.saturating_sub(self.look_at(key, now));
+                budget = budget.saturating_sub(self.visit(key, now));
             }
         }
     }
 
-    fn remove(&mut self, key: usize) -> Stream {
+    fn remove(&mut self, key: usize) -> DeliveryStream {
         let stream = self.streams.remove(key);
         let group = &mut self.groups[stream.group];
         let streams = &mut self.streams;
-        group.remove(stream.place, |moved, place| streams[moved].place = place);
+        group.remove(stream.group_index, |moved, index| {
+            streams[moved].group_index = index
+        });
         if group.is_empty() {
             let group = self.groups.remove(stream.group);
             self.by_view.remove(&address(&group.view));
@@ -202,79 +208,79 @@ impl Worker {
         stream
     }
 
-    /// Does one thing; returns how many streams were looked at.
-    fn perform(&mut self, task: Task, now: Instant, left: usize) -> usize {
+    /// Does one work item; returns the number of visits.
+    fn perform(&mut self, task: WorkItem, now: Instant, budget: usize) -> usize {
         match task {
-            Task::Stream(key) => {
-                // One in the backlog hears its client when it goes on.
+            WorkItem::Stream(key) => {
+                // A stream in the backlog reads from its client when its turn comes there.
                 let stream = self.streams.get(key);
                 if stream.is_some_and(|stream| stream.backlog_entry.is_some()) {
                     return 1;
                 }
-                self.look_at(key, now)
+                self.visit(key, now)
             }
-            Task::Group(key) => {
-                if self.groups.get_mut(key).is_some_and(Group::begin) {
-                    return self.pass(key, left);
+            WorkItem::Group(key) => {
+                if self.groups.get_mut(key).is_some_and(DeliveryGroup::begin) {
+                    return self.pass(key, budget);
                 }
                 0
             }
-            Task::Pass(key) => self.pass(key, left),
+            WorkItem::Pass(key) => self.pass(key, budget),
         }
     }
 
-    /// Brings `left` members of a group what is new.
-    fn pass(&mut self, key: usize, left: usize) -> usize {
+    /// Sends new batches to up to `budget` members of a group; returns the number of visits.
+    fn pass(&mut self, key: usize, budget: usize) -> usize {
         let Some(group) = self.groups.get_mut(key) else {
             return 0;
         };
-        let (view, tally) = (Arc::clone(&group.view), Arc::clone(&group.tally));
-        let turn = self.limits.stream_turn;
-        // Asked in this order: what came before the end is still shown.
+        let (view, recorder) = (Arc::clone(&group.view), Arc::clone(&group.recorder));
+        let writes_max = self.limits.stream_turn;
+        // Check in this order, so that events published before the view was closed are still sent.
         let (is_closed, head) = (view.is_closed(), view.head());
-        let (mut chunks, mut looked_at) = (Chunks::new(self.limits), 0);
-        while looked_at < left {
-            // It may have ended with its last member.
+        let (mut chunks, mut visited) = (SharedChunks::new(self.limits), 0);
+        while visited < budget {
+            // The group may have been removed with its last member.
             let Some(group) = self.groups.get_mut(key) else {
                 break;
             };
             let Some(member) = group.next() else {
                 if group.finish() {
-                    self.tasks.push_back(Task::Group(key));
+                    self.tasks.push_back(WorkItem::Group(key));
                 }
-                chunks.tell(&*tally);
-                return looked_at;
+                chunks.record_lines(&*recorder);
+                return visited;
             };
             let stream = &mut self.streams[member];
-            let cursor = stream.follower().cursor();
-            let goes_on_itself = !stream.is_level() || stream.backlog_entry.is_some();
-            if goes_on_itself || cursor == head && !is_closed {
-                looked_at += 1;
+            let cursor = stream.cursor().cursor();
+            let reads_by_itself = !stream.is_caught_up() || stream.backlog_entry.is_some();
+            if reads_by_itself || cursor == head && !is_closed {
+                visited += 1;
                 continue;
             }
-            let flow = alone(|| {
-                // Nobody will be woken again for a view that is closed: each goes on to its own end.
+            let progress = catch_client_panic(|| {
+                // A closed view wakes no stream again, so each stream reads to its own end.
                 let chunk = if is_closed {
                     None
                 } else {
                     chunks.at(&view, cursor)
                 };
-                let taken = chunk.and_then(|(chunk, takers)| {
-                    let flow = stream.take(chunk)?;
-                    *takers += 1;
-                    Some(flow)
+                let taken = chunk.and_then(|(chunk, client_count)| {
+                    let progress = stream.send_shared(chunk)?;
+                    *client_count += 1;
+                    Some(progress)
                 });
-                taken.unwrap_or_else(|| stream.drive(turn))
+                taken.unwrap_or_else(|| stream.drive(writes_max))
             });
-            looked_at += self.settle(member, flow);
+            visited += self.apply_progress(member, progress);
         }
-        chunks.tell(&*tally);
-        self.tasks.push_back(Task::Pass(key));
-        looked_at
+        chunks.record_lines(&*recorder);
+        self.tasks.push_back(WorkItem::Pass(key));
+        visited
     }
 
-    /// Notes whose time has come.
-    fn look_at_the_clock(&mut self, now: Instant) {
+    /// Queues the streams whose time has come.
+    fn expire_timers(&mut self, now: Instant) {
         while let Some(Reverse((at, key))) = self.timers.peek().copied() {
             let stream = self.streams.get(key);
             let is_set = stream.is_some_and(|stream| stream.wake_at == at);
@@ -283,10 +289,10 @@ impl Worker {
             }
             self.timers.pop();
             if is_set {
-                self.tasks.push_back(Task::Stream(key));
+                self.tasks.push_back(WorkItem::Stream(key));
             }
         }
-        // Entries of streams that are gone wait for their time; they must not be most of all.
+        // Drop stale entries before they outnumber the valid ones.
         if self.timers.len() > 2 * self.streams.len() + TIMERS_SPARE {
             let streams = &self.streams;
             self.timers.retain(|Reverse((at, key))| {
@@ -296,7 +302,7 @@ impl Worker {
         }
     }
 
-    /// Asks to be woken when the next one's time comes.
+    /// Sets the timer to the next entry.
     fn set_timer(&mut self, now: Instant, context: &mut Context<'_>) {
         let next = self.timers.peek();
         let next = next.map_or(now + IDLE, |Reverse((at, _))| *at);
@@ -309,17 +315,17 @@ impl Worker {
     }
 }
 
-/// A panic on the way of one client ends that client's connection, and no other's.
-fn alone(act: impl FnOnce() -> Flow) -> Flow {
-    // What may be left half done belongs to the stream, and goes with it.
-    catch_unwind(AssertUnwindSafe(act)).unwrap_or(Flow::Gone)
+/// Limits a panic to the connection of the client that caused it.
+fn catch_client_panic(act: impl FnOnce() -> StreamProgress) -> StreamProgress {
+    // Unwind-safe: state that may be inconsistent belongs to the stream, which is removed.
+    catch_unwind(AssertUnwindSafe(act)).unwrap_or(StreamProgress::Gone)
 }
 
 fn address(view: &Arc<View>) -> usize {
     Arc::as_ptr(view).addr()
 }
 
-impl Future for Worker {
+impl Future for DeliveryWorker {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -328,29 +334,29 @@ impl Future for Worker {
             .take(&mut this.woken, &mut this.arrivals, context.waker());
         let now = Instant::now();
         this.tasks
-            .extend(this.woken.drain(..).map(|name| match name {
-                Name::Stream(key) => Task::Stream(key),
-                Name::Group(key) => Task::Group(key),
+            .extend(this.woken.drain(..).map(|token| match token {
+                WakeToken::Stream(key) => WorkItem::Stream(key),
+                WakeToken::Group(key) => WorkItem::Group(key),
             }));
-        this.look_at_the_clock(now);
-        // Whoever comes has half of a turn at most: the other half is for those who are there.
-        let mut left = this.limits.worker_turn / 2;
-        while left > 0
+        this.expire_timers(now);
+        // New streams get at most half of the turn; the other half is for existing streams.
+        let mut budget = this.limits.worker_turn / 2;
+        while budget > 0
             && let Some(arrival) = this.arrivals.pop_front()
         {
-            left = left.saturating_sub(this.arrive(*arrival, now));
+            budget = budget.saturating_sub(this.add_stream(*arrival, now));
         }
-        left += this.limits.worker_turn / 2;
+        budget += this.limits.worker_turn / 2;
         let mut tasks = this.tasks.len();
-        while left > 0
+        while budget > 0
             && tasks > 0
             && let Some(task) = this.tasks.pop_front()
         {
-            left = left.saturating_sub(this.perform(task, now, left));
+            budget = budget.saturating_sub(this.perform(task, now, budget));
             tasks -= 1;
         }
         let share = this.limits.worker_turn.div_ceil(BACKLOG_SHARE);
-        this.go_on(now, left.max(share));
+        this.visit_backlog(now, budget.max(share));
         this.set_timer(now, context);
         if !(this.tasks.is_empty() && this.arrivals.is_empty() && this.backlog.is_empty()) {
             context.waker().wake_by_ref();

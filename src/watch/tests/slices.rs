@@ -1,10 +1,10 @@
-//! Watches that look through much before they find anything.
+//! Watches that search through many events or objects before they find a match.
 
 use super::*;
-use crate::view::selector::EVALUATED;
+use crate::selector::EVALUATED;
 
-/// Fifty terms that hold for all objects here, and one that holds for few.
-fn dear() -> Selector {
+/// Fifty terms that match all objects of the test, and one that matches few.
+fn expensive_selector() -> Selector {
     let absent: Vec<_> = (0..50).map(|index| format!("!absent{index}")).collect();
     Selector {
         labels: LabelSelector::parse(&format!("{},tier=x", absent.join(","))).unwrap(),
@@ -12,24 +12,24 @@ fn dear() -> Selector {
     }
 }
 
-/// The first lines, after many polls none of which takes long.
+/// The first lines, after many polls that each take only a short time.
 fn search(client: &mut Client) -> Vec<String> {
     for polls in 1.. {
         EVALUATED.set(0);
         let before = client.wakes();
         let polled = client.poll();
-        // An event's object is looked at before and after.
+        // The selector is evaluated for the object before and after an event.
         assert!(EVALUATED.get() <= 3 * FRAMES.cost, "{}", EVALUATED.get());
         match polled {
             Polled::Lines(lines) => {
                 assert!(polls > 5, "{polls}");
                 return lines;
             }
-            Polled::Waits => assert_eq!(client.wakes(), before + 1, "nobody else wakes it"),
+            Polled::Waits => assert_eq!(client.wakes(), before + 1, "it wakes itself"),
             Polled::Ended => break,
         }
     }
-    panic!("it ended");
+    panic!("the stream ended");
 }
 
 #[tokio::test(start_paused = true)]
@@ -39,7 +39,7 @@ async fn a_search_through_the_history_gives_others_their_turn() {
         scene.put("a/other", None);
     }
     let found = scene.put("a/mine", Some("x"));
-    let mut client = scene.after(&dear(), 10);
+    let mut client = scene.after(&expensive_selector(), 10);
     assert_eq!(search(&mut client), [format!("ADDED a/mine {found} x")]);
     let wakes = client.wakes();
     assert_eq!(client.poll(), Polled::Waits);
@@ -54,7 +54,7 @@ async fn a_search_for_initial_events_gives_others_their_turn() {
     }
     let found = scene.put("b/mine", Some("x"));
     let start = scene.initial(Marker::InitialEventsEnd);
-    let mut client = scene.client(&dear(), start, HOUR);
+    let mut client = scene.client(&expensive_selector(), start, HOUR);
     let expected = [format!("ADDED b/mine {found} x"), format!("MARKER {found}")];
     assert_eq!(search(&mut client), expected);
 }
@@ -65,7 +65,7 @@ async fn the_deadline_ends_a_search() {
     for _ in 0..2_000 {
         scene.put("a/other", None);
     }
-    let mut client = scene.after(&dear(), 10);
+    let mut client = scene.after(&expensive_selector(), 10);
     assert_eq!(client.poll(), Polled::Waits);
     advance(Duration::from_secs(HOUR)).await;
     assert_eq!(client.poll(), Polled::Ended);

@@ -1,20 +1,20 @@
-//! Watches of metadata around an event out of which no metadata can be cut.
+//! Watches of metadata with an event whose object has no metadata to project.
 
 use super::*;
 use crate::cache::Change;
 use crate::cache::tests::samples::uncuttable;
 use crate::fairness::Peer;
-use crate::view::{Form, MetaVersion, Rendition};
+use crate::view::{MetaVersion, ObjectFormat, ObjectPart};
 
 impl Scene {
-    /// A watch of everything's metadata from a version on.
+    /// A watch of the metadata of all objects from a version on.
     fn metadata_after(&self, version: u64) -> Client {
-        let rendition = Rendition {
-            form: Form::Metadata(MetaVersion::V1),
-            ..Rendition::default()
+        let format = ObjectFormat {
+            form: ObjectPart::Metadata(MetaVersion::V1),
+            ..ObjectFormat::default()
         };
         let entry = (self.served.hub)
-            .join_as(&everything(), rendition, Peer::UNKNOWN)
+            .join_as(&everything(), format, Peer::UNKNOWN)
             .unwrap();
         let version = ResourceVersion(version);
         let sequence = self.served.cache.resume_after(version).unwrap();
@@ -37,19 +37,23 @@ fn added(key: &str, version: u64) -> String {
 async fn it_ends_the_streams_that_need_it_and_no_others() {
     let mut scene = Scene::new(WIDE);
     let start = scene.world.version;
-    let mut level = scene.metadata_after(start);
+    let mut current = scene.metadata_after(start);
     let mut slow = scene.metadata_after(start);
     let mut whole = scene.after(&everything(), start);
     let first = scene.put("a/1", None);
-    assert_eq!(level.drain(), [added("a/1", first)]);
+    assert_eq!(current.drain(), [added("a/1", first)]);
     assert_eq!(whole.drain(), [added("a/1", first)]);
     let bad = scene.put_uncuttable("a/2");
     let last = scene.put("a/3", None);
 
-    assert_eq!(level.poll(), Polled::Ended);
-    assert_eq!(slow.drain(), [added("a/1", first)], "what came before it");
+    assert_eq!(current.poll(), Polled::Ended);
+    assert_eq!(
+        slow.drain(),
+        [added("a/1", first)],
+        "events before it are sent"
+    );
     assert_eq!(slow.poll(), Polled::Ended);
-    // From the version of a list made now, all is well.
+    // Watches from a version after the event work.
     let mut after = scene.metadata_after(bad);
     assert_eq!(after.drain(), [added("a/3", last)]);
     assert_eq!(after.poll(), Polled::Waits);
@@ -77,7 +81,7 @@ async fn who_resumes_before_it_is_told_to_list_again() {
     assert_eq!(at_it.end().end, WatchEnd::Lagged);
 }
 
-/// The timer may go off between the event and the look at it.
+/// The timer may fire between the event and the next read.
 #[tokio::test(start_paused = true)]
 async fn no_bookmark_runs_ahead_of_it() {
     let mut scene = Scene::new(WIDE);
@@ -87,7 +91,7 @@ async fn no_bookmark_runs_ahead_of_it() {
     assert_eq!(client.poll(), Polled::Waits);
     scene.put_uncuttable("a/2");
     advance(Duration::from_secs(61)).await;
-    let timed = client.body.follower.on_time(Instant::now());
-    assert!(matches!(timed, Timed::Nothing), "{timed:?}");
+    let timed = client.body.cursor.on_timer(Instant::now());
+    assert!(matches!(timed, TimerAction::Nothing), "{timed:?}");
     assert_eq!(client.poll(), Polled::Ended);
 }

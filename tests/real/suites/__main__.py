@@ -21,7 +21,7 @@ def run_suites():
     for name in wanted:
         if name not in SUITES:
             sys.exit(f"no suite {name!r}: {', '.join(SUITES)}")
-    signal.signal(signal.SIGTERM, interrupted)  # so that the stacks stop what they started
+    signal.signal(signal.SIGTERM, interrupted)  # so that the stacks stop their processes
     signal.signal(signal.SIGHUP, interrupted)
     reports = []
     for name in wanted:
@@ -29,7 +29,7 @@ def run_suites():
         reports.append(one := report.Report(name))
         try:
             importlib.import_module(f".{SUITES[name]}", __package__).run(one)
-        except Exception:  # a broken suite is a failure, and the others still run
+        except Exception:  # a suite that breaks is a failure; the others still run
             one.fail("the suite ran to its end", traceback.format_exc())
         one.ended = time.monotonic()
     return report.summary(reports)

@@ -1,4 +1,4 @@
-"""The clients suite: other libraries than client-go, unmodified, through the gateway."""
+"""The clients suite: unmodified client libraries other than client-go, through the gateway."""
 import json
 import os
 import shutil
@@ -14,11 +14,11 @@ PYTHON_CLIENT = "kubernetes>=31"
 WRITES = 300
 PROGRAM = Path(__file__).with_name("python_client.py")
 RUST_TESTS = {"list-watch": "named::list_watch_converges", "streaming": "named::streaming_list_converges"}
-RUST_SECONDS = 10  # of watching; the writes may take longer, stores are compared until they agree
+RUST_SECONDS = 10  # of watching; writes may take longer, because the stores are compared until they agree
 
 
 def python_with_client():
-    """The interpreter of a virtual environment that holds the official Python client, or why there is none."""
+    """The interpreter of a virtual environment with the official Python client, or the reason why there is none."""
     venv = stacks.WORK / "venv"
     python = venv / "bin" / "python"
     if python.exists() and subprocess.run([str(python), "-c", "import kubernetes"], capture_output=True, timeout=60).returncode == 0:
@@ -33,18 +33,18 @@ def python_with_client():
 
 
 def kube_rs_program():
-    """The built test program with kube-rs, or why there is none."""
+    """The built test program with kube-rs, or the reason why there is none."""
     if not shutil.which("cargo"):
         return None, "cargo is not installed"
     try:
         built = subprocess.run(["cargo", "test", "--locked", "--quiet", "--test", "kube_rs", "--no-run", "--message-format=json"],
                                cwd=stacks.ROOT, capture_output=True, text=True, timeout=900)
     except subprocess.TimeoutExpired:
-        return None, "cargo did not build tests/kube_rs.rs in time"
+        return None, "cargo did not build tests/it/kube_rs.rs in time"
     messages = [json.loads(line) for line in built.stdout.splitlines() if line.startswith("{")]
     programs = [m["executable"] for m in messages if m.get("executable") and m["target"]["name"] == "kube_rs"]
     if built.returncode or not programs:
-        raise RuntimeError(f"tests/kube_rs.rs cannot be built:\n{built.stderr[-3000:]}")
+        raise RuntimeError(f"tests/it/kube_rs.rs cannot be built:\n{built.stderr[-3000:]}")
     return programs[-1], None
 
 
@@ -67,7 +67,7 @@ def truth(api, collection):
 
 
 class Python:
-    """A process with one client of the official library; it prints its state when it changes."""
+    """A process with one client of the official library; prints its state when it changes."""
 
     def __init__(self, python, endpoint, stack, what, log):
         self.state, self.what = None, what
@@ -88,7 +88,7 @@ class Python:
 
 
 class Rust:
-    """A test program with watchers of kube-rs; it ends by itself, when their stores agree with the server or cannot."""
+    """A test program with kube-rs watchers; exits when their stores agree with the server, or when they fail to."""
 
     def __init__(self, program, endpoint, stack, what):
         self.lines = []
@@ -104,11 +104,11 @@ class Rust:
         self.lines.extend(line.rstrip() for line in self.process.stdout)
 
     def watching(self):
-        """Whether its stores are filled; one that ended is not waited for."""
+        """Whether the stores are filled; true for a program that has ended, so that nothing waits for it."""
         return self.process.poll() is not None or any(line.endswith("watching") for line in self.lines)
 
     def verdict(self):
-        """Whether all went well, the number of changes it saw, and all it said."""
+        """Whether the program succeeded, the number of changes it saw, and its output."""
         try:
             code = self.process.wait(RUST_SECONDS + 120)
         except subprocess.TimeoutExpired:
@@ -123,7 +123,7 @@ class Rust:
 
 
 def begin_python(report, stack, kinds):
-    """Starts the Python clients: (what, endpoint, client) of each."""
+    """Starts the Python clients: (kind, endpoint, client) of each."""
     python, why = python_with_client()
     if not python:
         report.missing("the Python client", why)
@@ -142,7 +142,7 @@ def judge_python(report, what, endpoint, client, wanted):
 
 
 def end_in_quiet(report, api, kinds, pythons):
-    """Bursts, each followed by silence: all clients come to hold what the server holds without a further event."""
+    """Bursts, each followed by silence: every client comes to hold the server's state without a further event."""
     def write(count, length):
         for collection, name in ((fixtures.pods("default"), "before"), (fixtures.widgets("default"), "before")):
             quiet.annotate(api, f"{collection}/{name}", count, length)

@@ -1,4 +1,4 @@
-"""The objects that the suites work on: two resources (pods and the custom widgets) and a few more."""
+"""The objects that the suites use: two resources (pods and the custom widgets) and a few more."""
 import json
 
 from . import wire
@@ -39,11 +39,11 @@ def widget(name, labels=None, color="red", size=1, **meta):
 
 
 class Refused(wire.WireError):
-    """A status that was not expected."""
+    """An unexpected status."""
 
 
 class Api:
-    """Writes and reads with one endpoint; an unexpected status is an error."""
+    """Writes and reads through one endpoint; an unexpected status raises an error."""
 
     def __init__(self, endpoint):
         self.endpoint = endpoint
@@ -90,11 +90,11 @@ def install_crd(api):
 
 
 def with_widgets(server):
-    """For Stack: gateways that find the custom resource when they start."""
+    """For Stack: the custom resource exists when the gateways start."""
     install_crd(Api(server))
 
 
 def wait_served(endpoint, collection, at_least=None, accept="application/json", seconds=60):
-    """A cached list at least as new as a version is answered."""
+    """Waits until a cached list is at least as new as a version."""
     target = wire.query(collection, resourceVersion=at_least or 0, resourceVersionMatch="NotOlderThan")
     wire.poll(f"{endpoint.name} {collection}", lambda: wire.request(endpoint, "GET", target, {"Accept": accept}).status == 200, seconds)

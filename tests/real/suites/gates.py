@@ -1,4 +1,4 @@
-"""The gates suite: a server whose gates for shards and CBOR are open, asked directly and through the gateway."""
+"""The gates suite: a server with the feature gates for shards and CBOR enabled, requested directly and through the gateway."""
 import json
 import os
 import urllib.parse
@@ -73,7 +73,7 @@ def ask(report, stack):
         compare(report, stack, f"{kind}, a page of a shard", target(collection, resourceVersion=version, resourceVersionMatch="Exact", limit=3, shardSelector=LOWER), JSON)
         path = target(collection, resourceVersion=version, resourceVersionMatch="Exact")
         answers = [wire.request(endpoint, "GET", path, CBOR) for endpoint in (stack.server, stack.plain)]
-        told = [(a.status, a.headers.get("content-type"), sorted(a.body)) for a in answers]  # the order in maps is not stable
+        told = [(a.status, a.headers.get("content-type"), sorted(a.body)) for a in answers]  # the order of maps is not stable
         report.check(f"{kind} in CBOR", told[0] == told[1] and told[0][:2] == (200, "application/cbor"), f"{[t[:2] for t in told]}")
         halves = [len(json.loads(wire.request(stack.plain, "GET", target(collection, resourceVersion=0, shardSelector=half), JSON).body)["items"]) for half in (LOWER, UPPER)]
         report.check(f"both halves of {kind} are all of them", sum(halves) == OBJECTS, f"{halves}")

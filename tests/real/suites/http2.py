@@ -1,4 +1,4 @@
-"""HTTP/2 over TLS for wire.py, by PyPI's h2: exchanges that share connections, as clients of HTTP/2 have them."""
+"""HTTP/2 over TLS for wire.py, with PyPI's h2: exchanges share connections, as HTTP/2 clients do."""
 import re
 import selectors
 import socket
@@ -12,21 +12,21 @@ try:
     import h2.connection
     import h2.events
     import h2.exceptions
-except ImportError:  # told by whoever asks for it
+except ImportError:  # reported when HTTP/2 is first needed
     h2 = None
 
 TARGET = re.compile(r"/(?:[!-$&-~]|%[0-9A-Fa-f]{2})*")
-STREAMS_MAX = 50  # on one connection; servers allow at least a hundred
+STREAMS_MAX = 50  # per connection; servers allow at least a hundred
 NOT_OF_HTTP2 = ("connection", "upgrade", "keep-alive", "transfer-encoding", "te", "host", "proxy-connection", "http2-settings")
 
 
 def expressible(target, headers):
-    """Whether a request exists in HTTP/2. HEADERS: pairs or a dict. Who sends a target that is no URL breaks the protocol."""
+    """Whether a request can be expressed in HTTP/2. HEADERS: pairs or a dict. A target that is not a URL would break the protocol."""
     return bool(TARGET.fullmatch(target)) and all(name.lower() not in NOT_OF_HTTP2 for name, _ in (headers.items() if isinstance(headers, dict) else headers or ()))
 
 
 class Leaving(wire.WireError):
-    """The connection takes no further requests; nothing of this one was sent."""
+    """The connection takes no further requests; no part of this request was sent."""
 
 
 class Pool:
@@ -40,7 +40,7 @@ class Pool:
         self._connections, self._lock = [], threading.Lock()
 
     def connection(self, timeout):
-        """One with a place for another stream."""
+        """A connection with room for another stream."""
         with self._lock:
             self._connections = [c for c in self._connections if c.usable()]
             found = next((c for c in self._connections if len(c.streams) < STREAMS_MAX), None)
@@ -51,18 +51,18 @@ class Pool:
 
 def state_machine():
     class State(h2.connection.H2Connection):
-        """Of which GOAWAY is an announcement: h2 would take nothing more for the streams that go on to their ends."""
+        """GOAWAY only announces the end: h2 would otherwise reject everything for streams that are still to complete."""
 
         def _receive_goaway_frame(self, frame):
             event = h2.events.ConnectionTerminated()
             event.error_code = frame.error_code
             return [], [event]
-    # Nothing is put right: the requests are ours as they stand.
+    # Requests are sent exactly as they are, without corrections.
     return State(h2.config.H2Configuration(header_encoding="latin-1", validate_outbound_headers=False, normalize_outbound_headers=False))
 
 
 class Connection:
-    """One thread does all reading and writing: a TLS session is not for two at a time."""
+    """One thread does all reading and writing: two threads cannot use a TLS session at the same time."""
 
     def __init__(self, pool, timeout):
         sock = socket.create_connection((pool.host, pool.port), timeout=timeout)
@@ -82,7 +82,7 @@ class Connection:
         return not self.leaving
 
     def begin(self, exchange, headers, body):
-        """Sends a request whose answer goes to the exchange."""
+        """Sends a request whose response goes to the exchange."""
         with self.lock:
             if self.leaving:
                 raise Leaving("the connection ended before the request")
@@ -90,7 +90,7 @@ class Connection:
             try:
                 self.state.send_headers(number, headers, end_stream=body is None)
                 if body is not None:
-                    self.state.send_data(number, body, end_stream=True)  # shorter than the window at first
+                    self.state.send_data(number, body, end_stream=True)  # shorter than the initial window
             except h2.exceptions.H2Error as e:
                 raise wire.WireError(f"{type(e).__name__}: {e}") from e
             self.streams[number] = exchange
@@ -107,13 +107,13 @@ class Connection:
         try:
             self.waker.send(b"x")
         except OSError:
-            pass  # it has ended
+            pass  # it has already ended
 
     def _run(self):
         try:
             self._exchange_bytes()
             why = "the connection was closed"
-        except Exception as e:  # told to those who wait for answers
+        except Exception as e:  # passed on to the exchanges that wait for responses
             why = f"{type(e).__name__}: {e}"
         with self.lock:
             self.leaving, left, self.streams = True, list(self.streams.values()), {}
@@ -143,7 +143,7 @@ class Connection:
                     return
 
     def _receive(self):
-        """All that is there; False at the end."""
+        """Reads all available data; False at the end."""
         while True:
             try:
                 data = self.sock.recv(65536)
@@ -165,7 +165,7 @@ class Connection:
         elif isinstance(event, (h2.events.StreamEnded, h2.events.StreamReset)):
             self.streams.pop(event.stream_id, None)
         elif isinstance(event, h2.events.ConnectionTerminated):
-            self.leaving = True  # streams that are open may still end
+            self.leaving = True  # open streams may still complete
 
 
 class Exchange:
@@ -194,7 +194,7 @@ class Exchange:
                 self._number = self._connection.begin(self, head, body)
                 return
             except Leaving:
-                continue  # the next one is new
+                continue  # the next connection is new
 
     def take(self, event):
         if isinstance(event, h2.events.ResponseReceived):
@@ -221,7 +221,7 @@ class Exchange:
             self._changed.notify_all()
 
     def pieces(self):
-        """The body in pieces; WireError when it is cut short."""
+        """The body in pieces; WireError if it is cut short."""
         while True:
             with self._changed:
                 if not self._changed.wait_for(lambda: self._data or self._end is not None, self.timeout):
@@ -234,7 +234,7 @@ class Exchange:
             yield data
 
     def stop(self):
-        """From another thread: the reader sees the end."""
+        """Called from another thread: the reader sees the end."""
         self.tell(end="stopped")
         self._connection.reset(self._number)
 

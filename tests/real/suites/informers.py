@@ -1,5 +1,5 @@
-"""The informers suite: a hundred client-go informers through the gateway, and one of each sort at the server, during
-writes; afterwards all stores hold the same. So do this project's own informers, at the server and through the gateway."""
+"""The informers suite: a hundred client-go informers through the gateway, and one of each kind at the server, during
+writes; afterwards all stores hold the same objects. The same for this project's own informers, at the server and through the gateway."""
 import hashlib
 import json
 import os
@@ -11,8 +11,8 @@ import time
 from . import fixtures, quiet, stack as stacks, wire
 from .stack import Stack
 
-EACH = 10  # informers of a sort through the gateway
-WRITES = 800  # bounded by count; the pace is what the server takes
+EACH = 10  # informers of each kind through the gateway
+WRITES = 800  # a fixed count; the rate is whatever the server accepts
 SORTS = [  # name, resource, flags
     ("pods typed JSON, watch-list, HTTP/2", "pods", ["--client=typed", "--watch-list=on"]),
     ("pods typed JSON, list+watch, HTTP/1.1", "pods", ["--client=typed", "--watch-list=off", "--http1"]),
@@ -32,7 +32,7 @@ TOP = pathlib.Path(__file__).resolve().parents[3]
 
 
 def follower():
-    """The program that runs one of our own informers, or None."""
+    """The program that runs one of this project's own informers, or None."""
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", TOP / "target"))
     found = [path for path in (target / profile / "kube-fanout-informers" for profile in ("release", "debug")) if path.exists()]
     return max(found, key=lambda path: path.stat().st_mtime, default=None)
@@ -53,7 +53,7 @@ def kubeconfig(stack, endpoint, path):
 
 
 class Informers:
-    """One process of the informer program, asked for its state line by line."""
+    """A process of the informer program, which prints its state for each line of input."""
 
     def __init__(self, stack, endpoint, resource, flags, count, log):
         self._start(self._arguments(stack, endpoint, resource, flags, count), log)
@@ -78,7 +78,7 @@ class Informers:
         raise wire.WireError(f"the informers ended with {self.process.wait(10)}")
 
     def state(self):
-        """Synced count, and how many stores have which hashes."""
+        """The number of synced informers, and the number of stores per hash."""
         self.process.stdin.write("state\n")
         self.process.stdin.flush()
         return self._read("state")
@@ -99,14 +99,14 @@ class Informers:
 
 
 class Follower(Informers):
-    """One of this project's own informers, in a process that speaks the same."""
+    """One of this project's own informers, in a process with the same protocol."""
 
     def __init__(self, program, config, reader, log):
         self._start([str(program), "follow", "--reader", reader, "--kubeconfig", str(config)], log)
 
 
 def churn(api, failures):
-    """Creates, changes, moves between label sets, deletes and makes anew; both resources by turns."""
+    """Creates, changes, relabels, deletes and recreates objects, of both resources in turn."""
     try:
         for i in range(WRITES // 4):
             for collection, make in ((fixtures.pods, fixtures.pod), (fixtures.widgets, fixtures.widget)):
@@ -124,13 +124,13 @@ def churn(api, failures):
 
 
 def converge(sorts, seconds=60):
-    """{sort: (gateway's state, direct state)} when all agree, or the last seen."""
+    """{kind: (gateway's state, direct state)} when all agree, or the last states seen."""
     end = time.monotonic() + seconds
     while True:
         states = {name: (through.state(), direct.state()) for name, (through, direct) in sorts.items()}
         good = all(a["synced"] == EACH and b["synced"] == 1 and len(a["contents"]) == 1 and set(a["contents"]) == set(b["contents"]) for a, b in states.values())
         newest = {}
-        for name, (_, b) in states.items():  # the direct informers agree with each other, whatever their form
+        for name, (_, b) in states.items():  # direct informers agree with each other, whatever their form
             newest.setdefault(name.split()[0], set()).update(b["hashes"])
         if good and all(len(h) == 1 for h in newest.values()) or time.monotonic() > end:
             return states
@@ -138,13 +138,13 @@ def converge(sorts, seconds=60):
 
 
 def digest(api, collection):
-    """The hash that a store has if it holds what the server holds."""
+    """The hash of a store that holds the server's state."""
     lines = [f"{i['metadata']['namespace']}/{i['metadata']['name']}/{i['metadata']['resourceVersion']}\n" for i in api.get(collection)["items"]]
     return hashlib.sha256("".join(sorted(lines)).encode()).hexdigest()
 
 
 def end_in_quiet(report, api, sorts, own):
-    """Bursts, each followed by silence: all stores become the server's without a further event."""
+    """Bursts, each followed by silence: all stores come to hold the server's state without a further event."""
     targets = [f"{fixtures.pods('ns0')}/before0", f"{fixtures.widgets('ns0')}/before0"]
     stores = [(name, one) for name, pair in sorts.items() for one in pair] + [(f"pods, our own {name}", one) for name, one in own.items()]
 
@@ -163,7 +163,7 @@ def end_in_quiet(report, api, sorts, own):
 
 
 def complaints(logs, lines=8):
-    """The last lines of logs of client-go and of the gateway that tell of something gone wrong."""
+    """The last lines in the logs of client-go and of the gateway that report a problem."""
     told = []
     for log in logs:
         if log.exists():
@@ -173,7 +173,7 @@ def complaints(logs, lines=8):
 
 
 def agreed(one, hashes, seconds=20):
-    """The state of an informer when it is the others', or the last seen."""
+    """The state of an informer when it agrees with the others, or the last state seen."""
     end = time.monotonic() + seconds
     while True:
         state = one.state()
@@ -197,7 +197,7 @@ def run(report):
         try:
             for i, (name, resource, flags) in enumerate(SORTS):
                 if i == len(SORTS) // 2:
-                    writer.start()  # half of them start on a state that moves
+                    writer.start()  # half of them start while the state changes
                 through = stack.plain if "HTTP/1.1" in name else stack.tls
                 log = stack.state / f"informers-{i}.log"
                 sorts[name] = (Informers(stack, through, resource, flags, EACH, log), Informers(stack, stack.server, resource, flags, 1, log))

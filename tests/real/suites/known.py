@@ -1,9 +1,10 @@
-"""Lists of known differences: a line is the name of a case, or a pattern of names in which * stands for anything, then | and the reason."""
+"""Lists of known differences: each line has the name of a case, or a pattern of names in which * matches anything, then | and the
+reason."""
 import re
 
 
 class Known:
-    """The entries of one file. `unused()` tells which never matched."""
+    """The entries of one file. `unused()` returns those that never matched."""
 
     def __init__(self, path):
         self.entries, self.used = {}, set()
@@ -13,7 +14,7 @@ class Known:
                 self.entries[name.strip()] = reason.strip()
 
     def reason(self, name):
-        """Why this case may differ, or None."""
+        """The reason why this case may differ, or None."""
         for pattern, reason in self.entries.items():
             if re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.DOTALL):
                 self.used.add(pattern)

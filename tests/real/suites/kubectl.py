@@ -1,4 +1,4 @@
-"""The kubectl suite: the same commands at the server and at the endpoint under test print the same."""
+"""The kubectl suite: the same commands print the same at the server and at the endpoint under test."""
 import json
 import os
 import re
@@ -116,7 +116,7 @@ def find():
 
 
 class Side:
-    """kubectl against one endpoint, in a namespace of its own for writes."""
+    """kubectl against one endpoint, with a namespace of its own for writes."""
 
     def __init__(self, stack, kubectl, endpoint, name):
         self.kubectl, self.namespace = kubectl, f"ns-{name}"
@@ -138,7 +138,7 @@ contexts: [{{name: admin, context: {{cluster: real, user: admin, namespace: defa
         return f"exit {done.returncode}\n{self.plain(done.stdout)}--- stderr\n{self.plain(done.stderr)}"
 
     def plain(self, text):
-        """Without what tells the sides apart, and without ages."""
+        """The output without the parts that differ between the sides, and without ages."""
         text = text.replace(self.url, "SERVER").replace(self.url.split("//")[1], "SERVER").replace(self.namespace, "NAMESPACE")
         text = re.sub(r"(?<=\s)(?:\d+[smhd])+(?=\s|$)", "AGE", text)
         text = re.sub(r"/tmp/(LIVE|MERGED)-\d+\S*|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?( \+\d+|Z)?", "TIME", text)
@@ -224,7 +224,7 @@ def run(report):
                 api.create(fixtures.pods(namespace), fixtures.pod(f"p{i}", labels, f"node-{i % 2}"))
                 api.create(fixtures.widgets(namespace), fixtures.widget(f"w{i}", labels, "blue" if i % 2 else "red", i))
         sides = [Side(stack, kubectl, stack.server, "left"), Side(stack, kubectl, stack.tls, "right")]
-        for side in sides:  # discovery is cached on disk; and gateways have listed
+        for side in sides:  # fills the discovery cache on disk, and the gateways' caches
             side.run("get pods,widgets -A")
         for command in READS:
             compare(report, command, *(side.run(command) for side in sides))

@@ -1,4 +1,4 @@
-"""How many requests a gateway must answer from its memory: floors by suite, which a gateway that forwards everything misses."""
+"""How many requests a gateway must answer from its memory: a minimum per suite, which a gateway that forwards everything would miss."""
 from pathlib import Path
 
 FLOORS = Path(__file__).with_name("answered-from-memory.txt")

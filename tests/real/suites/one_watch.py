@@ -1,4 +1,4 @@
-"""The one-watch suite: many clients through the gateway are one watch a resource upstream, by the server's own count."""
+"""The one-watch suite: many clients through the gateway cause one upstream watch per resource, by the server's own count."""
 import json
 import threading
 
@@ -17,7 +17,7 @@ KUBECTL = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/j
 
 
 class Crowd:
-    """Clients of one collection: each lists, then watches from the list's version. `initial`: half of them from 0."""
+    """Clients of one collection: each lists, then watches from the list's version. With `initial`, half of them watch from 0."""
 
     def __init__(self, endpoint, collection, headers=JSON, initial=True, clients=CLIENTS):
         self.collection, self.streams = collection, []
@@ -33,7 +33,7 @@ class Crowd:
         return sum(s.status in (200, 101) for s in self.streams)
 
     def wait_all(self, versions):
-        """How many clients got all of these versions, in order and once."""
+        """The number of clients that received all of these versions, in order and once."""
         def good(stream):
             return [v for v in seen(stream) if v in versions] == versions
         for stream in self.streams:
@@ -74,7 +74,7 @@ def run(report):
         before = {name: stack.metric(GAUGE, verb="WATCH", resource=name) for name in resources}
 
         def watches(name, expected):
-            """How many more than before, once it is what is expected or ten seconds have gone; now if nothing is."""
+            """The increase since the start, once it is as expected or after ten seconds; immediately if no increase is expected."""
             more = lambda: stack.metric(GAUGE, verb="WATCH", resource=name) - before[name]
             if expected is None:
                 return more()
@@ -111,13 +111,13 @@ def run(report):
 
 def end_in_quiet(report, name, api, target, crowd, crowds):
     quiet.stream_bursts(report, name, api, target, crowd.streams)
-    for one in crowds.values():  # hundreds of streams would keep hundreds of megabytes
+    for one in crowds.values():  # hundreds of streams would hold hundreds of megabytes
         for stream in one.streams:
             stream.forget()
 
 
 def watch_in_other_forms(stack, report, api, crowds, watches):
-    """Metadata is cut out of the cache that is there, in either encoding; protobuf is one watch more, whoever asks."""
+    """Metadata is derived from the existing cache, in either encoding; protobuf needs one more watch, for any number of clients."""
     pods, target = fixtures.pods(), f"{fixtures.pods('default')}/p0"
     for name, accept, more in (("metadata in JSON", JSON["Accept"] + PARTIAL, 0), ("protobuf", PROTOBUF["Accept"], 1), ("metadata in protobuf", PROTOBUF["Accept"] + PARTIAL, 0)):
         before = watches("pods", None)
@@ -134,7 +134,7 @@ def watch_in_other_forms(stack, report, api, crowds, watches):
 
 
 def watch_by_socket(stack, report, api, crowds, watches):
-    """Watches over WebSocket are among those that share; over TLS too, where the other gateway has a watch of its own."""
+    """Watches over WebSocket share the upstream watch; over TLS too, where the other gateway has a watch of its own."""
     pods, target = fixtures.pods(), f"{fixtures.pods('default')}/p0"
     before = watches("pods", None)
     here, over_tls = Crowd(stack.plain, pods, wire.WEBSOCKET), Crowd(stack.tls, pods, wire.WEBSOCKET, clients=20)
@@ -154,12 +154,12 @@ def watch_by_socket(stack, report, api, crowds, watches):
 
 
 def watch_tables(stack, report, api, crowds, watches):
-    """What kubectl get -w asks for: one watch more for all, and each client gets what a direct one gets."""
+    """The Tables of kubectl get -w: one more watch for all clients, and each client receives the events of a direct watch."""
     pods, target = fixtures.pods(), f"{fixtures.pods('default')}/p0"
     expected = CLIENTS if stack.direct else 0
     before = watches("pods", None)
     halves = []
-    for i in range(2):  # the second half comes later, from a version of its own
+    for i in range(2):  # the second half connects later, from a version of its own
         halves.append(crowds.setdefault(f"tables{i}", Crowd(stack.plain, pods, KUBECTL, initial=False, clients=CLIENTS // 2)))
         opened = halves[-1].wait_open()
         report.check(f"{CLIENTS // 2} clients watch pods as Tables", opened == CLIENTS // 2, f"{opened}")

@@ -1,4 +1,4 @@
-"""As much of protobuf as is needed to mask the resource version of a message: splitting it into fields."""
+"""The part of protobuf that is needed to mask the resource version of a message: splitting it into fields."""
 
 MAGIC = b"k8s\x00"
 

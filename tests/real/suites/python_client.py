@@ -1,4 +1,4 @@
-"""Runs in the virtual environment: one client of the official Python library, list then watch, printing its state.
+"""Runs in the virtual environment: one client of the official Python library, which lists, watches and prints its state.
 
 python python_client.py URL CA TOKEN_FILE WHAT"""
 import json
@@ -42,7 +42,7 @@ def tell():
 
 
 def follow(list_function, read, since, **options):
-    """Watch, and again from the last version when a stream ends."""
+    """Watches, and watches again from the last version when a stream ends."""
     while True:
         counts["watches"] += 1
         one = watch.Watch()

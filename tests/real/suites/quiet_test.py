@@ -1,4 +1,4 @@
-"""Who is told behind, and who is waited for: python3 -m unittest suites.quiet_test"""
+"""Which clients count as behind, and which are waited for: python3 -m unittest suites.quiet_test"""
 import itertools
 import unittest
 

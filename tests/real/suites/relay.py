@@ -1,8 +1,8 @@
-"""A stand-in gateway, to try the restart suite itself (GATEWAY=relay): it passes everything on, and keeps each watch
-open when the server goes away, by listing again and telling the difference. RELAY_FAULT makes it break a promise, which
-the suite must notice: drop (some events), repeat, forget (deletions in an outage), error, drop-in-outage (the first
-change that a list showed), drop-selected (events, for who has a selector), late (it lists again some time after an
-outage, and newer versions come instead of older ones; for who has no selector).
+"""A stand-in gateway that tests the restart suite itself (GATEWAY=relay). It forwards everything, and keeps each watch open when
+the server goes away, by listing again and sending the difference. RELAY_FAULT makes it break a promise, which the suite must
+detect: drop (some events), repeat, forget (deletions in an outage), error, drop-in-outage (the first change that a list
+showed), drop-selected (events, for clients with a selector), late (it lists again some time after an outage, so that newer
+versions replace older ones; for clients without a selector).
 
 python3 -m suites.relay SERVER_PORT CA TOKEN_FILE LISTEN_PORT"""
 import json
@@ -15,8 +15,8 @@ from urllib.parse import parse_qsl, urlsplit
 from . import wire
 
 FAULT = os.environ.get("RELAY_FAULT", "")
-AWAY_SECONDS = 2  # that it stays away longer than the server, as gateways do who wait between attempts
-LATE_EVENTS = 30  # that newer ones replace
+AWAY_SECONDS = 2  # reconnects this much later than the server returns, as gateways do between two attempts
+LATE_EVENTS = 30  # replaced by newer ones
 SELECTORS = ("labelSelector", "fieldSelector")
 
 

@@ -1,4 +1,4 @@
-"""Results of the cases, as they come and in the end."""
+"""Results of the cases, printed as they occur and in a table at the end."""
 import os
 import sys
 import threading
@@ -6,7 +6,7 @@ import time
 
 
 class Report:
-    """Counts of one suite. Lines are printed at once; the details of a failure follow its line."""
+    """The counts of one suite. Each case is printed immediately; the details of a failure follow its line."""
 
     def __init__(self, suite):
         self.suite, self.passed, self.failed, self.skipped = suite, 0, 0, 0
@@ -22,7 +22,7 @@ class Report:
             self._line("ok", name, note)
 
     def many(self, count, name):
-        """So many cases passed, told in one line."""
+        """COUNT cases passed; prints one line for all."""
         with self._lock:
             self.passed += count
             self._line("ok", f"{count} × {name}")
@@ -41,7 +41,7 @@ class Report:
             self._line("skip", name, why)
 
     def missing(self, name, what):
-        """Cannot run for want of WHAT, which says what to install. With KUBE_FANOUT_REQUIRE=1 that is a failure."""
+        """A case that cannot run because something is missing; WHAT says what to install. With KUBE_FANOUT_REQUIRE=1 that is a failure."""
         if os.environ.get("KUBE_FANOUT_REQUIRE") == "1":
             self.fail(name, what)
         else:
@@ -59,7 +59,7 @@ class Report:
 
 
 def summary(reports):
-    """The table and, last, the line that scripts read. Returns the exit code."""
+    """Prints the table and, last, the line that scripts read. Returns the exit code."""
     print(f"\n{'suite':14} {'passed':>7} {'failed':>7} {'skipped':>8} {'seconds':>8}")
     for r in reports:
         print(f"{r.suite:14} {r.passed:7} {r.failed:7} {r.skipped:8} {r.seconds():8.1f}")

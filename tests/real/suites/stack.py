@@ -1,4 +1,4 @@
-"""One suite's own etcd, API server and gateways, on ports and in a folder of their own.
+"""A suite's own etcd, API server and gateways, on ports and in a folder of their own.
 
 Every process is stopped by its pid, also when the suite fails or is interrupted. With GATEWAY=direct there is no
 gateway: its endpoints are the API server itself."""
@@ -20,26 +20,26 @@ ROOT = HERE.parent.parent
 SCRIPT = HERE / "apiserver" / "real-apiserver.sh"
 WORK = ROOT / "target" / "real"
 ADMIN_CONTEXT = "admin"
-GATEWAY_AGENT = "fanout-tests/1 (gateway)"  # a name of its own would be the name of the manager of the fields that it writes
+GATEWAY_AGENT = "fanout-tests/1 (gateway)"  # distinct, because the agent's name becomes the field manager of the fields that it writes
 AUDIT_POLICY = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata", "omitStages": ["ResponseStarted", "ResponseComplete", "Panic"]}]}
-GIVEN = set()  # ports that stacks of this process have, perhaps not yet in use
+GIVEN = set()  # ports reserved by this process's stacks, perhaps not yet in use
 GIVING = threading.Lock()
 
 
 def drawn(name):
-    """A tenth of all names is asked over TLS, a tenth over HTTP/2. TRANSPORT draws one for all."""
+    """A tenth of all names uses TLS, a tenth HTTP/2. TRANSPORT selects one transport for all."""
     number = zlib.crc32(f"{os.environ.get('TRANSPORT_SEED') or 1} {name}".encode()) % 10
     return os.environ.get("TRANSPORT") or {0: "tls", 1: "http2"}.get(number, "plain")
 
 
 def home():
-    """Where real-apiserver.sh keeps its binaries."""
+    """The folder where real-apiserver.sh keeps its binaries."""
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(os.environ.get("REAL_APISERVER_HOME") or f"{cache}/kube-fanout-real-apiserver")
 
 
 def free_ports(count):
-    """Ports that were free a moment ago, below the range of outgoing connections. Ours are held together, so they differ."""
+    """Ports that were free a moment ago, below the range of outgoing connections. They are reserved within this process, so they differ."""
     with GIVING:
         return _free_ports(count)
 
@@ -79,11 +79,11 @@ def can_listen(port):
 class Stack:
     """with Stack("name") as stack: stack.server and stack.plain, stack.tls are endpoints."""
 
-    gateway_flags = ()  # a suite's own, before those of GATEWAY_ARGS
+    gateway_flags = ()  # the suite's own flags, before those of GATEWAY_ARGS
 
     def __init__(self, name, before_gateways=None, audited=False):
-        """BEFORE_GATEWAYS(server) prepares the server, e.g. with the custom resource that gateways shall find. AUDITED: the server
-        writes down which requests reach it, so it is known which ones the gateways forwarded."""
+        """BEFORE_GATEWAYS(server) prepares the server, for example with the custom resource that gateways must find. AUDITED: the
+        server logs the requests that reach it, which shows which ones the gateways forwarded."""
         self.name, self.before_gateways = name, before_gateways
         self.state = WORK / f"{name}-{os.getpid()}"
         self.pki = self.state / "pki"
@@ -138,14 +138,14 @@ class Stack:
         return (self.pki / f"{user}.token").read_text().strip()
 
     def start_server(self):
-        """Starts what does not run: after kill_server() only the API server."""
+        """Starts the processes that are not running: after kill_server() only the API server."""
         self.script("start")
 
     def server_pid(self):
         return int((self.state / "run" / "real-apiserver.pid").read_text())
 
     def kill_server(self):
-        """kill -9; returns when it is gone and its port is free. etcd goes on."""
+        """kill -9; returns when the process is gone and its port is free. etcd keeps running."""
         pid = self.server_pid()
         os.kill(pid, 9)
 
@@ -154,7 +154,7 @@ class Stack:
                 state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
             except OSError:
                 state = "X"
-            return state in "XZ" and can_listen(self.api_port)  # the memory goes first, the sockets later
+            return state in "XZ" and can_listen(self.api_port)  # the memory is freed first, the sockets later
         wire.poll("the API server's end", gone, 20, 0.02)
 
     def etcd(self, path, message, timeout=20):
@@ -174,7 +174,7 @@ class Stack:
         self.tls = self.as_gateway(self._start_gateway("tls"))
 
     def sides(self, name, target, headers=()):
-        """The server and a gateway, over the transport that a name draws."""
+        """The server and a gateway, over the transport that is drawn for a name."""
         transport = drawn(name)
         if transport == "http2" and http2.expressible(target, headers):
             return self.over_http2("server"), self.over_http2("tls")
@@ -185,23 +185,23 @@ class Stack:
         return [self.plain, self.tls, self.over_http2("tls")]
 
     def over_http2(self, kind):
-        """"server" or "tls", by connections that all share."""
+        """"server" or "tls", over shared connections."""
         with self._pooling:
             if kind not in self._pooled:
                 self._pooled[kind] = getattr(self, kind).over_http2()
             return self._pooled[kind]
 
     def as_gateway(self, endpoint):
-        """The requests to it are counted, and known by their agent where they are forwarded."""
+        """An endpoint that counts its requests; its agent identifies them where they are forwarded."""
         endpoint.agent, endpoint.asked = GATEWAY_AGENT, self.to_gateways
         return endpoint
 
     def audited(self):
-        """The requests that the server got to see."""
+        """The requests that reached the server."""
         return map(json.loads, self.audit.read_text(errors="replace").splitlines())
 
     def answered_from_memory(self):
-        """(how many of the requests to gateways the server did not see, all of them)"""
+        """(the number of requests to gateways that did not reach the server, the number of all requests to gateways)"""
         forwarded = sum(seen.get("userAgent") == GATEWAY_AGENT for seen in self.audited())
         return self.to_gateways.value - forwarded, self.to_gateways.value
 
@@ -226,7 +226,7 @@ class Stack:
         args = [self.gateway, "serve", "--kubeconfig", str(self.pki / f"kubeconfig-{self.api_port}"), "--context", ADMIN_CONTEXT,
                 "--listen", f"127.0.0.1:{port}", "--auth", os.environ.get("GATEWAY_AUTH") or "none", "--admin-listen", f"127.0.0.1:{admin}"]
         ca = None
-        if self.gateway == "relay":  # only plain, only for trying the restart suite
+        if self.gateway == "relay":  # without TLS, only for testing the restart suite
             args = [sys.executable, "-m", "suites.relay", str(self.api_port), str(self.pki / "ca.crt"), str(self.pki / "admin.token"), str(port)]
         elif kind == "tls":
             cert, key = self._certificate()
@@ -274,7 +274,7 @@ class Stack:
         return "\n".join(out)
 
     def metric(self, name, **labels):
-        """Sum of a gauge or counter of the API server over the series that carry these labels."""
+        """The sum of an API server metric over the series with these labels."""
         total = 0.0
         for line in wire.request(self.server, "GET", "/metrics", timeout=30).text().splitlines():
             if line.startswith(name + "{") and all(f'{k}="{v}"' in line for k, v in labels.items()):

@@ -1,7 +1,7 @@
-"""HTTP/1.1 spoken by hand: requests whose every byte is ours, and streams of watch events.
+"""A plain HTTP/1.1 client: requests are sent byte for byte as given, and streams of watch events are read.
 
 The standard client hides what these tests compare (chunk ends, aborted bodies, header order), so this file reads the
-socket itself. It knows nothing of Kubernetes but how the events of a watch are framed. An endpoint may be asked over
+socket itself. The only thing it knows of Kubernetes is how the events of a watch are framed. An endpoint can use
 HTTP/2 instead (http2.py).
 """
 import copy
@@ -12,7 +12,7 @@ import time
 from urllib.parse import quote, urlencode
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
-# A browser's wish to have a watch over WebSocket; the key is the example of RFC 6455.
+# A browser's request for a watch over WebSocket; the key is the example of RFC 6455.
 WEBSOCKET = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version": "13", "Origin": "http://127.0.0.1"}
 
 
@@ -37,7 +37,7 @@ class Count:
 class Endpoint:
     """Where to send requests: host, port, TLS context or None, bearer token or None.
 
-    `agent` is the User-Agent of requests that name none, `asked` counts these."""
+    `agent` is the User-Agent of requests without one, `asked` counts these."""
 
     def __init__(self, name, host, port, ca=None, token=None):
         self.name, self.host, self.port, self.token, self.ca = name, host, port, token, ca
@@ -59,7 +59,7 @@ class Endpoint:
         return other
 
     def with_certificate(self, certificate, key):
-        """Shows this client certificate, and no token."""
+        """The endpoint with this client certificate and without a token."""
         other = Endpoint(self.name, self.host, self.port, self.ca)
         other.agent, other.asked = self.agent, self.asked
         other.tls.load_cert_chain(certificate, key)
@@ -72,13 +72,13 @@ class Endpoint:
 
 
 def query(path, **params):
-    """PATH?PARAMS, percent-encoded; values of None are left out."""
+    """PATH?PARAMS, percent-encoded; parameters with the value None are left out."""
     given = {k: str(v) for k, v in params.items() if v is not None}
     return f"{path}?{urlencode(given, quote_via=quote)}" if given else path
 
 
 class Answer:
-    """Status, headers (names in lower case; repeated ones joined by ', ') and body of one response."""
+    """Status, headers (names in lower case; repeated ones joined by ', ') and body of a response."""
 
     def __init__(self, status, headers, body=b""):
         self.status, self.headers, self.body = status, headers, body
@@ -88,8 +88,8 @@ class Answer:
 
 
 def _pairs(endpoint, headers, body):
-    """The headers of a request besides Host, with those that it need not name."""
-    pairs = list(headers.items() if isinstance(headers, dict) else headers)  # pairs, where a name comes twice
+    """A request's headers besides Host, including the implicit ones."""
+    pairs = list(headers.items() if isinstance(headers, dict) else headers)  # pairs, if a name occurs twice
     given, own = {k.lower() for k, _ in pairs}, []
     if "user-agent" not in given:
         own.append(("User-Agent", endpoint.agent))
@@ -120,7 +120,7 @@ def _head(reader):
 
 
 def _pieces(reader, status, headers, method):
-    """The body in pieces; WireError when it is cut short."""
+    """The body in pieces; WireError if it is cut short."""
     if method == "HEAD" or status in (101, 204, 304):
         return
     if headers.get("transfer-encoding", "").lower() == "chunked":
@@ -149,7 +149,7 @@ def _pieces(reader, status, headers, method):
 
 
 class Exchange:
-    """An answer as it comes: status and headers at once, then `pieces()` of the body, or what follows a 101."""
+    """A response as it arrives: status and headers immediately, then `pieces()` of the body, or the bytes after a 101."""
 
     def __init__(self, endpoint, method, target, headers, body, timeout):
         self.sock, self.method = _send(endpoint, method, target, headers, body, timeout), method
@@ -163,9 +163,9 @@ class Exchange:
         yield from _pieces(self.reader, self.status, self.headers, self.method)
 
     def stop(self):
-        """From another thread: the reader sees the end."""
+        """Called from another thread: the reader sees the end."""
         try:
-            socket.socket.shutdown(self.sock, socket.SHUT_RDWR)  # the TLS layer stays as the reader has it
+            socket.socket.shutdown(self.sock, socket.SHUT_RDWR)  # the reader still uses the TLS layer
         except OSError:
             pass
 
@@ -175,7 +175,7 @@ class Exchange:
 
 
 def exchange(endpoint, method, target, headers, body, timeout):
-    """An Exchange over whichever version of HTTP the endpoint is asked by."""
+    """An Exchange over the HTTP version that the endpoint uses."""
     if not endpoint.http2:
         return Exchange(endpoint, method, target, headers, body, timeout)
     from . import http2
@@ -183,7 +183,7 @@ def exchange(endpoint, method, target, headers, body, timeout):
 
 
 def request(endpoint, method, target, headers=None, body=None, timeout=30):
-    """One request on a connection of its own, or one of HTTP/2's."""
+    """A request on a connection of its own, or on a stream of HTTP/2."""
     if endpoint.http2:
         got = exchange(endpoint, method, target, headers or {}, body, timeout)
         try:
@@ -200,12 +200,12 @@ def request(endpoint, method, target, headers=None, body=None, timeout=30):
 
 
 class Stream:
-    """A watch read by a thread of its own. Frames are raw: a JSON line without its newline, or a protobuf message.
+    """A watch that a thread of its own reads. Frames are raw: a JSON line without its newline, or a protobuf message.
 
     Over WebSocket (status 101) each frame is an event, and a close frame with code 1000 is the orderly end.
 
-    `end` is None while open, then "clean" (orderly end of the body), "cut: …" or "closed" (by us). With STAMP, `stamps`
-    has what it said as each frame came."""
+    `end` is None while the stream is open, then "clean" (orderly end of the body), "cut: …" or "closed" (by this client). With
+    STAMP, `stamps` holds its result for each frame."""
 
     def __init__(self, endpoint, target, headers=None, timeout=120, stamp=None):
         self.endpoint, self.target = endpoint, target
@@ -213,7 +213,7 @@ class Stream:
         self.status, self.headers, self.body, self.binary = None, {}, b"", False
         self.frames, self.end, self.opened_at, self.ended_at = [], None, None, None
         self.stamp, self.stamps = stamp, []
-        self.received = 0  # bytes of the body so far, whole frames or not
+        self.received = 0  # bytes of the body so far, including partial frames
         self.changed = threading.Condition()
         self._sock, self._exchange, self._closing = None, None, False
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -290,7 +290,7 @@ class Stream:
                 self.changed.notify_all()
 
     def wait(self, condition, seconds, what):
-        """Wait until condition(self) holds; raises with WHAT otherwise."""
+        """Waits until condition(self) holds; otherwise raises an error with WHAT."""
         with self.changed:
             if not self.changed.wait_for(lambda: condition(self), seconds):
                 raise WireError(f"{self.endpoint.name} {self.target}: no {what} in {seconds} s ({len(self.frames)} frames, end: {self.end})")
@@ -348,7 +348,7 @@ def binary_frames(data):
 
 
 def poll(what, check, seconds=30, every=0.1):
-    """Ask until CHECK answers something true; that answer. Errors of the connection count as 'not yet'."""
+    """Calls CHECK until it returns something true, and returns that. Connection errors count as 'not yet'."""
     end, last = time.monotonic() + seconds, None
     while True:
         try:

@@ -7,7 +7,7 @@ use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
 use kube_fanout::informer::{Cached, EventHandler, ListWatch, Packed, SharedInformer};
 use kube_fanout::resource::Gvr;
-use kube_fanout::upstream::client::{Client, UpstreamSource};
+use kube_fanout::upstream::client::{Client, ConnectSource};
 
 use super::{HandlerProgress, InformerHandle};
 
@@ -75,7 +75,7 @@ async fn follow<T: Send + Sync + 'static>(
     kubeconfig: &Path,
     list_watch: ListWatch<T>,
 ) -> Result<InformerHandle> {
-    let source = UpstreamSource::Kubeconfig {
+    let source = ConnectSource::Kubeconfig {
         path: kubeconfig.to_owned(),
         context: None,
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Parser;
 use kube_fanout::apiserver::{Apiserver, Options};
-use kube_fanout::config::{ServeSettings, Transport};
+use kube_fanout::config::{ListenTransport, ServeSettings};
 use kube_fanout::gateway;
 use kube_fanout::shutdown::Drain;
 use tokio::sync::watch;
@@ -38,7 +38,7 @@ struct Gateway {
 }
 
 impl Gateway {
-    async fn start(api: &Apiserver, transport: Transport) -> Self {
+    async fn start(api: &Apiserver, transport: ListenTransport) -> Self {
         let upstream = format!("http://{}", api.address()).parse().unwrap();
         let settings = ServeSettings {
             transport,
@@ -86,12 +86,12 @@ async fn play(api: &Apiserver, gateway: &Gateway, more: &str) -> Results {
 }
 
 /// TLS with a certificate for this machine, whose files are in the folder.
-fn tls(folder: &TempFolder) -> Transport {
+fn tls(folder: &TempFolder) -> ListenTransport {
     let (cert, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     std::fs::write(&cert, made.cert.pem()).unwrap();
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    Transport::Tls {
+    ListenTransport::Tls {
         cert,
         key,
         sni: Vec::new(),
@@ -109,7 +109,7 @@ fn all_ended_in_order(results: &Results) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gateway_that_ends_as_it_should_passes() {
     let api = server(Options::default()).await;
-    let gateway = Gateway::start(&api, Transport::PlainHttp).await;
+    let gateway = Gateway::start(&api, ListenTransport::PlainHttp).await;
     let target = format!("--target http://{}", gateway.address);
     all_ended_in_order(&play(&api, &gateway, &target).await);
 }
@@ -144,7 +144,7 @@ async fn play_spoiled(spoils: Spoils, goes_on: bool, more: &str) -> Results {
         Spoils::Serves(_) => Spoils::Serves(api.address()),
         spoils => spoils,
     };
-    let mut gateway = Gateway::start(&api, Transport::PlainHttp).await;
+    let mut gateway = Gateway::start(&api, ListenTransport::PlainHttp).await;
     gateway.goes_on = goes_on;
     let spoiler = gateway.spoiled(spoils).await;
     let more = format!("--target http://{} {more}", spoiler.address);

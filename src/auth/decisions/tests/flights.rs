@@ -1,8 +1,11 @@
-//! Questions in flight that are not answered in time.
+//! Flights whose question is not answered in time.
 
 use super::*;
 
-fn decide(decisions: &Arc<Decisions>, question: &Question) -> tokio::task::JoinHandle<Outcome> {
+fn decide(
+    decisions: &Arc<Decisions>,
+    question: &AccessQuestion,
+) -> tokio::task::JoinHandle<FlightOutcome> {
     let (decisions, question) = (Arc::clone(decisions), question.clone());
     tokio::spawn(async move { decisions.decide(&question).await })
 }
@@ -31,14 +34,14 @@ async fn waiting_for_a_place_counts_as_waiting_for_the_answer() {
     let script = Script::always(allowed());
     let decisions = decisions(&script);
     script.close();
-    let begun = Instant::now();
+    let start = Instant::now();
     let waiting: Vec<_> = (0..2 * IN_FLIGHT_MAX)
         .map(|number| decide(&decisions, &question("jane", pods(&number.to_string()))))
         .collect();
-    for one in waiting {
-        assert!(one.await.unwrap().is_err());
+    for outcome in waiting {
+        assert!(outcome.await.unwrap().is_err());
     }
-    assert!(begun.elapsed() <= WAIT_MAX + Duration::from_secs(1));
+    assert!(start.elapsed() <= WAIT_MAX + Duration::from_secs(1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -57,7 +60,7 @@ async fn an_old_flight_that_ends_leaves_the_newer_one_to_be_joined() {
     pass(1).await;
     assert_eq!(script.asked_count(), 2);
     script.open();
-    for one in [newer, joining] {
-        assert!(one.await.unwrap().is_ok());
+    for outcome in [newer, joining] {
+        assert!(outcome.await.unwrap().is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! Streams that are open, and what they stand on.
+//! Open streams, and the requirements that end them.
 
 use super::*;
 
@@ -6,7 +6,7 @@ use super::*;
 #[expect(clippy::wildcard_enum_match_arm, reason = "anything else is a failure")]
 async fn streams_of_an_impersonator_end_with_any_of_its_rights() {
     for refused in ["impersonate", "list", "token"] {
-        let stage = Stage::new(Mode::Review);
+        let stage = Stage::new(AuthorizerMode::Review);
         let _running = stage.run();
         let lease = stage.ask(&[JANE, AS_JOE], &pods("a")).await.unwrap();
         let _hold = lease.hold();
@@ -20,13 +20,13 @@ async fn streams_of_an_impersonator_end_with_any_of_its_rights() {
         tokio::time::timeout(Duration::from_secs(31), lease.revoked())
             .await
             .unwrap_or_else(|_| panic!("{refused}"));
-        // Who comes back is refused, or hears from upstream why it may not impersonate.
+        // A caller that returns is refused, or forwarded so that upstream says why it may not impersonate.
         let refusal = stage.ask(&[JANE, AS_JOE], &pods("a")).await.unwrap_err();
         match refused {
-            "token" => assert_eq!(refusal, Refusal::Unauthorized),
-            "impersonate" => assert_eq!(refusal, Refusal::Forward),
+            "token" => assert_eq!(refusal, CallerRefusal::Unauthorized),
+            "impersonate" => assert_eq!(refusal, CallerRefusal::Forward),
             verb => match refusal {
-                Refusal::Forbidden { access, .. } => match *access {
+                CallerRefusal::Forbidden { access, .. } => match *access {
                     Access::Resource(access) => assert_eq!(access.verb, verb),
                     Access::Path { .. } => unreachable!(),
                 },
@@ -45,8 +45,8 @@ async fn a_token_that_was_deleted_ends_its_own_streams_in_every_mode() {
         let other = stage.ask(&[JOE], &pods("a")).await.unwrap();
         let _holds = (lease.hold(), other.hold());
         stage.tokens.0.lock().unwrap().remove("janes-token");
-        if mode == Mode::SelfCheck {
-            // The caller's own question is refused.
+        if mode == AuthorizerMode::SelfCheck {
+            // In this mode the token is not reviewed; the caller's own question gets 401.
             stage.script.refuse_user("jane");
         }
         tokio::time::timeout(Duration::from_secs(31), lease.revoked())
@@ -55,14 +55,14 @@ async fn a_token_that_was_deleted_ends_its_own_streams_in_every_mode() {
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert!(!other.is_revoked());
         let refusal = stage.ask(&[JANE], &pods("a")).await.unwrap_err();
-        assert_eq!(refusal, Refusal::Unauthorized);
+        assert_eq!(refusal, CallerRefusal::Unauthorized);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn two_tokens_of_one_user_have_streams_of_their_own() {
     const OTHER: (&str, &str) = ("authorization", "Bearer janes-other-token");
-    for mode in [Mode::Review, Mode::Rbac] {
+    for mode in [AuthorizerMode::Review, AuthorizerMode::Rbac] {
         let stage = Stage::new(mode);
         let _running = stage.run();
         {
@@ -82,30 +82,30 @@ async fn two_tokens_of_one_user_have_streams_of_their_own() {
     }
 }
 
-/// As if by certificate: no token tells them apart.
+/// A caller that impersonates `sue`, as if it had been authenticated by a certificate instead of its token.
 async fn impersonating(
     stage: &Stage,
     impersonator: (&'static str, &str),
-) -> Result<Caller, Refusal> {
+) -> Result<Caller, CallerRefusal> {
     let chain = [stage.ca.sign(&client("jane", &[]))].into();
     let caller = Caller {
         credential: Credential::Certificate(chain),
         ..stage.authenticate(&[impersonator]).await.unwrap()
     };
     let headers = map(&[("impersonate-user", "sue")]);
-    stage.guard.impersonated(caller, &headers).await
+    stage.guard.resolve_impersonation(caller, &headers).await
 }
 
 #[tokio::test(start_paused = true)]
 async fn two_impersonators_of_one_user_have_streams_of_their_own() {
-    for mode in [Mode::SelfCheck, Mode::Review] {
+    for mode in [AuthorizerMode::SelfCheck, AuthorizerMode::Review] {
         let stage = Stage::new(mode);
         let _running = stage.run();
         let mut leases = Vec::new();
         for impersonator in [JANE, JOE] {
             let caller = impersonating(&stage, impersonator).await.unwrap();
-            let permitted = stage.guard.authorize(&caller, &pods("a")).await;
-            leases.push(permitted.unwrap().lease);
+            let authorization = stage.guard.authorize(&caller, &pods("a")).await;
+            leases.push(authorization.unwrap().lease);
         }
         let _holds: Vec<_> = leases.iter().map(Lease::hold).collect();
         stage.script.deny_user("joe");
@@ -117,16 +117,16 @@ async fn two_impersonators_of_one_user_have_streams_of_their_own() {
     }
 }
 
-/// The API server would not see who impersonates, so it cannot be left to it.
+/// The request cannot be forwarded for upstream to decide, because upstream would not see the impersonator's certificate.
 #[tokio::test(start_paused = true)]
 #[expect(clippy::wildcard_enum_match_arm, reason = "anything else is a failure")]
 async fn who_may_not_ask_about_itself_may_not_impersonate() {
-    let stage = Stage::new(Mode::SelfCheck);
+    let stage = Stage::new(AuthorizerMode::SelfCheck);
     stage
         .script
         .then_always(Err(ReviewError::SelfReviewForbidden));
     match impersonating(&stage, JANE).await.unwrap_err() {
-        Refusal::Forbidden { user, access, .. } => {
+        CallerRefusal::Forbidden { user, access, .. } => {
             assert_eq!(user.name, "jane");
             assert_eq!(*access, impersonate("users", "sue"));
         }
@@ -136,11 +136,11 @@ async fn who_may_not_ask_about_itself_may_not_impersonate() {
 
 #[tokio::test(start_paused = true)]
 async fn the_grace_of_a_stream_begins_with_the_question_not_with_its_stream() {
-    let stage = Stage::new(Mode::Review);
+    let stage = Stage::new(AuthorizerMode::Review);
     let _running = stage.run();
     stage.ask(&[JANE], &pods("a")).await.unwrap();
     tokio::time::sleep(Duration::from_secs(200)).await;
-    // From memory.
+    // The decision comes from the cache.
     let lease = stage.ask(&[JANE], &pods("a")).await.unwrap();
     let _hold = lease.hold();
     stage.script.then_always(down());
@@ -153,7 +153,7 @@ async fn the_grace_of_a_stream_begins_with_the_question_not_with_its_stream() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_decided_before_a_change_is_doubtful_after_it() {
-    let stage = Stage::new(Mode::Review);
+    let stage = Stage::new(AuthorizerMode::Review);
     let caller = stage.authenticate(&[JANE]).await.unwrap();
     let question = stage.guard.question(&caller, pods("a")).unwrap();
     let decision = stage.guard.decide(&question).await.ok().unwrap();

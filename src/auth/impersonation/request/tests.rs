@@ -1,4 +1,4 @@
-//! What is asked for, in which order, and as whom the request acts then.
+//! Which rights an impersonation needs, in which order, and the user as whom the request then acts.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn headers(pairs: &[(&'static str, &[u8])]) -> HeaderMap {
     headers
 }
 
-fn wish(pairs: &[(&'static str, &[u8])]) -> ImpersonationRequest {
+fn parse(pairs: &[(&'static str, &[u8])]) -> ImpersonationRequest {
     ImpersonationRequest::from_headers(&headers(pairs))
         .unwrap()
         .unwrap()
@@ -36,7 +36,7 @@ fn parts(request: &ImpersonationRequest) -> Vec<String> {
 
 #[test]
 fn each_part_of_the_user_is_a_right_of_its_own() {
-    let request = wish(&[
+    let request = parse(&[
         ("impersonate-extra-scopes", b"view"),
         ("impersonate-group", b"devs"),
         ("impersonate-extra-example.org%2fPath", b"a"),
@@ -106,7 +106,7 @@ fn groups_are_filled_in_as_the_api_server_does() {
     for (name, groups, expected) in rows {
         let mut pairs = vec![("impersonate-user", name)];
         pairs.extend(groups.iter().map(|group| ("impersonate-group", *group)));
-        assert_eq!(wish(&pairs).user.groups, expected, "{pairs:?}");
+        assert_eq!(parse(&pairs).user.groups, expected, "{pairs:?}");
     }
 }
 

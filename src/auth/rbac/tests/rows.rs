@@ -1,18 +1,19 @@
-//! What Kubernetes documents of roles and bindings, one row each, written down without looking at how it is decided here.
+//! The documented behaviour of Kubernetes RBAC, row by row. The rows were written from the documentation, not from the code that they
+//! test.
 
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview};
 use serde_json::{Value, json};
 
 use crate::auth::access::{Access, ResourceAccess};
-use crate::auth::rbac::{Decision, Policy};
+use crate::auth::rbac::{RbacDecision, RbacPolicy};
 use crate::auth::user::User;
 
-/// Roles and bindings so far.
+/// A policy that is built up line by line, and answers reviews.
 #[derive(Default)]
-struct Replay(Policy);
+struct Replay(RbacPolicy);
 
 impl Replay {
-    /// Takes a line; the answer, if it is a question.
+    /// Applies one line: adds or removes a role or a binding, or returns the answer to a `SubjectAccessReview`.
     fn line(&mut self, line: Value) -> Option<Value> {
         if let Some(object) = line.get("remove") {
             let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
@@ -20,7 +21,7 @@ impl Replay {
             match kind(object) {
                 "ClusterRole" | "Role" => self.0.remove_role(namespace, name),
                 "ClusterRoleBinding" | "RoleBinding" => self.0.remove_binding(namespace, name),
-                other => panic!("{other} is no role and no binding"),
+                other => panic!("cannot remove {other}: neither a role nor a binding"),
             }
             return None;
         }
@@ -30,7 +31,7 @@ impl Replay {
             "ClusterRoleBinding" => self.0.put_cluster_role_binding(read(line)),
             "RoleBinding" => self.0.put_role_binding(read(line)),
             "SubjectAccessReview" => return Some(self.answer(read(line))),
-            other => panic!("{other} is neither a role nor a binding nor a question"),
+            other => panic!("{other} is neither a role, a binding nor a review"),
         }
         None
     }
@@ -49,11 +50,11 @@ impl Replay {
                 verb: attributes.verb.unwrap_or_default(),
                 path: attributes.path.unwrap_or_default(),
             },
-            _ => panic!("a question is about a resource or about a path"),
+            _ => panic!("a review must have either resource or non-resource attributes"),
         };
         let (allowed, reason) = match self.0.decide(&user, &access) {
-            Decision::Allowed(reason) => (true, reason),
-            Decision::NotAllowed(reason) => (false, reason),
+            RbacDecision::Allowed(reason) => (true, reason),
+            RbacDecision::NotAllowed(reason) => (false, reason),
         };
         json!({"allowed": allowed, "reason": reason})
     }
@@ -80,7 +81,7 @@ fn resource_access(attributes: ResourceAttributes) -> ResourceAccess {
     }
 }
 
-/// A cluster role with one rule, bound in the whole cluster to the user `u`.
+/// A policy with one cluster role of one rule, bound cluster-wide to the user `u`.
 fn with_rule(rule: &Value) -> Replay {
     let mut replay = Replay::default();
     let rules = json!([rule]);
@@ -125,6 +126,7 @@ fn ask(replay: &mut Replay, user: &str, groups: &[&str], attributes: &Value) -> 
     answer["allowed"].as_bool().unwrap()
 }
 
+/// Checks whether the rule allows these accesses to the user `u`; it never allows them to another user.
 #[track_caller]
 fn check(rule: &Value, rows: &[(Value, bool)]) {
     let mut replay = with_rule(rule);
@@ -152,7 +154,7 @@ fn verbs_are_exact_or_all() {
             ),
             (json!({"verb": "LIST", "resource": "pods"}), false),
             (json!({"verb": "", "resource": "pods"}), false),
-            // The question for all verbs is only met by all verbs.
+            // Only a rule for all verbs allows the verb `*`.
             (json!({"verb": "*", "resource": "pods"}), false),
         ],
     );
@@ -203,7 +205,7 @@ fn groups_are_exact_or_all_and_versions_do_not_count() {
             ),
         ],
     );
-    // No group is not the core group.
+    // An empty list of groups does not mean the core group.
     let rule = json!({"verbs": ["list"], "apiGroups": [], "resources": ["pods"]});
     check(
         &rule,
@@ -251,7 +253,7 @@ fn subresources_are_named_with_their_resource_or_for_all() {
         &rule,
         &[(get("pods", ""), true), (get("pods", "log"), true)],
     );
-    // A part of a name is none.
+    // Wildcards within a name have no effect.
     let rule = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["po*", "*/*"]});
     check(
         &rule,
@@ -285,7 +287,7 @@ fn names_count_for_lists_and_watches_by_metadata_name() {
             (ask("list", Some("on")), false),
             (ask("list", None), false),
             (ask("watch", None), false),
-            // Objects have no name in the request that creates them.
+            // A create request does not name its object.
             (ask("create", None), false),
         ],
     );
@@ -327,7 +329,7 @@ fn paths_are_exact_or_begin_alike() {
             (get("/apis/x"), true),
             (get("/"), false),
             (json!({"verb": "post", "path": "/healthz"}), false),
-            // Rules for paths say nothing of resources.
+            // Rules for paths do not apply to resources.
             (json!({"verb": "get", "resource": "healthz"}), false),
         ],
     );
@@ -335,7 +337,7 @@ fn paths_are_exact_or_begin_alike() {
     check(&rule, &[(get("/"), true), (get("/anything"), true)]);
     let rule = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
     check(&rule, &[(get("/healthz"), false)]);
-    // A star in the middle is a letter.
+    // A `*` that is not at the end is an ordinary character.
     let rule = json!({"verbs": ["get"], "nonResourceURLs": ["/a/*/b"]});
     check(&rule, &[(get("/a/x/b"), false), (get("/a/*/b"), true)]);
 }
@@ -376,7 +378,7 @@ fn service_accounts_are_meant_by_name_and_namespace() {
     let in_namespace = json!({"kind": "ServiceAccount", "name": "bot", "namespace": "b"});
     let without = json!({"kind": "ServiceAccount", "name": "bot"});
     let rows = [
-        // Where the binding is, the subject, who asks, where, whether.
+        // The binding's namespace, its subject, the user, the namespace of the access, and whether it is allowed.
         ("", &in_namespace, "system:serviceaccount:b:bot", "z", true),
         ("", &in_namespace, "system:serviceaccount:a:bot", "z", false),
         ("", &in_namespace, "bot", "z", false),
@@ -388,18 +390,18 @@ fn service_accounts_are_meant_by_name_and_namespace() {
             "a",
             false,
         ),
-        // A service account without namespace is one of the binding's own.
+        // A subject without a namespace is a service account in the binding's namespace.
         ("a", &without, "system:serviceaccount:a:bot", "a", true),
         ("a", &without, "system:serviceaccount:b:bot", "a", false),
         ("", &without, "system:serviceaccount::bot", "z", false),
         ("", &without, "system:serviceaccount:a:bot", "z", false),
     ];
-    for (place, subject, user, namespace, expected) in rows {
+    for (bound_in, subject, user, namespace, expected) in rows {
         let mut replay = Replay::default();
         put(&mut replay, "ClusterRole", "", "r", rules.clone());
-        bind(&mut replay, place, "b", ("ClusterRole", "r"), subject);
+        bind(&mut replay, bound_in, "b", ("ClusterRole", "r"), subject);
         let allowed = ask(&mut replay, user, &[], &pods(namespace));
-        assert_eq!(allowed, expected, "{place} {subject} {user}");
+        assert_eq!(allowed, expected, "{bound_in} {subject} {user}");
     }
 }
 
@@ -421,7 +423,7 @@ fn a_role_that_is_missing_allows_nothing_and_hides_nothing() {
     put(&mut replay, "Role", "b", "missing", rules.clone());
     assert!(
         !ask(&mut replay, "u", &[], &pods),
-        "a role of another namespace"
+        "a role of another namespace was used"
     );
     put(&mut replay, "ClusterRole", "", "reader", rules.clone());
     bind(
@@ -436,7 +438,10 @@ fn a_role_that_is_missing_allows_nothing_and_hides_nothing() {
     assert_eq!(replay.line(json!({"remove": reader})), None);
     assert!(!ask(&mut replay, "u", &[], &pods));
     put(&mut replay, "Role", "a", "missing", rules);
-    assert!(ask(&mut replay, "u", &[], &pods), "it is no longer missing");
+    assert!(
+        ask(&mut replay, "u", &[], &pods),
+        "the role is no longer missing"
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! TLS handshakes that never end, and connections that do.
+//! TLS handshakes that never finish, and the orderly end of TLS connections.
 
 use rustls::version::{TLS12, TLS13};
 
@@ -12,7 +12,7 @@ fn tls() -> ServerTls {
     ServerIdentity::read(files).unwrap().config()
 }
 
-/// What a client sends first.
+/// The ClientHello.
 fn hello() -> Vec<u8> {
     let config = Arc::new(client(&TLS13, None));
     let mut hello = Vec::new();
@@ -21,12 +21,12 @@ fn hello() -> Vec<u8> {
     hello
 }
 
-fn connection_over_tls(metrics: &Metrics) -> Connection<impl Resources> {
+fn connection_over_tls(metrics: &Metrics) -> ClientConnection<impl Resources> {
     let resources = Forwarding {
         answer: |_: Request<Incoming>| Response::new(Full::<Bytes>::default()),
         metrics: Some(metrics.listener()),
     };
-    Connection {
+    ClientConnection {
         tls: Some(tls().load_full().into()),
         ..connection_to(resources)
     }
@@ -39,7 +39,7 @@ async fn accepted() -> (TcpStream, TcpStream) {
     (client.unwrap(), server.unwrap().0)
 }
 
-/// Sends the first of these bytes at once, the rest one a second, then nothing more.
+/// Sends the first `at_once` bytes together and the rest at one byte per second, then reads to the end.
 async fn send_slowly(mut client: TcpStream, bytes: &[u8], at_once: usize) {
     client.write_all(&bytes[..at_once]).await.unwrap();
     for byte in &bytes[at_once..] {
@@ -55,7 +55,7 @@ async fn send_slowly(mut client: TcpStream, bytes: &[u8], at_once: usize) {
 async fn a_handshake_that_does_not_end_is_given_up() {
     let hello = hello();
     let half = hello.len() / 2;
-    // Nothing; half a hello; one that comes byte by byte; a whole one whose client does not go on.
+    // Nothing; half a ClientHello; one that arrives byte by byte; a complete one whose client does not continue.
     for (bytes, at_once) in [
         (&[][..], 0),
         (&hello[..half], half),
@@ -64,23 +64,26 @@ async fn a_handshake_that_does_not_end_is_given_up() {
     ] {
         let metrics = Metrics::new().unwrap();
         let (client, server) = accepted().await;
-        let places = Permits::new(1);
+        let permits = Permits::new(1);
         let peer = Peer::from(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
-        let place = places.try_acquire(peer);
-        let begun = Instant::now();
+        let permit = permits.try_acquire(peer);
+        let start = Instant::now();
         let served = async {
-            connection_over_tls(&metrics).run(server, place).await;
-            begun.elapsed()
+            connection_over_tls(&metrics).run(server, permit).await;
+            start.elapsed()
         };
-        let (took, ()) = tokio::join!(served, send_slowly(client, bytes, at_once));
+        let (elapsed, ()) = tokio::join!(served, send_slowly(client, bytes, at_once));
         assert!(
-            took >= HANDSHAKE_TIMEOUT && took < HANDSHAKE_TIMEOUT + Duration::from_secs(1),
-            "{} bytes, {at_once} at once: {took:?}",
+            elapsed >= HANDSHAKE_TIMEOUT && elapsed < HANDSHAKE_TIMEOUT + Duration::from_secs(1),
+            "{} bytes, {at_once} at once: {elapsed:?}",
             bytes.len()
         );
         let failed = metrics.listener().connections_failed;
         assert_eq!(failed.count(ConnectionFailure::Handshake), 1);
-        assert!(places.try_acquire(peer).is_some(), "its place is free");
+        assert!(
+            permits.try_acquire(peer).is_some(),
+            "the permit is released"
+        );
     }
 }
 
@@ -89,7 +92,7 @@ async fn a_drain_ends_tls_in_order_after_a_watch() {
     for version in [&TLS12, &TLS13] {
         let (_world, served) = world();
         let (socket, server) = accepted().await;
-        let connection = Connection {
+        let connection = ClientConnection {
             tls: Some(tls().load_full().into()),
             ..connection_to(Upstream(Some(served.clone())))
         };
@@ -97,7 +100,7 @@ async fn a_drain_ends_tls_in_order_after_a_watch() {
         let run = tokio::spawn(connection.run(server, None));
         let connecting = connector(client(version, None)).connect(named("localhost"), socket);
         let mut client = connecting.await.unwrap();
-        // The end of the connection without that of TLS would be an error.
+        // Closing the connection without a TLS close_notify would be an error here.
         watch_until_drained(&mut client, &served, &drain).await;
         drop(client);
         run.await.unwrap();

@@ -1,4 +1,4 @@
-//! The certificates of a connection, as its requests carry them.
+//! Requests carry the TLS client certificates of their connection.
 
 use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
@@ -7,8 +7,8 @@ use super::*;
 use crate::tls::ServerIdentity;
 use crate::tls::tests::samples::{Authority, Folder, Pair, client, connector, named, server_files};
 
-/// Answers with the number of certificates that the request carries, and the first of them.
-fn telling() -> impl Resources {
+/// Answers with the number of certificates that the request carries, followed by the first of them.
+fn echo_identity() -> impl Resources {
     let answer = |request: Request<Incoming>| {
         let identity = request.extensions().get::<PeerIdentity>().unwrap();
         assert_eq!(Some(&identity.peer), request.extensions().get());
@@ -41,7 +41,7 @@ async fn serve(authority: &Authority, tls: bool) -> Server {
     running.spawn(run(
         listener,
         tls,
-        Service::new(Arc::new(telling())),
+        Service::new(Arc::new(echo_identity())),
         Drain::new(),
     ));
     Server {
@@ -51,7 +51,7 @@ async fn serve(authority: &Authority, tls: bool) -> Server {
     }
 }
 
-async fn told<S>(io: S, version: Version) -> Bytes
+async fn response<S>(io: S, version: Version) -> Bytes
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
 {
@@ -74,7 +74,7 @@ where
     answer.into_body().collect().await.unwrap().to_bytes()
 }
 
-async fn told_over_tls(
+async fn response_over_tls(
     server: &Server,
     tls: &'static SupportedProtocolVersion,
     version: Version,
@@ -93,7 +93,7 @@ async fn told_over_tls(
         .connect(named("localhost"), socket)
         .await
         .unwrap();
-    told(stream, version).await
+    response(stream, version).await
 }
 
 #[tokio::test]
@@ -104,15 +104,15 @@ async fn requests_carry_the_certificates_of_their_connection() {
     for tls in [&TLS12, &TLS13] {
         for version in [Version::HTTP_11, Version::HTTP_2] {
             for pair in [&alice, &bob] {
-                let told = told_over_tls(&server, tls, version, Some(pair)).await;
+                let body = response_over_tls(&server, tls, version, Some(pair)).await;
                 assert_eq!(
-                    (told[0], &told[1..]),
+                    (body[0], &body[1..]),
                     (1, &*pair.der()),
                     "{tls:?} {version:?}"
                 );
             }
-            let told = told_over_tls(&server, tls, version, None).await;
-            assert_eq!(told, [0][..], "{tls:?} {version:?}");
+            let body = response_over_tls(&server, tls, version, None).await;
+            assert_eq!(body, [0][..], "{tls:?} {version:?}");
         }
     }
 }
@@ -122,6 +122,6 @@ async fn requests_in_clear_text_carry_no_certificate() {
     let server = serve(&Authority::new("clients"), false).await;
     for version in [Version::HTTP_11, Version::HTTP_2] {
         let socket = TcpStream::connect(server.address).await.unwrap();
-        assert_eq!(told(socket, version).await, [0][..], "{version:?}");
+        assert_eq!(response(socket, version).await, [0][..], "{version:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Envelopes: what the server writes is canonical, and what is not is still read.
+//! Envelopes: what the server writes is canonical, and other layouts can still be read.
 
 use super::super::tests::{captured, frames, pods};
 use super::*;
@@ -16,7 +16,7 @@ fn message(fields: &[(u32, &[u8])]) -> Vec<u8> {
     out
 }
 
-/// A pod's frame in its parts, so that each can be spoilt.
+/// The type and the object of a pod's frame, so that a test can change each of them.
 fn pieces() -> (Vec<u8>, Vec<u8>) {
     let frame = frames(&captured("pods.frames")).swap_remove(0);
     let object = scan_protobuf_event(&frame).unwrap().object;
@@ -44,7 +44,7 @@ fn what_the_server_writes_is_canonical() {
         for frame in frames(&captured(name)) {
             let object = scan_protobuf_event(&frame).unwrap().object;
             assert!(is_canonical_frame(&frame, object), "{name}");
-            let shifted = Span {
+            let shifted = ByteSpan {
                 start: object.start + 1,
                 ..object
             };

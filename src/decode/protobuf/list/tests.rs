@@ -47,7 +47,7 @@ fn a_list_may_be_empty() {
 #[test]
 fn what_is_cut_short_is_refused() {
     let body = captured("pods.page");
-    // The two empty fields at the end may be missing, each whole.
+    // The two empty fields at the end may be missing, but not in part.
     for len in (0..body.len() - 4).chain([body.len() - 3, body.len() - 1]) {
         assert!(scan_protobuf_list(&body[..len]).is_err(), "{len}");
     }

@@ -13,7 +13,7 @@ enum Step {
     Add(usize),
     Update(usize),
     Delete(usize),
-    /// With which of the objects, and which of them have a new version.
+    /// The positions of the listed objects in `NAMES`, and whether each has a new version.
     Replace(Vec<(usize, bool)>),
     Resync,
     Pop,
@@ -31,15 +31,15 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the server has, and what was told so far.
+/// The server's state, and the state that the deltas lead to.
 struct World {
     rig: Rig,
     server: BTreeMap<&'static str, u32>,
-    /// The map that a follower makes of the deltas.
+    /// The map that a consumer builds from the deltas.
     replayed: BTreeMap<&'static str, u32>,
     version: u32,
     synced: bool,
-    /// Objects of the first replacement that were not processed yet; `None` before anything is queued.
+    /// Objects of the initial population that are not processed yet; `None` before the first change or replacement.
     initial: Option<usize>,
 }
 
@@ -72,7 +72,7 @@ impl World {
         let synced = self.rig.fifo.has_synced();
         assert!(
             synced || !self.synced,
-            "it never takes back that it has synced"
+            "once synced, the queue stays synced"
         );
         assert_eq!(synced, self.initial == Some(0));
         self.synced = synced;
@@ -80,9 +80,9 @@ impl World {
         assert!(self.rig.fifo.delta_count() >= self.rig.fifo.len());
     }
 
-    fn change(&mut self, name: &'static str, how: fn(&Rig, &'static str, u32)) {
+    fn change(&mut self, name: &'static str, queue: fn(&Rig, &'static str, u32)) {
         self.server.insert(name, self.version);
-        how(&self.rig, name, self.version);
+        queue(&self.rig, name, self.version);
         self.initial.get_or_insert(0);
     }
 
@@ -95,7 +95,7 @@ impl World {
         let listed: BTreeMap<_, _> = listed.collect();
         self.rig.replace(listed.clone());
         self.server = listed;
-        // Everything that waits now leaves before whatever comes later.
+        // Everything that waits now is popped before anything that is queued later.
         self.initial.get_or_insert(self.rig.fifo.len());
     }
 
@@ -125,7 +125,7 @@ impl World {
         }
     }
 
-    /// Processes all that waits: then everybody agrees with the server.
+    /// Processes everything that waits; then the replay and the store agree with the server.
     fn drain(&mut self) {
         while !self.rig.fifo.is_empty() {
             self.pop();
@@ -148,7 +148,11 @@ fn replay(replayed: &mut BTreeMap<&'static str, u32>, delta: &Delta<Item>) {
         DeltaKind::Deleted => {
             let last = replayed.remove(item.name);
             if delta.is_final_state_unknown() {
-                assert_eq!(last, Some(item.version), "the last state that was told");
+                assert_eq!(
+                    last,
+                    Some(item.version),
+                    "the last state that was delivered"
+                );
             }
         }
         DeltaKind::Sync => {

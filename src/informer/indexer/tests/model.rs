@@ -1,4 +1,4 @@
-//! The store beside a plain map whose indices are found by looking at every object, and readers beside a writer.
+//! Compares the store with a plain map, whose indices are computed by searching all objects; and tests readers beside a writer.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::sync_channel;
@@ -11,7 +11,7 @@ const VALUES: [&str; 4] = ["w", "x", "y", "z"];
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A name, and which of the values it has.
+    /// A name, and the positions of its values in `VALUES`.
     Put(u8, Vec<usize>),
     Remove(u8),
     Replace(Vec<(u8, Vec<usize>)>),
@@ -29,8 +29,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn made(name: u8, number: u32, values: &[usize]) -> Arc<Item> {
-    let values: Vec<_> = values.iter().map(|at| VALUES[*at]).collect();
+fn numbered_item(name: u8, number: u32, values: &[usize]) -> Arc<Item> {
+    let values: Vec<_> = values.iter().map(|position| VALUES[*position]).collect();
     item(&name.to_string(), number, &values)
 }
 
@@ -56,22 +56,22 @@ fn compare(indexer: &Indexer<Item>, plain: &Plain, index_count: usize) {
 fn compare_index(indexer: &Indexer<Item>, plain: &Plain, index: &str) {
     let mut values = Vec::new();
     for value in VALUES {
-        let having: Vec<_> = plain
+        let matching: Vec<_> = plain
             .values()
             .filter(|item| item.values.iter().any(|own| own == value))
             .collect();
-        if !having.is_empty() {
+        if !matching.is_empty() {
             values.push(value.to_owned());
         }
         let found = indexer.by_index(index, value).unwrap();
         assert_eq!(
             sorted(found.iter().map(|item| item.number)),
-            sorted(having.iter().map(|item| item.number)),
+            sorted(matching.iter().map(|item| item.number)),
         );
         let keys = indexer.index_keys(index, value).unwrap();
         assert_eq!(
             sorted(keys.iter().map(ObjectKey::as_str)),
-            sorted(having.iter().map(|item| &*item.name)),
+            sorted(matching.iter().map(|item| &*item.name)),
         );
     }
     assert_eq!(sorted(indexer.index_values(index).unwrap()), values);
@@ -85,7 +85,7 @@ proptest! {
         for (number, step) in (0..).zip(steps) {
             match step {
                 Step::Put(name, values) => {
-                    let item = made(name, number, &values);
+                    let item = numbered_item(name, number, &values);
                     let before = plain.insert(item.name.clone(), Arc::clone(&item));
                     prop_assert_eq!(indexer.put(item).unwrap(), before);
                 }
@@ -97,7 +97,7 @@ proptest! {
                 Step::Replace(objects) => {
                     let items = objects.iter().zip(1_000 * (number + 1)..);
                     let items: Vec<_> = items
-                        .map(|((name, values), number)| made(*name, number, values))
+                        .map(|((name, values), number)| numbered_item(*name, number, values))
                         .collect();
                     plain = items.iter().map(|item| (item.name.clone(), Arc::clone(item))).collect();
                     prop_assert!(indexer.replace(items).is_empty());
@@ -113,26 +113,26 @@ proptest! {
             }
         }
         compare(&indexer, &plain, index_count);
-        for (snapshot, then) in snapshots {
+        for (snapshot, expected) in snapshots {
             let held: Plain = snapshot.iter().map(|item| (item.name.clone(), Arc::clone(item))).collect();
-            prop_assert_eq!(held, then);
+            prop_assert_eq!(held, expected);
         }
     }
 }
 
-/// Rounds of writing while readers look.
+/// Rounds of writing while readers read.
 const ROUNDS: u32 = 300;
 /// More than one page.
 const OBJECTS: u32 = 600;
 
-/// Lets `read` look over and over while `write` runs, from two threads, and at least once after it.
-fn beside(write: impl FnOnce(), read: impl Fn() + Sync) {
-    let (over, is_over) = sync_channel::<()>(0);
-    let is_over = Mutex::new(is_over);
+/// Calls `read` repeatedly from two threads while `write` runs, and at least once after it.
+fn with_readers(write: impl FnOnce(), read: impl Fn() + Sync) {
+    let (writing, written) = sync_channel::<()>(0);
+    let written = Mutex::new(written);
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                while is_over.lock().unwrap().try_recv()
+                while written.lock().unwrap().try_recv()
                     == Err(std::sync::mpsc::TryRecvError::Empty)
                 {
                     read();
@@ -141,22 +141,26 @@ fn beside(write: impl FnOnce(), read: impl Fn() + Sync) {
             });
         }
         write();
-        drop(over);
+        drop(writing);
     });
 }
 
 #[test]
 fn readers_see_the_store_as_it_was_at_one_moment() {
-    // Objects are written in turn, round after round: at any moment the first ones are of this round, the others of the last.
+    // Objects are written in order, round after round: at any moment the first ones belong to this round, the others to the previous one.
     let indexer = indexed(&[]);
-    let put = |round: u32, at: u32| {
+    let put = |round: u32, position: u32| {
         indexer
-            .put(item(&at.to_string(), round * OBJECTS + at, &["x"]))
+            .put(item(
+                &position.to_string(),
+                round * OBJECTS + position,
+                &["x"],
+            ))
             .unwrap();
     };
-    (0..OBJECTS).for_each(|at| put(0, at));
-    beside(
-        || (1..ROUNDS).for_each(|round| (0..OBJECTS).for_each(|at| put(round, at))),
+    (0..OBJECTS).for_each(|position| put(0, position));
+    with_readers(
+        || (1..ROUNDS).for_each(|round| (0..OBJECTS).for_each(|position| put(round, position))),
         || {
             let snapshot = indexer.snapshot();
             for mut numbers in [
@@ -176,11 +180,11 @@ fn readers_see_the_store_as_it_was_at_one_moment() {
 fn readers_see_a_replacement_whole_or_not_at_all() {
     let indexer = indexed(&[]);
     let of_round = |round: u32| {
-        let items = (0..OBJECTS).map(|at| item(&at.to_string(), round, &["x"]));
+        let items = (0..OBJECTS).map(|position| item(&position.to_string(), round, &["x"]));
         assert!(indexer.replace(items.collect()).is_empty());
     };
     of_round(0);
-    beside(
+    with_readers(
         || (1..ROUNDS / 10).for_each(of_round),
         || {
             let numbers = numbers(&indexer, "x");

@@ -1,4 +1,4 @@
-//! Order, merging, bounds, and that what is told explains the store.
+//! The order, merging and bounds of the queue; and that replaying its notifications leads to the state of the store.
 
 use std::sync::Mutex;
 
@@ -8,20 +8,20 @@ use super::*;
 use crate::informer::processor::tests::samples::{
     Held, Replay, Store, added, deleted, initial, object, updated, word,
 };
-use crate::informer::{EventHandler, Filtered};
+use crate::informer::{EventFilter, EventHandler};
 
-fn queue(len_max: usize, overflow: Overflow) -> Queue<u64> {
-    Queue::new(Present::nothing(), len_max, overflow)
+fn queue(len_max: usize, overflow: Overflow) -> NotificationQueue<u64> {
+    NotificationQueue::new(InitialState::nothing(), len_max, overflow)
 }
 
-/// Everything that waits, in words.
-fn told(queue: &mut Queue<u64>) -> Vec<String> {
+/// Takes everything that waits, as short texts.
+fn take_all(queue: &mut NotificationQueue<u64>) -> Vec<String> {
     let mut out = VecDeque::new();
     queue.take(usize::MAX, &mut out);
     out.iter().map(word).collect()
 }
 
-/// Merges these, and nothing else.
+/// Merges these changes once, and checks the result.
 #[track_caller]
 fn check_merged(changes: &[Notification<u64>], expected: &[&str]) {
     let mut queue = queue(1_000, Overflow::Merge);
@@ -31,7 +31,7 @@ fn check_merged(changes: &[Notification<u64>], expected: &[&str]) {
     queue.merge();
     let merged = (changes.len() - expected.len()) as u64;
     assert_eq!(queue.merged(), merged);
-    assert_eq!(told(&mut queue), expected);
+    assert_eq!(take_all(&mut queue), expected);
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn below_its_bound_a_queue_tells_every_change_in_order() {
     ] {
         queue.push(change).unwrap();
     }
-    assert_eq!(told(&mut queue), ["+a1", "a1>2", "-a2>3", "+a4"]);
+    assert_eq!(take_all(&mut queue), ["+a1", "a1>2", "-a2>3", "+a4"]);
     assert_eq!(queue.merged(), 0);
 }
 
@@ -109,13 +109,13 @@ fn merged_changes_stand_where_their_object_was_first_mentioned() {
 
 #[test]
 fn merging_never_reaches_into_the_initial_state() {
-    let present = Present::from(vec![object("a", 1), object("b", 2)]);
-    let mut queue = Queue::new(present, 1, Overflow::Merge);
+    let initial_state = InitialState::from(vec![object("a", 1), object("b", 2)]);
+    let mut queue = NotificationQueue::new(initial_state, 1, Overflow::Merge);
     for change in [updated("a", 1, 3), deleted("a", 3, 4), added("a", 5)] {
         queue.push(change).unwrap();
     }
     queue.merge();
-    assert_eq!(told(&mut queue), ["^a1", "^b2", "a1>5"]);
+    assert_eq!(take_all(&mut queue), ["^a1", "^b2", "a1>5"]);
 }
 
 #[test]
@@ -141,7 +141,8 @@ fn the_initial_state_is_read_as_it_is_told() {
         *counted.lock().unwrap() += 1;
         object("a", version)
     });
-    let mut queue = Queue::new(Present::new(100_000, objects), 10, Overflow::Merge);
+    let mut queue =
+        NotificationQueue::new(InitialState::new(100_000, objects), 10, Overflow::Merge);
     let mut out = VecDeque::new();
     queue.take(3, &mut out);
     assert_eq!((*read.lock().unwrap(), out.len()), (3, 3));
@@ -153,7 +154,7 @@ fn a_queue_that_gives_up_takes_no_more_than_its_bound() {
     let mut queue = queue(2, Overflow::Remove);
     assert_eq!(queue.push(added("a", 1)), Ok(()));
     assert_eq!(queue.push(updated("a", 1, 2)), Ok(()));
-    assert_eq!(queue.push(updated("a", 2, 3)), Err(Overflowed));
+    assert_eq!(queue.push(updated("a", 2, 3)), Err(QueueOverflow));
     queue.take(1, &mut VecDeque::new());
     assert_eq!(queue.push(updated("a", 2, 3)), Ok(()));
 }
@@ -166,7 +167,7 @@ fn a_queue_that_blocks_keeps_everything_and_says_when_it_is_full() {
     queue.push(updated("a", 1, 2)).unwrap();
     assert!(queue.is_full());
     queue.push(updated("a", 2, 3)).unwrap();
-    assert_eq!(told(&mut queue), ["+a1", "a1>2", "a2>3"]);
+    assert_eq!(take_all(&mut queue), ["+a1", "a1>2", "a2>3"]);
 }
 
 #[test]
@@ -179,9 +180,9 @@ fn merging_is_not_tried_again_before_the_queue_has_doubled() {
         merges += usize::from(queue.merge_at != before);
     }
     assert!(merges <= 11, "{merges}");
-    told(&mut queue);
+    take_all(&mut queue);
     assert_eq!(queue.merge_at, 0);
-    assert!(queue.changes.capacity() <= ROOM_KEPT);
+    assert!(queue.changes.capacity() <= CAPACITY_KEPT);
 }
 
 #[test]
@@ -213,7 +214,7 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    // Few names, so that most steps concern one that was changed before.
+    // Few names, so that most steps concern an object that was changed before.
     prop_oneof![
         4 => (0..6_u8).prop_map(Step::Put),
         3 => (0..6_u8).prop_map(Step::Delete),
@@ -223,31 +224,33 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a filter lets through.
+/// The filter of the test.
 fn passes(object: &Cached<u64>) -> bool {
     object.is_multiple_of(2)
 }
 
-/// The queue, what it should lead to, and what must hold at every moment.
+/// The queue, a model of the store, and replays of the notifications; each step checks the invariants.
 struct Trial {
     store: Store,
-    queue: Queue<u64>,
+    queue: NotificationQueue<u64>,
     replay: Replay,
-    /// What a handler behind a filter makes of it.
+    /// The replay of a handler behind a filter.
     filtered: Arc<Mutex<Replay>>,
+    /// Names that were changed since the queue was last empty.
     touched: std::collections::BTreeSet<String>,
-    /// What the store held when the initial list ended; gone once the queue said so.
+    /// What the store held when the initial list ended; taken once the queue returns that end.
     initial: Option<Held>,
+    /// Whether the initial list ended.
     ended: bool,
 }
 
 impl Trial {
     fn new(names: &[u8], len_max: usize, overflow: Overflow) -> Self {
         let store = Store::of(names.iter().map(u8::to_string));
-        let present = Present::from(store.present());
+        let initial_state = InitialState::from(store.objects());
         Self {
             store,
-            queue: Queue::new(present, len_max, overflow),
+            queue: NotificationQueue::new(initial_state, len_max, overflow),
             replay: Replay::default(),
             filtered: Arc::default(),
             touched: std::collections::BTreeSet::new(),
@@ -289,17 +292,17 @@ impl Trial {
     fn take(&mut self, count: usize) {
         let mut out = VecDeque::new();
         let end = self.queue.take(count, &mut out);
-        for place in 0..=out.len() {
-            if end == Some(place) {
-                self.check_initial_list_is_told();
+        for index in 0..=out.len() {
+            if end == Some(index) {
+                self.check_initial_list_is_delivered();
             }
-            if let Some(notification) = out.get(place) {
-                self.replay.told(notification);
+            if let Some(notification) = out.get(index) {
+                self.replay.apply(notification);
                 let filtered = Arc::clone(&self.filtered);
                 let handler = move |change: &Notification<u64>| {
-                    filtered.lock().unwrap().told(change);
+                    filtered.lock().unwrap().apply(change);
                 };
-                Filtered::new(passes, handler).on_notification(notification);
+                EventFilter::new(passes, handler).on_notification(notification);
             }
         }
         if self.queue.changes.is_empty() {
@@ -307,15 +310,17 @@ impl Trial {
         }
     }
 
-    fn check_initial_list_is_told(&mut self) {
+    fn check_initial_list_is_delivered(&mut self) {
         let initial = self
             .initial
             .take()
-            .expect("it ends once, after it was said to");
+            .expect("the initial list ends once, after `EndInitialList`");
         for (name, version) in initial {
             let now = self.store.held.get(&name);
-            let told = self.replay.held.get(&name);
-            assert!(told.is_some_and(|&told| told >= version) || now != Some(&version));
+            let delivered = self.replay.held.get(&name);
+            assert!(
+                delivered.is_some_and(|&delivered| delivered >= version) || now != Some(&version)
+            );
         }
     }
 

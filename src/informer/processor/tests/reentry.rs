@@ -1,28 +1,28 @@
-//! Code of users that calls the processor while the processor calls it: destructors of handlers and objects.
+//! User code that calls the processor while the processor calls it: destructors of handlers and objects.
 
 use super::*;
 use crate::informer::{Cached, StreamOverflow, SubscriptionOptions};
 use crate::resource::{Object, ObjectParts};
 
-/// Far beyond what anything here takes; reached only by a deadlock.
-const GUARD: Duration = Duration::from_secs(20);
+/// Far longer than any test here takes; only a deadlock reaches it.
+const DEADLOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Runs a test that would hang if it failed.
+/// Runs a test that would hang if it failed, and panics on a timeout instead.
 pub(crate) fn without_deadlock(run: impl FnOnce() + Send + 'static) {
     let (sender, ended) = bounded(1);
     let running = std::thread::spawn(move || {
         run();
-        // The test may have given up.
+        // Fails if the timeout has passed.
         sender.send(()).unwrap_or_default();
     });
-    match ended.recv_timeout(GUARD) {
+    match ended.recv_timeout(DEADLOCK_TIMEOUT) {
         Err(crossbeam_channel::RecvTimeoutError::Timeout) => panic!("a deadlock"),
-        // A panic is that of the thread.
+        // Propagates a panic of the thread.
         Ok(()) | Err(crossbeam_channel::RecvTimeoutError::Disconnected) => running.join().unwrap(),
     }
 }
 
-/// Does something when it is dropped.
+/// Calls a function when it is dropped.
 pub(crate) struct OnDrop<F: Fn()>(pub(crate) F);
 
 impl<F: Fn()> Drop for OnDrop<F> {
@@ -36,7 +36,7 @@ fn a_handler_that_comes_after_a_shutdown_may_own_a_subscription() {
     without_deadlock(|| {
         let scene = Scene::new();
         let options = SubscriptionOptions::named("owned");
-        let subscription = scene.processor.subscribe(options, Present::nothing());
+        let subscription = scene.processor.subscribe(options, InitialState::nothing());
         scene.shut_down();
         let registration = scene.add_closure(plain(), move |_| {
             let _owned = &subscription;
@@ -66,10 +66,10 @@ fn a_handler_that_overflows_may_call_the_processor_as_it_is_dropped() {
     });
 }
 
-/// Called when the last reference to an object goes.
+/// Called when the last reference to an object is dropped.
 type Call = Box<dyn Fn() + Send + Sync>;
 
-fn calling(
+fn calling_on_drop(
     version: u64,
     call: &Arc<impl Fn() + Send + Sync + 'static>,
 ) -> Arc<Cached<OnDrop<Call>>> {
@@ -91,15 +91,15 @@ fn objects_may_call_the_processor_when_they_are_merged_away_or_dropped_with_a_qu
         let runtime = Runtime::new().unwrap();
         let processor = Processor::new(runtime.handle().clone(), Arc::new(|_| {}));
         let (sender, counted) = bounded(ROOM);
-        let asked = processor.clone();
-        let call = Arc::new(move || sender.send(asked.len()).unwrap());
+        let counting = processor.clone();
+        let call = Arc::new(move || sender.send(counting.len()).unwrap());
         let merging = SubscriptionOptions::named("merging").with_queue(2, StreamOverflow::Merge);
         let ending = SubscriptionOptions::named("ending").with_queue(4, StreamOverflow::Remove);
-        let merging = processor.subscribe(merging, Present::nothing());
-        let ending = processor.subscribe(ending, Present::nothing());
-        let mut old = calling(0, &call);
+        let merging = processor.subscribe(merging, InitialState::nothing());
+        let ending = processor.subscribe(ending, InitialState::nothing());
+        let mut old = calling_on_drop(0, &call);
         for version in 1..=5 {
-            let new = calling(version, &call);
+            let new = calling_on_drop(version, &call);
             processor.distribute(Notification::Updated {
                 old: std::mem::replace(&mut old, Arc::clone(&new)),
                 new,

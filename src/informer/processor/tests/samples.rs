@@ -1,4 +1,4 @@
-//! Objects that are a number, a store of them, and what a handler makes of what it is told.
+//! Sample objects that hold a number, a model store of them, and a replay that checks notifications.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::informer::{Cached, Notification};
 use crate::resource::{Object, ObjectParts, ResourceVersion};
 
-/// An object whose value is its version.
+/// An object whose content is its version.
 pub(crate) fn object(name: &str, version: u64) -> Arc<Cached<u64>> {
     let parts = ObjectParts {
         namespace: "ns".into(),
@@ -46,7 +46,8 @@ pub(crate) fn deleted(name: &str, old: u64, version: u64) -> Notification<u64> {
     }
 }
 
-/// A notification in words: `+a1` added, `^a1` of the initial list, `a1>2` updated, `-a1>2` deleted, `?a1>2` final state unknown.
+/// A notification as a short text: `+a1` added, `^a1` added by the initial list, `a1>2` updated, `-a1>2` deleted, `?a1>2` deleted with an
+/// unknown final state.
 pub(crate) fn word(notification: &Notification<u64>) -> String {
     let name = notification.key().name();
     match notification {
@@ -69,10 +70,10 @@ pub(crate) fn word(notification: &Notification<u64>) -> String {
     }
 }
 
-/// Objects by name with their versions.
+/// The versions of objects by name.
 pub(crate) type Held = BTreeMap<String, u64>;
 
-/// Believes what it is told, and objects to what cannot be.
+/// A handler's view of the store: applies notifications, and panics on inconsistent ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Replay {
     pub(crate) held: Held,
@@ -80,28 +81,34 @@ pub(crate) struct Replay {
 
 impl Replay {
     #[track_caller]
-    pub(crate) fn told(&mut self, notification: &Notification<u64>) {
+    pub(crate) fn apply(&mut self, notification: &Notification<u64>) {
         let name = notification.key().name().to_owned();
-        let said = word(notification);
+        let text = word(notification);
         match notification {
             Notification::Added { object, .. } => {
-                assert_eq!(self.held.insert(name, ***object), None, "{said}");
+                assert_eq!(self.held.insert(name, ***object), None, "{text}");
             }
             Notification::Updated { old, new } => {
                 let held = self.held.insert(name, ***new);
-                let held = held.unwrap_or_else(|| panic!("{said}: was not there"));
-                assert!(held == ***old && ***old <= ***new, "{said} of {held}");
+                let held = held.unwrap_or_else(|| panic!("{text}: unknown object"));
+                assert!(
+                    held == ***old && ***old <= ***new,
+                    "{text}, but the held version is {held}"
+                );
             }
             Notification::Deleted { old, object, .. } => {
                 let held = self.held.remove(&name);
-                let held = held.unwrap_or_else(|| panic!("{said}: was not there"));
-                assert!(held == ***old && ***old <= ***object, "{said} of {held}");
+                let held = held.unwrap_or_else(|| panic!("{text}: unknown object"));
+                assert!(
+                    held == ***old && ***old <= ***object,
+                    "{text}, but the held version is {held}"
+                );
             }
         }
     }
 }
 
-/// What the informer's store would hold; each change is told as it would be.
+/// A model of the informer's store. Each change returns the notification that the informer would distribute.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Store {
     pub(crate) held: Held,
@@ -117,12 +124,12 @@ impl Store {
         store
     }
 
-    pub(crate) fn present(&self) -> Vec<Arc<Cached<u64>>> {
+    pub(crate) fn objects(&self) -> Vec<Arc<Cached<u64>>> {
         let held = self.held.iter();
         held.map(|(name, &version)| object(name, version)).collect()
     }
 
-    /// Makes or changes an object.
+    /// Creates or updates an object.
     pub(crate) fn put(&mut self, name: &str) -> Notification<u64> {
         self.version += 1;
         match self.held.insert(name.to_owned(), self.version) {
@@ -131,14 +138,14 @@ impl Store {
         }
     }
 
-    /// Deletes an object that is there.
+    /// Deletes an object, if it exists.
     pub(crate) fn delete(&mut self, name: &str) -> Option<Notification<u64>> {
         self.version += 1;
         let removed = self.held.remove(name);
         removed.map(|old| deleted(name, old, self.version))
     }
 
-    /// Tells an object's state once more.
+    /// The notification of a resync: an update of an object to its present state.
     pub(crate) fn again(&self, name: &str) -> Option<Notification<u64>> {
         let version = *self.held.get(name)?;
         Some(updated(name, version, version))

@@ -1,4 +1,5 @@
-//! Seeded runs against the model of an API server that cuts, refuses, compacts, deletes and makes anew.
+//! Seeded runs against a model of an API server that cuts connections, refuses requests, compacts its history, and deletes and
+//! recreates objects.
 
 use super::*;
 use crate::informer::{DecodeError, Delta};
@@ -6,7 +7,7 @@ use crate::upstream::driver::tests::simulation::{Model, Server, Shared};
 
 const WRITES: usize = 250;
 
-/// Nothing but what [`Cached`] says.
+/// An object without content: [`Cached`] holds all that the test needs.
 struct Plain;
 
 /// One version in seven cannot be decoded.
@@ -32,7 +33,7 @@ fn plain(pages: bool) -> ListWatch<Plain> {
     }
 }
 
-/// A store and who fills it, at a pace of its own.
+/// Pops the queue into a store at its own pace.
 struct Consumer {
     queue: Arc<DeltaFifo<Cached<Plain>>>,
     store: Arc<Indexer<Cached<Plain>>>,
@@ -59,7 +60,7 @@ impl Consumer {
         }
     }
 
-    /// What is told never takes an object back, and never takes away what is not there.
+    /// Applies a delta. It must not go back to an older version, and must not delete an object that is not stored.
     fn apply(&self, delta: &Delta<Cached<Plain>>) {
         let object = delta.subject.object().unwrap();
         let (key, version) = (object.key(), object.resource_version());
@@ -83,7 +84,7 @@ impl Consumer {
         }
     }
 
-    /// All that can be decoded is as upstream has it; of the rest, an older state or nothing.
+    /// Decodable objects are stored in upstream's state; the others in an older state, or not at all.
     fn check(&self, model: &Shared) {
         let seed = self.seed;
         let expected = model.lock().unwrap().state_at(u64::MAX);
@@ -104,7 +105,7 @@ impl Consumer {
     }
 }
 
-/// Returns how often all was listed because history was lost, and how many objects could not be decoded.
+/// Returns the number of relists because of expired history, and the number of objects that could not be decoded.
 async fn run(seed: u64, pages: bool) -> (u64, u64) {
     let model: Shared = Arc::new(Mutex::new(Model::new(seed)));
     let consumer = Consumer::new(seed);
@@ -123,7 +124,7 @@ async fn run(seed: u64, pages: bool) -> (u64, u64) {
         tokio::time::sleep(Duration::from_millis(wait)).await;
         consumer.take(usize::try_from(take).unwrap());
     }
-    // Longer than the longest back-off, and more often than a full queue may hold reading up.
+    // Each pause is longer than the longest back-off; twenty rounds are enough to read everything through the full queue.
     for _ in 0..20 {
         tokio::time::sleep(Duration::from_secs(70)).await;
         consumer.take(usize::MAX);

@@ -1,4 +1,4 @@
-//! Code of users that calls the informer while the informer calls it: destructors, wakers, the failure hook.
+//! User code that calls the informer while the informer calls it: destructors, wakers, the failure hook.
 
 use std::pin::Pin;
 use std::sync::OnceLock;
@@ -11,7 +11,7 @@ use crate::informer::KeyError;
 use crate::informer::Overflow;
 use crate::informer::processor::tests::reentry::{OnDrop, without_deadlock};
 
-/// Adds a handler to the informer and says so.
+/// Adds a handler to the informer, and reports that to the test.
 struct Caller {
     informer: OnceLock<SharedInformer<Raw>>,
     calls: mpsc::Sender<()>,
@@ -28,7 +28,7 @@ impl Caller {
         if let Some(informer) = self.informer.get() {
             informer.add_handler(|_: &Notification<Raw>| {});
         }
-        // One call is enough.
+        // The channel may be full: the test waits for one call only.
         self.calls.try_send(()).unwrap_or_default();
     }
 }
@@ -59,12 +59,12 @@ fn a_handler_that_overflows_may_call_the_informer_as_it_is_dropped() {
             let _held = &guard;
         };
         scene.informer.add_handler_with(handler, options);
-        say(&feed, &[marker(5)]).await;
+        send(&feed, &[marker(5)]).await;
         scene.informer.synced().await.unwrap();
         let burst: Vec<_> = (0..200)
             .map(|number| event("ADDED", &format!("x{number}"), 6 + number))
             .collect();
-        say(&feed, &burst).await;
+        send(&feed, &burst).await;
         called.recv().await.unwrap();
         scene.informer.shutdown().await;
     });
@@ -77,12 +77,12 @@ fn a_waker_may_call_the_informer() {
         let (caller, mut called) = Caller::new();
         caller.informer.set(scene.informer.clone()).unwrap();
         let mut changes = scene.informer.subscribe();
-        say(&feed, &[marker(5)]).await;
+        send(&feed, &[marker(5)]).await;
         scene.informer.synced().await.unwrap();
         let waker = caller.into();
         let mut context = Context::from_waker(&waker);
         assert!(Pin::new(&mut changes).poll_next(&mut context).is_pending());
-        say(&feed, &[event("ADDED", "x", 6)]).await;
+        send(&feed, &[event("ADDED", "x", 6)]).await;
         called.recv().await.unwrap();
         scene.informer.shutdown().await;
     });
@@ -93,7 +93,7 @@ fn the_failure_hook_may_call_the_informer() {
     check(|| async {
         let (caller, mut called) = Caller::new();
         let hook = Arc::clone(&caller);
-        // Fails when the object is stored: it had a key when it was queued.
+        // Returns a key when the object is queued, and fails when it is stored.
         let had_key = Mutex::new(false);
         let options = InformerOptions {
             on_failure: Some(Arc::new(move |_| hook.call())),
@@ -107,7 +107,7 @@ fn the_failure_hook_may_call_the_informer() {
         };
         let (scene, feed) = Scene::started(options).await;
         caller.informer.set(scene.informer.clone()).unwrap();
-        say(&feed, &[marker(5), event("ADDED", "x", 6)]).await;
+        send(&feed, &[marker(5), event("ADDED", "x", 6)]).await;
         called.recv().await.unwrap();
         scene.informer.shutdown().await;
     });

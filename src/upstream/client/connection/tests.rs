@@ -1,4 +1,5 @@
-//! Requests whose connection ends. That hyper can forget one is not provoked: here the connection seems to end, and hyper is not told.
+//! Requests whose connection ends. The race in hyper is not provoked: the connection only appears to end, and hyper is not
+//! notified.
 
 use http::Uri;
 use hyper_util::client::legacy::connect::Connection as _;
@@ -9,10 +10,10 @@ use tokio::time::Instant;
 
 use super::*;
 
-/// The end of a connection that has carried a request before, or not; and what keeps it away.
-fn end(is_used: bool) -> (watch::Sender<()>, End) {
+/// The end of a connection, and the sender that keeps it alive. If `is_used`, the connection has carried a request before.
+fn end(is_used: bool) -> (watch::Sender<()>, ConnectionEnd) {
     let alive = watch::Sender::new(());
-    let end = End {
+    let end = ConnectionEnd {
         alive: alive.subscribe(),
         used: Arc::new(if is_used {
             OnceLock::from(())
@@ -32,7 +33,7 @@ async fn a_request_that_its_connection_forgot_is_told() {
         let end = end.clone();
         Box::pin(async move {
             let stream = TcpStream::connect(address).await?;
-            Ok::<_, io::Error>(Connection {
+            Ok::<_, io::Error>(UpstreamConnection {
                 bytes: TokioIo::new(stream),
                 end,
                 _alive: watch::Sender::new(()),
@@ -43,11 +44,11 @@ async fn a_request_that_its_connection_forgot_is_told() {
     let request = Request::get(format!("http://{address}/"))
         .body(RequestBody::Empty)
         .unwrap();
-    let outcome = tokio::spawn(async move { answer(&client, request).await });
+    let outcome = tokio::spawn(async move { send(&client, request).await });
     let (mut peer, _) = listener.accept().await.unwrap();
-    let mut heard = Vec::new();
-    while !heard.ends_with(b"\r\n\r\n") {
-        assert_ne!(peer.read_buf(&mut heard).await.unwrap(), 0);
+    let mut received = Vec::new();
+    while !received.ends_with(b"\r\n\r\n") {
+        assert_ne!(peer.read_buf(&mut received).await.unwrap(), 0);
     }
     drop(alive);
     let outcome = outcome.await.unwrap();
@@ -57,14 +58,14 @@ async fn a_request_that_its_connection_forgot_is_told() {
 #[tokio::test(start_paused = true)]
 async fn where_hyper_connects_again_it_has_the_time() {
     for (is_used, expected) in [
-        (false, LAST_WORD_TIMEOUT),
-        (true, CONNECT_TIMEOUT + LAST_WORD_TIMEOUT),
+        (false, RESPONSE_GRACE),
+        (true, CONNECT_TIMEOUT + RESPONSE_GRACE),
     ] {
         let (alive, mut end) = end(is_used);
-        let begun = Instant::now();
+        let start = Instant::now();
         drop(alive);
-        end.passed().await;
-        assert_eq!(begun.elapsed(), expected);
+        end.exhausted().await;
+        assert_eq!(start.elapsed(), expected);
     }
 }
 
@@ -74,8 +75,8 @@ async fn a_connection_has_ended_when_it_is_dropped() {
     let stream = TcpStream::connect(listener.local_addr().unwrap())
         .await
         .unwrap();
-    let connection = Connection::new(TokioIo::new(stream));
-    let mut end = End::of(Some(&connection.connected())).unwrap();
+    let connection = UpstreamConnection::new(TokioIo::new(stream));
+    let mut end = ConnectionEnd::of(Some(&connection.connected())).unwrap();
     assert!(end.alive.has_changed().is_ok());
     drop(connection);
     assert!(end.alive.changed().await.is_err());

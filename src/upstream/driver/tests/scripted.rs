@@ -1,4 +1,4 @@
-//! An upstream that answers as a test says, one request at a time.
+//! An upstream that responds as a test says, one request at a time.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -11,9 +11,9 @@ use http_body::{Body, Frame};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::resource::Encoding;
-use crate::upstream::driver::{Fetch, FetchError, Purpose};
+use crate::upstream::driver::{Fetch, FetchError, RequestPurpose};
 
-/// A body that is fed by the test; it ends when the test lets go.
+/// A body that a test feeds. It ends when the test drops the feed.
 #[derive(Debug)]
 pub(crate) struct Piped(mpsc::Receiver<Result<Bytes, String>>);
 
@@ -27,7 +27,7 @@ impl Body for Piped {
     ) -> Poll<Option<Result<Frame<Bytes>, String>>> {
         self.0
             .poll_recv(context)
-            .map(|came| came.map(|came| came.map(Frame::data)))
+            .map(|chunk| chunk.map(|chunk| chunk.map(Frame::data)))
     }
 }
 
@@ -37,19 +37,19 @@ pub(crate) type Reply = Result<Response<Piped>, FetchError>;
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) path: String,
-    pub(crate) purpose: Purpose,
+    pub(crate) purpose: RequestPurpose,
     reply: oneshot::Sender<Reply>,
 }
 
 pub(crate) type Feed = mpsc::Sender<Result<Bytes, String>>;
 
 impl Asked {
-    /// Answers 200 with a body to be fed.
+    /// Responds 200 with a body that the test feeds.
     pub(crate) fn open(self) -> Feed {
         self.answer(200, "application/json")
     }
 
-    /// Answers with a body to be fed.
+    /// Responds with a body that the test feeds.
     pub(crate) fn answer(self, code: u16, content_type: &str) -> Feed {
         let (feed, body) = mpsc::channel(64);
         let response = Response::builder().status(code);
@@ -58,13 +58,13 @@ impl Asked {
         feed
     }
 
-    /// Answers with all of a body.
+    /// Responds with a whole body.
     pub(crate) async fn whole(self, code: u16, text: &str) {
         let feed = self.answer(code, "application/json");
         let _ = feed.send(Ok(Bytes::copy_from_slice(text.as_bytes()))).await;
     }
 
-    /// Does not answer at all.
+    /// Does not respond at all.
     pub(crate) fn fail(self) {
         let _ = self.reply.send(Err(FetchError("no route".into())));
     }
@@ -78,29 +78,29 @@ impl Asked {
 pub(crate) struct Script(mpsc::Sender<Asked>);
 
 impl Script {
-    /// The upstream, and what it is asked.
+    /// The upstream, and the requests that it gets.
     pub(crate) fn new() -> (Self, mpsc::Receiver<Asked>) {
-        let (send, asked) = mpsc::channel(4);
-        (Self(send), asked)
+        let (send, requests) = mpsc::channel(4);
+        (Self(send), requests)
     }
 }
 
 impl Fetch for Script {
     type Body = Piped;
 
-    async fn get(&self, path: String, purpose: Purpose, _: Encoding) -> Reply {
-        let (reply, answer) = oneshot::channel();
-        let asked = Asked {
+    async fn get(&self, path: String, purpose: RequestPurpose, _: Encoding) -> Reply {
+        let (reply, response) = oneshot::channel();
+        let request = Asked {
             path,
             purpose,
             reply,
         };
-        self.0.send(asked).await.unwrap();
-        answer.await.unwrap()
+        self.0.send(request).await.unwrap();
+        response.await.unwrap()
     }
 }
 
-/// What a request asks for, without the random parts.
+/// The sort of a request, without its random parts.
 pub(crate) fn sort_of(path: &str) -> String {
     let query = path.split_once('?').map_or("", |(_, query)| query);
     let value = |name: &str| {
@@ -134,7 +134,7 @@ pub(crate) fn marker(version: u64) -> String {
 
 pub(crate) const EXPIRED: &str = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},\"status\":\"Failure\",\"message\":\"too old\",\"reason\":\"Expired\",\"code\":410}}\n";
 
-/// Sends, and lets the driver take it: the stopped clock moves on only when nobody has anything left to do.
+/// Sends lines and lets the driver process them: the paused clock moves on only when all tasks wait.
 pub(crate) async fn push(feed: &Feed, lines: &[String]) {
     feed.send(Ok(Bytes::from(lines.concat()))).await.unwrap();
     settled().await;

@@ -1,6 +1,7 @@
-//! A seeded run against a model of the API server that cuts, refuses, compacts, deletes and makes anew.
+//! A seeded run against a model of the API server that breaks streams, refuses requests, compacts its history, and deletes
+//! and recreates objects.
 //!
-//! A failure names its seed; the seed replays it, because nothing but dice and a stopped clock decides.
+//! A failure names its seed, and the seed replays it, because only seeded random numbers and a paused clock decide.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
@@ -11,22 +12,22 @@ use tokio::time::Instant as Moment;
 
 use super::*;
 use crate::cache::tests::samples::{Dice, told};
-use crate::view::selector::Selector;
-use crate::view::{Marker, Served};
-use crate::watch::{Start, Timing, WatchBody, WatchTally, WatchTotals};
+use crate::selector::Selector;
+use crate::view::{Marker, ServedResource};
+use crate::watch::{Start, Timing, Watch, WatchBody, WatchRecorder, WatchTotals};
 
 const KEYS: u64 = 12;
-/// Writes in trouble, and afterwards.
+/// Number of writes. During the last fifth of them there are no faults.
 const WRITES: usize = 250;
 
-/// What one write left behind: the state after it, whole.
+/// One write: its version, its event, and the whole state after it.
 struct Past {
     version: u64,
     line: String,
     state: BTreeMap<String, Sample>,
 }
 
-/// The API server: all history, of which clients may see what lies above `floor`.
+/// The API server with its whole history. Clients can watch only from `floor` on.
 pub(crate) struct Model {
     pub(crate) dice: Dice,
     past: Vec<Past>,
@@ -88,8 +89,8 @@ impl Model {
         self.waiting.drain(..).for_each(Waker::wake);
     }
 
-    /// One time in `n`, while there is trouble.
-    fn trouble(&mut self, n: u64) -> bool {
+    /// True with probability 1/n, except while the model is calm.
+    fn has_fault(&mut self, n: u64) -> bool {
         !self.calm && self.dice.once_in(n)
     }
 }
@@ -108,11 +109,11 @@ impl Fetch for Server {
     async fn get(
         &self,
         path: String,
-        _: Purpose,
+        _: RequestPurpose,
         _: Encoding,
     ) -> Result<Response<Answer>, FetchError> {
         let mut model = self.0.lock().unwrap();
-        if model.trouble(6) {
+        if model.has_fault(6) {
             let code = [429, 500, 503, 504, 0][usize::try_from(model.dice.below(5)).unwrap()];
             if code == 0 {
                 return Err(FetchError("no route".into()));
@@ -158,20 +159,23 @@ fn refused(code: u16) -> Response<Answer> {
     response
 }
 
-/// Two keys a page; tokens name the version and the last key.
+/// Pages of two objects. Tokens contain the version and the last key.
 fn pages(model: &Model, version: u64, after: &str) -> Response<Answer> {
     if version < model.floor {
         return refused(410);
     }
     let state = model.state_at(version);
-    let left = |key: &str| key.strip_prefix("a/").is_some_and(|name| name > after);
-    let left: Vec<_> = state.values().filter(|sample| left(&sample.key)).collect();
-    let token = if left.len() > 2 {
-        format!("{version}.{}", &left[1].key[2..])
+    let is_after = |key: &str| key.strip_prefix("a/").is_some_and(|name| name > after);
+    let rest: Vec<_> = state
+        .values()
+        .filter(|sample| is_after(&sample.key))
+        .collect();
+    let token = if rest.len() > 2 {
+        format!("{version}.{}", &rest[1].key[2..])
     } else {
         String::new()
     };
-    let items: Vec<_> = left
+    let items: Vec<_> = rest
         .iter()
         .take(2)
         .map(|sample| {
@@ -186,12 +190,12 @@ fn pages(model: &Model, version: u64, after: &str) -> Response<Answer> {
     )))
 }
 
-/// A body as the model gives it: what is written, then, of a watch, what happens.
+/// The body of a response of the model: a text, followed by events if it is a watch.
 pub(crate) struct Answer {
     text: Vec<u8>,
-    /// A watch, and the version up to which `text` tells.
+    /// For a watch, the model and the version of the last event in `text`.
     watching: Option<(Shared, u64)>,
-    over: bool,
+    ended: bool,
 }
 
 impl Answer {
@@ -199,7 +203,7 @@ impl Answer {
         Self {
             text: text.into(),
             watching: None,
-            over: false,
+            ended: false,
         }
     }
 
@@ -220,11 +224,11 @@ impl Body for Answer {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, String>>> {
         let this = &mut *self;
-        if this.over {
+        if this.ended {
             return Poll::Ready(None);
         }
         let Some((model, after)) = &mut this.watching else {
-            this.over = true;
+            this.ended = true;
             return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut this.text).into()))));
         };
         let mut model = model.lock().unwrap();
@@ -237,12 +241,12 @@ impl Body for Answer {
             *after = model.revision;
             this.text.extend_from_slice(bookmark(*after).as_bytes());
         }
-        if model.trouble(50) {
+        if model.has_fault(50) {
             this.text.extend_from_slice(b"<html>\n");
         }
-        if model.trouble(12) {
-            // Ends, or is cut, perhaps within a frame.
-            this.over = true;
+        if model.has_fault(12) {
+            // The stream ends or breaks, perhaps within a frame.
+            this.ended = true;
             let len = this.text.len() as u64;
             this.text
                 .truncate(usize::try_from(model.dice.below(len + 1)).unwrap());
@@ -263,7 +267,7 @@ impl Body for Answer {
         };
         let rest = this.text.split_off(usize::try_from(piece).unwrap());
         let piece = std::mem::replace(&mut this.text, rest);
-        if this.over {
+        if this.ended {
             this.text.clear();
         }
         Poll::Ready(Some(Ok(Frame::data(piece.into()))))
@@ -273,12 +277,12 @@ impl Body for Answer {
 #[derive(Debug)]
 struct Untold;
 
-impl WatchTally for Untold {
+impl WatchRecorder for Untold {
     fn delivered(&self, _: u64, _: u64) {}
     fn ended(&self, _: WatchTotals) {}
 }
 
-/// A client of the cache who holds what it was told, and never lists again.
+/// A client of the cache. It keeps the state that its watch has delivered, and never lists again.
 struct Client {
     body: WatchBody,
     state: BTreeMap<String, u64>,
@@ -286,7 +290,7 @@ struct Client {
 }
 
 impl Client {
-    fn new(served: &Served) -> Self {
+    fn new(served: &ServedResource) -> Self {
         let entry = served.hub.join(&Selector::default());
         let snapshot = served.cache.snapshot().unwrap();
         let version = snapshot.resource_version;
@@ -301,7 +305,7 @@ impl Client {
             bookmarks: true,
         };
         Self {
-            body: WatchBody::new(served.clone(), entry, start, timing, Arc::new(Untold)),
+            body: Watch::new(served.clone(), entry, start, timing, Arc::new(Untold)).into(),
             state: BTreeMap::new(),
             version: 0,
         }
@@ -339,7 +343,7 @@ impl Client {
             _ => self.state.insert(words[1].into(), version).is_some(),
         };
         assert_eq!(held, words[0] != "ADDED", "seed {seed}: {line}");
-        // Initial events come in the order of names.
+        // Initial events come in key order.
         assert!(
             self.version == 0 || version > self.version,
             "seed {seed}: {line} after {}",
@@ -351,17 +355,17 @@ impl Client {
     }
 }
 
-/// The clock moves on while all wait, so that the driver's back-off passes.
-async fn pass(dice: u64) {
-    tokio::time::sleep(Duration::from_millis(dice)).await;
+/// Lets time pass: the paused clock moves on while all tasks wait, so that the driver's back-off ends.
+async fn pass(millis: u64) {
+    tokio::time::sleep(Duration::from_millis(millis)).await;
 }
 
-async fn run(seed: u64, streaming: Streaming) -> usize {
+async fn run(seed: u64, streaming: StreamingLists) -> usize {
     let model = Arc::new(Mutex::new(Model::new(seed)));
     let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
-    let writer = Writer::new(kind(Layout::Typed), keep(1 << 16), Arc::clone(&hub) as _);
+    let writer = CacheWriter::new(kind(Layout::Typed), keep(1 << 16), Arc::clone(&hub) as _);
     let cache = Arc::clone(writer.cache());
-    let served = Served { cache, hub };
+    let served = ServedResource { cache, hub };
     let notes = Arc::new(Notes::default());
     let driver = driver(Server(Arc::clone(&model)), writer, streaming, &notes);
     let driver = tokio::spawn(driver.run());
@@ -415,8 +419,8 @@ async fn run(seed: u64, streaming: Streaming) -> usize {
 async fn after_quiet_the_cache_and_all_who_followed_it_hold_what_upstream_holds() {
     let mut relists = 0;
     for seed in 0..60 {
-        relists += run(seed, Streaming::Preferred).await;
-        relists += run(seed + 1000, Streaming::Never).await;
+        relists += run(seed, StreamingLists::Preferred).await;
+        relists += run(seed + 1000, StreamingLists::Never).await;
     }
     assert!(relists > 100, "only {relists} relists");
 }

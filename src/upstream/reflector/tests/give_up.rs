@@ -1,4 +1,4 @@
-//! When a reflector that may give up does, and when it goes on.
+//! When a reflector that may give up does so, and when it continues.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn giving_up(mut table: Table) -> Table {
 }
 
 impl Table {
-    /// What is done next, whenever that is.
+    /// The next action, after any wait.
     fn next(&mut self) -> Action {
         let action = self.reflector.next_action(self.now, 0);
         let Action::WaitUntil(at) = action else {
@@ -18,7 +18,7 @@ impl Table {
         self.reflector.next_action(self.now, 0)
     }
 
-    /// Fails whatever is asked for, until the reflector gives up; how often, and why.
+    /// Fails every request until the reflector gives up. Returns the number of failures and the reason.
     fn fails_until_given_up(&mut self, failure: &Failure) -> (u32, StopReason) {
         for count in 0..100 {
             let input = match self.next() {
@@ -72,7 +72,7 @@ fn an_upstream_that_is_away_takes_no_state_with_it() {
     for failure in [Failure::Transport, http(503), http(429), http(500)] {
         for _ in 0..50 {
             assert_eq!(table.next(), Action::Watch { after: rv(7) });
-            table.told(Input::WatchFailed(failure.clone()), Effect::None);
+            table.observes(Input::WatchFailed(failure.clone()), Effect::None);
         }
     }
 }
@@ -83,12 +83,12 @@ fn answers_in_between_begin_the_count_anew() {
     for version in 8..30 {
         for _ in 0..2 {
             table.next();
-            table.told(Input::WatchFailed(http(403)), Effect::None);
+            table.observes(Input::WatchFailed(http(403)), Effect::None);
         }
         table.next();
-        table.told(Input::WatchOpened, Effect::None);
-        table.told(event(version), Effect::Live);
-        table.told(Input::WatchEnded, Effect::None);
+        table.observes(Input::WatchOpened, Effect::None);
+        table.observes(event(version), Effect::Live);
+        table.observes(Input::WatchEnded, Effect::None);
     }
 }
 
@@ -114,13 +114,13 @@ fn an_answer_begins_the_count_of_all_but_what_cannot_be_read_anew() {
             table.reflector.observe(failed, table.now);
         }
         table.next();
-        table.told(page(9, &number.to_string()), Effect::InitialItem);
+        table.observes(page(9, &number.to_string()), Effect::InitialItem);
     }
 
     let mut table = giving_up(Table::new(STREAMED));
     for _ in 0..3 {
         assert!(!matches!(table.next(), Action::Stop(_)));
-        table.told(Input::WatchOpened, Effect::None);
+        table.observes(Input::WatchOpened, Effect::None);
         let failed = Input::WatchFailed(Failure::Protocol);
         table.reflector.observe(failed, table.now);
     }
@@ -137,7 +137,7 @@ fn a_list_that_can_be_read_begins_every_count_anew() {
         table.reflector.observe(failed, table.now);
     }
     table.next();
-    table.told(page(9, ""), done(9));
+    table.observes(page(9, ""), done(9));
     for failure in [http(410), Failure::Protocol, Failure::Protocol] {
         assert!(!matches!(table.next(), Action::Stop(_)));
         let failed = match table.next() {
@@ -171,15 +171,15 @@ fn lost_history_is_no_strike() {
     for version in 8..12 {
         table.next();
         let expired = Input::WatchFailed(http(410));
-        table.told(expired, relisting(Why::Expired));
+        table.observes(expired, relisting(Why::Expired));
         table.next();
-        table.told(marker(version), done(version));
+        table.observes(marker(version), done(version));
     }
     unreadable_event(&mut table, 12);
     assert_eq!(table.next(), Action::Watch { after: rv(12) });
 }
 
-/// One cycle of an event that no watch can read while lists can.
+/// Plays one event that no watch can read although lists can.
 fn unreadable_event(table: &mut Table, version: u64) {
     for _ in 0..3 {
         table.next();
@@ -202,7 +202,7 @@ fn events_that_only_lists_can_read_are_listed_around_a_few_times() {
     let reason = StopReason::GivenUp(GiveUp::TooLong);
     assert_eq!(table.next(), Action::Stop(reason));
 
-    // One now and then does no harm.
+    // Such events do no harm if they are rare.
     let mut table = giving_up(Table::live_at(7));
     for version in 8..20 {
         table.now += Duration::from_secs(601);

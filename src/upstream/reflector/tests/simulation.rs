@@ -1,16 +1,17 @@
-//! A seeded run against a model of the API server that lies, stalls and breaks off.
+//! A seeded run against a model of the API server that misbehaves, stalls and breaks off.
 //!
-//! The model keeps every revision, so the state that a driver holds is compared with what it claims to hold *after every
-//! step*, not only at the end. A failure prints its seed; the seed replays it. Drivers with a planted flaw must be caught.
+//! The model keeps every revision, so the state that a driver holds is compared with the model's state at the claimed
+//! version *after every step*, not only at the end. A failure prints its seed, and the seed replays it. Drivers with a
+//! planted flaw must be caught.
 
 use std::collections::BTreeMap;
 
 use super::*;
 
-/// Key to the version of its last write.
+/// Maps a key to the version of its last write.
 type State = BTreeMap<u8, u64>;
 
-/// Knuth's linear congruential generator; its high bits are good enough to throw dice.
+/// Knuth's linear congruential generator. Its high bits are random enough for this purpose.
 struct Dice(u64);
 
 impl Dice {
@@ -30,7 +31,7 @@ impl Dice {
         self.half() % limit
     }
 
-    /// True once in `n` throws.
+    /// True with probability 1/n.
     fn once_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
@@ -43,7 +44,7 @@ struct Write {
     kind: EventKind,
 }
 
-/// The API server: all history, of which clients may see what lies above `floor`.
+/// The API server with its whole history. Clients can watch only from `floor` on.
 struct Model {
     history: Vec<Write>,
     /// The state after each write of `history`.
@@ -91,16 +92,16 @@ impl Model {
         self.history[range].to_vec()
     }
 
-    /// Where a replica stands that answers such a request; `None` when it is behind what was asked for.
-    fn replica(&self, ask: ListVersion, dice: &mut Dice) -> Option<u64> {
+    /// The version of the replica that serves a request; `None` if it is behind the requested version.
+    fn replica(&self, requested: ListVersion, dice: &mut Dice) -> Option<u64> {
         let behind = dice.below(6).min(self.revision - self.floor);
-        let stands = self.revision - behind;
-        match ask {
-            Any => Some(stands),
+        let version = self.revision - behind;
+        match requested {
+            Any => Some(version),
             Latest => Some(self.revision),
-            // Some replicas do not keep the promise.
-            AtLeast(_) if dice.once_in(4) => Some(stands),
-            AtLeast(version) => Some(stands).filter(|stands| *stands >= version.0),
+            // Some replicas respond although they are behind.
+            AtLeast(_) if dice.once_in(4) => Some(version),
+            AtLeast(least) => Some(version).filter(|version| *version >= least.0),
         }
     }
 }
@@ -112,7 +113,7 @@ fn apply(state: &mut State, write: Write) {
     };
 }
 
-/// What a driver may do wrong, to see that the simulation notices.
+/// A planted flaw of the driver, which the simulation must detect.
 #[derive(Clone, Copy, PartialEq)]
 enum Flaw {
     None,
@@ -123,9 +124,9 @@ enum Flaw {
 
 #[derive(Clone, Copy, PartialEq)]
 enum Faults {
-    /// Everything.
+    /// All faults.
     All,
-    /// What must never lead to a relist.
+    /// Faults that must never lead to a relist.
     Harmless,
     None,
 }
@@ -133,9 +134,9 @@ enum Faults {
 struct World {
     dice: Dice,
     model: Model,
-    reflector: Reflector,
+    reflector: ReflectorMachine,
     now: Instant,
-    side: State,
+    initial: State,
     held: State,
     flaw: Flaw,
     faults: Faults,
@@ -144,7 +145,7 @@ struct World {
 }
 
 type Check = Result<(), String>;
-/// Whether the held state is the newest and nothing is left to come.
+/// Whether the held state is the newest one.
 type Settled = Result<bool, String>;
 
 impl World {
@@ -152,8 +153,8 @@ impl World {
         let mut dice = Dice(seed);
         let options = ReflectorOptions {
             streaming: match dice.once_in(3) {
-                true => Streaming::Never,
-                false => Streaming::Preferred,
+                true => StreamingLists::Never,
+                false => StreamingLists::Preferred,
             },
             page_len: 5,
             start_from: None,
@@ -174,9 +175,9 @@ impl World {
         Self {
             dice,
             model,
-            reflector: Reflector::new(options),
+            reflector: ReflectorMachine::new(options),
             now: Instant::now(),
-            side: State::new(),
+            initial: State::new(),
             held: State::new(),
             flaw,
             faults: Faults::All,
@@ -185,8 +186,9 @@ impl World {
         }
     }
 
-    /// Tells the reflector, does what it says, and compares the held state with the model's at the claimed version.
-    fn tell(&mut self, input: Input, writes: &[Write]) -> Check {
+    /// Reports an input to the reflector, carries out the effect, and compares the held state with the model's at the
+    /// claimed version.
+    fn observe(&mut self, input: Input, writes: &[Write]) -> Check {
         let what = format!("{input:?}");
         let effect = self.reflector.observe(input, self.now);
         let before = self.applied;
@@ -212,10 +214,10 @@ impl World {
     fn perform(&mut self, effect: Effect, writes: &[Write]) {
         let into = |state: &mut State| writes.iter().for_each(|write| apply(state, *write));
         match effect {
-            Effect::InitialItem => into(&mut self.side),
+            Effect::InitialItem => into(&mut self.initial),
             Effect::InitialDone { resource_version } => {
-                into(&mut self.side);
-                self.held = std::mem::take(&mut self.side);
+                into(&mut self.initial);
+                self.held = std::mem::take(&mut self.initial);
                 self.applied = resource_version.0;
             }
             Effect::Live => {
@@ -227,17 +229,17 @@ impl World {
             Effect::Progress { resource_version } => self.applied = resource_version.0,
             Effect::Ignored if self.flaw == Flaw::AppliesIgnored => into(&mut self.held),
             Effect::Restarted if self.flaw == Flaw::KeepsSideBuffer => {}
-            Effect::Restarted | Effect::Relisting { .. } => self.side.clear(),
+            Effect::Restarted | Effect::Relisting { .. } => self.initial.clear(),
             Effect::None | Effect::Ignored => {}
         }
     }
 
-    /// Tells how an attempt ended.
+    /// Reports how an attempt ended.
     fn end(&mut self, input: Input) -> Settled {
-        self.tell(input, &[]).map(|()| false)
+        self.observe(input, &[]).map(|()| false)
     }
 
-    /// Performs one action from its beginning to its end.
+    /// Performs one action completely.
     fn step(&mut self) -> Settled {
         let random = self.dice.next();
         let action = self.reflector.next_action(self.now, random);
@@ -270,7 +272,12 @@ impl World {
         Ok(false)
     }
 
-    fn list(&mut self, ask: ListVersion, token: Option<String>, limit: Option<u32>) -> Settled {
+    fn list(
+        &mut self,
+        requested: ListVersion,
+        token: Option<String>,
+        limit: Option<u32>,
+    ) -> Settled {
         if let Some(failure) = self.refusal() {
             return self.end(Input::ListFailed(failure));
         }
@@ -279,7 +286,7 @@ impl World {
                 let (version, from) = token.split_once(':').unwrap();
                 (version.parse().unwrap(), from.parse().unwrap())
             }
-            None => match self.model.replica(ask, &mut self.dice) {
+            None => match self.model.replica(requested, &mut self.dice) {
                 Some(version) => (version, 0),
                 None => return self.end(Input::ListFailed(version_ahead())),
             },
@@ -288,7 +295,7 @@ impl World {
             return self.end(Input::ListFailed(http(410)));
         }
         if from > 0 && self.faults == Faults::All && self.dice.once_in(12) {
-            // A server that takes pages from whatever it holds just then.
+            // Some servers read each page from their current state.
             version = self.model.revision;
         }
         let state = self.model.state_at(version);
@@ -297,63 +304,63 @@ impl World {
         let next = rest.get(count);
         let token = next.map_or_else(String::new, |next| format!("{version}:{}", next.key));
         self.disturb();
-        self.tell(page(version, &token), &rest[..count])?;
+        self.observe(page(version, &token), &rest[..count])?;
         Ok(false)
     }
 
-    fn watch_list(&mut self, ask: ListVersion) -> Settled {
+    fn watch_list(&mut self, requested: ListVersion) -> Settled {
         if let Some(failure) = self.refusal() {
             return self.end(Input::WatchFailed(failure));
         }
         if self.faults == Faults::All && self.dice.once_in(8) {
             return self.end(Input::WatchFailed(http(422)));
         }
-        self.tell(Input::WatchOpened, &[])?;
-        let Some(version) = self.model.replica(ask, &mut self.dice) else {
+        self.observe(Input::WatchOpened, &[])?;
+        let Some(version) = self.model.replica(requested, &mut self.dice) else {
             return self.end(Input::WatchFailed(version_ahead()));
         };
         for write in self.model.state_at(version).iter().map(as_added) {
             if let Some(end) = self.interruption() {
                 return self.end(end);
             }
-            self.tell(input_of(write), &[write])?;
+            self.observe(input_of(write), &[write])?;
             if self.dice.once_in(20) {
-                self.tell(bookmark(version), &[])?;
+                self.observe(bookmark(version), &[])?;
             }
             self.disturb();
         }
-        // Changes may come before the marker, which then stands behind them.
-        let mut stands = version;
+        // Changes may arrive before the marker, which then has the version of the last one.
+        let mut marker_version = version;
         for write in self.model.between(version, self.model.revision) {
             if self.dice.once_in(2) {
                 break;
             }
-            self.tell(input_of(write), &[write])?;
-            stands = write.version;
+            self.observe(input_of(write), &[write])?;
+            marker_version = write.version;
         }
-        self.tell(marker(stands), &[])?;
-        self.follow(stands)
+        self.observe(marker(marker_version), &[])?;
+        self.follow(marker_version)
     }
 
     fn watch(&mut self, after: u64) -> Settled {
         if let Some(failure) = self.refusal() {
             return self.end(Input::WatchFailed(failure));
         }
-        self.tell(Input::WatchOpened, &[])?;
+        self.observe(Input::WatchOpened, &[])?;
         if after < self.model.floor && self.faults != Faults::Harmless {
             return self.end(Input::WatchError(UpstreamStatus::of_code(410)));
         }
-        // A server that starts too early repeats what was seen.
+        // A server that starts too early repeats events.
         let repeats = self.faults != Faults::None && self.dice.once_in(3);
         let back = if repeats { self.dice.below(8) } else { 0 };
         let from = after.saturating_sub(back);
         if repeats {
-            self.tell(bookmark(from), &[])?;
+            self.observe(bookmark(from), &[])?;
         }
         self.follow(from)
     }
 
-    /// Delivers changes after `sent` until something ends the watch, or in quiet times until nothing is left.
+    /// Delivers the changes after `sent` until something ends the watch, or without faults until no change is left.
     fn follow(&mut self, mut sent: u64) -> Settled {
         loop {
             if let Some(end) = self.interruption() {
@@ -363,10 +370,10 @@ impl World {
             self.disturb();
             let newest = self.model.revision;
             if let Some(&write) = self.model.between(sent, newest).first() {
-                self.tell(input_of(write), &[write])?;
+                self.observe(input_of(write), &[write])?;
                 sent = write.version;
             } else if self.faults == Faults::None || self.dice.once_in(2) {
-                self.tell(bookmark(newest), &[])?;
+                self.observe(bookmark(newest), &[])?;
                 sent = newest;
             }
             if self.faults == Faults::None && sent == newest {
@@ -375,7 +382,7 @@ impl World {
         }
     }
 
-    /// Others write, and history is compacted, while requests are under way.
+    /// Other clients write, and history is compacted, while requests are under way.
     fn disturb(&mut self) {
         if self.faults == Faults::None {
             return;
@@ -389,7 +396,7 @@ impl World {
         }
     }
 
-    /// Why a request is not even begun, if it is not.
+    /// The failure of a request that is refused or cannot be sent; `None` if the request succeeds.
     fn refusal(&mut self) -> Option<Failure> {
         let throw = self.dice.below(40);
         match (self.faults, throw) {
@@ -407,7 +414,7 @@ impl World {
         }
     }
 
-    /// How a watch ends just now, if it does.
+    /// The input that ends a watch at this point; `None` if it continues.
     fn interruption(&mut self) -> Option<Input> {
         let throw = self.dice.below(150);
         match (self.faults, throw) {
@@ -459,7 +466,7 @@ fn input_of(write: Write) -> Input {
     }
 }
 
-/// Two rounds of trouble, each followed by quiet.
+/// Two rounds of faults, each followed by quiet.
 fn run(seed: u64, flaw: Flaw) -> Result<World, String> {
     let mut world = World::new(seed, flaw);
     for _ in 0..2 {

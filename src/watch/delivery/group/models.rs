@@ -1,5 +1,5 @@
-//! A loom model of a group whose view gets batches while a worker looks at it: after its last pass the group has them all. Fails when
-//! the group arms itself after its pass (planted defect 04).
+//! A loom model of a group whose view gets batches while a worker makes a pass: after its last pass the group has all of them.
+//! Fails if the group is armed after its pass (planted defect 04).
 
 use std::task::Wake;
 
@@ -10,14 +10,14 @@ use loom::thread;
 use super::*;
 use crate::cache::tests::samples::{World, kind};
 use crate::resource::Layout;
+use crate::selector::Selector;
 use crate::view::Hub;
-use crate::view::selector::Selector;
 use crate::watch::WatchTotals;
 
 #[derive(Debug)]
 struct Untold;
 
-impl WatchTally for Untold {
+impl WatchRecorder for Untold {
     fn delivered(&self, _: u64, _: u64) {}
 
     fn ended(&self, _: WatchTotals) {}
@@ -27,27 +27,27 @@ struct Task(AtomicBool);
 
 impl Wake for Task {
     fn wake(self: Arc<Self>) {
-        // Ordered, as waking a task is.
+        // Ordered like the wake-up of a task.
         self.0.swap(true, Ordering::AcqRel);
     }
 }
 
-/// A worker with one group, of one stream.
+/// A worker with one group of one stream.
 struct Worker {
     task: Arc<Task>,
-    group: Group,
+    group: DeliveryGroup,
     cursor: Sequence,
     events: u64,
 }
 
 impl Worker {
-    /// Makes passes until none is due, if it was woken.
+    /// If woken, makes passes until none is due; returns whether it was woken.
     fn turn(&mut self) -> bool {
         let is_woken = self.task.0.swap(false, Ordering::AcqRel);
         while is_woken && self.group.begin() {
             while self.group.next().is_some() {
                 let chunk = SharedChunk::read(&self.group.view, self.cursor, 1 << 20);
-                if let Some(chunk) = chunk.expect("nothing has left the view") {
+                if let Some(chunk) = chunk.expect("the view keeps all batches") {
                     self.cursor = chunk.to;
                     self.events += chunk.events;
                 }
@@ -72,7 +72,7 @@ fn a_group_that_waits_has_every_batch_or_is_woken() {
         let waker = Waker::from(Arc::clone(&task));
         let mut worker = Worker {
             task,
-            group: Group::new(entry.view, Arc::new(Untold), entry.seat, waker),
+            group: DeliveryGroup::new(entry.view, Arc::new(Untold), entry.waiter, waker),
             cursor: entry.cursor,
             events: 0,
         };
@@ -86,7 +86,7 @@ fn a_group_that_waits_has_every_batch_or_is_woken() {
             let change = world.write("a/1", None);
             world.apply(vec![change]);
         }
-        let mut worker = worker.join().expect("it works");
+        let mut worker = worker.join().expect("the worker must not panic");
         while worker.turn() {}
         assert_eq!(worker.events, 2);
     });

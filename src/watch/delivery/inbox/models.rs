@@ -1,5 +1,6 @@
-//! Loom models of the inbox: streams that are woken and arrivals, beside a worker that takes what is there when it is woken. Both
-//! fail when the worker's waker is noted under a lock of its own, after the names are taken; the first when a stream stays noted.
+//! Loom models of the inbox: streams are woken and new ones arrive while a worker takes the content when it is woken. Both models
+//! fail if the worker's waker is stored under a lock of its own, after the tokens are taken; the first fails if a stream stays
+//! marked as noted.
 
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
@@ -10,7 +11,7 @@ struct Task(AtomicBool);
 
 impl Wake for Task {
     fn wake(self: Arc<Self>) {
-        // Ordered, as waking a task is.
+        // Ordered like the wake-up of a task.
         self.0.swap(true, Ordering::AcqRel);
     }
 }
@@ -18,8 +19,8 @@ impl Wake for Task {
 struct Worker {
     inbox: Arc<Inbox<()>>,
     task: Arc<Task>,
-    /// What has come for the streams; Relaxed, because the inbox alone must order it.
-    came: Arc<AtomicUsize>,
+    /// Number of wake-ups sent. Relaxed, because the inbox alone must order it.
+    sent: Arc<AtomicUsize>,
     seen: usize,
     arrived: usize,
 }
@@ -29,45 +30,45 @@ impl Worker {
         Self {
             inbox: Arc::default(),
             task: Arc::new(Task(AtomicBool::new(true))),
-            came: Arc::new(AtomicUsize::new(0)),
+            sent: Arc::new(AtomicUsize::new(0)),
             seen: 0,
             arrived: 0,
         }
     }
 
-    /// Polls it if it was woken.
+    /// Polls the worker if it was woken; returns whether it was.
     fn turn(&mut self) -> bool {
         let is_woken = self.task.0.swap(false, Ordering::AcqRel);
         if is_woken {
-            let (mut names, mut arrivals) = (Vec::new(), VecDeque::new());
+            let (mut tokens, mut arrivals) = (Vec::new(), VecDeque::new());
             let waker = Waker::from(Arc::clone(&self.task));
-            self.inbox.take(&mut names, &mut arrivals, &waker);
-            if !names.is_empty() {
-                self.seen = self.came.load(Ordering::Relaxed);
+            self.inbox.take(&mut tokens, &mut arrivals, &waker);
+            if !tokens.is_empty() {
+                self.seen = self.sent.load(Ordering::Relaxed);
             }
             self.arrived += arrivals.len();
         }
         is_woken
     }
 
-    fn wakes(&self, name: Name) -> impl FnOnce() + 'static {
-        let (waker, came) = (waker(&self.inbox, name), Arc::clone(&self.came));
+    fn wakes(&self, token: WakeToken) -> impl FnOnce() + 'static {
+        let (waker, sent) = (waker(&self.inbox, token), Arc::clone(&self.sent));
         move || {
-            came.fetch_add(1, Ordering::Relaxed);
+            sent.fetch_add(1, Ordering::Relaxed);
             waker.wake();
         }
     }
 }
 
-fn check(names: [Name; 2]) {
+fn check(tokens: [WakeToken; 2]) {
     loom::model(move || {
         let mut worker = Worker::new();
-        let [first, second] = names.map(|name| worker.wakes(name));
+        let [first, second] = tokens.map(|token| worker.wakes(token));
         let first = thread::spawn(first);
         let inbox = Arc::clone(&worker.inbox);
         let second = thread::spawn(move || {
             second();
-            inbox.arrives(Box::new(()));
+            inbox.push_arrival(Box::new(()));
         });
         worker.turn();
         worker.turn();
@@ -80,10 +81,10 @@ fn check(names: [Name; 2]) {
 
 #[test]
 fn a_stream_woken_twice_is_looked_at_after_the_second_time() {
-    check([Name::Stream(0); 2]);
+    check([WakeToken::Stream(0); 2]);
 }
 
 #[test]
 fn nobody_woken_beside_another_is_missed() {
-    check([Name::Stream(0), Name::Group(0)]);
+    check([WakeToken::Stream(0), WakeToken::Group(0)]);
 }

@@ -300,8 +300,8 @@ def marker_floor(side, t):
     return out
 
 
-pinned(118, unit="downstream::watch::tests::a_bookmark_that_tells_nothing_new_is_left_out",
-       why="the server's buckets of watchers by second; seen from outside is when bookmarks come (104, 112) and that a marker comes at last")
+pinned(118, unit="watch::tests::a_bookmark_that_tells_nothing_new_is_left_out",
+       why="the server's buckets of watchers are internal; a client observes when bookmarks arrive (104, 112) and that a marker arrives in the end")
 
 
 @entry(118, "markers_come_at_last_however_much_is_written", setup=seeded, live=True)
@@ -362,4 +362,4 @@ def progress_on_demand(side, t):
     return out
 
 
-pinned(120, why="that progress is asked for only while somebody waits shows in no answer")
+pinned(120, why="no response shows that progress is requested only while a client waits")

@@ -68,7 +68,7 @@ after_fault(143, "an_informer_whose_stream_is_refused_lists_instead", "A server 
 after_fault(143, "an_informer_that_is_throttled_streams_again", "429 to the watch-list: the same again, no list.", (ON,), {("watchlist", 1): refused(429, "TooManyRequests")}, ("watchlist: refused 429", "watchlist: 200"))
 after_fault(143, "an_informer_that_lost_its_marker_streams_again", "A stream that ends before its marker is no state: the same again.", (ON,), {("watchlist", 1): UNMARKED}, ("watchlist: unmarked", "watchlist: 200"))
 after_fault(143, "an_informer_told_410_in_its_initial_stream_begins_anew", "An ERROR 410 in place of the state: the watch-list without a version.", (ON,), {("watchlist", 1): told(410, "Expired")}, ("watchlist: told 410", "watchlist: 200"))
-pinned(143, why="changes before the marker and markers with another value are no server's answers")
+pinned(143, why="no server sends changes before the marker or markers with another value")
 
 after_fault(144, "an_expired_list_is_asked_for_anew_without_a_version", "410 to the list at 0: at once one without a version.", (OFF,), {("list", 1): EXPIRED}, ("list:0 limit=500 refused 410", "list: limit=500 200", "watch:N 200"))
 after_fault(144, "a_list_from_the_future_is_asked_for_anew_without_a_version", "504 with its cause: at once one without a version.", (OFF,), {("list", 1): LARGE}, ("list:0 limit=500 refused 504", "list: limit=500 200", "watch:N 200"))
@@ -84,7 +84,7 @@ after_fault(149, "a_watch_that_ends_at_once_is_followed_by_a_relist", "A very sh
             ("list:0 limit=500 200", "watch:N empty", "list:N 200", "watch:N 200"))
 after_fault(151, "a_page_that_expired_is_followed_by_one_whole_list", "A list that was made to come in pages, and 410 to the second: everything at once.", (OFF,), {("list", 1): EXPIRED, ("list", 2): paged(2), ("page", 1): EXPIRED},
             ("list:0 limit=500 refused 410", "list: limit=500 paged", "page: limit=500 refused 410", "list: 200", "watch:N 200"))
-pinned(148, why="how long a client waits is its own; that it goes on the same way at both sides is tested")
+pinned(148, why="how long a client waits is the client's decision; the test checks that it continues in the same way at both sides")
 
 
 @entry(147, "a_relist_asks_for_the_version_last_seen", setup=five, live=True)
@@ -129,7 +129,7 @@ def retried_gone(side, t):
     return events
 
 
-pinned(150, why="no program of ours uses client-go's RetryWatcher; tested is what it relies on. 401 and 403 need a server that reviews access")
+pinned(150, why="no program of this project uses client-go's RetryWatcher; the test checks what it relies on. 401 and 403 need a server that reviews access")
 
 
 @entry(152, "informers_of_every_kind_hold_the_same_as_the_server", setup=five, live=True)

@@ -73,7 +73,7 @@ def content_types(side, t):
     return out
 
 
-pinned(124, why="how a client fails on a type it does not know is the client's own; that each type is the one it knows is tested")
+pinned(124, why="how a client fails on an unknown type depends on the client; the test checks that every type is one that clients know")
 
 
 class Line:

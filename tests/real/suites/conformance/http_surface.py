@@ -106,7 +106,7 @@ def selector_names(side, t):
     return out
 
 
-pinned(136, unit="downstream::request::tests::a_pinned_name_is_the_name_that_is_authorized", why="which selectors an authorizer is told of; the server under test knows no rules about selectors")
+pinned(136, unit="protocol::request::tests::a_pinned_name_is_the_name_that_is_authorized", why="which selectors an authorizer receives is internal; the server under test has no rules about selectors")
 
 VERSIONS = (None, "0", "N", "abc")
 MATCHES = (None, "Exact", "NotOlderThan", "Other")
@@ -192,7 +192,7 @@ def _alive(pid):
         return False
 
 
-pinned(138, unit="shutdown::tests::everybody_sees_that_it_has_begun", why="the server's 503 and 429 in the moment of its shutdown cannot be met at a chosen time")
+pinned(138, unit="shutdown::tests::everybody_sees_that_it_has_begun", why="the server's 503 and 429 at the moment of its shutdown cannot be produced at a chosen time")
 
 
 def with_flags(t, flags):
@@ -242,7 +242,7 @@ def long_running(side, t):
     return closed(opened[0])
 
 
-pinned(140, why="seats and queues of priority and fairness; the server under test has the older limit of requests in flight instead")
+pinned(140, why="it tests the seats and queues of priority and fairness; the server under test has the older limit of requests in flight instead")
 
 
 @entry(141, "a_request_that_is_out_of_time_is_answered_so", setup=seeded)
@@ -263,4 +263,4 @@ def deadline(side, t):
     return out
 
 
-pinned(141, why="that a connection is broken off when the deadline meets an answer that has begun depends on the moment")
+pinned(141, why="whether a connection is aborted because the deadline passes during a response depends on the moment")

@@ -88,7 +88,7 @@ def fallback(side, t):
     return out
 
 
-pinned(44, "downstream::serve::tests::a_consistent_list_waits_for_what_it_must_have_seen_or_is_forwarded", "a watch cache that lags cannot be brought about from outside; a store that is away can")
+pinned(44, "serve::tests::a_consistent_list_waits_for_what_it_must_have_seen_or_is_forwarded", "a lagging watch cache cannot be produced from outside, so the test stops the store instead")
 
 
 @entry(45, "exact_lists_outlive_restarts_of_server_and_gateway", needs="restart", live=True, setup=each(story))
@@ -111,7 +111,7 @@ def without_snapshots(side, t, k):
     return out
 
 
-pinned(45, "downstream::serve::tests::exact_versions_come_from_memory_as_far_as_it_reaches", "a snapshot that vanishes during the request is not seen: the server asks the store and answers all the same")
+pinned(45, "serve::tests::exact_versions_come_from_memory_as_far_as_it_reaches", "a snapshot that disappears during the request cannot be observed: the server then reads from the store and gives the same response")
 
 
 @entry(46, "a_consistent_list_of_one_object_has_its_newest_version", live=True, setup=named("p1"))
@@ -188,7 +188,7 @@ def not_ready(side, t):
     return [delays[0], last]
 
 
-pinned(49, "downstream::serve::tests::while_the_cache_is_being_filled_clients_are_asked_to_come_again")
+pinned(49, "serve::tests::while_the_cache_is_being_filled_clients_are_asked_to_come_again")
 
 
 @entry(50, "a_version_that_comes_during_the_wait_is_answered", live=True, setup=named("p1"))
@@ -259,8 +259,8 @@ def snapshots(side, t, k):
     return out
 
 
-pinned(53, "", "only a cache that is wrong loses its snapshots, and nothing from outside can make one wrong; the gateway answers from "
-       "its own history, and what that shows is compared with the server's at every version by entries 26, 45, 52 and 55", observable=False)
+pinned(53, "", "only an inconsistent cache loses its snapshots, and a client cannot make a cache inconsistent; the gateway answers "
+       "from its own history, which entries 26, 45, 52 and 55 compare with the server's at every version", observable=False)
 
 
 def ordered(t, k):

@@ -13,22 +13,21 @@ WORST = ("failed", "decision", "forwarded", "same")  # what an entry's row says 
 WORDS = {"failed": "**fails**", "decision": "different by decision", "forwarded": "forwarded", "same": "same"}
 HEAD = """# Conformance
 
-What the Kubernetes API server's own tests say of lists and watches, asked of the gateway. Each entry names the upstream
-tests of release 1.36 that it restates, and our tests of the property. Every test runs against a real API server and
-through the gateway in front of it, in the same state; both must have the property, and their answers must be equal.
+The Kubernetes API server's own tests of lists and watches, applied to the gateway. Each entry names the upstream tests of release 1.36 that
+it restates, and our tests of the property. Every test runs against a real API server and, in the same state, through the gateway in front of
+it; both must have the property, and their responses must be equal.
 
 | result | meaning |
 |---|---|
-| same | equal answers, and the gateway gave its own |
-| forwarded | equal answers, and the gateway passed at least one of the requests on to the server, as the server's audit log shows. A version that the gateway's cache has not reached yet is asked of the server too, so some of these change from run to run |
-| different by decision | differs, for the reason given below |
-| not observable | nothing of it can be seen from outside; the reason and the unit test that pins it inside the gateway stand beside it |
+| same | equal responses, and the gateway answered itself |
+| forwarded | equal responses, and the gateway forwarded at least one of the requests to the server, as the server's audit log shows. A version that the gateway's cache has not reached yet is requested from the server too, so some of these results change from run to run |
+| different by decision | the responses differ, for the reason given in the row |
+| not observable | the property cannot be observed from outside; the row gives the reason, and the unit test, if there is one, that checks it inside the gateway |
 
-This file is made by a run: `CONFORMANCE_TABLE=docs/CONFORMANCE.md tests/real/run.sh conformance`. The tests are in
-`tests/real/suites/conformance/`, the masks in `outcome.py` there, the accepted differences in `decisions.txt`.
-Sources of the upstream tests: ST and WT storage tests, run against etcd and against the watch cache; CW, CA, WC, WI the
-watch cache and its parts; SB its tree; DE its delegation; E3 the etcd store; EP handlers; NG negotiation; RI request
-info; OV options; FI server filters; CL client-go.
+A run makes this file: `CONFORMANCE_TABLE=docs/CONFORMANCE.md tests/real/run.sh conformance`. The tests are in
+`tests/real/suites/conformance/`; `outcome.py` there lists what is masked, `decisions.txt` the accepted differences. Sources of the upstream
+tests: ST and WT storage tests, run against etcd and against the watch cache; CW, CA, WC, WI the watch cache and its parts; SB its tree; DE
+its delegation; E3 the etcd store; EP handlers; NG negotiation; RI request info; OV options; FI server filters; CL client-go.
 """
 
 

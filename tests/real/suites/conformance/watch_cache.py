@@ -172,7 +172,7 @@ def grown_history(side, t):
     return closed(stream)
 
 
-pinned(97, unit="cache::ring::tests::young_events_stay_until_memory_or_count_says_otherwise", why="growth and shrinking of the ring itself; seen from outside is that young events stay")
+pinned(97, unit="cache::ring::tests::young_events_stay_until_memory_or_count_says_otherwise", why="the ring's growth and shrinking are internal; a client observes that young events stay")
 
 
 # --- caches that begin anew --------------------------------------------------------
@@ -254,7 +254,7 @@ def startup_failure(side, t):
     return [*out, served]
 
 
-pinned(85, why="asks for the behaviour of servers without resilient initialisation, which release 1.36 no longer has", observable=False)
+pinned(85, why="it tests servers without resilient initialisation, which release 1.36 no longer has", observable=False)
 
 
 def etcd_watchers(t):
@@ -326,7 +326,7 @@ def uncached_initial(side, t):
     return busy.versions
 
 
-pinned(102, why="pages of the server's own read from etcd begin at 10,000 objects, more than this suite writes")
+pinned(102, why="the server reads from etcd in pages only above 10,000 objects, more than this suite writes")
 
 
 @entry(103, "events_of_parallel_writers_come_in_the_order_of_their_versions", setup=seeded, live=True)

@@ -57,8 +57,8 @@ def overtaken(side, t):
     return "contiguous"
 
 
-pinned(90, unit="downstream::watch::tests::a_client_who_fell_out_of_the_history_is_told_once_and_the_stream_ends",
-       why="that the history overtakes a reader needs 75 seconds of events more than it holds; the gateway then tells 410 in the stream")
+pinned(90, unit="watch::tests::a_client_who_fell_out_of_the_history_is_told_once_and_the_stream_ends",
+       why="the history overtakes a reader only after 75 seconds with more events than it holds; the gateway then sends 410 in the stream")
 
 
 @entry(94, "a_stalled_watch_list_gets_its_marker_only_after_the_whole_state", needs="alone", setup=much, live=True)
@@ -151,5 +151,5 @@ def teardown(side, t):
     return closed(again)
 
 
-pinned(99, why="lengths of buffers inside the server; the gateway has no buffer per client. What a stalled reader notices is 87", observable=False)
-pinned(101, why="the time the server grants blocked watchers; the gateway waits for nobody. That a stalled reader holds nobody up is 73 and 87", observable=False)
+pinned(99, why="lengths of buffers inside the server; the gateway has no buffer per client. Entry 87 tests what a stalled reader notices", observable=False)
+pinned(101, why="the time that the server grants to blocked watchers; the gateway waits for no client. Entries 73 and 87 test that a stalled reader delays no other client", observable=False)

@@ -321,7 +321,7 @@ def initialised(side, t):
     return [side.get(q(t.pods, resourceVersion=0)), shape(side.watch(watch(t.pods, resourceVersion=t.state[t.pods]), seconds=1))]
 
 
-pinned(75, why="seats of priority and fairness are the API server's own; the server under test runs without")
+pinned(75, why="the seats of priority and fairness exist only in the API server, and the server under test runs without them")
 
 
 # --- after an error ------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Cases of reads: lists, single objects, errors, forms of the URL, forms of the answer. Numbers: protocol.md §8."""
+"""Cases of reads: lists, single objects, errors, forms of the URL, forms of the answer. Numbers: docs/PROTOCOL.md §8."""
 import base64
 import json
 

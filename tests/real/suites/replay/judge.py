@@ -14,7 +14,7 @@ def number(text):
 
 
 def cached(request):
-    """(whether a cache may answer with a version of its own, the version it must have reached). protocol.md §3.1"""
+    """(whether a cache may answer with a version of its own, the version it must have reached). docs/PROTOCOL.md §3.1"""
     version, match = request.option("resourceVersion"), request.option("resourceVersionMatch") or ""
     at_least = number(version)
     if at_least is None or request.option("continue") or match == "Exact":

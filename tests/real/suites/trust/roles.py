@@ -127,14 +127,14 @@ def answers(judge, questions):
 
 
 def program():
-    """tests/rbac_answers.rs, built; or why not."""
+    """tests/it/rbac_answers.rs, built; or why not."""
     try:
         built = subprocess.run(["cargo", "test", "--locked", "--quiet", "--test", "rbac_answers", "--no-run", "--message-format=json"], cwd=ROOT, capture_output=True, text=True, timeout=1500)
     except FileNotFoundError:
         return None
     found = [m["executable"] for m in map(json.loads, built.stdout.splitlines()) if m.get("executable") and m["target"]["name"] == "rbac_answers"]
     if not found:
-        raise RuntimeError(f"tests/rbac_answers.rs cannot be built:\n{built.stderr[-3000:]}")
+        raise RuntimeError(f"tests/it/rbac_answers.rs cannot be built:\n{built.stderr[-3000:]}")
     return found[-1]
 
 
@@ -180,7 +180,7 @@ def run(stack, report):
 
 
 def record(judge, roles, bindings, answered):
-    """TRUST_RECORD=tests/rbac_answers/recorded.json writes some questions with what the server said, for the test without a server."""
+    """TRUST_RECORD=tests/it/rbac_answers/recorded.json writes some questions with what the server said, for the test without a server."""
     plain = lambda thing: {k: v for k, v in thing.items() if k in ("kind", "rules", "roleRef", "subjects")} | {"metadata": {k: v for k, v in thing["metadata"].items() if k in ("name", "namespace")}}
     lines = lambda things: ",\n".join(json.dumps(t, ensure_ascii=False) for t in things)
     some, own = [], lambda things: [plain(t) for t in things if "kubernetes.io/bootstrapping" not in t["metadata"].get("labels", {})]

@@ -1,4 +1,4 @@
-//! Clients of one view over HTTP/1.1, HTTP/2 and WebSocket, and what each must have got in the end.
+//! Clients of one view over HTTP/1.1, HTTP/2 and WebSocket, and the check of what each of them received.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::stage::{Flag, Sees};
 use super::wire::Wire;
 use crate::auth::lease::Lease;
 use crate::cache::tests::samples::{Past, World};
-use crate::connection::websocket::Talk;
+use crate::connection::websocket::SocketIo;
 use crate::transport::Transport;
 use crate::watch::WatchBody;
 
@@ -20,15 +20,15 @@ const BOOKMARK: &[u8] = br#"{"type":"BOOKMARK""#;
 pub(super) const ERROR: &[u8] = br#"{"type":"ERROR""#;
 const MARKER: &[u8] = b"k8s.io/initial-events-end";
 
-/// How a stream reaches its client.
+/// The transport of a client's stream.
 pub(super) enum Way {
-    /// Written by a worker.
+    /// HTTP/1.1: written by a delivery worker.
     Delivered {
         wire: Wire,
         back: oneshot::Receiver<Transport>,
         is_back: bool,
     },
-    /// Pulled, as HTTP/2 does.
+    /// HTTP/2: the body is polled.
     Pulled {
         body: Box<WatchBody>,
         flag: Arc<Flag>,
@@ -37,22 +37,22 @@ pub(super) enum Way {
     },
     Socket {
         wire: Wire,
-        talk: Pin<Box<Talk<Wire>>>,
+        talk: Pin<Box<SocketIo<Wire>>>,
         flag: Arc<Flag>,
         is_over: bool,
     },
 }
 
-/// What the script did to a client that may cost it events.
+/// What the script did to a client that excuses missing events.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Excuses {
-    /// It has closed the connection, or half of it.
+    /// The client has closed the connection, or its half of it.
     pub(super) left: bool,
-    /// It does not read at present.
+    /// The client does not read at present.
     pub(super) blocked: bool,
-    /// The history is short: it may be told to list again.
+    /// The history is short, so the client may get 410.
     pub(super) may_lag: bool,
-    /// Its time may be up.
+    /// The watch may have timed out.
     pub(super) may_end: bool,
 }
 
@@ -60,12 +60,12 @@ pub(super) struct Client {
     pub(super) way: Way,
     pub(super) lease: Lease,
     pub(super) sees: Sees,
-    /// Events up to this version are none of its own.
+    /// Events up to this version are not for this client.
     pub(super) since: u64,
-    /// Initial events, and whether a marker follows them.
+    /// The initial events, and whether a marker follows them.
     pub(super) initial: Vec<Vec<u8>>,
     pub(super) has_marker: bool,
-    /// Its view is closed, or its permission revoked.
+    /// The view is closed or the permission revoked.
     pub(super) must_end: bool,
     pub(super) excuses: Excuses,
 }
@@ -74,15 +74,15 @@ pub(super) struct Client {
 pub(super) enum End {
     Open,
     Clean,
-    /// In the midst of a chunk or frame.
+    /// Within a chunk or frame.
     Cut,
 }
 
-fn frame(word: &str, json: &str) -> Vec<u8> {
-    format!("{{\"type\":\"{word}\",\"object\":{json}}}\n").into_bytes()
+fn frame(event_type: &str, json: &str) -> Vec<u8> {
+    format!("{{\"type\":\"{event_type}\",\"object\":{json}}}\n").into_bytes()
 }
 
-/// The frames of a change, as each kind of selector shows it.
+/// The frames of a change for each kind of selector; `None` if it does not match.
 #[derive(Debug)]
 pub(super) struct Frames {
     version: u64,
@@ -98,11 +98,11 @@ impl Frames {
     }
 }
 
-/// The event that a watcher is told of a change.
+/// The event that a watch gets for a change.
 fn event(past: &Past, sees: Sees) -> Option<Vec<u8>> {
     let before = past.before.as_ref().filter(|sample| sees.sees(sample));
     let after = past.after.as_ref().filter(|sample| sees.sees(sample));
-    let (word, sample) = match (before, after) {
+    let (event_type, sample) = match (before, after) {
         (None, None) => return None,
         (None, Some(after)) => ("ADDED", after),
         (Some(_), Some(after)) => ("MODIFIED", after),
@@ -110,10 +110,10 @@ fn event(past: &Past, sees: Sees) -> Option<Vec<u8>> {
     };
     let mut sample = sample.clone();
     sample.version = past.version;
-    Some(frame(word, &sample.json().0))
+    Some(frame(event_type, &sample.json().0))
 }
 
-/// The initial events of a watch that begins now.
+/// The initial events of a watch that starts now.
 pub(super) fn initial(world: &World, sees: Sees) -> Vec<Vec<u8>> {
     let samples = world.state.values().filter(|sample| sees.sees(sample));
     samples
@@ -129,7 +129,7 @@ impl Client {
         }
     }
 
-    /// Runs what is its own, if it was woken. True if anything was done.
+    /// Runs the client's own task if it was woken; returns whether it was.
     pub(super) fn turn(&mut self) -> bool {
         match &mut self.way {
             Way::Delivered { .. } => false,
@@ -147,11 +147,10 @@ impl Client {
                     Poll::Pending => {}
                     Poll::Ready(None) => *is_over = true,
                     Poll::Ready(Some(Ok(frame))) => {
-                        let pieces = frame.into_data().unwrap();
-                        pieces
-                            .into_parts()
+                        let buf = frame.into_data().unwrap();
+                        buf.into_parts()
                             .for_each(|part| lines.extend_from_slice(&part));
-                        // As hyper does: it asks for more when the connection takes more.
+                        // Like hyper, which polls again when the connection takes more.
                         flag.raise();
                     }
                 }
@@ -176,15 +175,15 @@ impl Client {
         }
     }
 
-    /// What it was told so far, without any framing.
-    pub(super) fn told(&mut self) -> Result<(Vec<u8>, End), String> {
+    /// What the client has received so far, without framing, and how its stream ended.
+    pub(super) fn received(&mut self) -> Result<(Vec<u8>, End), String> {
         match &mut self.way {
             Way::Delivered {
                 wire,
                 back,
                 is_back,
             } => {
-                let (lines, end) = unchunked(&wire.taken())?;
+                let (lines, end) = unchunked(&wire.received())?;
                 let is_held = match back.try_recv() {
                     Ok(_) => {
                         *is_back = true;
@@ -198,24 +197,24 @@ impl Client {
                     End::Clean => *is_back || left,
                     End::Open | End::Cut => is_held != left,
                 };
-                let told = format!("held {is_held}, given back {is_back}, {end:?}");
-                is_right.then_some((lines, end)).ok_or(told)
+                let state = format!("held {is_held}, returned {is_back}, {end:?}");
+                is_right.then_some((lines, end)).ok_or(state)
             }
             Way::Pulled { lines, is_over, .. } => {
                 let end = if *is_over { End::Clean } else { End::Open };
                 Ok((lines.clone(), end))
             }
             Way::Socket { wire, is_over, .. } => {
-                let (lines, end) = unframed(&wire.taken())?;
+                let (lines, end) = unframed(&wire.received())?;
                 let is_closed = *is_over && end == End::Open;
                 Ok((lines, if is_closed { End::Cut } else { end }))
             }
         }
     }
 
-    /// Compares what it got with what happened.
+    /// Compares what the client received with what happened.
     pub(super) fn check(&mut self, past: &[Frames]) -> Result<(), String> {
-        let (told, end) = self.told()?;
+        let (received, end) = self.received()?;
         let Excuses {
             left,
             blocked,
@@ -229,13 +228,13 @@ impl Client {
             Some((frames.version, &frame[..]))
         });
         let expected = initial.chain(events);
-        let rest = Reader::new(&told).read(expected, self.initial.len(), self.has_marker)?;
+        let rest = Reader::new(&received).read(expected, self.initial.len(), self.has_marker)?;
         let is_free = left || end == End::Clean && may_end;
         match rest {
             Rest::Nothing => {}
             Rest::Lacks(_) if left || blocked && end != End::Clean => return Ok(()),
             Rest::Lacks(_) if is_free => {}
-            Rest::Lacks(count) => return Err(format!("{count} events stay behind ({end:?})")),
+            Rest::Lacks(count) => return Err(format!("{count} events are missing ({end:?})")),
             Rest::Error if may_lag => {
                 return if end == End::Clean || blocked || left {
                     Ok(())
@@ -243,9 +242,9 @@ impl Client {
                     Err("no end after an error".into())
                 };
             }
-            Rest::Error => return Err("told to list again".into()),
+            Rest::Error => return Err("unexpected 410".into()),
             Rest::Cut if left || blocked => return Ok(()),
-            Rest::Cut => return Err("an event in part".into()),
+            Rest::Cut => return Err("an incomplete event".into()),
         }
         match end {
             End::Open if self.must_end && !left && !blocked => Err("not ended".into()),
@@ -260,44 +259,44 @@ impl Client {
 
 enum Rest {
     Nothing,
-    /// So many events were not told.
+    /// This many events are missing.
     Lacks(usize),
     Error,
     Cut,
 }
 
 struct Reader<'a> {
-    told: &'a [u8],
-    /// Of the last bookmark, and the last event.
+    received: &'a [u8],
+    /// The version of the last bookmark or event.
     version: u64,
     markers: usize,
 }
 
 impl<'a> Reader<'a> {
-    fn new(told: &'a [u8]) -> Self {
+    fn new(received: &'a [u8]) -> Self {
         Self {
-            told,
+            received,
             version: 0,
             markers: 0,
         }
     }
 
-    /// Takes bookmarks off; each speaks of a version that is not lower than what was told before it.
+    /// Consumes bookmarks. The version of each must not be lower than that of anything before it.
     fn bookmarks(&mut self) -> Result<(), String> {
-        while self.told.starts_with(BOOKMARK) {
-            let Some(end) = memchr::memchr(b'\n', self.told) else {
+        while self.received.starts_with(BOOKMARK) {
+            let Some(end) = memchr::memchr(b'\n', self.received) else {
                 return Ok(());
             };
-            let (line, rest) = self.told.split_at(end + 1);
+            let (line, rest) = self.received.split_at(end + 1);
             let text = std::str::from_utf8(line).unwrap();
             let version = text.split("\"resourceVersion\":\"").nth(1).unwrap();
             let version = version.split('"').next().unwrap().parse().unwrap();
             if version < self.version {
-                return Err(format!("a bookmark of {version} behind {}", self.version));
+                return Err(format!("a bookmark of {version} after {}", self.version));
             }
             self.version = version;
             self.markers += usize::from(memchr::memmem::find(line, MARKER).is_some());
-            self.told = rest;
+            self.received = rest;
         }
         Ok(())
     }
@@ -311,23 +310,23 @@ impl<'a> Reader<'a> {
         let mut expected = expected.enumerate();
         while let Some((at, (version, frame))) = expected.next() {
             self.bookmarks()?;
-            if self.told.is_empty() {
+            if self.received.is_empty() {
                 return Ok(Rest::Lacks(1 + expected.count()));
             }
-            let Some(rest) = self.told.strip_prefix(frame) else {
+            let Some(rest) = self.received.strip_prefix(frame) else {
                 return self.other(frame);
             };
             if at == initial && has_marker && self.markers != 1 {
                 return Err(format!("{} markers after the initial events", self.markers));
             }
             if version > 0 && version <= self.version {
-                return Err(format!("an event of {version} behind {}", self.version));
+                return Err(format!("an event of {version} after {}", self.version));
             }
             self.version = self.version.max(version);
-            self.told = rest;
+            self.received = rest;
         }
         self.bookmarks()?;
-        if self.told.is_empty() {
+        if self.received.is_empty() {
             let is_marked = self.markers == usize::from(has_marker);
             return is_marked
                 .then_some(Rest::Nothing)
@@ -337,28 +336,28 @@ impl<'a> Reader<'a> {
     }
 
     fn other(&self, frame: &[u8]) -> Result<Rest, String> {
-        if self.told.starts_with(ERROR) {
+        if self.received.starts_with(ERROR) {
             return Ok(Rest::Error);
         }
-        if !self.told.contains(&b'\n')
-            && (frame.starts_with(self.told)
-                || self.told.starts_with(BOOKMARK)
-                || BOOKMARK.starts_with(self.told)
-                || ERROR.starts_with(self.told))
+        if !self.received.contains(&b'\n')
+            && (frame.starts_with(self.received)
+                || self.received.starts_with(BOOKMARK)
+                || BOOKMARK.starts_with(self.received)
+                || ERROR.starts_with(self.received))
         {
             return Ok(Rest::Cut);
         }
         let short =
             |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(300)]).into_owned();
         Err(format!(
-            "expected {}, was told {}",
+            "expected {}, received {}",
             short(frame),
-            short(self.told)
+            short(self.received)
         ))
     }
 }
 
-/// Takes chunked coding off.
+/// Decodes chunked transfer coding.
 fn unchunked(bytes: &[u8]) -> Result<(Vec<u8>, End), String> {
     let Some(mut rest) = bytes.strip_prefix(HEAD) else {
         let is_cut = HEAD.starts_with(bytes);
@@ -392,7 +391,7 @@ fn unchunked(bytes: &[u8]) -> Result<(Vec<u8>, End), String> {
     Ok((lines, End::Open))
 }
 
-/// Takes WebSocket frames off: each is one line.
+/// Decodes WebSocket frames, each of which must be one line.
 fn unframed(bytes: &[u8]) -> Result<(Vec<u8>, End), String> {
     let (mut rest, mut lines) = (bytes, Vec::new());
     loop {

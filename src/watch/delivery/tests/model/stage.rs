@@ -1,4 +1,4 @@
-//! Where a scene is played: the history, and what is published at moments that no script step can choose.
+//! The stage of a model run: the history, and events that are published at moments that no script step can choose.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use crate::cache::tests::samples::{Dice, Sample, World};
 use crate::resource::ResourceVersion;
-use crate::view::selector::{LabelSelector, Selector};
-use crate::watch::{WatchTally, WatchTotals};
+use crate::selector::{LabelSelector, Selector};
+use crate::watch::{WatchRecorder, WatchTotals};
 
-/// What a client selects.
+/// The selector of a client.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Sees {
     All,
@@ -44,20 +44,20 @@ impl Sees {
     }
 }
 
-/// See the module.
+/// The history, and the publications within the code under test.
 pub(super) struct Stage {
     pub(super) world: Mutex<World>,
-    /// Of the largest object.
+    /// Maximum data length of an object.
     data_len_max: u64,
     interruptions: Mutex<Interruptions>,
 }
 
 struct Interruptions {
     dice: Dice,
-    /// One in so many writes is interrupted by an event; none if 0.
+    /// One in so many calls publishes an event; none if 0.
     odds: u64,
-    /// No more than so many.
-    left: u64,
+    /// Number of events that may still be published.
+    remaining: u64,
 }
 
 impl std::fmt::Debug for Stage {
@@ -74,23 +74,23 @@ impl Stage {
             interruptions: Mutex::new(Interruptions {
                 dice: Dice(seed),
                 odds: 0,
-                left: 0,
+                remaining: 0,
             }),
         }
     }
 
-    /// Lets up to `count` events come while somebody writes or counts, once in `odds` times, or never.
+    /// Publishes up to `count` events during writes and recordings, at each with a chance of one in `odds`.
     pub(super) fn set_odds(&self, odds: u64, count: u64) {
         let mut interruptions = self.interruptions.lock().unwrap();
-        (interruptions.odds, interruptions.left) = (odds, count);
+        (interruptions.odds, interruptions.remaining) = (odds, count);
     }
 
     pub(super) fn interrupt(&self) {
         let is_due = {
             let mut interruptions = self.interruptions.lock().unwrap();
             let odds = interruptions.odds;
-            let is_due = interruptions.left > 0 && interruptions.dice.once_in(odds);
-            interruptions.left -= u64::from(is_due);
+            let is_due = interruptions.remaining > 0 && interruptions.dice.once_in(odds);
+            interruptions.remaining -= u64::from(is_due);
             is_due
         };
         if is_due {
@@ -98,12 +98,12 @@ impl Stage {
         }
     }
 
-    /// Publishes so many changes as one batch.
+    /// Publishes `count` changes as one batch.
     pub(super) fn publish(&self, count: u64) {
         let mut world = self.world.lock().unwrap();
         let changes = (0..count)
             .map(|_| {
-                // Most are small; 0 is none at all.
+                // Most objects have little data or none.
                 let len_max = if world.dice.once_in(3) {
                     self.data_len_max
                 } else {
@@ -116,7 +116,7 @@ impl Stage {
         world.apply(changes);
     }
 
-    /// Upstream says that time has passed.
+    /// Upstream sends a bookmark.
     pub(super) fn progress(&self) {
         let mut world = self.world.lock().unwrap();
         world.version += 1 + world.dice.below(4);
@@ -125,7 +125,7 @@ impl Stage {
     }
 }
 
-impl WatchTally for Stage {
+impl WatchRecorder for Stage {
     fn delivered(&self, _: u64, _: u64) {
         self.interrupt();
     }
@@ -142,7 +142,7 @@ impl WatchTally for Stage {
 pub(super) struct Flag(AtomicBool);
 
 impl Flag {
-    /// Raised, as a new task is polled once.
+    /// Starts raised, because a new task is polled once.
     pub(super) fn raised() -> Arc<Self> {
         Arc::new(Self(AtomicBool::new(true)))
     }

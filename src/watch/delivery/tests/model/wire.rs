@@ -1,5 +1,5 @@
-//! A connection that is played by a script: it takes as much as it is told to, may hold what is not flushed, and closes when
-//! it is told to.
+//! A scripted connection: it takes as many bytes as the script allows, may hold data until it is flushed, and closes when the
+//! script says so.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -11,9 +11,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::stage::Stage;
 use crate::cache::tests::samples::Dice;
-use crate::transport::InMemory;
+use crate::transport::MemoryIo;
 
-/// The server's end, and the script's hand on it.
+/// The server's end of the connection, and the script's control of it.
 #[derive(Clone)]
 pub(super) struct Wire {
     state: Arc<Mutex<State>>,
@@ -29,20 +29,20 @@ impl std::fmt::Debug for Wire {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Client {
     Here,
-    /// It will say nothing more.
+    /// It has closed its sending half.
     Silent,
     Gone,
 }
 
 struct State {
     dice: Dice,
-    /// What the client has.
-    taken: Vec<u8>,
-    /// Bytes that it takes now.
+    /// What the client has received.
+    received: Vec<u8>,
+    /// Number of bytes that it still takes.
     room: usize,
-    /// What one write takes at most.
+    /// Maximum number of bytes of one write.
     write_max: u64,
-    /// Written, and kept until it is flushed, as encryption does; at most `held_max`.
+    /// Data that is written but held until it is flushed, as TLS does; at most `held_max` bytes.
     held: Vec<u8>,
     held_max: usize,
     said: VecDeque<u8>,
@@ -55,7 +55,7 @@ impl State {
     fn take(&mut self, bytes: &[u8]) -> usize {
         let most = 1 + self.dice.index(self.write_max);
         let len = bytes.len().min(self.room).min(most);
-        self.taken.extend_from_slice(&bytes[..len]);
+        self.received.extend_from_slice(&bytes[..len]);
         self.room -= len;
         len
     }
@@ -72,7 +72,7 @@ impl State {
         len
     }
 
-    /// True if nothing is held any more.
+    /// Passes held data on; true if nothing is held any more.
     fn flush(&mut self) -> bool {
         let held = std::mem::take(&mut self.held);
         let mut at = 0;
@@ -97,7 +97,7 @@ impl Wire {
         };
         let state = State {
             dice: Dice(dice.0),
-            taken: Vec::new(),
+            received: Vec::new(),
             room: 0,
             write_max,
             held: Vec::new(),
@@ -117,7 +117,7 @@ impl Wire {
         self.state.lock().unwrap()
     }
 
-    /// Sets how much the client takes, and tells whoever waits for it.
+    /// Sets how many bytes the client takes, and wakes the writer.
     pub(super) fn open(&self, room: usize) {
         let writer = {
             let mut state = self.state();
@@ -127,7 +127,7 @@ impl Wire {
         writer.into_iter().for_each(Waker::wake);
     }
 
-    /// The client says something.
+    /// The client sends data.
     pub(super) fn say(&self, bytes: &[u8]) {
         let reader = {
             let mut state = self.state();
@@ -137,7 +137,7 @@ impl Wire {
         reader.into_iter().for_each(Waker::wake);
     }
 
-    /// The client closes its half, or all.
+    /// The client closes its sending half, or the connection.
     pub(super) fn close(&self, half: bool) {
         let wakers = {
             let mut state = self.state();
@@ -147,13 +147,13 @@ impl Wire {
         wakers.into_iter().flatten().for_each(Waker::wake);
     }
 
-    /// What has come so far.
-    pub(super) fn taken(&self) -> Vec<u8> {
-        self.state().taken.clone()
+    /// What the client has received so far.
+    pub(super) fn received(&self) -> Vec<u8> {
+        self.state().received.clone()
     }
 }
 
-impl InMemory for Wire {}
+impl MemoryIo for Wire {}
 
 impl AsyncWrite for Wire {
     fn poll_write(
@@ -183,7 +183,7 @@ impl AsyncWrite for Wire {
         let len_max = self.state().write_max;
         let mut joined = Vec::new();
         for slice in slices {
-            // No more is taken than a write takes.
+            // Takes no more than a single write does.
             if joined.len() as u64 >= len_max {
                 break;
             }

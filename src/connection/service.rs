@@ -1,0 +1,130 @@
+//! Adapts the service to hyper: adds the connection's facts to each request, and passes each response to hyper or to the hijack slot.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+
+use http::header::CONNECTION;
+use http::{HeaderValue, Request, Response, StatusCode, Version};
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
+use hyper::upgrade::OnUpgrade;
+
+use super::body::ClientBody;
+use super::head::chunked_ok;
+use super::hijack::{HijackSlot, Hijacked};
+use super::websocket::Socket;
+use crate::audit::request::ConnectionAddress;
+use crate::auth::caller::PeerIdentity;
+use crate::fairness::{Peer, Shortage};
+use crate::metrics::{LimitLabel, PermitKind};
+use crate::protocol::websocket::{CanSwitch, Framing};
+use crate::protocol::{audit_id, with_audit_id};
+use crate::serve::resources::{ForwardLifetime, Resources};
+use crate::serve::{AnswerBody, Service};
+use crate::transport::Traffic;
+use crate::transport::abort_limit::AbortLimit;
+use crate::transport::stall::{SplitLastByte, SplitMode};
+
+/// Whether a connection is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AcceptDecision {
+    Served,
+    /// There are too many connections: each request gets 429.
+    Refused(Shortage),
+}
+
+/// The service that hyper calls. Its futures are boxed: they are large, and live as long as a forwarded request.
+pub(super) struct HyperService<R> {
+    pub(super) service: Service<R>,
+    pub(super) abort_limit: AbortLimit,
+    /// Only for HTTP/1.1: a request can take the connection over.
+    pub(super) hijack: Option<HijackSlot>,
+    /// Only for HTTP/1.1: the connection can become a tunnel.
+    pub(super) traffic: Option<Traffic>,
+    pub(super) address: ConnectionAddress,
+    pub(super) peer: Peer,
+    pub(super) identity: PeerIdentity,
+    pub(super) decision: AcceptDecision,
+}
+
+pub(super) type ListenerResponse<R> =
+    Response<SplitLastByte<ClientBody<<R as Resources>::Forwarded>>>;
+
+impl<R: Resources> hyper::service::Service<Request<Incoming>> for HyperService<R> {
+    type Response = ListenerResponse<R>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<ListenerResponse<R>, Infallible>> + Send>>;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        if let AcceptDecision::Refused(shortage) = self.decision {
+            let answer = self.refused(&request, shortage);
+            return Box::pin(std::future::ready(Ok(answer)));
+        }
+        request.extensions_mut().insert(self.peer);
+        request.extensions_mut().insert(self.identity.clone());
+        request.extensions_mut().insert(self.address);
+        let upgrade = request.extensions().get::<OnUpgrade>().cloned();
+        let upgrade = self.hijack.clone().zip(upgrade);
+        if upgrade.is_some() {
+            request.extensions_mut().insert(CanSwitch);
+        }
+        let hijack = self.hijack.clone().filter(|_| can_be_hijacked(&request));
+        let (service, request_in_flight) = (self.service.clone(), self.abort_limit.begin());
+        let (split, traffic) = (SplitMode::of(request.version()), self.traffic.clone());
+        Box::pin(async move {
+            let answer = service.answer(request).await;
+            let in_flight = request_in_flight.answered();
+            if let (Some(traffic), AnswerBody::Forwarded(_, lifetime)) = (traffic, answer.body())
+                && (*lifetime == ForwardLifetime::Long
+                    || answer.status() == StatusCode::SWITCHING_PROTOCOLS)
+            {
+                traffic.allow_pauses();
+            }
+            let (mut parts, body) = answer.into_parts();
+            let body = match (parts.extensions.remove::<Framing>(), upgrade, body) {
+                (Some(framing), Some((hijack, upgrade)), body) => {
+                    let body = ClientBody::from(body).map_err(Into::into).boxed_unsync();
+                    hijack.put(Hijacked::WebSocket(Box::new(Socket::new(
+                        upgrade, body, framing,
+                    ))));
+                    ClientBody::Whole(None)
+                }
+                (_, _, AnswerBody::Watch(watch)) if let Some(hijack) = hijack => {
+                    let head = chunked_ok(&parts.headers, jiff::Timestamp::now());
+                    hijack.put(Hijacked::Watch { head, watch });
+                    // The connection's task takes the watch from the slot and drops this future.
+                    std::future::pending().await
+                }
+                (_, _, body) => body.into(),
+            };
+            let body = SplitLastByte::new(body, split).counted(in_flight);
+            Ok(Response::from_parts(parts, body))
+        })
+    }
+}
+
+impl<R: Resources> HyperService<R> {
+    fn refused(&self, request: &Request<Incoming>, shortage: Shortage) -> ListenerResponse<R> {
+        let (limit, kind) = (LimitLabel::Connections, PermitKind::Connections);
+        let mut answer = match self.service.admission() {
+            Some(admission) => admission.refuse_permit(limit, kind, shortage).to_response(),
+            None => Response::default(),
+        };
+        // HTTP/2 has no such header; the listener closes its connection after `REFUSAL_TIME`.
+        if request.version() < Version::HTTP_2 {
+            let close = HeaderValue::from_static("close");
+            answer.headers_mut().insert(CONNECTION, close);
+        }
+        let answer = with_audit_id(answer.map(AnswerBody::whole), &audit_id(request.headers()));
+        answer.map(|body| SplitLastByte::new(body.into(), SplitMode::AsItComes))
+    }
+}
+
+/// Whether the response may be written without hyper and followed by further requests on the connection.
+fn can_be_hijacked(request: &Request<Incoming>) -> bool {
+    let connection = request.headers().get_all(CONNECTION).iter();
+    let mut options = connection.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    let closes = options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"));
+    request.version() == Version::HTTP_11 && request.body().is_end_stream() && !closes
+}

@@ -1,0 +1,401 @@
+//! Counts what drivers and watches report, in metrics that are resolved once per resource.
+
+use std::future::Future;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::watch;
+
+use super::slot::SlotState;
+use crate::cache::ApplyOutcome;
+use crate::decode::Bookmark;
+use crate::metrics::{
+    CacheMetrics, CacheState, ClientWatchEnd as StreamLabel, Contradiction, DownstreamMetrics,
+    FrameRejectionLabel as RejectionLabel, GiveUpReason, Label, Metrics, RelistLabel,
+    ResourceLabels, UpstreamMetrics, UpstreamWatchEnd as WatchLabel,
+};
+use crate::resource::CacheKey;
+use crate::serve::list::BlockCounts;
+use crate::serve::resources::ListRecorder;
+use crate::upstream::cache_sink::{FillRecorder, FillState};
+use crate::upstream::driver::{DriverRecorder, FrameRejection, StreamEnd, WatchConnection};
+use crate::upstream::reflector::RelistReason;
+use crate::view::{BookmarkTemplate, ServedResource};
+use crate::watch::{WatchEnd, WatchRecorder, WatchTotals};
+
+/// Set when the gateway starts to drain: watches that end afterwards end because of the drain.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DrainFlag(Arc<watch::Sender<bool>>);
+
+impl DrainFlag {
+    pub(super) fn begin(&self) {
+        self.0.send_replace(true);
+    }
+
+    pub(super) fn is_begun(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    /// Completes once the flag is set.
+    pub(super) fn begun(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut begun = self.0.subscribe();
+        async move {
+            // An error means that the sender is gone; then nothing waits for the result.
+            let _ = begun.wait_for(|begun| *begun).await;
+        }
+    }
+}
+
+/// Metrics of one cache's upstream side.
+#[derive(Debug)]
+pub(super) struct ResourceRecorder {
+    key: CacheKey,
+    upstream: UpstreamMetrics,
+    cache: CacheMetrics,
+    draining: DrainFlag,
+    /// Set when the cache has become ready for the first time.
+    filled: Arc<OnceLock<()>>,
+}
+
+impl ResourceRecorder {
+    pub(super) fn new(metrics: &Metrics, key: &CacheKey, draining: DrainFlag) -> Self {
+        let labels = ResourceLabels::from(key);
+        Self {
+            key: key.clone(),
+            upstream: metrics.upstream(labels),
+            cache: metrics.cache(labels),
+            draining,
+            filled: Arc::default(),
+        }
+    }
+
+    /// Sets `filled` when the cache becomes ready for the first time.
+    pub(super) fn with_filled_flag(self, filled: Arc<OnceLock<()>>) -> Self {
+        Self { filled, ..self }
+    }
+
+    /// Shows the cache's state in the metrics.
+    pub(super) fn announce(&self, state: CacheState) {
+        self.cache.state.set(state);
+        if state == CacheState::Ready {
+            // Fails if it is set already.
+            let _ = self.filled.set(());
+        }
+    }
+
+    /// Shows that the cache was given up, with the reason, and that it holds nothing.
+    pub(super) fn given_up(&self, reason: GiveUpReason) {
+        self.announce(CacheState::GivenUp(reason));
+        self.cache.given_up.inc(reason);
+        let cache = &self.cache;
+        for gauge in [
+            &cache.objects,
+            &cache.snapshot_bytes,
+            &cache.ring_events,
+            &cache.ring_bytes,
+        ] {
+            gauge.set(0);
+        }
+        cache.ring_oldest_age.set(0.0);
+    }
+
+    /// Approximate bytes that the cache holds: objects and history.
+    pub(super) fn cache_len(&self) -> usize {
+        let len = self.cache.snapshot_bytes.get() + self.cache.ring_bytes.get();
+        usize::try_from(len).unwrap_or_default()
+    }
+
+    /// Counts a contradiction between upstream and the cache.
+    pub(super) fn contradicted(&self, contradiction: Contradiction) {
+        self.upstream.contradictions.inc(contradiction);
+    }
+
+    /// How many contradictions were counted.
+    pub(super) fn contradictions(&self) -> u64 {
+        let reasons = Contradiction::ALL.iter();
+        let counts = reasons.map(|reason| self.upstream.contradictions.count(*reason));
+        counts.sum()
+    }
+
+    /// Time since upstream has sent anything; `None` before the first byte.
+    pub(super) fn silence(&self) -> Option<Duration> {
+        let last = self.upstream.last_received.get();
+        (last > 0.0).then(|| Duration::from_secs_f64((seconds_since_1970() - last).max(0.0)))
+    }
+
+    /// The recorder of one cache of the resource; it sets the slot's state to ready.
+    pub(super) fn for_cache(
+        self: Arc<Self>,
+        served: ServedResource,
+        slot_state: watch::Sender<SlotState>,
+    ) -> Arc<CacheRecorder> {
+        Arc::new(CacheRecorder {
+            resource: self,
+            served,
+            slot_state,
+            connections: watch::Sender::new(0),
+        })
+    }
+}
+
+fn seconds_since_1970() -> f64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0.0, |since| since.as_secs_f64())
+}
+
+/// What one driver reports.
+#[derive(Debug)]
+pub(super) struct CacheRecorder {
+    resource: Arc<ResourceRecorder>,
+    served: ServedResource,
+    slot_state: watch::Sender<SlotState>,
+    /// How often the upstream watch was opened.
+    connections: watch::Sender<u64>,
+}
+
+impl CacheRecorder {
+    /// Follows how often the upstream watch was opened.
+    pub(super) fn connections(&self) -> watch::Receiver<u64> {
+        self.connections.subscribe()
+    }
+}
+
+impl DriverRecorder for CacheRecorder {
+    fn received(&self, bytes: usize) {
+        let upstream = &self.resource.upstream;
+        upstream.bytes_received.add(bytes as u64);
+        upstream.last_received.set(seconds_since_1970());
+    }
+
+    fn rejected(&self, reason: FrameRejection) {
+        tracing::warn!(resource = %self.resource.key, ?reason, "cannot use a frame from upstream");
+        self.resource.upstream.frames_rejected.inc(match reason {
+            FrameRejection::Unparsable => RejectionLabel::Malformed,
+            FrameRejection::TooLong => RejectionLabel::TooLong,
+            FrameRejection::WrongContentType => RejectionLabel::WrongContentType,
+        });
+    }
+
+    fn relisted(&self, reason: RelistReason) {
+        tracing::info!(resource = %self.resource.key, reason = reason.as_str(), "listing");
+        self.resource.upstream.lists.inc();
+        if let Some(label) = label_of(reason) {
+            self.resource.upstream.relists.inc(label);
+        }
+    }
+
+    fn connected(&self, connected: WatchConnection) {
+        let open = i64::from(connected == WatchConnection::Yes);
+        self.resource.upstream.watches_active.set(open);
+        self.resource.upstream.connected.set(open);
+        if connected == WatchConnection::Yes {
+            self.connections.send_modify(|count| *count += 1);
+        }
+        if let WatchConnection::No(end) = connected {
+            self.resource.upstream.watch_ends.inc(match end {
+                StreamEnd::Clean => WatchLabel::Closed,
+                StreamEnd::Cut => WatchLabel::Disconnected,
+                StreamEnd::Error => WatchLabel::Error,
+                StreamEnd::Unreadable => WatchLabel::Undecodable,
+            });
+        }
+    }
+
+    fn bookmark(&self, object: &[u8], bookmark: &Bookmark) {
+        self.resource.upstream.events_received.add(1);
+        if let Some(template) =
+            BookmarkTemplate::seen(object, bookmark.version_span, self.served.cache.kind())
+            && template != self.served.hub.bookmark()
+        {
+            self.served.hub.learn_bookmark(template);
+        }
+    }
+}
+
+impl FillRecorder for CacheRecorder {
+    fn applied(&self, applied: ApplyOutcome) {
+        self.resource
+            .upstream
+            .events_received
+            .add((applied.events + applied.ignored) as u64);
+        self.resource
+            .cache
+            .frames_encoded
+            .inc_by(self.served.hub.take_laid_out());
+    }
+
+    fn state(&self, state: FillState) {
+        let cache = &self.resource.cache;
+        let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.resource
+            .upstream
+            .resource_version
+            .set(i64::try_from(state.version.0).unwrap_or(i64::MAX));
+        cache.objects.set(gauge(state.objects));
+        cache.snapshot_bytes.set(gauge(state.objects_len));
+        cache.ring_events.set(gauge(state.events));
+        cache.ring_bytes.set(gauge(state.bytes));
+        cache.ring_oldest_age.set(state.oldest_age.as_secs_f64());
+        let announce = |slot_state: &mut SlotState| {
+            let is_next = match slot_state {
+                SlotState::Waiting(_) | SlotState::GivenUp(_) | SlotState::OtherEncoding => true,
+                SlotState::Ready(_) | SlotState::Gone | SlotState::Closed => false,
+            };
+            if is_next {
+                self.resource.announce(CacheState::Ready);
+                cache.initializations.inc();
+                *slot_state = SlotState::Ready(self.served.clone());
+            }
+            is_next
+        };
+        if self.slot_state.send_if_modified(announce) {
+            tracing::info!(resource = %self.resource.key, objects = state.objects, version = %state.version, "serving from memory");
+        }
+    }
+}
+
+/// The driver is dropped with its task, at any point of its work.
+impl Drop for CacheRecorder {
+    fn drop(&mut self) {
+        let upstream = &self.resource.upstream;
+        if upstream.watches_active.get() > 0 {
+            upstream.watches_active.set(0);
+            upstream.connected.set(0);
+            upstream
+                .watch_ends
+                .inc(if self.resource.draining.is_begun() {
+                    WatchLabel::Drain
+                } else {
+                    WatchLabel::Idle
+                });
+        }
+    }
+}
+
+/// The metric label of the reflector's reason; `None` for the first list.
+fn label_of(reason: RelistReason) -> Option<RelistLabel> {
+    Some(match reason {
+        RelistReason::Start => return None,
+        RelistReason::Expired => RelistLabel::Expired,
+        RelistReason::VersionAhead => RelistLabel::VersionAhead,
+        RelistReason::PagesExpired => RelistLabel::PagesExpired,
+        RelistReason::Interrupted => RelistLabel::Interrupted,
+        RelistReason::StreamRefused => RelistLabel::StreamRefused,
+        RelistReason::WatchRefused => RelistLabel::WatchRefused,
+        RelistReason::Unparsable => RelistLabel::Unparsable,
+    })
+}
+
+/// Metrics of one cache's clients.
+#[derive(Debug)]
+pub(super) struct StreamRecorder {
+    key: CacheKey,
+    pub(super) metrics: DownstreamMetrics,
+    draining: DrainFlag,
+}
+
+impl StreamRecorder {
+    pub(super) fn new(metrics: &Metrics, key: &CacheKey, draining: DrainFlag) -> Self {
+        Self {
+            key: key.clone(),
+            metrics: metrics.downstream(key.into()),
+            draining,
+        }
+    }
+}
+
+impl WatchRecorder for StreamRecorder {
+    fn delivered(&self, events: u64, bytes: u64) {
+        self.metrics.watch_events.add(events);
+        self.metrics.watch_bytes.add(bytes);
+    }
+
+    fn delayed(&self, by: Duration, clients: u64) {
+        self.metrics.lag.observe_many(by, clients);
+    }
+
+    fn ended(&self, totals: WatchTotals) {
+        let WatchTotals { end, events, bytes } = totals;
+        let reason = match end {
+            WatchEnd::Deadline => StreamLabel::Timeout,
+            WatchEnd::Revoked => StreamLabel::Revoked,
+            WatchEnd::Lagged => StreamLabel::Lagged,
+            // At the drain's deadline, connections whose client does not read are closed; that is not the client's doing.
+            WatchEnd::Closed | WatchEnd::Client if self.draining.is_begun() => StreamLabel::Drain,
+            WatchEnd::Closed => StreamLabel::CacheGone,
+            WatchEnd::Client => StreamLabel::ClientGone,
+        };
+        self.metrics.watches.dec();
+        self.metrics.stream_ends.inc(reason);
+        let (resource, reason) = (&self.key, reason.as_str());
+        if end == WatchEnd::Lagged {
+            self.metrics.lagged.inc();
+            tracing::info!(%resource, reason, events, bytes, "watch ended");
+        } else {
+            tracing::debug!(%resource, reason, events, bytes, "watch ended");
+        }
+    }
+}
+
+impl ListRecorder for StreamRecorder {
+    fn listed(&self, objects: usize, elapsed: Duration) {
+        self.metrics.list_objects.inc_by(objects as u64);
+        self.metrics.list_duration.observe(elapsed.as_secs_f64());
+    }
+
+    fn compressed(&self, blocks: BlockCounts) {
+        self.metrics.list_blocks_made.inc_by(blocks.made as u64);
+        self.metrics.list_blocks_shared.inc_by(blocks.shared as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::Gvr;
+
+    #[test]
+    fn relists_are_labelled_with_the_reflectors_own_words() {
+        for reason in RelistReason::ALL {
+            let label = label_of(reason).map_or("start", RelistLabel::as_str);
+            assert_eq!(label, reason.as_str());
+        }
+        assert_eq!(RelistLabel::ALL.len() + 1, RelistReason::ALL.len());
+    }
+
+    #[track_caller]
+    fn check_end(end: WatchEnd, draining: &DrainFlag, expected: StreamLabel) {
+        let metrics = Metrics::new().unwrap();
+        let recorder = StreamRecorder::new(
+            &metrics,
+            &CacheKey::json(&Gvr::new("", "v1", "pods")),
+            draining.clone(),
+        );
+        recorder.ended(WatchTotals {
+            end,
+            events: 1,
+            bytes: 1,
+        });
+        for reason in StreamLabel::ALL {
+            let count = u64::from(*reason == expected);
+            assert_eq!(
+                recorder.metrics.stream_ends.count(*reason),
+                count,
+                "{reason:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn watches_that_a_drain_ends_are_told_from_others() {
+        let draining = DrainFlag::default();
+        check_end(WatchEnd::Closed, &draining, StreamLabel::CacheGone);
+        check_end(WatchEnd::Client, &draining, StreamLabel::ClientGone);
+        draining.begin();
+        check_end(WatchEnd::Closed, &draining, StreamLabel::Drain);
+        check_end(WatchEnd::Client, &draining, StreamLabel::Drain);
+        check_end(WatchEnd::Deadline, &draining, StreamLabel::Timeout);
+        check_end(WatchEnd::Lagged, &draining, StreamLabel::Lagged);
+        check_end(WatchEnd::Revoked, &draining, StreamLabel::Revoked);
+    }
+}

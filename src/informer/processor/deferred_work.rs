@@ -1,0 +1,116 @@
+//! Work that is deferred until no lock is held, because it may run user code: wakers, and the destructors of handlers and objects.
+//! Each of them may call the informer.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::Waker;
+
+use super::handler_pool::HandlerPool;
+use super::listener::{Listener, ListenerRemains};
+use super::queue::QueueRemains;
+use crate::informer::{Cached, Notification};
+
+/// Deferred work for one listener.
+#[must_use]
+pub(in crate::informer) enum FollowUp<T> {
+    Nothing,
+    /// Its queue is no longer empty: give the listener to the handler pool.
+    Serve,
+    Wake(Waker),
+    /// It has processed the initial list.
+    Synced,
+    Ended(ListenerRemains<T>),
+}
+
+impl<T: Send + Sync + 'static> FollowUp<T> {
+    /// Does the work now. The caller holds no lock, and knows that the result cannot be `Serve`.
+    pub(in crate::informer) fn finish(self, listener: &Listener<T>) {
+        match self {
+            Self::Nothing | Self::Serve => {}
+            Self::Wake(waker) => ignore_panic(|| waker.wake()),
+            Self::Synced => listener.set_synced(),
+            Self::Ended(ended) => listener.announce_end(ended),
+        }
+    }
+}
+
+/// Deferred work for many listeners. It is done when this is dropped, so create this before taking a lock.
+pub(in crate::informer) struct DeferredWork<T: Send + Sync + 'static> {
+    pool: HandlerPool<Listener<T>>,
+    ready: Vec<Arc<Listener<T>>>,
+    wakers: Vec<Waker>,
+    others: Vec<(Arc<Listener<T>>, FollowUp<T>)>,
+    discarded: Vec<QueueRemains<T>>,
+    delivered: Vec<Notification<T>>,
+    objects: Vec<Arc<Cached<T>>>,
+}
+
+impl<T: Send + Sync + 'static> DeferredWork<T> {
+    pub(super) const fn new(pool: HandlerPool<Listener<T>>) -> Self {
+        Self {
+            pool,
+            ready: Vec::new(),
+            wakers: Vec::new(),
+            others: Vec::new(),
+            discarded: Vec::new(),
+            delivered: Vec::new(),
+            objects: Vec::new(),
+        }
+    }
+
+    pub(super) fn add(&mut self, follow_up: FollowUp<T>, listener: &Arc<Listener<T>>) {
+        match follow_up {
+            FollowUp::Nothing => {}
+            FollowUp::Serve => self.ready.push(Arc::clone(listener)),
+            FollowUp::Wake(waker) => self.wakers.push(waker),
+            FollowUp::Synced | FollowUp::Ended(_) => {
+                self.others.push((Arc::clone(listener), follow_up));
+            }
+        }
+    }
+
+    pub(super) fn discard(&mut self, discarded: QueueRemains<T>) {
+        if !discarded.is_empty() {
+            self.discarded.push(discarded);
+        }
+    }
+
+    /// Defers dropping notifications that were distributed.
+    pub(in crate::informer) fn discard_delivered(&mut self, delivered: &mut Vec<Notification<T>>) {
+        self.delivered.append(delivered);
+    }
+
+    /// Defers dropping an object that was not distributed.
+    pub(in crate::informer) fn discard_object(&mut self, object: Option<Arc<Cached<T>>>) {
+        self.objects.extend(object);
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for DeferredWork<T> {
+    fn drop(&mut self) {
+        if !self.ready.is_empty() {
+            self.pool.serve(self.ready.drain(..));
+        }
+        for waker in self.wakers.drain(..) {
+            ignore_panic(|| waker.wake());
+        }
+        for (listener, follow_up) in self.others.drain(..) {
+            follow_up.finish(&listener);
+        }
+        self.discarded.drain(..).for_each(QueueRemains::drop_each);
+        drop_each(self.delivered.drain(..));
+        drop_each(self.objects.drain(..));
+    }
+}
+
+/// Drops user values one by one, each with its panic caught: a second panic during unwinding would abort the process.
+pub(super) fn drop_each<V>(values: impl IntoIterator<Item = V>) {
+    values
+        .into_iter()
+        .for_each(|value| ignore_panic(|| drop(value)));
+}
+
+/// Runs user code and ignores its panic, which the process's panic hook has already reported.
+pub(super) fn ignore_panic(run: impl FnOnce()) {
+    drop(catch_unwind(AssertUnwindSafe(run)));
+}

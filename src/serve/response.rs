@@ -1,0 +1,41 @@
+//! The heads of responses from memory.
+
+use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, VARY};
+use http::{HeaderValue, Response, StatusCode};
+
+use super::AnswerBody;
+use crate::protocol::status::NO_CACHE;
+use crate::protocol::websocket::{Framing, WebSocketUpgrade};
+
+pub(super) fn with_content_type<B>(media_type: &'static str, body: B) -> Response<B> {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    headers.insert(CACHE_CONTROL, NO_CACHE);
+    response
+}
+
+/// Turns the response to a watch into one over WebSocket; the body stays the watch. Errors stay as they are: the API server checks
+/// the handshake after everything else.
+pub(super) fn switched<F>(
+    response: Response<AnswerBody<F>>,
+    upgrade: WebSocketUpgrade,
+) -> Response<AnswerBody<F>> {
+    if response.status() != StatusCode::OK {
+        return response;
+    }
+    let framing = Framing::of(response.headers().get(CONTENT_TYPE));
+    let (mut parts, refusal) = upgrade.accept().into_parts();
+    if parts.status != StatusCode::SWITCHING_PROTOCOLS {
+        return Response::from_parts(parts, AnswerBody::whole(refusal));
+    }
+    parts.extensions.insert(framing);
+    Response::from_parts(parts, response.into_body())
+}
+
+pub(super) fn gzipped<B>(mut response: Response<B>) -> Response<B> {
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
+    response
+}

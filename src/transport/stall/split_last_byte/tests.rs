@@ -1,0 +1,97 @@
+//! How frames are split, and a response that has ended while its client reads nothing.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::task::Waker;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full};
+use prometheus::IntCounter;
+use tokio::task::JoinSet;
+
+use super::super::STALL_TIMEOUT;
+use super::super::tests::{WINDOW_LEN, connect, request};
+use super::*;
+use crate::connection::ClientBody;
+use crate::serve::AnswerBody;
+
+/// Frames of these lengths in this order; then the body ends.
+struct Script {
+    frames: VecDeque<usize>,
+}
+
+impl Body for Script {
+    type Data = BufList;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<BufList>, Infallible>>> {
+        let len = self.frames.pop_front();
+        let pieces = len.map(|len| Bytes::from(vec![b'a'; len]).into());
+        Poll::Ready(pieces.map(|pieces| Ok(Frame::data(pieces))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.frames.is_empty()
+    }
+}
+
+impl PauseHint for Script {
+    fn pauses(&self) -> bool {
+        self.frames.is_empty()
+    }
+}
+
+#[track_caller]
+fn check(mode: SplitMode, frames: &[usize], expected: &[usize]) {
+    let frames = frames.iter().copied().collect();
+    let mut body = SplitLastByte::new(Script { frames }, mode);
+    let mut got = Vec::new();
+    while !body.is_end_stream() {
+        let polled = Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()));
+        let Poll::Ready(Some(Ok(frame))) = polled else {
+            panic!("the script has frames");
+        };
+        got.push(frame.into_data().unwrap().len());
+    }
+    assert_eq!(got, expected);
+}
+
+#[test]
+fn the_last_byte_before_a_pause_is_a_frame_of_its_own() {
+    check(SplitMode::Divided, &[9_000, 8_000], &[9_000, 7_999, 1]);
+    check(SplitMode::Divided, &[UNSEEN_LEN_MAX], &[UNSEEN_LEN_MAX]);
+    check(
+        SplitMode::Divided,
+        &[UNSEEN_LEN_MAX + 1],
+        &[UNSEEN_LEN_MAX, 1],
+    );
+    check(SplitMode::AsItComes, &[9_000, 8_000], &[9_000, 8_000]);
+}
+
+fn whole(_: &http::Request<hyper::body::Incoming>) -> SplitLastByte<ClientBody<Full<Bytes>>> {
+    let bytes = Bytes::from(vec![b'a'; 20 * WINDOW_LEN as usize]);
+    SplitLastByte::new(AnswerBody::whole(bytes).into(), SplitMode::Divided)
+}
+
+/// The whole response fits into h2's buffers, so without the split it would be complete.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_nobody_takes_is_reset_though_it_was_handed_over() {
+    let stalled = IntCounter::new("stalled", "for a test").unwrap();
+    let mut tasks = JoinSet::new();
+    let mut sender = connect(&stalled, &mut tasks, whole).await;
+    let unread = sender.send_request(request("/")).await.unwrap();
+    let read = sender.send_request(request("/")).await.unwrap();
+    let read = read.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(read.len(), 20 * WINDOW_LEN as usize);
+    tokio::time::sleep(STALL_TIMEOUT - Duration::from_secs(1)).await;
+    assert_eq!(stalled.get(), 0);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(stalled.get(), 1);
+    assert!(
+        unread.into_body().collect().await.is_err(),
+        "the stream is reset"
+    );
+}

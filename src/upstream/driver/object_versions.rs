@@ -1,0 +1,118 @@
+//! Proof that a cache holds the state of a later version: compares the names and versions of all objects.
+
+use bytes::Bytes;
+
+use super::lists::fetch_body;
+use super::request::{self, Collection};
+use super::scan::{BLOCKING_LEN_MIN, run_blocking};
+use super::{Fetch, ProbeError, RequestPurpose};
+use crate::cache::Snapshot;
+use crate::decode::{scan_list, scan_object};
+use crate::resource::{Encoding, FieldTable, Gvr, Object, ObjectKey, ResourceVersion};
+use crate::upstream::reflector::ListVersion;
+
+/// Items per page. Reading this many takes about a millisecond.
+const PAGE_LEN: u32 = 500;
+/// Most objects of a resource that can be compared within the time that a consistent read has.
+pub const CENSUS_MAX: usize = 50_000;
+
+/// Names and versions of all objects of a resource, read consistently.
+#[derive(Debug)]
+pub struct ObjectVersions {
+    /// The version they were read at.
+    pub version: ResourceVersion,
+    /// In key order.
+    entries: Vec<(ObjectKey, ResourceVersion)>,
+}
+
+impl ObjectVersions {
+    /// Whether the snapshot holds exactly these objects at exactly these versions.
+    #[must_use]
+    pub fn matches(&self, snapshot: &Snapshot) -> bool {
+        let is_same = |(object, (key, version)): (&Object, &(ObjectKey, ResourceVersion))| {
+            object.key() == *key && object.resource_version() == *version
+        };
+        snapshot.objects.len() == self.entries.len()
+            && snapshot.objects.iter().zip(&self.entries).all(is_same)
+    }
+}
+
+/// Why a census could not be completed.
+#[derive(Debug, thiserror::Error)]
+pub enum ObjectVersionsError {
+    /// A page could not be read.
+    #[error(transparent)]
+    Page(#[from] ProbeError),
+    /// The pages do not form one state.
+    #[error("upstream's pages do not belong together")]
+    Disjoint,
+    /// There are more than [`CENSUS_MAX`] objects.
+    #[error("upstream has too many objects to compare")]
+    TooMany,
+}
+
+/// Reads the names and versions of all objects upstream, page by page.
+///
+/// # Errors
+/// Upstream refuses, its pages cannot be read or do not belong together, or there are too many objects.
+pub async fn census<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<ObjectVersions, ObjectVersionsError> {
+    let collection = Collection::all(gvr);
+    let mut entries = Vec::new();
+    let mut previous: Option<(ResourceVersion, String)> = None;
+    loop {
+        let token = previous.as_ref().map(|(_, token)| token.as_str());
+        let path = request::list(&collection, ListVersion::Latest, token, Some(PAGE_LEN));
+        let page = read_page(fetch, path).await?;
+        // Pages of different versions do not form one state, and following a repeated token would never end.
+        let continues =
+            |(version, token): &(_, String)| *version == page.version && *token != page.token;
+        let is_empty_page = page.entries.is_empty() && !page.token.is_empty();
+        if is_empty_page || !previous.as_ref().is_none_or(continues) {
+            return Err(ObjectVersionsError::Disjoint);
+        }
+        entries.extend(page.entries);
+        if entries.len() > CENSUS_MAX {
+            return Err(ObjectVersionsError::TooMany);
+        }
+        if page.token.is_empty() {
+            // Other implementations of the API may list in another order.
+            entries.sort();
+            return Ok(ObjectVersions {
+                version: page.version,
+                entries,
+            });
+        }
+        previous = Some((page.version, page.token));
+    }
+}
+
+struct ObjectVersionsPage {
+    version: ResourceVersion,
+    token: String,
+    entries: Vec<(ObjectKey, ResourceVersion)>,
+}
+
+async fn read_page<F: Fetch>(fetch: &F, path: String) -> Result<ObjectVersionsPage, ProbeError> {
+    let body = fetch_body(fetch, path, RequestPurpose::ReadVersions, Encoding::Json).await;
+    let body = body.map_err(|fault| ProbeError::from(fault.failure))?;
+    let page = if body.len() < BLOCKING_LEN_MIN {
+        scan_page(&body)
+    } else {
+        run_blocking(move || scan_page(&body)).await
+    };
+    page.ok_or(ProbeError::Unreadable)
+}
+
+fn scan_page(body: &Bytes) -> Option<ObjectVersionsPage> {
+    let list = scan_list(body).ok()?;
+    let entry = |span: &crate::resource::ByteSpan| {
+        let parts = scan_object(span.of(body), FieldTable::default()).ok()?;
+        let key = ObjectKey::new(&parts.namespace, &parts.name);
+        Some((key, parts.resource_version))
+    };
+    Some(ObjectVersionsPage {
+        version: list.resource_version,
+        entries: list.items.iter().map(entry).collect::<Option<_>>()?,
+        token: list.continue_token,
+    })
+}

@@ -1,0 +1,491 @@
+//! The position of one client in its watch. Reads the snapshot, the history and the shared view, in this order. Has no socket and
+//! no timer: [`WatchBody`](super::WatchBody) or a delivery worker drives it.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::bookmarks::BookmarkSchedule;
+use super::initial::InitialEvents;
+use super::{FRAMES, FrameLimits, Start, Timing, WatchEnd, WatchRecorder, WatchTotals};
+use crate::admission::{ListPermit, WatchPermit};
+use crate::audit::AuditTrail;
+use crate::auth::lease::LeaseHold;
+use crate::cache::Sequence;
+use crate::protocol::BufList;
+use crate::protocol::status::Status;
+use crate::resource::ResourceVersion;
+use crate::selector::Selector;
+use crate::view::{HubPosition, Marker, ServedResource, View, WatchWaiter, filtered};
+
+/// The position of one client in its watch.
+#[derive(Debug)]
+pub(crate) struct WatchCursor {
+    served: ServedResource,
+    recorder: Arc<dyn WatchRecorder>,
+    pub(super) limits: &'static FrameLimits,
+    view: Arc<View>,
+    /// The next batch of the view to read.
+    cursor: Sequence,
+    initial: Option<InitialEvents>,
+    /// The next event to consider: earlier ones are delivered or not meant for this client.
+    position: Sequence,
+    /// End of the events that are read from the history; later ones are read from the view's batches.
+    history_end: Sequence,
+    /// The version that the client has; events up to it are not sent.
+    pub(super) known: ResourceVersion,
+    /// Set while the client's version is still in the future: until it is reached, nothing is sent. A relist may skip the version.
+    /// Then the published difference lacks what this client needs: objects that were created and deleted since the last served
+    /// version.
+    future_waiter: Option<Box<WatchWaiter>>,
+    pub(super) bookmarks: Option<BookmarkSchedule>,
+    /// Batches published earlier do not count as delayed.
+    opened_at: std::time::Instant,
+    deadline: Instant,
+    end: Option<WatchEnd>,
+    events: u64,
+    bytes: u64,
+    /// The permit to hold a watch open.
+    permit: Option<WatchPermit>,
+    /// The client's permission, which can be revoked.
+    pub(super) lease: Option<LeaseHold>,
+    /// The entry in the audit log; held only to keep it open.
+    pub(super) trail: Option<AuditTrail>,
+}
+
+/// The next thing to do for a client.
+#[derive(Debug)]
+pub(crate) enum CursorStep {
+    /// Send this frame.
+    Frame(BufList),
+    /// Wait until woken.
+    Nothing,
+    /// Nothing found yet, but there is more to search. Continue after other tasks have run; no waker is called for that.
+    Unfinished,
+    /// The stream has ended.
+    Over,
+}
+
+/// What to do when the timer fires.
+#[derive(Debug)]
+pub(crate) enum TimerAction {
+    /// The deadline is reached and the stream has ended.
+    Ended,
+    /// Send this bookmark.
+    Bookmark(Bytes),
+    /// Nothing is due; there may be events.
+    Nothing,
+}
+
+impl WatchCursor {
+    /// The cursor of a client that has joined `view` at batch `cursor`, when the batches had reached `reached`. `start` was
+    /// determined afterwards.
+    pub(super) fn new(
+        served: ServedResource,
+        (view, cursor, reached): (Arc<View>, Sequence, HubPosition),
+        start: Start,
+        timing: Timing,
+        recorder: Arc<dyn WatchRecorder>,
+    ) -> Self {
+        let (initial, position, known) = match start {
+            Start::Initial {
+                snapshot,
+                version,
+                marker,
+            } => {
+                let sequence = snapshot.sequence;
+                let initial = InitialEvents::new(snapshot, version, marker);
+                (Some(initial), sequence, version)
+            }
+            Start::After { sequence, version } => (None, sequence, version),
+        };
+        let is_future = initial.is_none() && known > reached.version;
+        let future_waiter = is_future.then(|| Box::new(served.hub.progress_waiter()));
+        let deadline = timing.started + timing.timeout;
+        let bookmarks =
+            (timing.bookmarks).then(|| BookmarkSchedule::new(timing.started, deadline, known));
+        Self {
+            served,
+            recorder,
+            limits: &FRAMES,
+            view,
+            cursor,
+            initial,
+            position,
+            history_end: reached.through,
+            known,
+            future_waiter,
+            bookmarks,
+            opened_at: timing.started.into_std(),
+            deadline,
+            end: None,
+            events: 0,
+            bytes: 0,
+            permit: None,
+            lease: None,
+            trail: None,
+        }
+    }
+
+    /// Holds the permit of the watch until it ends, and the permit of its initial events until these are sent.
+    pub(super) fn hold_permits(&mut self, watch: Option<WatchPermit>, list: Option<ListPermit>) {
+        self.permit = watch;
+        if let Some(initial) = &mut self.initial {
+            initial.hold(list);
+        }
+    }
+
+    /// The view, which all watches with the same parameters share.
+    pub(crate) fn view(&self) -> &Arc<View> {
+        &self.view
+    }
+
+    /// The recorder of what is delivered.
+    pub(crate) fn recorder(&self) -> &Arc<dyn WatchRecorder> {
+        &self.recorder
+    }
+
+    /// The next batch of the view that this client needs.
+    pub(crate) fn cursor(&self) -> Sequence {
+        self.cursor
+    }
+
+    /// Whether batches from `from` on are next for this client and all of their events are new to it. Their first event is `first`,
+    /// at `first_version`.
+    pub(crate) fn can_take(
+        &self,
+        from: Sequence,
+        first: Sequence,
+        first_version: ResourceVersion,
+    ) -> bool {
+        self.cursor == from
+            && self.position <= first
+            && self.known < first_version
+            && self.history_end <= self.position.max(first)
+            && self.initial.is_none()
+            && self.future_waiter.is_none()
+            && self.end.is_none()
+    }
+
+    /// Moves on after shared batches were sent: to batch `to`, after event `last`. The caller counts `events` and `bytes`.
+    pub(crate) fn advance(&mut self, to: Sequence, last: Sequence, (events, bytes): (u64, u64)) {
+        self.cursor = to;
+        self.position = last + 1;
+        self.events += events;
+        self.bytes += bytes;
+    }
+
+    /// Whether initial events are still to be sent.
+    pub(crate) fn is_initial(&self) -> bool {
+        self.initial
+            .as_ref()
+            .is_some_and(|initial| !initial.is_done())
+    }
+
+    /// Why the stream has ended, once it has.
+    pub(crate) fn end(&self) -> Option<WatchEnd> {
+        self.end
+    }
+
+    /// Ends the stream. The first reason counts.
+    pub(super) fn end_as(&mut self, end: WatchEnd) {
+        self.end.get_or_insert(end);
+    }
+
+    /// Ends the stream because its view is closed, with a 410 event if the client must list again.
+    fn close(&mut self) -> CursorStep {
+        self.end_as(WatchEnd::Closed);
+        if self.served.hub.is_expired() {
+            CursorStep::Frame(self.expired_event())
+        } else {
+            CursorStep::Over
+        }
+    }
+
+    /// The time to call [`Self::on_timer`]: the next bookmark or the deadline.
+    pub(crate) fn wake_at(&self) -> Instant {
+        let bookmark = self.bookmarks.as_ref().map(|bookmarks| bookmarks.next_at);
+        bookmark.map_or(self.deadline, |at| at.min(self.deadline))
+    }
+
+    /// Ends the stream if its deadline is reached; returns whether it is.
+    pub(crate) fn is_overdue(&mut self, now: Instant) -> bool {
+        let is_overdue = now >= self.deadline;
+        if is_overdue {
+            self.end_as(WatchEnd::Deadline);
+        }
+        is_overdue
+    }
+
+    /// Does what is due at `now`.
+    pub(crate) fn on_timer(&mut self, now: Instant) -> TimerAction {
+        if self.is_overdue(now) {
+            return TimerAction::Ended;
+        }
+        self.bookmark(now)
+            .map_or(TimerAction::Nothing, TimerAction::Bookmark)
+    }
+
+    /// If the client's version is still in the future, wakes `waker` when it is reached, because that may happen without a batch.
+    /// Call [`Self::next`] once more afterwards.
+    pub(crate) fn arm(&self, waker: &Waker) {
+        if let Some(waiter) = &self.future_waiter {
+            waiter.arm(waker);
+        }
+    }
+
+    fn selector(&self) -> &Selector {
+        self.view.selector()
+    }
+
+    /// The next frame, or what to wait for.
+    pub(crate) fn next(&mut self) -> CursorStep {
+        if self.end.is_some() {
+            return CursorStep::Over;
+        }
+        // Check before reading, so that events published before the view was closed are still sent.
+        let is_closed = self.view.is_closed();
+        let next = self.read_next();
+        if is_closed && matches!(next, CursorStep::Nothing) {
+            return self.close();
+        }
+        next
+    }
+
+    fn read_next(&mut self) -> CursorStep {
+        if self.future_waiter.is_some() {
+            match self.reach_version() {
+                Ok(true) => {}
+                Ok(false) => return CursorStep::Nothing,
+                Err(error) => return CursorStep::Frame(error),
+            }
+        }
+        loop {
+            if let Some(initial) = &mut self.initial {
+                match initial.next_frame(&self.view, &self.served, self.limits) {
+                    Ok((Some(buf), count)) => return self.record_frame(buf, count),
+                    Ok((None, _)) if initial.is_done() => self.initial = None,
+                    Ok((None, _)) => return CursorStep::Unfinished,
+                    Err(_) => return self.end_unprojectable(),
+                }
+            }
+            if self.position < self.history_end
+                && let Some(next) = self.read_history()
+            {
+                return next;
+            }
+            if let Some(next) = self.read_batches() {
+                return next;
+            }
+        }
+    }
+
+    /// Whether the client's version has been reached. If not, [`Self::arm`] sets the waker for it.
+    ///
+    /// # Errors
+    /// The client's last event, if the history after its version is not known.
+    fn reach_version(&mut self) -> Result<bool, BufList> {
+        // A version that has been reached is in the snapshot, including the gaps in its history.
+        if self.served.hub.reached().version < self.known {
+            return Ok(false);
+        }
+        let Ok(sequence) = self.served.cache.resume_after(self.known) else {
+            return Err(self.end_lagged());
+        };
+        self.position = self.position.max(sequence);
+        self.future_waiter = None;
+        Ok(true)
+    }
+
+    /// Reads events from the history for this client alone. `None` once it is where the view continues.
+    fn read_history(&mut self) -> Option<CursorStep> {
+        let (mut buf, mut count, mut cost) = (BufList::default(), 0, 0);
+        let (known, limits) = (self.known, self.limits);
+        let (opened_at, mut oldest) = (self.opened_at, None);
+        let range = self.position..self.history_end;
+        let (view, mut unprojectable) = (&self.view, None);
+        let read = filtered(
+            self.served.cache.history(),
+            self.selector(),
+            range,
+            |event, kind| {
+                let kind = kind.filter(|_| event.resource_version() > known);
+                cost += view.cost(event.object().frame_len(), kind.is_some());
+                if let Some(kind) = kind {
+                    let Ok(frame) = view.frame(event, kind) else {
+                        unprojectable = Some(event.sequence());
+                        return ControlFlow::Break(());
+                    };
+                    buf.push(frame);
+                    count += 1;
+                    if event.published_at() >= opened_at {
+                        oldest.get_or_insert_with(|| event.published_at());
+                    }
+                }
+                if limits.are_reached(&buf, cost) {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
+            },
+        );
+        match read {
+            Ok(next) => self.position = unprojectable.unwrap_or(next),
+            Err(_) => return Some(CursorStep::Frame(self.end_lagged())),
+        }
+        if let Some(oldest) = oldest {
+            self.recorder.delayed(since(oldest), 1);
+        }
+        if !buf.is_empty() {
+            return Some(self.record_frame(buf, count));
+        }
+        if unprojectable.is_some() {
+            // 410 and not a plain end: a client that resumed here would reach the same event again. After a new list it resumes
+            // behind it.
+            return Some(CursorStep::Frame(self.end_lagged()));
+        }
+        (self.position < self.history_end).then_some(CursorStep::Unfinished)
+    }
+
+    /// Reads the batches of the shared view. `None` if the history has to be read first.
+    fn read_batches(&mut self) -> Option<CursorStep> {
+        let (mut buf, mut count) = (BufList::default(), 0);
+        let (mut position, mut reread_end) = (self.position, None);
+        let (known, recorder, limits) = (self.known, &self.recorder, self.limits);
+        let mut now = None;
+        let read = self.view.read(self.cursor, |batch| {
+            if batch.last < position || batch.last_version <= known {
+                return ControlFlow::Continue(());
+            }
+            if batch.first < position || batch.first_version <= known {
+                // The client already has a part of this batch, so read its events one by one from the history. Earlier events do
+                // not match the view, however long ago its last batch was published.
+                position = position.max(batch.first);
+                reread_end = Some(batch.last + 1);
+                return ControlFlow::Break(());
+            }
+            position = batch.last + 1;
+            count += batch.count;
+            buf.push(batch.frames.clone());
+            let now = *now.get_or_insert_with(|| Instant::now().into_std());
+            recorder.delayed(now.saturating_duration_since(batch.published_at), 1);
+            if limits.are_reached(&buf, 0) {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+        match read {
+            Ok(cursor) => self.cursor = cursor,
+            Err(_) => {
+                // The view keeps few batches; the history may still have the events.
+                self.rejoin();
+                return None;
+            }
+        }
+        self.position = position;
+        if let Some(end) = reread_end {
+            self.history_end = end;
+        }
+        match (buf.is_empty(), reread_end) {
+            (false, _) => Some(self.record_frame(buf, count as u64)),
+            (true, Some(_)) => None,
+            (true, None) => Some(CursorStep::Nothing),
+        }
+    }
+
+    /// Continues after missed batches: with the history from the first missing batch on, then with the view again.
+    fn rejoin(&mut self) {
+        // All matching events before that batch were in earlier batches, so start there. Otherwise a client whose selector rarely
+        // matches would start at its last event, which may have left the history long ago.
+        if let Some(first) = self.view.first_of(self.cursor) {
+            self.position = self.position.max(first);
+        }
+        let (cursor, reached) = self.served.hub.place_in(&self.view);
+        self.cursor = cursor;
+        self.history_end = reached.through;
+    }
+
+    fn record_frame(&mut self, buf: BufList, events: u64) -> CursorStep {
+        let bytes = buf.len() as u64;
+        self.events += events;
+        self.bytes += bytes;
+        self.recorder.delivered(events, bytes);
+        CursorStep::Frame(buf)
+    }
+
+    /// Ends the stream at an event that cannot be projected to its format, as upstream does.
+    fn end_unprojectable(&mut self) -> CursorStep {
+        self.end = Some(WatchEnd::Closed);
+        CursorStep::Over
+    }
+
+    /// Ends the stream of a client that fell out of the history; returns its last event.
+    fn end_lagged(&mut self) -> BufList {
+        self.end = Some(WatchEnd::Lagged);
+        self.expired_event()
+    }
+
+    fn expired_event(&self) -> BufList {
+        let cache = &self.served.cache;
+        let floor = cache.snapshot().map_or(self.known, |snapshot| {
+            crate::cache::floor(&snapshot, cache.history())
+        });
+        Status::expired_watch(self.known, floor)
+            .error_event(self.view.encoding())
+            .into()
+    }
+
+    /// A bookmark, if one is due and the client has all events up to its version.
+    fn bookmark(&mut self, now: Instant) -> Option<Bytes> {
+        if self.future_waiter.is_some() {
+            self.bookmarks.as_mut()?.wait(now, self.deadline);
+            return None;
+        }
+        let due = self
+            .bookmarks
+            .as_ref()
+            .is_some_and(|bookmarks| bookmarks.next_at <= now);
+        // Read the version first: its events are in the view by then.
+        let reached = self.served.hub.reached();
+        if self.initial.is_some()
+            || self.position < self.history_end
+            || self.view.head() > self.cursor
+            // Events up to the version may include one that the view could not project.
+            || self.view.is_closed()
+        {
+            return None;
+        }
+        self.position = self.position.max(reached.through);
+        self.history_end = self.position;
+        let bookmarks = self.bookmarks.as_mut().filter(|_| due)?;
+        bookmarks.wait(now, self.deadline);
+        if reached.version <= bookmarks.beyond || reached.version < self.known {
+            return None;
+        }
+        let template = self.served.hub.bookmark();
+        let bookmark = self.view.bookmark(&template, reached.version, Marker::None);
+        // If the bookmark cannot be projected, send none.
+        bookmark.ok()
+    }
+}
+
+/// The time since then.
+fn since(moment: std::time::Instant) -> Duration {
+    Instant::now().into_std().saturating_duration_since(moment)
+}
+
+impl Drop for WatchCursor {
+    fn drop(&mut self) {
+        let end = self.end.unwrap_or(WatchEnd::Client);
+        self.recorder.ended(WatchTotals {
+            end,
+            events: self.events,
+            bytes: self.bytes,
+        });
+    }
+}

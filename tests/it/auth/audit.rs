@@ -1,0 +1,385 @@
+//! The gateway's audit log: it records each request that memory answers once, and never contains a credential.
+
+use std::path::{Path, PathBuf};
+
+use http::HeaderMap;
+use kube_fanout::apiserver::faults::{Fault, FaultOrder};
+use kube_fanout::config::{AuditOutput, AuditSettings, AuthMode};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::support::auth::{AuthStage, next_piece, until};
+
+const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n";
+const PODS: &str = "/api/v1/pods";
+
+/// The audit policy and the log file of one test.
+struct Files {
+    policy: PathBuf,
+    log: PathBuf,
+}
+
+impl Files {
+    fn new(name: &str, policy: &str) -> Self {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("audit-{name}"));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let files = Self {
+            policy: folder.join("policy.yaml"),
+            log: folder.join("audit.log"),
+        };
+        std::fs::write(&files.policy, policy).unwrap();
+        files
+    }
+
+    fn settings(&self) -> Option<AuditSettings> {
+        Some(AuditSettings {
+            policy: self.policy.clone(),
+            log: AuditOutput::File {
+                path: self.log.clone(),
+                len_max: 1 << 30,
+                backups_max: 0,
+                backup_age_max: None,
+            },
+        })
+    }
+
+    async fn stage(&self, mode: AuthMode) -> AuthStage {
+        AuthStage::with(mode, |settings| settings.audit = self.settings()).await
+    }
+
+    fn text(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    fn events(&self) -> Vec<Value> {
+        let text = self.text();
+        let whole = text.lines().filter(|line| line.ends_with('}'));
+        whole
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+
+    /// The stage, verb and response code of each event, as one line.
+    fn outline(&self) -> Vec<String> {
+        let line = |event: &Value| {
+            let code = &event["responseStatus"]["code"];
+            format!("{} {} {code}", str_or_dash(&event["stage"]), str_or_dash(&event["verb"]))
+        };
+        self.events().iter().map(line).collect()
+    }
+}
+
+fn str_or_dash(value: &Value) -> &str {
+    value.as_str().unwrap_or("-")
+}
+
+/// Sends the bytes of a request, and reads the head of the response.
+async fn head_of(stage: &AuthStage, request: &str) -> (TcpStream, String) {
+    let mut socket = TcpStream::connect(stage.address).await.unwrap();
+    socket.write_all(request.as_bytes()).await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(socket.read_u8().await.unwrap());
+    }
+    (
+        socket,
+        String::from_utf8(head).unwrap().to_ascii_lowercase(),
+    )
+}
+
+fn audit_id(headers: &HeaderMap) -> &str {
+    headers["audit-id"].to_str().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_refused_is_recorded_under_the_id_on_the_wire_and_without_the_token() {
+    for mode in [AuthMode::SelfCheck, AuthMode::Review, AuthMode::Rbac] {
+        let files = Files::new(&format!("refused-{mode:?}"), POLICY);
+        let stage = files.stage(mode).await;
+        let answer = stage.get("token-that-nobody-knows", PODS).await;
+        assert_eq!(answer.status(), 401);
+        assert_eq!(audit_id(answer.headers()), "mine");
+        stage.ended().await;
+        assert_eq!(files.outline(), ["ResponseStarted list 401"]);
+        let event = &files.events()[0];
+        assert_eq!(event["auditID"], "mine");
+        assert_eq!(event["user"], json!({}));
+        assert_eq!(event["requestURI"], PODS);
+        assert_eq!(
+            event["objectRef"],
+            json!({"resource": "pods", "apiVersion": "v1"})
+        );
+        assert_eq!(event["sourceIPs"], json!(["127.0.0.1"]));
+        let status = json!({"metadata": {}, "status": "Failure", "message": "Unauthorized", "reason": "Unauthorized", "code": 401});
+        assert_eq!(event["responseStatus"], status);
+        assert!(!files.text().contains("token-that-nobody-knows"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_asks_and_what_authorization_says_is_recorded_and_no_secret_is() {
+    for mode in [AuthMode::SelfCheck, AuthMode::Review] {
+        let files = Files::new(&format!("decisions-{mode:?}"), POLICY);
+        let stage = files.stage(mode).await;
+        stage.user("secret-of-ann", "ann", &["dev"]);
+        stage.user("secret-of-bob", "bob", &[]);
+        let reading = json!({"verbs": ["list", "watch"], "apiGroups": [""], "resources": ["pods"]});
+        stage.allow("ann-reads", "ann", reading, "").await;
+        assert_eq!(stage.get("secret-of-ann", PODS).await.status(), 200);
+        let denied = stage
+            .get("secret-of-bob", "/api/v1/namespaces/default/pods")
+            .await;
+        assert_eq!(denied.status(), 403);
+        stage.ended().await;
+        let outline = files.outline();
+        assert_eq!(
+            outline,
+            [
+                "RequestReceived list null",
+                "ResponseComplete list 200",
+                "RequestReceived list null",
+                "ResponseComplete list 403",
+            ]
+        );
+        let events = files.events();
+        assert_eq!(events[1]["user"]["username"], "ann");
+        assert_eq!(
+            events[1]["user"]["groups"],
+            json!(["dev", "system:authenticated"])
+        );
+        assert_eq!(
+            events[1]["annotations"]["authorization.k8s.io/decision"],
+            "allow"
+        );
+        // The API server's reason, as it also stands in the API server's own audit log.
+        let reason = "RBAC: allowed by ClusterRoleBinding \"ann-reads\" of ClusterRole \"ann-reads\" to User \"ann\"";
+        let recorded = str_or_dash(&events[1]["annotations"]["authorization.k8s.io/reason"]);
+        assert_eq!(recorded, reason);
+        assert_eq!(events[3]["user"]["username"], "bob");
+        assert_eq!(events[3]["objectRef"]["namespace"], "default");
+        assert_eq!(
+            events[3]["annotations"]["authorization.k8s.io/decision"],
+            "forbid"
+        );
+        let status: Value = serde_json::from_slice(denied.body()).unwrap();
+        for field in ["status", "message", "reason", "details", "code"] {
+            assert_eq!(events[3]["responseStatus"][field], status[field], "{field}");
+        }
+        assert!(!files.text().contains("secret-of"), "{}", files.text());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_authorizer_that_fails_is_no_decision_and_the_answers_code_is_recorded() {
+    for (mode, reviews) in [
+        (AuthMode::Review, "subjectaccessreviews"),
+        (AuthMode::SelfCheck, "selfsubjectaccessreviews"),
+    ] {
+        let files = Files::new(&format!("failed-{mode:?}"), POLICY);
+        let stage = files.stage(mode).await;
+        stage.user("secret-of-ann", "ann", &[]);
+        let order = FaultOrder {
+            fault: Fault::Refuse {
+                code: 503,
+                retry_after_seconds: 1,
+            },
+            verb: None,
+            resource: Some(reviews.to_owned()),
+            count: 1_000,
+        };
+        stage.apiserver.order(order).unwrap();
+        assert_eq!(stage.get("secret-of-ann", PODS).await.status(), 500);
+        stage.ended().await;
+        assert_eq!(
+            files.outline(),
+            ["RequestReceived list null", "ResponseComplete list 500"]
+        );
+        let event = &files.events()[1];
+        assert_eq!(event["user"]["username"], "ann");
+        let annotations = json!({"authorization.k8s.io/reason": "internal error"});
+        assert_eq!(event["annotations"], annotations);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_impersonator_is_the_user_and_the_impersonated_is_named_beside() {
+    for mode in [AuthMode::SelfCheck, AuthMode::Review] {
+        let files = Files::new(&format!("impersonation-{mode:?}"), POLICY);
+        let stage = files.stage(mode).await;
+        let acting = [
+            ("authorization", "Bearer root-token"),
+            ("impersonate-user", "bob"),
+        ];
+        let target = "/api/v1/namespaces/default/pods";
+        let denied = stage.ask_with(stage.address, "GET", target, &acting).await;
+        assert_eq!(denied.status(), 403);
+        stage.ended().await;
+        let events = files.events();
+        assert_eq!(events.len(), 2, "{}", files.text());
+        assert_eq!(events[1]["user"]["username"], "root");
+        assert_eq!(events[1]["impersonatedUser"]["username"], "bob");
+        assert_eq!(
+            events[1]["annotations"]["authorization.k8s.io/decision"],
+            "forbid"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_id_that_the_gateway_makes_is_the_same_in_the_log() {
+    let files = Files::new("made-id", POLICY);
+    let stage = files.stage(AuthMode::None).await;
+    let request = "GET /api/v1/pods?limit=1 HTTP/1.1\r\nHost: a\r\nUser-Agent: test/1\r\nX-Forwarded-For: 1.2.3.4\r\n\r\n";
+    let (socket, head) = head_of(&stage, request).await;
+    let id = head
+        .lines()
+        .find_map(|line| line.strip_prefix("audit-id: "))
+        .unwrap()
+        .to_owned();
+    drop(socket);
+    stage.ended().await;
+    assert_eq!(
+        files.outline(),
+        ["RequestReceived list null", "ResponseComplete list 200"]
+    );
+    for event in files.events() {
+        // An API server without authentication records an empty user, too.
+        assert_eq!(event["user"], json!({}));
+        assert!(event.get("annotations").is_none(), "{event}");
+        assert_eq!(event["auditID"], id);
+        assert_eq!(event["userAgent"], "test/1");
+        assert_eq!(event["sourceIPs"], json!(["1.2.3.4", "127.0.0.1"]));
+        assert_eq!(event["requestURI"], "/api/v1/pods?limit=1");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_are_complete_when_their_clients_leave_however_they_are_brought() {
+    let files = Files::new("watches", POLICY);
+    let stage = files.stage(AuthMode::None).await;
+    let target = "/api/v1/pods?watch=1&resourceVersion=0";
+    let received = ["RequestReceived watch null"];
+    for is_http2 in [false, true] {
+        let before = files.outline().len();
+        let mut body = stage.watch("", target, is_http2).await.into_body();
+        assert!(next_piece(&mut body).await.is_some());
+        until("the start of the watch is recorded", async || {
+            files.outline().len() == before + 2
+        })
+        .await;
+        assert_eq!(
+            files.outline()[before..],
+            [received[0], "ResponseStarted watch 200"]
+        );
+        drop(body);
+        until("the end of the watch is recorded", async || {
+            files.outline().len() == before + 3
+        })
+        .await;
+        assert_eq!(files.outline()[before + 2], "ResponseComplete watch 200");
+    }
+    stage.ended().await;
+    assert_eq!(files.outline().len(), 6);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_forwarded_is_not_recorded() {
+    let files = Files::new("forwarded", POLICY);
+    let stage = files.stage(AuthMode::None).await;
+    let name = "/api/v1/namespaces/default/pods/absent";
+    assert_eq!(stage.get("", name).await.status(), 404);
+    assert_eq!(stage.get("", "/version").await.status(), 200);
+    stage.ended().await;
+    assert_eq!(files.text(), "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_nobody_reads_holds_nobody_up() {
+    let files = Files::new("stalled", POLICY);
+    // A pipe takes 64 KiB and then blocks its writer.
+    let made = std::process::Command::new("mkfifo")
+        .arg(&files.log)
+        .status();
+    assert!(made.unwrap().success());
+    let stage = files.stage(AuthMode::None).await;
+    let target = format!("{PODS}?limit=1&junk={}", "x".repeat(50_000));
+    for _ in 0..200 {
+        assert_eq!(stage.get("", &target).await.status(), 200);
+    }
+    let dropped = stage
+        .metric("kube_fanout_audit_events_total", &["result=\"dropped\""])
+        .await;
+    assert!(dropped > 0.0);
+    // The gateway's shutdown does not wait for the pipe either.
+    stage.ended().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_policy_is_followed_and_one_with_a_mistake_is_not() {
+    let files = Files::new("policy", &POLICY.replace("Metadata", "None"));
+    let stage = files.stage(AuthMode::None).await;
+    let target = format!("{PODS}?limit=1");
+    stage.get("", &target).await;
+    std::fs::write(&files.policy, POLICY).unwrap();
+    until("the new policy is in force", async || {
+        stage.get("", &target).await;
+        !files.events().is_empty()
+    })
+    .await;
+    std::fs::write(&files.policy, POLICY.replace("Metadata", "Nothing")).unwrap();
+    until("the mistake is counted", async || {
+        let labels = ["audit_policy", "failed"];
+        stage
+            .metric("kube_fanout_file_reloads_total", &labels)
+            .await
+            > 0.0
+    })
+    .await;
+    let before = files.events().len();
+    stage.get("", &target).await;
+    until("the old policy is in force", async || {
+        files.events().len() >= before + 2
+    })
+    .await;
+    stage.ended().await;
+}
+
+#[tokio::test]
+async fn a_gateway_does_not_start_with_an_audit_log_that_it_cannot_use() {
+    use kube_fanout::config::ServeSettings;
+    let mut settings = ServeSettings::embedded("http://127.0.0.1:9".parse().unwrap());
+    let good = Files::new("start", POLICY);
+    let bad = Files::new(
+        "start-bad",
+        "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Meta\n",
+    );
+    let mut unusable = good.settings().unwrap();
+    unusable.log = AuditOutput::File {
+        path: "/proc/nowhere/audit.log".into(),
+        len_max: 1,
+        backups_max: 0,
+        backup_age_max: None,
+    };
+    for (audit, expected) in [
+        (
+            bad.settings().unwrap(),
+            format!("{}:4: unknown level", bad.policy.display()),
+        ),
+        (unusable, "/proc/nowhere/audit.log".to_owned()),
+    ] {
+        settings.audit = Some(audit);
+        let error = kube_fanout::gateway::Gateway::build(settings.clone())
+            .await
+            .err()
+            .unwrap();
+        let mut text = error.to_string();
+        let mut next = std::error::Error::source(&error);
+        while let Some(cause) = next {
+            text = format!("{text}: {cause}");
+            next = cause.source();
+        }
+        assert!(text.contains(&expected) && !text.contains('\n'), "{text}");
+    }
+}

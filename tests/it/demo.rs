@@ -1,0 +1,68 @@
+//! The `demo` subcommand, run as a user runs it: its final table and its exit code.
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+use std::process::{Command, Output};
+
+fn demo(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_kube-fanout"))
+        .arg("demo")
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+/// The value of a row in the final table.
+#[track_caller]
+fn value_of<'a>(text: &'a str, name: &str) -> &'a str {
+    let closing = text.split("closing figures").nth(1).unwrap();
+    let row = closing
+        .lines()
+        .find_map(|line| line.trim_start().strip_prefix(name));
+    row.unwrap_or_else(|| panic!("no {name} in {text}")).trim()
+}
+
+#[test]
+fn a_short_demo_ends_verified() {
+    let output = demo(&[
+        "--watchers",
+        "50",
+        "--duration",
+        "3s",
+        "--objects",
+        "pods=40,configmaps=10",
+    ]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}{stderr}");
+    assert_eq!(value_of(&text, "upstream watches"), "2");
+    assert_eq!(value_of(&text, "downstream watches"), "50");
+    for name in [
+        "lost",
+        "doubled",
+        "out of order",
+        "watchers that differ",
+        "lists that differ",
+        // Watchers that relist would hide lost events.
+        "watchers told to relist",
+        "watches taken up again",
+    ] {
+        assert_eq!(value_of(&text, name), "0", "{name}");
+    }
+    let number = |name| value_of(&text, name).replace(',', "").parse::<u64>().unwrap();
+    let (written, delivered) = (number("events written"), number("events delivered "));
+    // Each resource has half of the watchers.
+    assert!(written > 0);
+    assert_eq!(delivered, written * 25);
+    assert!(!text.contains("behind at the end"), "{text}");
+    assert!(text.trim_end().ends_with("once, in order, byte for byte"));
+    assert!(!text.contains('\x1b'), "a pipe gets plain lines");
+}
+
+#[test]
+fn a_demo_that_cannot_begin_says_why_in_one_line() {
+    let output = demo(&["--objects", "unicorns=1"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert!(stderr.contains("unicorns"), "{stderr}");
+}

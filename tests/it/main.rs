@@ -1,0 +1,20 @@
+//! Integration tests of the crate through its public interfaces and its sockets. Each suite is a module. Most tests start an embedded
+//! API server, a gateway or both in this process; some run the program itself. Each test needs a process of its own, which
+//! `cargo nextest` provides.
+
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+mod admission;
+mod apiserver;
+mod auth;
+mod demo;
+mod hostile;
+mod informer;
+mod informer_chaos;
+mod kube_rs;
+mod metrics;
+mod passthrough;
+mod rbac_answers;
+mod secrets;
+mod support;
+mod trust;

@@ -1,0 +1,9 @@
+//! Helpers that several suites share: gateways and API servers in this process, a connection that can go silent or break, and the
+//! check that no event is missing once writes have stopped.
+
+pub(crate) mod auth;
+pub(crate) mod gateway;
+pub(crate) mod history;
+pub(crate) mod quiet;
+pub(crate) mod random;
+pub(crate) mod wire;

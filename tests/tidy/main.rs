@@ -1,0 +1,34 @@
+//! Rules that the compiler cannot check: which module may use which, where the clock may be read, sizes, names, documents.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a rule that cannot read its file has failed"
+)]
+
+mod behaviours;
+mod documents;
+mod edges;
+mod figures;
+mod files;
+mod planted;
+mod references;
+mod source;
+mod words;
+
+/// Fails with one line per violation; each line begins with file and line number.
+#[track_caller]
+fn assert_no_violations(rule: &str, violations: Vec<String>) {
+    assert!(
+        violations.is_empty(),
+        "{rule}:\n  {}",
+        violations.join("\n  ")
+    );
+}
+
+#[track_caller]
+fn assert_violation(violations: &[String], expected: &str) {
+    assert!(
+        violations.iter().any(|found| found.contains(expected)),
+        "{expected:?} is not in {violations:?}"
+    );
+}
