@@ -2,14 +2,14 @@
 # Measures everything that docs/PERFORMANCE.md and README quote, and writes both: about 75 minutes on two processors with nothing else to do.
 #
 #   loadtest/performance.sh            into docs/performance/report.json, docs/PERFORMANCE.md and README.md
-#   loadtest/performance.sh --trial    everything tiny, with the unoptimised programs, into target/performance-trial: does it work?
-#   loadtest/performance.sh --anyway   in spite of uncommitted changes or a busy machine; the report says so
+#   loadtest/performance.sh --trial    everything tiny, with unoptimised programs, into target/performance-trial: does it work?
+#   loadtest/performance.sh --anyway   despite uncommitted changes or a busy machine; the report says so
 #
 # Needs a real API server (tests/real/apiserver), which is built the first time, in five minutes.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-# A busier machine measures its other work too.
+# A busier machine would measure its other work too.
 load_max=0.3
 target=${CARGO_TARGET_DIR:-$PWD/target}
 
@@ -31,7 +31,7 @@ if [ -z "$anyway" ]; then
     die "the load average is $load, above $load_max: wait until nothing else runs, or --anyway"
 fi
 
-# Scenarios with how often each is played and against which servers; what takes long or repeats itself is played once.
+# Scenarios, the number of repeats, and the servers; long or similar ones run once.
 scenarios=(
   "steady 3 gateway,gateway-tls,real,gateway-real"
   "stalled 3 gateway"
@@ -58,7 +58,7 @@ trap 'rm -rf "$work"' EXIT
 begun=$SECONDS
 say() { printf '%s (%d min)\n' "$*" $(((SECONDS - begun) / 60)) >&2; }
 
-# What the gateway says of itself, as .ci/check.sh sets it.
+# The commit that `kube-fanout --version` prints, as .ci/check.sh sets it.
 KUBE_FANOUT_COMMIT=$(git describe --always --dirty --abbrev=12 --exclude '*')
 export KUBE_FANOUT_COMMIT
 say "building"
@@ -73,9 +73,9 @@ built=$("$programs/kube-fanout" --version)
 head=$(git rev-parse HEAD)
 commit=$(sed -n 's/.*(\([0-9a-f]\{7,\}\))$/\1/p' <<<"$built")
 if [ -z "$commit" ] || [ "${head#"$commit"}" = "$head" ]; then
-  [ -n "$anyway" ] || die "the gateway is $built, the tree is of $head: --anyway if that is meant"
+  [ -n "$anyway" ] || die "the gateway is $built, the tree is of $head: --anyway if that is intended"
 fi
-# What compilers leave behind is not what is measured.
+# Pages that the compilers have written must not be flushed during the measurement.
 sync
 [ -n "$trial" ] || sleep 60
 

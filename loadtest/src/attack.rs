@@ -1,52 +1,57 @@
-//! A process that attacks a server: bounded in clients, rate and time, on one thread, so that what the server suffers is not that the
-//! machine is taken from it. Tells its counts on standard output, a line of JSON at a time, and ends with its owner.
+//! A process that attacks a server. It uses one thread, and the number of clients, the rate and the time are bounded, so that it does not
+//! starve the server of CPU. It prints its counts to standard output, a line of JSON at a time, and ends with its parent.
 
 mod frames;
 mod http1;
+mod kind;
 mod streams;
 mod writes;
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
+use clap::Parser;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::cli::hostile::{Attack, Attacker};
+use crate::cli::seconds;
+use crate::command::{Subcommand, block_on};
 use crate::process::raise_open_files;
 use crate::target::Target;
+pub use kind::Attack;
 
-/// A client that was closed or turned away comes back after this time.
+/// A client waits for this time before it returns after it was closed or refused.
 const BACK_AFTER: Duration = Duration::from_millis(500);
-/// How often counts are told.
-const TELL_EVERY: Duration = Duration::from_millis(100);
+/// How often the counts are printed.
+const PRINT_EVERY: Duration = Duration::from_millis(100);
 
-/// What an attack has come to.
-#[derive(Debug, Default, Clone, Copy, Serialize, Deserialize)]
-pub struct Tally {
-    /// Clients that have done their first deed, or were turned away.
-    pub begun: u64,
+/// Counts of an attack.
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+pub struct AttackCounts {
+    /// Clients whose first operation has completed or was refused.
+    pub started: u64,
     /// Connections that are open.
     pub connections: u64,
     /// Requests answered with success, or frames sent.
     pub done: u64,
-    /// Requests that were turned away, and connections that could not be made.
+    /// Refused requests, and connections that could not be made.
     pub refused: u64,
     /// Connections that the server has closed.
     pub closed: u64,
-    /// Objects written, of attacks that are about events.
+    /// Objects written, for attacks that need events.
     pub written: u64,
 }
 
-/// The same while it grows. Relaxed: each number stands alone.
-#[derive(Debug, Default)]
-struct Counts {
-    begun: AtomicU64,
+/// [`AttackCounts`] while they grow. Relaxed: each number stands alone.
+#[derive(Debug, Default, Serialize)]
+struct AttackCounters {
+    started: AtomicU64,
     connections: AtomicU64,
     done: AtomicU64,
     refused: AtomicU64,
@@ -54,57 +59,43 @@ struct Counts {
     written: AtomicU64,
 }
 
-impl Counts {
-    fn now(&self) -> Tally {
-        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Tally {
-            begun: of(&self.begun),
-            connections: of(&self.connections),
-            done: of(&self.done),
-            refused: of(&self.refused),
-            closed: of(&self.closed),
-            written: of(&self.written),
-        }
-    }
-}
-
 fn count(of: &AtomicU64) {
     of.fetch_add(1, Ordering::Relaxed);
 }
 
-/// What all clients of an attack share.
+/// State that all clients of an attack share.
 #[derive(Debug)]
-struct Scene {
+struct AttackState {
     target: Target,
     flags: Attacker,
-    counts: Counts,
-    pace: Pace,
+    counts: AttackCounters,
+    pace: RateLimiter,
 }
 
 /// A connection that is counted while it is open.
-struct Open<'a>(&'a Scene);
+struct OpenConnection<'a>(&'a AttackState);
 
-impl<'a> Open<'a> {
-    fn of(scene: &'a Scene) -> Self {
+impl<'a> OpenConnection<'a> {
+    fn of(scene: &'a AttackState) -> Self {
         count(&scene.counts.connections);
         Self(scene)
     }
 }
 
-impl Drop for Open<'_> {
+impl Drop for OpenConnection<'_> {
     fn drop(&mut self) {
         self.0.counts.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// Turns that come at an even rate, for all clients together.
+/// Permits at an even rate, shared by all clients.
 #[derive(Debug)]
-struct Pace {
+struct RateLimiter {
     interval: Duration,
     next: Mutex<Instant>,
 }
 
-impl Pace {
+impl RateLimiter {
     fn at(rate: f64) -> Self {
         Self {
             interval: Duration::from_secs_f64(1.0 / rate.max(0.01)),
@@ -112,7 +103,7 @@ impl Pace {
         }
     }
 
-    /// Waits for the next turn; time that nobody used is lost.
+    /// Waits for the next permit; unused permits are lost.
     async fn turn(&self) {
         let due = {
             let mut next = self.next.lock().await;
@@ -124,44 +115,77 @@ impl Pace {
     }
 }
 
-/// Plays until standard input ends, or for as long as the flags allow.
+/// A hostile client, in a process of its own.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "attack", hide = true)]
+pub struct Attacker {
+    /// Server under attack.
+    #[arg(long)]
+    pub target: String,
+    /// API server for the attack's own writes.
+    #[arg(long)]
+    pub reference: String,
+    /// Kind of attack.
+    #[arg(long, value_enum)]
+    pub attack: Attack,
+    /// Number of clients.
+    #[arg(long)]
+    pub clients: usize,
+    /// Requests or frames a second of all of them.
+    #[arg(long)]
+    pub rate: f64,
+    /// Local address of the clients.
+    #[arg(long)]
+    pub source: Ipv4Addr,
+    /// The process ends after this time at the latest.
+    #[arg(long, value_parser = seconds)]
+    pub life: Duration,
+}
+
+impl Subcommand for Attacker {
+    fn execute(&self) -> Result<bool> {
+        block_on(run(self)).map(|()| true)
+    }
+}
+
+/// Runs until standard input ends, or for as long as the flags allow.
 ///
 /// # Errors
-/// If it cannot begin.
-pub async fn run(flags: &Attacker) -> Result<()> {
+/// If it cannot start.
+async fn run(flags: &Attacker) -> Result<()> {
     raise_open_files(flags.clients)?;
-    let scene = Arc::new(Scene {
+    let scene = Arc::new(AttackState {
         target: Target::new(&flags.target, None, None)?,
-        pace: Pace::at(flags.rate),
+        pace: RateLimiter::at(flags.rate),
         flags: flags.clone(),
-        counts: Counts::default(),
+        counts: AttackCounters::default(),
     });
-    // All end with the set.
+    // All clients end with the set.
     let mut clients = JoinSet::new();
     begin(&scene, &mut clients).await?;
     let mut input = BufReader::new(tokio::io::stdin()).lines();
     let end = tokio::time::sleep(flags.life);
     tokio::pin!(end);
-    let mut tick = tokio::time::interval(TELL_EVERY);
+    let mut tick = tokio::time::interval(PRINT_EVERY);
     loop {
         tokio::select! {
-            // All can be cancelled without loss.
+            // All futures can be cancelled without loss.
             line = input.next_line() => match line? {
                 Some(_) => {}
-                None => return tell(&scene),
+                None => return print_counts(&scene),
             },
-            () = &mut end => return tell(&scene),
-            _ = tick.tick() => tell(&scene)?,
+            () = &mut end => return print_counts(&scene),
+            _ = tick.tick() => print_counts(&scene)?,
         }
     }
 }
 
-fn tell(scene: &Scene) -> Result<()> {
-    println!("{}", serde_json::to_string(&scene.counts.now())?);
+fn print_counts(scene: &AttackState) -> Result<()> {
+    println!("{}", serde_json::to_string(&scene.counts)?);
     Ok(())
 }
 
-async fn begin(scene: &Arc<Scene>, clients: &mut JoinSet<()>) -> Result<()> {
+async fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) -> Result<()> {
     let attack = scene.flags.attack;
     writes::begin(scene, clients).await?;
     match attack {

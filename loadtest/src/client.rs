@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -11,11 +11,12 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 
 use crate::target::Target;
+use crate::wire::lines::Lines;
 
-/// How long one answer may take, body included.
+/// Longest time for one response, body included.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
 
-/// One connection, made anew when it is gone.
+/// One connection, reopened when it is gone.
 #[derive(Debug)]
 pub struct Client {
     target: Target,
@@ -31,10 +32,10 @@ impl Client {
         }
     }
 
-    /// Sends a request and returns the response with its body unread.
+    /// Sends a request and returns the response; the caller reads the body.
     ///
     /// # Errors
-    /// If there is no connection or no answer in time.
+    /// If there is no connection or no response in time.
     pub async fn open(
         &mut self,
         method: Method,
@@ -74,7 +75,7 @@ impl Client {
             .with_context(|| format!("{path}: no answer within {ANSWER_WAIT:?}"))?
     }
 
-    /// Sends a request and reads the whole answer.
+    /// Sends a request and reads the whole response.
     ///
     /// # Errors
     /// As [`Client::open`], or if the body breaks off.
@@ -99,12 +100,51 @@ impl Client {
     pub async fn json(&mut self, path: &str) -> Result<serde_json::Value> {
         let (status, body) = self.call(Method::GET, path, Vec::new()).await?;
         if status != StatusCode::OK {
-            bail!(
-                "GET {path}: {status}: {}",
-                String::from_utf8_lossy(&body[..body.len().min(300)])
-            );
+            bail!("GET {path}: {status}: {}", excerpt(&body));
         }
         serde_json::from_slice(&body).with_context(|| format!("GET {path}"))
+    }
+
+    /// Creates an object, unless it exists already; returns the body of the response.
+    ///
+    /// # Errors
+    /// As [`Client::call`], or if the server refuses.
+    pub async fn create(&mut self, collection: &str, object: Vec<u8>) -> Result<Bytes> {
+        let (status, body) = self.call(Method::POST, collection, object).await?;
+        ensure!(
+            status.is_success() || status == StatusCode::CONFLICT,
+            "POST {collection}: {status}: {}",
+            excerpt(&body)
+        );
+        Ok(body)
+    }
+
+    /// Hands every line of a watch to `line` until the stream ends.
+    ///
+    /// # Errors
+    /// As [`Client::open`], if the status is not 200, if the stream breaks, or the error of `line`, which ends the watch.
+    pub async fn watch(
+        &mut self,
+        path: &str,
+        mut line: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let response = self.open(Method::GET, path, Vec::new()).await?;
+        ensure!(response.status() == StatusCode::OK, "{}", response.status());
+        let (mut body, mut lines) = (response.into_body(), Lines::default());
+        // No deadline: a stream may be quiet for long, and the deadline of the run ends its reader.
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame?.into_data() else {
+                continue;
+            };
+            let mut outcome = Ok(());
+            lines.feed(&data, |one| {
+                if outcome.is_ok() {
+                    outcome = line(one);
+                }
+            })?;
+            outcome?;
+        }
+        Ok(())
     }
 
     async fn connect(&self) -> Result<SendRequest<Full<Bytes>>> {
@@ -117,10 +157,15 @@ impl Client {
     }
 }
 
-/// The version a list was taken at.
+/// The beginning of a body, for messages.
+pub fn excerpt(body: &[u8]) -> String {
+    String::from_utf8_lossy(&body[..body.len().min(300)]).into_owned()
+}
+
+/// The resource version of a list.
 ///
 /// # Errors
-/// If the document carries none.
+/// If the document has none.
 pub fn list_version(list: &serde_json::Value) -> Result<u64> {
     list["metadata"]["resourceVersion"]
         .as_str()

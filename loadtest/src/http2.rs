@@ -1,25 +1,29 @@
-//! One HTTP/2 connection over hyper for many calls at a time: where the writer must be fast. Does not connect again when it breaks.
+//! One HTTP/2 connection over hyper for many calls at a time, where the writer must be fast. It is not reopened when it breaks.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Empty, Full};
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
+use crate::client::excerpt;
 use crate::target::Target;
 
-/// How long one answer may take, body included: a page of a long list on a machine that is busy.
+/// Longest time for one response, body included: it may be a page of a long list on a busy machine.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
 /// Receive window: pages of lists are megabytes long.
 const WINDOW_LEN: u32 = 8 << 20;
 
+/// Sends requests without a body.
+pub type GetSender = SendRequest<Empty<Bytes>>;
+
 /// A connection; clones share it.
 #[derive(Debug, Clone)]
-pub struct Http2 {
+pub struct Http2Client {
     target: Arc<Target>,
     sender: SendRequest<Full<Bytes>>,
 }
@@ -42,7 +46,7 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// Reads something.
+    /// A GET request.
     pub const fn get(path: &'a str, accept: &'a str) -> Self {
         Self {
             method: Method::GET,
@@ -55,9 +59,7 @@ impl<'a> Call<'a> {
     }
 }
 
-impl Http2 {
-    /// Connects.
-    ///
+impl Http2Client {
     /// # Errors
     /// If the server does not answer or does not speak HTTP/2.
     pub async fn connect(target: &Target) -> Result<Self> {
@@ -76,10 +78,10 @@ impl Http2 {
         })
     }
 
-    /// Sends a request and reads the whole answer.
+    /// Sends a request and reads the whole response.
     ///
     /// # Errors
-    /// If there is no answer in time, or the connection is gone.
+    /// If there is no response in time, or the connection is gone.
     pub async fn call(&self, call: Call<'_>) -> Result<(StatusCode, Bytes)> {
         let path = call.path.to_owned();
         let calling = async {
@@ -111,16 +113,15 @@ impl Http2 {
             .with_context(|| path.clone())
     }
 
-    /// As [`Http2::call`], but every answer besides success and `accepted` is an error.
+    /// Like [`Http2Client::call`], but a status other than success and `accepted` is an error.
     ///
     /// # Errors
-    /// As [`Http2::call`], or if the server refuses.
+    /// As [`Http2Client::call`], or if the server refuses.
     pub async fn demand(&self, call: Call<'_>, accepted: &[StatusCode]) -> Result<Bytes> {
         let (method, path) = (call.method.clone(), call.path.to_owned());
         let (status, body) = self.call(call).await?;
         if !status.is_success() && !accepted.contains(&status) {
-            let said = String::from_utf8_lossy(&body[..body.len().min(300)]);
-            bail!("{method} {path}: {status}: {said}");
+            bail!("{method} {path}: {status}: {}", excerpt(&body));
         }
         Ok(body)
     }

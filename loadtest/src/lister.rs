@@ -1,7 +1,7 @@
-//! A client of the herd: lists when a round begins, and looks at the body without keeping it.
+//! A client of the herd: lists when a round begins, and checks the body without keeping it.
 
 pub mod initial;
-pub mod storm;
+pub mod repeat;
 
 use std::hash::{DefaultHasher, Hasher};
 use std::io::Write;
@@ -13,38 +13,38 @@ use anyhow::{Context, Result, bail};
 use flate2::write::GzDecoder;
 use http_body_util::BodyExt;
 use hyper::{Method, StatusCode};
-use memchr::memmem;
 
 use crate::client::Client;
 use crate::recorder::{Control, Recorder};
-use crate::swarm::{Ended, Member, Next};
+use crate::swarm::{Member, Next, ResponseEnd};
 use crate::target::Target;
 use crate::wire::event::first_version;
+use crate::wire::search::StreamSearch;
 
-/// Every object has exactly one, no ConfigMap of ours has another.
+/// Every object has exactly one such field, and no ConfigMap of the load test has another.
 const UID_FIELD: &[u8] = b"\"uid\":\"";
-/// Enough of a body's beginning to find the list's version, which typed lists write first.
+/// Length of a body's beginning that holds the list's version: typed lists write it first.
 const BEGINNING_LEN: usize = 512;
 
-/// Enough of a body's end to see that it is one.
+/// Length of a body's end that shows that the list is complete.
 const END_LEN: usize = 2;
 
-/// What one list looked like.
+/// What was found in one list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListResult {
     /// The list's resource version.
     pub version: Option<u64>,
-    /// Items, counted by a field that each has once.
+    /// Number of items, counted by a field that each has once.
     pub items: u64,
     /// Length of the body, decompressed.
     pub bytes: u64,
-    /// Length of the body as it came.
+    /// Length of the body on the wire.
     pub wire_bytes: u64,
     /// Hash of a sample of the body's bytes.
     pub digest: u64,
-    /// When it was complete, nanoseconds since the epoch.
+    /// When the list was complete, nanoseconds since the epoch.
     pub ended_at_ns: u64,
-    /// Why it is not a whole list.
+    /// Why the list is not complete.
     pub failure: Option<String>,
 }
 
@@ -52,34 +52,33 @@ pub struct Listed {
 #[derive(Debug)]
 pub struct Lister {
     path: Arc<str>,
-    listed: Vec<Listed>,
-    current: Listed,
+    listed: Vec<ListResult>,
+    current: ListResult,
     hasher: DefaultHasher,
-    /// Last bytes of the previous piece: a field may be cut in two.
-    seam: Vec<u8>,
+    items: StreamSearch,
     beginning: Vec<u8>,
     last: Vec<u8>,
-    /// Bodies are one gzip member each; what it has decoded is taken out after each piece.
+    /// Each body is one gzip member. Decoded bytes are taken out after each piece.
     decoder: Option<GzDecoder<Vec<u8>>>,
 }
 
 /// A client that lists once a round.
-pub trait Lists: Member {
-    /// Its lists, one a round.
-    fn into_listed(self) -> Vec<Listed>;
+pub trait ListClient: Member {
+    /// The lists, one a round.
+    fn into_lists(self) -> Vec<ListResult>;
 }
 
-impl Lists for Lister {
-    fn into_listed(self) -> Vec<Listed> {
+impl ListClient for Lister {
+    fn into_lists(self) -> Vec<ListResult> {
         self.listed
     }
 }
 
-/// Lists once, and looks at the body without keeping it.
+/// Lists once, and checks the body without keeping it.
 ///
 /// # Errors
-/// If it is not whole within `wait`.
-pub async fn listed(target: &Target, path: &str, wait: Duration) -> Result<Listed> {
+/// If the list is not complete within `wait`.
+pub async fn list_once(target: &Target, path: &str, wait: Duration) -> Result<ListResult> {
     let mut lister = Lister::new(path.into());
     let mut recorder = Recorder::default();
     let listing = async {
@@ -97,7 +96,7 @@ pub async fn listed(target: &Target, path: &str, wait: Duration) -> Result<Liste
     let status: StatusCode = tokio::time::timeout(wait, listing)
         .await
         .with_context(|| format!("{path}: no list within {wait:?}"))??;
-    lister.ended(Ended::Complete(status.as_u16()), &mut recorder);
+    lister.response_ended(ResponseEnd::Complete(status.as_u16()), &mut recorder);
     let listed = lister.listed.pop().unwrap_or_default();
     match &listed.failure {
         Some(failure) => bail!("{path}: {failure}"),
@@ -112,39 +111,25 @@ impl Lister {
         Self {
             path,
             listed: Vec::new(),
-            current: Listed::default(),
+            current: ListResult::default(),
             hasher,
-            seam: Vec::new(),
+            items: StreamSearch::new(UID_FIELD),
             beginning: Vec::new(),
             last: Vec::new(),
             decoder: None,
         }
     }
 
-    /// The same, of bodies that must be compressed.
+    /// Like [`Self::new`], for bodies that must be compressed.
     pub fn compressed(path: Arc<str>) -> Self {
         Self {
             decoder: Some(GzDecoder::new(Vec::new())),
             ..Self::new(path)
         }
     }
-
-    fn count_items(&mut self, data: &[u8]) {
-        let keep = UID_FIELD.len() - 1;
-        self.seam.extend_from_slice(&data[..data.len().min(keep)]);
-        self.current.items += memmem::find_iter(&self.seam, UID_FIELD).count() as u64;
-        self.current.items += memmem::find_iter(data, UID_FIELD).count() as u64;
-        if data.len() >= keep {
-            self.seam.clear();
-            self.seam.extend_from_slice(&data[data.len() - keep..]);
-        } else {
-            let from = self.seam.len().saturating_sub(keep);
-            self.seam.drain(..from);
-        }
-    }
 }
 
-/// Sends once a round.
+/// Sends one request a round.
 fn next_round(listed: usize, control: &Control, path: &str) -> Next {
     if listed < control.round.load(Ordering::Relaxed) {
         Next::Send(path.to_owned())
@@ -175,9 +160,9 @@ impl Member for Lister {
         self.decoder = Some(decoder);
     }
 
-    fn ended(&mut self, how: Ended<'_>, recorder: &mut Recorder) {
+    fn response_ended(&mut self, how: ResponseEnd<'_>, recorder: &mut Recorder) {
         if let Some(mut decoder) = self.decoder.take() {
-            // Compares length and checksum.
+            // This compares length and checksum.
             if let Err(error) = decoder.try_finish() {
                 self.fail(&error);
             }
@@ -198,14 +183,14 @@ impl Lister {
         failure.get_or_insert_with(|| format!("not one gzip member: {error}"));
     }
 
-    /// Looks at a piece of the body, decompressed.
+    /// Checks a piece of the decompressed body.
     fn look(&mut self, data: &[u8]) {
         self.current.bytes += data.len() as u64;
         let room = BEGINNING_LEN
             .saturating_sub(self.beginning.len())
             .min(data.len());
         self.beginning.extend_from_slice(&data[..room]);
-        self.count_items(data);
+        self.items.feed(data);
         sample(
             &mut self.hasher,
             self.current.bytes - data.len() as u64,
@@ -217,30 +202,33 @@ impl Lister {
         self.last.drain(..from);
     }
 
-    fn close(&mut self, how: Ended<'_>, now_ns: u64) {
+    fn close(&mut self, how: ResponseEnd<'_>, now_ns: u64) {
         let mut listed = std::mem::take(&mut self.current);
+        let items = std::mem::replace(&mut self.items, StreamSearch::new(UID_FIELD));
+        listed.items = items.count();
         listed.version = first_version(&self.beginning);
         listed.digest = std::mem::replace(&mut self.hasher, DefaultHasher::new()).finish();
         listed.ended_at_ns = now_ns;
         let ending = match how {
-            Ended::Complete(200) if self.last.ends_with(b"}\n") || self.last.ends_with(b"}") => {
+            ResponseEnd::Complete(200)
+                if self.last.ends_with(b"}\n") || self.last.ends_with(b"}") =>
+            {
                 None
             }
-            Ended::Complete(200) => Some("a list without its end".to_owned()),
-            Ended::Complete(status) => Some(format!("HTTP {status}")),
-            Ended::Broken(why) => Some(why.to_owned()),
-            Ended::Left => Some("left before its end".to_owned()),
+            ResponseEnd::Complete(200) => Some("a list without its end".to_owned()),
+            ResponseEnd::Complete(status) => Some(format!("HTTP {status}")),
+            ResponseEnd::Broken(why) => Some(why.to_owned()),
+            ResponseEnd::Left => Some("left before its end".to_owned()),
         };
         listed.failure = listed.failure.or(ending);
         self.listed.push(listed);
-        self.seam.clear();
         self.beginning.clear();
         self.last.clear();
     }
 }
 
-/// Feeds every 61st byte, counted from the body's beginning: pieces differ in length from client to client, so whole pieces cannot
-/// be hashed cheaply, and beside length and count a sample is enough.
+/// Hashes every 61st byte, counted from the body's beginning. Pieces differ in length from client to client, so whole pieces cannot be
+/// hashed cheaply; together with length and item count a sample is enough.
 fn sample(hasher: &mut DefaultHasher, offset: u64, data: &[u8]) {
     const STEP: usize = 61;
     let into = usize::try_from(offset % STEP as u64).unwrap_or(0);

@@ -1,35 +1,38 @@
-//! Pods as a cluster's controllers and kubelets leave them: made in number, changed at a rate, and listed to compare with.
+//! Pods as controllers and kubelets write them: created in numbers, changed at a rate, and listed for comparison.
 
 mod body;
 mod churn;
-mod held;
+mod digest;
 mod seed;
 
-pub use churn::Churn;
-pub use held::{Held, digest, held};
+pub use churn::PodChurn;
+pub use digest::{StoreDigest, digest, held};
 pub use seed::seed;
+
+use clap::Args;
 
 #[cfg(test)]
 mod tests;
 
-/// Which pods there are: a pod is its number.
-#[derive(Debug, Clone, Copy)]
+/// A set of pods; a pod is identified by its number.
+#[derive(Debug, Clone, Copy, Args)]
 pub struct Fleet {
-    /// How many.
+    /// Number of pods that the server must hold; missing ones are created.
+    #[arg(long, default_value_t = 100_000)]
     pub pods: usize,
     /// Namespaces that they are spread over.
+    #[arg(long, default_value_t = 50)]
     pub namespaces: usize,
     /// Nodes that they are spread over.
+    #[arg(long, default_value_t = 200)]
     pub nodes: usize,
 }
 
 impl Fleet {
-    /// The namespace of a pod.
     pub fn namespace(&self, number: usize) -> String {
         format!("team-{:02}", number % self.namespaces.max(1))
     }
 
-    /// The name of a pod.
     pub fn name(&self, number: usize) -> String {
         format!(
             "{}-{:05x}",
@@ -38,9 +41,8 @@ impl Fleet {
         )
     }
 
-    /// The node of a pod.
     pub fn node(&self, number: usize) -> usize {
-        // Not in step with the namespaces.
+        // Spread differently than the namespaces.
         (number / self.namespaces.max(1) + number) % self.nodes.max(1)
     }
 
@@ -53,7 +55,7 @@ impl Fleet {
         format!("{}-{}", self.deployment(number), self.template(number))
     }
 
-    /// The hash of the pod template that the deployment names its replica set by.
+    /// The hash of the pod template, which the replica set is named by.
     fn template(&self, number: usize) -> String {
         let deployment = number / self.namespaces.max(1) / 10 * self.namespaces.max(1)
             + number % self.namespaces.max(1);

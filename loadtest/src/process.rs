@@ -1,4 +1,4 @@
-//! What the system says about processes: CPU time, memory, open-file limits.
+//! CPU time and memory of processes and of the machine, and limits of open files, as `/proc` has them.
 
 pub mod piped;
 
@@ -17,7 +17,7 @@ pub struct Usage {
     pub user: Duration,
     /// Resident memory, bytes.
     pub rss: u64,
-    /// The most there was of it, bytes: ever, or since [`Usage::forget_peak`].
+    /// Peak of resident memory, bytes: since the start, or since [`Usage::forget_peak`].
     pub peak_rss: u64,
 }
 
@@ -58,21 +58,26 @@ impl Usage {
         })
     }
 
-    /// Lets a process' peak begin anew; without the right to do so it stays as it was.
+    /// Resets a process's peak; without permission the peak stays as it is.
     pub fn forget_peak(pid: u32) {
         let _ = std::fs::write(format!("/proc/{pid}/clear_refs"), "5");
     }
 
-    /// This process.
+    /// Usage of this process. Its CPU time has the resolution of the clock; that of other processes has the resolution of ticks.
     ///
     /// # Errors
     /// If `/proc` is not there.
     pub fn own() -> Result<Self> {
-        Self::of(std::process::id())
+        let clock = clock_gettime(ClockId::ProcessCPUTime);
+        let cpu = Duration::new(u64::try_from(clock.tv_sec)?, u32::try_from(clock.tv_nsec)?);
+        Ok(Self {
+            cpu,
+            ..Self::of(std::process::id())?
+        })
     }
 }
 
-/// Whether a process has ended, whether its parent has waited for it or not.
+/// Whether a process has ended, also if its parent has not waited for it.
 pub fn has_ended(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     // The state follows the program's name in parentheses.
@@ -87,19 +92,19 @@ fn ticks_time(ticks: u64) -> Duration {
     Duration::from_nanos(ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second()))
 }
 
-/// CPU time of all processors of the machine, since it began.
+/// CPU time of all processors since boot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MachineCpu {
-    /// All of it, idle time included.
+    /// Total time, idle time included.
     pub total: Duration,
-    /// What they were not idle.
+    /// Time that was not idle.
     pub busy: Duration,
-    /// What soft interrupts took of that: the kernel's work for sockets that is in no process's time.
+    /// Part of the busy time that soft interrupts took: the kernel's work for sockets that no process is charged for.
     pub softirq: Duration,
 }
 
 impl MachineCpu {
-    /// Until now.
+    /// The current values.
     ///
     /// # Errors
     /// If `/proc` is not there.
@@ -108,7 +113,7 @@ impl MachineCpu {
         Self::parse(&text).context("/proc/stat")
     }
 
-    /// The line of all processors: user, nice, system, idle, iowait, irq, softirq, steal, and what is in user and nice already.
+    /// Parses the line of all processors: user, nice, system, idle, iowait, irq, softirq, steal; the rest is part of user and nice already.
     fn parse(text: &str) -> Option<Self> {
         let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
         let ticks: Vec<u64> = line
@@ -127,7 +132,7 @@ impl MachineCpu {
         })
     }
 
-    /// What came since then.
+    /// The difference to an earlier reading.
     pub fn since(self, then: Self) -> Self {
         Self {
             total: self.total.saturating_sub(then.total),
@@ -136,12 +141,12 @@ impl MachineCpu {
         }
     }
 
-    /// The busy share of all.
+    /// The share that was busy, in percent.
     pub fn busy_percent(self) -> f64 {
         self.percent(self.busy)
     }
 
-    /// The share of all that soft interrupts took.
+    /// The share that soft interrupts took, in percent.
     pub fn softirq_percent(self) -> f64 {
         self.percent(self.softirq)
     }
@@ -151,41 +156,7 @@ impl MachineCpu {
     }
 }
 
-/// What this process has used since it began.
-#[derive(Debug, Clone, Copy)]
-pub struct Used {
-    /// User and system time of all threads, finer than [`Usage`] has it.
-    pub cpu: Duration,
-    /// Resident memory, bytes.
-    pub rss: u64,
-    /// The most there was of it, bytes.
-    pub peak_rss: u64,
-}
-
-impl Used {
-    /// Until now.
-    ///
-    /// # Errors
-    /// If `/proc` is not there.
-    pub fn now() -> Result<Self> {
-        let clock = clock_gettime(ClockId::ProcessCPUTime);
-        let cpu = Duration::new(u64::try_from(clock.tv_sec)?, u32::try_from(clock.tv_nsec)?);
-        let status = std::fs::read_to_string("/proc/self/status")?;
-        let bytes = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name));
-            let kib = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
-            kib.map(|kib| kib * 1024)
-                .with_context(|| format!("/proc/self/status: {name}"))
-        };
-        Ok(Self {
-            cpu,
-            rss: bytes("VmRSS:")?,
-            peak_rss: bytes("VmHWM:")?,
-        })
-    }
-}
-
-/// Lets programs that are started have so many open files.
+/// Raises the hard limit of open files for programs that this process starts.
 ///
 /// # Errors
 /// If the hard limit is lower, and this process may not raise it; the message says how.
@@ -206,7 +177,7 @@ pub fn allow_open_files(files: u64) -> Result<()> {
     }
 }
 
-/// Raises the soft limit of open files to what `connections` need.
+/// Raises the soft limit of open files to the number that `connections` need.
 ///
 /// # Errors
 /// If the hard limit is lower; the message says how to raise it.
@@ -235,7 +206,7 @@ pub fn raise_open_files(connections: usize) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    //! The machine's time by the line of all processors, what processes may open, and whether they have ended.
+    //! CPU time of the machine, limits of open files, and ended processes.
 
     use super::*;
 
@@ -254,9 +225,12 @@ mod tests {
     fn a_process_that_nobody_has_waited_for_has_ended_too() {
         assert!(!has_ended(std::process::id()));
         let mut child = std::process::Command::new("true").spawn().unwrap();
-        let begun = std::time::Instant::now();
+        let started = std::time::Instant::now();
         while !has_ended(child.id()) {
-            assert!(begun.elapsed() < Duration::from_secs(60), "it does not end");
+            assert!(
+                started.elapsed() < Duration::from_secs(60),
+                "it does not end"
+            );
             std::thread::yield_now();
         }
         child.wait().unwrap();

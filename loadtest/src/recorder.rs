@@ -1,4 +1,4 @@
-//! What one swarm thread counts: latencies, events, bytes, ends of streams.
+//! Counters of one swarm thread: latencies, events, bytes, ends of streams.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -11,63 +11,63 @@ use serde::{Deserialize, Serialize};
 use crate::texts::Texts;
 use crate::wire::event::WriteTime;
 
-/// Longest latency that is told apart from longer ones.
+/// Longer latencies count as this one.
 const LATENCY_MAX: Duration = Duration::from_secs(300);
-/// Different messages kept; the first ones tell the story.
+/// Number of different messages that are kept; the first ones show the cause.
 const MESSAGES_MAX: usize = 5;
 
-/// A request was refused with 429, and the client told when to come again.
+/// End of a request that was refused with 429 and Retry-After.
 pub const SHED: &str = "429 with Retry-After";
-/// A request was refused with 429 and no word of when to come again.
+/// End of a request that was refused with 429 without Retry-After.
 pub const SHED_SILENTLY: &str = "429 without Retry-After";
 
-/// A client wanted no more of a stream.
+/// End of a stream that the client has left.
 pub const LEFT: &str = "left";
 
-/// Orders from the scenario to all threads of a swarm, and what they answer. All accesses are relaxed: every value stands alone,
-/// and results are handed over by joining the threads.
+/// Orders from the scenario to all threads of a swarm, and the threads' reports. All accesses are relaxed: every value stands alone, and
+/// results are handed over by joining the threads.
 #[derive(Debug, Default)]
 pub struct Control {
-    /// The swarm shall end now.
+    /// Orders the swarm to end.
     pub stop: AtomicBool,
-    /// Slow clients are slow while this holds.
+    /// Slow clients are slow while this is set.
     pub stalled: AtomicBool,
-    /// Latencies of objects written in [from, until) count; nanoseconds since the epoch.
+    /// Latencies of objects written in [from, until) are counted; nanoseconds since the epoch.
     pub measure_from_ns: AtomicU64,
     /// See `measure_from_ns`.
     pub measure_until_ns: AtomicU64,
-    /// Clients wait for this number before their next request (the herd).
+    /// Number of the round: clients of a herd wait for it before their next request.
     pub round: AtomicUsize,
-    /// Clients whose (first) response has begun.
+    /// Clients whose first response has started.
     pub ready: AtomicUsize,
     /// Events delivered so far.
     pub delivered: AtomicU64,
-    /// When the newest of them came, nanoseconds since the epoch.
+    /// When the newest of them arrived, nanoseconds since the epoch.
     pub last_delivery_ns: AtomicU64,
     /// Body bytes delivered so far.
     pub bytes: AtomicU64,
-    /// How often a thread read something that was more than bookmarks. Those of thousands of watches never stop coming, so they say
-    /// nothing about whether events still come.
+    /// How often a thread read more than bookmarks. Bookmarks of thousands of watches never stop, so they do not show whether events still
+    /// arrive.
     pub arrivals: AtomicU64,
-    /// Orders carried out by all clients (rounds ended, goal reached); each thread keeps its own share up to date.
+    /// Orders that the clients have carried out (rounds ended, goal reached); each thread updates its own share.
     pub progress: AtomicUsize,
-    /// Open watches that have not reached the goal; each thread keeps its own share up to date.
+    /// Open watches that have not reached the goal; each thread updates its own share.
     pub behind: AtomicUsize,
-    /// By how many versions the last of them is behind; whoever looks resets it.
+    /// Number of versions that the last of them is behind; the reader resets it.
     pub behind_by: AtomicU64,
-    /// How often a thread looked and found nothing to read. While nobody looks, that nothing arrives means nothing.
+    /// How often a thread polled and found nothing to read. Silence counts only while threads poll.
     pub empty_looks: AtomicU64,
 }
 
 impl Control {
-    /// Lets latencies count for objects written from now on.
+    /// Starts the measured window: latencies of objects written from now on are counted.
     pub fn measure_from_now(&self) {
         self.measure_until_ns.store(u64::MAX, Ordering::Relaxed);
         self.measure_from_ns.store(now_ns(), Ordering::Relaxed);
     }
 
-    /// Adds what a thread has read since it last said so.
-    pub fn add(&self, arrived: &Arrived) {
+    /// Adds what a thread has read since its last report.
+    pub fn add(&self, arrived: &Arrivals) {
         if arrived.events > 0 {
             self.delivered.fetch_add(arrived.events, Ordering::Relaxed);
             self.last_delivery_ns
@@ -81,49 +81,49 @@ impl Control {
         }
     }
 
-    /// Objects written later no longer count.
+    /// Ends the measured window.
     pub fn measure_until_now(&self) {
         self.measure_until_ns.store(now_ns(), Ordering::Relaxed);
     }
 }
 
-/// What a thread has read in a while.
+/// What a thread has read in some time.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Arrived {
+pub struct Arrivals {
     /// Data events.
     pub events: u64,
     /// Bookmarks.
     pub bookmarks: u64,
     /// Body bytes.
     pub bytes: u64,
-    /// When the last event had been decoded, nanoseconds since the epoch.
+    /// When the last event was decoded, nanoseconds since the epoch.
     pub last_ns: u64,
 }
 
-impl Arrived {
+impl Arrivals {
     /// Whether it was more than bookmarks: events, or a part of one.
     fn is_more_than_bookmarks(self) -> bool {
         self.bytes > 0 && (self.events > 0 || self.bookmarks == 0)
     }
 }
 
-/// Nanoseconds since the epoch, by a clock that nobody sets: the wall clock's time when this process first asked, and the time since. So
-/// processes that began within one run agree, and a clock that is set during the run changes no latency.
+/// Nanoseconds since the epoch, by a clock that is never set: the wall clock's time at the first call, plus the time since. Processes that
+/// start within one run agree, and setting the wall clock during the run changes no latency.
 pub fn now_ns() -> u64 {
     static BEGINNING: LazyLock<(Duration, Instant)> = LazyLock::new(|| {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH);
         (wall.unwrap_or_default(), Instant::now())
     });
-    let (wall, begun) = &*BEGINNING;
-    u64::try_from((*wall + begun.elapsed()).as_nanos()).unwrap_or(u64::MAX)
+    let (wall, started) = &*BEGINNING;
+    u64::try_from((*wall + started.elapsed()).as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Counts of one thread.
+/// Counters of one thread.
 #[derive(Debug, Clone)]
 pub struct Recorder {
-    /// From the moment a write was sent to its event, in microseconds.
+    /// Time from the sending of a write to its event, microseconds.
     pub latency: Histogram<u64>,
-    /// The same from the moment the write was due: of a writer that falls behind, what its writes waited for each other counts too.
+    /// Time from when the write was due; it includes the time that the writes of a slow writer waited for each other.
     pub latency_from_due: Histogram<u64>,
     /// Data events.
     pub events: u64,
@@ -131,7 +131,7 @@ pub struct Recorder {
     pub bytes: u64,
     /// Bookmarks.
     pub bookmarks: u64,
-    /// The newest version that any watcher of this thread has seen.
+    /// The newest version that any watcher of this thread has received.
     pub newest_version: u64,
     /// Why streams and connections ended, and how often.
     pub ends: BTreeMap<String, u64>,
@@ -141,10 +141,10 @@ pub struct Recorder {
     window: (u64, u64),
 }
 
-/// A recorder's counts as they go from one process to another.
+/// A recorder's counters, to be sent to another process.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Counts {
-    /// Microseconds, and how many of them there were.
+pub struct RecorderData {
+    /// Microseconds, and how often each value occurred.
     latency: Vec<(u64, u64)>,
     latency_from_due: Vec<(u64, u64)>,
     events: u64,
@@ -154,7 +154,7 @@ pub struct Counts {
     messages: Texts,
 }
 
-impl From<&Recorder> for Counts {
+impl From<&Recorder> for RecorderData {
     fn from(recorder: &Recorder) -> Self {
         let values = |of: &Histogram<u64>| {
             of.iter_recorded()
@@ -173,8 +173,8 @@ impl From<&Recorder> for Counts {
     }
 }
 
-impl From<&Counts> for Recorder {
-    fn from(counts: &Counts) -> Self {
+impl From<&RecorderData> for Recorder {
+    fn from(counts: &RecorderData) -> Self {
         let mut recorder = Self {
             events: counts.events,
             bytes: counts.bytes,
@@ -219,7 +219,7 @@ pub fn latencies() -> Histogram<u64> {
 }
 
 impl Recorder {
-    /// Reads the clock and the orders before what has arrived on one connection.
+    /// Reads the clock and the measured window before the bytes of one connection are processed.
     pub fn tick(&mut self, control: &Control) {
         self.now_ns = now_ns();
         self.window = (
@@ -233,15 +233,14 @@ impl Recorder {
         self.now_ns
     }
 
-    /// Counts an event that has been decoded, and reads the clock: what came before it in the same piece, and was decrypted and decoded
-    /// first, is a part of its latency.
+    /// Counts a decoded event, and reads the clock: the time to decrypt and decode earlier events of the same piece is part of the latency.
     pub fn event(&mut self, version: u64) {
         self.events += 1;
         self.newest_version = self.newest_version.max(version);
         self.now_ns = now_ns();
     }
 
-    /// Counts the latency of the newest event, if it was sent in the measured window.
+    /// Records the latency of the newest event, if its write was sent in the measured window.
     pub fn written(&mut self, write: WriteTime) {
         if write.sent_ns >= self.window.0 && write.sent_ns < self.window.1 {
             let us = |since_ns: u64| self.now_ns.saturating_sub(since_ns) / 1_000;
@@ -251,9 +250,9 @@ impl Recorder {
         }
     }
 
-    /// What it has counted so far, to be given to [`Self::since`].
-    pub fn so_far(&self) -> Arrived {
-        Arrived {
+    /// The counters so far, for [`Self::since`].
+    pub fn so_far(&self) -> Arrivals {
+        Arrivals {
             events: self.events,
             bookmarks: self.bookmarks,
             bytes: self.bytes,
@@ -261,9 +260,9 @@ impl Recorder {
         }
     }
 
-    /// What it has counted since then.
-    pub fn since(&self, then: &Arrived) -> Arrived {
-        Arrived {
+    /// The difference to earlier counters.
+    pub fn since(&self, then: &Arrivals) -> Arrivals {
+        Arrivals {
             events: self.events - then.events,
             bookmarks: self.bookmarks - then.bookmarks,
             bytes: self.bytes - then.bytes,
@@ -279,7 +278,7 @@ impl Recorder {
         }
     }
 
-    /// Counts a request that the server had no room for.
+    /// Counts a request that the server refused for lack of capacity.
     pub fn shed(&mut self, says_when: bool) {
         self.end(if says_when { SHED } else { SHED_SILENTLY });
     }
@@ -289,15 +288,15 @@ impl Recorder {
         self.messages.add("", text);
     }
 
-    /// Keeps what a refusal said.
+    /// Keeps the body of a refusal.
     pub fn refusal(&mut self, status: u16, data: &[u8]) {
         let said = String::from_utf8_lossy(&data[..data.len().min(200)]);
         self.message(&format!("HTTP {status}: {said}"));
     }
 
-    /// Adds another thread's counts.
+    /// Adds another thread's counters.
     pub fn merge(&mut self, other: &Self) {
-        // Equal bounds: cannot fail.
+        // The bounds are equal, so this cannot fail.
         let _ = self.latency.add(&other.latency);
         let _ = self.latency_from_due.add(&other.latency_from_due);
         self.events += other.events;
@@ -312,7 +311,7 @@ impl Recorder {
 
 #[cfg(test)]
 mod tests {
-    //! What one process counted is what another reads.
+    //! Counters survive the way to another process, and latencies count from both moments.
 
     use super::*;
 
@@ -325,8 +324,8 @@ mod tests {
             recorder.latency.record(value).unwrap();
             recorder.latency_from_due.record(value * 2).unwrap();
         }
-        let text = serde_json::to_string(&Counts::from(&recorder)).unwrap();
-        let counts: Counts = serde_json::from_str(&text).unwrap();
+        let text = serde_json::to_string(&RecorderData::from(&recorder)).unwrap();
+        let counts: RecorderData = serde_json::from_str(&text).unwrap();
         let read = Recorder::from(&counts);
         assert_eq!(read.latency, recorder.latency);
         assert_eq!(read.latency_from_due, recorder.latency_from_due);
@@ -352,13 +351,13 @@ mod tests {
     #[test]
     fn bookmarks_alone_are_no_sign_that_events_still_come() {
         let control = Control::default();
-        let arrived = |events, bookmarks, bytes| Arrived {
+        let arrived = |events, bookmarks, bytes| Arrivals {
             events,
             bookmarks,
             bytes,
             last_ns: 0,
         };
-        // Nothing, a bookmark, a part of an event, an event and a bookmark.
+        // Nothing; a bookmark; a part of an event; an event and a bookmark.
         for (of, arrivals) in [
             (arrived(0, 0, 0), 0),
             (arrived(0, 1, 90), 0),

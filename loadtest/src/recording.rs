@@ -1,27 +1,25 @@
 //! Records the reference: one list and one watch by another client (hyper) and another parser (serde_json) than the swarm's.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use hdrhistogram::Histogram;
-use http_body_util::BodyExt;
-use hyper::{Method, StatusCode};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::task::JoinHandle;
 
 use crate::client::{Client, list_version};
 use crate::recorder::now_ns;
 use crate::target::Target;
-use crate::verify::reference::{Entry, Reference, State, line_hash};
+use crate::verify::reference::{ObjectVersions, Reference, ReferenceEvent, line_hash};
 use crate::watcher::state_entry;
-use crate::wire::event::{Event, Kind, WriteTime};
-use crate::wire::lines::Lines;
+use crate::wire::event::{Event, EventKind, WriteTime};
 
 /// How long to wait before watching again.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
 
-/// A reference being recorded.
+/// A reference that is being recorded.
 #[derive(Debug)]
 pub struct Recording {
     /// Version of the list; the recorded events come after it.
@@ -31,7 +29,7 @@ pub struct Recording {
     task: JoinHandle<Result<()>>,
 }
 
-/// When events were sent, nanoseconds since the epoch, and how much later they were seen here.
+/// When writes were sent, nanoseconds since the epoch, and how much later their events arrived here.
 #[derive(Debug, Default)]
 struct Delays {
     seen: Vec<(u64, u64)>,
@@ -47,7 +45,7 @@ impl Delays {
 }
 
 impl Recording {
-    /// Lists, then records everything that follows.
+    /// Lists, then records all following events.
     ///
     /// # Errors
     /// If the list fails.
@@ -55,13 +53,13 @@ impl Recording {
         let mut client = Client::new(target);
         let list = client.json(path).await.context("the reference's list")?;
         let start = list_version(&list)?;
-        let initial: State = list["items"]
+        let initial: ObjectVersions = list["items"]
             .as_array()
             .map(|items| items.iter().filter_map(state_entry).collect())
             .unwrap_or_default();
         let kept = Arc::new(Mutex::new(Reference::begin(initial)));
         let delays = Arc::<Mutex<Delays>>::default();
-        let recorder = Recorder {
+        let recorder = ReferenceRecorder {
             path: path.to_owned(),
             resume: start,
             kept: kept.clone(),
@@ -76,10 +74,10 @@ impl Recording {
         })
     }
 
-    /// How late the reference itself has seen what was written in this time, microseconds: the API server's own work.
+    /// How late the reference itself received the events of writes in this time, microseconds: the API server's share of the latency.
     pub fn latency(&self, written_ns: Range<u64>) -> Histogram<u64> {
         let mut latency = crate::recorder::latencies();
-        let delays = self.delays.lock().unwrap_or_else(PoisonError::into_inner);
+        let delays = self.delays.lock();
         for (written_at, delay_ns) in &delays.seen {
             if written_ns.contains(written_at) {
                 latency.saturating_record(delay_ns / 1_000);
@@ -88,12 +86,12 @@ impl Recording {
         latency
     }
 
-    /// The recorded reference so far.
+    /// The reference recorded so far.
     pub fn reference(&self) -> MutexGuard<'_, Reference> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 
-    /// Newest recorded version, or the list's.
+    /// The newest recorded version, or the list's.
     pub fn last(&self) -> u64 {
         self.reference().last().max(self.start)
     }
@@ -126,56 +124,49 @@ impl Drop for Recording {
     }
 }
 
-/// What records.
-struct Recorder {
+/// The task that records.
+struct ReferenceRecorder {
     path: String,
-    /// Version to watch on from.
+    /// Version to resume from.
     resume: u64,
     kept: Arc<Mutex<Reference>>,
     delays: Arc<Mutex<Delays>>,
 }
 
-impl Recorder {
+impl ReferenceRecorder {
     async fn record(mut self, mut client: Client) -> Result<()> {
-        // Ends by being aborted, or by what cannot be mended.
+        // Ends by being aborted, or by an error that a new watch cannot repair.
         loop {
             let watch = format!(
                 "{}?watch=1&resourceVersion={}&allowWatchBookmarks=true&timeoutSeconds=3600",
                 self.path, self.resume
             );
-            if let Ok(response) = client.open(Method::GET, &watch, Vec::new()).await
-                && response.status() == StatusCode::OK
-            {
-                let mut body = response.into_body();
-                let mut lines = Lines::default();
-                let mut outcome = Ok(());
-                // No deadline: a quiet stream is a good one, and the run's own deadline ends the task.
-                while let Some(Ok(frame)) = body.frame().await {
-                    let Ok(data) = frame.into_data() else {
-                        continue;
-                    };
-                    lines.feed(&data, |line| {
-                        if outcome.is_ok() {
-                            outcome = self.take(line);
-                        }
-                    })?;
-                    std::mem::replace(&mut outcome, Ok(()))?;
-                }
+            let mut failure = None;
+            let watching = client.watch(&watch, |line| {
+                let recorded = self.record_event(line);
+                failure = recorded.err();
+                ensure!(failure.is_none(), "not recorded");
+                Ok(())
+            });
+            // A broken stream is resumed.
+            let _ = watching.await;
+            if let Some(error) = failure {
+                return Err(error);
             }
             tokio::time::sleep(AGAIN_AFTER).await;
         }
     }
 
-    fn take(&mut self, line: &[u8]) -> Result<()> {
+    fn record_event(&mut self, line: &[u8]) -> Result<()> {
         let (event, name) = Event::parse_named(line)?;
         match event.kind {
-            Kind::Error => bail!("the reference's watch ended with ERROR {}", event.version),
-            Kind::Bookmark => {}
-            Kind::Added | Kind::Modified | Kind::Deleted => {
+            EventKind::Error => bail!("the reference's watch ended with ERROR {}", event.version),
+            EventKind::Bookmark => {}
+            EventKind::Added | EventKind::Modified | EventKind::Deleted => {
                 let name = name.context("an object without a name")?;
-                let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut kept = self.kept.lock();
                 let object = kept.object(&name);
-                if !kept.push(Entry {
+                if !kept.push(ReferenceEvent {
                     version: event.version,
                     kind: event.kind,
                     body_hash: line_hash(line),
@@ -187,9 +178,11 @@ impl Recorder {
                         kept.last()
                     );
                 }
-                // A deleted object still carries the moment of its last change.
-                if let (Some(write), Kind::Added | Kind::Modified) = (event.write, event.kind) {
-                    let mut delays = self.delays.lock().unwrap_or_else(PoisonError::into_inner);
+                // A deleted object still carries the time of its last change.
+                if let (Some(write), EventKind::Added | EventKind::Modified) =
+                    (event.write, event.kind)
+                {
+                    let mut delays = self.delays.lock();
                     delays.add(write);
                 }
             }

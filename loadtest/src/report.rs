@@ -1,8 +1,7 @@
-//! What a run of scenarios found: kept as JSON, shown as Markdown and as one HTML page.
+//! The results of a run of scenarios: kept as JSON, shown as Markdown and as one HTML page.
 //!
-//! Everything here is a function of the kept JSON, so that a report can be rendered anew; nothing is measured.
+//! Everything here is a function of the kept JSON, so that a report can be rendered again; nothing is measured.
 
-pub mod axis;
 pub mod chart;
 pub mod claim;
 pub mod figure;
@@ -22,15 +21,15 @@ use serde::{Deserialize, Serialize};
 
 use claim::Claim;
 use figure::Figure;
-use target::{Comparison, Target};
+use target::{Comparison, FigureTarget};
 
-/// The file in a report's folder that the other two are made of.
+/// The file in a report's folder from which the other two are made.
 const JSON: &str = "report.json";
 const MARKDOWN: &str = "report.md";
 const HTML: &str = "report.html";
-/// The format of the JSON. 1 had one value a figure, and no commit.
+/// The format of the JSON. Format 1 had one value per figure, and no commit.
 pub const SCHEMA: u32 = 2;
-/// The column that a player calls the server it was sent to.
+/// The column that scenarios name after the server under test.
 pub const TARGET_COLUMN: &str = "target";
 
 /// Everything of one invocation.
@@ -38,32 +37,32 @@ pub const TARGET_COLUMN: &str = "target";
 pub struct Report {
     /// [`SCHEMA`] of the program that wrote it.
     pub schema: u32,
-    /// When it began, RFC 3339.
+    /// When the run started, RFC 3339.
     pub begun_at: String,
-    /// The command that repeats it.
+    /// The command that repeats the run.
     pub command: String,
-    /// How long all of it took.
+    /// Duration of the whole run, seconds.
     pub took_s: f64,
-    /// The commit that the gateway was built from, as it says itself: with `-dirty` behind it, or `unknown`.
+    /// The commit that the gateway was built from, as `--version` prints it: with `-dirty` behind it, or `unknown`.
     pub commit: String,
-    /// What git calls that commit's `src`, where there is one to ask: other commits of the same program have it too.
+    /// Git's hash of that commit's `src`, if known: other commits of the same program have the same.
     pub source: Option<String>,
-    /// Where it ran.
+    /// The machine that the run was made on.
     pub machine: Machine,
     /// Version by program.
     pub versions: BTreeMap<String, String>,
-    /// What is said of the figures; written for those who read the JSON alone, and made anew whenever it is read here.
+    /// Statements about the figures, for readers of the JSON; computed again whenever it is read here.
     pub claims: Vec<Claim>,
-    /// In the order they were played.
-    pub scenarios: Vec<Played>,
+    /// In the order of the runs.
+    pub scenarios: Vec<ScenarioReport>,
 }
 
-/// The machine that a run met.
+/// The machine of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Machine {
-    /// Processors this process may use.
+    /// Processors that this process may use.
     pub cores: usize,
-    /// Their model.
+    /// Model of the processors.
     pub processor: String,
     /// Main memory.
     pub memory_mib: u64,
@@ -71,76 +70,76 @@ pub struct Machine {
     pub kernel: String,
     /// Load averages over 1, 5 and 15 minutes before the first run.
     pub load_before: String,
-    /// Share of all processors that was busy in the second before it, %.
+    /// Share of all processors that was busy in the second before the first run, %.
     pub busy_before: f64,
 }
 
-/// One scenario with all its runs.
+/// A scenario file with all its runs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Played {
-    /// Name of its file.
+pub struct ScenarioReport {
+    /// Name of the file.
     pub name: String,
-    /// What it is about.
+    /// Description of the scenario.
     pub about: String,
-    /// The command that plays it alone.
+    /// The command that runs it alone.
     #[serde(default)]
     pub command: String,
-    /// Factor on its counts and times; 1 is the scenario as written.
+    /// Factor on counts and times; 1 is the scenario as written.
     pub scale: f64,
-    /// The flag whose value is the runs' size, if it was swept over.
+    /// The flag that the runs sweep over, if any.
     pub swept: Option<String>,
     /// The figures that are shown first and drawn.
     pub show: Vec<String>,
     /// Ratios to compute.
     pub compare: Vec<Comparison>,
-    /// What ought to be reached.
-    pub targets: Vec<Target>,
-    /// One per server and size.
-    pub runs: Vec<Run>,
+    /// Targets of the figures.
+    pub targets: Vec<FigureTarget>,
+    /// One run per server and size.
+    pub runs: Vec<RunReport>,
 }
 
-/// A player against one set of servers.
+/// A scenario against one set of servers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Run {
-    /// Which servers.
+pub struct RunReport {
+    /// Label of the servers.
     pub label: String,
     /// Value of the swept flag.
     pub size: Option<String>,
-    /// How often it was played.
+    /// Number of repeats.
     #[serde(default)]
     pub repeats: usize,
-    /// Load averages over 1, 5 and 15 minutes before it, each time.
+    /// Load averages over 1, 5 and 15 minutes before it, for each repeat.
     #[serde(default)]
     pub load_before: String,
-    /// Time from the first server's start to the last one's end, of all repeats together.
+    /// Time from the first server's start to the last one's end, of all repeats together, seconds.
     #[serde(default)]
     pub took_s: f64,
     /// Every command line, servers first.
     #[serde(default)]
     pub commands: Vec<String>,
-    /// Why there are no figures, if it could not be played.
+    /// Why there are no figures, if the scenario could not run.
     #[serde(default)]
     pub error: Option<String>,
-    /// What the system says about the servers at the end, and about the machine before.
+    /// Usage of the servers' processes at the end, and of the machine before.
     #[serde(default)]
     pub whole: BTreeMap<String, Figure>,
-    /// What the player found.
+    /// Figures of the scenario.
     pub columns: Vec<Column>,
-    /// What was wrong with the server's answers.
+    /// Wrong answers of the server.
     #[serde(default)]
     pub faults: Vec<String>,
-    /// Why its figures are not those of the scenario.
+    /// Why the figures are not those of the scenario.
     #[serde(default)]
     pub invalid: Vec<String>,
-    /// What is worth reading besides.
+    /// Other remarks.
     #[serde(default)]
     pub notes: Vec<String>,
 }
 
-/// One column of a player's figures.
+/// One column of a scenario's figures.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Column {
-    /// The player's name for it.
+    /// The scenario's name for it.
     pub name: String,
     /// Value by name; the unit follows the last comma of the name.
     pub figures: BTreeMap<String, Figure>,
@@ -149,8 +148,8 @@ pub struct Column {
     pub histograms: BTreeMap<String, Vec<(f64, u64)>>,
 }
 
-impl Run {
-    /// Whether it was played and nothing was wrong.
+impl RunReport {
+    /// Whether it ran without faults.
     pub fn passed(&self) -> bool {
         self.error.is_none() && self.faults.is_empty()
     }
@@ -164,7 +163,7 @@ impl Run {
         }
     }
 
-    /// What a column is called among those of all runs.
+    /// Title of a column among those of all runs.
     pub fn heading(&self, column: &Column) -> String {
         let size = self
             .size
@@ -177,16 +176,16 @@ impl Run {
     }
 }
 
-impl Played {
+impl ScenarioReport {
     /// Every column with its run, in order.
-    pub fn columns(&self) -> impl Iterator<Item = (&Run, &Column)> {
+    pub fn columns(&self) -> impl Iterator<Item = (&RunReport, &Column)> {
         self.runs
             .iter()
             .flat_map(|run| run.columns.iter().map(move |column| (run, column)))
     }
 
-    /// A figure of a column. One of the run as a whole stands in the column of the server under test, or in the last.
-    pub fn figure<'a>(run: &'a Run, column: &'a Column, name: &str) -> Option<&'a Figure> {
+    /// A figure of a column. A figure of the whole run belongs to the column of the server under test, or to the last column.
+    pub fn figure<'a>(run: &'a RunReport, column: &'a Column, name: &str) -> Option<&'a Figure> {
         let whole = || {
             let stands_for_all = run.column(None).or(run.columns.last());
             stands_for_all
@@ -198,12 +197,12 @@ impl Played {
 }
 
 impl Report {
-    /// Whether every run passed. Targets have no say.
+    /// Whether every run passed. Missed targets do not count.
     pub fn passed(&self) -> bool {
         self.scenarios
             .iter()
             .flat_map(|played| &played.runs)
-            .all(Run::passed)
+            .all(RunReport::passed)
     }
 
     /// Reads the report of a folder.
@@ -223,7 +222,7 @@ impl Report {
         Self::parse(&text).with_context(|| file.display().to_string())
     }
 
-    /// [`Self::read`], given the text.
+    /// Like [`Self::read`], given the text.
     ///
     /// # Errors
     /// If it is not a report of this format.
@@ -249,7 +248,7 @@ impl Report {
         std::fs::write(file, text).with_context(|| file.display().to_string())
     }
 
-    /// Writes JSON, Markdown and HTML to a folder, which is made if need be.
+    /// Writes JSON, Markdown and HTML to a folder, which is created if needed.
     ///
     /// # Errors
     /// If a file cannot be written.
@@ -261,7 +260,7 @@ impl Report {
         };
         self.write(&folder.join(JSON))?;
         write(MARKDOWN, markdown::page(self).into_bytes())?;
-        write(HTML, html::page(self).into_bytes())
+        write(HTML, html::page(self)?.into_bytes())
     }
 }
 

@@ -1,18 +1,19 @@
-//! `run`: plays scenario files, each against the servers it names, side by side, and reports.
+//! `run`: runs scenario files against the servers that they name, side by side, and writes a report.
 //!
-//! It starts what a run needs, on ports that the system gives, waits until it answers, plays, and stops it by its process id,
-//! whatever happens. Nothing of what is measured happens in this process.
+//! The runner starts the servers of a run on ports that the system chooses, waits until they answer, runs the scenario, and stops them
+//! by their process ids in every case. Nothing is measured in this process.
 
+pub mod arguments;
 pub mod documents;
-pub mod file;
+pub mod gateway;
 pub mod guarded;
 pub mod machine;
 pub mod plan;
-pub mod player;
 pub mod process;
 pub mod real;
+pub mod scenario_file;
+pub mod scenario_process;
 pub mod servers;
-pub mod words;
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -20,74 +21,119 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use clap::Parser;
 use tokio::process::Command;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::cli::runner::{Render, Runner};
+use crate::cli::GatewayFlags;
+use crate::command::Subcommand;
 use crate::report::figure::Figure;
-use crate::report::{Report, Run, SCHEMA, claim, markdown, merge};
+use crate::report::{Report, RunReport, SCHEMA, claim, markdown, merge};
+use crate::temp_folder::TempFolder;
 
-use file::Scenario;
-use plan::Planned;
+use plan::RunPlan;
+use scenario_file::ScenarioFile;
 use servers::Servers;
 
 /// The gateway's name among the versions.
 const GATEWAY: &str = "kube-fanout";
-/// How long it is looked how busy the machine is, before everything and before each run.
+/// How long the machine's load is observed before everything and before each run.
 const BUSY_BEFORE: Duration = Duration::from_secs(1);
 const BUSY_BEFORE_RUN: Duration = Duration::from_millis(200);
 
-/// The programs and scripts that runs are made of.
+/// Programs and scripts of a run.
 #[derive(Debug, Clone)]
 pub struct Programs {
     /// The gateway, which is the embedded API server too.
     pub gateway: PathBuf,
-    /// This program, for its players.
-    pub player: PathBuf,
-    /// What starts a real API server.
+    /// This program, for the scenarios.
+    pub loadtest: PathBuf,
+    /// The script that starts a real API server.
     pub real: PathBuf,
 }
 
-/// Renders a kept report anew.
-///
-/// # Errors
-/// If it cannot be read or written.
-pub fn render(flags: &Render) -> Result<()> {
-    let report = Report::load(&flags.folder)?;
-    report.save(&flags.folder)?;
-    tell(&markdown::page(&report));
-    Ok(())
+/// Runs scenario files against servers that it starts, side by side, and writes a report.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "run")]
+pub struct Runner {
+    /// Scenario files, such as loadtest/scenarios/steady.yaml.
+    #[arg(required = true)]
+    pub files: Vec<PathBuf>,
+    /// Only these servers or labels, such as embedded,gateway.
+    #[arg(long, value_delimiter = ',', value_name = "SERVER")]
+    pub only: Vec<String>,
+    /// How often each run is repeated; all runs of a scenario once, then all again.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub repeat: u32,
+    /// Write report.json, report.md and report.html to this folder.
+    #[arg(long, value_name = "FOLDER")]
+    pub report: Option<PathBuf>,
+    /// Factor on counts and times of the scenarios; figures of less than 1 only prove that everything works.
+    #[arg(long, default_value_t = 1.0, value_parser = factor)]
+    pub scale: f64,
+    #[command(flatten)]
+    pub gateway: GatewayFlags,
+    /// Script that starts a real API server.
+    #[arg(long, default_value = "tests/real/apiserver/real-apiserver.sh")]
+    pub real_apiserver: PathBuf,
 }
 
-/// Plays all files; true if every run passed.
-///
-/// # Errors
-/// If a file is wrong, a program is missing, or the report cannot be written. A run that fails is in the report.
-pub fn run(flags: &Runner) -> Result<bool> {
-    let programs = Programs::find(flags)?;
-    let scenarios: Vec<Scenario> = flags
-        .files
-        .iter()
-        .map(|file| Scenario::read(file))
-        .collect::<Result<_>>()?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    let report = runtime.block_on(play_all(flags, &programs, &scenarios))?;
-    if let Some(folder) = &flags.report {
-        report.save(folder)?;
-        note(&format!(
-            "report: {}\n",
-            folder.join("report.html").display()
-        ));
+impl Subcommand for Runner {
+    /// True if every run passed. A run that fails is in the report.
+    fn execute(&self) -> Result<bool> {
+        let programs = Programs::find(self)?;
+        let scenarios: Vec<ScenarioFile> = self
+            .files
+            .iter()
+            .map(|file| ScenarioFile::read(file))
+            .collect::<Result<_>>()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let report = runtime.block_on(play_all(self, &programs, &scenarios))?;
+        if let Some(folder) = &self.report {
+            report.save(folder)?;
+            note(&format!(
+                "report: {}\n",
+                folder.join("report.html").display()
+            ));
+        }
+        Ok(report.passed())
     }
-    Ok(report.passed())
 }
 
-async fn play_all(flags: &Runner, programs: &Programs, scenarios: &[Scenario]) -> Result<Report> {
-    let folder = Folder::new()?;
+/// Renders the report of an earlier run again.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "report")]
+pub struct Render {
+    /// Folder of an earlier run's --report.
+    pub folder: PathBuf,
+}
+
+impl Subcommand for Render {
+    fn execute(&self) -> Result<bool> {
+        let report = Report::load(&self.folder)?;
+        report.save(&self.folder)?;
+        print_result(&markdown::page(&report));
+        Ok(true)
+    }
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(factor) if (0.000_1..=1_000.0).contains(&factor) => Ok(factor),
+        _ => Err("not a number from 0.0001 to 1000".to_owned()),
+    }
+}
+
+async fn play_all(
+    flags: &Runner,
+    programs: &Programs,
+    scenarios: &[ScenarioFile],
+) -> Result<Report> {
+    let folder = TempFolder::new("run")?;
     let mut signals = Signals::new()?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let versions = programs.versions().await?;
     let commit = commit(versions.get(GATEWAY).map_or("", String::as_str));
     let mut report = Report {
@@ -104,26 +150,26 @@ async fn play_all(flags: &Runner, programs: &Programs, scenarios: &[Scenario]) -
     };
     for scenario in scenarios {
         let mut played = scenario.heading(flags.scale);
-        played.runs = play_scenario(flags, programs, scenario, &folder.0, &mut signals).await;
-        tell(&markdown::summary(&played));
+        played.runs = play_scenario(flags, programs, scenario, folder.path(), &mut signals).await;
+        print_result(&markdown::summary(&played));
         report.scenarios.push(played);
         if signals.came {
             break;
         }
     }
-    report.took_s = begun.elapsed().as_secs_f64();
+    report.took_s = started.elapsed().as_secs_f64();
     report.claims = claim::all(&report.scenarios);
     Ok(report)
 }
 
-/// All runs of a scenario, then all again as often as is asked for: what changes with the hour changes for all of them.
+/// All runs of a scenario, then all again for each repeat, so that changes over the hour affect all of them.
 async fn play_scenario(
     flags: &Runner,
     programs: &Programs,
-    scenario: &Scenario,
+    scenario: &ScenarioFile,
     folder: &Path,
     signals: &mut Signals,
-) -> Vec<Run> {
+) -> Vec<RunReport> {
     let mut repeats = Vec::new();
     for repeat in 1..=flags.repeat {
         let mut runs = Vec::new();
@@ -146,20 +192,25 @@ async fn play_scenario(
     merge::repeated(repeats)
 }
 
-/// One run, with its servers stopped at the end of it whatever came.
-async fn play(planned: &Planned, programs: &Programs, folder: &Path, signals: &mut Signals) -> Run {
-    let begun = Instant::now();
+/// One run; its servers are stopped at the end in every case.
+async fn play(
+    planned: &RunPlan,
+    programs: &Programs,
+    folder: &Path,
+    signals: &mut Signals,
+) -> RunReport {
+    let started = Instant::now();
     let busy_before = machine::busy(BUSY_BEFORE_RUN).await;
-    let mut run = Run {
+    let mut run = RunReport {
         label: planned.label.clone(),
         size: planned.size.clone(),
         load_before: machine::load(),
-        ..Run::default()
+        ..RunReport::default()
     };
     let mut servers = Servers::new(programs, folder);
     let outcome = tokio::select! {
-        // Dropped when a signal comes; what was started is known to `servers`.
-        outcome = player::play(planned, &mut servers) => outcome,
+        // Dropped when a signal arrives; `servers` knows the processes.
+        outcome = scenario_process::play(planned, &mut servers) => outcome,
         () = signals.wait() => Err(anyhow::anyhow!("interrupted")),
     };
     match outcome {
@@ -183,48 +234,39 @@ async fn play(planned: &Planned, programs: &Programs, folder: &Path, signals: &m
     if let Err(error) = servers.stop().await {
         run.notes.push(format!("stopping: {error:#}"));
     }
-    run.took_s = begun.elapsed().as_secs_f64();
+    run.took_s = started.elapsed().as_secs_f64();
     run
 }
 
-/// A result, on standard output. A reader that went away, such as `head`, shall not end a run with its servers there.
-fn tell(text: &str) {
+/// Prints a result to standard output. A reader that has gone, such as `head`, must not end a run while its servers are up.
+fn print_result(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-/// Progress, on standard error.
+/// Prints progress to standard error.
 fn note(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// The command line of this process, without the folder that the program is in.
+/// The command line of this process, without the program's folder.
 fn command() -> String {
     let mut words: Vec<String> = std::env::args().collect();
     if let Some(program) = words.first_mut() {
         *program = env!("CARGO_PKG_NAME").to_owned();
     }
-    words::joined(&words)
+    arguments::joined(&words)
 }
 
 impl Programs {
-    /// The flags' programs; by default the gateway beside this one.
     fn find(flags: &Runner) -> Result<Self> {
-        let player = std::env::current_exe()?;
-        let beside = || player.with_file_name("kube-fanout");
-        let gateway = flags.gateway.clone().unwrap_or_else(beside);
-        anyhow::ensure!(
-            gateway.is_file(),
-            "{} is missing: cargo build --release --workspace, or --gateway FILE",
-            gateway.display()
-        );
         Ok(Self {
-            gateway,
-            player,
+            gateway: flags.gateway.program()?,
+            loadtest: std::env::current_exe()?,
             real: flags.real_apiserver.clone(),
         })
     }
 
-    /// Versions by program, and the revision if this runs in a checkout.
+    /// Versions by program, and the revision if this is a checkout.
     async fn versions(&self) -> Result<BTreeMap<String, String>> {
         let mut command = Command::new(&self.gateway);
         let printed = process::output(command.arg("--version"));
@@ -255,7 +297,7 @@ fn commit(version: &str) -> String {
     }
 }
 
-/// What git calls the sources of a commit; nothing if it is not that commit alone that was built, or nobody knows it here.
+/// Git's hash of a commit's sources; none if the build had other changes, or the commit is unknown here.
 async fn source(commit: &str) -> Option<String> {
     let is_commit = commit.len() >= 7 && commit.chars().all(|c| c.is_ascii_hexdigit());
     let mut git = Command::new("git");
@@ -267,25 +309,7 @@ async fn source(commit: &str) -> Option<String> {
     Some(printed.trim().to_owned())
 }
 
-/// A folder for logs, certificates and the servers' data, gone in the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Result<Self> {
-        let folder =
-            std::env::temp_dir().join(format!("{}-{}", env!("CARGO_PKG_NAME"), std::process::id()));
-        std::fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
-        Ok(Self(folder))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// The signals that end a run early, and whether one came.
+/// The signals that end a run early, and whether one has arrived.
 struct Signals {
     kinds: [Signal; 3],
     came: bool,
@@ -301,7 +325,7 @@ impl Signals {
         Ok(Self { kinds, came: false })
     }
 
-    /// Until one comes; safe to cancel, because one that was not taken stays pending.
+    /// Waits for a signal. Can be cancelled without loss, because an unread signal stays pending.
     async fn wait(&mut self) {
         let [interrupt, terminate, hangup] = &mut self.kinds;
         tokio::select! {
@@ -315,7 +339,7 @@ impl Signals {
 
 #[cfg(test)]
 mod tests {
-    //! What a gateway says of its commit.
+    //! The commit in a gateway's version.
 
     use super::commit;
 

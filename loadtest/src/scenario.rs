@@ -1,16 +1,14 @@
-//! The scenarios: each starts swarms, orders them about, and fills a sheet.
+//! The scenarios. Each is a type that holds its flags and implements [`Scenario`].
 
 pub mod burst;
-pub mod crew;
-pub mod crowd;
 pub mod drain;
 pub mod herd;
 pub mod hostile;
-pub mod idle;
-pub mod informers;
+pub mod idle_memory;
 pub mod joiners;
 pub mod node_selectors;
 pub mod overload;
+pub mod population;
 pub mod quiet_end;
 pub mod rate;
 pub mod reconnect_storm;
@@ -20,23 +18,73 @@ pub mod start;
 pub mod steady;
 pub mod tax;
 pub mod watch_run;
+pub mod workers;
 
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use clap::Parser;
 
-use crate::cli::{Churning, Server, Setting, Watching};
+use crate::cli::{ChurnFlags, ServerFlags, WatchFlags, WatchRunFlags};
+use crate::command::{Subcommand, block_on};
 use crate::process::raise_open_files;
-use crate::swarm::{Accept, Wiring};
+use crate::results::{self, Results};
+use crate::swarm::{Accept, SwarmConfig};
 use crate::target::Target;
-use crowd::Crowd;
-use watch_run::WatchRun;
+use population::Population;
+use watch_run::{WatchRun, spare};
+
+/// A load test. The fields of the type are its flags.
+pub trait Scenario: Parser {
+    /// The file that the results are also written to.
+    fn json(&self) -> Option<&Path>;
+
+    /// The time after which the scenario is aborted.
+    fn time_limit(&self) -> Duration;
+
+    /// Runs the scenario and adds figures, faults and notes to `results`.
+    ///
+    /// # Errors
+    /// If it could not be run. Wrong answers of the server are faults in the results.
+    async fn run(&self, results: &mut Results) -> Result<()>;
+}
+
+/// Runs a scenario within its time limit.
+///
+/// # Errors
+/// If it could not be run, or takes too long.
+pub async fn play<S: Scenario>(scenario: &S) -> Result<Results> {
+    let mut results = Results::new(S::command().get_name());
+    let limit = scenario.time_limit();
+    tokio::time::timeout(limit, scenario.run(&mut results))
+        .await
+        .with_context(|| format!("not finished after {limit:?}"))??;
+    Ok(results)
+}
+
+impl<S: Scenario> Subcommand for S {
+    fn execute(&self) -> Result<bool> {
+        let all = [block_on(play(self))?];
+        results::publish(&all, self.json())
+    }
+}
+
+impl WatchRunFlags {
+    /// The time limit of one run.
+    pub fn time_limit(&self) -> Duration {
+        let ChurnFlags {
+            warm_up, duration, ..
+        } = self.churning;
+        warm_up + duration + spare(self.watching.watchers)
+    }
+}
 
 /// The two servers that the flags name: the one under test, and the one for reference and writes.
 ///
 /// # Errors
 /// If a URL or a file is wrong.
-pub fn targets(server: &Server) -> Result<(Target, Target)> {
+pub fn targets(server: &ServerFlags) -> Result<(Target, Target)> {
     let target = Target::new(
         &server.target,
         server.token.as_deref(),
@@ -54,11 +102,15 @@ pub fn targets(server: &Server) -> Result<(Target, Target)> {
 }
 
 /// How the flags wire a swarm of watchers.
-pub fn wiring(server: &Server, watching: Option<&Watching>, target: Target) -> Wiring {
+pub fn swarm_config(
+    server: &ServerFlags,
+    watching: Option<&WatchFlags>,
+    target: Target,
+) -> SwarmConfig {
     let streams_per_connection = watching
         .filter(|watching| watching.http2)
         .map(|watching| watching.streams_per_connection);
-    Wiring {
+    SwarmConfig {
         target,
         threads: server.threads,
         streams_per_connection,
@@ -71,34 +123,34 @@ pub fn wiring(server: &Server, watching: Option<&Watching>, target: Target) -> W
 }
 
 /// Connections that this process' share of the watchers needs.
-pub fn connections(watching: &Watching) -> usize {
+pub fn connections(watching: &WatchFlags) -> usize {
     let streams = watching.http2.then_some(watching.streams_per_connection);
     let share = watching.watchers.div_ceil(watching.processes.max(1));
     connections_of(share, streams)
 }
 
-/// Connections that so many watchers need, over HTTP/2 with so many streams on each.
+/// Connections that this many watchers need, over HTTP/2 with this many streams on each.
 pub fn connections_of(watchers: usize, streams_per_connection: Option<usize>) -> usize {
     watchers.div_ceil(streams_per_connection.unwrap_or(1).max(1))
 }
 
 impl<'a> WatchRun<'a> {
-    /// A run of `crowd` against the server under test, as the flags have it.
+    /// A run of `population` against the server under test, as the flags have it.
     pub fn of(
         name: &'a str,
-        server: &'a Server,
-        crowd: Crowd,
-        watching: &Watching,
+        server: &'a ServerFlags,
+        population: Population,
+        watching: &WatchFlags,
     ) -> Result<Self> {
         raise_open_files(connections(watching))?;
         let (target, reference) = targets(server)?;
         Ok(Self {
             name,
-            wiring: wiring(server, Some(watching), target),
+            swarm_config: swarm_config(server, Some(watching), target),
             reference,
             path: &server.path,
             churn: None,
-            crowd,
+            population,
             is_mixed: false,
             processes: watching.processes,
             server,
@@ -110,13 +162,17 @@ impl<'a> WatchRun<'a> {
     }
 
     /// The same under churn.
-    pub fn churning(name: &'a str, setting: &'a Setting, crowd: Crowd) -> Result<Self> {
-        let Setting {
+    pub fn churning(
+        name: &'a str,
+        setting: &'a WatchRunFlags,
+        population: Population,
+    ) -> Result<Self> {
+        let WatchRunFlags {
             server,
             watching,
             churning,
         } = setting;
-        let run = Self::of(name, server, crowd, watching)?;
+        let run = Self::of(name, server, population, watching)?;
         Ok(Self {
             churn: steady::churn(churning, &run.reference, run.path),
             warm_up: churning.warm_up,
@@ -125,8 +181,8 @@ impl<'a> WatchRun<'a> {
         })
     }
 
-    /// Deletes what was written, unless it shall stay.
-    pub async fn clean(&self, flags: &Churning) {
+    /// Deletes the written objects, unless they are to be kept.
+    pub async fn clean(&self, flags: &ChurnFlags) {
         if let Some(churn) = self.churn.as_ref().filter(|_| !flags.keep_objects) {
             churn.clean().await;
         }

@@ -1,58 +1,61 @@
-//! The floor: a server that writes events to sockets, and does nothing else. All that waits for a client leaves with one system call, as it
-//! does from a server that batches. With TLS it is rustls that it does besides; over HTTP/2 it writes frames.
+//! The floor: a server that only writes events to sockets. Everything that is pending for a client leaves with one system call, as from a
+//! server that batches. With TLS rustls encrypts it; over HTTP/2 the server writes frames.
 //!
-//! It answers a list with an empty one and a watch with everything after the asked version, so the same swarm can check it. It keeps its
-//! rate: events that are late are made late, all that are due at once, and say so.
+//! It answers a list with an empty one, and a watch with all events after the requested version, so that the same swarm can verify it. It
+//! keeps its rate: late events are written together as soon as possible, and carry the time when they were due.
 
 mod http2;
 mod pipe;
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, IoSlice, Write as _};
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use clap::Parser;
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token};
 use rustls::ServerConfig;
 
 use pipe::{Pipe, certified};
 
-use crate::cli::SocketLoop;
+use crate::cli::seconds;
+use crate::command::Subcommand;
 use crate::recorder::now_ns;
 use crate::wire::event::{WRITTEN_AT, WriteTime};
-use http2::Http2;
+use http2::Http2Connection;
 
 const LISTENER: Token = Token(usize::MAX);
-/// Longest request that is read.
+/// Longest request that is accepted.
 const REQUEST_LEN_MAX: usize = 8 * 1024;
-/// Writes that are kept for late clients; the run is over long before.
+/// Number of pieces that are kept for late clients; a run ends long before.
 const PIECES_MAX: usize = 1 << 18;
-/// Bytes that are kept, for the same reason.
+/// Bytes of all pieces that are kept.
 const PIECES_LEN_MAX: usize = 1 << 30;
 /// Pieces of one system call.
 const PIECES_PER_WRITE: usize = 64;
-/// Share of the events that were due, or of the writes, below which figures are those of another rate.
+/// Share of the due events or writes below which the rate counts as missed.
 pub const RATE_MET: f64 = 0.95;
-/// Keeps the loop from waiting past its end.
+/// Longest wait for events, so that the loop ends in time.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 
 struct Peer {
     pipe: Pipe,
     request: Vec<u8>,
-    /// Next piece to write, and how many of its bytes are written; `None` before the watch begins.
+    /// Next piece to write, and how many of its bytes are written; `None` before the watch starts.
     place: Option<(usize, usize)>,
-    /// What its connection turned out to be, if not HTTP/1.1.
-    http2: Option<Box<Http2>>,
+    /// The HTTP/2 connection, if the client sent its preface.
+    http2: Option<Box<Http2Connection>>,
     lose_one_in: Option<usize>,
 }
 
-/// Events that leave together, framed as one chunk of HTTP/1.1.
+/// Events that are written together, framed as one chunk of HTTP/1.1.
 struct Piece {
     chunk: Vec<u8>,
-    /// Where the lines stand in it.
+    /// Range of the lines in the chunk.
     lines: Range<usize>,
 }
 
@@ -62,26 +65,59 @@ struct Loop {
     tls: Option<Arc<ServerConfig>>,
     peers: HashMap<usize, Peer>,
     next_token: usize,
-    tape: Tape,
+    tape: EventLog,
     lose_one_in: Option<usize>,
 }
 
-/// What is written to every client.
-struct Tape {
+/// All events, which every client receives.
+struct EventLog {
     pieces: Vec<Piece>,
     pieces_len: usize,
     event_len: usize,
-    /// Events of a piece: due at one moment.
+    /// Events of a piece: they are due at the same time.
     events_per_write: usize,
-    /// The version that was listed last: streams of HTTP/2, whose requests nobody reads here, begin there.
+    /// The version of the last list: HTTP/2 streams, whose requests are not parsed, start there.
     listed: usize,
+}
+
+/// The floor to compare with: a server that does one write per client and event, and nothing else.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "socket-loop")]
+pub struct SocketLoop {
+    /// Where to listen; the URL is printed to standard output.
+    #[arg(long, default_value = "127.0.0.1:0")]
+    pub listen: SocketAddr,
+    /// Events a second.
+    #[arg(long, default_value_t = 100.0)]
+    pub rate: f64,
+    /// Length of an event's line, bytes.
+    #[arg(long, default_value_t = 1_024)]
+    pub event_size: usize,
+    /// Events of one write.
+    #[arg(long, default_value_t = 1)]
+    pub events_per_write: usize,
+    /// HTTPS, with a new certificate, which is printed behind the URL.
+    #[arg(long)]
+    pub tls: bool,
+    /// Leave out every N-th write for every second client: the load test must find that.
+    #[arg(long, value_name = "N")]
+    pub lose_one_in: Option<usize>,
+    /// End after this time.
+    #[arg(long, default_value = "120s", value_parser = seconds)]
+    pub duration: Duration,
+}
+
+impl Subcommand for SocketLoop {
+    fn execute(&self) -> Result<bool> {
+        run(self).map(|()| true)
+    }
 }
 
 /// Serves until its time is over.
 ///
 /// # Errors
 /// If the address cannot be listened on.
-pub fn run(flags: &SocketLoop) -> Result<()> {
+fn run(flags: &SocketLoop) -> Result<()> {
     let mut listener = TcpListener::bind(flags.listen)?;
     let poll = Poll::new()?;
     poll.registry()
@@ -101,7 +137,7 @@ pub fn run(flags: &SocketLoop) -> Result<()> {
         tls,
         peers: HashMap::new(),
         next_token: 0,
-        tape: Tape {
+        tape: EventLog {
             pieces: Vec::new(),
             pieces_len: 0,
             event_len: flags.event_size,
@@ -110,12 +146,12 @@ pub fn run(flags: &SocketLoop) -> Result<()> {
         },
         lose_one_in: flags.lose_one_in,
     };
-    let begun = Instant::now();
+    let started = Instant::now();
     let interval =
         Duration::from_secs_f64(server.tape.events_per_write as f64 / flags.rate.max(0.01));
-    let mut due = begun + interval;
+    let mut due = started + interval;
     let mut ready = Events::with_capacity(1024);
-    while begun.elapsed() < flags.duration {
+    while started.elapsed() < flags.duration {
         let wait = due.saturating_duration_since(Instant::now()).min(WAIT_MAX);
         match server.poll.poll(&mut ready, Some(wait)) {
             Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error.into()),
@@ -138,8 +174,8 @@ pub fn run(flags: &SocketLoop) -> Result<()> {
             server.tick();
         }
     }
-    let achieved = server.tape.version() as f64 / begun.elapsed().as_secs_f64();
-    // Who started it may be gone.
+    let achieved = server.tape.version() as f64 / started.elapsed().as_secs_f64();
+    // The parent may be gone.
     let mut out = std::io::stdout();
     let _ = writeln!(out, "events a second: {achieved:.2}");
     ensure!(
@@ -163,7 +199,7 @@ impl Loop {
                         Token(token),
                         Interest::READABLE | Interest::WRITABLE,
                     )?;
-                    // The first client is the load test's reference: it gets everything.
+                    // The first client is the load test's reference, which receives everything.
                     let lose_one_in = self.lose_one_in.filter(|_| token % 2 == 1);
                     self.peers.insert(
                         token,
@@ -203,17 +239,17 @@ impl Loop {
     }
 }
 
-impl Tape {
+impl EventLog {
     fn has_room(&self) -> bool {
         self.pieces.len() < PIECES_MAX && self.pieces_len < PIECES_LEN_MAX
     }
 
-    /// The newest event's version: they count from 1.
+    /// The newest event's version; versions count from 1.
     fn version(&self) -> usize {
         self.pieces.len() * self.events_per_write
     }
 
-    /// Adds a piece that was due then.
+    /// Adds a piece that was due at this time.
     fn extend(&mut self, due: Instant) {
         let versions = self.version() + 1..=self.version() + self.events_per_write;
         let lines: Vec<u8> = versions
@@ -227,7 +263,7 @@ impl Tape {
 
 impl Peer {
     /// Reads requests; false when the peer is gone.
-    fn read(&mut self, tape: &mut Tape) -> bool {
+    fn read(&mut self, tape: &mut EventLog) -> bool {
         if !self.pipe.read(&mut self.request) {
             return false;
         }
@@ -246,7 +282,7 @@ impl Peer {
         }
     }
 
-    fn answer(&mut self, tape: &mut Tape) -> bool {
+    fn answer(&mut self, tape: &mut EventLog) -> bool {
         let version = tape.version();
         let request = String::from_utf8_lossy(&self.request).into_owned();
         self.request = Vec::new();
@@ -258,7 +294,7 @@ impl Peer {
                     .ok()
             });
             let from = from.unwrap_or(version);
-            // Whole pieces only. Who lost its connection within one has failed anyway.
+            // Whole pieces only. A client whose connection broke within a piece has failed anyway.
             if !from.is_multiple_of(tape.events_per_write) {
                 return false;
             }
@@ -274,14 +310,14 @@ impl Peer {
                 list.len()
             )
         };
-        // The first bytes on a fresh or idle connection always fit its send buffer.
+        // The first bytes on a new or idle connection always fit into its send buffer.
         self.pipe
             .send(reply.as_bytes())
             .is_ok_and(|len| len == reply.len())
     }
 
-    /// Writes all that the peer has not got, many pieces at a time; false when it is gone.
-    fn write(&mut self, tape: &Tape) -> bool {
+    /// Writes all pending pieces, many at a time; false when the peer is gone.
+    fn write(&mut self, tape: &EventLog) -> bool {
         if let Some(http2) = &mut self.http2 {
             return http2.write(&mut self.pipe, tape);
         }
@@ -309,7 +345,7 @@ impl Peer {
             if count > 0 && len == 0 {
                 break;
             }
-            // What is lost is passed over, then as many as have gone out.
+            // Lost pieces are skipped; the others advance by the bytes that were sent.
             while next < tape.pieces.len() {
                 let rest = tape.pieces[next].chunk.len() - offset;
                 if offset == 0 && is_lost(next) {
@@ -338,7 +374,7 @@ impl Piece {
     }
 }
 
-/// An event of `len` bytes that was due then.
+/// An event of `len` bytes that was due at this time.
 fn line(version: usize, len: usize, due: Instant) -> Vec<u8> {
     let at = WriteTime {
         sent_ns: now_ns(),

@@ -1,4 +1,4 @@
-//! Thousands of clients on a few threads. What a client says and checks is its [`Member`]; how the bytes get there is ours.
+//! Thousands of clients on a few threads. A [`Member`] is a client: it chooses requests and checks responses; the swarm moves the bytes.
 
 pub mod connection;
 pub mod multiplexed;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow, ensure};
 use kube_fanout::resource::Encoding;
 use serde::{Deserialize, Serialize};
 
@@ -19,56 +19,56 @@ use crate::recorder::{Control, Recorder};
 use crate::target::Target;
 use pace::Slowness;
 
-/// Clients per source address: below Linux' 28,232 ephemeral ports.
+/// Connections per source address: fewer than Linux's 28,232 ephemeral ports.
 const CONNECTIONS_PER_SOURCE: usize = 20_000;
-/// How long a member that asked for a pause is left alone, if the server has not said how long.
+/// Length of a member's pause, if the server has sent no Retry-After.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Longest Retry-After that is obeyed: an API server asks for less, and a run must come to its end.
+/// Longest Retry-After that is obeyed: an API server sends shorter ones, and a run must end.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
-/// How often threads look at their orders and count who is done.
+/// How often threads look at their orders and count progress.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The status of requests that the server has no room for.
+/// The status of requests that the server refuses for lack of capacity.
 pub const TOO_MANY: u16 = 429;
 
-/// What a member wants to do while its connection is free.
+/// The next action of a member whose connection is free.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
-    /// GET this path.
+    /// Send a GET for this path.
     Send(String),
-    /// Ask again after a while: what the server's last answer asked for, or [`PAUSE`].
+    /// Pause for the time in the server's last response, or [`PAUSE`].
     Pause,
-    /// Ask again at the next round.
+    /// Wait for the next round.
     Rest,
-    /// Nothing any more. An HTTP/1.1 connection stays until the server closes it.
+    /// Nothing more. An HTTP/1.1 connection stays until the server closes it.
     Done,
 }
 
 /// How a response, or the attempt to get one, ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended<'a> {
-    /// In good order, with this status.
+pub enum ResponseEnd<'a> {
+    /// Completely, with this status.
     Complete(u16),
     /// The connection was refused, reset, or broke the protocol.
     Broken(&'a str),
-    /// The member wanted no more of it.
+    /// The member has left it.
     Left,
 }
 
-/// What members ask for.
+/// Media type that members ask for.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Accept {
-    /// Objects as they are, in JSON.
+    /// Whole objects in JSON.
     #[default]
     Json,
-    /// Their metadata alone, in JSON.
+    /// Metadata of objects in JSON.
     Metadata,
-    /// Objects as they are, in protobuf.
+    /// Whole objects in protobuf.
     Protobuf,
 }
 
 impl Accept {
-    /// The header's value.
+    /// The value of the Accept header.
     pub const fn header(self) -> &'static str {
         match self {
             Self::Json => "application/json",
@@ -77,7 +77,7 @@ impl Accept {
         }
     }
 
-    /// How what comes is written.
+    /// The encoding of the responses.
     pub const fn encoding(self) -> Encoding {
         match self {
             Self::Json | Self::Metadata => Encoding::Json,
@@ -88,59 +88,58 @@ impl Accept {
 
 /// One client of the swarm.
 pub trait Member: Send + 'static {
-    /// Asked when the connection is free: at the start, and after each end.
+    /// The next action; called when the connection is free: at the start, and after each response.
     fn next(&mut self, control: &Control) -> Next;
-    /// A response with status 200 has begun, and goes on. Told once or more often.
-    fn begins(&mut self) {}
+    /// A response with status 200 has started; called once or more often.
+    fn response_started(&mut self) {}
     /// A piece of the body of a response with this status.
     fn body(&mut self, status: u16, data: &[u8], recorder: &mut Recorder);
-    /// The response is over.
-    fn ended(&mut self, how: Ended<'_>, recorder: &mut Recorder);
-    /// The server has closed the connection after a response; `in_order` if it was not reset, and TLS was ended before it. Over HTTP/1.1
-    /// only.
+    /// The response has ended.
+    fn response_ended(&mut self, how: ResponseEnd<'_>, recorder: &mut Recorder);
+    /// The server has closed the connection after a response; `in_order` if it was not reset and TLS was closed first. Over HTTP/1.1 only.
     fn closed(&mut self, _in_order: bool) {}
-    /// How many of the orders in `control` it has carried out: rounds, or 1 when the goal is reached.
+    /// Number of orders in `control` that it has carried out: rounds, or 1 when the goal is reached.
     fn progress(&self, control: &Control) -> usize;
-    /// By how many versions it is behind the goal, if it watches; asked while a response is open.
+    /// Number of versions that it is behind the goal, if it watches; called while a response is open.
     fn behind_by(&self) -> Option<u64> {
         None
     }
-    /// How it reads, if it is one of the slow.
+    /// How slowly it reads, if it is a slow client.
     fn slowness(&self) -> Option<Slowness> {
         None
     }
-    /// Whether it has had enough of the response; asked after each piece.
-    fn leaves(&self, _control: &Control) -> bool {
+    /// Whether it leaves the response now; called after each piece.
+    fn wants_to_leave(&self, _control: &Control) -> bool {
         false
     }
 }
 
-/// How members are connected.
+/// Configuration of a swarm.
 #[derive(Debug, Clone)]
-pub struct Wiring {
+pub struct SwarmConfig {
     /// The server.
     pub target: Target,
     /// Threads that share the members.
     pub threads: usize,
-    /// HTTP/2 with so many streams on each connection; HTTP/1.1 if `None`.
+    /// Streams on each HTTP/2 connection; HTTP/1.1 if `None`.
     pub streams_per_connection: Option<usize>,
     /// Whether members watch over WebSockets; over HTTP/1.1 only.
     pub websocket: bool,
-    /// What members ask for.
+    /// Media type that members ask for.
     pub accept: Accept,
-    /// Receive window of each HTTP/2 stream, bytes, if not the library's own.
+    /// Receive window of each HTTP/2 stream, bytes, if not the library's default.
     pub stream_window: Option<u32>,
-    /// Whether members come again after [`PAUSE`] even if they were told to come later.
+    /// Whether members pause for [`PAUSE`] only, even if Retry-After is longer.
     pub impatient: bool,
-    /// First local address; the next is taken for every 20,000 connections.
+    /// First local address; the next is used for every 20,000 connections.
     pub source: Ipv4Addr,
 }
 
-impl Wiring {
-    /// How long a member pauses whose last answer said this.
+impl SwarmConfig {
+    /// The pause after a response with this Retry-After.
     fn pause(&self, retry_after: Option<Duration>) -> Duration {
-        let told = retry_after.filter(|_| !self.impatient);
-        told.map_or(PAUSE, |told| told.min(RETRY_AFTER_MAX))
+        let obeyed = retry_after.filter(|_| !self.impatient);
+        obeyed.map_or(PAUSE, |wait| wait.min(RETRY_AFTER_MAX))
     }
 
     /// The local address of the connection with this number.
@@ -150,7 +149,7 @@ impl Wiring {
     }
 }
 
-/// Gives back its members and what it counted.
+/// Returns its members and counters.
 type SwarmThread<M> = JoinHandle<Result<(Vec<M>, Recorder)>>;
 
 /// A running swarm. Dropping it orders its threads to stop.
@@ -162,13 +161,17 @@ pub struct Swarm<M> {
 }
 
 impl<M: Member> Swarm<M> {
-    /// Starts the threads; they connect their members at once.
+    /// Starts the threads, which connect their members.
     ///
     /// # Errors
-    /// If a thread cannot be started, or the wiring asks for what is not there.
-    pub fn start(members: Vec<M>, wiring: &Wiring, control: Arc<Control>) -> Result<Self> {
+    /// If a thread cannot be started, or the configuration is invalid.
+    pub fn start(
+        members: Vec<M>,
+        swarm_config: &SwarmConfig,
+        control: Arc<Control>,
+    ) -> Result<Self> {
         let count = members.len();
-        let share = count.div_ceil(wiring.threads.max(1)).max(1);
+        let share = count.div_ceil(swarm_config.threads.max(1)).max(1);
         let mut swarm = Self {
             control,
             threads: Vec::new(),
@@ -178,11 +181,12 @@ impl<M: Member> Swarm<M> {
         let mut first = 0;
         while first < count {
             let mine: Vec<M> = members.by_ref().take(share).collect();
-            let (wiring, control, number) = (wiring.clone(), swarm.control.clone(), first);
+            let (swarm_config, control, number) =
+                (swarm_config.clone(), swarm.control.clone(), first);
             first += mine.len();
-            let run = move || match wiring.streams_per_connection {
-                None => reactor::run(mine, &wiring, &control, number),
-                Some(streams) => multiplexed::run(mine, &wiring, control, streams),
+            let run = move || match swarm_config.streams_per_connection {
+                None => reactor::run(mine, &swarm_config, &control, number),
+                Some(streams) => multiplexed::run(mine, &swarm_config, control, streams),
             };
             swarm.threads.push(
                 std::thread::Builder::new()
@@ -193,10 +197,10 @@ impl<M: Member> Swarm<M> {
         Ok(swarm)
     }
 
-    /// Waits until every member's first response has begun.
+    /// Waits until every member's first response has started.
     ///
     /// # Errors
-    /// If that takes longer than `wait`; says how far it came.
+    /// If that takes longer than `wait`; the message has the number of members that got there.
     pub async fn ready(&self, wait: Duration) -> Result<()> {
         self.until(wait, "got a response", |control| {
             control.ready.load(Ordering::Relaxed)
@@ -204,15 +208,15 @@ impl<M: Member> Swarm<M> {
         .await
     }
 
-    /// Orders and counts.
+    /// Orders and counters of the swarm.
     pub fn control(&self) -> &Control {
         &self.control
     }
 
-    /// Begins a round and waits until every member has ended it; rounds count from 1.
+    /// Starts a round and waits until every member has ended it; rounds count from 1.
     ///
     /// # Errors
-    /// If that takes longer than `wait`; says how far it came.
+    /// If that takes longer than `wait`; the message has the number of members that got there.
     pub async fn play_round(&self, round: usize, wait: Duration) -> Result<()> {
         let before = self.count * (round - 1);
         self.control.round.store(round, Ordering::Relaxed);
@@ -231,23 +235,11 @@ impl<M: Member> Swarm<M> {
         what: &str,
         count: impl Fn(&Control) -> usize,
     ) -> Result<()> {
-        let deadline = Instant::now() + wait;
-        loop {
-            let reached = count(&self.control);
-            if reached >= self.count {
-                return Ok(());
-            }
-            if Instant::now() > deadline || self.threads.iter().any(JoinHandle::is_finished) {
-                bail!(
-                    "after {wait:?} only {reached} of {} clients have {what}",
-                    self.count
-                );
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let has_failed = || self.threads.iter().any(JoinHandle::is_finished);
+        until_all(wait, self.count, what, || count(&self.control), has_failed).await
     }
 
-    /// Stops all threads and returns the members in their order, and the merged counts.
+    /// Stops all threads; returns the members in their order, and the merged counters.
     ///
     /// # Errors
     /// If a thread failed.
@@ -266,6 +258,31 @@ impl<M: Member> Swarm<M> {
     }
 }
 
+/// Waits until `count` reaches `all`.
+///
+/// # Errors
+/// If that takes longer than `wait`, or something `has_failed`; the message has the number of clients that `what` is true of.
+pub async fn until_all(
+    wait: Duration,
+    all: usize,
+    what: &str,
+    count: impl Fn() -> usize,
+    has_failed: impl Fn() -> bool,
+) -> Result<()> {
+    let deadline = Instant::now() + wait;
+    loop {
+        let reached = count();
+        if reached >= all {
+            return Ok(());
+        }
+        ensure!(
+            Instant::now() <= deadline && !has_failed(),
+            "after {wait:?} only {reached} of {all} clients have {what}"
+        );
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
 impl<M> Drop for Swarm<M> {
     fn drop(&mut self) {
         self.control.stop.store(true, Ordering::Relaxed);
@@ -280,7 +297,7 @@ struct ProgressShare {
 }
 
 impl ProgressShare {
-    /// Reports for all members of the thread, each with whether its response is open.
+    /// Reports all members of the thread, each with whether its response is open.
     fn report<'a, M: Member>(
         &mut self,
         members: impl Iterator<Item = (&'a M, bool)>,
@@ -300,23 +317,23 @@ impl ProgressShare {
     }
 }
 
-/// Puts a thread's new share of a total in the place of the one it reported before.
+/// Replaces a thread's old share of a total by the new one.
 fn replace(total: &AtomicUsize, reported: &mut usize, share: usize) {
-    // Wraps around where it has gone back.
+    // This wraps around if the share is smaller than before.
     total.fetch_add(share.wrapping_sub(*reported), Ordering::Relaxed);
     *reported = share;
 }
 
 #[cfg(test)]
 mod tests {
-    //! Who waits how long.
+    //! Length of pauses.
 
     use super::*;
 
     #[test]
-    fn the_patient_wait_as_long_as_they_are_told_within_bounds() {
+    fn patient_members_obey_retry_after_within_bounds() {
         let target = Target::new("http://127.0.0.1:1", None, None).unwrap();
-        let wiring = |impatient| Wiring {
+        let swarm_config = |impatient| SwarmConfig {
             target: target.clone(),
             threads: 1,
             streams_per_connection: None,
@@ -326,15 +343,15 @@ mod tests {
             impatient,
             source: Ipv4Addr::LOCALHOST,
         };
-        for (told_s, patient, impatient) in [
+        for (retry_after_s, patient, impatient) in [
             (None, PAUSE, PAUSE),
             (Some(0), Duration::ZERO, PAUSE),
             (Some(7), Duration::from_secs(7), PAUSE),
             (Some(3_600), RETRY_AFTER_MAX, PAUSE),
         ] {
-            let told = told_s.map(Duration::from_secs);
-            assert_eq!(wiring(false).pause(told), patient);
-            assert_eq!(wiring(true).pause(told), impatient);
+            let retry_after = retry_after_s.map(Duration::from_secs);
+            assert_eq!(swarm_config(false).pause(retry_after), patient);
+            assert_eq!(swarm_config(true).pause(retry_after), impatient);
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The server under test: where it is, how to speak to it, and as whom.
+//! The server under test: its address, TLS and the caller's credentials.
 //!
-//! Both kinds of client start here: the swarm's own (which wants request text and a rustls configuration) and hyper's.
+//! Both kinds of clients start here: the swarm's own, which needs request text and a rustls configuration, and hyper's.
 
 use std::borrow::Cow;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
@@ -16,16 +16,15 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpSocket;
 
-/// How long a connection may take, TLS included.
+/// Longest time to connect, TLS included.
 pub const CONNECT_WAIT: Duration = Duration::from_secs(10);
-/// Longest segment that a slow client takes, as on an Ethernet, bytes. By loopback's own of 64 KiB the server's send buffer would hold
-/// megabytes instead of some 100 KiB, and hide for long that the client does not read.
+/// Longest segment that a slow client accepts, as on an Ethernet, bytes. With loopback's 64 KiB the server's send buffer holds megabytes
+/// instead of some 100 KiB, and hide for long that the client does not read.
 pub const SLOW_SEGMENT_LEN: u32 = 1_448;
 
 /// A server and the caller's identity.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// Where to connect.
     pub address: SocketAddr,
     /// Host and port as written in requests.
     pub authority: String,
@@ -33,18 +32,18 @@ pub struct Target {
     pub tls: Option<Tls>,
     /// Bearer token.
     pub token: Option<String>,
-    /// Whether answers may be compressed: `gzip` or `identity`.
+    /// Accept-Encoding: `gzip` or `identity`.
     pub encoding: &'static str,
-    /// Users that the clients of a swarm are in turn, each with a [token](user_token) of its own; 0 if all have the same.
+    /// Number of users that the clients of a swarm act as in turn, each with its own [token](user_token); 0 if all clients have one token.
     pub users: usize,
 }
 
-/// The token of a user of this number.
+/// The token of the user with this number.
 pub fn user_token(number: usize) -> String {
     format!("token-of-user-{number}")
 }
 
-/// What TLS needs to know.
+/// Root certificates and name for TLS.
 #[derive(Debug, Clone)]
 pub struct Tls {
     roots: Arc<RootCertStore>,
@@ -63,7 +62,7 @@ impl Tls {
     }
 }
 
-/// A socket that will connect to this address, from that one, perhaps of a client that is slow, with a receive buffer of this many bytes.
+/// A socket that will connect to `address` from `source`; with a receive buffer in bytes for slow clients.
 ///
 /// # Errors
 /// If the system refuses.
@@ -81,7 +80,7 @@ pub fn source_socket(
         socket.set_recv_buffer_size(len)?;
         SockRef::from(&socket).set_tcp_mss(SLOW_SEGMENT_LEN)?;
     }
-    // The system chooses by itself where it is to be the usual one: with a port for each peer.
+    // For the usual address the system chooses, and may use one port for several peers.
     if source != Ipv4Addr::LOCALHOST {
         socket
             .bind((source, 0).into())
@@ -91,8 +90,8 @@ pub fn source_socket(
 }
 
 /// A byte stream to the server, plain or TLS.
-pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+pub trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for T {}
 
 impl Target {
     /// Reads a URL such as `http://127.0.0.1:8001`; `token` may be `@FILE`.
@@ -112,7 +111,7 @@ impl Target {
         })
     }
 
-    /// A server without callers, trusted by its certificate's PEM if the URL is https.
+    /// A server without credentials, trusted by this PEM certificate if the URL is https.
     ///
     /// # Errors
     /// As [`Target::new`].
@@ -178,7 +177,7 @@ impl Target {
         })
     }
 
-    /// The same server for the client of this number.
+    /// The same server with the credentials of the client with this number.
     pub fn of_client(&self, number: usize) -> Cow<'_, Self> {
         if self.users == 0 {
             return Cow::Borrowed(self);
@@ -189,7 +188,7 @@ impl Target {
         })
     }
 
-    /// The same server, asked to compress.
+    /// The same server, with compressed responses.
     #[must_use]
     pub fn compressing(self) -> Self {
         Self {
@@ -198,12 +197,12 @@ impl Target {
         }
     }
 
-    /// The text of an HTTP/1.1 GET for an answer of this media type.
+    /// The text of an HTTP/1.1 GET for this media type.
     pub fn fetch_text_as(&self, path: &str, accept: &str) -> Vec<u8> {
         self.fetch_text(path, accept, "")
     }
 
-    /// The same with more headers, each with its line's end.
+    /// Like [`Self::fetch_text_as`], with more headers, each with its line end.
     pub fn fetch_text(&self, path: &str, accept: &str, headers: &str) -> Vec<u8> {
         let mut text = format!(
             "GET {path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: kube-fanout-loadtest\r\nAccept: {accept}\r\nAccept-Encoding: {}\r\n",
@@ -223,21 +222,25 @@ impl Target {
     ///
     /// # Errors
     /// If it is refused or takes longer than [`CONNECT_WAIT`].
-    pub async fn connect(&self, protocol: &str) -> Result<Box<dyn Stream>> {
+    pub async fn connect(&self, protocol: &str) -> Result<Box<dyn ByteStream>> {
         self.connect_from(Ipv4Addr::LOCALHOST, protocol).await
     }
 
-    /// The same from a local address.
+    /// Like [`Self::connect`], from a local address.
     ///
     /// # Errors
     /// As [`Self::connect`].
-    pub async fn connect_from(&self, source: Ipv4Addr, protocol: &str) -> Result<Box<dyn Stream>> {
+    pub async fn connect_from(
+        &self,
+        source: Ipv4Addr,
+        protocol: &str,
+    ) -> Result<Box<dyn ByteStream>> {
         let connecting = async {
             let tcp = source_socket(self.address, source, None)?
                 .connect(self.address)
                 .await?;
             tcp.set_nodelay(true)?;
-            Ok::<Box<dyn Stream>, anyhow::Error>(match &self.tls {
+            Ok::<Box<dyn ByteStream>, anyhow::Error>(match &self.tls {
                 None => Box::new(tcp),
                 Some(tls) => {
                     let connector = tokio_rustls::TlsConnector::from(tls.config(protocol));

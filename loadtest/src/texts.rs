@@ -1,20 +1,20 @@
-//! Texts for people, in the order of their first mention. Equal ones are one with a count: what goes wrong for one of a thousand clients
-//! often goes wrong for most of them, and the few other texts must not drown.
+//! Messages for people, in the order of their first occurrence. Equal messages become one with a count: an error of one client often occurs
+//! for most clients, and must not hide the few others.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A bounded list of different texts.
+/// A bounded list of different messages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Texts {
     lines: Vec<Line>,
     different_max: usize,
-    /// How often something was said that has no place here.
+    /// Messages that were dropped because the list was full.
     left_out: u64,
 }
 
-/// A text, who said it first, and how often it was said.
+/// A message, its first source, and how often it occurred.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Line {
     who: String,
@@ -23,7 +23,7 @@ struct Line {
 }
 
 impl Texts {
-    /// None yet, and never more than so many different ones; the rest is counted.
+    /// An empty list of at most this many different messages; further ones are counted.
     pub fn new(different_max: usize) -> Self {
         Self {
             lines: Vec::new(),
@@ -32,12 +32,12 @@ impl Texts {
         }
     }
 
-    /// Adds what somebody said. Who did is no part of the text, and is kept for the first one; it may be empty.
+    /// Adds a message. The source is not compared; the first one is kept. It may be empty.
     pub fn add(&mut self, who: &str, what: &str) {
         self.add_line(who, what, 1);
     }
 
-    /// Adds another's.
+    /// Adds the messages of another list.
     pub fn merge(&mut self, other: &Self) {
         for line in &other.lines {
             self.add_line(&line.who, &line.what, line.count);
@@ -45,12 +45,11 @@ impl Texts {
         self.left_out += other.left_out;
     }
 
-    /// Whether nothing was said.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty() && self.left_out == 0
     }
 
-    /// A line for each text, and one for those that had no place.
+    /// A line for each message, and one for the dropped ones.
     pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
         let left_out = (self.left_out > 0).then(|| format!("and {} more", self.left_out));
         self.lines.iter().map(Line::to_string).chain(left_out)
@@ -85,7 +84,7 @@ impl fmt::Display for Line {
 
 #[cfg(test)]
 mod tests {
-    //! Nothing is said twice, and nothing is lost from the counts.
+    //! Equal messages become one, and all are counted.
 
     use super::*;
 

@@ -1,119 +1,68 @@
-//! Proof that nothing was lost, doubled or reordered: what each watcher keeps, and how it is compared with the reference.
+//! Proof that no event was lost, duplicated or reordered: what each watcher keeps, and how it is compared with the reference.
 //!
-//! A watcher keeps its last version, a count, a rolling hash, and the steps between versions (one or two bytes an event). The hash
-//! settles the good case in one comparison; the steps name the first difference in the bad one.
+//! A watcher keeps its last version, a count, a rolling hash, and the steps between versions (one or two bytes an event). The hash decides
+//! in one comparison; if it differs, the steps show the first difference.
 
 pub mod reference;
 pub mod steps;
 
-use std::fmt;
+use thiserror::Error;
 
-use crate::wire::event::Kind;
+use crate::wire::event::EventKind;
 use reference::Reference;
 use steps::Steps;
 
-/// Segments one watcher may begin (each relist begins one) before it counts as not converging.
+/// Segments of one watcher (each relist starts one) before it counts as not converging.
 const SEGMENTS_MAX: usize = 64;
-/// The same of a watcher that begins anew of its own will, a few times a second: enough for any run.
+/// The same for a watcher that renews its stream a few times a second: enough for any run.
 const RENEWALS_MAX: usize = 4_096;
 
-/// What a watcher got wrong.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// An error that a watcher has found. `after` is the version that the watcher received before.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Fault {
-    /// This version came twice, the second time after `after`.
-    Doubled {
-        /// The version.
-        version: u64,
-        /// The newest version delivered before it.
-        after: u64,
-    },
+    /// This version came twice.
+    #[error("doubled: version {version} again after {after}")]
+    Doubled { version: u64, after: u64 },
     /// This version came after a newer one.
-    OutOfOrder {
-        /// The version.
-        version: u64,
-        /// The newest version delivered before it.
-        after: u64,
-    },
+    #[error("out of order: version {version} after {after}")]
+    OutOfOrder { version: u64, after: u64 },
     /// A bookmark passed this version before it was delivered.
-    BookmarkAhead {
-        /// The late version.
-        version: u64,
-        /// The bookmark's version.
-        bookmark: u64,
-    },
+    #[error("bookmark {bookmark} ran ahead of version {version}")]
+    BookmarkAhead { version: u64, bookmark: u64 },
     /// A bookmark was older than what had been delivered.
-    BookmarkBehind {
-        /// The bookmark's version.
-        bookmark: u64,
-        /// The version it fell behind.
-        after: u64,
-    },
-    /// The reference has this version, the watcher has not.
-    Lost {
-        /// The version.
-        version: u64,
-        /// What the watcher delivered before it.
-        after: u64,
-    },
-    /// The reference has newer events than the watcher's last; up to there the watcher has all. Of many who are behind each has its own
-    /// last version, so none is named.
+    #[error("bookmark {bookmark} after version {after}")]
+    BookmarkBehind { bookmark: u64, after: u64 },
+    /// The reference has this version, the watcher does not.
+    #[error("lost: version {version} is missing after {after}")]
+    Lost { version: u64, after: u64 },
+    /// The reference has newer events than the watcher's last; it has all up to there. Watchers that are behind differ in their last
+    /// version, so none is named.
+    #[error("behind: the newest events are missing")]
     Behind,
-    /// The watcher has this version, the reference has not.
-    Foreign {
-        /// The version.
-        version: u64,
-    },
+    /// The watcher has this version, the reference does not.
+    #[error("version {version} is unknown to the reference")]
+    Foreign { version: u64 },
     /// The versions agree, the event types do not.
+    #[error("same versions, other event types")]
     KindsDiffer,
     /// A sampled event's bytes differ from the reference's.
-    BodyDiffers {
-        /// The version.
-        version: u64,
-    },
-    /// The sequences differ beyond the length of what was recorded.
+    #[error("the body of version {version} differs from the reference's")]
+    BodyDiffers { version: u64 },
+    /// The sequences differ after the recorded steps.
+    #[error("the sequence differs after the recorded part")]
     Unexplained,
-    /// The watcher began again too often.
+    /// The watcher started again too often.
+    #[error("started again too often")]
     TooManyRelists,
-    /// The searched and the parsed reading of a line disagree, or it could not be read at all.
+    /// Search and parser disagree about a line, or it could not be read.
+    #[error("unreadable: {0}")]
     Unreadable(String),
     /// The watcher's state differs from the server's at the end.
+    #[error("not converged: {0}")]
     NotConverged(String),
 }
 
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Doubled { version, after } => {
-                write!(f, "doubled: version {version} again after {after}")
-            }
-            Self::OutOfOrder { version, after } => {
-                write!(f, "out of order: version {version} after {after}")
-            }
-            Self::BookmarkAhead { version, bookmark } => {
-                write!(f, "bookmark {bookmark} ran ahead of version {version}")
-            }
-            Self::BookmarkBehind { bookmark, after } => {
-                write!(f, "bookmark {bookmark} after version {after}")
-            }
-            Self::Lost { version, after } => {
-                write!(f, "lost: version {version} is missing after {after}")
-            }
-            Self::Behind => write!(f, "behind: the newest events are missing"),
-            Self::Foreign { version } => write!(f, "version {version} is unknown to the reference"),
-            Self::KindsDiffer => write!(f, "same versions, other event types"),
-            Self::BodyDiffers { version } => write!(
-                f,
-                "the body of version {version} differs from the reference's"
-            ),
-            Self::Unexplained => write!(f, "the sequence differs after the recorded part"),
-            Self::TooManyRelists => write!(f, "began again too often"),
-            Self::Unreadable(why) => write!(f, "unreadable: {why}"),
-            Self::NotConverged(why) => write!(f, "not converged: {why}"),
-        }
-    }
-}
-
-/// A run of events that must follow each other without a gap, from a start version on.
+/// A sequence of events without gaps, after a start version.
 #[derive(Debug)]
 pub struct Segment {
     start: u64,
@@ -123,7 +72,7 @@ pub struct Segment {
     steps: Steps,
 }
 
-/// Everything one watcher keeps for the proof.
+/// Everything that one watcher keeps for the proof.
 #[derive(Debug)]
 pub struct Track {
     current: Segment,
@@ -133,8 +82,8 @@ pub struct Track {
     body_hashes: Vec<(u64, u64)>,
 }
 
-/// How the running hash takes one event in; the same for watchers and the reference.
-pub fn mix(hash: u64, version: u64, kind: Kind) -> u64 {
+/// Adds an event to the rolling hash; the same for watchers and the reference.
+pub fn mix(hash: u64, version: u64, kind: EventKind) -> u64 {
     let item = version.wrapping_mul(8).wrapping_add(kind as u64);
     (hash.rotate_left(5) ^ item).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
@@ -152,7 +101,7 @@ impl Segment {
 }
 
 impl Track {
-    /// A track of a watch that begins after version `start`.
+    /// The track of a watch that starts after version `start`.
     pub fn begin(start: u64) -> Self {
         Self {
             current: Segment::begin(start),
@@ -163,24 +112,24 @@ impl Track {
         }
     }
 
-    /// The newest version the watcher may resume from.
+    /// The newest version that the watcher may resume from.
     pub fn resume_version(&self) -> u64 {
         self.current.last.max(self.bookmark)
     }
 
-    /// The version of the newest event, or where the segment began.
+    /// The version of the newest event, or the start of the segment.
     pub fn last(&self) -> u64 {
         self.current.last
     }
 
-    /// Events taken in, over all segments.
+    /// Number of events in all segments.
     pub fn count(&self) -> u64 {
         self.current.count + self.closed.iter().map(|segment| segment.count).sum::<u64>()
     }
 
-    /// Takes one event in (`Kind::Error` has no place here).
-    pub fn event(&mut self, kind: Kind, version: u64) {
-        if kind == Kind::Bookmark {
+    /// Adds an event; it must not be an `EventKind::Error`.
+    pub fn event(&mut self, kind: EventKind, version: u64) {
+        if kind == EventKind::Bookmark {
             if version < self.current.last {
                 self.note(Fault::BookmarkBehind {
                     bookmark: version,
@@ -223,7 +172,7 @@ impl Track {
         segment.hash = mix(segment.hash, version, kind);
     }
 
-    /// Keeps a sampled event's body hash for the comparison at the end.
+    /// Keeps the body hash of a sampled event for the comparison at the end.
     pub fn body_hash(&mut self, version: u64, hash: u64) {
         /// Sampled bodies per watcher; more prove nothing new.
         const BODIES_MAX: usize = 65_536;
@@ -232,12 +181,12 @@ impl Track {
         }
     }
 
-    /// A relist: what follows comes after the list's version.
+    /// After a relist: the next events follow the list's version.
     pub fn relist(&mut self, version: u64) {
         self.begin_again(version, SEGMENTS_MAX);
     }
 
-    /// The client leaves its stream and watches anew from this version, which is not older than what it has.
+    /// After a voluntary new watch from this version, which is not older than the current one.
     pub fn renew(&mut self, version: u64) {
         self.begin_again(version.max(self.resume_version()), RENEWALS_MAX);
     }
@@ -257,7 +206,7 @@ impl Track {
         self.fault.get_or_insert(fault);
     }
 
-    /// The first difference from the reference, which must have reached `until`; the last segment must have got there too.
+    /// The first difference from the reference, which must have reached `until`; so must the last segment.
     pub fn verdict(&self, reference: &Reference, until: u64) -> Option<Fault> {
         if let Some(fault) = &self.fault {
             return Some(fault.clone());
@@ -278,7 +227,7 @@ impl Track {
     }
 }
 
-/// Compares one segment with the reference's events after its start: all up to `until`, and none left out before its own last.
+/// Compares one segment with the reference: it must have all events after its start up to `until`, and up to its own last event.
 fn compare(segment: &Segment, reference: &Reference, until: u64) -> Option<Fault> {
     let expected = reference.after(segment.start, segment.last.max(until));
     let whole = expected.len() as u64 == segment.count;

@@ -1,10 +1,10 @@
-//! A watcher of the swarm: watches from a version, resumes after a clean end, lists again after 410, and keeps track of it all.
+//! A watcher of the swarm: watches from a version, resumes after a clean end, lists again after 410, and tracks all events.
 
-mod habit;
+mod behaviour;
 
 use std::sync::Arc;
 
-pub use habit::{Habit, Plan};
+pub use behaviour::{Behaviour, Plan};
 
 use anyhow::{Context, Result};
 use kube_fanout::resource::Encoding;
@@ -12,26 +12,26 @@ use kube_fanout::resource::Encoding;
 use crate::client::list_version;
 use crate::recorder::{Control, LEFT, Recorder};
 use crate::swarm::pace::Slowness;
-use crate::swarm::{Ended, Member, Next};
-use crate::verify::reference::{Fingerprints, Reference, State, fingerprint, line_hash};
+use crate::swarm::{Member, Next, ResponseEnd};
+use crate::verify::reference::{Fingerprints, ObjectVersions, Reference, fingerprint, line_hash};
 use crate::verify::{Fault, Track};
-use crate::wire::event::{Event, Kind, name_of, object_name};
+use crate::wire::event::{Event, EventKind, name_of, object_name};
 use crate::wire::frames::Frames;
-use crate::wire::list::Listing;
+use crate::wire::list::ListReader;
 use crate::wire::protobuf;
-use habit::{Return, Visits};
+use behaviour::{Return, Visits};
 
-/// Lists of one watcher that are compared: more than it may take, unless it comes and goes.
+/// Lists of one watcher that are compared: more than it may need, unless it comes and goes.
 const LISTS_MAX: usize = 4_096;
-/// Largest list that a relisting watcher takes.
+/// Largest list that a relisting watcher accepts.
 const LIST_LEN_MAX: usize = 256 << 20;
-/// One in so many events of a sampled watcher is parsed fully and its bytes are compared; all, where the others look at heads only.
+/// A sampled watcher parses one in this many events fully and compares its bytes; all events, if the others read only heads.
 const SAMPLE_EVERY: u64 = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    Watching,
-    Listing,
+    WatchFlags,
+    ListReader,
 }
 
 /// One watcher.
@@ -39,60 +39,64 @@ enum Mode {
 pub struct Watcher {
     plan: Arc<Plan>,
     frames: Frames,
-    /// The list that is being taken, of a watcher that keeps what is in it.
+    /// The list that is being received, if its objects are kept.
     list: Vec<u8>,
-    /// The same of one that does not.
-    listing: Listing,
+    /// The list that is being received, if only its fingerprint is kept.
+    listing: ListReader,
     mode: Mode,
     pause_due: bool,
-    /// Whether the newest watch has been answered.
+    /// Whether the newest watch has a response.
     is_streaming: bool,
     streams_ended: u64,
     inner: Inner,
 }
 
-/// What events change.
+/// State that events change.
 #[derive(Debug)]
 struct Inner {
-    habit: Habit,
+    behaviour: Behaviour,
     track: Track,
     mirror: Option<Mirror>,
     visits: Option<Visits>,
-    /// Versions of its lists, and the fingerprints of what was in them.
+    /// Versions of its lists, and the fingerprints of their objects.
     lists: Vec<(u64, u64)>,
     encoding: Encoding,
-    /// Which of its events are sampled.
+    /// Offset of the sampled events.
     sampled_from: u64,
-    /// Whether all are, because the others look at no more than the heads of theirs.
+    /// Whether all events are sampled, because the others read only heads.
     samples_all: bool,
     expired: u32,
     stream_error: Option<u64>,
 }
 
-/// What a watcher holds whose state is compared.
+/// The objects of a watcher whose state is compared.
 #[derive(Debug)]
 struct Mirror {
-    initial: Arc<State>,
-    now: State,
+    initial: Arc<ObjectVersions>,
+    now: ObjectVersions,
 }
 
 impl Watcher {
-    /// A watcher that holds `state` at the plan's start version (looked at only if its habit says so).
-    pub fn new(plan: Arc<Plan>, habit: Habit, state: &Arc<State>) -> Self {
-        let mirrors = habit.is_compared();
+    /// A watcher that holds `state` at the plan's start version; the state is used only if the behaviour compares it.
+    pub fn new(plan: Arc<Plan>, behaviour: Behaviour, state: &Arc<ObjectVersions>) -> Self {
+        let mirrors = behaviour.is_compared();
         let mirror = mirrors.then(|| Mirror {
             initial: state.clone(),
-            now: State::clone(state),
+            now: ObjectVersions::clone(state),
         });
-        let visits = match habit {
-            Habit::Visits { seed } => Some(Visits::begin(seed)),
-            Habit::Reads | Habit::Sampled | Habit::SetApart | Habit::Slow(_) => None,
+        let visits = match behaviour {
+            Behaviour::Visits { seed } => Some(Visits::begin(seed)),
+            Behaviour::Reads | Behaviour::Sampled | Behaviour::Excluded | Behaviour::Slow(_) => {
+                None
+            }
         };
-        // Those that are sampled compare every byte.
-        let head_len_max = plan.line_len_max.filter(|_| habit != Habit::Sampled);
+        // Sampled watchers compare every byte.
+        let head_len_max = plan
+            .line_len_max
+            .filter(|_| behaviour != Behaviour::Sampled);
         let frames = Frames::new(plan.encoding, head_len_max);
         let inner = Inner {
-            habit,
+            behaviour,
             track: Track::begin(plan.start),
             mirror,
             visits,
@@ -107,8 +111,8 @@ impl Watcher {
             plan,
             frames,
             list: Vec::new(),
-            listing: Listing::default(),
-            mode: Mode::Watching,
+            listing: ListReader::default(),
+            mode: Mode::WatchFlags,
             pause_due: false,
             is_streaming: false,
             streams_ended: 0,
@@ -116,38 +120,37 @@ impl Watcher {
         }
     }
 
-    /// The same; of those that are sampled the ones with different numbers sample different events.
+    /// Sets the offset of sampled events, so that sampled watchers sample different events.
     pub fn sampling_from(mut self, number: usize) -> Self {
         self.inner.sampled_from = number as u64;
         self
     }
 
-    /// Its proof.
+    /// The track of its events.
     pub fn track(&self) -> &Track {
         &self.inner.track
     }
 
-    /// How it behaved.
-    pub fn habit(&self) -> Habit {
-        self.inner.habit
+    pub fn behaviour(&self) -> Behaviour {
+        self.inner.behaviour
     }
 
-    /// Whether it is one of the slow.
+    /// Whether it is a slow watcher.
     pub fn is_slow(&self) -> bool {
-        matches!(self.inner.habit, Habit::Slow(_))
+        matches!(self.inner.behaviour, Behaviour::Slow(_))
     }
 
-    /// How many streams, out of those that had begun, the server or a broken connection has ended.
+    /// Number of started streams that the server or a broken connection has ended.
     pub fn streams_ended(&self) -> u64 {
         self.streams_ended
     }
 
-    /// How often it was told 410.
+    /// How often it received 410.
     pub fn expired(&self) -> u32 {
         self.inner.expired
     }
 
-    /// The first thing it got wrong, up to `until`; `states` are the reference's.
+    /// The first error up to `until`; `states` are the reference's.
     pub fn verdict(
         &self,
         reference: &Reference,
@@ -185,18 +188,18 @@ impl Watcher {
         )))
     }
 
-    /// Plans the next visit of one that has gone.
+    /// Plans the next visit of a watcher that has left.
     fn come_back(&mut self) {
         let Some(visits) = &mut self.inner.visits else {
             return;
         };
         match visits.come_back() {
             Return::Resumes => self.pause_due = true,
-            Return::Lists => self.mode = Mode::Listing,
+            Return::ListClient => self.mode = Mode::ListReader,
             Return::FromStart => {
                 self.inner.track.relist(self.plan.start);
                 if let Some(mirror) = &mut self.inner.mirror {
-                    mirror.now = State::clone(&mirror.initial);
+                    mirror.now = ObjectVersions::clone(&mirror.initial);
                 }
             }
         }
@@ -219,7 +222,7 @@ impl Watcher {
             Encoding::Protobuf => protobuf::list(&list),
         };
         let (version, objects) = match read {
-            Ok((version, objects)) => (version, State::from_iter(objects)),
+            Ok((version, objects)) => (version, ObjectVersions::from_iter(objects)),
             Err(error) => {
                 let why = format!("a list: {error:#}");
                 return self.inner.track.note(Fault::Unreadable(why));
@@ -231,12 +234,12 @@ impl Watcher {
         }
     }
 
-    /// Whether lists are kept whole: where their objects are held, and in protobuf.
+    /// Whether lists are kept as a whole: if their objects are compared, and in protobuf.
     fn keeps_lists(&self) -> bool {
         self.inner.mirror.is_some() || self.inner.encoding == Encoding::Protobuf
     }
 
-    /// Goes on from a list of this version and fingerprint.
+    /// Continues from a list with this version and fingerprint.
     fn list_of(&mut self, version: u64, print: u64) {
         if version < self.inner.track.resume_version() {
             return self.inner.track.note(Fault::OutOfOrder {
@@ -248,11 +251,11 @@ impl Watcher {
             self.inner.lists.push((version, print));
         }
         self.inner.track.relist(version);
-        self.mode = Mode::Watching;
+        self.mode = Mode::WatchFlags;
     }
 }
 
-fn json_list(list: &[u8]) -> Result<protobuf::Listed> {
+fn json_list(list: &[u8]) -> Result<protobuf::ListVersions> {
     let value: serde_json::Value = serde_json::from_slice(list)?;
     let items = value["items"].as_array().context("no items")?;
     let objects = items.iter().filter_map(state_entry).collect();
@@ -281,22 +284,23 @@ impl Inner {
             Err(error) => return self.track.note(Fault::Unreadable(format!("{error:#}"))),
         };
         match event.kind {
-            Kind::Error => {
+            EventKind::Error => {
                 self.stream_error = Some(event.version);
                 return;
             }
-            Kind::Bookmark => recorder.bookmarks += 1,
-            Kind::Added | Kind::Modified | Kind::Deleted => {
+            EventKind::Bookmark => recorder.bookmarks += 1,
+            EventKind::Added | EventKind::Modified | EventKind::Deleted => {
                 recorder.event(event.version);
-                match self.habit {
-                    Habit::Reads | Habit::SetApart => {}
-                    Habit::Sampled => self.sample(line, event),
-                    Habit::Slow(_) | Habit::Visits { .. } => self.reflect(line, event),
+                match self.behaviour {
+                    Behaviour::Reads | Behaviour::Excluded => {}
+                    Behaviour::Sampled => self.sample(line, event),
+                    Behaviour::Slow(_) | Behaviour::Visits { .. } => self.reflect(line, event),
                 }
                 self.visits.iter_mut().for_each(Visits::event);
-                // A deleted object still carries the moment of its last change.
-                if let (Some(write), Kind::Added | Kind::Modified) = (event.write, event.kind)
-                    && matches!(self.habit, Habit::Reads | Habit::Sampled)
+                // A deleted object still carries the time of its last change.
+                if let (Some(write), EventKind::Added | EventKind::Modified) =
+                    (event.write, event.kind)
+                    && matches!(self.behaviour, Behaviour::Reads | Behaviour::Sampled)
                 {
                     recorder.written(write);
                 }
@@ -324,7 +328,7 @@ impl Inner {
             return;
         };
         match (object_name(line), event.kind) {
-            (Ok(name), Kind::Deleted) => drop(mirror.now.remove(&name)),
+            (Ok(name), EventKind::Deleted) => drop(mirror.now.remove(&name)),
             (Ok(name), _) => drop(mirror.now.insert(name, event.version)),
             (Err(error), _) => self.track.note(Fault::Unreadable(format!("{error:#}"))),
         }
@@ -345,18 +349,18 @@ impl Member for Watcher {
         } = &*self.plan;
         let version = self.inner.track.resume_version();
         Next::Send(match self.mode {
-            Mode::Watching => {
+            Mode::WatchFlags => {
                 format!(
                     "{path}?watch=1&resourceVersion={version}&allowWatchBookmarks={bookmarks}&timeoutSeconds={timeout_s}{selector}"
                 )
             }
-            // Not older than what was seen, as client-go's reflector asks.
-            Mode::Listing => format!("{path}?resourceVersion={version}{selector}"),
+            // Not older than the last received version, as client-go's reflector asks.
+            Mode::ListReader => format!("{path}?resourceVersion={version}{selector}"),
         })
     }
 
-    fn begins(&mut self) {
-        self.is_streaming |= self.mode == Mode::Watching;
+    fn response_started(&mut self) {
+        self.is_streaming |= self.mode == Mode::WatchFlags;
     }
 
     fn body(&mut self, status: u16, data: &[u8], recorder: &mut Recorder) {
@@ -364,7 +368,7 @@ impl Member for Watcher {
             return recorder.refusal(status, data);
         }
         match self.mode {
-            Mode::Watching => {
+            Mode::WatchFlags => {
                 self.is_streaming = true;
                 let inner = &mut self.inner;
                 if let Err(error) = self.frames.feed(data, |line| inner.line(line, recorder)) {
@@ -373,39 +377,40 @@ impl Member for Watcher {
                         .note(Fault::Unreadable(format!("{error:#}")));
                 }
             }
-            Mode::Listing if !self.keeps_lists() => self.listing.feed(data),
-            Mode::Listing if self.list.len() + data.len() <= LIST_LEN_MAX => {
+            Mode::ListReader if !self.keeps_lists() => self.listing.feed(data),
+            Mode::ListReader if self.list.len() + data.len() <= LIST_LEN_MAX => {
                 self.list.extend_from_slice(data)
             }
-            Mode::Listing => self.inner.track.note(Fault::Unreadable(format!(
+            Mode::ListReader => self.inner.track.note(Fault::Unreadable(format!(
                 "a list of more than {LIST_LEN_MAX} bytes"
             ))),
         }
     }
 
-    fn ended(&mut self, how: Ended<'_>, recorder: &mut Recorder) {
+    fn response_ended(&mut self, how: ResponseEnd<'_>, recorder: &mut Recorder) {
         let between = self.frames.is_between();
         self.frames.clear();
         let stream_error = self.inner.stream_error.take();
-        let had_begun = std::mem::take(&mut self.is_streaming) || how == Ended::Complete(200);
-        let is_lost = self.mode == Mode::Watching && had_begun && how != Ended::Left;
+        let had_started =
+            std::mem::take(&mut self.is_streaming) || how == ResponseEnd::Complete(200);
+        let is_lost = self.mode == Mode::WatchFlags && had_started && how != ResponseEnd::Left;
         self.streams_ended += u64::from(is_lost);
         match (how, self.mode) {
-            (Ended::Complete(200), Mode::Listing) => {
+            (ResponseEnd::Complete(200), Mode::ListReader) => {
                 recorder.end("relist done");
                 self.list_complete();
             }
-            (Ended::Complete(200), Mode::Watching) => {
+            (ResponseEnd::Complete(200), Mode::WatchFlags) => {
                 if !between {
                     self.inner.track.note(Fault::Unreadable(
-                        "a stream that ended in good order within an event".to_owned(),
+                        "a stream that ended cleanly within an event".to_owned(),
                     ));
                 }
                 match stream_error {
                     Some(410) => {
                         recorder.end("ERROR 410");
                         self.inner.expired += 1;
-                        self.mode = Mode::Listing;
+                        self.mode = Mode::ListReader;
                     }
                     Some(code) => {
                         recorder.end(&format!("ERROR {code}"));
@@ -414,45 +419,48 @@ impl Member for Watcher {
                     None => recorder.end("clean end"),
                 }
             }
-            (Ended::Complete(status), _) => {
+            (ResponseEnd::Complete(status), _) => {
                 recorder.end(&format!("HTTP {status}"));
                 self.pause_due = true;
             }
-            (Ended::Broken(_), _) => self.pause_due = true,
-            (Ended::Left, _) => {
+            (ResponseEnd::Broken(_), _) => self.pause_due = true,
+            (ResponseEnd::Left, _) => {
                 recorder.end(LEFT);
                 if self.is_slow() {
                     self.inner.track.renew(recorder.newest_version);
-                    self.mode = Mode::Watching;
+                    self.mode = Mode::WatchFlags;
                 }
                 self.come_back();
             }
         }
-        if self.mode == Mode::Listing && !matches!(how, Ended::Complete(_)) {
+        if self.mode == Mode::ListReader && !matches!(how, ResponseEnd::Complete(_)) {
             self.list = Vec::new();
-            self.listing = Listing::default();
+            self.listing = ListReader::default();
         }
     }
 
     fn progress(&self, _: &Control) -> usize {
         let is_there = |goal| self.inner.track.resume_version() >= goal;
-        usize::from(self.mode == Mode::Watching && self.plan.goal().is_some_and(is_there))
+        usize::from(self.mode == Mode::WatchFlags && self.plan.goal().is_some_and(is_there))
     }
 
     fn behind_by(&self) -> Option<u64> {
-        let goal = self.plan.goal().filter(|_| self.mode == Mode::Watching)?;
+        let goal = self.plan.goal().filter(|_| self.mode == Mode::WatchFlags)?;
         let behind = goal.saturating_sub(self.inner.track.resume_version());
         Some(behind).filter(|by| *by > 0)
     }
 
     fn slowness(&self) -> Option<Slowness> {
-        match self.inner.habit {
-            Habit::Slow(slowness) => Some(slowness),
-            Habit::Reads | Habit::Sampled | Habit::SetApart | Habit::Visits { .. } => None,
+        match self.inner.behaviour {
+            Behaviour::Slow(slowness) => Some(slowness),
+            Behaviour::Reads
+            | Behaviour::Sampled
+            | Behaviour::Excluded
+            | Behaviour::Visits { .. } => None,
         }
     }
 
-    fn leaves(&self, _: &Control) -> bool {
+    fn wants_to_leave(&self, _: &Control) -> bool {
         let is_over = self.inner.visits.as_ref().is_some_and(Visits::is_over);
         is_over && self.plan.goal().is_none()
     }

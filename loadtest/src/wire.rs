@@ -1,6 +1,6 @@
-//! What comes over the wire, read by hand and cheaply: response heads, chunks, lines, watch events.
+//! Parsers of what servers send: responses, lines, watch events, lists, WebSocket frames.
 //!
-//! The swarm shares its cores with the server it measures, so nothing here copies or allocates while whole lines arrive in one piece.
+//! The swarm shares its cores with the server that it measures, so nothing here copies or allocates while whole lines arrive in one piece.
 
 pub mod event;
 pub mod frames;
@@ -8,4 +8,5 @@ pub mod lines;
 pub mod list;
 pub mod protobuf;
 pub mod response;
+pub mod search;
 pub mod websocket;

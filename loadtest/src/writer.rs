@@ -1,4 +1,4 @@
-//! Churn: creates objects and changes them at a steady rate or in bursts, remembering every version the server gave.
+//! Churn: creates objects and changes them at a steady rate or in bursts, and keeps every version that the server returned.
 
 pub mod shape;
 
@@ -7,39 +7,39 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use hyper::{Method, StatusCode};
+use hyper::Method;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::client::Client;
+use crate::client::{Client, excerpt};
 use crate::recorder::now_ns;
 use crate::target::Target;
 use crate::wire::event::first_version;
 use shape::Shape;
 
-/// Connections; each writes its own objects one after the other, so that versions of one object never race.
+/// Default number of connections. Each writes its own objects one after the other, so that versions of one object never race.
 pub const LANES: usize = 4;
-/// One in so many writes deletes the object and creates it again, so that all event types occur.
+/// One in this many writes deletes the object and creates it again, so that all event types occur.
 const RECREATE_EVERY: u64 = 50;
-/// About what a server adds to the object: uid, timestamps, managed fields.
+/// About the length that a server adds to an object: uid, timestamps, managed fields.
 const ADDED_LEN: usize = 480;
-/// One write in so many goes through the other server, if there is one.
+/// One in this many writes goes through the other server, if there is one.
 const ALSO_EVERY: u64 = 10;
-/// Versions remembered per lane.
+/// Versions that are kept per connection.
 const VERSIONS_MAX: usize = 1 << 20;
 
-/// What to write, and how fast.
+/// Objects, and how fast to write them.
 #[derive(Debug, Clone)]
 pub struct Churn {
-    /// The server that takes writes.
+    /// The server that receives the writes.
     pub target: Target,
     /// Path of the collection.
     pub path: String,
-    /// Beginning of the objects' names.
+    /// Prefix of the objects' names.
     pub prefix: String,
     /// Number of objects.
     pub objects: usize,
-    /// Size of one object on the wire, bytes, roughly.
+    /// Approximate size of one object on the wire, bytes.
     pub object_len: usize,
     /// Kind of the objects.
     pub shape: Shape,
@@ -47,32 +47,32 @@ pub struct Churn {
     pub rate: f64,
     /// Connections of the writer.
     pub lanes: usize,
-    /// Whether all lanes write at the same moment instead of one after the other.
+    /// Whether all connections write at the same moment instead of one after the other.
     pub at_once: bool,
-    /// Another server, which passes writes on and gets one in ten.
+    /// Another server, which forwards writes and gets one in ten.
     pub also: Option<Target>,
 }
 
-/// What was written.
+/// The outcome of writes.
 #[derive(Debug, Default)]
-pub struct Written {
-    /// Versions of all writes that were answered with one.
+pub struct Writes {
+    /// Versions of all successful writes.
     pub versions: Vec<u64>,
     /// Writes that failed.
     pub failed: u64,
     /// Why the first failed.
     pub first_failure: Option<String>,
-    /// When the last answer came, nanoseconds since the epoch.
+    /// When the last response arrived, nanoseconds since the epoch.
     pub last_answer_ns: u64,
 }
 
-impl Written {
+impl Writes {
     /// The newest version.
     pub fn last(&self) -> u64 {
         self.versions.iter().copied().max().unwrap_or(0)
     }
 
-    /// Adds what another has written.
+    /// Adds the outcome of others.
     pub fn add(&mut self, other: Self) {
         self.versions.extend(other.versions);
         self.failed += other.failed;
@@ -81,15 +81,31 @@ impl Written {
     }
 }
 
-/// Writers at work.
+/// Running writers.
 #[derive(Debug)]
 #[must_use]
-pub struct Writing {
+pub struct WriterTasks {
     stop: Arc<AtomicBool>,
-    lanes: JoinSet<Written>,
+    lanes: JoinSet<Writes>,
 }
 
 impl Churn {
+    /// Churn of one small ConfigMap without a rate; the names of objects start with `prefix`.
+    pub fn new(target: &Target, path: &str, prefix: &str) -> Self {
+        Self {
+            target: target.clone(),
+            path: path.to_owned(),
+            prefix: prefix.to_owned(),
+            objects: 1,
+            object_len: 0,
+            shape: Shape::ConfigMap,
+            rate: 0.0,
+            lanes: LANES,
+            at_once: false,
+            also: None,
+        }
+    }
+
     fn name(&self, number: usize) -> String {
         format!("{}-{number}", self.prefix)
     }
@@ -99,12 +115,12 @@ impl Churn {
             .object(&self.name(number), number, self.object_len, due)
     }
 
-    /// Lanes that have objects of their own.
+    /// Connections that have objects of their own.
     fn busy_lanes(&self) -> usize {
         self.lanes.clamp(1, self.objects.max(1))
     }
 
-    /// Creates the objects that are not there.
+    /// Creates the missing objects.
     ///
     /// # Errors
     /// If the server refuses.
@@ -115,20 +131,8 @@ impl Churn {
             lanes.spawn(async move {
                 let mut client = Client::new(churn.target.clone());
                 for number in (lane..churn.objects).step_by(churn.busy_lanes()) {
-                    let (status, body) = client
-                        .call(
-                            Method::POST,
-                            &churn.path,
-                            churn.object(number, Instant::now()),
-                        )
-                        .await?;
-                    if !status.is_success() && status != StatusCode::CONFLICT {
-                        bail!(
-                            "POST {}: {status}: {}",
-                            churn.path,
-                            String::from_utf8_lossy(&body[..body.len().min(300)])
-                        );
-                    }
+                    let object = churn.object(number, Instant::now());
+                    client.create(&churn.path, object).await?;
                 }
                 Ok(())
             });
@@ -136,28 +140,28 @@ impl Churn {
         lanes.join_all().await.into_iter().collect()
     }
 
-    /// Begins to write.
-    pub fn start(&self) -> Writing {
+    /// Starts to write at the rate.
+    pub fn start(&self) -> WriterTasks {
         self.write(Pacing::At(self.rate))
     }
 
-    /// Writes so many times, as fast as the server takes it.
-    pub async fn burst(&self, writes: usize) -> Written {
+    /// Writes this many times, as fast as the server accepts it.
+    pub async fn burst(&self, writes: usize) -> Writes {
         self.write(Pacing::Burst(Arc::new(AtomicUsize::new(writes))))
             .joined()
             .await
     }
 
-    fn write(&self, pacing: Pacing) -> Writing {
+    fn write(&self, pacing: Pacing) -> WriterTasks {
         let stop = Arc::new(AtomicBool::new(false));
         let mut lanes = JoinSet::new();
         for lane in 0..self.busy_lanes() {
             lanes.spawn(write(self.clone(), lane, pacing.clone(), stop.clone()));
         }
-        Writing { stop, lanes }
+        WriterTasks { stop, lanes }
     }
 
-    /// Deletes the objects; what fails stays.
+    /// Deletes the objects; errors are ignored.
     pub async fn clean(&self) {
         let mut lanes = JoinSet::new();
         for lane in 0..self.busy_lanes() {
@@ -181,25 +185,25 @@ impl Churn {
     }
 }
 
-/// When lanes write.
+/// When connections write.
 #[derive(Debug, Clone)]
 enum Pacing {
-    /// So many times a second, all together.
+    /// This many times a second, all together.
     At(f64),
-    /// At once, as long as there is something left.
+    /// Without pause, while the shared count is not exhausted.
     Burst(Arc<AtomicUsize>),
 }
 
-impl Writing {
-    /// Stops and returns what was written.
-    pub async fn finish(self) -> Written {
-        // Relaxed: the lanes are joined below.
+impl WriterTasks {
+    /// Stops the writers and returns the outcome.
+    pub async fn finish(self) -> Writes {
+        // Relaxed: the tasks are joined below.
         self.stop.store(true, Ordering::Relaxed);
         self.joined().await
     }
 
-    async fn joined(mut self) -> Written {
-        let mut all = Written::default();
+    async fn joined(mut self) -> Writes {
+        let mut all = Writes::default();
         while let Some(Ok(one)) = self.lanes.join_next().await {
             all.add(one);
         }
@@ -207,9 +211,9 @@ impl Writing {
     }
 }
 
-async fn write(churn: Churn, lane: usize, pacing: Pacing, stop: Arc<AtomicBool>) -> Written {
+async fn write(churn: Churn, lane: usize, pacing: Pacing, stop: Arc<AtomicBool>) -> Writes {
     let lanes = churn.busy_lanes();
-    let mut written = Written::default();
+    let mut written = Writes::default();
     let mut client = Client::new(churn.target.clone());
     let mut also = churn.also.clone().map(Client::new);
     let rate = match pacing {
@@ -229,8 +233,8 @@ async fn write(churn: Churn, lane: usize, pacing: Pacing, stop: Arc<AtomicBool>)
     while !stop.load(Ordering::Relaxed) {
         match &pacing {
             Pacing::At(_) => tokio::time::sleep_until(due).await,
-            Pacing::Burst(left) if !take_one(left) => break,
-            // All of a burst are due at its beginning; the interval is nothing.
+            Pacing::Burst(left) if !claim_one(left) => break,
+            // All writes of a burst are due at its start; the interval is 0.
             Pacing::Burst(_) => {}
         }
         count += 1;
@@ -259,8 +263,8 @@ async fn write(churn: Churn, lane: usize, pacing: Pacing, stop: Arc<AtomicBool>)
     written
 }
 
-/// Whether there was one left.
-fn take_one(left: &AtomicUsize) -> bool {
+/// Takes one from the count; false if it is exhausted.
+fn claim_one(left: &AtomicUsize) -> bool {
     // Relaxed: the count stands alone.
     left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
         left.checked_sub(1)
@@ -296,10 +300,7 @@ async fn write_one(
         }
     };
     if !status.is_success() {
-        bail!(
-            "{path}: {status}: {}",
-            String::from_utf8_lossy(&body[..body.len().min(300)])
-        );
+        bail!("{path}: {status}: {}", excerpt(&body));
     }
     first_version(&body).context("an answer without a version")
 }

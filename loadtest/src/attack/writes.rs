@@ -1,30 +1,30 @@
-//! What attackers write, directly at the API server: work for what they watch.
+//! The attackers' writes, directly at the API server: they produce the events that the attack needs.
 
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use hyper::{Method, StatusCode};
+use anyhow::Result;
+use hyper::Method;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::{Scene, count};
-use crate::cli::hostile::Attack;
+use super::Attack;
+use super::{AttackState, count};
 use crate::client::Client;
 use crate::recorder::now_ns;
 use crate::target::Target;
 use crate::writer::shape::Shape;
 
-/// Labels of the pod that has many.
+/// Number of labels of the pod with many labels.
 const LABELS: usize = 10_000;
 /// Length of the objects that stalled watches do not read, bytes.
 const LONG_LEN: usize = 2_048;
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Creates an object if the attack needs one, and changes it from now on.
-pub(super) async fn begin(scene: &Arc<Scene>, clients: &mut JoinSet<()>) -> Result<()> {
+/// Creates an object if the attack needs one, and changes it from then on.
+pub(super) async fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) -> Result<()> {
     let attack = scene.flags.attack;
     let Some(rate) = attack.writes() else {
         return Ok(());
@@ -39,12 +39,7 @@ pub(super) async fn begin(scene: &Arc<Scene>, clients: &mut JoinSet<()>) -> Resu
         _ => (PODS, Shape::Pod { nodes: 1 }.object("attack", 0, 0, now)),
     };
     let mut client = Client::new(Target::new(&scene.flags.reference, None, None)?);
-    let (status, body) = client.call(Method::POST, collection, object).await?;
-    ensure!(
-        status.is_success() || status == StatusCode::CONFLICT,
-        "POST {collection}: {status}: {}",
-        String::from_utf8_lossy(&body[..body.len().min(300)])
-    );
+    client.create(collection, object).await?;
     let scene = scene.clone();
     clients.spawn(async move {
         let path = format!("{collection}/attack");
@@ -52,7 +47,7 @@ pub(super) async fn begin(scene: &Arc<Scene>, clients: &mut JoinSet<()>) -> Resu
         loop {
             let due = tick.tick().await;
             let answer = client.call(Method::PATCH, &path, Shape::change(due)).await;
-            // A write that fails is one event less.
+            // A failed write is one event less.
             if answer.is_ok_and(|(status, _)| status.is_success()) {
                 count(&scene.counts.written);
             }
@@ -74,8 +69,11 @@ fn labelled() -> Vec<u8> {
     .into_bytes()
 }
 
-/// Versions as they were some time ago.
-pub(super) async fn follow_versions(scene: Arc<Scene>, versions: Arc<super::http1::Versions>) {
+/// Keeps recent versions of the collection.
+pub(super) async fn follow_versions(
+    scene: Arc<AttackState>,
+    versions: Arc<super::http1::RecentVersions>,
+) {
     let Ok(target) = Target::new(&scene.flags.reference, None, None) else {
         return;
     };

@@ -1,33 +1,32 @@
-//! A client of the herd that takes its list as a stream: one ADDED event an object, then the bookmark that says so. It goes when it has
-//! that, and comes back for the next round.
+//! A client of the herd that takes its list as a stream: one ADDED event an object, then the bookmark that ends them. It leaves
+//! after that, and returns for the next round.
 
 use std::sync::Arc;
 
 use memchr::memmem;
 
-use super::{Listed, Lists, next_round};
+use super::{ListClient, ListResult, next_round};
 use crate::recorder::{Control, Recorder};
-use crate::swarm::{Ended, Member, Next};
+use crate::swarm::{Member, Next, ResponseEnd};
 use crate::verify::reference::object_print;
-use crate::wire::event::{Event, Kind, first_name};
+use crate::wire::event::{Event, EventKind, first_name};
 use crate::wire::lines::Lines;
 
 /// The annotation of the bookmark behind the initial events (KEP-3157).
 const MARKER: &[u8] = b"\"k8s.io/initial-events-end\":\"true\"";
 
-/// One client.
 #[derive(Debug)]
 pub struct WatchLister {
     path: Arc<str>,
-    listed: Vec<Listed>,
-    current: Current,
+    listed: Vec<ListResult>,
+    current: StreamedList,
 }
 
-/// The list that is being taken.
+/// The list that is being received.
 #[derive(Debug, Default)]
-struct Current {
+struct StreamedList {
     lines: Lines,
-    listed: Listed,
+    listed: ListResult,
     is_marked: bool,
 }
 
@@ -37,40 +36,40 @@ impl WatchLister {
         Self {
             path,
             listed: Vec::new(),
-            current: Current::default(),
+            current: StreamedList::default(),
         }
     }
 }
 
-impl Lists for WatchLister {
-    fn into_listed(self) -> Vec<Listed> {
+impl ListClient for WatchLister {
+    fn into_lists(self) -> Vec<ListResult> {
         self.listed
     }
 }
 
-impl Current {
-    fn line(listed: &mut Listed, is_marked: &mut bool, line: &[u8]) -> Result<(), String> {
+impl StreamedList {
+    fn line(listed: &mut ListResult, is_marked: &mut bool, line: &[u8]) -> Result<(), String> {
         let event = Event::parse(line).map_err(|error| format!("{error:#}"))?;
         if *is_marked {
-            // What comes behind the marker in the same piece is not part of the list.
+            // Events behind the marker in the same piece are not part of the list.
             return Ok(());
         }
         match event.kind {
-            Kind::Added => {
+            EventKind::Added => {
                 let name = first_name(line).ok_or("an object without a name")?;
                 listed.items += 1;
                 listed.bytes += line.len() as u64 + 1;
                 listed.digest ^= object_print(&name, event.version);
                 Ok(())
             }
-            Kind::Bookmark if memmem::find(line, MARKER).is_some() => {
+            EventKind::Bookmark if memmem::find(line, MARKER).is_some() => {
                 *is_marked = true;
                 listed.version = Some(event.version);
                 Ok(())
             }
-            Kind::Bookmark => Err("a bookmark before the initial events' end".to_owned()),
-            Kind::Error => Err(format!("ERROR {}", event.version)),
-            Kind::Modified | Kind::Deleted => {
+            EventKind::Bookmark => Err("a bookmark before the initial events' end".to_owned()),
+            EventKind::Error => Err(format!("ERROR {}", event.version)),
+            EventKind::Modified | EventKind::Deleted => {
                 Err(format!("{:?} among the initial events", event.kind))
             }
         }
@@ -87,7 +86,7 @@ impl Member for WatchLister {
             return recorder.refusal(status, data);
         }
         recorder.events += 1;
-        let Current {
+        let StreamedList {
             lines,
             listed,
             is_marked,
@@ -95,7 +94,7 @@ impl Member for WatchLister {
         listed.wire_bytes += data.len() as u64;
         let mut wrong = None;
         let fed = lines.feed(data, |line| {
-            if let Err(why) = Current::line(listed, is_marked, line) {
+            if let Err(why) = StreamedList::line(listed, is_marked, line) {
                 wrong.get_or_insert(why);
             }
         });
@@ -105,18 +104,20 @@ impl Member for WatchLister {
         }
     }
 
-    fn ended(&mut self, how: Ended<'_>, recorder: &mut Recorder) {
-        let Current {
+    fn response_ended(&mut self, how: ResponseEnd<'_>, recorder: &mut Recorder) {
+        let StreamedList {
             mut listed,
             is_marked,
             ..
         } = std::mem::take(&mut self.current);
         listed.ended_at_ns = recorder.now_ns();
         let ending = match how {
-            Ended::Left if is_marked => None,
-            Ended::Left => Some("left before the marker".to_owned()),
-            Ended::Complete(status) => Some(format!("ended with HTTP {status} before the marker")),
-            Ended::Broken(why) => Some(why.to_owned()),
+            ResponseEnd::Left if is_marked => None,
+            ResponseEnd::Left => Some("left before the marker".to_owned()),
+            ResponseEnd::Complete(status) => {
+                Some(format!("ended with HTTP {status} before the marker"))
+            }
+            ResponseEnd::Broken(why) => Some(why.to_owned()),
         };
         listed.failure = listed.failure.or(ending);
         self.listed.push(listed);
@@ -126,17 +127,17 @@ impl Member for WatchLister {
         self.listed.len()
     }
 
-    fn leaves(&self, _: &Control) -> bool {
+    fn wants_to_leave(&self, _: &Control) -> bool {
         self.current.is_marked || self.current.listed.failure.is_some()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    //! A list is whole when its marker has come, and what it held is known.
+    //! A list is complete when its marker has arrived, and its objects are known.
 
     use super::*;
-    use crate::verify::reference::{State, fingerprint};
+    use crate::verify::reference::{ObjectVersions, fingerprint};
 
     fn added(name: &str, version: u64) -> String {
         format!(
@@ -151,21 +152,21 @@ mod tests {
     );
 
     #[track_caller]
-    fn check(text: &str, leaves: bool, failure: Option<&str>) -> Listed {
+    fn check(text: &str, leaves: bool, failure: Option<&str>) -> ListResult {
         let control = Control::default();
         let mut recorder = Recorder::default();
         let mut client = WatchLister::new("/p".into());
         for piece in text.as_bytes().chunks(40) {
             client.body(200, piece, &mut recorder);
         }
-        assert_eq!(client.leaves(&control), leaves);
+        assert_eq!(client.wants_to_leave(&control), leaves);
         let how = if leaves {
-            Ended::Left
+            ResponseEnd::Left
         } else {
-            Ended::Complete(200)
+            ResponseEnd::Complete(200)
         };
-        client.ended(how, &mut recorder);
-        let listed = client.into_listed().pop().unwrap();
+        client.response_ended(how, &mut recorder);
+        let listed = client.into_lists().pop().unwrap();
         let found = listed.failure.as_deref();
         assert_eq!(found.is_some(), failure.is_some(), "{found:?}");
         assert!(
@@ -181,12 +182,12 @@ mod tests {
         let text = [&added("a", 3), &added("b", 7), MARKED].concat();
         let listed = check(&text, true, None);
         assert_eq!((listed.items, listed.version), (2, Some(9)));
-        let state = State::from([("n/b".to_owned(), 7), ("n/a".to_owned(), 3)]);
+        let state = ObjectVersions::from([("n/b".to_owned(), 7), ("n/a".to_owned(), 3)]);
         assert_eq!(listed.digest, fingerprint(&state));
     }
 
     #[test]
-    fn what_is_no_whole_list_is_refused() {
+    fn incomplete_lists_are_refused() {
         check(&added("a", 3), false, Some("before the marker"));
         let early = MARKED.replace("\"true\"", "\"false\"");
         check(

@@ -18,7 +18,7 @@ fn items_and_digest_are_the_same_for_every_piece_length() {
         let mut recorder = Recorder::default();
         body.chunks(piece_len)
             .for_each(|piece| lister.body(200, piece, &mut recorder));
-        lister.ended(Ended::Complete(200), &mut recorder);
+        lister.response_ended(ResponseEnd::Complete(200), &mut recorder);
         results.push(lister.listed.remove(0));
     }
     assert_eq!(results[0].items, 40);
@@ -27,12 +27,12 @@ fn items_and_digest_are_the_same_for_every_piece_length() {
     assert!(results.iter().all(|one| *one == results[0]));
 }
 
-/// What a lister makes of a body that comes in pieces of this length.
-fn listed(mut lister: Lister, body: &[u8], piece_len: usize) -> Listed {
+/// What a lister finds in a body that arrives in pieces of this length.
+fn listed(mut lister: Lister, body: &[u8], piece_len: usize) -> ListResult {
     let mut recorder = Recorder::default();
     body.chunks(piece_len)
         .for_each(|piece| lister.body(200, piece, &mut recorder));
-    lister.ended(Ended::Complete(200), &mut recorder);
+    lister.response_ended(ResponseEnd::Complete(200), &mut recorder);
     lister.listed.remove(0)
 }
 
@@ -47,7 +47,7 @@ fn a_compressed_body_is_looked_at_decompressed() {
     for piece_len in [1, 7, member.len()] {
         let seen = listed(Lister::compressed("/".into()), &member, piece_len);
         assert_eq!(seen.wire_bytes, member.len() as u64);
-        let seen = Listed {
+        let seen = ListResult {
             wire_bytes: plain.wire_bytes,
             ended_at_ns: plain.ended_at_ns,
             ..seen

@@ -1,11 +1,11 @@
-//! What a pod says. The server adds version, uid, creation time and managed fields.
+//! The content of a pod. The server adds version, uid, creation time and managed fields.
 
 use serde_json::{Value, json};
 
 use super::Fleet;
 
 impl Fleet {
-    /// The pod as its controller and its kubelet wrote it.
+    /// The pod as its controller and its kubelet write it.
     pub fn pod(&self, number: usize) -> Value {
         json!({
             "apiVersion": "v1",
@@ -58,7 +58,7 @@ impl Fleet {
         })
     }
 
-    /// The status; `turn` goes into its times.
+    /// The status; `turn` changes its times.
     pub fn status(&self, number: usize, turn: usize) -> Value {
         let at = format!(
             "2026-01-01T{:02}:{:02}:{:02}Z",

@@ -9,18 +9,18 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::Fleet;
-use crate::http2::{Call, Http2};
+use crate::http2::{Call, Http2Client};
 use crate::target::Target;
 use crate::wire::event::first_version;
 
-/// Writes under way at a time.
+/// Number of concurrent writes.
 const LANES: usize = 16;
-/// Step from pod to pod: prime, so that all namespaces and nodes are met.
+/// Step from pod to pod: a prime, so that all namespaces and nodes are used.
 const STRIDE: usize = 7_919;
 
 /// What to change, how fast and how long.
 #[derive(Debug, Clone, Copy)]
-pub struct Churn {
+pub struct PodChurn {
     /// The pods.
     pub fleet: Fleet,
     /// Changes a second.
@@ -29,25 +29,25 @@ pub struct Churn {
     pub duration: Duration,
 }
 
-/// What was changed.
+/// The outcome of the changes.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Churned {
+pub struct PodWrites {
     /// Changes made.
     pub count: usize,
     /// The newest version among them.
     pub last: u64,
-    /// How long it took.
-    pub took: Duration,
+    /// Duration.
+    pub duration: Duration,
 }
 
-impl Churn {
-    /// Makes the changes; `turn` tells one run from the next.
+impl PodChurn {
+    /// Makes the changes; `turn` distinguishes one run from the next.
     ///
     /// # Errors
     /// If the server refuses one.
-    pub async fn run(self, target: &Target, turn: usize) -> Result<Churned> {
-        let http2 = Http2::connect(target).await?;
-        let begun = Instant::now();
+    pub async fn run(self, target: &Target, turn: usize) -> Result<PodWrites> {
+        let http2 = Http2Client::connect(target).await?;
+        let started = Instant::now();
         let count = (self.rate * self.duration.as_secs_f64()) as usize;
         let mut lanes = JoinSet::new();
         for lane in 0..LANES {
@@ -56,7 +56,7 @@ impl Churn {
                 let mut last = 0;
                 for at in (lane..count).step_by(LANES) {
                     tokio::time::sleep_until(
-                        begun + Duration::from_secs_f64(at as f64 / self.rate),
+                        started + Duration::from_secs_f64(at as f64 / self.rate),
                     )
                     .await;
                     last = last.max(self.change(&http2, at, turn).await?);
@@ -68,14 +68,14 @@ impl Churn {
         while let Some(lane) = lanes.join_next().await {
             last = last.max(lane??);
         }
-        Ok(Churned {
+        Ok(PodWrites {
             count,
             last,
-            took: begun.elapsed(),
+            duration: started.elapsed(),
         })
     }
 
-    async fn change(&self, http2: &Http2, at: usize, turn: usize) -> Result<u64> {
+    async fn change(&self, http2: &Http2Client, at: usize, turn: usize) -> Result<u64> {
         let number = at.wrapping_mul(STRIDE) % self.fleet.pods.max(1);
         let path = format!(
             "/api/v1/namespaces/{}/pods/{}/status",

@@ -1,4 +1,4 @@
-//! Makes the pods that are not there, as fast as the server takes them.
+//! Creates the missing pods as fast as the server accepts them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,34 +9,35 @@ use hyper::{Method, StatusCode};
 use tokio::task::JoinSet;
 
 use super::Fleet;
-use crate::http2::{Call, Http2};
+use crate::client::excerpt;
+use crate::http2::{Call, Http2Client};
 use crate::target::Target;
 
-/// Connections: a server reads and writes each by a single thread.
+/// Number of connections: a server handles each on a single thread.
 const CONNECTIONS: usize = 2;
 
-/// What was made.
+/// The outcome of seeding.
 #[derive(Debug)]
-pub struct Seeded {
-    /// Pods that were not there before.
+pub struct SeedOutcome {
+    /// Pods that were created.
     pub made: usize,
-    /// How long it took.
-    pub took: Duration,
-    /// Length of the last answer, bytes: a pod as the server gives it.
+    /// Duration.
+    pub duration: Duration,
+    /// Length of the last response, bytes: a pod as the server returns it.
     pub pod_len: usize,
 }
 
-/// Makes all pods of the fleet, `in_flight` at a time.
+/// Creates all pods of the fleet, `in_flight` at a time.
 ///
 /// # Errors
 /// If the server refuses one.
-pub async fn seed(target: &Target, fleet: Fleet, in_flight: usize) -> Result<Seeded> {
-    let begun = Instant::now();
+pub async fn seed(target: &Target, fleet: Fleet, in_flight: usize) -> Result<SeedOutcome> {
+    let started = Instant::now();
     let next = Arc::new(AtomicUsize::new(0));
     let mut lanes = JoinSet::new();
     let mut connections = Vec::new();
     for _ in 0..CONNECTIONS {
-        connections.push(Http2::connect(target).await?);
+        connections.push(Http2Client::connect(target).await?);
     }
     for lane in 0..in_flight.max(1) {
         let http2 = connections[lane % CONNECTIONS].clone();
@@ -44,7 +45,7 @@ pub async fn seed(target: &Target, fleet: Fleet, in_flight: usize) -> Result<See
         lanes.spawn(async move {
             let (mut made, mut pod_len) = (0, 0);
             loop {
-                // Relaxed: each number is given out once, nothing else hangs on it.
+                // Relaxed: each number is taken once, and nothing else depends on it.
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 if number >= fleet.pods {
                     return Ok::<_, anyhow::Error>((made, pod_len));
@@ -62,15 +63,15 @@ pub async fn seed(target: &Target, fleet: Fleet, in_flight: usize) -> Result<See
         made += of_lane;
         pod_len = pod_len.max(len);
     }
-    Ok(Seeded {
+    Ok(SeedOutcome {
         made,
-        took: begun.elapsed(),
+        duration: started.elapsed(),
         pod_len,
     })
 }
 
-/// The length of the pod, if it was not there.
-async fn create(http2: &Http2, fleet: &Fleet, number: usize) -> Result<Option<usize>> {
+/// The length of the pod, if it was created.
+async fn create(http2: &Http2Client, fleet: &Fleet, number: usize) -> Result<Option<usize>> {
     let path = format!("/api/v1/namespaces/{}/pods", fleet.namespace(number));
     let call = Call {
         method: Method::POST,
@@ -87,7 +88,7 @@ async fn create(http2: &Http2, fleet: &Fleet, number: usize) -> Result<Option<us
     anyhow::ensure!(
         status.is_success(),
         "POST {path}: {status}: {}",
-        String::from_utf8_lossy(&body[..body.len().min(300)])
+        excerpt(&body)
     );
     Ok(Some(body.len()))
 }

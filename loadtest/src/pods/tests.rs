@@ -1,4 +1,4 @@
-//! The pods that are made, and the hash that stores are compared by.
+//! The generated pods, and the hash that stores are compared by.
 
 use std::collections::{BTreeMap, BTreeSet};
 

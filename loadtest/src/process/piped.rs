@@ -1,4 +1,4 @@
-//! A child process that is spoken with in lines, and that ends when its input does, so also when this program is killed.
+//! A child process that exchanges lines with this one, and that ends when its input does, so also when this program is killed.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -7,17 +7,15 @@ use anyhow::{Context, Result, ensure};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-/// A process, killed with this value.
+/// A child process, killed when dropped.
 #[derive(Debug)]
-pub struct Piped {
+pub struct PipedChild {
     child: Child,
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
 }
 
-impl Piped {
-    /// Starts it.
-    ///
+impl PipedChild {
     /// # Errors
     /// If there is no such program.
     pub fn spawn(command: &mut Command) -> Result<Self> {
@@ -35,16 +33,16 @@ impl Piped {
         })
     }
 
-    /// Its id, while it has not ended.
+    /// Its process id, until it has ended.
     pub fn pid(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Writes it a line.
+    /// Sends it a line.
     ///
     /// # Errors
     /// If it has ended.
-    pub async fn tell(&mut self, line: &str) -> Result<()> {
+    pub async fn send_line(&mut self, line: &str) -> Result<()> {
         self.input.write_all(line.as_bytes()).await?;
         self.input.write_all(b"\n").await?;
         Ok(self.input.flush().await?)
@@ -53,12 +51,12 @@ impl Piped {
     /// Its next line; none when it has ended. Can be cancelled without loss.
     ///
     /// # Errors
-    /// If it writes no text.
+    /// If it writes something else than text.
     pub async fn line(&mut self) -> Result<Option<String>> {
         Ok(self.output.next_line().await?)
     }
 
-    /// Ends its input and waits for its end, with what it still had to say in the meantime.
+    /// Ends its input and waits for its end; returns the lines that it wrote in the meantime.
     ///
     /// # Errors
     /// If it does not end in time, or has failed.
@@ -86,20 +84,20 @@ impl Piped {
 
 #[cfg(test)]
 mod tests {
-    //! What a child said is heard to its end, and a failure is one.
+    //! All lines of a child are read, and a failure is an error.
 
     use super::*;
 
     const WAIT: Duration = Duration::from_secs(30);
 
-    fn shell(script: &str) -> Piped {
-        Piped::spawn(Command::new("sh").args(["-c", script])).unwrap()
+    fn shell(script: &str) -> PipedChild {
+        PipedChild::spawn(Command::new("sh").args(["-c", script])).unwrap()
     }
 
     #[tokio::test]
     async fn a_child_is_heard_to_its_end() {
         let mut child = shell("read line; echo got $line; cat; echo last");
-        child.tell("word").await.unwrap();
+        child.send_line("word").await.unwrap();
         assert_eq!(child.line().await.unwrap().unwrap(), "got word");
         assert_eq!(child.end(WAIT).await.unwrap(), ["last"]);
     }

@@ -1,43 +1,43 @@
-//! What is said of the figures: each target of each scenario with what was measured, and whether that meets it.
+//! Statements about the figures: each target of each scenario with its measured value and verdict.
 
 use serde::{Deserialize, Serialize};
 
-use super::Played;
+use super::ScenarioReport;
 use super::markdown::measured;
 use super::number::unit;
-use super::target::Target;
+use super::target::FigureTarget;
 
 /// A row of docs/PERFORMANCE.md, which README may quote.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Claim {
     /// The scenario or bench.
     pub scenario: String,
-    /// The target in words: unique in its scenario.
+    /// Name of the target, unique in its scenario.
     pub what: String,
     /// The median with its unit, and behind it the lowest and the highest of several runs.
     pub measured: String,
-    /// Runs that came to a figure.
+    /// Runs with a value.
     pub runs: usize,
-    /// The middle one.
+    /// The median.
     pub median: Option<f64>,
-    /// The lowest one.
+    /// The lowest value.
     pub lowest: Option<f64>,
-    /// The highest one.
+    /// The highest value.
     pub highest: Option<f64>,
     /// The bound, if there is one.
     pub target: String,
-    /// met, short, invalid or not measured; nothing without a bound.
+    /// met, short, invalid or not measured; empty without a bound.
     pub verdict: String,
-    /// What it is divided by, or what is taken off it.
+    /// What the figure is divided by, or what is subtracted from it.
     pub reference: String,
     /// The command that measures it.
     pub command: String,
-    /// What README says of it: what was measured, and whether that meets the target.
+    /// README's text: the measured value and the verdict.
     pub quote: String,
 }
 
-/// All of them, in order.
-pub fn all(scenarios: &[Played]) -> Vec<Claim> {
+/// All statements, in order.
+pub fn all(scenarios: &[ScenarioReport]) -> Vec<Claim> {
     let of = |played| move |target| claim(played, target);
     scenarios
         .iter()
@@ -45,7 +45,7 @@ pub fn all(scenarios: &[Played]) -> Vec<Claim> {
         .collect()
 }
 
-fn claim(played: &Played, target: &Target) -> Claim {
+fn claim(played: &ScenarioReport, target: &FigureTarget) -> Claim {
     let figure = target.measured(played);
     let unit = match target.to {
         Some(_) => "×",

@@ -1,23 +1,23 @@
-//! A figure of one or several runs: every value is kept, the median is what counts, the lowest and the highest stand beside it.
+//! A figure of one or several runs: every value is kept; the median decides, the lowest and the highest are shown beside it.
 
 use serde::{Deserialize, Serialize};
 
 use super::number::short;
 
-/// One value a run, in the order of the runs; none of a run that did not come to it.
+/// One value per run, in the order of the runs; none for a run without one.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Values", into = "Summary")]
 pub struct Figure {
     values: Vec<Option<f64>>,
 }
 
-/// What is read: all else follows from it.
+/// The part of the JSON that is read; the rest follows from it.
 #[derive(Deserialize)]
 struct Values {
     values: Vec<Option<f64>>,
 }
 
-/// What is written.
+/// The JSON that is written.
 #[derive(Serialize)]
 struct Summary {
     runs: usize,
@@ -54,7 +54,7 @@ impl From<f64> for Figure {
 }
 
 impl Figure {
-    /// Puts in the value of a run, counted from 0.
+    /// Sets the value of a run, counted from 0.
     pub fn set(&mut self, run: usize, value: Option<f64>) {
         if self.values.len() <= run {
             self.values.resize(run + 1, None);
@@ -62,12 +62,11 @@ impl Figure {
         self.values[run] = value;
     }
 
-    /// The value of a run.
     pub fn value(&self, run: usize) -> Option<f64> {
         self.values.get(run).copied().flatten()
     }
 
-    /// Runs that came to a value.
+    /// Number of runs with a value.
     pub fn runs(&self) -> usize {
         self.sorted().len()
     }
@@ -83,17 +82,15 @@ impl Figure {
         Some(f64::midpoint(sorted[middle - 1], upper))
     }
 
-    /// The lowest value.
     pub fn lowest(&self) -> Option<f64> {
         self.sorted().first().copied()
     }
 
-    /// The highest value.
     pub fn highest(&self) -> Option<f64> {
         self.sorted().last().copied()
     }
 
-    /// A figure made of this one and another, run by run: runs of one number were made one after the other.
+    /// Combines this figure with another, run by run: runs of one number were made one after the other.
     pub fn with(&self, other: &Self, of: impl Fn(f64, f64) -> Option<f64>) -> Self {
         let pairs = self.values.iter().zip(&other.values);
         Self {
@@ -121,7 +118,7 @@ impl Figure {
 
 #[cfg(test)]
 mod tests {
-    //! The median of few runs, runs without a value, and what is written.
+    //! The median of few runs, runs without a value, and the JSON.
 
     use super::*;
 
@@ -159,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again_by_its_values() {
+    fn figures_are_read_by_their_values() {
         let made = figure(&[Some(1.0), None, Some(4.0)]);
         let mut json = serde_json::to_value(&made).unwrap();
         assert_eq!(

@@ -1,10 +1,10 @@
-//! Histograms of latencies: what share took longer, and quantiles.
+//! Histograms of latencies: the share that took longer, and quantiles.
 
 /// Counts by upper bound, in rising order.
 pub type Histogram = [(f64, u64)];
 
-/// For each bound the share that took longer, from the first to the last count; the last, which nothing exceeds, is left out
-/// because a logarithmic axis has no place for it.
+/// For each bound the share that took longer. The last bound, which nothing exceeds, is left out, because a logarithmic axis has no place
+/// for 0.
 pub fn slower(histogram: &Histogram) -> Vec<(f64, f64)> {
     let all = total(histogram);
     let mut left = all;
@@ -18,7 +18,7 @@ pub fn slower(histogram: &Histogram) -> Vec<(f64, f64)> {
     points
 }
 
-/// The bound that a share of the counts stays within; none of an empty histogram.
+/// The bound that a share of the counts stays within; none for an empty histogram.
 pub fn quantile(histogram: &Histogram, share: f64) -> Option<f64> {
     let wanted = (total(histogram) as f64 * share).ceil().max(1.0) as u64;
     let mut seen = 0;

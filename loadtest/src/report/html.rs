@@ -1,218 +1,198 @@
-//! The report as one page that needs nothing else: style and plots are in it, scripts are not.
+//! The report as one self-contained page without scripts: a template, and the data that it shows.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
-use super::axis::{self, Kind};
-use super::chart::{Bar, Series, Side, bars, class, escape, lines};
+use anyhow::{Context, Result};
+use minijinja::Environment;
+use minijinja::value::Serde;
+use serde::Serialize;
+
+use super::chart::{self, Series, bars, lines};
 use super::figure::Figure;
-use super::markdown::{Row, figures, filled, headings, name, ratios, remarks, targets};
+use super::markdown::{TableRow, figures, filled, headings, name, ratios, remarks, targets};
 use super::number::{short, unit};
-use super::{Played, Report, Run, histogram};
+use super::{Report, RunReport, ScenarioReport, histogram};
 
-/// The page's style, with the colours of the charts.
+const TEMPLATE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
+/// Verdicts of targets, which are classes of the page's style.
+const VERDICTS: [&str; 4] = ["met", "short", "not measured", "invalid"];
+
+#[derive(Serialize)]
+struct PageView<'a> {
+    report: &'a Report,
+    scenarios: Vec<ScenarioView<'a>>,
+    style: &'a str,
+    verdicts: [&'a str; 4],
+    busy_before: String,
+}
+
+#[derive(Serialize)]
+struct ScenarioView<'a> {
+    name: &'a str,
+    about: &'a str,
+    passed: bool,
+    /// Unless it is 1.
+    scale: Option<String>,
+    remarks: Vec<Remark<'a>>,
+    targets: Vec<TableRow>,
+    charts: Vec<Chart>,
+    ratios: Option<Table>,
+    figures: Option<Table>,
+    runs: Vec<Commands<'a>>,
+}
+
+#[derive(Serialize)]
+struct Remark<'a> {
+    class: &'static str,
+    kind: &'static str,
+    run: String,
+    text: &'a str,
+}
+
+#[derive(Serialize)]
+struct Table {
+    headings: Vec<String>,
+    rows: Vec<TableRow>,
+}
+
+#[derive(Serialize)]
+struct Chart {
+    title: String,
+    legend: Vec<Key>,
+    svg: String,
+    table: Option<Table>,
+}
+
+/// An entry of a legend.
+#[derive(Serialize)]
+struct Key {
+    name: String,
+    colour: String,
+    is_dashed: bool,
+}
+
+#[derive(Serialize)]
+struct Commands<'a> {
+    name: String,
+    seconds: String,
+    load_before: &'a str,
+    commands: String,
+}
 
 /// The whole page.
-pub fn page(report: &Report) -> String {
-    let machine = &report.machine;
-    let mut html = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>Load test of {0}</title><style>{STYLE}</style></head><body><main><h1>Load test of {0}</h1><p>{1} processors ({2}), {3} MiB, Linux {4}</p>",
-        escape(&report.begun_at),
-        machine.cores,
-        escape(&machine.processor),
-        machine.memory_mib,
-        escape(&machine.kernel),
-    );
-    let _ = write!(html, "<pre>{}</pre><p>", escape(&report.command));
-    for (program, version) in &report.versions {
-        let _ = write!(html, "{} {}<br>", escape(program), escape(version));
-    }
-    let _ = write!(
-        html,
-        "load before {}, {} % busy",
-        escape(&machine.load_before),
-        short(machine.busy_before)
-    );
-    html.push_str("</p><nav>");
-    for played in &report.scenarios {
-        let bad = played.runs.iter().any(|run| !run.passed());
-        let mark = if bad { " ✗" } else { "" };
-        let _ = write!(
-            html,
-            "<a href=\"#{0}\">{0}{mark}</a> ",
-            escape(&played.name)
-        );
-    }
-    html.push_str("</nav>");
-    for played in &report.scenarios {
-        html.push_str(&section(played));
-    }
-    html.push_str("</main></body></html>\n");
-    html
+///
+/// # Errors
+/// If the template is wrong.
+pub fn page(report: &Report) -> Result<String> {
+    let scenarios = report.scenarios.iter().map(ScenarioView::of).collect();
+    let view = PageView {
+        report,
+        scenarios,
+        style: STYLE,
+        verdicts: VERDICTS,
+        busy_before: short(report.machine.busy_before),
+    };
+    // The name's ending turns on the escaping of texts.
+    let page = Environment::new().render_named_str("page.html", TEMPLATE, Serde(&view));
+    page.context("the report's page")
 }
 
-fn section(played: &Played) -> String {
-    let mut html = format!(
-        "<section id=\"{0}\"><h2>{0}</h2><p>{1}</p>",
-        escape(&played.name),
-        escape(played.about.trim())
-    );
-    if played.scale != 1.0 {
-        let _ = write!(
-            html,
-            "<p>Counts and times × {}: what scenarios are compared by holds at 1.</p>",
-            short(played.scale)
-        );
-    }
-    html.push_str(&problems(played));
-    if !played.targets.is_empty() {
-        html.push_str(&verdicts(&targets(played)));
-    }
-    html.push_str(&plots(played));
-    let headings = headings(played);
-    if !headings.is_empty() {
-        let ratios = ratios(played);
-        if !ratios.is_empty() {
-            let (headings, ratios) = filled(&headings, &ratios);
-            html.push_str(&table(&headings, &ratios));
-        }
-        let _ = write!(
-            html,
-            "<details><summary>All figures</summary>{}</details>",
-            table(&headings, &figures(played))
-        );
-    }
-    html.push_str(&commands(played));
-    html.push_str("</section>");
-    html
-}
-
-/// Every remark of every run; faults first because they make the figures worthless.
-fn problems(played: &Played) -> String {
-    let mut html = String::new();
-    for run in &played.runs {
-        for (kind, what) in remarks(run) {
-            let class = if kind == "note" { "note" } else { "fault" };
-            let _ = write!(
-                html,
-                "<p class=\"{class}\">{kind} ({}): {}</p>",
-                escape(&name(run)),
-                escape(what)
-            );
-        }
-    }
-    html
-}
-
-fn verdicts(rows: &[Row]) -> String {
-    let mut html = "<table><thead><tr><th>target</th><th>measured</th><th>bound</th><th></th></tr></thead><tbody>".to_owned();
-    for (what, cells) in rows {
-        let _ = write!(html, "<tr><th>{}</th>", escape(what));
-        for cell in cells {
-            let class = cell
-                .split(' ')
-                .next_back()
-                .filter(|word| ["met", "short", "measured", "invalid"].contains(word));
-            let _ = write!(
-                html,
-                "<td class=\"{}\">{}</td>",
-                class.unwrap_or_default(),
-                escape(cell)
-            );
-        }
-        html.push_str("</tr>");
-    }
-    html.push_str("</tbody></table>");
-    html
-}
-
-fn table(headings: &[String], rows: &[Row]) -> String {
-    let mut html = "<div class=\"wide\"><table><thead><tr><th></th>".to_owned();
-    for heading in headings {
-        let _ = write!(html, "<th>{}</th>", escape(heading));
-    }
-    html.push_str("</tr></thead><tbody>");
-    for (name, cells) in rows {
-        let _ = write!(html, "<tr><th>{}</th>", escape(name));
-        for cell in cells {
-            let _ = write!(html, "<td>{}</td>", escape(cell));
-        }
-        html.push_str("</tr>");
-    }
-    html.push_str("</tbody></table></div>");
-    html
-}
-
-/// Cost against size if there are sizes, else bars; and the latencies.
-fn plots(played: &Played) -> String {
-    let mut html = String::new();
-    for figure in &played.show {
-        let svg = match &played.swept {
-            Some(flag) => against_size(played, figure, flag),
-            None => side_by_side(played, figure),
+impl<'a> ScenarioView<'a> {
+    fn of(scenario: &'a ScenarioReport) -> Self {
+        let headings = headings(scenario);
+        let table = |(headings, rows): (Vec<String>, Vec<TableRow>)| {
+            let is_filled = !headings.is_empty() && !rows.is_empty();
+            is_filled.then_some(Table { headings, rows })
         };
-        if let Some(svg) = svg {
-            let _ = write!(
-                html,
-                "<figure><figcaption>{}</figcaption>{svg}</figure>",
-                escape(figure)
-            );
+        // Faults come first: they make the figures worthless.
+        let of_run = |run: &'a RunReport| {
+            remarks(run).map(|(kind, text)| Remark {
+                class: if kind == "note" { "note" } else { "fault" },
+                kind,
+                run: name(run),
+                text,
+            })
+        };
+        Self {
+            name: &scenario.name,
+            about: scenario.about.trim(),
+            passed: scenario.runs.iter().all(RunReport::passed),
+            scale: (scenario.scale != 1.0).then(|| short(scenario.scale)),
+            remarks: scenario.runs.iter().flat_map(of_run).collect(),
+            targets: targets(scenario),
+            charts: charts(scenario),
+            ratios: table(filled(&headings, &ratios(scenario))),
+            figures: table((headings, figures(scenario))),
+            runs: scenario.runs.iter().map(Commands::of).collect(),
         }
     }
-    let mut names: Vec<&String> = played
+}
+
+impl<'a> Commands<'a> {
+    fn of(run: &'a RunReport) -> Self {
+        Self {
+            name: name(run),
+            seconds: short(run.took_s),
+            load_before: &run.load_before,
+            commands: run.commands.join("\n"),
+        }
+    }
+}
+
+/// Figures over the swept flag if there is one, else as bars; then the latencies.
+fn charts(scenario: &ScenarioReport) -> Vec<Chart> {
+    let shown = scenario
+        .show
+        .iter()
+        .filter_map(|figure| match &scenario.swept {
+            Some(flag) => over_sweep(scenario, figure, flag),
+            None => side_by_side(scenario, figure),
+        });
+    let histograms =
+        |(_, column): (_, &'_ super::Column)| column.histograms.keys().cloned().collect();
+    let mut names: Vec<String> = scenario
         .columns()
-        .flat_map(|(_, column)| column.histograms.keys())
+        .flat_map::<Vec<_>, _>(histograms)
         .collect();
     names.sort();
     names.dedup();
-    for name in names {
-        html.push_str(&latencies(played, name));
-    }
-    html
+    let latencies = names.iter().map(|name| latencies(scenario, name));
+    shown.chain(latencies).collect()
 }
 
-fn side_by_side(played: &Played, figure: &str) -> Option<String> {
-    let columns: Vec<(String, f64, usize)> = played
-        .columns()
-        .enumerate()
+fn side_by_side(scenario: &ScenarioReport, figure: &str) -> Option<Chart> {
+    let columns = scenario.columns().enumerate();
+    let rows: Vec<chart::Bar> = columns
         .filter_map(|(number, (run, column))| {
-            Some((
-                run.heading(column),
-                Played::figure(run, column, figure)?.median()?,
-                number,
-            ))
+            let value = ScenarioReport::figure(run, column, figure)?.median()?;
+            Some((run.heading(column), value, number))
         })
         .collect();
-    let rows: Vec<Bar<'_>> = columns
-        .iter()
-        .map(|(name, value, number)| (name.as_str(), *value, *number))
-        .collect();
-    (!rows.is_empty()).then(|| bars(figure, &rows))
+    (!rows.is_empty()).then(|| Chart {
+        title: figure.to_owned(),
+        legend: Vec::new(),
+        svg: bars(&rows),
+        table: None,
+    })
 }
 
-fn against_size(played: &Played, figure: &str, flag: &str) -> Option<String> {
-    let mut lines_by_name: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
-    for (run, column) in played.columns() {
-        let sizeless = Run {
-            size: None,
-            ..run.clone()
-        };
-        if let Some((size, value)) = run
-            .size
-            .as_deref()
-            .and_then(number_in)
-            .zip(Played::figure(run, column, figure).and_then(Figure::median))
-        {
-            lines_by_name
-                .entry(sizeless.heading(column))
-                .or_default()
-                .push((size, value));
+fn over_sweep(scenario: &ScenarioReport, figure: &str, flag: &str) -> Option<Chart> {
+    let mut points_by_name: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
+    for (run, column) in scenario.columns() {
+        let size = run.size.as_deref().and_then(number_in);
+        let value = ScenarioReport::figure(run, column, figure).and_then(Figure::median);
+        if let Some(point) = size.zip(value) {
+            let sizeless = RunReport {
+                size: None,
+                ..run.clone()
+            };
+            let points = points_by_name.entry(sizeless.heading(column)).or_default();
+            points.push(point);
         }
     }
-    let series: Vec<Series> = lines_by_name
-        .into_iter()
-        .enumerate()
+    let with_number = points_by_name.into_iter().enumerate();
+    let series: Vec<Series> = with_number
         .map(|(number, (name, mut points))| {
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
             Series {
@@ -222,99 +202,58 @@ fn against_size(played: &Played, figure: &str, flag: &str) -> Option<String> {
             }
         })
         .collect();
-    let points = series.iter().flat_map(|one| &one.points);
-    let kinds = (
-        axis::kind(points.clone().map(|point| point.0)),
-        axis::kind(points.map(|point| point.1)),
-    );
-    let sides = (
-        Side {
-            title: flag,
-            kind: kinds.0,
-        },
-        Side {
-            title: unit(figure),
-            kind: kinds.1,
-        },
-    );
-    (!series.is_empty()).then(|| {
-        format!(
-            "{}{}",
-            legend(&series),
-            lines(figure, sides.0, sides.1, &series)
-        )
+    (!series.is_empty()).then(|| Chart {
+        title: figure.to_owned(),
+        legend: legend(&series),
+        svg: lines((flag, unit(figure)), &series),
+        table: None,
     })
 }
 
-fn latencies(played: &Played, name: &str) -> String {
-    let mut series = Vec::new();
-    let mut rows: Vec<Row> = Vec::new();
-    for (number, (run, column)) in played.columns().enumerate() {
+fn latencies(scenario: &ScenarioReport, name: &str) -> Chart {
+    let (mut series, mut rows) = (Vec::new(), Vec::new());
+    for (number, (run, column)) in scenario.columns().enumerate() {
         let Some(counts) = column.histograms.get(name) else {
             continue;
         };
         let quantiles = [0.5, 0.9, 0.99, 0.999, 1.0]
             .map(|share| histogram::quantile(counts, share).map_or("–".to_owned(), short));
         rows.push((run.heading(column), quantiles.to_vec()));
-        // A logarithmic axis begins above nothing.
-        let points = histogram::slower(counts)
-            .into_iter()
-            .filter(|point| point.0 > 0.0)
-            .collect();
+        let points = histogram::slower(counts).into_iter();
         series.push(Series {
             name: run.heading(column),
             number,
-            points,
+            // A logarithmic axis has no place for 0.
+            points: points.filter(|point| point.0 > 0.0).collect(),
         });
     }
-    let side = |title| Side {
-        title,
-        kind: Kind::Log,
-    };
-    let plot = lines(name, side("ms"), side("share that took longer"), &series);
     let headings = ["p50, ms", "p90, ms", "p99, ms", "p99.9, ms", "max, ms"].map(str::to_owned);
-    format!(
-        "<figure><figcaption>{}: share that took longer than so many ms</figcaption>{}{plot}</figure>{}",
-        escape(name),
-        legend(&series),
-        table(&headings, &rows)
-    )
-}
-
-fn legend(series: &[Series]) -> String {
-    let item = |one: &Series| {
-        format!(
-            "<span><svg viewBox=\"0 0 24 8\" class=\"key\"><path d=\"M0 4H24\" class=\"line {}\"/></svg>{}</span>",
-            class(one.number),
-            escape(&one.name)
-        )
-    };
-    format!(
-        "<p class=\"legend\">{}</p>",
-        series.iter().map(item).collect::<String>()
-    )
-}
-
-fn commands(played: &Played) -> String {
-    let mut html = "<details><summary>Commands and times</summary>".to_owned();
-    for run in &played.runs {
-        let _ = write!(
-            html,
-            "<p>{}: {} s, load before {}</p><pre>{}</pre>",
-            escape(&name(run)),
-            short(run.took_s),
-            escape(&run.load_before),
-            escape(&run.commands.join("\n"))
-        );
+    Chart {
+        title: format!("{name}: share of events that took longer"),
+        legend: legend(&series),
+        svg: lines(("ms", "share that took longer"), &series),
+        table: Some(Table {
+            headings: headings.to_vec(),
+            rows,
+        }),
     }
-    html.push_str("</details>");
-    html
 }
 
-/// The number that ends a flag's value: `pods=1000` is 1,000.
+fn legend(series: &[Series]) -> Vec<Key> {
+    let key = |one: &Series| {
+        let (colour, is_dashed) = chart::colour(one.number);
+        Key {
+            name: one.name.clone(),
+            colour,
+            is_dashed,
+        }
+    };
+    series.iter().map(key).collect()
+}
+
+/// The number that ends a flag's value: 1,000 in `pods=1000`.
 fn number_in(size: &str) -> Option<f64> {
-    let begin = size
-        .rfind(|letter: char| !letter.is_ascii_digit() && letter != '.')
-        .map_or(0, |at| at + 1);
+    let is_other = |letter: char| !letter.is_ascii_digit() && letter != '.';
+    let begin = size.rfind(is_other).map_or(0, |at| at + 1);
     size[begin..].parse().ok()
 }

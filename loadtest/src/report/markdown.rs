@@ -1,4 +1,4 @@
-//! The report as Markdown: tables that also read well on a terminal.
+//! The report as Markdown: tables that are also readable on a terminal.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -6,16 +6,16 @@ use std::fmt::Write;
 use super::figure::Figure;
 use super::number::{quantity, short};
 use super::target::RATES_DIFFER;
-use super::{Column, Played, Report, Run};
+use super::{Column, Report, RunReport, ScenarioReport};
 
-/// In the place of a figure that there is not.
+/// Stands for a missing figure.
 const NONE: &str = "–";
 
-/// Wider tables are turned.
+/// Wider tables are transposed.
 const COLUMNS_MAX: usize = 6;
 
-/// A table's row: a name and one cell a column.
-pub type Row = (String, Vec<String>);
+/// A table's row: a name and one cell per column.
+pub type TableRow = (String, Vec<String>);
 
 /// The whole report.
 pub fn page(report: &Report) -> String {
@@ -45,24 +45,24 @@ pub fn page(report: &Report) -> String {
     text
 }
 
-/// One scenario: what it shows, its targets, and what is to be said.
-pub fn summary(played: &Played) -> String {
+/// One scenario: its description, targets and remarks.
+pub fn summary(played: &ScenarioReport) -> String {
     let mut text = format!("## {}\n\n{}\n", played.name, played.about.trim());
     if played.scale != 1.0 {
         let factor = short(played.scale);
         let _ = writeln!(
             text,
-            "\nCounts and times × {factor}: what scenarios are compared by holds at 1."
+            "\nCounts and times × {factor}: only figures at scale 1 can be compared."
         );
     }
     let shown = figures(played)
         .into_iter()
         .filter(|row| played.show.contains(&row.0));
-    let rows: Vec<Row> = shown.chain(ratios(played)).collect();
+    let rows: Vec<TableRow> = shown.chain(ratios(played)).collect();
     if !rows.is_empty() {
         let (headings, rows) = filled(&headings(played), &rows);
         text.push('\n');
-        // Many runs are read downwards: a table of two dozen columns fits no page.
+        // Many runs are listed downwards: a table of two dozen columns fits no page.
         text.push_str(&if headings.len() > COLUMNS_MAX {
             turned(&headings, &rows)
         } else {
@@ -83,7 +83,7 @@ pub fn summary(played: &Played) -> String {
 }
 
 /// All figures of a scenario, and its commands.
-fn details(played: &Played) -> String {
+fn details(played: &ScenarioReport) -> String {
     let mut text = String::new();
     let rows = figures(played);
     if !rows.is_empty() {
@@ -105,8 +105,8 @@ fn details(played: &Played) -> String {
     text
 }
 
-/// Only the columns that say something in these rows.
-pub fn filled(headings: &[String], rows: &[Row]) -> (Vec<String>, Vec<Row>) {
+/// Drops the columns without a value in these rows.
+pub fn filled(headings: &[String], rows: &[TableRow]) -> (Vec<String>, Vec<TableRow>) {
     let says = |at: &usize| rows.iter().any(|(_, cells)| cells[*at] != NONE);
     let kept: Vec<usize> = (0..headings.len()).filter(says).collect();
     let of = |cells: &[String]| kept.iter().map(|at| cells[*at].clone()).collect();
@@ -118,24 +118,24 @@ pub fn filled(headings: &[String], rows: &[Row]) -> (Vec<String>, Vec<Row>) {
     )
 }
 
-/// What the columns of tables are called.
-pub fn headings(played: &Played) -> Vec<String> {
+/// Titles of the columns.
+pub fn headings(played: &ScenarioReport) -> Vec<String> {
     played
         .columns()
         .map(|(run, column)| run.heading(column))
         .collect()
 }
 
-/// What a run is called.
-pub fn name(run: &Run) -> String {
+/// Title of a run.
+pub fn name(run: &RunReport) -> String {
     run.heading(&Column {
         name: super::TARGET_COLUMN.to_owned(),
         ..Column::default()
     })
 }
 
-/// What was wrong with a run, and what is worth reading besides.
-pub fn remarks(run: &Run) -> impl Iterator<Item = (&'static str, &str)> {
+/// Errors, faults and other remarks of a run.
+pub fn remarks(run: &RunReport) -> impl Iterator<Item = (&'static str, &str)> {
     let not_played = run.error.iter().map(|error| ("NOT PLAYED", error.as_str()));
     let faults = run.faults.iter().map(|fault| ("FAULT", fault.as_str()));
     let notes = run.notes.iter().map(|note| ("note", note.as_str()));
@@ -143,8 +143,8 @@ pub fn remarks(run: &Run) -> impl Iterator<Item = (&'static str, &str)> {
     not_played.chain(faults).chain(invalid).chain(notes)
 }
 
-/// All figures: those to be shown first, then the others by name.
-pub fn figures(played: &Played) -> Vec<Row> {
+/// All figures: first those to be shown, then the others by name.
+pub fn figures(played: &ScenarioReport) -> Vec<TableRow> {
     let mut names: Vec<&str> = played.show.iter().map(String::as_str).collect();
     let shown: BTreeSet<&str> = names.iter().copied().collect();
     let all: BTreeSet<&str> = played
@@ -160,15 +160,15 @@ pub fn figures(played: &Played) -> Vec<Row> {
             (
                 name.to_owned(),
                 cells(played, |run, column| {
-                    Played::figure(run, column, name).cloned()
+                    ScenarioReport::figure(run, column, name).cloned()
                 }),
             )
         })
         .collect()
 }
 
-/// The ratios that the scenario asks for, of those that there are.
-pub fn ratios(played: &Played) -> Vec<Row> {
+/// The ratios that the scenario asks for, if they could be computed.
+pub fn ratios(played: &ScenarioReport) -> Vec<TableRow> {
     let row = |comparison: &super::target::Comparison| {
         let name = format!("{} × {}", quantity(&comparison.figure), comparison.to);
         (
@@ -181,9 +181,9 @@ pub fn ratios(played: &Played) -> Vec<Row> {
         .collect()
 }
 
-/// The targets: measured, bound, verdict.
-pub fn targets(played: &Played) -> Vec<Row> {
-    let row = |target: &super::target::Target| {
+/// The targets: measured value, bound, verdict.
+pub fn targets(played: &ScenarioReport) -> Vec<TableRow> {
+    let row = |target: &super::target::FigureTarget| {
         (
             target.what.clone(),
             vec![
@@ -196,8 +196,8 @@ pub fn targets(played: &Played) -> Vec<Row> {
     played.targets.iter().map(row).collect()
 }
 
-/// What was measured of a target, or why nothing was.
-pub fn measured(played: &Played, target: &super::target::Target) -> String {
+/// The measured value of a target, or why there is none.
+pub fn measured(played: &ScenarioReport, target: &super::target::FigureTarget) -> String {
     let figure = target.measured(played);
     let text = figure.and_then(|figure| figure.text(""));
     text.unwrap_or_else(|| match target.rates_differ(played) {
@@ -206,7 +206,10 @@ pub fn measured(played: &Played, target: &super::target::Target) -> String {
     })
 }
 
-fn cells(played: &Played, value: impl Fn(&Run, &Column) -> Option<Figure>) -> Vec<String> {
+fn cells(
+    played: &ScenarioReport,
+    value: impl Fn(&RunReport, &Column) -> Option<Figure>,
+) -> Vec<String> {
     played
         .columns()
         .map(|(run, column)| {
@@ -218,8 +221,8 @@ fn cells(played: &Played, value: impl Fn(&Run, &Column) -> Option<Figure>) -> Ve
         .collect()
 }
 
-/// A Markdown table, its cells filled up so that it can be read as it is.
-pub fn table(corner: &str, headings: &[String], rows: &[Row]) -> String {
+/// A Markdown table with aligned cells.
+pub fn table(corner: &str, headings: &[String], rows: &[TableRow]) -> String {
     let first = rows
         .iter()
         .map(|(name, _)| width(name))
@@ -265,9 +268,9 @@ pub fn table(corner: &str, headings: &[String], rows: &[Row]) -> String {
 }
 
 /// The same table with rows and columns exchanged.
-fn turned(headings: &[String], rows: &[Row]) -> String {
+fn turned(headings: &[String], rows: &[TableRow]) -> String {
     let names: Vec<String> = rows.iter().map(|(name, _)| name.clone()).collect();
-    let lines: Vec<Row> = headings
+    let lines: Vec<TableRow> = headings
         .iter()
         .enumerate()
         .map(|(at, heading)| {

@@ -1,21 +1,21 @@
-//! Runs that were repeated become one run whose figures have a value for each.
+//! Merges repeated runs into one run whose figures have a value for each repeat.
 
-use super::{Column, Run};
+use super::{Column, RunReport};
 
-/// The runs of all repeats, each a list in the same order; a repeat that was broken off has fewer.
-pub fn repeated(repeats: Vec<Vec<Run>>) -> Vec<Run> {
+/// Merges the runs of all repeats, which are in the same order; an interrupted repeat has fewer.
+pub fn repeated(repeats: Vec<Vec<RunReport>>) -> Vec<RunReport> {
     let count = repeats.len();
-    let mut merged: Vec<Run> = Vec::new();
+    let mut merged: Vec<RunReport> = Vec::new();
     for (number, runs) in repeats.into_iter().enumerate() {
         for run in runs {
-            let same = |one: &&mut Run| one.label == run.label && one.size == run.size;
+            let same = |one: &&mut RunReport| one.label == run.label && one.size == run.size;
             match merged.iter_mut().find(same) {
                 Some(one) => add(one, run, number, count),
                 None => {
-                    let mut one = Run {
+                    let mut one = RunReport {
                         label: run.label.clone(),
                         size: run.size.clone(),
-                        ..Run::default()
+                        ..RunReport::default()
                     };
                     add(&mut one, run, number, count);
                     merged.push(one);
@@ -26,7 +26,7 @@ pub fn repeated(repeats: Vec<Vec<Run>>) -> Vec<Run> {
     merged
 }
 
-fn add(merged: &mut Run, run: Run, number: usize, count: usize) {
+fn add(merged: &mut RunReport, run: RunReport, number: usize, count: usize) {
     let says = |text: String| match count {
         1 => text,
         _ => format!("run {}: {text}", number + 1),
@@ -89,23 +89,23 @@ fn add_column(merged: &mut Column, column: Column, number: usize) {
 
 #[cfg(test)]
 mod tests {
-    //! What every repeat found is there, also what only one of them found.
+    //! Figures of all repeats are kept, also those that only one repeat has.
 
     use std::collections::BTreeMap;
 
     use super::*;
     use crate::report::figure::Figure;
 
-    fn run(label: &str, value: f64) -> Run {
+    fn run(label: &str, value: f64) -> RunReport {
         let column = Column {
             name: "target".to_owned(),
             figures: BTreeMap::from([("cpu".to_owned(), Figure::from(value))]),
             histograms: BTreeMap::from([("latency".to_owned(), vec![(value, 2)])]),
         };
-        Run {
+        RunReport {
             label: label.to_owned(),
             columns: vec![column],
-            ..Run::default()
+            ..RunReport::default()
         }
     }
 

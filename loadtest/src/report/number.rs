@@ -1,6 +1,6 @@
-//! Figures as people read them: as many digits as say something, and the unit taken off the name.
+//! Figures for people: few significant digits, and the unit separated from the name.
 
-/// A figure with three or four digits that count.
+/// A figure with three or four significant digits.
 pub fn short(value: f64) -> String {
     let size = value.abs();
     if value == value.trunc() && size < 1e6 {
@@ -19,7 +19,7 @@ pub fn short(value: f64) -> String {
     format!("{digits}{rest}")
 }
 
-/// What may follow the last comma of a figure's name and is a unit; else it is part of the name.
+/// Units; other text behind the last comma is part of the name.
 const UNITS: &[&str] = &[
     "s",
     "ms",
@@ -33,12 +33,12 @@ const UNITS: &[&str] = &[
     "% of a core",
 ];
 
-/// A name without its unit: `latency p99, ms` is about `latency p99`.
+/// A name without its unit: `latency p99, ms` becomes `latency p99`.
 pub fn quantity(name: &str) -> &str {
     parts(name).0
 }
 
-/// The unit of a name, or nothing.
+/// The unit of a name; empty if there is none.
 pub fn unit(name: &str) -> &str {
     parts(name).1
 }

@@ -1,4 +1,4 @@
-//! docs/PERFORMANCE.md, made of the committed report, and the figures that README quotes.
+//! docs/PERFORMANCE.md, made from the committed report, and the figures that README quotes.
 
 use std::fmt::Write;
 
@@ -7,11 +7,11 @@ use anyhow::{Context, Result, bail};
 use super::claim::Claim;
 use super::markdown::{name, remarks, table};
 use super::number::short;
-use super::{Played, Report};
+use super::{Report, ScenarioReport};
 
-/// What the page begins with.
+/// The start of the page.
 const TITLE: &str = "# Performance\n\nMade by `loadtest/performance.sh` from [report.json](performance/report.json); not to be edited. ";
-/// Says how it is made, and how long that takes.
+/// How the page is made, and how long that takes.
 const HOW: &str = "One command measures everything again, on a machine with nothing else to do, in about 75 minutes on two processors, 15 of them for builds:
 
 ```
@@ -20,21 +20,21 @@ loadtest/performance.sh
 
 It refuses to begin with uncommitted changes or at a load average above 0.3.
 ";
-/// What the columns mean.
+/// The meaning of the columns.
 const LEGEND: &str = "
 *Measured* is the median of all runs, the lowest and the highest in parentheses. The target is judged by the median: `met`, `short`,
 `invalid` (a run that it needs had faults, or was not what the scenario asks for, such as too few writes) or `not measured`. Ratios and differences
 are taken within each repeat, and only where both sides had equally many events a second, within 5 %. What the rows mean is in
 [loadtest/README.md](../loadtest/README.md#what-the-figures-mean).
 ";
-/// In the place of everything measured.
+/// Stands for all figures if there is no report.
 const NOTHING: &str = "No measured report is committed.\n";
-/// Before and behind a figure that README quotes: the name of the claim is between the first two.
+/// Marks around a figure that README quotes: the name of the claim is between the first two.
 const QUOTE: [&str; 3] = ["<!-- figure: ", " -->", "<!-- end -->"];
-/// In the place of a claim's name: where and when all of them were measured.
+/// The claim's name for place and time of the measurement.
 const BUILD: &str = "build";
 
-/// The page; without a report it says that there is none. What was written by hand follows.
+/// The page; without a report it says that there is none. The hand-written part follows.
 pub fn page(report: Option<&Report>, history: &str) -> String {
     let mut text = format!("{TITLE}{HOW}\n");
     match report {
@@ -81,7 +81,7 @@ fn measured(text: &mut String, report: &Report) {
     }
 }
 
-fn section(text: &mut String, report: &Report, played: &Played) {
+fn section(text: &mut String, report: &Report, played: &ScenarioReport) {
     let headings = ["measured", "runs", "target", "verdict", "reference"].map(str::to_owned);
     let claims = report
         .claims
@@ -125,7 +125,7 @@ fn section(text: &mut String, report: &Report, played: &Played) {
     }
 }
 
-/// What README says of the report as a whole.
+/// README's text about the report as a whole.
 fn build(report: &Report) -> String {
     let machine = &report.machine;
     format!(
@@ -137,10 +137,10 @@ fn build(report: &Report) -> String {
     )
 }
 
-/// A text whose quoted figures are those of the report: `<!-- figure: SCENARIO: WHAT -->…<!-- end -->`.
+/// Replaces the quoted figures of a text by those of the report: `<!-- figure: SCENARIO: WHAT -->…<!-- end -->`.
 ///
 /// # Errors
-/// If a mark is not closed, or names no claim; says which.
+/// If a mark is not closed, or names no claim.
 pub fn quoted(text: &str, report: &Report) -> Result<String> {
     let [begin, between, end] = QUOTE;
     let mut parts = text.split(begin);

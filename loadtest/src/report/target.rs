@@ -1,49 +1,49 @@
-//! Which figures are compared with which, and what they ought to reach. A target that is missed is told, it fails nothing.
+//! Comparisons between figures, and their targets. A missed target is reported; it fails nothing.
 
 use serde::{Deserialize, Serialize};
 
 use super::figure::Figure;
-use super::{Column, Played, Run};
+use super::{Column, RunReport, ScenarioReport};
 
-/// Stands between a server and a column where one of several columns is meant: `gateway / socket loop`.
+/// Separates a server from one of its columns: `gateway / socket loop`.
 const BETWEEN: &str = " / ";
-/// Figures at different rates are not compared: what has less to do, or does it in fewer steps, is no yardstick.
+/// Figures at different rates are not compared: a server with less work, or with larger batches, is no reference.
 const RATE: &str = "upstream events a second";
-/// How far rates that count as equal lie apart at most.
+/// Largest relative difference of rates that count as equal.
 pub const RATES_APART_MAX: f64 = 0.05;
-/// In the place of a ratio between unequal rates.
+/// Stands for a ratio between unequal rates.
 pub const RATES_DIFFER: &str = "no ratio: rates differ";
 
-/// A row of ratios: every column's figure to that of one.
+/// A row of ratios: every column's figure divided by that of one column.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Comparison {
-    /// The figure, name and unit as the player writes it.
+    /// The figure's name with its unit, as the scenario writes it.
     pub figure: String,
-    /// What it is divided by: a server, or `SERVER / COLUMN`.
+    /// The divisor: a server, or `SERVER / COLUMN`.
     pub to: String,
 }
 
 /// A figure and its bound.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Target {
-    /// In words.
+pub struct FigureTarget {
+    /// Name of the target.
     pub what: String,
-    /// The figure, name and unit as the player writes it.
+    /// The figure's name with its unit, as the scenario writes it.
     pub figure: String,
-    /// Of which server, or `SERVER / COLUMN`.
+    /// A server, or `SERVER / COLUMN`.
     pub of: String,
-    /// At which value of the swept flag.
+    /// The value of the swept flag.
     #[serde(default)]
     pub at: Option<String>,
-    /// Divided by that of this one.
+    /// Divide by the figure of this server or column.
     #[serde(default)]
     pub to: Option<String>,
-    /// The size of that one, if another.
+    /// The value of the swept flag for the divisor, if it differs.
     #[serde(default)]
     pub to_at: Option<String>,
-    /// Less that of this one.
+    /// Subtract the figure of this server or column.
     #[serde(default)]
     pub less: Option<String>,
     /// Upper bound.
@@ -54,14 +54,14 @@ pub struct Target {
     pub at_least: Option<f64>,
 }
 
-/// How a target came out.
+/// The verdict about a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum TargetVerdict {
     /// Within its bound.
     Met,
-    /// Beyond it.
+    /// Outside of it.
     Short,
-    /// Not measured in this run.
+    /// Not measured in these runs.
     Unknown,
     /// A run that it needs was not one of the scenario, or had faults.
     Invalid,
@@ -69,8 +69,8 @@ pub enum Verdict {
     Unbounded,
 }
 
-impl Verdict {
-    /// One word.
+impl TargetVerdict {
+    /// The verdict as text.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Met => "met",
@@ -83,12 +83,17 @@ impl Verdict {
 }
 
 impl Comparison {
-    /// The ratio of one column; none if either figure is missing, the divisor is nothing, or the rates differ.
-    pub fn ratio(&self, played: &Played, run: &Run, column: &Column) -> Option<Figure> {
-        let value = Played::figure(run, column, &self.figure)?;
+    /// The ratio of one column; none if a figure is missing, the divisor is 0, or the rates differ.
+    pub fn ratio(
+        &self,
+        played: &ScenarioReport,
+        run: &RunReport,
+        column: &Column,
+    ) -> Option<Figure> {
+        let value = ScenarioReport::figure(run, column, &self.figure)?;
         let to = played.place(&self.to, run.size.as_deref())?;
         let by = to.figure(&self.figure)?;
-        let place = Place {
+        let place = FigurePlace {
             run,
             column: Some(column),
             is_whole: false,
@@ -100,14 +105,14 @@ impl Comparison {
     }
 }
 
-impl Target {
-    /// The median of what was measured.
-    pub fn value(&self, played: &Played) -> Option<f64> {
+impl FigureTarget {
+    /// The median of the measured values.
+    pub fn value(&self, played: &ScenarioReport) -> Option<f64> {
         self.measured(played)?.median()
     }
 
     /// The measured figure, or its ratio or difference, run by run.
-    pub fn measured(&self, played: &Played) -> Option<Figure> {
+    pub fn measured(&self, played: &ScenarioReport) -> Option<Figure> {
         let place = played.place(&self.of, self.at.as_deref())?;
         let figure = place.figure(&self.figure)?;
         let Some(other) = self.other() else {
@@ -122,8 +127,8 @@ impl Target {
         Some(figure.with(by, of)).filter(|_| place.has_rate_of(&other))
     }
 
-    /// Whether it is not measured because the two were not measured at one rate.
-    pub fn rates_differ(&self, played: &Played) -> bool {
+    /// Whether there is no value because the rates differ.
+    pub fn rates_differ(&self, played: &ScenarioReport) -> bool {
         let of = played.place(&self.of, self.at.as_deref());
         let other = self.other();
         let other = other.and_then(|other| played.place(other, self.other_at()));
@@ -131,7 +136,7 @@ impl Target {
             .is_some_and(|(of, other)| !of.has_rate_of(&other))
     }
 
-    /// What it is compared with.
+    /// The server or column that it is compared with.
     pub fn other(&self) -> Option<&str> {
         self.to.as_deref().or(self.less.as_deref())
     }
@@ -140,29 +145,33 @@ impl Target {
         self.to_at.as_deref().or(self.at.as_deref())
     }
 
-    /// How it came out, by the median.
-    pub fn verdict(&self, played: &Played) -> Verdict {
+    /// The verdict, by the median.
+    pub fn verdict(&self, played: &ScenarioReport) -> TargetVerdict {
         let Some(value) = self.value(played) else {
-            return Verdict::Unknown;
+            return TargetVerdict::Unknown;
         };
         let other = self.other();
         let runs = other
             .and_then(|other| played.run(other, self.other_at()))
             .into_iter()
             .chain(played.run(&self.of, self.at.as_deref()));
-        let is_of_scenario = |run: &Run| run.passed() && run.invalid.is_empty();
+        let is_of_scenario = |run: &RunReport| run.passed() && run.invalid.is_empty();
         if played.scale != 1.0 || !runs.into_iter().all(is_of_scenario) {
-            return Verdict::Invalid;
+            return TargetVerdict::Invalid;
         }
         if self.at_most.is_none() && self.at_least.is_none() {
-            return Verdict::Unbounded;
+            return TargetVerdict::Unbounded;
         }
         let met = self.at_most.is_none_or(|most| value <= most)
             && self.at_least.is_none_or(|least| value >= least);
-        if met { Verdict::Met } else { Verdict::Short }
+        if met {
+            TargetVerdict::Met
+        } else {
+            TargetVerdict::Short
+        }
     }
 
-    /// Its bound in words.
+    /// Its bound with divisor or unit.
     pub fn bound(&self) -> String {
         let Some(limit) = self.limit() else {
             return String::new();
@@ -176,7 +185,7 @@ impl Target {
         format!("{limit}{rest}")
     }
 
-    /// Its bound as a number.
+    /// Its bound as a number with its sign.
     pub fn limit(&self) -> Option<String> {
         let (sign, bound) = match (self.at_most, self.at_least) {
             (Some(most), _) => ("≤", most),
@@ -187,22 +196,22 @@ impl Target {
     }
 }
 
-/// Where a figure stands.
-struct Place<'a> {
-    run: &'a Run,
+/// A run, and the column in it.
+struct FigurePlace<'a> {
+    run: &'a RunReport,
     column: Option<&'a Column>,
-    /// Whether figures of the run as a whole stand there too.
+    /// Whether figures of the whole run belong to it too.
     is_whole: bool,
 }
 
-impl<'a> Place<'a> {
+impl<'a> FigurePlace<'a> {
     fn figure(&self, name: &str) -> Option<&'a Figure> {
         let of_column = self.column.and_then(|column| column.figures.get(name));
         let whole = || self.run.whole.get(name).filter(|_| self.is_whole);
         of_column.or_else(whole)
     }
 
-    /// Whether both had as many events a second to deal with; what has no events has any rate.
+    /// Whether both had equally many events a second; without events every rate is equal.
     fn has_rate_of(&self, other: &Self) -> bool {
         let rate = |place: &Self| place.figure(RATE).and_then(Figure::median);
         rate(self)
@@ -211,22 +220,22 @@ impl<'a> Place<'a> {
     }
 }
 
-impl Played {
-    /// A server (or `SERVER / COLUMN`) and size; any size where none is asked for and there is but one.
-    fn place(&self, place: &str, size: Option<&str>) -> Option<Place<'_>> {
+impl ScenarioReport {
+    /// The place of a server (or `SERVER / COLUMN`) at a size; without a size there must be only one.
+    fn place(&self, place: &str, size: Option<&str>) -> Option<FigurePlace<'_>> {
         let run = self.run(place, size)?;
         let name = place.split_once(BETWEEN).map(|(_, name)| name);
-        Some(Place {
+        Some(FigurePlace {
             run,
             column: run.column(name),
             is_whole: name.is_none(),
         })
     }
 
-    /// The run that such a place is in.
-    fn run(&self, place: &str, size: Option<&str>) -> Option<&Run> {
+    /// The run of such a place.
+    fn run(&self, place: &str, size: Option<&str>) -> Option<&RunReport> {
         let label = place.split_once(BETWEEN).map_or(place, |(label, _)| label);
-        let fits = |run: &&Run| {
+        let fits = |run: &&RunReport| {
             run.label == label && size.is_none_or(|size| run.size.as_deref() == Some(size))
         };
         let mut runs = self.runs.iter().filter(fits);

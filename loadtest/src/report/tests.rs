@@ -1,28 +1,28 @@
-//! Reports over a made-up run: ratios, verdicts, headings, tables, and pages that nothing can break out of.
+//! Reports of an invented run: ratios, verdicts, headings, tables, and pages with hostile texts.
 
 use super::figure::Figure;
-use super::target::Verdict;
+use super::target::TargetVerdict;
 use super::*;
 
 const CPU: &str = "server CPU per delivered event, µs";
 
-fn run(label: &str, size: Option<&str>, columns: &[(&str, f64)]) -> Run {
+fn run(label: &str, size: Option<&str>, columns: &[(&str, f64)]) -> RunReport {
     let column = |(name, value): &(&str, f64)| Column {
         name: (*name).to_owned(),
         figures: BTreeMap::from([(CPU.to_owned(), Figure::from(*value))]),
         histograms: BTreeMap::from([("delivery".to_owned(), vec![(0.5, 90), (4.0, 10)])]),
     };
-    Run {
+    RunReport {
         label: label.to_owned(),
         size: size.map(str::to_owned),
         whole: BTreeMap::from([("server peak RSS, MiB".to_owned(), Figure::from(40.0))]),
         columns: columns.iter().map(column).collect(),
-        ..Run::default()
+        ..RunReport::default()
     }
 }
 
-fn played(runs: Vec<Run>) -> Played {
-    Played {
+fn played(runs: Vec<RunReport>) -> ScenarioReport {
+    ScenarioReport {
         name: "steady".to_owned(),
         about: "watchers".to_owned(),
         command: "run steady".to_owned(),
@@ -38,16 +38,16 @@ fn played(runs: Vec<Run>) -> Played {
     }
 }
 
-fn two_servers() -> Played {
+fn two_servers() -> ScenarioReport {
     played(vec![
         run("embedded", None, &[("target", 12.0)]),
         run("gateway", None, &[("socket loop", 2.0), ("target", 3.0)]),
     ])
 }
 
-/// A target with its places and bound; the fields that matter here.
-fn target(of: &str, to: Option<&str>, at_most: f64) -> Target {
-    Target {
+/// A target with server, divisor and bound.
+fn target(of: &str, to: Option<&str>, at_most: f64) -> FigureTarget {
+    FigureTarget {
         what: "CPU".to_owned(),
         figure: CPU.to_owned(),
         of: of.to_owned(),
@@ -60,7 +60,7 @@ fn target(of: &str, to: Option<&str>, at_most: f64) -> Target {
     }
 }
 
-fn report(scenarios: Vec<Played>) -> Report {
+fn report(scenarios: Vec<ScenarioReport>) -> Report {
     let machine = Machine {
         cores: 2,
         processor: "CPU <x>".to_owned(),
@@ -87,7 +87,7 @@ fn report(scenarios: Vec<Played>) -> Report {
 fn the_target_is_meant_where_no_column_is_named() {
     let target = target("gateway", Some("gateway / socket loop"), 1.35);
     assert_eq!(target.value(&two_servers()), Some(1.5));
-    assert_eq!(target.verdict(&two_servers()), Verdict::Short);
+    assert_eq!(target.verdict(&two_servers()), TargetVerdict::Short);
     assert_eq!(target.bound(), "≤ 1.35 × gateway / socket loop");
 }
 
@@ -96,17 +96,17 @@ fn a_figure_may_be_bounded_by_itself_or_by_its_distance() {
     let mut target = target("gateway", None, 3.0);
     assert_eq!(
         (target.value(&two_servers()), target.verdict(&two_servers())),
-        (Some(3.0), Verdict::Met)
+        (Some(3.0), TargetVerdict::Met)
     );
     assert_eq!(target.bound(), "≤ 3 µs");
     target.less = Some("gateway / socket loop".to_owned());
     assert_eq!(target.value(&two_servers()), Some(1.0));
     (target.at_most, target.at_least) = (None, Some(1.5));
-    assert_eq!(target.verdict(&two_servers()), Verdict::Short);
+    assert_eq!(target.verdict(&two_servers()), TargetVerdict::Short);
 }
 
 #[test]
-fn what_was_not_measured_is_not_judged() {
+fn figures_that_were_not_measured_have_no_verdict() {
     for (of, to) in [
         ("real", None),
         ("gateway", Some("real")),
@@ -114,7 +114,7 @@ fn what_was_not_measured_is_not_judged() {
     ] {
         assert_eq!(
             target(of, to, 1.0).verdict(&two_servers()),
-            Verdict::Unknown,
+            TargetVerdict::Unknown,
             "{of} {to:?}"
         );
     }
@@ -122,7 +122,10 @@ fn what_was_not_measured_is_not_judged() {
         run("a", None, &[("target", 0.0)]),
         run("b", None, &[("target", 1.0)]),
     ]);
-    assert_eq!(target("b", Some("a"), 1.0).verdict(&zero), Verdict::Unknown);
+    assert_eq!(
+        target("b", Some("a"), 1.0).verdict(&zero),
+        TargetVerdict::Unknown
+    );
 }
 
 #[test]
@@ -183,7 +186,11 @@ fn many_runs_are_read_downwards() {
         "{text}"
     );
     assert!(!text.contains("peak RSS"), "only what is shown: {text}");
-    assert!(html::page(&report(vec![swept])).contains("<polyline"));
+    assert!(
+        html::page(&report(vec![swept]))
+            .unwrap()
+            .contains("<polyline")
+    );
 }
 
 #[test]
@@ -199,13 +206,13 @@ fn a_column_that_says_nothing_is_left_out() {
 }
 
 #[test]
-fn what_failed_is_told() {
+fn failures_are_reported() {
     let mut bad = two_servers();
     bad.runs[0].error = Some("it did not start".to_owned());
     bad.runs[1].faults = vec!["lost <7>".to_owned()];
     let report = report(vec![bad]);
     assert!(!report.passed());
-    let (text, html) = (markdown::page(&report), html::page(&report));
+    let (text, html) = (markdown::page(&report), html::page(&report).unwrap());
     assert!(
         text.contains("NOT PLAYED (embedded): it did not start")
             && text.contains("FAULT (gateway): lost <7>")
@@ -235,7 +242,7 @@ fn no_text_breaks_out_of_the_page() {
     let mut report = report(vec![played]);
     report.command = nasty.to_owned();
     report.versions = BTreeMap::from([(nasty.to_owned(), nasty.to_owned())]);
-    let html = html::page(&report);
+    let html = html::page(&report).unwrap();
     assert!(!html.contains("<script"), "{html}");
     assert!(
         !html.contains("src=") && !html.contains("@import"),
@@ -258,7 +265,7 @@ fn the_kept_report_is_the_one_that_was_made() {
     let made = report(vec![two_servers()]);
     let text = serde_json::to_string(&made).unwrap();
     let kept: Report = serde_json::from_str(&text).unwrap();
-    assert_eq!(html::page(&kept), html::page(&made));
+    assert_eq!(html::page(&kept).unwrap(), html::page(&made).unwrap());
     assert_eq!(markdown::page(&kept), markdown::page(&made));
 }
 
@@ -272,22 +279,22 @@ fn a_run_that_was_not_the_scenario_meets_no_target() {
     assert!(
         within
             .iter()
-            .all(|target| target.verdict(&played) == Verdict::Met)
+            .all(|target| target.verdict(&played) == TargetVerdict::Met)
     );
     played.runs[1].invalid = vec!["too few writes".to_owned()];
     assert!(
         within
             .iter()
-            .all(|target| target.verdict(&played) == Verdict::Invalid)
+            .all(|target| target.verdict(&played) == TargetVerdict::Invalid)
     );
     let alone = target("embedded", None, 12.0);
-    assert_eq!(alone.verdict(&played), Verdict::Met);
+    assert_eq!(alone.verdict(&played), TargetVerdict::Met);
     let text = markdown::summary(&played);
     assert!(text.contains("INVALID (gateway): too few writes"), "{text}");
 }
 
-/// Three repeats of a gateway and a loop beside it, at so many events a second.
-fn three_repeats(rates: [f64; 2]) -> Played {
+/// Three repeats of a gateway and a loop beside it, at these events a second.
+fn three_repeats(rates: [f64; 2]) -> ScenarioReport {
     let column = |name: &str, cpu: [f64; 3], rate: f64| {
         let mut figure = Figure::default();
         (0..3).for_each(|run| figure.set(run, Some(cpu[run])));
@@ -300,14 +307,14 @@ fn three_repeats(rates: [f64; 2]) -> Played {
             ..Column::default()
         }
     };
-    let run = Run {
+    let run = RunReport {
         label: "gateway".to_owned(),
         repeats: 3,
         columns: vec![
             column("target", [6.0, 3.0, 9.0], rates[0]),
             column("socket loop", [2.0, 2.0, 9.0], rates[1]),
         ],
-        ..Run::default()
+        ..RunReport::default()
     };
     let mut played = played(vec![run]);
     played.targets = vec![target("gateway", Some("gateway / socket loop"), 1.5)];
@@ -324,7 +331,7 @@ fn a_target_is_judged_by_the_median_of_its_repeats() {
         (ratio.median(), ratio.lowest(), ratio.highest()),
         (Some(1.5), Some(1.0), Some(3.0))
     );
-    assert_eq!(target.verdict(&played), Verdict::Met);
+    assert_eq!(target.verdict(&played), TargetVerdict::Met);
     let claim = &claim::all(&[played])[0];
     assert_eq!(claim.measured, "1.5 × (1 to 3)");
     assert_eq!((claim.runs, &*claim.verdict), (3, "met"));
@@ -333,7 +340,7 @@ fn a_target_is_judged_by_the_median_of_its_repeats() {
 #[test]
 fn there_is_no_ratio_between_unequal_rates() {
     let played = three_repeats([100.0, 80.0]);
-    assert_eq!(played.targets[0].verdict(&played), Verdict::Unknown);
+    assert_eq!(played.targets[0].verdict(&played), TargetVerdict::Unknown);
     let text = markdown::summary(&played);
     assert!(text.contains("no ratio: rates differ"), "{text}");
     let claim = &claim::all(&[played])[0];
@@ -341,17 +348,17 @@ fn there_is_no_ratio_between_unequal_rates() {
 }
 
 #[test]
-fn what_had_faults_or_was_scaled_meets_no_target() {
+fn runs_with_faults_or_scale_meet_no_target() {
     let mut played = two_servers();
     played.scale = 0.1;
     let of_gateway = target("gateway", None, 9.0);
-    assert_eq!(of_gateway.verdict(&played), Verdict::Invalid);
+    assert_eq!(of_gateway.verdict(&played), TargetVerdict::Invalid);
     played.scale = 1.0;
     played.runs[1].faults = vec!["lost".to_owned()];
-    assert_eq!(of_gateway.verdict(&played), Verdict::Invalid);
+    assert_eq!(of_gateway.verdict(&played), TargetVerdict::Invalid);
     let mut unbounded = target("embedded", None, 1.0);
     unbounded.at_most = None;
-    assert_eq!(unbounded.verdict(&played), Verdict::Unbounded);
+    assert_eq!(unbounded.verdict(&played), TargetVerdict::Unbounded);
 }
 
 #[test]
@@ -364,7 +371,7 @@ fn another_format_is_refused_in_words() {
 }
 
 #[test]
-fn the_page_tells_missed_targets_and_where_it_was_measured() {
+fn the_page_has_missed_targets_and_the_place_of_measurement() {
     let mut missed = three_repeats([100.0, 100.0]);
     missed.targets[0].at_most = Some(1.0);
     missed.runs[0].faults = vec!["lost".to_owned()];
@@ -404,7 +411,7 @@ fn quoted_figures_are_those_of_the_claims() {
     }
 }
 
-/// Equal but for the last digits of numbers, which reading and writing them may change.
+/// Compares values; numbers may differ in the last digits after being written and read.
 fn is_same(left: &serde_json::Value, right: &serde_json::Value) -> bool {
     use serde_json::Value;
     match (left, right) {
@@ -425,7 +432,7 @@ fn is_same(left: &serde_json::Value, right: &serde_json::Value) -> bool {
     }
 }
 
-/// What is committed was made by this program from the committed report, if there is one.
+/// The committed page was made by this program from the committed report.
 #[test]
 fn the_committed_page_is_that_of_the_committed_report() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");

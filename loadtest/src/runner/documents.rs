@@ -1,37 +1,94 @@
-//! `merge`, `page`, `quote`: from the files of several commands to docs/PERFORMANCE.md and README's figures.
+//! `merge`, `page`, `quote`: from the files of several commands to docs/PERFORMANCE.md and the figures in README.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::Parser;
 use serde_json::Value;
 
-use super::file::Scenario;
-use super::player::read_sheets;
-use crate::cli::runner::{Merge, Page, Quote};
+use super::scenario_file::ScenarioFile;
+use super::scenario_process::read_all_results;
+use crate::command::Subcommand;
 use crate::report::page::{page, quoted};
-use crate::report::{Played, Report, Run, claim};
+use crate::report::{Report, RunReport, ScenarioReport, claim};
 
-/// What stands between a scenario file and the figures that belong to it.
+/// Separates a scenario file from the file with its figures.
 const OF: char = '=';
-/// The part of the page that is written by hand, in the report's folder.
+/// The hand-written part of the page, in the report's folder.
 const HISTORY: &str = "history.md";
 
-/// Makes one report of several, and of the figures of benches and players.
+/// Makes one report from several and from the figures of benches.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "merge")]
+pub struct Merge {
+    /// Reports, figures of benches, and SCENARIO.yaml=FIGURES.json for a scenario that was run by itself.
+    #[arg(required = true, value_name = "FILE")]
+    pub inputs: Vec<String>,
+    /// The report to write.
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// Duration of the whole measurement, builds included, in seconds.
+    #[arg(long, value_name = "SECONDS")]
+    pub took: Option<f64>,
+    /// The command that repeats the measurement.
+    #[arg(long)]
+    pub command: Option<String>,
+}
+
+impl Subcommand for Merge {
+    fn execute(&self) -> Result<bool> {
+        merge(self).map(|()| true)
+    }
+}
+
+/// Prints docs/PERFORMANCE.md, made from a report.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "page")]
+pub struct Page {
+    /// The report; history.md must be beside it.
+    pub file: PathBuf,
+}
+
+impl Subcommand for Page {
+    fn execute(&self) -> Result<bool> {
+        print!("{}", show_page(self)?);
+        Ok(true)
+    }
+}
+
+/// Replaces the marked figures of texts by those of a report.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "quote")]
+pub struct Quote {
+    /// The report.
+    pub file: PathBuf,
+    /// Texts with marked figures: <!-- figure: SCENARIO: WHAT -->…<!-- end -->.
+    #[arg(required = true)]
+    pub documents: Vec<PathBuf>,
+}
+
+impl Subcommand for Quote {
+    fn execute(&self) -> Result<bool> {
+        quote(self).map(|()| true)
+    }
+}
+
+/// Makes one report from several, and from the figures of benches and scenarios.
 ///
 /// # Errors
-/// If one cannot be read, is of another commit or machine, or has a scenario that another has too.
-pub fn merge(flags: &Merge) -> Result<()> {
+/// If an input cannot be read, is of another commit or machine, or has a scenario that another has too.
+fn merge(flags: &Merge) -> Result<()> {
     let mut merged: Option<Report> = None;
     let mut others = Vec::new();
     for input in &flags.inputs {
-        // What is played beside the scenarios of a trial belongs to the trial.
+        // Scenarios that run beside those of a trial belong to the trial.
         let first = merged.as_ref().and_then(|report| report.scenarios.first());
         match read(input, first.map_or(1.0, |played| played.scale))? {
             Input::Report(report) => match &mut merged {
                 None => merged = Some(*report),
                 Some(first) => add(first, *report).with_context(|| input.clone())?,
             },
-            Input::Played(played) => others.push(*played),
+            Input::ScenarioReport(played) => others.push(*played),
         }
     }
     let mut report =
@@ -44,9 +101,9 @@ pub fn merge(flags: &Merge) -> Result<()> {
         .collect();
     names.sort_unstable();
     if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-        bail!("{}: is there twice", pair[0]);
+        bail!("{}: occurs twice", pair[0]);
     }
-    // Only plots need them, and they would be most of the file.
+    // Only charts need histograms, and they would be most of the file.
     for run in report.scenarios.iter_mut().flat_map(|one| &mut one.runs) {
         run.columns
             .iter_mut()
@@ -85,15 +142,15 @@ fn add(report: &mut Report, other: Report) -> Result<()> {
 
 enum Input {
     Report(Box<Report>),
-    Played(Box<Played>),
+    ScenarioReport(Box<ScenarioReport>),
 }
 
 fn read(input: &str, scale: f64) -> Result<Input> {
     if let Some((scenario, figures)) = input.split_once(OF) {
-        let scenario = Scenario::read(Path::new(scenario))?;
+        let scenario = ScenarioFile::read(Path::new(scenario))?;
         let text = std::fs::read(figures).with_context(|| figures.to_owned())?;
-        let played = of_sheets(&scenario, scale, &text).with_context(|| figures.to_owned())?;
-        return Ok(Input::Played(Box::new(played)));
+        let played = from_results(&scenario, scale, &text).with_context(|| figures.to_owned())?;
+        return Ok(Input::ScenarioReport(Box::new(played)));
     }
     let text = std::fs::read(input).with_context(|| input.to_owned())?;
     let document: Value = serde_json::from_slice(&text).with_context(|| input.to_owned())?;
@@ -102,32 +159,32 @@ fn read(input: &str, scale: f64) -> Result<Input> {
         return Ok(Input::Report(Box::new(report)));
     }
     let played = serde_json::from_value(document).with_context(|| input.to_owned())?;
-    Ok(Input::Played(Box::new(played)))
+    Ok(Input::ScenarioReport(Box::new(played)))
 }
 
-/// Sheets that a player wrote outside of `run`: each is a run, called as its title.
-fn of_sheets(scenario: &Scenario, scale: f64, text: &[u8]) -> Result<Played> {
+/// Results that a scenario wrote outside of `run`: each is a run with its title as label.
+fn from_results(scenario: &ScenarioFile, scale: f64, text: &[u8]) -> Result<ScenarioReport> {
     let mut played = scenario.heading(scale);
     played.command = scenario.play.join(" ");
-    for (label, found) in read_sheets(text)? {
-        played.runs.push(Run {
+    for (label, found) in read_all_results(text)? {
+        played.runs.push(RunReport {
             label,
             repeats: 1,
             columns: found.columns,
             faults: found.faults,
             invalid: found.invalid,
             notes: found.notes,
-            ..Run::default()
+            ..RunReport::default()
         });
     }
     Ok(played)
 }
 
-/// The page of a report; if there is none, the page says so.
+/// The page of a report; without a report the page says so.
 ///
 /// # Errors
-/// If the report or what was written by hand cannot be read.
-pub fn show_page(flags: &Page) -> Result<String> {
+/// If the report or the hand-written part cannot be read.
+fn show_page(flags: &Page) -> Result<String> {
     let report = match flags.file.exists() {
         true => Some(Report::read(&flags.file)?),
         false => None,
@@ -138,11 +195,11 @@ pub fn show_page(flags: &Page) -> Result<String> {
     Ok(page(report.as_ref(), &history))
 }
 
-/// Puts the report's figures into the marks of a file.
+/// Replaces the marked figures of files by those of the report.
 ///
 /// # Errors
 /// If a mark names no row of the report, or a file cannot be read or written.
-pub fn quote(flags: &Quote) -> Result<()> {
+fn quote(flags: &Quote) -> Result<()> {
     let report = Report::read(&flags.file)?;
     for file in &flags.documents {
         let place = || file.display().to_string();

@@ -1,17 +1,38 @@
-//! A program that ends with whoever started it, also if that one is killed: the system sends the signal, so nobody has to live for it.
+//! Programs that end with the process that started them, also if that one is killed: the system sends the signal.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use clap::Parser;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
-use crate::cli::runner::Guarded;
+use crate::command::Subcommand;
 
-/// The arguments of this program that run another one guarded; the id stays the same.
+/// Runs a program that ends with the process that starts it.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "guarded", hide = true)]
+pub struct GuardedProgram {
+    /// The process to end with.
+    #[arg(long)]
+    pub parent: u32,
+    /// The program to run.
+    pub program: PathBuf,
+    /// Its arguments.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub arguments: Vec<OsString>,
+}
+
+impl Subcommand for GuardedProgram {
+    fn execute(&self) -> Result<bool> {
+        match become_program(self)? {}
+    }
+}
+
+/// The arguments of this program that run another program guarded; the process id stays the same.
 pub fn arguments(program: &Path, arguments: &[String]) -> Vec<OsString> {
     let own = std::process::id().to_string();
     let head = [
@@ -25,13 +46,13 @@ pub fn arguments(program: &Path, arguments: &[String]) -> Vec<OsString> {
         .collect()
 }
 
-/// Becomes the program.
+/// Replaces this process by the program.
 ///
 /// # Errors
-/// If it cannot be started, or the parent is gone already.
-pub fn become_program(flags: &Guarded) -> Result<Infallible> {
+/// If it cannot be started, or the parent has ended already.
+fn become_program(flags: &GuardedProgram) -> Result<Infallible> {
     set_parent_process_death_signal(Some(Signal::TERM))?;
-    // The signal is sent for deaths from now on only.
+    // The signal is sent only for deaths from now on.
     let parent = getppid().map(|pid| pid.as_raw_nonzero().get());
     ensure!(
         parent == i32::try_from(flags.parent).ok(),

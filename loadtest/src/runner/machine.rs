@@ -1,10 +1,11 @@
-//! What the system says about the machine, its load, and processes at their end.
+//! Facts about the machine, and its load.
 
 use std::fs::read_to_string;
-
 use std::time::Duration;
 
-use crate::process::{MachineCpu, Usage};
+use anyhow::{Context, Result};
+
+use crate::process::MachineCpu;
 use crate::report::Machine;
 
 /// The machine that runs are made on, and how busy it was.
@@ -24,7 +25,7 @@ pub fn facts(busy_before: f64) -> Machine {
     }
 }
 
-/// Share of all processors that is busy for so long from now, %.
+/// Share of all processors that is busy during this time, %.
 pub async fn busy(wait: Duration) -> f64 {
     let before = MachineCpu::now().unwrap_or_default();
     tokio::time::sleep(wait).await;
@@ -38,22 +39,19 @@ pub fn load() -> String {
     text.split(' ').take(3).collect::<Vec<_>>().join(" ")
 }
 
-/// The moment, RFC 3339, to the second.
+/// The current time, RFC 3339, to the second.
 pub fn now() -> String {
     let now = k8s_openapi::jiff::Timestamp::now();
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// CPU time in seconds, resident memory and its peak in MiB; none of a process that is gone.
-pub fn usage(pid: u32) -> Option<(f64, f64, f64)> {
-    let usage = Usage::of(pid).ok()?;
-    let peak = field(&format!("/proc/{pid}/status"), "VmHWM")?;
-    let rss_mib = usage.rss as f64 / f64::from(1 << 20);
-    Some((
-        usage.cpu.as_secs_f64(),
-        rss_mib,
-        kib(&peak) as f64 / 1_024.0,
-    ))
+/// Memory that is available to processes, bytes.
+///
+/// # Errors
+/// If `/proc` is not there.
+pub fn available_memory() -> Result<f64> {
+    let text = field("/proc/meminfo", "MemAvailable").context("/proc/meminfo")?;
+    Ok(kib(&text) as f64 * 1024.0)
 }
 
 /// The first value of a `name: value` file.
@@ -74,13 +72,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_and_this_process_are_known() {
+    fn this_machine_is_known() {
         let machine = facts(0.0);
         assert!(machine.cores > 0 && machine.memory_mib > 0 && !machine.kernel.is_empty());
-        let (_, rss, peak) = usage(std::process::id()).unwrap();
-        assert!(rss > 0.0 && peak > 0.0);
+        assert!(available_memory().unwrap() > 0.0);
         assert_eq!(load().split(' ').count(), 3);
-        assert!(usage(u32::MAX).is_none());
     }
 
     #[test]

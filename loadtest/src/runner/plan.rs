@@ -1,22 +1,22 @@
-//! From a scenario to its runs: servers times sizes, scaled.
+//! The runs of a scenario file: servers times sizes, scaled.
 
 use std::time::Duration;
 
-use super::file::{Owner, Scenario, Server};
-use super::words;
+use super::arguments;
+use super::scenario_file::{Owner, ScenarioFile, ServerKind};
 
-/// One run to be made.
+/// One run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Planned {
-    /// What its servers are called.
+pub struct RunPlan {
+    /// Label of its servers.
     pub label: String,
     /// Value of the swept flag.
     pub size: Option<String>,
-    /// What the swarm talks to.
-    pub server: Server,
-    /// Gateways in a row.
+    /// The server under test.
+    pub server: ServerKind,
+    /// Number of chained gateways.
     pub tiers: usize,
-    /// The player with its flags.
+    /// The scenario with its flags.
     pub play: Vec<String>,
     /// Flags of the embedded API server.
     pub apiserver: Vec<String>,
@@ -24,11 +24,11 @@ pub struct Planned {
     pub gateway: Vec<String>,
     /// Most open files of each gateway.
     pub gateway_files: Option<u32>,
-    /// Longest time of the player.
+    /// Longest time of the scenario.
     pub limit: Duration,
 }
 
-impl Planned {
+impl RunPlan {
     /// Its label with its size.
     pub fn name(&self) -> String {
         self.size.as_ref().map_or_else(
@@ -38,9 +38,9 @@ impl Planned {
     }
 }
 
-/// All runs of a scenario, sizes outermost so that servers of one size meet the same hour; `only` names labels or servers, none
-/// of it means all.
-pub fn plan(scenario: &Scenario, scale: f64, only: &[String]) -> Vec<Planned> {
+/// All runs of a scenario file. Sizes are the outer loop, so that the servers of one size run close together. `only` names labels or
+/// servers; empty means all.
+pub fn plan(scenario: &ScenarioFile, scale: f64, only: &[String]) -> Vec<RunPlan> {
     let mut planned = Vec::new();
     for size in sizes(scenario, scale) {
         for servers in &scenario.runs {
@@ -52,7 +52,7 @@ pub fn plan(scenario: &Scenario, scale: f64, only: &[String]) -> Vec<Planned> {
             {
                 continue;
             }
-            let mut run = Planned {
+            let mut run = RunPlan {
                 label: label.to_owned(),
                 size: size.clone(),
                 server,
@@ -63,8 +63,8 @@ pub fn plan(scenario: &Scenario, scale: f64, only: &[String]) -> Vec<Planned> {
                 gateway_files: servers.gateway_files,
                 limit: scenario.limit,
             };
-            words::add(&mut run.play, &servers.play());
-            words::add(&mut run.gateway, &servers.gateway());
+            arguments::add(&mut run.play, &servers.play);
+            arguments::add(&mut run.gateway, &servers.gateway);
             shrink(&mut run.play, &scenario.scaled, scale);
             if let Some((sweep, size)) = scenario.sweep.as_ref().zip(size.as_ref()) {
                 let words = match sweep.of {
@@ -72,7 +72,7 @@ pub fn plan(scenario: &Scenario, scale: f64, only: &[String]) -> Vec<Planned> {
                     Owner::Apiserver => &mut run.apiserver,
                     Owner::Gateway => &mut run.gateway,
                 };
-                words::set(words, &sweep.flag, size);
+                arguments::set(words, &sweep.flag, size);
             }
             planned.push(run);
         }
@@ -80,15 +80,15 @@ pub fn plan(scenario: &Scenario, scale: f64, only: &[String]) -> Vec<Planned> {
     planned
 }
 
-/// The values of the sweep, scaled if it is over a flag that is; one run without a size if there is no sweep.
-fn sizes(scenario: &Scenario, scale: f64) -> Vec<Option<String>> {
+/// The values of the sweep, scaled if its flag is; one run without a size if there is no sweep.
+fn sizes(scenario: &ScenarioFile, scale: f64) -> Vec<Option<String>> {
     let Some(sweep) = &scenario.sweep else {
         return vec![None];
     };
     let is_scaled = scale != 1.0 && scenario.scaled.contains(&sweep.flag);
     let value = |value: &String| {
         Some(if is_scaled {
-            words::scaled(value, scale)
+            arguments::scaled(value, scale)
         } else {
             value.clone()
         })
@@ -103,9 +103,9 @@ fn shrink(play: &mut Vec<String>, flags: &[String], scale: f64) {
         return;
     }
     for flag in flags {
-        if let Some(value) = words::value(play, flag) {
-            let value = words::scaled(value, scale);
-            words::set(play, flag, &value);
+        if let Some(value) = arguments::value(play, flag) {
+            let value = arguments::scaled(value, scale);
+            arguments::set(play, flag, &value);
         }
     }
 }

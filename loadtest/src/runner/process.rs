@@ -1,4 +1,4 @@
-//! A process of a run: started with its output in a file, asked to end, ended by its id if it does not.
+//! A process of a run: its output goes to a file, it is asked to end, and killed by its id if it does not.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,26 +9,26 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
 
-/// How often something that is awaited is looked at.
+/// How often conditions are polled.
 pub const LOOK: Duration = Duration::from_millis(50);
 /// From SIGTERM to SIGKILL: longer than a gateway's drain.
 const END_WAIT: Duration = Duration::from_secs(30);
-/// For a command that answers at once.
+/// Longest time for a command that answers at once.
 const OUTPUT_WAIT: Duration = Duration::from_secs(10);
 /// Lines of a log that are shown when a run fails.
 const LAST_LINES: usize = 12;
 
 /// A running process.
 #[derive(Debug)]
-pub struct Process {
-    /// What it is.
+pub struct ChildProcess {
+    /// Its name, for messages.
     pub name: String,
     log: PathBuf,
     child: Child,
 }
 
-impl Process {
-    /// Starts a command; its output goes to a file in `folder`, named after it.
+impl ChildProcess {
+    /// Starts a command; its output goes to a file in `folder` with the process's name.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -39,7 +39,8 @@ impl Process {
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
             .stderr(file)
-            // A group of its own: a terminal's Ctrl-C is for the runner, which ends the others in order, and what this starts ends with it.
+            // An own process group: a terminal's Ctrl-C goes to the runner only, which stops all in order, with the processes that they
+            // have started.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
@@ -51,7 +52,7 @@ impl Process {
         })
     }
 
-    /// Its id.
+    /// Its process id.
     ///
     /// # Errors
     /// If it has ended.
@@ -61,10 +62,10 @@ impl Process {
             .with_context(|| format!("{} has ended", self.name))
     }
 
-    /// Fails if it has ended.
+    /// Checks that it runs.
     ///
     /// # Errors
-    /// Then.
+    /// If it has ended.
     pub fn alive(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
@@ -72,7 +73,7 @@ impl Process {
         }
     }
 
-    /// How it ended, if it has and was to say that all went well.
+    /// The exit status, if it has ended without success.
     pub fn failure(&mut self) -> Option<String> {
         match self.child.try_wait() {
             Ok(Some(status)) if !status.success() => {
@@ -83,10 +84,10 @@ impl Process {
         }
     }
 
-    /// The address that it says it serves, in a JSON line of its log.
+    /// The address that it logs as serving, from a JSON line.
     ///
     /// # Errors
-    /// If it ends first, or says nothing in time.
+    /// If it ends first, or logs none in time.
     pub async fn address(&mut self, wait: Duration) -> Result<SocketAddr> {
         let said = async {
             loop {
@@ -105,23 +106,23 @@ impl Process {
     ///
     /// # Errors
     /// If it does not end in time; it still runs then.
-    pub async fn ended(&mut self, wait: Duration) -> Result<ExitStatus> {
+    pub async fn wait_for_end(&mut self, wait: Duration) -> Result<ExitStatus> {
         let status = tokio::time::timeout(wait, self.child.wait()).await;
-        Ok(status.with_context(|| format!("{} is not over after {wait:?}", self.name))??)
+        Ok(status.with_context(|| format!("{} has not ended after {wait:?}", self.name))??)
     }
 
-    /// Asks it and what it has started to end, and ends them if it does not.
+    /// Asks its process group to end, and kills the group if it does not.
     ///
     /// # Errors
     /// If the system refuses.
     pub async fn stop(&mut self) -> Result<()> {
         let id = self.child.id().and_then(|id| i32::try_from(id).ok());
-        // None once it is waited for; until then the id is its own, ended or not.
+        // The id is none after the process was waited for; until then it is its own, ended or not.
         let Some(group) = id.and_then(Pid::from_raw) else {
             return Ok(());
         };
         let _ = kill_process_group(group, Signal::TERM);
-        if self.ended(END_WAIT).await.is_err() {
+        if self.wait_for_end(END_WAIT).await.is_err() {
             eprintln!("{} still ran {END_WAIT:?} after SIGTERM: killed", self.name);
             kill_process_group(group, Signal::KILL)?;
             self.child.wait().await?;
@@ -136,15 +137,15 @@ impl Process {
     }
 }
 
-/// What a command prints.
+/// The output of a command.
 ///
 /// # Errors
-/// If it fails or takes long.
+/// If it fails or takes too long.
 pub async fn output(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
     let output = tokio::time::timeout(OUTPUT_WAIT, output)
         .await
-        .context("no end of it")??;
+        .context("the command does not end")??;
     ensure!(output.status.success(), "{}", output.status);
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
@@ -170,7 +171,7 @@ mod tests {
     fn the_address_stands_in_a_line_of_the_log() {
         let log = "not JSON\n{\"fields\":{\"message\":\"warned\"}}\n{\"fields\":{\"message\":\"serving\",\"address\":\"127.0.0.1:39897\"}}\n";
         assert_eq!(address_in(log), Some("127.0.0.1:39897".parse().unwrap()));
-        // A line that is still being written.
+        // A line that is not complete yet.
         assert_eq!(address_in(&log[..log.len() - 10]), None);
     }
 
@@ -181,11 +182,11 @@ mod tests {
         assert_eq!(last_lines(""), "");
     }
 
-    fn shell(script: &str) -> Process {
+    fn shell(script: &str) -> ChildProcess {
         let name = format!("kube-fanout-runner-{}-{}", std::process::id(), script.len());
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]);
-        Process::start(&name, command, &std::env::temp_dir()).unwrap()
+        ChildProcess::start(&name, command, &std::env::temp_dir()).unwrap()
     }
 
     #[tokio::test]
@@ -197,7 +198,7 @@ mod tests {
         let _ = std::fs::remove_file(&process.log);
     }
 
-    /// Looks again and again until something is there.
+    /// Polls until there is a value.
     async fn seen<T>(mut look: impl FnMut() -> Option<T>) -> T {
         let looking = async {
             loop {
@@ -219,10 +220,10 @@ mod tests {
         ] {
             let mut process = shell(script);
             seen(|| process.alive().err()).await;
-            let told = process.failure();
+            let found = process.failure();
             match failure {
-                Some(failure) => assert!(told.unwrap().contains(failure), "{script}"),
-                None => assert_eq!(told, None, "{script}"),
+                Some(failure) => assert!(found.unwrap().contains(failure), "{script}"),
+                None => assert_eq!(found, None, "{script}"),
             }
             let _ = std::fs::remove_file(&process.log);
         }
@@ -235,7 +236,7 @@ mod tests {
         let pid = process.pid().unwrap();
         process.stop().await.unwrap();
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
-        // Nobody may be there to wait for it: then it stays as a zombie.
+        // It stays a zombie if nobody waits for it.
         seen(|| {
             let state = std::fs::read_to_string(format!("/proc/{child}/stat"));
             let runs = state.is_ok_and(|state| !state.contains(") Z "));

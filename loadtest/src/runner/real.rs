@@ -1,4 +1,4 @@
-//! A real API server for a run, by the script of the real suites, with ports and state of its own.
+//! A real API server for a run, by the script of the real suites, with its own ports and state.
 
 use std::ffi::OsStr;
 use std::net::{Ipv4Addr, TcpListener};
@@ -9,11 +9,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use tokio::process::{Child, Command};
 
-/// Below the ports that the system gives to outgoing connections, so that a swarm does not take them.
+/// Below the ephemeral ports, so that a swarm's connections do not take them.
 const PORTS: std::ops::Range<u16> = 21_000..30_000;
-/// HTTPS, etcd's clients, etcd's peers.
+/// For HTTPS, etcd's clients and etcd's peers.
 const PORT_COUNT: usize = 3;
-/// Building it takes some minutes, the first time.
+/// Building the server takes some minutes, the first time.
 const INSTALL_WAIT: Duration = Duration::from_secs(1_200);
 /// The script itself waits 90 s at most.
 const START_WAIT: Duration = Duration::from_secs(120);
@@ -26,14 +26,14 @@ pub struct RealServer {
     script: PathBuf,
     state: PathBuf,
     ports: Vec<u16>,
-    /// The script while it works, so that it is never interrupted between a start and the note of its process id.
+    /// The running script; it must not be interrupted between starting a process and writing its id.
     working: Option<Child>,
-    /// Whether something may run that nobody has stopped.
-    begun: bool,
+    /// Whether processes may run that have not been stopped.
+    started: bool,
 }
 
 impl RealServer {
-    /// Chooses ports; starts nothing.
+    /// Chooses ports, and starts nothing yet.
     ///
     /// # Errors
     /// If the script is missing, or no ports are free.
@@ -44,7 +44,7 @@ impl RealServer {
             script.display()
         );
         let state = folder.join("real");
-        // What the last run left: every run has data of its own.
+        // State of an earlier run: every run has its own data.
         let _ = std::fs::remove_dir_all(&state);
         std::fs::create_dir_all(&state)?;
         let (script, ports) = (script.canonicalize()?, free_ports()?);
@@ -53,21 +53,21 @@ impl RealServer {
             state,
             ports,
             working: None,
-            begun: false,
+            started: false,
         })
     }
 
-    /// Builds it if need be, and starts it; returns when it is ready.
+    /// Builds the server if needed, and starts it; returns when it is ready.
     ///
     /// # Errors
     /// If the script fails or takes too long.
     pub async fn start(&mut self) -> Result<()> {
         self.perform("install", INSTALL_WAIT).await?;
-        self.begun = true;
+        self.started = true;
         self.perform("start", START_WAIT).await
     }
 
-    /// Stops it and its etcd, by their ids, whatever has started.
+    /// Stops the server and its etcd by their ids, as far as they have started.
     ///
     /// # Errors
     /// If the script fails.
@@ -75,7 +75,7 @@ impl RealServer {
         if let Some(mut working) = self.working.take() {
             let _ = tokio::time::timeout(START_WAIT, working.wait()).await;
         }
-        self.begun = false;
+        self.started = false;
         self.perform("stop", STOP_WAIT).await
     }
 
@@ -101,7 +101,7 @@ impl RealServer {
         command.envs(names.iter().zip(self.ports.iter().map(u16::to_string)));
         let working = self.working.insert(command.spawn()?);
         let status = tokio::time::timeout(wait, working.wait()).await;
-        let status = status.with_context(|| format!("{verb}: not over after {wait:?}"))??;
+        let status = status.with_context(|| format!("{verb}: not finished after {wait:?}"))??;
         self.working = None;
         ensure!(
             status.success(),
@@ -121,7 +121,7 @@ impl RealServer {
         self.state.join("pki").join(name)
     }
 
-    /// The kubeconfig that names it.
+    /// The kubeconfig for it.
     pub fn kubeconfig(&self) -> PathBuf {
         self.credential(&format!("kubeconfig-{}", self.ports[0]))
     }
@@ -138,16 +138,16 @@ impl RealServer {
             .with_context(|| file.display().to_string())
     }
 
-    /// What the script said.
+    /// The script's output.
     pub fn log(&self) -> PathBuf {
         self.state.join("script.log")
     }
 }
 
 impl Drop for RealServer {
-    /// After a panic only: [`RealServer::stop`] does it otherwise. The script waits for a bounded time.
+    /// Needed after a panic only: [`RealServer::stop`] does it otherwise. The script waits for a bounded time.
     fn drop(&mut self) {
-        if self.begun {
+        if self.started {
             let mut script = std::process::Command::new(&self.script);
             let _ = script
                 .arg("stop")
@@ -159,9 +159,9 @@ impl Drop for RealServer {
     }
 }
 
-/// Ports that were free a moment ago; all are held until the last is found, so they differ.
+/// Ports that are free. All are bound until the last is found, so they differ.
 fn free_ports() -> Result<Vec<u16>> {
-    // Two runs at once begin at different ports.
+    // Concurrent runs start their search at different ports.
     let first = PORTS.start
         + u16::try_from(std::process::id() % u32::from(PORTS.end - PORTS.start)).unwrap_or(0);
     let mut held = Vec::new();

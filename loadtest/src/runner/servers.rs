@@ -1,4 +1,4 @@
-//! The servers of one run: an API server, gateways before it if wanted, ready to be played against.
+//! The servers of one run: an API server, and gateways in front of it if wanted.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,52 +7,52 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tokio::process::Command;
 
-use super::file::Server;
 use super::guarded;
-use super::machine;
-use super::plan::Planned;
-use super::process::{LOOK, Process};
+use super::plan::RunPlan;
+use super::process::{ChildProcess, LOOK};
 use super::real::RealServer;
-use super::{Programs, words};
+use super::scenario_file::ServerKind;
+use super::{Programs, arguments};
 use crate::client::Client;
-use crate::process::allow_open_files;
+use crate::process::{Usage, allow_open_files};
+use crate::results::mib;
 use crate::target::Target;
 
-/// From a server's start to its first answer, with 150,000 objects to make first.
+/// Time from a server's start to its first answer; it may create 150,000 objects first.
 const READY_WAIT: Duration = Duration::from_secs(120);
-/// The collection that is asked for when the player names none, to see that a server answers.
+/// The collection for the first request, if the scenario names none.
 const PATH: &str = "/api/v1/namespaces/default/configmaps";
-/// Log lines as JSON, which tell the address.
+/// JSON logs, which contain the address.
 const LOG: [&str; 2] = ["--log-format", "json"];
 
-/// Servers in the order they were started; all of them know how they are stopped.
+/// Servers in the order of their starts.
 #[derive(Debug)]
 pub struct Servers {
     programs: Programs,
     folder: PathBuf,
     real: Option<RealServer>,
-    /// Every command line, in the order of their starts.
+    /// Every command line, in the order of the starts.
     pub commands: Vec<String>,
-    /// Embedded API server and gateways, the last one under test.
-    processes: Vec<Process>,
-    /// The player, so that it is stopped with the others.
-    pub player: Option<Process>,
+    /// Embedded API server and gateways; the last one is under test.
+    processes: Vec<ChildProcess>,
+    /// The scenario's process, which is stopped with the others.
+    pub scenario: Option<ChildProcess>,
 }
 
-/// How a client reaches a server.
+/// Address and credentials of a server.
 #[derive(Debug, Clone)]
-pub struct Reach {
+pub struct Endpoint {
     /// Its URL.
     pub url: String,
-    /// Who signed its certificate.
+    /// CA certificate.
     pub ca: Option<PathBuf>,
     /// File with a bearer token.
     pub token: Option<PathBuf>,
-    /// Its process.
+    /// Process id.
     pub pid: u32,
 }
 
-impl Reach {
+impl Endpoint {
     fn target(&self) -> Result<Target> {
         let token = self
             .token
@@ -63,7 +63,7 @@ impl Reach {
 }
 
 impl Servers {
-    /// None yet.
+    /// No servers yet.
     pub fn new(programs: &Programs, folder: &Path) -> Self {
         Self {
             programs: programs.clone(),
@@ -71,20 +71,20 @@ impl Servers {
             real: None,
             commands: Vec::new(),
             processes: Vec::new(),
-            player: None,
+            scenario: None,
         }
     }
 
-    /// Starts what a run needs; the API server, and the server under test if that is another.
+    /// Starts the servers of a run; returns the API server, and the server under test if it is another one.
     ///
     /// # Errors
-    /// If something does not start or does not answer. What has started stays until [`Self::stop`].
-    pub async fn start(&mut self, planned: &Planned) -> Result<(Reach, Option<Reach>)> {
+    /// If a server does not start or does not answer. Started servers stay until [`Self::stop`].
+    pub async fn start(&mut self, planned: &RunPlan) -> Result<(Endpoint, Option<Endpoint>)> {
         let api = match planned.server {
-            Server::Embedded | Server::Gateway | Server::GatewayTls => {
+            ServerKind::Embedded | ServerKind::Gateway | ServerKind::GatewayTls => {
                 self.embedded(planned).await?
             }
-            Server::Real | Server::GatewayReal | Server::GatewayRealPlain => {
+            ServerKind::Real | ServerKind::GatewayReal | ServerKind::GatewayRealPlain => {
                 self.real_server().await?
             }
         };
@@ -106,38 +106,38 @@ impl Servers {
         Ok((api, Some(last)))
     }
 
-    /// Starts a player against them.
+    /// Starts the scenario's process.
     ///
     /// # Errors
     /// If it does not start.
-    pub fn play(&mut self, arguments: &[String]) -> Result<&mut Process> {
-        let program = self.programs.player.clone();
-        let player = self.spawn("player", &program, arguments)?;
-        Ok(self.player.insert(player))
+    pub fn play(&mut self, arguments: &[String]) -> Result<&mut ChildProcess> {
+        let program = self.programs.loadtest.clone();
+        let scenario = self.spawn("scenario", &program, arguments)?;
+        Ok(self.scenario.insert(scenario))
     }
 
     /// Starts a program that ends with this one.
-    fn spawn(&mut self, name: &str, program: &Path, arguments: &[String]) -> Result<Process> {
+    fn spawn(&mut self, name: &str, program: &Path, arguments: &[String]) -> Result<ChildProcess> {
         let base = program.file_name().unwrap_or_default().to_string_lossy();
         let line = [&[base.into_owned()], arguments].concat();
-        self.commands.push(words::joined(&line));
-        let mut command = Command::new(&self.programs.player);
+        self.commands.push(arguments::joined(&line));
+        let mut command = Command::new(&self.programs.loadtest);
         command.args(guarded::arguments(program, arguments));
-        Process::start(name, command, &self.folder)
+        ChildProcess::start(name, command, &self.folder)
     }
 
-    /// Where the player writes its figures.
+    /// The file for the scenario's figures.
     pub fn json(&self) -> PathBuf {
         self.folder.join("figures.json")
     }
 
-    async fn embedded(&mut self, planned: &Planned) -> Result<Reach> {
-        let mut arguments = words::split("apiserver --listen 127.0.0.1:0");
+    async fn embedded(&mut self, planned: &RunPlan) -> Result<Endpoint> {
+        let mut arguments = arguments::split("apiserver --listen 127.0.0.1:0");
         arguments.extend(LOG.map(str::to_owned));
         arguments.extend(planned.apiserver.iter().cloned());
         let program = self.programs.gateway.clone();
         let (url, pid) = self.launch("apiserver", &program, &arguments).await?;
-        Ok(Reach {
+        Ok(Endpoint {
             url: format!("http://{url}"),
             ca: None,
             token: None,
@@ -145,12 +145,12 @@ impl Servers {
         })
     }
 
-    async fn real_server(&mut self) -> Result<Reach> {
+    async fn real_server(&mut self) -> Result<Endpoint> {
         let real = self
             .real
             .insert(RealServer::new(&self.programs.real, &self.folder)?);
         real.start().await?;
-        Ok(Reach {
+        Ok(Endpoint {
             url: real.url(),
             ca: Some(real.credential("ca.crt")),
             token: Some(real.credential("admin.token")),
@@ -158,10 +158,15 @@ impl Servers {
         })
     }
 
-    /// The first gateway asks the API server, each further one the gateway before it. All but the last serve plain HTTP.
-    async fn gateway(&mut self, planned: &Planned, tier: usize, upstream: &Reach) -> Result<Reach> {
+    /// The first gateway's upstream is the API server, that of each further one the gateway before it. All but the last serve plain HTTP.
+    async fn gateway(
+        &mut self,
+        planned: &RunPlan,
+        tier: usize,
+        upstream: &Endpoint,
+    ) -> Result<Endpoint> {
         let mut arguments =
-            words::split("serve --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 --auth none");
+            arguments::split("serve --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 --auth none");
         arguments.extend(LOG.map(str::to_owned));
         match (&self.real, tier) {
             (Some(real), 1) => arguments.extend([
@@ -172,8 +177,8 @@ impl Servers {
         }
         let last = tier == planned.tiers;
         let certificate = match planned.server {
-            Server::GatewayTls if last => Some(self.made_certificate()?),
-            Server::GatewayReal if last => self.real.as_ref().map(|real| Certificate {
+            ServerKind::GatewayTls if last => Some(self.made_certificate()?),
+            ServerKind::GatewayReal if last => self.real.as_ref().map(|real| Certificate {
                 ca: real.credential("ca.crt"),
                 chain: real.credential("server.crt"),
                 key: real.credential("server.key"),
@@ -204,7 +209,7 @@ impl Servers {
         } else {
             "http"
         };
-        Ok(Reach {
+        Ok(Endpoint {
             url: format!("{scheme}://{address}"),
             ca: certificate.map(|made| made.ca),
             token: upstream.token.clone(),
@@ -231,10 +236,10 @@ impl Servers {
         Ok((address.to_string(), process.pid()?))
     }
 
-    /// Waits until a server answers for a collection.
-    async fn answers(&mut self, reach: &Reach, planned: &Planned) -> Result<()> {
+    /// Waits until a server answers a list of the collection.
+    async fn answers(&mut self, reach: &Endpoint, planned: &RunPlan) -> Result<()> {
         let target = reach.target()?;
-        let path = words::value(&planned.play, "--path").unwrap_or(PATH);
+        let path = arguments::value(&planned.play, "--path").unwrap_or(PATH);
         let path = format!("{path}?limit=1");
         let asking = async {
             loop {
@@ -253,7 +258,7 @@ impl Servers {
             .with_context(|| reach.url.clone())
     }
 
-    /// Self-signed, for 127.0.0.1 and this run.
+    /// A self-signed certificate for 127.0.0.1.
     fn made_certificate(&self) -> Result<Certificate> {
         let made =
             rcgen::generate_simple_self_signed(["127.0.0.1".to_owned(), "localhost".to_owned()])?;
@@ -270,13 +275,13 @@ impl Servers {
         })
     }
 
-    /// Those that have ended, and not with success.
+    /// Processes that have ended without success.
     pub fn failures(&mut self) -> Vec<String> {
         let processes = self.processes.iter_mut();
-        processes.filter_map(Process::failure).collect()
+        processes.filter_map(ChildProcess::failure).collect()
     }
 
-    /// CPU and memory of the server under test, and of the API server behind it, since they began. Nothing if one has ended.
+    /// CPU and memory of the server under test, and of the API server behind it, since their starts. Empty if one has ended.
     pub fn usage(&self) -> BTreeMap<String, f64> {
         let real = self.real.as_ref().and_then(|real| real.pid().ok());
         let processes = self.processes.iter().map(|process| process.pid().ok());
@@ -286,10 +291,19 @@ impl Servers {
         let pids: Vec<u32> = real.into_iter().chain(processes).collect();
         let mut figures = BTreeMap::new();
         let mut put = |whose: &str, pid: u32| {
-            if let Some((cpu_s, rss_mib, peak_mib)) = machine::usage(pid) {
-                figures.insert(format!("whole run: {whose} CPU, s"), cpu_s);
-                figures.insert(format!("whole run: {whose} RSS at the end, MiB"), rss_mib);
-                figures.insert(format!("whole run: {whose} peak RSS, MiB"), peak_mib);
+            if let Ok(usage) = Usage::of(pid) {
+                figures.insert(
+                    format!("whole run: {whose} CPU, s"),
+                    usage.cpu.as_secs_f64(),
+                );
+                figures.insert(
+                    format!("whole run: {whose} RSS at the end, MiB"),
+                    mib(usage.rss),
+                );
+                figures.insert(
+                    format!("whole run: {whose} peak RSS, MiB"),
+                    mib(usage.peak_rss),
+                );
             }
         };
         if let Some(last) = pids.last() {
@@ -301,7 +315,7 @@ impl Servers {
         figures
     }
 
-    /// The ends of all logs, for a run that failed.
+    /// The last lines of all logs, for a failed run.
     pub fn last_lines(&self) -> String {
         let mut text = String::new();
         if let Some(said) = self
@@ -311,20 +325,20 @@ impl Servers {
         {
             text.push_str(&format!("--- real-apiserver.sh\n{said}"));
         }
-        for process in self.processes.iter().chain(&self.player) {
+        for process in self.processes.iter().chain(&self.scenario) {
             text.push_str(&format!("--- {}\n{}\n", process.name, process.last_lines()));
         }
         text
     }
 
-    /// Stops all of them, the player first and the API server last.
+    /// Stops all processes, the scenario first and the API server last.
     ///
     /// # Errors
-    /// The first one that was met; the others are stopped all the same.
+    /// The first error; the other processes are stopped all the same.
     pub async fn stop(mut self) -> Result<()> {
         let mut result = Ok(());
         for process in self
-            .player
+            .scenario
             .iter_mut()
             .chain(self.processes.iter_mut().rev())
         {
@@ -344,8 +358,8 @@ struct Certificate {
     key: PathBuf,
 }
 
-/// The program and its arguments by which another one is started with so many open files at most. The shell becomes that program,
-/// and keeps its id.
+/// The shell command that starts a program with a limit of open files. The shell replaces itself by the program, so the process id stays
+/// the same.
 fn with_files(files: u32, program: &Path, arguments: Vec<String>) -> (PathBuf, Vec<String>) {
     let limited = format!("ulimit -n {files} && exec \"$0\" \"$@\"");
     let before = ["-c".to_owned(), limited, program.display().to_string()];

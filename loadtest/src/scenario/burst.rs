@@ -1,143 +1,165 @@
-//! `burst`: nothing, then many writes at once; how long until the last watcher has the last event? `big-object` is a burst of one write
-//! of one long object.
+//! `burst`: no writes, then many at once. How long does it take until the last watcher has the last event?
 
+pub mod big_object;
+
+use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use anyhow::Result;
+use clap::{Args, Parser};
 
-use super::crowd::Crowd;
-use super::watch_run::quiet::Behind;
-use super::watch_run::{Running, WatchRun};
-use crate::cli::players::{BigObject, Burst, Bursts};
+use super::Scenario;
+use super::population::Population;
+use super::watch_run::quiet::Lag;
+use super::watch_run::{ActiveRun, WatchRun, spare};
+use crate::cli::{ServerFlags, WatchFlags, seconds};
 use crate::recorder::now_ns;
-use crate::sheet::Sheet;
-use crate::writer::shape::Shape;
-use crate::writer::{Churn, Written};
+use crate::results::{Results, at_share, mib};
+use crate::writer::{Churn, Writes};
 
-/// Beginning of a long event that holds all that is looked at: what stands before an object's data.
-pub const HEAD_LEN: usize = 4_096;
-
-/// Runs `burst`.
-///
-/// # Errors
-/// If it could not be run; faults of the server are in the sheet.
-pub async fn run(flags: &Burst) -> Result<Sheet> {
-    let crowd = Crowd::of(flags.watching.watchers);
-    let mut run = WatchRun::of("bursts", &flags.server, crowd, &flags.watching)?;
-    run.churn = Some(Churn {
-        objects: flags.objects.max(1),
-        object_len: flags.object_size,
-        lanes: flags.writers.max(1),
-        ..writer(&run)
-    });
-    play("burst", &run, flags.writes, &flags.bursts).await
+/// Flags of scenarios that write at once and then wait.
+#[derive(Debug, Clone, Args)]
+pub struct BurstFlags {
+    /// Number of bursts.
+    #[arg(long, default_value_t = 5)]
+    pub bursts: usize,
+    /// Time without writes before each burst, such as 1s.
+    #[arg(long, default_value = "1s", value_parser = seconds)]
+    pub quiet: Duration,
+    /// Do not delete the written objects at the end.
+    #[arg(long)]
+    pub keep_objects: bool,
 }
 
-/// Runs `big-object`.
-///
-/// # Errors
-/// As [`run`].
-pub async fn run_big_object(flags: &BigObject) -> Result<Sheet> {
-    let crowd = Crowd {
-        line_len_max: Some(HEAD_LEN),
-        ..Crowd::of(flags.watching.watchers)
-    };
-    let mut run = WatchRun::of("big object", &flags.server, crowd, &flags.watching)?;
-    run.churn = Some(Churn {
-        object_len: flags.object_size,
-        ..writer(&run)
-    });
-    play("big-object", &run, 1, &flags.bursts).await
+/// No writes, then many at once, several times: how long until the last watcher has the last event?
+#[derive(Debug, Clone, Parser)]
+#[command(name = "burst")]
+pub struct Burst {
+    #[command(flatten)]
+    pub server: ServerFlags,
+    #[command(flatten)]
+    pub watching: WatchFlags,
+    #[command(flatten)]
+    pub bursts: BurstFlags,
+    /// Number of objects that are written.
+    #[arg(long, default_value_t = 100)]
+    pub objects: usize,
+    /// Size of an object on the wire, bytes.
+    #[arg(long, default_value_t = 1_024)]
+    pub object_size: usize,
+    /// Writes of one burst.
+    #[arg(long, default_value_t = 1_000)]
+    pub writes: usize,
+    /// Connections of the writer.
+    #[arg(long, default_value_t = 16)]
+    pub writers: usize,
 }
 
-/// A writer of one small object.
-fn writer(run: &WatchRun<'_>) -> Churn {
-    Churn {
-        target: run.reference.clone(),
-        path: run.path.to_owned(),
-        prefix: "burst".to_owned(),
-        objects: 1,
-        object_len: 0,
-        shape: Shape::ConfigMap,
-        rate: 0.0,
-        lanes: 1,
-        at_once: true,
-        also: None,
+impl Scenario for Burst {
+    fn json(&self) -> Option<&Path> {
+        self.server.json()
+    }
+
+    fn time_limit(&self) -> Duration {
+        self.bursts.time_limit(&self.watching)
+    }
+
+    async fn run(&self, results: &mut Results) -> Result<()> {
+        let population = Population::of(self.watching.watchers);
+        let mut run = WatchRun::of("bursts", &self.server, population, &self.watching)?;
+        run.churn = Some(Churn {
+            objects: self.objects.max(1),
+            object_len: self.object_size,
+            lanes: self.writers.max(1),
+            at_once: true,
+            ..Churn::new(&run.reference, run.path, "burst")
+        });
+        self.bursts.play(&run, self.writes, results).await
     }
 }
 
-/// What one burst took, in seconds since its first write.
-struct Took {
+/// Times of one burst, in seconds since its first write.
+struct BurstTimes {
+    /// When the last write was answered.
     upstream: f64,
+    /// When the last watcher had the last event.
     last_watcher: f64,
-    /// MiB that all watchers got.
+    /// MiB that all watchers received.
     mib: f64,
-    /// Who lacked something when nothing more came.
-    behind: Option<Behind>,
+    /// The watchers that lacked events when no more arrived.
+    lag: Option<Lag>,
 }
 
-async fn play(title: &str, run: &WatchRun<'_>, writes: usize, bursts: &Bursts) -> Result<Sheet> {
-    let mut sheet = Sheet::new(title);
-    let mut running = run.begin(&mut sheet).await?;
-    let (mut all, mut took) = (Written::default(), Vec::new());
-    let edges = {
-        let from = running.measure_begin()?;
-        for number in 0..bursts.bursts {
-            tokio::time::sleep(bursts.quiet).await;
-            match one(&mut running, writes, &mut all).await {
-                Ok(one) => {
-                    if let Some(behind) = one.behind {
-                        sheet.fault(format!("burst {}: {behind}", number + 1));
+impl BurstFlags {
+    /// Each burst may wait for its watchers as long as a whole run may.
+    fn time_limit(&self, watching: &WatchFlags) -> Duration {
+        let count = u32::try_from(self.bursts).unwrap_or(u32::MAX);
+        (self.quiet + spare(watching.watchers)) * count.max(1)
+    }
+
+    async fn play(&self, run: &WatchRun<'_>, writes: usize, results: &mut Results) -> Result<()> {
+        let mut running = run.begin(results).await?;
+        let (mut all, mut times) = (Writes::default(), Vec::new());
+        let snapshots = {
+            let from = running.measure_begin()?;
+            for number in 1..=self.bursts {
+                tokio::time::sleep(self.quiet).await;
+                match one_burst(&mut running, writes, &mut all).await {
+                    Ok(one) => {
+                        if let Some(lag) = one.lag {
+                            results.fault(format!("burst {number}: {lag}"));
+                        }
+                        times.push(one);
                     }
-                    took.push(one);
-                }
-                Err(error) => {
-                    sheet.fault(format!("burst {}: {error:#}", number + 1));
-                    break;
+                    Err(error) => {
+                        results.fault(format!("burst {number}: {error:#}"));
+                        break;
+                    }
                 }
             }
+            [from, running.measure_end()?]
+        };
+        run.window(results, &snapshots);
+        report(results, &times);
+        running.finish(results, Some(&all)).await?;
+        if let Some(churn) = run.churn.as_ref().filter(|_| !self.keep_objects) {
+            churn.clean().await;
         }
-        [from, running.measure_end()?]
-    };
-    run.window(&mut sheet, &edges);
-    report(&mut sheet, &took);
-    running.finish(&mut sheet, Some(&all)).await?;
-    if let Some(churn) = run.churn.as_ref().filter(|_| !bursts.keep_objects) {
-        churn.clean().await;
+        Ok(())
     }
-    Ok(sheet)
 }
 
-async fn one(running: &mut Running<'_>, writes: usize, all: &mut Written) -> Result<Took> {
+async fn one_burst(
+    running: &mut ActiveRun<'_>,
+    writes: usize,
+    all: &mut Writes,
+) -> Result<BurstTimes> {
     let Some(churn) = &running.run.churn else {
         anyhow::bail!("invariant: a burst has a writer")
     };
     let bytes_before = running.control.bytes.load(Ordering::Relaxed);
-    let begun = now_ns();
+    let started = now_ns();
     let written = churn.burst(writes).await;
-    let since = |then: u64| then.saturating_sub(begun) as f64 / 1e9;
+    let since = |then: u64| then.saturating_sub(started) as f64 / 1e9;
     let upstream = since(now_ns());
-    let quiet = running.quiet(Some(&written)).await?;
+    let catch_up = running.quiet(Some(&written)).await?;
     all.add(written);
     let bytes = running.control.bytes.load(Ordering::Relaxed) - bytes_before;
-    Ok(Took {
+    Ok(BurstTimes {
         upstream,
         last_watcher: since(running.control.last_delivery_ns.load(Ordering::Relaxed)),
-        mib: bytes as f64 / f64::from(1 << 20),
-        behind: quiet.behind,
+        mib: mib(bytes),
+        lag: catch_up.lag,
     })
 }
 
-fn report(sheet: &mut Sheet, took: &[Took]) {
-    let mut row = |name: &str, of: fn(&Took) -> f64| {
-        let mut values: Vec<f64> = took.iter().map(of).collect();
+fn report(results: &mut Results, times: &[BurstTimes]) {
+    let mut row = |name: &str, of: fn(&BurstTimes) -> f64| {
+        let mut values: Vec<f64> = times.iter().map(of).collect();
         values.sort_by(f64::total_cmp);
-        let value = |at: usize| values.get(at).copied().unwrap_or(0.0);
-        sheet.figure(&format!("{name}, median"), value(values.len() / 2));
-        sheet.figure(
-            &format!("{name}, max"),
-            value(values.len().saturating_sub(1)),
-        );
+        results.figure(&format!("{name}, median"), at_share(&values, 0.5));
+        results.figure(&format!("{name}, max"), at_share(&values, 1.0));
     };
     row("last write answered after, ms", |one| one.upstream * 1e3);
     row("last watcher has last event after, ms", |one| {

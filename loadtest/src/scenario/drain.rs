@@ -1,128 +1,164 @@
-//! `drain`: a gateway with a mixed crowd is asked to end, while objects change. Every stream must end in order and between two events, with
-//! all events up to there; lists that are under way must come whole; who comes new must be turned away; and the gateway must be gone in time.
+//! `drain`: a gateway with clients of every kind is asked to end while objects change. Every stream must end in order, between two events,
+//! and with all events so far; lists in progress must complete; new clients must be turned away; and the gateway must end in time.
 
 mod client;
+mod clients;
 mod collection;
-mod crowd;
 pub mod gateway;
-mod knocks;
+mod probes;
 mod verdict;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use clap::Parser;
 
-use super::targets;
 use super::watch_run::ready_wait;
-use crate::cli::players::Drain;
+use super::{Scenario, targets};
+use crate::cli::{ChurnFlags, ServerFlags, seconds};
 use crate::client::Client;
 use crate::process::raise_open_files;
 use crate::recorder::now_ns;
-use crate::sheet::Sheet;
+use crate::results::Results;
+use clients::{ClientSet, DrainClients};
 use collection::Collections;
-use crowd::{Crowd, Who};
-use gateway::{Gateway, Process};
-use knocks::Knocks;
-use verdict::Course;
+use gateway::{GatewayControl, GatewayPid};
+use probes::ConnectionProbes;
+use verdict::DrainTimes;
 
-/// How often it is looked how far they are.
+/// How often progress is checked.
 const LOOK: Duration = Duration::from_millis(5);
-/// New connections that are tried while the gateway waits for its last clients.
+/// Number of new connections that are tried while the gateway waits for its last clients.
 const LATE_KNOCKS: usize = 5;
-/// What may come after the time-out: the log's last lines, the system's cleaning up, a machine that is busy.
+/// Time after the drain timeout for the log's last lines and the system's cleanup on a busy machine.
 const SPARE: Duration = Duration::from_secs(5);
-/// Time for the reference to see the last write.
+/// Time for the reference to receive the last write.
 const SETTLE_WAIT: Duration = Duration::from_secs(10);
 
-/// When a run is given up.
-pub fn limit(flags: &Drain) -> Duration {
-    let clients = flags.watchers + flags.listers;
-    let end = flags.drain_timeout + SPARE * 2 + SETTLE_WAIT * 3;
-    ready_wait(clients) * 2 + flags.churning.warm_up + flags.churning.duration + end
+/// A gateway with clients of every kind is asked to end: every stream ends in order and complete, new clients are turned away, and the
+/// process ends in time.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "drain")]
+#[command(mut_arg("write_rate", |arg| arg.default_value("30")))]
+#[command(mut_arg("object_size", |arg| arg.default_value("4096")))]
+#[command(mut_arg("duration", |arg| arg.default_value("3s")))]
+#[command(mut_arg("warm_up", |arg| arg.default_value("0s")))]
+pub struct Drain {
+    #[command(flatten)]
+    pub server: ServerFlags,
+    #[command(flatten)]
+    pub churning: ChurnFlags,
+    /// Number of watchers, of all kinds together.
+    #[arg(long, default_value_t = 3_000)]
+    pub watchers: usize,
+    /// Clients with a list in progress; half of the lists are forwarded.
+    #[arg(long, default_value_t = 16)]
+    pub listers: usize,
+    /// Objects in these lists besides those that are written; missing ones are created.
+    #[arg(long, default_value_t = 600)]
+    pub ballast_objects: usize,
+    /// Size of each of them, bytes.
+    #[arg(long, default_value_t = 5_000)]
+    pub ballast_size: usize,
+    /// The gateway's drain timeout.
+    #[arg(long, default_value = "25s", value_parser = seconds)]
+    pub drain_timeout: Duration,
 }
 
-/// Runs the scenario.
-///
-/// # Errors
-/// If it could not be run; faults of the gateway are in the sheet.
-pub async fn run(flags: &Drain) -> Result<Sheet> {
-    let pid = flags.server.server_pid;
-    let pid = pid.context("drain needs --server-pid: what is to end")?;
-    play(flags, &Process(pid)).await
+impl Scenario for Drain {
+    fn json(&self) -> Option<&Path> {
+        self.server.json()
+    }
+
+    fn time_limit(&self) -> Duration {
+        let clients = self.watchers + self.listers;
+        let end = self.drain_timeout + SPARE * 2 + SETTLE_WAIT * 3;
+        ready_wait(clients) * 2 + self.churning.warm_up + self.churning.duration + end
+    }
+
+    async fn run(&self, results: &mut Results) -> Result<()> {
+        let pid = self.server.server_pid;
+        let pid = pid.context("drain needs --server-pid: the process that is to end")?;
+        play(self, &GatewayPid(pid), results).await
+    }
 }
 
-/// Plays it with a gateway that is asked to end, and has ended, as it says.
+/// Plays the scenario with a gateway that `gateway` can end.
 ///
 /// # Errors
-/// As [`run`].
-pub async fn play(flags: &Drain, gateway: &impl Gateway) -> Result<Sheet> {
+/// As [`Scenario::run`].
+pub async fn play(
+    flags: &Drain,
+    gateway: &impl GatewayControl,
+    results: &mut Results,
+) -> Result<()> {
     raise_open_files(flags.watchers + flags.listers)?;
     let (target, reference) = targets(&flags.server)?;
-    // A list through the gateway makes its cache, so that the reference's version is within its history.
+    // A list through the gateway fills its cache, so that the reference's version is within its history.
     let first = format!("{}?resourceVersion=0&limit=1", flags.server.path);
     Client::new(target.clone()).json(&first).await?;
     let mut collections = Collections::begin(flags, &reference).await?;
-    let begun = Instant::now();
-    let crowd = Crowd::begin(flags, &target, &collections).await?;
-    let mut sheet = Sheet::new("drain");
-    sheet.column("drain");
-    sheet.figure("all there after, s", begun.elapsed().as_secs_f64());
+    let started = Instant::now();
+    let clients = DrainClients::begin(flags, &target, &collections).await?;
+    results.column("drain");
+    results.figure("all there after, s", started.elapsed().as_secs_f64());
     let writing = collections.write();
     tokio::time::sleep(flags.churning.warm_up + flags.churning.duration).await;
 
-    let knocks = Knocks::new(target, format!("{}?limit=1", flags.server.path));
-    let course = end(flags, gateway, &crowd, &knocks).await?;
+    let probes = ConnectionProbes::new(target, format!("{}?limit=1", flags.server.path));
+    let course = end(flags, gateway, &clients, &probes).await?;
     let written = writing.finish().await;
-    course.report(&mut sheet, flags.drain_timeout);
-    knocks.finish().report(&mut sheet);
-    let finished = crowd.finish()?;
+    course.report(results, flags.drain_timeout);
+    probes.finish().report(results);
+    let finished = clients.finish()?;
     let seen = finished.furthest();
-    collections.settle(&written, seen, &mut sheet).await;
-    written.report(&collections, &mut sheet);
-    finished.report(course.asked_ns, &collections, &mut sheet);
+    collections.settle(&written, seen, results).await;
+    written.report(&collections, results);
+    finished.report(course.asked_ns, &collections, results);
     collections.clean(&flags.churning).await;
-    Ok(sheet)
+    Ok(())
 }
 
-/// Asks the gateway to end, and watches until it has or its time is over. Those who are slow read on when the others are gone and some have
-/// knocked in vain.
+/// Asks the gateway to end, and waits until it has ended or its time is over. Slow clients read on when the others are gone and some new
+/// connections have been tried.
 async fn end(
     flags: &Drain,
-    gateway: &impl Gateway,
-    crowd: &Crowd,
-    knocks: &Knocks,
-) -> Result<Course> {
-    let held = crowd.bytes(Who::Slow);
+    gateway: &impl GatewayControl,
+    clients: &DrainClients,
+    probes: &ConnectionProbes,
+) -> Result<DrainTimes> {
+    let held = clients.bytes(ClientSet::Slow);
     let (asked_at, asked_ns) = (Instant::now(), now_ns());
     gateway.terminate()?;
-    knocks.begin();
+    probes.begin();
     let deadline = asked_at + flags.drain_timeout + SPARE;
-    // The slow need their time too.
+    // The slow clients need time too.
     let half = asked_at + flags.drain_timeout / 2;
-    until(half, || crowd.is_over(Who::Prompt)).await;
+    until(half, || clients.is_over(ClientSet::Prompt)).await;
     let prompt_after = asked_at.elapsed();
-    let before = knocks.be_late();
-    until(half, || knocks.count() >= before + LATE_KNOCKS).await;
-    crowd.wake();
-    until(deadline, || crowd.is_over(Who::All)).await;
+    let before = probes.be_late();
+    until(half, || probes.count() >= before + LATE_KNOCKS).await;
+    clients.wake();
+    until(deadline, || clients.is_over(ClientSet::All)).await;
     let all_after = asked_at.elapsed();
     until(deadline, || gateway.has_ended()).await;
     let ended_after = gateway.has_ended().then(|| asked_at.elapsed());
-    knocks.stop();
+    probes.stop();
     if ended_after.is_some() {
-        // What the end of a process closes is still to be read.
-        until(Instant::now() + SPARE, || crowd.is_over(Who::All)).await;
+        // Bytes that the process sent before its end are still to be read.
+        until(Instant::now() + SPARE, || clients.is_over(ClientSet::All)).await;
     }
-    Ok(Course {
+    Ok(DrainTimes {
         asked_ns,
         prompt_after,
         all_after,
         ended_after,
-        held_bytes: crowd.bytes(Who::Slow) - held,
+        held_bytes: clients.bytes(ClientSet::Slow) - held,
     })
 }
 
-/// Waits until something is so, or it is so late.
+/// Waits until a condition holds, or until the deadline.
 async fn until(deadline: Instant, is_so: impl Fn() -> bool) {
     while !is_so() && Instant::now() < deadline {
         tokio::time::sleep(LOOK).await;

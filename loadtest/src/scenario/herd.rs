@@ -1,32 +1,56 @@
-//! `relist-herd`: many clients list at once, as after an outage; every body must be whole, and alike.
-//!
-//! `gzip-herd`: the same, plain and then compressed: what the first costs that asks for it, and what those after it.
-//!
-//! `watch-list-herd`: the same as streams of initial events; `big-lists`: few clients and lists of a gigabyte.
+//! Herds: many clients list at once, as after an outage. Every body must be complete, and bodies of one version equal.
+
+pub mod big_lists;
+pub mod gzip;
+pub mod relist;
+pub mod watch_list;
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
+use clap::Args;
 
-use super::{targets, wiring};
-use crate::cli::Herd;
-use crate::cli::players::WatchListHerd;
-use crate::client::Client;
-use crate::lister::initial::WatchLister;
-use crate::lister::{Listed, Lister, Lists, listed};
+use super::{swarm_config, targets};
+use crate::cli::{ServerFlags, seconds};
+use crate::lister::{ListClient, ListResult, Lister, list_once};
 use crate::process::{Usage, raise_open_files};
 use crate::recorder::{Control, now_ns};
-use crate::sheet::Sheet;
-use crate::swarm::{Swarm, Wiring};
+use crate::results::{Results, at_share, mib};
+use crate::swarm::{Swarm, SwarmConfig};
 use crate::target::Target;
 use crate::texts::Texts;
-use crate::verify::reference::{State, fingerprint};
-use crate::watcher::state_entry;
-use crate::writer::shape::Shape;
-use crate::writer::{Churn, LANES};
+use crate::writer::Churn;
+
+/// Time for what a herd does besides its rounds.
+const SPARE: Duration = Duration::from_secs(60);
+
+/// Flags of all herds.
+#[derive(Debug, Clone, Args)]
+pub struct HerdFlags {
+    #[command(flatten)]
+    pub server: ServerFlags,
+    /// Number of clients.
+    #[arg(long, default_value_t = 500)]
+    pub clients: usize,
+    /// Number of rounds, in each of which all clients list at once.
+    #[arg(long, default_value_t = 3)]
+    pub rounds: usize,
+    /// Number of objects; missing ones are created.
+    #[arg(long, default_value_t = 10_000)]
+    pub objects: usize,
+    /// Size of a created object on the wire, bytes.
+    #[arg(long, default_value_t = 2_900)]
+    pub object_size: usize,
+    /// Query of the list.
+    #[arg(long, default_value = "resourceVersion=0")]
+    pub query: String,
+    /// Longest time for one round, such as 60s.
+    #[arg(long, default_value = "60s", value_parser = seconds)]
+    pub round_wait: Duration,
+}
 
 /// What was measured around one round, or several.
 #[derive(Clone, Copy)]
@@ -36,301 +60,209 @@ struct Round {
     own: (Usage, Usage),
 }
 
-/// What a swarm did.
-struct Herded {
+/// The lists of a herd and what they cost.
+struct HerdResults {
     rounds: Vec<Round>,
     /// The lists of every client, one a round.
-    listed: Vec<Vec<Listed>>,
-    /// Why it ended early, if it did.
+    lists: Vec<Vec<ListResult>>,
+    /// Why a round did not complete.
     fault: Option<String>,
     messages: Texts,
 }
 
-/// Runs the scenario under this title: `relist-herd` or `big-lists`.
-///
-/// # Errors
-/// If it could not be run; faults of the server are in the sheet.
-pub async fn run(flags: &Herd, title: &str) -> Result<Sheet> {
-    raise_open_files(flags.clients)?;
-    let (target, reference) = targets(&flags.server)?;
-    let expected = prepare(flags, &reference).await?;
-    warm_cache(&target, flags, &expected).await?;
-    let path = list_path(flags);
-    let herded = herd(flags, wiring(&flags.server, None, target), || {
-        Lister::new(path.clone())
-    })
-    .await?;
-    let mut sheet = Sheet::new(title);
-    for number in 1..=herded.rounds.len() {
-        sheet.column(&format!("round {number}"));
-        herded.report(&mut sheet, number..=number);
+impl HerdFlags {
+    /// Objects are created first and listed once or more; then come the rounds.
+    fn time_limit(&self) -> Duration {
+        let rounds = u32::try_from(self.rounds).unwrap_or(u32::MAX);
+        self.round_wait * rounds.saturating_add(3) + SPARE
     }
-    herded.judge(&mut sheet, flags.clients, expected.items);
-    Ok(sheet)
-}
 
-/// Runs the scenario with streams of initial events.
-///
-/// # Errors
-/// As [`run`].
-pub async fn run_watch_list(flags: &WatchListHerd) -> Result<Sheet> {
-    let WatchListHerd {
-        herd: flags,
-        streams_per_connection,
-    } = flags;
-    raise_open_files(flags.clients)?;
-    let (target, reference) = targets(&flags.server)?;
-    let expected = prepare(flags, &reference).await?;
-    warm_cache(&target, flags, &expected).await?;
-    let mut wiring = wiring(&flags.server, None, target);
-    wiring.streams_per_connection = *streams_per_connection;
-    let path: Arc<str> = format!(
-        "{}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&{}",
-        flags.server.path, flags.query
-    )
-    .into();
-    let herded = herd(flags, wiring, || WatchLister::new(path.clone())).await?;
-    let mut sheet = Sheet::new("watch-list-herd");
-    for number in 1..=herded.rounds.len() {
-        sheet.column(&format!("round {number}"));
-        herded.report(&mut sheet, number..=number);
+    fn list_path(&self) -> Arc<str> {
+        format!("{}?{}", self.server.path, self.query).into()
     }
-    herded.judge(&mut sheet, flags.clients, expected.items);
-    let print = fingerprint(&state_of(&reference, &flags.server.path).await?);
-    for (client, one) in herded
-        .listed
-        .iter()
-        .enumerate()
-        .flat_map(|(client, all)| all.iter().map(move |one| (client, one)))
-        .filter(|(_, one)| one.failure.is_none() && one.digest != print)
-    {
-        let (items, version) = (one.items, one.version);
-        let what = format!("its {items} objects at version {version:?} are not the server's");
-        sheet.fault_of(&format!("client {client}"), &what);
+
+    fn swarm_config(&self, target: Target) -> SwarmConfig {
+        swarm_config(&self.server, None, target)
     }
-    Ok(sheet)
-}
 
-/// What the server holds; nothing is written while herds list.
-async fn state_of(target: &Target, path: &str) -> Result<State> {
-    let list = Client::new(target.clone()).json(path).await?;
-    let items = list["items"].as_array().context("a list without items")?;
-    Ok(items.iter().filter_map(state_entry).collect())
-}
-
-fn list_path(flags: &Herd) -> Arc<str> {
-    format!("{}?{}", flags.server.path, flags.query).into()
-}
-
-/// Runs the scenario with compression.
-///
-/// # Errors
-/// As [`run`].
-pub async fn run_gzip(flags: &Herd) -> Result<Sheet> {
-    if flags.rounds < 2 {
-        bail!("at least two rounds: one is the first");
-    }
-    raise_open_files(flags.clients)?;
-    let (target, reference) = targets(&flags.server)?;
-    let expected = prepare(flags, &reference).await?;
-    warm_cache(&target, flags, &expected).await?;
-    let path = list_path(flags);
-    let to = |target: Target| wiring(&flags.server, None, target);
-    let plain = herd(flags, to(target.clone()), || Lister::new(path.clone())).await?;
-    let compressed = herd(flags, to(target.compressing()), || {
-        Lister::compressed(path.clone())
-    })
-    .await?;
-    let mut sheet = Sheet::new("gzip-herd");
-    sheet.column("plain");
-    plain.report(&mut sheet, 2..=flags.rounds);
-    sheet.column("gzip, first");
-    compressed.report(&mut sheet, 1..=1);
-    sheet.column("gzip, later");
-    compressed.report(&mut sheet, 2..=flags.rounds);
-    plain.judge(&mut sheet, flags.clients, expected.items);
-    compressed.judge(&mut sheet, flags.clients, expected.items);
-    // Nothing is written meanwhile: both say the same.
-    let sample = |herded: &Herded| {
-        let listed = herded.listed.first().and_then(|all| all.first());
-        listed.map(|one| (one.version, one.bytes, one.digest))
-    };
-    if sample(&plain) != sample(&compressed) {
-        sheet.fault("the compressed list is another than the plain one".to_owned());
-    }
-    Ok(sheet)
-}
-
-/// Plays all rounds with clients of one kind.
-async fn herd<M: Lists>(flags: &Herd, wiring: Wiring, client: impl Fn() -> M) -> Result<Herded> {
-    let server = &flags.server;
-    let clients = (0..flags.clients).map(|_| client()).collect();
-    let control = Arc::new(Control::default());
-    let swarm = Swarm::start(clients, &wiring, control)?;
-    let (mut rounds, mut fault) = (Vec::new(), None);
-    for number in 1..=flags.rounds {
-        server.server_pid.into_iter().for_each(Usage::forget_peak);
-        let server_before = server.server_pid.map(Usage::of).transpose()?;
-        let (own_before, begun_ns) = (Usage::own()?, now_ns());
-        if let Err(error) = swarm.play_round(number, flags.round_wait).await {
-            fault = Some(format!("round {number}: {error:#}"));
-            break;
+    /// Creates the objects that are missing, and waits until the server under test has all of them. Returns the server under test, the
+    /// reference and the reference's list.
+    async fn prepare(&self) -> Result<(Target, Target, ListResult)> {
+        raise_open_files(self.clients)?;
+        let (target, reference) = targets(&self.server)?;
+        let path = &self.server.path;
+        let mut expected = list_once(&reference, path, self.round_wait).await?;
+        if expected.items < self.objects as u64 {
+            let churn = Churn {
+                objects: self.objects,
+                object_len: self.object_size,
+                ..Churn::new(&reference, path, "herd")
+            };
+            churn.prepare().await?;
+            expected = list_once(&reference, path, self.round_wait).await?;
         }
-        let server_after = server.server_pid.map(Usage::of).transpose()?;
-        rounds.push(Round {
-            begun_ns,
-            server: server_before.zip(server_after),
-            own: (own_before, Usage::own()?),
-        });
+        self.warm_cache(&target, expected.items).await?;
+        Ok((target, reference, expected))
     }
-    let (clients, recorder) = swarm.finish()?;
-    Ok(Herded {
-        rounds,
-        listed: clients.into_iter().map(Lists::into_listed).collect(),
-        fault,
-        messages: recorder.messages,
-    })
+
+    /// Waits until the herd's kind of list has all objects at the server under test.
+    async fn warm_cache(&self, target: &Target, expected: u64) -> Result<()> {
+        const TRIES_MAX: usize = 50;
+        let mut items = 0;
+        for _ in 0..TRIES_MAX {
+            let list = list_once(target, &self.list_path(), self.round_wait).await?;
+            items = list.items;
+            if items == expected {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        bail!("the server under test lists {items} objects, the reference {expected}")
+    }
+
+    /// Plays rounds of plain lists, a column for each.
+    async fn play_lists(&self, results: &mut Results) -> Result<()> {
+        let (target, _, expected) = self.prepare().await?;
+        let path = self.list_path();
+        let config = self.swarm_config(target);
+        let herd = self.play(config, || Lister::new(path.clone())).await?;
+        herd.report_rounds(results);
+        herd.judge(results, self.clients, expected.items);
+        Ok(())
+    }
+
+    /// Plays all rounds with clients of one kind.
+    async fn play<M: ListClient>(
+        &self,
+        config: SwarmConfig,
+        client: impl Fn() -> M,
+    ) -> Result<HerdResults> {
+        let pid = self.server.server_pid;
+        let clients = (0..self.clients).map(|_| client()).collect();
+        let swarm = Swarm::start(clients, &config, Arc::new(Control::default()))?;
+        let (mut rounds, mut fault) = (Vec::new(), None);
+        for number in 1..=self.rounds {
+            pid.into_iter().for_each(Usage::forget_peak);
+            let server_before = pid.map(Usage::of).transpose()?;
+            let (own_before, begun_ns) = (Usage::own()?, now_ns());
+            if let Err(error) = swarm.play_round(number, self.round_wait).await {
+                fault = Some(format!("round {number}: {error:#}"));
+                break;
+            }
+            let server_after = pid.map(Usage::of).transpose()?;
+            rounds.push(Round {
+                begun_ns,
+                server: server_before.zip(server_after),
+                own: (own_before, Usage::own()?),
+            });
+        }
+        let (clients, recorder) = swarm.finish()?;
+        Ok(HerdResults {
+            rounds,
+            lists: clients.into_iter().map(ListClient::into_lists).collect(),
+            fault,
+            messages: recorder.messages,
+        })
+    }
 }
 
-impl Herded {
+impl HerdResults {
     /// The lists of a round, counted from one.
-    fn listed(&self, number: usize) -> Vec<&Listed> {
-        self.listed
-            .iter()
-            .filter_map(|all| all.get(number - 1))
-            .collect()
+    fn lists_of(&self, number: usize) -> Vec<&ListResult> {
+        let clients = self.lists.iter();
+        clients.filter_map(|all| all.get(number - 1)).collect()
     }
 
-    /// The figures of some rounds: CPU over all of them, times of the last.
-    fn report(&self, sheet: &mut Sheet, numbers: RangeInclusive<usize>) {
+    /// A column for each round.
+    fn report_rounds(&self, results: &mut Results) {
+        for number in 1..=self.rounds.len() {
+            results.column(&format!("round {number}"));
+            self.report(results, number..=number);
+        }
+    }
+
+    /// The figures of some rounds: CPU of all of them, times of the last.
+    fn report(&self, results: &mut Results, numbers: RangeInclusive<usize>) {
         let (Some(first), Some(last)) = (
             self.rounds.get(numbers.start() - 1),
             self.rounds.get(numbers.end() - 1),
         ) else {
             return;
         };
+        let servers = first.server.zip(last.server);
         let round = Round {
             begun_ns: last.begun_ns,
-            server: first
-                .server
-                .zip(last.server)
-                .map(|(first, last)| (first.0, last.1)),
+            server: servers.map(|(first, last)| (first.0, last.1)),
             own: (first.own.0, last.own.1),
         };
-        round.report(sheet, &self.listed(*numbers.end()), numbers.count());
+        round.report(results, &self.lists_of(*numbers.end()), numbers.count());
     }
 
-    fn judge(&self, sheet: &mut Sheet, clients: usize, expected: u64) {
+    /// Adds a fault for every client without a complete list, and for every list that differs from the others.
+    fn judge(&self, results: &mut Results, clients: usize, expected: u64) {
         self.fault
             .iter()
-            .for_each(|fault| sheet.fault(fault.clone()));
+            .for_each(|fault| results.fault(fault.clone()));
         for number in 1..=self.rounds.len() {
-            let listed = self.listed(number);
-            if listed.len() != clients {
-                sheet.fault(format!(
-                    "round {number}: {} of {clients} clients have listed",
-                    listed.len()
+            let lists = self.lists_of(number);
+            if lists.len() != clients {
+                let count = lists.len();
+                results.fault(format!(
+                    "round {number}: {count} of {clients} clients have listed"
                 ));
             }
-            judge(sheet, &listed, expected, number);
+            judge_round(results, &lists, expected, number);
         }
         for message in self.messages.lines() {
-            sheet.note(message);
+            results.note(message);
         }
     }
-}
-
-/// Creates the objects that are missing; returns what there is.
-async fn prepare(flags: &Herd, reference: &Target) -> Result<Listed> {
-    let path = &flags.server.path;
-    let before = listed(reference, path, flags.round_wait).await?;
-    if before.items >= flags.objects as u64 {
-        return Ok(before);
-    }
-    let churn = Churn {
-        target: reference.clone(),
-        path: path.clone(),
-        prefix: "herd".to_owned(),
-        objects: flags.objects,
-        object_len: flags.object_size,
-        shape: Shape::ConfigMap,
-        rate: 0.0,
-        lanes: LANES,
-        at_once: false,
-        also: None,
-    };
-    churn.prepare().await?;
-    listed(reference, path, flags.round_wait).await
-}
-
-/// Waits until the server under test has all objects, as the herd's kind of list shows them.
-async fn warm_cache(target: &Target, flags: &Herd, expected: &Listed) -> Result<()> {
-    const TRIES_MAX: usize = 50;
-    let mut items = 0;
-    for _ in 0..TRIES_MAX {
-        items = listed(target, &list_path(flags), flags.round_wait)
-            .await?
-            .items;
-        if items == expected.items {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    let expected = expected.items;
-    bail!("the server under test lists {items} objects, the reference {expected}")
 }
 
 impl Round {
-    fn report(&self, sheet: &mut Sheet, listed: &[&Listed], count: usize) {
-        let after = |one: &&Listed| one.ended_at_ns.saturating_sub(self.begun_ns) as f64 / 1e9;
-        let mut ends: Vec<f64> = listed.iter().map(after).collect();
+    fn report(&self, results: &mut Results, lists: &[&ListResult], count: usize) {
+        let after = |one: &&ListResult| one.ended_at_ns.saturating_sub(self.begun_ns) as f64 / 1e9;
+        let mut ends: Vec<f64> = lists.iter().map(after).collect();
         ends.sort_by(f64::total_cmp);
-        let all = ends.last().copied().unwrap_or(0.0);
-        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-        let received = mib(listed.iter().map(|one| one.wire_bytes).sum());
-        sheet.figure("lists", listed.len() as f64);
-        sheet.figure("first list after, s", ends.first().copied().unwrap_or(0.0));
-        sheet.figure(
-            "half of the lists after, s",
-            ends.get(ends.len() / 2).copied().unwrap_or(0.0),
-        );
-        sheet.figure("all lists after, s", all);
-        sheet.figure("MiB received", received);
-        sheet.figure("MiB a second", received / all.max(1e-9));
-        let decoded = mib(listed.first().map_or(0, |one| one.bytes));
-        sheet.figure("MiB of one list, decompressed", decoded);
-        sheet.figure(
-            "items a list",
-            listed.first().map_or(0.0, |one| one.items as f64),
-        );
+        let all = at_share(&ends, 1.0);
+        let received = mib(lists.iter().map(|one| one.wire_bytes).sum());
+        let first = lists.first();
+        results.figure("lists", lists.len() as f64);
+        results.figure("first list after, s", at_share(&ends, 0.0));
+        results.figure("half of the lists after, s", at_share(&ends, 0.5));
+        results.figure("all lists after, s", all);
+        results.figure("MiB received", received);
+        results.figure("MiB a second", received / all.max(1e-9));
+        let decoded = mib(first.map_or(0, |one| one.bytes));
+        results.figure("MiB of one list, decompressed", decoded);
+        results.figure("items a list", first.map_or(0.0, |one| one.items as f64));
         let per_list = |(before, after): (Usage, Usage)| {
             after.cpu.saturating_sub(before.cpu).as_secs_f64() * 1e3
-                / (listed.len() * count).max(1) as f64
+                / (lists.len() * count).max(1) as f64
         };
         if let Some(server) = self.server {
-            sheet.figure("server CPU per list, ms", per_list(server));
-            sheet.figure("server RSS before, MiB", mib(server.0.rss));
-            sheet.figure("server RSS, MiB", mib(server.1.rss));
-            sheet.figure("server RSS peak, MiB", mib(server.1.peak_rss));
+            results.figure("server CPU per list, ms", per_list(server));
+            results.figure("server RSS before, MiB", mib(server.0.rss));
+            results.figure("server RSS, MiB", mib(server.1.rss));
+            results.figure("server RSS peak, MiB", mib(server.1.peak_rss));
         }
-        sheet.figure("load test CPU per list, ms", per_list(self.own));
+        results.figure("load test CPU per list, ms", per_list(self.own));
     }
 }
 
-fn judge(sheet: &mut Sheet, listed: &[&Listed], expected: u64, round: usize) {
-    let mut alike: BTreeMap<Option<u64>, (u64, u64)> = BTreeMap::new();
-    for (number, one) in listed.iter().enumerate() {
+fn judge_round(results: &mut Results, lists: &[&ListResult], expected: u64, round: usize) {
+    let mut by_version: BTreeMap<Option<u64>, (u64, u64)> = BTreeMap::new();
+    for (number, one) in lists.iter().enumerate() {
         let who = format!("round {round}: client {number}");
+        let body = (one.bytes, one.digest);
         if let Some(failure) = &one.failure {
-            sheet.fault_of(&who, failure);
+            results.fault_of(&who, failure);
         } else if one.items != expected {
             let what = format!("{} items instead of {expected}", one.items);
-            sheet.fault_of(&who, &what);
-        } else if *alike.entry(one.version).or_insert((one.bytes, one.digest))
-            != (one.bytes, one.digest)
-        {
-            let what = format!("another body than others of version {:?}", one.version);
-            sheet.fault_of(&who, &what);
+            results.fault_of(&who, &what);
+        } else if *by_version.entry(one.version).or_insert(body) != body {
+            let what = format!("the body differs from others of version {:?}", one.version);
+            results.fault_of(&who, &what);
         }
     }
 }

@@ -1,26 +1,44 @@
-//! `joiners`: clients that come and go while objects churn: they list and watch, watch on from where they left, or from the version
-//! that the run began with. At the end all stay, and each must hold what the server holds.
+//! `joiners`: clients that come and go while objects churn. They list and watch, resume where they left, or watch from the version that the
+//! run began with. At the end all of them stay, and each must hold the server's state.
+
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Result;
+use clap::Parser;
 
-use super::crowd::Crowd;
+use super::Scenario;
+use super::population::Population;
 use super::watch_run::WatchRun;
-use crate::cli::players::Joiners;
-use crate::sheet::Sheet;
+use crate::cli::WatchRunFlags;
+use crate::results::Results;
 
-/// Runs the scenario.
-///
-/// # Errors
-/// If it could not be run; faults of the server are in the sheet.
-pub async fn run(flags: &Joiners) -> Result<Sheet> {
-    let Joiners { setting } = flags;
-    let mut sheet = Sheet::new("joiners");
-    let crowd = Crowd {
-        visits: true,
-        ..Crowd::of(setting.watching.watchers)
-    };
-    let run = WatchRun::churning("joiners", setting, crowd)?;
-    run.run(&mut sheet).await?;
-    run.clean(&setting.churning).await;
-    Ok(sheet)
+/// Clients come and go while objects churn: each ends with the server's state.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "joiners")]
+#[command(mut_arg("watchers", |arg| arg.default_value("200")))]
+pub struct Joiners {
+    #[command(flatten)]
+    pub setting: WatchRunFlags,
+}
+
+impl Scenario for Joiners {
+    fn json(&self) -> Option<&Path> {
+        self.setting.server.json()
+    }
+
+    fn time_limit(&self) -> Duration {
+        self.setting.time_limit()
+    }
+
+    async fn run(&self, results: &mut Results) -> Result<()> {
+        let population = Population {
+            visits: true,
+            ..Population::of(self.setting.watching.watchers)
+        };
+        let run = WatchRun::churning("joiners", &self.setting, population)?;
+        run.run(results).await?;
+        run.clean(&self.setting.churning).await;
+        Ok(())
+    }
 }

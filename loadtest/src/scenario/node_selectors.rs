@@ -1,43 +1,67 @@
-//! `node-selectors`: as kubelets do, each watcher asks for the pods of one node; a few of them first, then all: the server's work for an
-//! event shall hardly depend on how many there are.
+//! `node-selectors`: like kubelets, each watcher selects the pods of one node; first a few watchers, then all. The server's work for an
+//! event should hardly depend on their number.
+
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Result;
+use clap::Parser;
 
-use super::crowd::{Crowd, Select};
+use super::Scenario;
+use super::population::{Population, Select};
 use super::watch_run::WatchRun;
 use super::watch_run::window::SERVER_PER_UPSTREAM_EVENT;
-use crate::cli::players::NodeSelectors;
-use crate::sheet::Sheet;
+use crate::cli::WatchRunFlags;
+use crate::results::Results;
 use crate::writer::shape::Shape;
 
-/// Runs the scenario.
-///
-/// # Errors
-/// If it could not be run; faults of the server are in the sheet.
-pub async fn run(flags: &NodeSelectors) -> Result<Sheet> {
-    let NodeSelectors {
-        setting,
-        reference_watchers,
-        nodes,
-    } = flags;
-    let nodes = nodes.unwrap_or(setting.watching.watchers);
-    let mut sheet = Sheet::new("node-selectors");
-    let crowd = |watchers: usize| Crowd {
-        select: Select::Nodes(nodes),
-        ..Crowd::of(watchers)
-    };
-    let few = format!("{reference_watchers} watchers");
-    let many = format!("{} watchers", setting.watching.watchers);
-    let mut run = WatchRun::churning(&few, setting, crowd(*reference_watchers))?;
-    if let Some(churn) = &mut run.churn {
-        churn.shape = Shape::Pod { nodes };
-        churn.prefix = "pod".to_owned();
+/// Each watcher selects the pods of its own node: first a few watchers, then all; CPU for each event.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "node-selectors")]
+#[command(mut_arg("path", |arg| arg.default_value("/api/v1/namespaces/default/pods")))]
+#[command(mut_arg("write_rate", |arg| arg.default_value("1000")))]
+#[command(mut_arg("objects", |arg| arg.default_value("10000")))]
+pub struct NodeSelectors {
+    #[command(flatten)]
+    pub setting: WatchRunFlags,
+    /// Number of watchers in the first run, which the second is compared with.
+    #[arg(long, default_value_t = 5)]
+    pub reference_watchers: usize,
+    /// Nodes that the pods are spread over; by default one for each watcher.
+    #[arg(long)]
+    pub nodes: Option<usize>,
+}
+
+impl Scenario for NodeSelectors {
+    fn json(&self) -> Option<&Path> {
+        self.setting.server.json()
     }
-    run.run(&mut sheet).await?;
-    run.name = &many;
-    run.crowd = crowd(setting.watching.watchers);
-    run.run(&mut sheet).await?;
-    run.clean(&setting.churning).await;
-    sheet.ratios(SERVER_PER_UPSTREAM_EVENT);
-    Ok(sheet)
+
+    fn time_limit(&self) -> Duration {
+        self.setting.time_limit() * 2
+    }
+
+    async fn run(&self, results: &mut Results) -> Result<()> {
+        let watchers = self.setting.watching.watchers;
+        let nodes = self.nodes.unwrap_or(watchers);
+        let population = |watchers: usize| Population {
+            select: Select::Nodes(nodes),
+            ..Population::of(watchers)
+        };
+        let few = format!("{} watchers", self.reference_watchers);
+        let many = format!("{watchers} watchers");
+        let first = population(self.reference_watchers);
+        let mut run = WatchRun::churning(&few, &self.setting, first)?;
+        if let Some(churn) = &mut run.churn {
+            churn.shape = Shape::Pod { nodes };
+            churn.prefix = "pod".to_owned();
+        }
+        run.run(results).await?;
+        run.name = &many;
+        run.population = population(watchers);
+        run.run(results).await?;
+        run.clean(&self.setting.churning).await;
+        results.ratios(SERVER_PER_UPSTREAM_EVENT);
+        Ok(())
+    }
 }

@@ -1,29 +1,32 @@
-//! `quiet-end`: a burst, then nothing, again and again, with objects and bursts of every size: after each, every watch must have everything
-//! although no further event pushes it out.
+//! `quiet-end`: a burst, then no writes, again and again, with objects and bursts of every size. After each burst every watch must have
+//! everything, although no further event pushes it out.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use clap::Parser;
 
-use super::burst::HEAD_LEN;
-use super::crowd::Crowd;
-use super::watch_run::quiet::{Behind, Quiet};
-use super::watch_run::{Running, WatchRun, spare};
-use crate::cli::players::QuietEnd;
-use crate::sheet::Sheet;
-use crate::writer::shape::Shape;
-use crate::writer::{Churn, LANES, Written};
+use super::Scenario;
+use super::burst::big_object::HEAD_LEN;
+use super::population::Population;
+use super::watch_run::quiet::{CatchUp, Lag};
+use super::watch_run::{ActiveRun, WatchRun, spare};
+use crate::cli::{ServerFlags, WatchFlags};
+use crate::results::{Results, at_share, mib};
+use crate::swarm::Accept;
+use crate::writer::{Churn, LANES, Writes};
 
-/// What an event of metadata alone is counted as, at most, bytes.
+/// Assumed length of an event with metadata only, at most, bytes.
 const METADATA_LEN: usize = 500;
-/// What one watcher may get of a burst: the API server and the reference have to take it too, bytes.
+/// Limit for the bytes of a burst to one watcher: the API server and the reference have to carry them too.
 const EACH_MAX: usize = 64 << 20;
-/// Longest run, whatever the flags multiply to.
+/// Longest time limit, whatever the flags multiply to.
 const LIMIT: Duration = Duration::from_secs(1_800);
 
-/// A burst of one kind.
+/// The size of a burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Case {
     writes: usize,
@@ -36,59 +39,99 @@ impl fmt::Display for Case {
     }
 }
 
-/// What the rounds of a case came to.
+/// Results of the rounds of a case.
 #[derive(Debug, Default)]
-struct Outcome {
+struct CaseOutcome {
     rounds: usize,
-    behind: Vec<Behind>,
+    lags: Vec<Lag>,
     took_ms: Vec<f64>,
 }
 
-/// When a run is given up.
-pub fn limit(flags: &QuietEnd) -> Duration {
-    let rounds = u32::try_from(cases(flags).len() * flags.rounds).unwrap_or(u32::MAX);
-    (spare(flags.watching.watchers).saturating_mul(rounds.saturating_add(1))).min(LIMIT)
+/// A burst, then no writes, with objects and bursts of every size: every watcher must receive everything although no more events follow.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "quiet-end")]
+#[command(mut_arg("watchers", |arg| arg.default_value("200")))]
+pub struct QuietEnd {
+    #[command(flatten)]
+    pub server: ServerFlags,
+    #[command(flatten)]
+    pub watching: WatchFlags,
+    /// Bursts of each size. Of four, one each is written at once and one after the other, at the API server and through the server under
+    /// test.
+    #[arg(long, default_value_t = 4)]
+    pub rounds: usize,
+    /// Numbers of writes in a burst.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 20, 200])]
+    pub writes: Vec<usize>,
+    /// Sizes of the object on the wire, bytes.
+    #[arg(long, value_delimiter = ',', default_values_t = [100, 1_000, 20_000, 70_000, 1 << 20])]
+    pub sizes: Vec<usize>,
+    /// Limit for one burst to all watchers together, MiB; larger bursts are left out.
+    #[arg(long, default_value_t = 512)]
+    pub volume_max: usize,
+    /// Watch over WebSockets.
+    #[arg(long)]
+    pub websocket: bool,
+    /// Ask for the metadata of objects only.
+    #[arg(long)]
+    pub metadata: bool,
+    /// Ask for objects in protobuf.
+    #[arg(long, conflicts_with = "metadata")]
+    pub protobuf: bool,
 }
 
-/// Runs the scenario.
-///
-/// # Errors
-/// If it could not be run; faults of the server are in the sheet.
-pub async fn run(flags: &QuietEnd) -> Result<Sheet> {
-    let cases = cases(flags);
-    ensure!(
-        !cases.is_empty(),
-        "no burst of these sizes fits into --volume-max {} MiB",
-        flags.volume_max
-    );
-    ensure!(
-        !(flags.websocket && (flags.watching.http2 || flags.protobuf)),
-        "--websocket goes with neither --http2 nor --protobuf"
-    );
-    let crowd = Crowd {
-        line_len_max: Some(HEAD_LEN),
-        bookmarks: false,
-        accept: flags.accept(),
-        ..Crowd::of(flags.watching.watchers)
-    };
-    let mut run = WatchRun::of("quiet end", &flags.server, crowd, &flags.watching)?;
-    run.wiring.websocket = flags.websocket;
-    run.churn = Some(Churn {
-        target: run.reference.clone(),
-        path: run.path.to_owned(),
-        prefix: "quiet".to_owned(),
-        objects: LANES,
-        object_len: cases[0].object_len,
-        shape: Shape::ConfigMap,
-        rate: 0.0,
-        lanes: LANES,
-        at_once: true,
-        also: None,
-    });
-    play(flags, &run, &cases).await
+impl Scenario for QuietEnd {
+    fn json(&self) -> Option<&Path> {
+        self.server.json()
+    }
+
+    fn time_limit(&self) -> Duration {
+        let rounds = u32::try_from(cases(self).len() * self.rounds).unwrap_or(u32::MAX);
+        let each = spare(self.watching.watchers);
+        each.saturating_mul(rounds.saturating_add(1)).min(LIMIT)
+    }
+
+    async fn run(&self, results: &mut Results) -> Result<()> {
+        let cases = cases(self);
+        ensure!(
+            !cases.is_empty(),
+            "no burst of these sizes fits into --volume-max {} MiB",
+            self.volume_max
+        );
+        ensure!(
+            !(self.websocket && (self.watching.http2 || self.protobuf)),
+            "--websocket cannot be combined with --http2 or --protobuf"
+        );
+        let population = Population {
+            line_len_max: Some(HEAD_LEN),
+            bookmarks: false,
+            accept: self.accept(),
+            ..Population::of(self.watching.watchers)
+        };
+        let mut run = WatchRun::of("quiet end", &self.server, population, &self.watching)?;
+        run.swarm_config.websocket = self.websocket;
+        run.churn = Some(Churn {
+            objects: LANES,
+            object_len: cases[0].object_len,
+            at_once: true,
+            ..Churn::new(&run.reference, run.path, "quiet")
+        });
+        play(self, &run, &cases, results).await
+    }
 }
 
-/// Every size with every burst, as far as what all watchers get of it stays within bounds.
+impl QuietEnd {
+    /// The media type that the watchers ask for.
+    const fn accept(&self) -> Accept {
+        match (self.metadata, self.protobuf) {
+            (true, _) => Accept::Metadata,
+            (false, true) => Accept::Protobuf,
+            (false, false) => Accept::Json,
+        }
+    }
+}
+
+/// All combinations of sizes and bursts within the limits.
 fn cases(flags: &QuietEnd) -> Vec<Case> {
     let volume_max = flags.volume_max << 20;
     let all = flags.sizes.iter().flat_map(|object_len| {
@@ -110,36 +153,40 @@ fn cases(flags: &QuietEnd) -> Vec<Case> {
         .collect()
 }
 
-async fn play(flags: &QuietEnd, run: &WatchRun<'_>, cases: &[Case]) -> Result<Sheet> {
-    let mut sheet = Sheet::new("quiet-end");
-    let mut running = run.begin(&mut sheet).await?;
-    let (mut all, mut outcomes) = (Written::default(), Vec::new());
+async fn play(
+    flags: &QuietEnd,
+    run: &WatchRun<'_>,
+    cases: &[Case],
+    results: &mut Results,
+) -> Result<()> {
+    let mut running = run.begin(results).await?;
+    let (mut all, mut outcomes) = (Writes::default(), Vec::new());
     for case in cases {
-        let mut outcome = Outcome::default();
+        let mut outcome = CaseOutcome::default();
         for round in 0..flags.rounds {
             let (written, quiet) = one(&mut running, *case, round).await?;
-            quiet.report_slowness(&mut sheet, &format!("{case}, round {}", round + 1));
+            quiet.report_slowness(results, &format!("{case}, round {}", round + 1));
             outcome.add(quiet);
             all.add(written);
         }
-        outcome.report(&mut sheet, *case);
+        outcome.report(results, *case);
         outcomes.push(outcome);
     }
-    total(&mut sheet, &outcomes);
+    total(results, &outcomes);
     let left_out = flags.sizes.len() * flags.writes.len() - cases.len();
-    sheet.figure("bursts left out for their volume", left_out as f64);
+    results.figure("bursts left out for their volume", left_out as f64);
     let bytes = running.control.bytes.load(Ordering::Relaxed);
-    sheet.figure("MiB delivered", bytes as f64 / f64::from(1 << 20));
-    running.finish(&mut sheet, Some(&all)).await?;
+    results.figure("MiB delivered", mib(bytes));
+    running.finish(results, Some(&all)).await?;
     if let Some(churn) = &run.churn {
         churn.clean().await;
     }
-    Ok(sheet)
+    Ok(())
 }
 
-/// One burst and its end: written one after the other or at once, so that several events wait together, and directly at the API server or
-/// through the server under test.
-async fn one(running: &mut Running<'_>, case: Case, round: usize) -> Result<(Written, Quiet)> {
+/// One burst and its end. Writes are made at once or one after the other, so that several events are pending together, and directly at the
+/// API server or through the server under test.
+async fn one(running: &mut ActiveRun<'_>, case: Case, round: usize) -> Result<(Writes, CatchUp)> {
     let run = running.run;
     let Some(churn) = &run.churn else {
         anyhow::bail!("invariant: there is a writer")
@@ -150,7 +197,7 @@ async fn one(running: &mut Running<'_>, case: Case, round: usize) -> Result<(Wri
         (churn.objects, churn.lanes) = (1, 1);
     }
     if round % 4 >= 2 {
-        churn.target = run.wiring.target.clone();
+        churn.target = run.swarm_config.target.clone();
     }
     let written = churn.burst(case.writes).await;
     ensure!(
@@ -162,51 +209,50 @@ async fn one(running: &mut Running<'_>, case: Case, round: usize) -> Result<(Wri
     Ok((written, quiet))
 }
 
-impl Outcome {
-    fn add(&mut self, quiet: Quiet) {
+impl CaseOutcome {
+    fn add(&mut self, quiet: CatchUp) {
         self.rounds += 1;
-        self.behind.extend(quiet.behind);
-        self.took_ms.push(quiet.took_ms());
+        self.lags.extend(quiet.lag);
+        self.took_ms.push(quiet.duration_ms());
     }
 
-    fn report(&self, sheet: &mut Sheet, case: Case) {
+    fn report(&self, results: &mut Results, case: Case) {
         let name = case.to_string();
         let slowest = self.took_ms.iter().copied().fold(0.0, f64::max);
-        sheet.figure(
+        results.figure(
             &format!("{name}: last event behind last write, ms, max"),
             slowest,
         );
-        if self.behind.is_empty() {
+        if self.lags.is_empty() {
             return;
         }
-        let most = |of: fn(&Behind) -> usize| self.behind.iter().map(of).max().unwrap_or(0);
-        sheet.fault(format!(
+        let most = |of: fn(&Lag) -> usize| self.lags.iter().map(of).max().unwrap_or(0);
+        results.fault(format!(
             "behind at the end: {name}: in {} of {} rounds, up to {} watchers and {} events",
-            self.behind.len(),
+            self.lags.len(),
             self.rounds,
-            most(|behind| behind.watchers),
-            most(|behind| behind.events),
+            most(|lag| lag.watchers),
+            most(|lag| lag.events),
         ));
     }
 }
 
-fn total(sheet: &mut Sheet, outcomes: &[Outcome]) {
+fn total(results: &mut Results, outcomes: &[CaseOutcome]) {
     let rounds: usize = outcomes.iter().map(|one| one.rounds).sum();
-    let behind: usize = outcomes.iter().map(|one| one.behind.len()).sum();
-    let mut took: Vec<f64> = outcomes
+    let behind: usize = outcomes.iter().map(|one| one.lags.len()).sum();
+    let mut times: Vec<f64> = outcomes
         .iter()
         .flat_map(|one| one.took_ms.clone())
         .collect();
-    took.sort_by(f64::total_cmp);
-    let at = |index: usize| took.get(index).copied().unwrap_or(0.0);
-    sheet.figure("rounds", rounds as f64);
-    sheet.figure("rounds with watchers behind", behind as f64);
-    sheet.figure(
+    times.sort_by(f64::total_cmp);
+    results.figure("rounds", rounds as f64);
+    results.figure("rounds with watchers behind", behind as f64);
+    results.figure(
         "last event behind last write, ms, median",
-        at(took.len() / 2),
+        at_share(&times, 0.5),
     );
-    sheet.figure(
+    results.figure(
         "last event behind last write, ms, max",
-        at(took.len().saturating_sub(1)),
+        at_share(&times, 1.0),
     );
 }

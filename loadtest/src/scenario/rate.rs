@@ -1,68 +1,87 @@
-//! `rate`: as many events a second as upstream makes, to a few watchers: is each delivered, and how far behind are they?
+//! `rate`: a few watchers of as many events a second as upstream produces: is each delivered, and how far behind are the watchers?
 
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Result;
+use clap::Parser;
 
-use super::crowd::Crowd;
-use super::watch_run::{Running, WatchRun};
-use crate::cli::players::Rate;
-use crate::sheet::Sheet;
+use super::Scenario;
+use super::population::Population;
+use super::watch_run::{ActiveRun, WatchRun};
+use crate::cli::WatchRunFlags;
+use crate::results::{Results, at_share};
+use crate::writer::Churn;
 
-/// How often it is looked how far behind they are.
-const LOOK: Duration = Duration::from_millis(50);
+/// How often the distance to the reference is sampled.
+const SAMPLE_EVERY: Duration = Duration::from_millis(50);
 
-/// Runs the scenario.
-///
-/// # Errors
-/// If it could not be run; faults of the server are in the sheet.
-pub async fn run(flags: &Rate) -> Result<Sheet> {
-    let Rate { setting, writers } = flags;
-    let mut sheet = Sheet::new("rate");
-    let crowd = Crowd::of(setting.watching.watchers);
-    let mut run = WatchRun::churning("rate", setting, crowd)?;
-    if let Some(churn) = &mut run.churn {
-        churn.lanes = *writers;
-    }
-    let running = run.begin(&mut sheet).await?;
-    let writing = run.churn.as_ref().map(crate::writer::Churn::start);
-    let mut behind = Vec::new();
-    let edges = {
-        let measuring = running.measure(run.warm_up, run.duration);
-        let looking = async {
-            tokio::time::sleep(run.warm_up).await;
-            // Ends with the measuring beside it.
-            loop {
-                behind.push(events_behind(&running));
-                tokio::time::sleep(LOOK).await;
-            }
-        };
-        tokio::select! {
-            edges = measuring => edges?,
-            () = looking => anyhow::bail!("invariant: looking does not end"),
-        }
-    };
-    run.window(&mut sheet, &edges);
-    behind.sort_by(f64::total_cmp);
-    let at = |share: f64| {
-        let last = behind.len().saturating_sub(1) as f64;
-        behind.get((last * share) as usize).copied().unwrap_or(0.0)
-    };
-    sheet.figure("events behind the reference, median", at(0.5));
-    sheet.figure("events behind the reference, max", at(1.0));
-    let written = match writing {
-        Some(writing) => Some(writing.finish().await),
-        None => None,
-    };
-    running.finish(&mut sheet, written.as_ref()).await?;
-    run.clean(&setting.churning).await;
-    Ok(sheet)
+/// As many events as upstream produces, to a few watchers: how far behind are they?
+#[derive(Debug, Clone, Parser)]
+#[command(name = "rate")]
+#[command(mut_arg("watchers", |arg| arg.default_value("8")))]
+#[command(mut_arg("write_rate", |arg| arg.default_value("0")))]
+pub struct Rate {
+    #[command(flatten)]
+    pub setting: WatchRunFlags,
+    /// Connections of the writer, if it is not the server that churns.
+    #[arg(long, default_value_t = 32)]
+    pub writers: usize,
 }
 
-/// How many events fewer than the reference a watcher has, on the average; the reference may be the later one.
-fn events_behind(running: &Running<'_>) -> f64 {
+impl Scenario for Rate {
+    fn json(&self) -> Option<&Path> {
+        self.setting.server.json()
+    }
+
+    fn time_limit(&self) -> Duration {
+        self.setting.time_limit()
+    }
+
+    async fn run(&self, results: &mut Results) -> Result<()> {
+        let population = Population::of(self.setting.watching.watchers);
+        let mut run = WatchRun::churning("rate", &self.setting, population)?;
+        if let Some(churn) = &mut run.churn {
+            churn.lanes = self.writers;
+        }
+        let running = run.begin(results).await?;
+        let writing = run.churn.as_ref().map(Churn::start);
+        let mut behind = Vec::new();
+        let snapshots = {
+            let measuring = running.measure(run.warm_up, run.duration);
+            let sampling = async {
+                tokio::time::sleep(run.warm_up).await;
+                // Cancelled when the measurement ends.
+                loop {
+                    behind.push(events_behind(&running));
+                    tokio::time::sleep(SAMPLE_EVERY).await;
+                }
+            };
+            tokio::select! {
+                snapshots = measuring => snapshots?,
+                () = sampling => anyhow::bail!("invariant: sampling does not end"),
+            }
+        };
+        run.window(results, &snapshots);
+        behind.sort_by(f64::total_cmp);
+        for (name, share) in [("median", 0.5), ("max", 1.0)] {
+            let row = format!("events behind the reference, {name}");
+            results.figure(&row, at_share(&behind, share));
+        }
+        let writes = match writing {
+            Some(writing) => Some(writing.finish().await),
+            None => None,
+        };
+        running.finish(results, writes.as_ref()).await?;
+        run.clean(&self.setting.churning).await;
+        Ok(())
+    }
+}
+
+/// By how many events the average watcher is behind the reference; 0 if the reference is the slower one.
+fn events_behind(running: &ActiveRun<'_>) -> f64 {
     let delivered = running.control.delivered.load(Ordering::Relaxed) as f64;
-    let each = delivered / running.run.crowd.watchers.max(1) as f64;
+    let each = delivered / running.run.population.watchers.max(1) as f64;
     (running.recording.reference().len() as f64 - each).max(0.0)
 }

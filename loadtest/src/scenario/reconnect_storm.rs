@@ -1,84 +1,115 @@
-//! `reconnect-storm`: watchers of many users connect at once to a gateway that has just been started, and all of them once more. How
-//! many reviews reach the API server, and what does an event cost beside a gateway that checks nobody?
+//! `reconnect-storm`: watchers of many users connect at once to a gateway that has just been started, and then again. How many reviews
+//! reach the API server, and what does an event cost compared with a gateway that checks no access?
 
 mod server;
 
-use anyhow::{Context, Result};
-use kube_fanout::apiserver::reviews::Review;
-use tokio::process::Command;
+use std::path::Path;
+use std::time::Duration;
 
-use super::crowd::Crowd;
-use super::start::Folder;
-use super::steady;
+use anyhow::Result;
+use clap::Parser;
+use kube_fanout::apiserver::reviews::Review;
+
+use super::population::Population;
 use super::watch_run::WatchRun;
 use super::watch_run::window::SERVER_PER_EVENT;
-use crate::cli::Setting;
-use crate::cli::players::ReconnectStorm;
+use super::{Scenario, steady};
+use crate::cli::{GatewayFlags, WatchRunFlags};
 use crate::process::raise_open_files;
-use crate::runner::guarded;
-use crate::runner::process::Process;
-use crate::sheet::Sheet;
+use crate::results::Results;
+use crate::runner::gateway::GatewayProcess;
 use crate::target::user_token;
-use server::{Server, WRITER};
+use crate::temp_folder::TempFolder;
+use server::{ReviewServer, WRITER};
 
-/// From the process to the address that it serves at, upstream's discovery read.
-const START_WAIT: std::time::Duration = std::time::Duration::from_secs(30);
-/// Streams are not asked about again while it is counted: that is another question each time.
+/// Streams are not authorized again during the measurement, because that would add reviews.
 const CHECKED: &str = "--auth review --reauthorize-interval 1h";
 const UNCHECKED: &str = "--auth none";
 
-/// Runs the scenario.
-///
-/// # Errors
-/// If it could not be run; faults of the gateway are in the sheet.
-pub async fn run(flags: &ReconnectStorm) -> Result<Sheet> {
-    let folder = Folder::new()?;
-    let server = Server::start(flags.users, &folder.0).await?;
-    let mut sheet = Sheet::new("reconnect-storm");
-    let mut unchecked = Gateway::start(flags, &server, &folder, UNCHECKED).await?;
-    play("none", flags, &server, &unchecked, &mut sheet).await?;
-    unchecked.process.stop().await?;
-
-    let mut checked = Gateway::start(flags, &server, &folder, CHECKED).await?;
-    server.running.reviews().reset();
-    play("review", flags, &server, &checked, &mut sheet).await?;
-    judge(flags, &server, "review", &mut sheet);
-    play("review, again", flags, &server, &checked, &mut sheet).await?;
-    judge(flags, &server, "review, again", &mut sheet);
-    checked.process.stop().await?;
-    compare(&mut sheet);
-    Ok(sheet)
+/// Watchers of many users connect at once to gateways that the scenario starts before an API server of its own, and then again: how many
+/// reviews reach the API server, and what does an event cost?
+#[derive(Debug, Clone, Parser)]
+#[command(name = "reconnect-storm")]
+pub struct ReconnectStorm {
+    #[command(flatten)]
+    pub setting: WatchRunFlags,
+    /// Number of users that the watchers act as.
+    #[arg(long, default_value_t = 500)]
+    pub users: usize,
+    #[command(flatten)]
+    pub gateway: GatewayFlags,
 }
 
-/// One storm and its window.
+impl Scenario for ReconnectStorm {
+    fn json(&self) -> Option<&Path> {
+        self.setting.server.json()
+    }
+
+    fn time_limit(&self) -> Duration {
+        self.setting.time_limit() * 3
+    }
+
+    async fn run(&self, results: &mut Results) -> Result<()> {
+        let folder = TempFolder::new("reconnect-storm")?;
+        let server = ReviewServer::start(self.users, folder.path()).await?;
+        let mut unchecked = start_gateway(self, &server, &folder, UNCHECKED).await?;
+        play("none", self, &server, &unchecked, results).await?;
+        unchecked.process.stop().await?;
+
+        let mut checked = start_gateway(self, &server, &folder, CHECKED).await?;
+        server.running.reviews().reset();
+        play("review", self, &server, &checked, results).await?;
+        judge(self, &server, "review", results);
+        play("review, again", self, &server, &checked, results).await?;
+        judge(self, &server, "review, again", results);
+        checked.process.stop().await?;
+        compare(results);
+        Ok(())
+    }
+}
+
+/// Starts a gateway before the server, with these flags of authorization.
+async fn start_gateway(
+    flags: &ReconnectStorm,
+    server: &ReviewServer,
+    folder: &TempFolder,
+    auth: &str,
+) -> Result<GatewayProcess> {
+    let mut words: Vec<String> = auth.split(' ').map(str::to_owned).collect();
+    let kubeconfig = server.kubeconfig.display().to_string();
+    words.extend(["--kubeconfig".to_owned(), kubeconfig]);
+    GatewayProcess::start(&flags.gateway.program()?, folder.path(), &words).await
+}
+
+/// One storm and its measured window.
 async fn play(
     name: &str,
     flags: &ReconnectStorm,
-    server: &Server,
-    gateway: &Gateway,
-    sheet: &mut Sheet,
+    server: &ReviewServer,
+    gateway: &GatewayProcess,
+    results: &mut Results,
 ) -> Result<()> {
-    let mut setting: Setting = flags.setting.clone();
+    let mut setting: WatchRunFlags = flags.setting.clone();
     setting.server.target.clone_from(&gateway.url);
     setting.server.reference = Some(server.url.clone());
     setting.server.token = Some(user_token(0));
     setting.server.server_pid = Some(gateway.process.pid()?);
     setting.server.upstream_pid = None;
-    // Other processes would not know of the users.
+    // Other processes would not know the users.
     setting.watching.processes = 1;
     raise_open_files(setting.watching.watchers * 2)?;
-    let crowd = Crowd::of(setting.watching.watchers);
-    let mut run = WatchRun::churning(name, &setting, crowd)?;
-    run.wiring.target.users = flags.users;
+    let population = Population::of(setting.watching.watchers);
+    let mut run = WatchRun::churning(name, &setting, population)?;
+    run.swarm_config.target.users = flags.users;
     run.reference.token = Some(WRITER.to_owned());
     run.churn = Some(steady::writer(&setting.churning, &run.reference, run.path));
-    run.run(sheet).await?;
+    run.run(results).await?;
     run.clean(&setting.churning).await;
     Ok(())
 }
 
-/// Reads what the API server was asked about, and how often about the same.
-fn judge(flags: &ReconnectStorm, server: &Server, name: &str, sheet: &mut Sheet) {
+/// Reports the reviews at the API server; more than one about the same subject is a fault.
+fn judge(flags: &ReconnectStorm, server: &ReviewServer, name: &str, results: &mut Results) {
     let reviews = server.running.reviews();
     let totals = reviews.totals();
     let rows = [
@@ -90,62 +121,31 @@ fn judge(flags: &ReconnectStorm, server: &Server, name: &str, sheet: &mut Sheet)
         ),
     ];
     for (review, total, what) in rows {
-        sheet.figure(&format!("{what} so far"), total as f64);
+        results.figure(&format!("{what} so far"), total as f64);
         let subjects = reviews.subject_count(review);
-        sheet.figure(&format!("{what}, subjects"), subjects as f64);
+        results.figure(&format!("{what}, subjects"), subjects as f64);
         let most = reviews.most(review);
-        sheet.figure(&format!("{what} of one subject, most"), most as f64);
+        results.figure(&format!("{what} of one subject, most"), most as f64);
         if most > 1 {
-            sheet.fault(format!("{name}: {most} {what} about one subject"));
+            results.fault(format!("{name}: {most} {what} about one subject"));
         }
-        // Otherwise it was not asked at all, and nothing is shown.
+        // Fewer subjects than users prove nothing: the gateway has not asked.
         let users = flags.users.min(flags.setting.watching.watchers);
         if subjects < users {
-            sheet.fault(format!("{name}: {what} about {subjects} of {users} users"));
+            results.fault(format!("{name}: {what} about {subjects} of {users} users"));
         }
     }
 }
 
-/// A column of what an event costs beside a gateway that checks nobody.
-fn compare(sheet: &mut Sheet) {
-    let of = |column| sheet.value(SERVER_PER_EVENT, column);
+/// A column with the cost of an event, divided by that of a gateway that checks no access.
+fn compare(results: &mut Results) {
+    let of = |column| results.value(SERVER_PER_EVENT, column);
     let (Some(none), Some(cold), Some(warm)) = (of(0), of(1), of(2)) else {
         return;
     };
-    sheet.column("against none");
+    results.column("against none");
     for (name, checked) in [("review", cold), ("review, again", warm)] {
         let ratio = checked / none.max(1e-9);
-        sheet.figure(&format!("{name}: CPU per delivered event / none"), ratio);
-    }
-}
-
-/// A gateway process.
-struct Gateway {
-    process: Process,
-    url: String,
-}
-
-impl Gateway {
-    async fn start(
-        flags: &ReconnectStorm,
-        server: &Server,
-        folder: &Folder,
-        auth: &str,
-    ) -> Result<Self> {
-        let words = format!(
-            "serve --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 --plain-http --log-format json {auth}"
-        );
-        let mut arguments: Vec<String> = words.split(' ').map(str::to_owned).collect();
-        let kubeconfig = server.kubeconfig.display().to_string();
-        arguments.extend(["--kubeconfig".to_owned(), kubeconfig]);
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(guarded::arguments(&flags.gateway_program()?, &arguments));
-        let mut process = Process::start("gateway", command, &folder.0)?;
-        let address = process.address(START_WAIT).await;
-        let address = address.with_context(|| process.last_lines())?;
-        Ok(Self {
-            process,
-            url: format!("http://{address}"),
-        })
+        results.figure(&format!("{name}: CPU per delivered event / none"), ratio);
     }
 }

@@ -1,39 +1,57 @@
-//! `stalled`: the same watchers twice, the second time with some that stop reading; do the others notice?
+//! `stalled`: the same watchers twice, the second time with some that stop reading. Are the others delayed?
+
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Result;
+use clap::Parser;
 
-use super::crowd::Crowd;
-use super::tax;
+use super::population::Population;
 use super::watch_run::WatchRun;
-use crate::cli::Stalled;
-use crate::sheet::Sheet;
-use crate::swarm::pace::{Pace, Slowness};
+use super::{Scenario, tax};
+use crate::cli::WatchRunFlags;
+use crate::results::Results;
+use crate::swarm::pace::{ReadPace, Slowness};
 
-/// Runs the scenario.
-///
-/// # Errors
-/// If it could not be run; faults of the server are in the sheet.
-pub async fn run(flags: &Stalled) -> Result<Sheet> {
-    let Stalled {
-        setting,
-        stalled,
-        receive_buffer,
-    } = flags;
-    let mut sheet = Sheet::new("stalled");
-    let crowd = Crowd {
-        apart: *stalled,
-        ..Crowd::of(setting.watching.watchers)
-    };
-    let mut run = WatchRun::churning("all reading", setting, crowd)?;
-    let all_reading = run.run(&mut sheet).await?;
-    run.name = "some stalled";
-    run.crowd.slowness = Some(Slowness {
-        pace: Pace::Never,
-        receive_buffer: *receive_buffer,
-        renews_every: None,
-    });
-    let some_stalled = run.run(&mut sheet).await?;
-    tax::tax(&mut sheet, &all_reading.latency, &some_stalled.latency);
-    run.clean(&setting.churning).await;
-    Ok(sheet)
+/// Steady twice, the second time with some watchers that stop reading: are the others delayed, do the stalled watchers recover?
+#[derive(Debug, Clone, Parser)]
+#[command(name = "stalled")]
+pub struct Stalled {
+    #[command(flatten)]
+    pub setting: WatchRunFlags,
+    /// Number of watchers that stop reading.
+    #[arg(long, default_value_t = 50)]
+    pub stalled: usize,
+    /// Receive buffer of these watchers, bytes.
+    #[arg(long, default_value_t = 4_096)]
+    pub receive_buffer: usize,
+}
+
+impl Scenario for Stalled {
+    fn json(&self) -> Option<&Path> {
+        self.setting.server.json()
+    }
+
+    fn time_limit(&self) -> Duration {
+        self.setting.time_limit() * 2
+    }
+
+    async fn run(&self, results: &mut Results) -> Result<()> {
+        let population = Population {
+            excluded: self.stalled,
+            ..Population::of(self.setting.watching.watchers)
+        };
+        let mut run = WatchRun::churning("all reading", &self.setting, population)?;
+        let all_reading = run.run(results).await?;
+        run.name = "some stalled";
+        run.population.slowness = Some(Slowness {
+            pace: ReadPace::Never,
+            receive_buffer: self.receive_buffer,
+            renews_every: None,
+        });
+        let some_stalled = run.run(results).await?;
+        tax::tax(results, &all_reading.latency, &some_stalled.latency);
+        run.clean(&self.setting.churning).await;
+        Ok(())
+    }
 }

@@ -1,25 +1,27 @@
 //! `start`: the same initial events, once to a client that drops them and once to a gateway that was just started. How much later than
-//! delivered are they ready? Does not measure how long a process takes to start.
+//! their delivery is the gateway's cache ready? The start of the process is not measured.
 
 mod delivered;
 mod fresh;
 
-use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use clap::{Parser, ValueEnum};
 use kube_fanout::resource::Encoding;
 
-use crate::cli::players::Start;
-use crate::pods::seed;
+use super::Scenario;
+use crate::cli::{GatewayFlags, ServerFlags, seconds};
+use crate::pods::{Fleet, seed};
 use crate::process::Usage;
-use crate::sheet::Sheet;
+use crate::results::{Results, mib};
 use crate::target::Target;
+use crate::temp_folder::TempFolder;
 use delivered::{Delivery, Protocol, deliver};
-use fresh::{Fresh, Upstream};
+use fresh::{FreshGateway, Upstream};
 
-/// Requests of the seeder under way at a time.
+/// Number of concurrent requests of the seeder.
 const SEED_IN_FLIGHT: usize = 64;
 /// Seeding is bounded too: a real server takes 2,000 pods a second.
 const SEED_WAIT: Duration = Duration::from_secs(300);
@@ -28,9 +30,9 @@ const DELIVERED: &str = "delivered, s";
 const DELIVERED_HTTP1: &str = "delivered over HTTP/1.1, s";
 const READY: &str = "ready, s";
 
-/// What one encoding took, round by round.
+/// Times of one encoding, round by round.
 #[derive(Debug, Default)]
-struct Took {
+struct StartTimes {
     delivered: Vec<Duration>,
     delivered_http1: Vec<Duration>,
     ready: Vec<Duration>,
@@ -40,65 +42,108 @@ struct Took {
     len: u64,
 }
 
-/// When the scenario is given up.
-pub fn limit(flags: &Start) -> Duration {
-    let rounds = u32::try_from(flags.rounds.max(1) * flags.encodings.len()).unwrap_or(u32::MAX);
-    // Delivered over two protocols, ready, and looked at.
-    SEED_WAIT + (flags.wait * 4).saturating_mul(rounds)
+/// The initial events of all pods, to a client that drops them and to gateways just started: how soon after delivery is a cache ready?
+#[derive(Debug, Clone, Parser)]
+#[command(name = "start")]
+#[command(mut_arg("path", |arg| arg.default_value("/api/v1/pods")))]
+#[command(mut_arg("pods", |arg| arg.default_value("20000")))]
+pub struct Start {
+    #[command(flatten)]
+    pub server: ServerFlags,
+    #[command(flatten)]
+    pub fleet: Fleet,
+    /// Encodings, one after the other.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [ObjectEncoding::Json, ObjectEncoding::Protobuf])]
+    pub encodings: Vec<ObjectEncoding>,
+    /// Rounds for each encoding.
+    #[arg(long, default_value_t = 5)]
+    pub rounds: usize,
+    /// Longest time for the initial events, such as 60s.
+    #[arg(long, default_value = "60s", value_parser = seconds)]
+    pub wait: Duration,
+    #[command(flatten)]
+    pub gateway: GatewayFlags,
 }
 
-/// Runs the scenario.
-///
-/// # Errors
-/// If it could not be run; a gateway whose state is not upstream's is a fault in the sheet.
-pub async fn run(flags: &Start) -> Result<Sheet> {
-    let (target, _) = super::targets(&flags.server)?;
-    let fleet = flags.fleet();
-    let seeded = tokio::time::timeout(SEED_WAIT, seed(&target, fleet, SEED_IN_FLIGHT))
-        .await
-        .with_context(|| format!("no {} pods after {SEED_WAIT:?}", fleet.pods))??;
-    let mut sheet = Sheet::new("start");
-    sheet.note(format!(
-        "{} pods were made in {:.1} s, the last ones of {} bytes in JSON",
-        seeded.made,
-        seeded.took.as_secs_f64(),
-        seeded.pod_len
-    ));
-    let folder = Folder::new()?;
-    let scene = Scene {
-        flags,
-        upstream: Upstream::of(&flags.server, &folder.0)?,
-        target,
-    };
-    for encoding in flags.encodings() {
-        sheet.column(encoding.as_str());
-        let took = scene.play(encoding, &mut sheet).await?;
-        took.report(fleet.pods, &mut sheet);
+/// Encodings of objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ObjectEncoding {
+    /// JSON.
+    Json,
+    /// Kubernetes' protobuf.
+    Protobuf,
+}
+
+impl Scenario for Start {
+    fn json(&self) -> Option<&Path> {
+        self.server.json()
     }
-    Ok(sheet)
+
+    fn time_limit(&self) -> Duration {
+        let rounds = self.rounds.max(1) * self.encodings.len();
+        let rounds = u32::try_from(rounds).unwrap_or(u32::MAX);
+        // Each round delivers over two protocols, waits for the gateway, and compares.
+        SEED_WAIT + (self.wait * 4).saturating_mul(rounds)
+    }
+
+    async fn run(&self, results: &mut Results) -> Result<()> {
+        let (target, _) = super::targets(&self.server)?;
+        let fleet = self.fleet;
+        let seeded = tokio::time::timeout(SEED_WAIT, seed(&target, fleet, SEED_IN_FLIGHT))
+            .await
+            .with_context(|| format!("no {} pods after {SEED_WAIT:?}", fleet.pods))??;
+        results.note(format!(
+            "{} pods were made in {:.1} s, the last ones of {} bytes in JSON",
+            seeded.made,
+            seeded.duration.as_secs_f64(),
+            seeded.pod_len
+        ));
+        let folder = TempFolder::new("start")?;
+        let scene = StartRun {
+            flags: self,
+            upstream: Upstream::of(&self.server, folder.path())?,
+            target,
+        };
+        for encoding in self.encodings() {
+            results.column(encoding.as_str());
+            let times = scene.play(encoding, results).await?;
+            times.report(fleet.pods, results);
+        }
+        Ok(())
+    }
 }
 
-struct Scene<'a> {
+impl Start {
+    /// The encodings that the flags name.
+    fn encodings(&self) -> impl Iterator<Item = Encoding> {
+        self.encodings.iter().map(|encoding| match encoding {
+            ObjectEncoding::Json => Encoding::Json,
+            ObjectEncoding::Protobuf => Encoding::Protobuf,
+        })
+    }
+}
+
+struct StartRun<'a> {
     flags: &'a Start,
     upstream: Upstream,
     target: Target,
 }
 
-impl Scene<'_> {
-    /// In turn, so that a busy moment of the machine meets all of them.
-    async fn play(&self, encoding: Encoding, sheet: &mut Sheet) -> Result<Took> {
-        let mut took = Took::default();
+impl StartRun<'_> {
+    /// Deliveries and gateways take turns, so that a busy moment of the machine affects all of them.
+    async fn play(&self, encoding: Encoding, results: &mut Results) -> Result<StartTimes> {
+        let mut times = StartTimes::default();
         for round in 0..self.flags.rounds.max(1) {
             let delivery = self.deliver(Protocol::of(&self.target), encoding).await?;
-            took.len = delivery.len;
-            took.delivered.push(delivery.took);
+            times.len = delivery.len;
+            times.delivered.push(delivery.duration);
             if self.target.tls.is_some() {
                 let delivery = self.deliver(Protocol::Http1, encoding).await?;
-                took.delivered_http1.push(delivery.took);
+                times.delivered_http1.push(delivery.duration);
             }
-            self.fill(encoding, round == 0, &mut took, sheet).await?;
+            self.fill(encoding, round == 0, &mut times, results).await?;
         }
-        Ok(took)
+        Ok(times)
     }
 
     async fn deliver(&self, protocol: Protocol, encoding: Encoding) -> Result<Delivery> {
@@ -106,39 +151,41 @@ impl Scene<'_> {
         deliver(&self.target, &server.path, protocol, encoding, *wait).await
     }
 
-    /// One gateway, from its first request until it answers that from memory.
+    /// Measures one gateway, from its first request until it answers from memory.
     async fn fill(
         &self,
         encoding: Encoding,
         is_checked: bool,
-        took: &mut Took,
-        sheet: &mut Sheet,
+        times: &mut StartTimes,
+        results: &mut Results,
     ) -> Result<()> {
-        let program = self.flags.gateway_program()?;
-        let mut fresh = Fresh::start(&program, &self.upstream).await?;
+        let program = self.flags.gateway.program()?;
+        let mut fresh = FreshGateway::start(&program, &self.upstream).await?;
         let upstream_cpu = || self.flags.server.server_pid.map(Usage::of).transpose();
         let (before, upstream_before) = (fresh.usage()?, upstream_cpu()?);
-        let begun = Instant::now();
+        let started = Instant::now();
         fresh.ready(encoding, self.flags.wait).await?;
-        took.ready.push(begun.elapsed());
+        times.ready.push(started.elapsed());
         let (after, upstream_after) = (fresh.usage()?, upstream_cpu()?);
-        took.cpu.push(after.cpu.saturating_sub(before.cpu));
+        times.cpu.push(after.cpu.saturating_sub(before.cpu));
         if let Some((before, after)) = upstream_before.zip(upstream_after) {
-            took.upstream_cpu.push(after.cpu.saturating_sub(before.cpu));
+            times
+                .upstream_cpu
+                .push(after.cpu.saturating_sub(before.cpu));
         }
-        took.peak_rss = took.peak_rss.max(after.peak_rss);
+        times.peak_rss = times.peak_rss.max(after.peak_rss);
         if is_checked {
             let protocol = Protocol::Http1;
             let (path, wait) = (&self.flags.server.path, self.flags.wait);
-            let told = deliver(&fresh.target()?, path, protocol, encoding, wait).await?;
-            // Events are upstream's bytes, only the marker is the gateway's own: an object is missing if a good part of one is.
-            let object_len = took.len / self.flags.pods.max(1) as u64;
-            if told.len.abs_diff(took.len) > object_len / 2 {
-                sheet.fault(format!(
+            let initial = deliver(&fresh.target()?, path, protocol, encoding, wait).await?;
+            // Events are upstream's bytes, only the marker is the gateway's own. A difference of half an object means that one is missing.
+            let object_len = times.len / self.flags.fleet.pods.max(1) as u64;
+            if initial.len.abs_diff(times.len) > object_len / 2 {
+                results.fault(format!(
                     "{}: the gateway has {} bytes of initial events, upstream {}",
                     encoding.as_str(),
-                    told.len,
-                    took.len
+                    initial.len,
+                    times.len
                 ));
             }
         }
@@ -146,64 +193,40 @@ impl Scene<'_> {
     }
 }
 
-impl Took {
-    /// The best of all rounds: what disturbs only ever adds.
-    fn report(&self, pods: usize, sheet: &mut Sheet) {
+impl StartTimes {
+    /// The best of all rounds: disturbances only add time.
+    fn report(&self, pods: usize, results: &mut Results) {
         let best = |of: &[Duration]| of.iter().min().map(Duration::as_secs_f64);
-        let mib = f64::from(1 << 20);
         let each_us = |seconds: f64| seconds * 1e6 / pods.max(1) as f64;
-        sheet.figure("pods", pods as f64);
-        sheet.figure("initial events, MiB", self.len as f64 / mib);
+        results.figure("pods", pods as f64);
+        results.figure("initial events, MiB", mib(self.len));
         let delivered = best(&self.delivered).unwrap_or_default();
         let ready = best(&self.ready).unwrap_or_default();
-        sheet.figure(DELIVERED, delivered);
+        results.figure(DELIVERED, delivered);
         if let Some(http1) = best(&self.delivered_http1) {
-            sheet.figure(DELIVERED_HTTP1, http1);
+            results.figure(DELIVERED_HTTP1, http1);
         }
-        sheet.figure(READY, ready);
-        sheet.figure("ready / delivered", ready / delivered);
+        results.figure(READY, ready);
+        results.figure("ready / delivered", ready / delivered);
         if let Some(cpu) = best(&self.cpu) {
-            sheet.figure("gateway CPU per object, µs", each_us(cpu));
+            results.figure("gateway CPU per object, µs", each_us(cpu));
         }
         if let Some(cpu) = best(&self.upstream_cpu) {
-            sheet.figure("upstream CPU per object meanwhile, µs", each_us(cpu));
+            results.figure("upstream CPU per object meanwhile, µs", each_us(cpu));
         }
-        sheet.figure("gateway peak RSS, MiB", self.peak_rss as f64 / mib);
+        results.figure("gateway peak RSS, MiB", mib(self.peak_rss));
         let rounds = |name: &str, of: &[Duration]| {
             let seconds: Vec<_> = of
                 .iter()
-                .map(|took| format!("{:.2}", took.as_secs_f64()))
+                .map(|times| format!("{:.2}", times.as_secs_f64()))
                 .collect();
             format!("{name} {}", seconds.join(" "))
         };
-        sheet.note(format!(
+        results.note(format!(
             "{} MiB of initial events; seconds by round: {}; {}",
             self.len >> 20,
             rounds("delivered", &self.delivered),
             rounds("ready", &self.ready)
         ));
-    }
-}
-
-/// A folder for credentials and logs, gone in the end.
-pub(super) struct Folder(pub(super) PathBuf);
-
-impl Folder {
-    pub(super) fn new() -> Result<Self> {
-        let name = format!("{}-start-{}", env!("CARGO_PKG_NAME"), std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        // A kubeconfig with a token will lie there.
-        let mut builder = std::fs::DirBuilder::new();
-        builder.mode(0o700);
-        builder
-            .create(&folder)
-            .with_context(|| folder.display().to_string())?;
-        Ok(Self(folder))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -1,78 +1,90 @@
-//! `steady`: many watchers under steady churn; then, if asked, the same swarm against a bare socket loop.
+//! `steady`: many watchers under steady churn; with `--baseline` the same swarm against a bare socket loop afterwards.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use clap::Parser;
 
-use super::connections_of;
-use super::crowd::Crowd;
+use super::population::Population;
 use super::watch_run::window::{
     EVENT_LEN, EVENTS_A_SECOND, LATENCY_P50, LATENCY_P99, SERVER_PER_EVENT, SERVER_USER_PER_EVENT,
     UPSTREAM_EVENTS_A_SECOND,
 };
 use super::watch_run::{WatchRun, spare};
-use crate::cli::{Churning, Steady};
+use super::{Scenario, connections_of};
+use crate::cli::{ChurnFlags, WatchRunFlags};
 use crate::process::raise_open_files;
 use crate::report::number::quantity;
 use crate::report::target::RATES_APART_MAX;
-use crate::sheet::Sheet;
+use crate::results::Results;
 use crate::socket_loop::RATE_MET;
 use crate::target::Target;
-use crate::writer::shape::Shape;
-use crate::writer::{Churn, LANES};
+use crate::writer::Churn;
 
-/// Lines of a certificate in PEM.
+/// Longest certificate that is read, lines of PEM.
 const CERTIFICATE_LINES_MAX: usize = 200;
 
-/// Runs the scenario.
-///
-/// # Errors
-/// If it could not be run; faults of the server are in the sheet.
-pub async fn run(flags: &Steady) -> Result<Sheet> {
-    let Steady {
-        setting,
-        baseline,
-        writes_at_once,
-        mixed,
-    } = flags;
-    let mut sheet = Sheet::new("steady");
-    let crowd = Crowd::of(setting.watching.watchers);
-    let mut run = WatchRun::churning("target", setting, crowd)?;
-    if let (Some(churn), true) = (&mut run.churn, *writes_at_once > 1) {
-        churn.lanes = *writes_at_once;
-        churn.at_once = true;
-    }
-    run.is_mixed = *mixed;
-    if let (Some(churn), true) = (&mut run.churn, *mixed) {
-        churn.also = Some(run.wiring.target.clone());
-    }
-    run.run(&mut sheet).await?;
-    run.clean(&setting.churning).await;
-    if *baseline {
-        against_socket_loop(&run, *writes_at_once, &mut sheet).await?;
-    }
-    Ok(sheet)
+/// Many watchers under steady churn: no event lost or duplicated, order kept; latency and CPU per event.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "steady")]
+pub struct Steady {
+    #[command(flatten)]
+    pub setting: WatchRunFlags,
+    /// Afterwards run the same swarm against a bare socket loop, and report the ratio; with TLS if the target has it.
+    #[arg(long)]
+    pub baseline: bool,
+    /// Watch from different versions, one watch in four without bookmarks, and send one write in ten through the server under test.
+    #[arg(long)]
+    pub mixed: bool,
+    /// Number of writes at the same moment; the rate stays the same. The socket loop sends as many events in one write.
+    #[arg(long, default_value_t = 1)]
+    pub writes_at_once: usize,
 }
 
-/// The writer that the flags describe, if they want one.
-pub fn churn(flags: &Churning, target: &Target, path: &str) -> Option<Churn> {
+impl Scenario for Steady {
+    fn json(&self) -> Option<&Path> {
+        self.setting.server.json()
+    }
+
+    fn time_limit(&self) -> Duration {
+        self.setting.time_limit() * (1 + u32::from(self.baseline))
+    }
+
+    async fn run(&self, results: &mut Results) -> Result<()> {
+        let population = Population::of(self.setting.watching.watchers);
+        let mut run = WatchRun::churning("target", &self.setting, population)?;
+        run.is_mixed = self.mixed;
+        if let Some(churn) = &mut run.churn {
+            if self.writes_at_once > 1 {
+                churn.lanes = self.writes_at_once;
+                churn.at_once = true;
+            }
+            churn.also = self.mixed.then(|| run.swarm_config.target.clone());
+        }
+        run.run(results).await?;
+        run.clean(&self.setting.churning).await;
+        if self.baseline {
+            against_socket_loop(&run, self.writes_at_once, results).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The writer that the flags describe, if they ask for one.
+pub fn churn(flags: &ChurnFlags, target: &Target, path: &str) -> Option<Churn> {
     (flags.write_rate > 0.0).then(|| writer(flags, target, path))
 }
 
 /// The writer that the flags describe.
-pub fn writer(flags: &Churning, target: &Target, path: &str) -> Churn {
+pub fn writer(flags: &ChurnFlags, target: &Target, path: &str) -> Churn {
     Churn {
-        target: target.clone(),
-        path: path.to_owned(),
-        prefix: "cm".to_owned(),
         objects: flags.objects.max(1),
         object_len: flags.object_size,
-        shape: Shape::ConfigMap,
         rate: flags.write_rate,
-        lanes: LANES,
-        at_once: false,
-        also: None,
+        ..Churn::new(target, path, "cm")
     }
 }
 
@@ -80,11 +92,11 @@ pub fn writer(flags: &Churning, target: &Target, path: &str) -> Churn {
 async fn against_socket_loop(
     run: &WatchRun<'_>,
     events_per_write: usize,
-    sheet: &mut Sheet,
+    results: &mut Results,
 ) -> Result<()> {
-    let watchers = run.crowd.watchers;
-    let rate = sheet.value(EVENTS_A_SECOND, 0).unwrap_or(0.0) / watchers.max(1) as f64;
-    let event_len = sheet.value(EVENT_LEN, 0).unwrap_or(1_024.0);
+    let watchers = run.population.watchers;
+    let rate = results.value(EVENTS_A_SECOND, 0).unwrap_or(0.0) / watchers.max(1) as f64;
+    let event_len = results.value(EVENT_LEN, 0).unwrap_or(1_024.0);
     let rate = rate.max(1.0);
     let life = run.warm_up + run.duration + spare(watchers);
     let arguments = [
@@ -93,14 +105,17 @@ async fn against_socket_loop(
         ("--events-per-write", events_per_write.max(1).to_string()),
         ("--duration", life.as_secs().to_string()),
     ];
-    let socket_loop = SocketLoopProcess::start(&arguments, run.wiring.target.tls.is_some())?;
+    let socket_loop = SocketLoopProcess::start(&arguments, run.swarm_config.target.tls.is_some())?;
     let target = Target::trusting(&socket_loop.url, socket_loop.certificate.as_bytes())?;
-    let mut wiring = run.wiring.clone();
-    wiring.target = target.clone();
-    raise_open_files(connections_of(watchers, wiring.streams_per_connection))?;
+    let mut swarm_config = run.swarm_config.clone();
+    swarm_config.target = target.clone();
+    raise_open_files(connections_of(
+        watchers,
+        swarm_config.streams_per_connection,
+    ))?;
     let baseline = WatchRun {
         name: "socket loop",
-        wiring,
+        swarm_config,
         reference: target,
         churn: None,
         // Other processes would not trust its certificate.
@@ -109,37 +124,38 @@ async fn against_socket_loop(
         upstream_pid: None,
         ..run.clone()
     };
-    baseline.run(sheet).await?;
-    let achieved = sheet.value(UPSTREAM_EVENTS_A_SECOND, 1).unwrap_or(0.0);
+    baseline.run(results).await?;
+    let achieved = results.value(UPSTREAM_EVENTS_A_SECOND, 1).unwrap_or(0.0);
     if achieved < rate * RATE_MET {
-        sheet.invalid(format!(
+        results.invalid(format!(
             "socket loop: {achieved:.1} events a second, asked for {rate:.1}: the machine is too slow for this rate"
         ));
     }
-    compare(sheet);
+    compare(results);
     Ok(())
 }
 
-/// A column of what the target costs beyond the floor, if both did as much in their time.
-fn compare(sheet: &mut Sheet) {
-    let both = |sheet: &Sheet, row: &str| Some((sheet.value(row, 0)?, sheet.value(row, 1)?));
-    let rates = [UPSTREAM_EVENTS_A_SECOND, EVENTS_A_SECOND].map(|row| both(sheet, row));
+/// A column with the target's cost compared with the floor, if both had the same rates.
+fn compare(results: &mut Results) {
+    let both =
+        |results: &Results, row: &str| Some((results.value(row, 0)?, results.value(row, 1)?));
+    let rates = [UPSTREAM_EVENTS_A_SECOND, EVENTS_A_SECOND].map(|row| both(results, row));
     let agree = |(a, b): (f64, f64)| (a - b).abs() <= a.max(b) * RATES_APART_MAX;
     if !rates.into_iter().all(|pair| pair.is_some_and(agree)) {
-        sheet.note("no ratio: rates differ".to_owned());
+        results.note("no ratio: rates differ".to_owned());
         return;
     }
-    let costs = [SERVER_PER_EVENT, SERVER_USER_PER_EVENT].map(|row| (row, both(sheet, row)));
-    let (p50, p99) = (both(sheet, LATENCY_P50), both(sheet, LATENCY_P99));
-    sheet.column("beyond the loop");
+    let costs = [SERVER_PER_EVENT, SERVER_USER_PER_EVENT].map(|row| (row, both(results, row)));
+    let (p50, p99) = (both(results, LATENCY_P50), both(results, LATENCY_P99));
+    results.column("beyond the loop");
     for (row, cost) in costs {
         let Some((target, floor)) = cost.filter(|(_, floor)| *floor > 0.0) else {
             continue;
         };
         let ratio = target / floor;
         let row = quantity(row);
-        sheet.figure(&format!("{row} / socket loop"), ratio);
-        sheet.note(format!(
+        results.figure(&format!("{row} / socket loop"), ratio);
+        results.note(format!(
             "{row} is {ratio:.2} times that of the bare socket loop"
         ));
     }
@@ -148,12 +164,12 @@ fn compare(sheet: &mut Sheet) {
         ("latency added p99, ms", p99),
     ] {
         if let Some((target, floor)) = pair {
-            sheet.figure(row, target - floor);
+            results.figure(row, target - floor);
         }
     }
 }
 
-/// This program as a socket loop, ended with its owner.
+/// This program as a socket loop, killed when dropped.
 struct SocketLoopProcess {
     child: Child,
     url: String,
@@ -200,7 +216,7 @@ impl SocketLoopProcess {
                     return Ok(socket_loop);
                 }
             }
-            bail!("the socket loop shows no certificate");
+            bail!("the socket loop has printed no certificate");
         }
         Ok(socket_loop)
     }
@@ -219,24 +235,24 @@ mod tests {
 
     use super::*;
 
-    fn sheet(rates: [f64; 2]) -> Sheet {
-        let mut sheet = Sheet::new("steady");
+    fn results(rates: [f64; 2]) -> Results {
+        let mut results = Results::new("steady");
         for (rate, cpu) in rates.into_iter().zip([3.0, 2.0]) {
-            sheet.column("x");
-            sheet.figure(UPSTREAM_EVENTS_A_SECOND, rate);
-            sheet.figure(EVENTS_A_SECOND, rate * 10.0);
-            sheet.figure(SERVER_PER_EVENT, cpu);
-            sheet.figure(LATENCY_P50, 1.0);
+            results.column("x");
+            results.figure(UPSTREAM_EVENTS_A_SECOND, rate);
+            results.figure(EVENTS_A_SECOND, rate * 10.0);
+            results.figure(SERVER_PER_EVENT, cpu);
+            results.figure(LATENCY_P50, 1.0);
         }
-        compare(&mut sheet);
-        sheet
+        compare(&mut results);
+        results
     }
 
     #[test]
     fn a_loop_that_did_less_is_no_floor() {
         const RATIO: &str = "server CPU per delivered event / socket loop";
-        assert_eq!(sheet([100.0, 97.0]).value(RATIO, 2), Some(1.5));
-        let unequal = sheet([100.0, 80.0]);
+        assert_eq!(results([100.0, 97.0]).value(RATIO, 2), Some(1.5));
+        let unequal = results([100.0, 80.0]);
         assert_eq!(unequal.value(RATIO, 2), None);
         assert!(unequal.to_string().contains("no ratio: rates differ"));
     }

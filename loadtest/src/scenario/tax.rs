@@ -1,38 +1,38 @@
-//! What slow watchers cost the others, who must not notice: the latencies of the same others in two runs, without the slow and with
-//! them. Kubernetes' BenchmarkSlowWatcherTax calls the difference the tax.
+//! The cost of slow watchers for the others: latencies of the same other watchers in two runs, without slow watchers and with them.
+//! Kubernetes' BenchmarkSlowWatcherTax calls the difference the tax.
 
 use hdrhistogram::Histogram;
 
-use crate::sheet::Sheet;
+use crate::results::Results;
 
-/// What upstream's benchmark counts as a slow dispatch.
+/// The limit of a slow dispatch in upstream's benchmark, µs.
 const LATE_US: u64 = 5_000;
 
-/// Puts into the newest column how many events were late.
-pub fn late(sheet: &mut Sheet, latency: &Histogram<u64>) {
+/// Adds the share of late events to the newest column.
+pub fn late(results: &mut Results, latency: &Histogram<u64>) {
     let share = share(beyond(latency, LATE_US), latency.len());
-    sheet.figure("events of the others later than 5 ms, %", share * 100.0);
+    results.figure("events of the others later than 5 ms, %", share * 100.0);
 }
 
-/// Puts into the newest column, that of the run with the slow, how the others fared beside the run without.
-pub fn tax(sheet: &mut Sheet, without: &Histogram<u64>, with: &Histogram<u64>) {
+/// Adds to the newest column, which is that of the run with slow watchers, the comparison with the run without.
+pub fn tax(results: &mut Results, without: &Histogram<u64>, with: &Histogram<u64>) {
     let ratio = |quantile: f64| {
         let [a, b] = [without, with].map(|of| of.value_at_quantile(quantile) as f64);
         b / a.max(1.0)
     };
-    sheet.figure("p50 of the others / without the slow", ratio(0.5));
-    sheet.figure("p99 of the others / without the slow", ratio(0.99));
-    sheet.figure("max of the others / without the slow", ratio(1.0));
+    results.figure("p50 of the others / without the slow", ratio(0.5));
+    results.figure("p99 of the others / without the slow", ratio(0.99));
+    results.figure("max of the others / without the slow", ratio(1.0));
     let events = share(with.len(), without.len());
-    sheet.figure("events of the others / without the slow", events);
+    results.figure("events of the others / without the slow", events);
     let delayed = beyond(with, without.max());
     let name = "events of the others later than any without the slow";
-    sheet.figure(name, delayed as f64);
+    results.figure(name, delayed as f64);
     let per_million = share(delayed, with.len()) * 1e6;
-    sheet.figure(&format!("{name}, per million"), per_million);
+    results.figure(&format!("{name}, per million"), per_million);
 }
 
-/// How many were above this value, as far as the histogram tells values apart.
+/// Number of values above this one, within the histogram's resolution.
 fn beyond(latency: &Histogram<u64>, value: u64) -> u64 {
     let bound = latency.highest_equivalent(value);
     let values = latency.iter_recorded();
@@ -63,12 +63,12 @@ mod tests {
 
     #[test]
     fn events_later_than_any_without_the_slow_are_counted() {
-        let mut sheet = Sheet::new("slow");
-        sheet.column("some");
+        let mut results = Results::new("slow");
+        results.column("some");
         let with = histogram(&[800, 1_000, 9_000, 70_000]);
-        tax(&mut sheet, &histogram(&[900, 1_000, 1_000, 9_000]), &with);
-        late(&mut sheet, &with);
-        let value = |row: &str| sheet.value(row, 0).unwrap();
+        tax(&mut results, &histogram(&[900, 1_000, 1_000, 9_000]), &with);
+        late(&mut results, &with);
+        let value = |row: &str| results.value(row, 0).unwrap();
         let late = "events of the others later than any without the slow";
         assert_eq!(value(late), 1.0);
         assert_eq!(value(&format!("{late}, per million")), 250_000.0);

@@ -1,4 +1,4 @@
-//! Each player finds nothing wrong with the embedded API server, at the smallest size that proves something.
+//! Each scenario finds nothing wrong with the embedded API server at the smallest size that proves something.
 
 mod drain;
 mod relay;
@@ -7,84 +7,76 @@ mod spoiler;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use clap::{CommandFactory, Parser};
 use kube_fanout::apiserver::{Apiserver, Options, start};
 use tokio::net::TcpListener;
 
-use crate::cli::Flags;
-use crate::scenario::hostile::witness::{Deed, Done, Witness};
-use crate::sheet::Sheet;
+use crate::results::Results;
+use crate::scenario::Scenario;
+use crate::scenario::burst::Burst;
+use crate::scenario::burst::big_object::BigObject;
+use crate::scenario::herd::big_lists::BigLists;
+use crate::scenario::herd::watch_list::WatchListHerd;
+use crate::scenario::hostile::witness::{Operation, OperationRecord, Witness};
+use crate::scenario::joiners::Joiners;
+use crate::scenario::node_selectors::NodeSelectors;
+use crate::scenario::overload::Overload;
+use crate::scenario::quiet_end::QuietEnd;
+use crate::scenario::rate::Rate;
+use crate::scenario::slow::Slow;
+use crate::scenario::steady::Steady;
 use crate::target::Target;
 use crate::writer::Churn;
-use crate::writer::shape::Shape;
-use relay::{Held, Relay};
+use relay::{HoldBack, Relay};
 
-/// A hang shall fail here, not in the runner of the tests. Far more than a busy machine needs.
-const PATIENCE: Duration = Duration::from_secs(240);
+/// A hanging scenario must fail here, not in the test runner. Far more than a busy machine needs.
+const DEADLINE: Duration = Duration::from_secs(240);
 
 async fn server(options: Options) -> Apiserver {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     start(listener, options).unwrap()
 }
 
-async fn play(server: &Apiserver, arguments: &str) -> Sheet {
-    play_at(server.address(), arguments).await
+async fn play<S: Scenario>(server: &Apiserver, arguments: &str) -> Results {
+    play_at::<S>(server.address(), arguments).await
 }
 
-async fn play_at(server: SocketAddr, arguments: &str) -> Sheet {
-    let target = format!("http://{server}");
-    let words = arguments.split_whitespace();
-    let mut all = vec!["kube-fanout-loadtest"];
-    all.extend(words);
-    all.extend(["--target", &target]);
-    let flags = Flags::try_parse_from(all).unwrap();
-    let playing = tokio::time::timeout(PATIENCE, crate::play(&flags.scenario));
-    let (mut sheets, _) = playing.await.unwrap().unwrap();
-    sheets.remove(0)
+/// Plays a scenario; the first word of the arguments is its name.
+async fn play_at<S: Scenario>(server: SocketAddr, arguments: &str) -> Results {
+    let line = format!("{arguments} --target http://{server}");
+    let scenario = S::try_parse_from(line.split_whitespace()).unwrap();
+    let playing = tokio::time::timeout(DEADLINE, crate::scenario::play(&scenario));
+    playing.await.unwrap().unwrap()
 }
 
 #[track_caller]
-fn proves(sheet: &Sheet, row: &str, least: f64) {
-    assert!(sheet.is_clean(), "{sheet}");
-    let value = sheet.value(row, 0).unwrap_or(0.0);
-    assert!(value >= least, "{row} is {value}, not {least}\n{sheet}");
-}
-
-#[test]
-fn the_flags_are_well_formed() {
-    Flags::command().debug_assert();
-    let of = |arguments: [&str; 4]| Flags::try_parse_from(arguments).is_ok();
-    assert!(of([
-        "x",
-        "node-selectors",
-        "--target",
-        "http://127.0.0.1:1"
-    ]));
-    assert!(!of(["x", "slow", "--kind", "fast"]));
+fn proves(results: &Results, row: &str, least: f64) {
+    assert!(results.is_clean(), "{results}");
+    let value = results.value(row, 0).unwrap_or(0.0);
+    assert!(value >= least, "{row} is {value}, not {least}\n{results}");
 }
 
 #[tokio::test]
 async fn a_burst_reaches_all() {
     let server = server(Options::default()).await;
-    let sheet = play(
+    let results = play::<Burst>(
         &server,
         "burst --watchers 10 --writes 40 --bursts 2 --quiet 0.05",
     )
     .await;
-    proves(&sheet, "events verified", 10.0 * 80.0);
+    proves(&results, "events verified", 10.0 * 80.0);
 }
 
 #[tokio::test]
 async fn a_big_object_reaches_all_over_both_protocols() {
     for protocol in ["", "--http2"] {
         let server = server(Options::default()).await;
-        let sheet = play(
+        let results = play::<BigObject>(
             &server,
             &format!("big-object --watchers 6 --bursts 2 --quiet 0.05 {protocol}"),
         )
         .await;
-        proves(&sheet, "bytes an event", 600_000.0);
-        proves(&sheet, "events verified", 12.0);
+        proves(&results, "bytes an event", 600_000.0);
+        proves(&results, "events verified", 12.0);
     }
 }
 
@@ -93,9 +85,9 @@ async fn bursts_of_every_size_end_in_quiet_in_every_form() {
     for form in ["", "--http2", "--metadata"] {
         let server = server(Options::default()).await;
         let arguments = "quiet-end --watchers 4 --rounds 2 --writes 1,3 --sizes 100,70000";
-        let sheet = play(&server, &format!("{arguments} {form}")).await;
-        proves(&sheet, "rounds", 8.0);
-        proves(&sheet, "events verified", 4.0 * 16.0);
+        let results = play::<QuietEnd>(&server, &format!("{arguments} {form}")).await;
+        proves(&results, "rounds", 8.0);
+        proves(&results, "events verified", 4.0 * 16.0);
     }
 }
 
@@ -103,50 +95,54 @@ async fn bursts_of_every_size_end_in_quiet_in_every_form() {
 async fn each_nodes_watcher_sees_its_pods() {
     let server = server(Options::default()).await;
     let arguments = "node-selectors --watchers 20 --reference-watchers 2 --objects 40 --write-rate 200 --duration 0.4 --warm-up 0.05";
-    let sheet = play(&server, arguments).await;
-    proves(&sheet, "events verified", 2.0);
-    let many = sheet.value("events verified", 1).unwrap_or(0.0);
-    assert!(many >= 20.0, "{sheet}");
+    let results = play::<NodeSelectors>(&server, arguments).await;
+    proves(&results, "events verified", 2.0);
+    let many = results.value("events verified", 1).unwrap_or(0.0);
+    assert!(many >= 20.0, "{results}");
 }
 
 #[tokio::test]
-async fn streamed_lists_are_whole_over_both_protocols() {
+async fn streamed_lists_are_complete_over_both_protocols() {
     for protocol in ["", "--streams-per-connection 4"] {
         let server = server(Options::default()).await;
         let arguments = "watch-list-herd --clients 8 --rounds 2 --objects 50 --object-size 600";
-        let sheet = play(&server, &format!("{arguments} {protocol}")).await;
-        proves(&sheet, "lists", 8.0);
-        proves(&sheet, "items a list", 50.0);
+        let results = play::<WatchListHerd>(&server, &format!("{arguments} {protocol}")).await;
+        proves(&results, "lists", 8.0);
+        proves(&results, "items a list", 50.0);
     }
 }
 
 #[tokio::test]
-async fn those_who_are_slow_get_there_and_the_others_are_compared() {
+async fn slow_watchers_catch_up_and_the_others_are_compared() {
     for protocol in ["", "--http2 --streams-per-connection 4"] {
         let server = server(Options::default()).await;
         let arguments = "slow --kind renews,never-reads,stalled-reconnecting --renews-every 0.3s --watchers 6 --write-rate 200 --objects 10 --duration 1.2 --warm-up 0.1";
-        let sheet = play(&server, &format!("{arguments} {protocol}")).await;
-        proves(&sheet, "events verified", 6.0 * 200.0);
-        let of = |row: &str, column: usize| sheet.value(row, column).unwrap_or(0.0);
+        let results = play::<Slow>(&server, &format!("{arguments} {protocol}")).await;
+        proves(&results, "events verified", 6.0 * 200.0);
+        let of = |row: &str, column: usize| results.value(row, column).unwrap_or(0.0);
         for column in [1, 3, 5] {
             assert!(
                 of("p99 of the others / without the slow", column) > 0.0,
-                "{sheet}"
+                "{results}"
             );
         }
         for column in [1, 5] {
-            assert!(of("streams begun anew", column) >= 2.0, "{sheet}");
+            assert!(of("streams begun anew", column) >= 2.0, "{results}");
         }
-        assert!(of("streams begun anew", 3) < 1.0, "{sheet}");
+        assert!(of("streams begun anew", 3) < 1.0, "{results}");
     }
 }
 
 #[tokio::test]
-async fn those_who_come_and_go_end_with_the_servers_state() {
+async fn clients_that_come_and_go_end_with_the_servers_state() {
     let server = server(Options::default()).await;
     let arguments =
         "joiners --watchers 10 --write-rate 400 --objects 20 --duration 1 --warm-up 0.05";
-    proves(&play(&server, arguments).await, "events verified", 100.0);
+    proves(
+        &play::<Joiners>(&server, arguments).await,
+        "events verified",
+        100.0,
+    );
 }
 
 #[tokio::test]
@@ -159,28 +155,32 @@ async fn the_servers_own_churn_is_followed() {
     };
     let server = server(options).await;
     let arguments = "rate --watchers 3 --path /api/v1/configmaps --duration 0.5 --warm-up 0.05";
-    proves(&play(&server, arguments).await, "events verified", 300.0);
+    proves(
+        &play::<Rate>(&server, arguments).await,
+        "events verified",
+        300.0,
+    );
 }
 
 #[tokio::test]
-async fn long_lists_are_whole() {
+async fn long_lists_are_complete() {
     let server = server(Options::default()).await;
     let arguments = "big-lists --clients 2 --rounds 1 --objects 20 --object-size 50000";
-    let sheet = play(&server, arguments).await;
-    proves(&sheet, "items a list", 20.0);
-    proves(&sheet, "MiB received", 1.8);
+    let results = play::<BigLists>(&server, arguments).await;
+    proves(&results, "items a list", 20.0);
+    proves(&results, "MiB received", 1.8);
 }
 
 #[tokio::test]
 async fn a_server_within_its_capacity_is_not_overloaded() {
     let server = server(Options::default()).await;
     let arguments = "overload --watchers 10 --listers 4 --late-watchers 3 --ballast-objects 50 --write-rate 50 --objects 10 --duration 0.5";
-    let sheet = play(&server, arguments).await;
-    proves(&sheet, "lists complete", 4.0);
-    proves(&sheet, "watchers that got events", 10.0);
+    let results = play::<Overload>(&server, arguments).await;
+    proves(&results, "lists complete", 4.0);
+    proves(&results, "watchers that got events", 10.0);
 }
 
-/// Waits for some watches, so that the lists before them are spared, and orders a fault.
+/// Waits for some watches, so that the lists before them are spared, and injects a fault.
 async fn order_when_watched(server: &Apiserver, order: &str) {
     while server.watch_count() < 2 {
         tokio::task::yield_now().await;
@@ -189,13 +189,16 @@ async fn order_when_watched(server: &Apiserver, order: &str) {
 }
 
 #[tokio::test]
-async fn requests_that_are_shed_are_counted_and_come_again() {
+async fn shed_requests_are_counted_and_sent_again() {
     let server = server(Options::default()).await;
     let arguments = "overload --watchers 5 --listers 4 --late-watchers 3 --ballast-objects 20 --write-rate 50 --objects 10 --duration 0.5";
     let order =
         r#"{"fault":{"refuse":{"code":429}},"verb":"list","resource":"configmaps","count":3}"#;
-    let (sheet, ()) = tokio::join!(play(&server, arguments), order_when_watched(&server, order));
-    proves(&sheet, "lists shed with 429", 3.0);
+    let (results, ()) = tokio::join!(
+        play::<Overload>(&server, arguments),
+        order_when_watched(&server, order)
+    );
+    proves(&results, "lists shed with 429", 3.0);
 }
 
 #[tokio::test]
@@ -205,22 +208,22 @@ async fn a_streamed_list_that_is_cut_or_garbled_is_a_fault() {
         let order = format!(r#"{{"fault":{fault},"resource":"configmaps"}}"#);
         server.order(serde_json::from_str(&order).unwrap()).unwrap();
         let arguments = "watch-list-herd --clients 4 --rounds 1 --objects 20 --object-size 600";
-        let sheet = play(&server, arguments).await;
-        assert!(!sheet.is_clean(), "{fault}\n{sheet}");
+        let results = play::<WatchListHerd>(&server, arguments).await;
+        assert!(!results.is_clean(), "{fault}\n{results}");
     }
 }
 
-/// Plays a scenario through a relay that keeps the end of what comes; its reference is the server itself.
-async fn play_behind(held: Held, arguments: &str) -> Sheet {
+/// Plays a scenario through a relay that holds back the end of streams; its reference is the server itself.
+async fn play_behind<S: Scenario>(held: HoldBack, arguments: &str) -> Results {
     let server = server(Options::default()).await;
     let relay = Relay::before(server.address(), held).await;
     let reference = format!("--reference http://{}", server.address());
-    play_at(relay.address, &format!("{arguments} {reference}")).await
+    play_at::<S>(relay.address, &format!("{arguments} {reference}")).await
 }
 
 #[track_caller]
-fn finds(sheet: &Sheet, fault: &str) {
-    let text = sheet.to_string();
+fn finds(results: &Results, fault: &str) {
+    let text = results.to_string();
     let mut faults = text.lines().filter(|line| line.starts_with("FAULT"));
     assert!(faults.any(|line| line.contains(fault)), "{text}");
 }
@@ -228,12 +231,12 @@ fn finds(sheet: &Sheet, fault: &str) {
 const ONE_WRITE: &str = "quiet-end --watchers 3 --rounds 1 --writes 1 --sizes 1000";
 
 #[tokio::test]
-async fn who_lacks_the_last_event_is_found_in_every_form() {
+async fn a_missing_last_event_is_found_in_every_form() {
     for form in ["", "--http2", "--metadata"] {
         let arguments = format!("{ONE_WRITE} {form}");
-        let sheet = play_behind(Held::UntilNext, &arguments).await;
-        finds(&sheet, "behind at the end: 1 × 1000 B: in 1 of 1 rounds");
-        assert_eq!(sheet.value("rounds with watchers behind", 0), Some(1.0));
+        let results = play_behind::<QuietEnd>(HoldBack::UntilNext, &arguments).await;
+        finds(&results, "behind at the end: 1 × 1000 B: in 1 of 1 rounds");
+        assert_eq!(results.value("rounds with watchers behind", 0), Some(1.0));
     }
 }
 
@@ -243,22 +246,22 @@ async fn one_byte_of_a_long_event_that_is_changed_is_found() {
     let relay = Relay::that_garbles(server.address()).await;
     let arguments = "quiet-end --watchers 3 --rounds 1 --writes 3 --sizes 70000";
     let reference = format!("--reference http://{}", server.address());
-    let sheet = play_at(relay.address, &format!("{arguments} {reference}")).await;
-    finds(&sheet, "differs from the reference's");
+    let results = play_at::<QuietEnd>(relay.address, &format!("{arguments} {reference}")).await;
+    finds(&results, "differs from the reference's");
 }
 
 #[tokio::test]
-async fn a_mixed_crowd_has_everything_from_where_each_began() {
+async fn a_mixed_population_has_everything_from_where_each_began() {
     for protocol in ["", "--http2 --streams-per-connection 8"] {
         let server = server(Options::default()).await;
         let arguments = "steady --mixed --watchers 30 --write-rate 200 --objects 10 --duration 0.4 --warm-up 0.05";
-        let sheet = play(&server, &format!("{arguments} {protocol}")).await;
-        let events = |row: &str| sheet.value(row, 0).unwrap_or(0.0);
-        proves(&sheet, "events verified", 1.0);
-        // Who began later has fewer: not as many as all from the first version on.
+        let results = play::<Steady>(&server, &format!("{arguments} {protocol}")).await;
+        let events = |row: &str| results.value(row, 0).unwrap_or(0.0);
+        proves(&results, "events verified", 1.0);
+        // Watchers that start later have fewer events: the sum is less than if all started at the first version.
         assert!(
             events("events verified") < events("reference events") * 30.0,
-            "{sheet}"
+            "{results}"
         );
     }
 }
@@ -267,21 +270,16 @@ async fn a_mixed_crowd_has_everything_from_where_each_began() {
 async fn one_write_in_ten_goes_through_the_other_server() {
     let server = server(Options::default()).await;
     let target = Target::new(&format!("http://{}", server.address()), None, None).unwrap();
-    // It closes every connection.
+    // This server closes every connection.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let gone = listener.local_addr().unwrap();
     let closing = tokio::spawn(async move { while listener.accept().await.is_ok() {} });
     let churn = Churn {
-        target,
-        path: "/api/v1/namespaces/default/configmaps".to_owned(),
-        prefix: "cm".to_owned(),
-        objects: 1,
         object_len: 600,
-        shape: Shape::ConfigMap,
-        rate: 0.0,
         lanes: 1,
         at_once: true,
         also: Some(Target::new(&format!("http://{gone}"), None, None).unwrap()),
+        ..Churn::new(&target, "/api/v1/namespaces/default/configmaps", "cm")
     };
     churn.prepare().await.unwrap();
     let written = churn.burst(40).await;
@@ -290,24 +288,24 @@ async fn one_write_in_ten_goes_through_the_other_server() {
 }
 
 #[tokio::test]
-async fn who_is_pushed_on_by_a_timer_was_behind() {
-    let later = Held::For(Duration::from_millis(1_500));
-    let sheet = play_behind(later, ONE_WRITE).await;
-    finds(&sheet, "behind at the end: 1 × 1000 B");
+async fn an_event_that_a_timer_pushes_out_counts_as_behind() {
+    let later = HoldBack::For(Duration::from_millis(1_500));
+    let results = play_behind::<QuietEnd>(later, ONE_WRITE).await;
+    finds(&results, "behind at the end: 1 × 1000 B");
 }
 
 #[tokio::test]
-async fn who_gets_the_last_event_by_coming_back_has_lost_its_stream() {
-    let cut = Held::ThenCut(Duration::from_millis(50));
-    let sheet = play_behind(cut, ONE_WRITE).await;
-    finds(&sheet, "1 streams of readers were ended");
+async fn an_event_that_needs_a_new_stream_is_a_lost_stream() {
+    let cut = HoldBack::ThenCut(Duration::from_millis(50));
+    let results = play_behind::<QuietEnd>(cut, ONE_WRITE).await;
+    finds(&results, "1 streams of readers were ended");
 }
 
 #[tokio::test]
 async fn the_end_of_steady_churn_is_quiet_too() {
     let arguments = "steady --watchers 3 --write-rate 50 --objects 5 --duration 0.3 --warm-up 0.05";
-    let sheet = play_behind(Held::UntilNext, arguments).await;
-    finds(&sheet, "behind at the end: 3 watchers");
+    let results = play_behind::<Steady>(HoldBack::UntilNext, arguments).await;
+    finds(&results, "behind at the end: 3 watchers");
 }
 
 #[tokio::test]
@@ -316,22 +314,25 @@ async fn a_server_that_drops_its_watchers_has_not_passed() {
     let arguments =
         "steady --watchers 4 --write-rate 100 --objects 10 --duration 0.5 --warm-up 0.05";
     let order = r#"{"fault":"endWatches","resource":"configmaps"}"#;
-    let (sheet, ()) = tokio::join!(play(&server, arguments), order_when_watched(&server, order));
-    finds(&sheet, "streams of readers were ended");
-    assert_eq!(sheet.value("faulty watchers", 0), Some(0.0), "{sheet}");
+    let (results, ()) = tokio::join!(
+        play::<Steady>(&server, arguments),
+        order_when_watched(&server, order)
+    );
+    finds(&results, "streams of readers were ended");
+    assert_eq!(results.value("faulty watchers", 0), Some(0.0), "{results}");
 }
 
 #[tokio::test]
-async fn a_run_below_its_rate_says_so() {
+async fn a_run_below_its_rate_is_invalid() {
     let server = server(Options::default()).await;
     let arguments =
         "steady --watchers 1 --write-rate 1000000 --objects 10 --duration 0.3 --warm-up 0.05";
-    let sheet = play(&server, arguments).await;
-    let text = sheet.to_string();
-    assert!(sheet.is_clean(), "{text}");
+    let results = play::<Steady>(&server, arguments).await;
+    let text = results.to_string();
+    assert!(results.is_clean(), "{text}");
     assert!(text.contains("\nINVALID: target: "), "{text}");
     // Nearly all writes were sent later than they were due.
-    let p99 = |row: &str| sheet.value(row, 0).unwrap();
+    let p99 = |row: &str| results.value(row, 0).unwrap();
     assert!(
         p99("latency from due p99, ms") > p99("latency p99, ms"),
         "{text}"
@@ -339,10 +340,10 @@ async fn a_run_below_its_rate_says_so() {
 }
 
 #[tokio::test]
-async fn a_witness_tells_what_never_came_and_that_its_stream_ended() {
+async fn a_witness_records_missing_events_and_ended_streams() {
     for (held, missing, ended) in [
-        (Held::UntilNext, 1, 0),
-        (Held::ThenCut(Duration::from_millis(10)), 0, 1),
+        (HoldBack::UntilNext, 1, 0),
+        (HoldBack::ThenCut(Duration::from_millis(10)), 0, 1),
     ] {
         let server = server(Options::default()).await;
         let relay = Relay::before(server.address(), held).await;
@@ -352,11 +353,15 @@ async fn a_witness_tells_what_never_came_and_that_its_stream_ended() {
         tokio::time::sleep(Duration::from_millis(400)).await;
         let seen = witness.finish().await;
         assert_eq!(seen.missing, missing, "{seen:?}");
-        let of_streams = |one: &&Done| one.deed == Deed::Event && one.took.is_none();
+        let of_streams =
+            |one: &&OperationRecord| one.operation == Operation::Event && one.duration.is_none();
         let streams = seen.done.iter().filter(of_streams).count();
         assert_eq!(streams, ended, "{seen:?}");
-        let late = seen.done.iter().filter(|one| one.deed == Deed::Event);
-        let late = late.filter(|one| one.took.is_some() && one.failure.is_some());
+        let late = seen
+            .done
+            .iter()
+            .filter(|one| one.operation == Operation::Event);
+        let late = late.filter(|one| one.duration.is_some() && one.failure.is_some());
         assert_eq!(late.count(), missing, "{seen:?}");
     }
 }

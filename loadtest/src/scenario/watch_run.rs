@@ -1,4 +1,4 @@
-//! One run of watchers under churn, from the first list to the verdict: what all scenarios with watchers have in common.
+//! One run of watchers under churn, from the first list to the verdict: the common part of all scenarios with watchers.
 
 pub mod quiet;
 pub mod verdicts;
@@ -10,39 +10,39 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use super::crew::{Crew, Staffing};
-use super::crowd::Crowd;
-use crate::cli::Server;
+use super::population::Population;
+use super::workers::{WorkerConfig, Workers};
+use crate::cli::ServerFlags;
 use crate::client::Client;
 use crate::process::{MachineCpu, Usage};
 use crate::recorder::{Control, Recorder};
 use crate::recording::Recording;
-use crate::sheet::Sheet;
+use crate::results::Results;
 use crate::socket_loop::RATE_MET;
-use crate::swarm::Wiring;
+use crate::swarm::SwarmConfig;
 use crate::target::Target;
 use crate::watcher::Plan;
-use crate::writer::{Churn, Written};
-use quiet::Quiet;
-use window::Edge;
+use crate::writer::{Churn, Writes};
+use quiet::CatchUp;
+use window::Snapshot;
 
-/// Versions that the watchers of a mixed crowd begin at, and the writes that they are spread over.
+/// Number of start versions of a mixed population, and of the writes that they are spread over.
 const STARTS: usize = 5;
 const STARTS_SPREAD: usize = 100;
-/// Time for the reference to see the last write.
+/// Time for the reference to receive the last write.
 const SETTLE_WAIT: Duration = Duration::from_secs(10);
-/// How often it is looked whether the swarm has heard.
+/// How often the swarm's answer to an order is polled.
 const LOOK: Duration = Duration::from_millis(5);
-/// Live events after the slow have woken.
+/// Time of live events after slow watchers read again.
 const AFTER_WAKING: Duration = Duration::from_secs(2);
 
-/// Everything a run needs.
+/// Configuration of a run.
 #[derive(Debug, Clone)]
 pub struct WatchRun<'a> {
     /// Name of the column.
     pub name: &'a str,
-    /// How the swarm is wired to the server under test.
-    pub wiring: Wiring,
+    /// Configuration of the swarm, with the server under test.
+    pub swarm_config: SwarmConfig,
     /// The server of the reference.
     pub reference: Target,
     /// Path of the collection.
@@ -50,60 +50,60 @@ pub struct WatchRun<'a> {
     /// The writer; `None` if the server churns by itself.
     pub churn: Option<Churn>,
     /// The watchers.
-    pub crowd: Crowd,
-    /// Whether they begin at different versions, some without bookmarks, and a part of the writes goes through the server under test.
+    pub population: Population,
+    /// Whether watchers start at different versions, some without bookmarks, and some writes go through the server under test.
     pub is_mixed: bool,
     /// Processes that they are split over.
     pub processes: usize,
-    /// The server under test as the flags have it.
-    pub server: &'a Server,
+    /// The flags of the server under test.
+    pub server: &'a ServerFlags,
     /// Churn before the measured window.
     pub warm_up: Duration,
     /// The measured window.
     pub duration: Duration,
-    /// Process under test.
+    /// Process of the server under test.
     pub server_pid: Option<u32>,
-    /// Process behind it.
+    /// Process of the API server behind it.
     pub upstream_pid: Option<u32>,
 }
 
-/// A run whose watchers all watch.
+/// A run whose watchers are all connected.
 #[derive(Debug)]
-pub struct Running<'a> {
-    /// What was asked for.
+pub struct ActiveRun<'a> {
+    /// Its configuration.
     pub run: &'a WatchRun<'a>,
     /// The reference.
     pub recording: Recording,
-    /// Orders to the swarm.
+    /// Orders to the swarm, and its counters.
     pub control: Arc<Control>,
-    crew: Crew,
+    workers: Workers,
     plans: Vec<Arc<Plan>>,
 }
 
-/// Time for so many watchers to connect and get their first response: TLS on a busy machine takes milliseconds each.
+/// Time for this many watchers to connect and get their first response: TLS takes milliseconds each on a busy machine.
 pub fn ready_wait(watchers: usize) -> Duration {
     Duration::from_secs(25) + Duration::from_millis(4) * u32::try_from(watchers).unwrap_or(u32::MAX)
 }
 
-/// Time for so many watchers to get where the reference is.
+/// Time for this many watchers to reach the reference.
 pub fn done_wait(watchers: usize) -> Duration {
     Duration::from_secs(15) + Duration::from_millis(1) * u32::try_from(watchers).unwrap_or(u32::MAX)
 }
 
-/// What a run may take besides its window.
+/// Time of a run besides its window.
 pub fn spare(watchers: usize) -> Duration {
     ready_wait(watchers) + done_wait(watchers) + SETTLE_WAIT * 2 + Duration::from_secs(10)
 }
 
 impl<'a> WatchRun<'a> {
-    /// Runs with steady churn and fills one column; wrong answers become faults of the sheet. Returns what was counted.
+    /// Runs with steady churn and fills one column; wrong answers become faults of the results. Returns the counters.
     ///
     /// # Errors
-    /// If the run could not be made at all.
-    pub async fn run(&self, sheet: &mut Sheet) -> Result<Recorder> {
-        let running = self.begin(sheet).await?;
+    /// If the run could not be made.
+    pub async fn run(&self, results: &mut Results) -> Result<Recorder> {
+        let running = self.begin(results).await?;
         let writing = self.churn.as_ref().map(Churn::start);
-        let is_slow = self.crowd.slowness.is_some();
+        let is_slow = self.population.slowness.is_some();
         running.control.stalled.store(is_slow, Ordering::Relaxed);
         let edges = running.measure(self.warm_up, self.duration).await?;
         if running.control.stalled.swap(false, Ordering::Relaxed) {
@@ -113,64 +113,66 @@ impl<'a> WatchRun<'a> {
             Some(writing) => Some(writing.finish().await),
             None => None,
         };
-        self.window(sheet, &edges);
-        running.finish(sheet, written.as_ref()).await
+        self.window(results, &edges);
+        running.finish(results, written.as_ref()).await
     }
 
-    /// Begins a column, the reference and the swarm.
+    /// Starts a column, the reference and the swarm.
     ///
     /// # Errors
-    /// If a server does not answer, or some watchers do not come to watch.
-    pub async fn begin(&'a self, sheet: &mut Sheet) -> Result<Running<'a>> {
-        sheet.column(self.name);
+    /// If a server does not answer, or some watchers do not connect.
+    pub async fn begin(&'a self, results: &mut Results) -> Result<ActiveRun<'a>> {
+        results.column(self.name);
         if let Some(churn) = &self.churn {
             churn.prepare().await?;
         }
-        if self.wiring.target.address != self.reference.address {
-            // A list through a gateway makes its cache, so that the reference's version is within its history.
+        if self.swarm_config.target.address != self.reference.address {
+            // A list through a gateway fills its cache, so that the reference's version is within its history.
             let first = format!("{}?resourceVersion=0&limit=1", self.path);
-            Client::new(self.wiring.target.clone()).json(&first).await?;
+            Client::new(self.swarm_config.target.clone())
+                .json(&first)
+                .await?;
         }
         let mut recording = Recording::begin(self.reference.clone(), self.path).await?;
         let control = Arc::new(Control::default());
-        let mut crowd = self.crowd.clone();
+        let mut population = self.population.clone();
         if let Some(churn) = self.churn.as_ref().filter(|_| self.is_mixed) {
-            crowd.starts = starts(churn, &mut recording).await?;
+            population.starts = starts(churn, &mut recording).await?;
         }
-        let plans = crowd.plans(self.path, recording.start);
+        let plans = population.plans(self.path, recording.start);
         let initial = Arc::new(recording.reference().initial().clone());
-        let staffing = Staffing {
+        let config = WorkerConfig {
             server: self.server,
-            wiring: &self.wiring,
-            crowd: &crowd,
+            swarm_config: &self.swarm_config,
+            population: &population,
             processes: self.processes,
             path: self.path,
             start: recording.start,
         };
-        let begun = Instant::now();
-        let crew = Crew::start(&staffing, &plans, &initial, control.clone()).await?;
-        crew.ready(ready_wait(self.crowd.watchers)).await?;
-        sheet.figure("all watching after, s", begun.elapsed().as_secs_f64());
-        Ok(Running {
+        let started = Instant::now();
+        let workers = Workers::start(&config, &plans, &initial, control.clone()).await?;
+        workers.ready(ready_wait(self.population.watchers)).await?;
+        results.figure("all watching after, s", started.elapsed().as_secs_f64());
+        Ok(ActiveRun {
             run: self,
             recording,
             control,
-            crew,
+            workers,
             plans,
         })
     }
 
-    fn judge_writes(&self, sheet: &mut Sheet, written: &Written, recording: &Recording) {
+    fn judge_writes(&self, results: &mut Results, written: &Writes, recording: &Recording) {
         let reference = recording.reference();
-        sheet.figure("writes", written.versions.len() as f64);
+        results.figure("writes", written.versions.len() as f64);
         if let Some(version) = reference.first_missing(&written.versions, recording.start) {
-            sheet.fault(format!(
-                "{}: version {version} was written, but the reference never saw it",
+            results.fault(format!(
+                "{}: version {version} was written, but the reference never received it",
                 self.name
             ));
         }
         if written.failed > 0 {
-            sheet.note(format!(
+            results.note(format!(
                 "{}: {} writes failed, first: {:?}",
                 self.name, written.failed, written.first_failure
             ));
@@ -179,7 +181,7 @@ impl<'a> WatchRun<'a> {
             churn.rate * (self.warm_up + self.duration).as_secs_f64()
         });
         if (written.versions.len() as f64) < due * RATE_MET {
-            sheet.invalid(format!(
+            results.invalid(format!(
                 "{}: {} writes out of the {due:.0} that were due: the machine or the API server is too slow for this rate",
                 self.name,
                 written.versions.len()
@@ -188,7 +190,7 @@ impl<'a> WatchRun<'a> {
     }
 }
 
-/// Versions of some writes that nobody watches yet, evenly apart.
+/// Versions of some unwatched writes, evenly spaced.
 async fn starts(churn: &Churn, recording: &mut Recording) -> Result<Vec<u64>> {
     let written = churn.burst(STARTS_SPREAD).await;
     recording.reached(written.last(), SETTLE_WAIT).await?;
@@ -200,23 +202,23 @@ async fn starts(churn: &Churn, recording: &mut Recording) -> Result<Vec<u64>> {
     Ok(starts)
 }
 
-impl Running<'_> {
-    /// Lets latencies count for a while, after another; returns the edges of that time.
+impl ActiveRun<'_> {
+    /// Measures latencies for a while, after a warm-up; returns the snapshots at both ends.
     ///
     /// # Errors
     /// If a process is gone.
-    pub async fn measure(&self, warm_up: Duration, duration: Duration) -> Result<[Edge; 2]> {
+    pub async fn measure(&self, warm_up: Duration, duration: Duration) -> Result<[Snapshot; 2]> {
         tokio::time::sleep(warm_up).await;
         let from = self.measure_begin()?;
         tokio::time::sleep(duration).await;
         Ok([from, self.measure_end()?])
     }
 
-    /// From now on latencies count; returns how things stand.
+    /// Starts to count latencies; returns a snapshot.
     ///
     /// # Errors
     /// As [`Self::measure`].
-    pub fn measure_begin(&self) -> Result<Edge> {
+    pub fn measure_begin(&self) -> Result<Snapshot> {
         self.run
             .server_pid
             .iter()
@@ -226,115 +228,115 @@ impl Running<'_> {
         edge
     }
 
-    /// Latencies of what is written later do not count; returns how things stand.
+    /// Stops to count latencies of later writes; returns a snapshot.
     ///
     /// # Errors
     /// As [`Self::measure`].
-    pub fn measure_end(&self) -> Result<Edge> {
+    pub fn measure_end(&self) -> Result<Snapshot> {
         self.control.measure_until_now();
         self.edge()
     }
 
-    /// How things stand now.
+    /// The current counters and usage.
     ///
     /// # Errors
     /// If a process is gone.
-    pub fn edge(&self) -> Result<Edge> {
-        Ok(Edge {
+    pub fn edge(&self) -> Result<Snapshot> {
+        Ok(Snapshot {
             at: Instant::now(),
             upstream_events: self.recording.reference().len(),
             delivered: self.control.delivered.load(Ordering::Relaxed),
             bytes: self.control.bytes.load(Ordering::Relaxed),
             machine: MachineCpu::now()?,
-            own: self.crew.usage()?,
+            own: self.workers.usage()?,
             server: self.run.server_pid.map(Usage::of).transpose()?,
             upstream: self.run.upstream_pid.map(Usage::of).transpose()?,
         })
     }
 
-    /// Nobody writes any more: waits until every watcher has what the reference has, which must have come to the last of `written`, or
-    /// until nothing more comes.
+    /// After the last write: waits until every watcher has all events of the reference, which must have reached the last of `written`, or
+    /// until nothing more arrives.
     ///
     /// # Errors
-    /// If they do not get there in time although there is always more; says how far they came.
-    pub async fn quiet(&mut self, written: Option<&Written>) -> Result<Quiet> {
+    /// If events still arrive at the end of the time; the message has the number of watchers that got there.
+    pub async fn quiet(&mut self, written: Option<&Writes>) -> Result<CatchUp> {
         let written_ns = quiet::since(written.map(|written| written.last_answer_ns));
-        let version = written.map_or(0, Written::last);
+        let version = written.map_or(0, Writes::last);
         self.recording.reached(version, SETTLE_WAIT).await?;
         self.forget_goals().await?;
         let start = self.recording.start;
         self.run
-            .crowd
+            .population
             .set_goals(&self.plans, &self.recording.reference(), start);
-        let count = self.run.crowd.watchers;
-        let works = || self.crew.works();
+        let count = self.run.population.watchers;
+        let works = || self.workers.works();
         let distance = quiet::settled(&self.control, count, done_wait(count), works).await?;
         let behind = distance.map(|distance| distance.in_events(&self.recording.reference()));
         let delivered_ns = self.control.last_delivery_ns.load(Ordering::Relaxed);
-        Ok(Quiet::between(written_ns, delivered_ns, behind))
+        Ok(CatchUp::between(written_ns, delivered_ns, behind))
     }
 
-    /// Waits until nobody counts as being at an earlier goal any more.
+    /// Waits until no watcher is counted as having reached an earlier goal.
     async fn forget_goals(&self) -> Result<()> {
         let deadline = Instant::now() + SETTLE_WAIT;
         self.plans.iter().for_each(|plan| plan.set_goal(0));
         while self.control.progress.load(Ordering::Relaxed) != 0 {
             if Instant::now() > deadline {
-                bail!("the swarm does not listen");
+                bail!("the swarm does not carry out its orders");
             }
             tokio::time::sleep(LOOK).await;
         }
         Ok(())
     }
 
-    /// Lets all get to the end, and judges them. Returns what was counted.
+    /// Waits until all watchers have everything, stops them, and compares them with the reference. Returns the counters.
     ///
     /// # Errors
     /// If the reference failed.
     pub async fn finish(
         mut self,
-        sheet: &mut Sheet,
-        written: Option<&Written>,
+        results: &mut Results,
+        written: Option<&Writes>,
     ) -> Result<Recorder> {
         let name = self.run.name;
         match self.quiet(written).await {
-            Ok(quiet) if written.is_some() => quiet.report(sheet, name),
-            // The server goes on writing: later events follow, and push on whatever waits.
-            Ok(_) => sheet.note(format!("{name}: the server writes by itself: no quiet end")),
-            Err(error) => sheet.fault(format!("{name}: {error:#}")),
+            Ok(quiet) if written.is_some() => quiet.report(results, name),
+            // The server goes on writing: later events push out pending ones.
+            Ok(_) => results.note(format!("{name}: the server writes by itself: no quiet end")),
+            Err(error) => results.fault(format!("{name}: {error:#}")),
         }
-        let finished = self.crew.finish().await?;
+        let finished = self.workers.finish().await?;
         let furthest = finished.furthest;
         if let Err(error) = self.recording.reached(furthest, SETTLE_WAIT).await {
             // A list's version may be newer than the newest event; the verdict finds events that the reference lacks.
-            sheet.note(format!("{name}: {error:#}"));
+            results.note(format!("{name}: {error:#}"));
         }
         let recorder = finished.recorder.clone();
-        window::latencies(sheet, &recorder);
+        window::latencies(results, &recorder);
         let from_ns = self.control.measure_from_ns.load(Ordering::Relaxed);
         let until_ns = self.control.measure_until_ns.load(Ordering::Relaxed);
-        window::latencies_at_reference(sheet, &self.recording.latency(from_ns..until_ns));
-        // A copy: no lock is held while other processes judge.
+        window::latencies_at_reference(results, &self.recording.latency(from_ns..until_ns));
+        // A copy, so that no lock is held while other processes judge.
         let reference = self.recording.reference().clone();
         let outcome = finished
-            .judge(&self.run.crowd, &self.plans, &reference)
+            .judge(&self.run.population, &self.plans, &reference)
             .await?;
-        outcome.report(sheet, name, reference.len());
-        outcome.report_drops(sheet, name);
+        outcome.report(results, name, reference.len());
+        outcome.report_drops(results, name);
         if let Some(written) = written {
-            self.run.judge_writes(sheet, written, &self.recording);
+            self.run.judge_writes(results, written, &self.recording);
         }
-        ends(sheet, name, &recorder);
+        ends(results, name, &recorder);
         Ok(recorder)
     }
 }
 
-/// Notes why streams ended.
-fn ends(sheet: &mut Sheet, name: &str, recorder: &Recorder) {
+/// Notes why streams have ended.
+fn ends(results: &mut Results, name: &str, recorder: &Recorder) {
     for (cause, count) in &recorder.ends {
-        sheet.note(format!("{name}: {cause}: {count}"));
+        results.note(format!("{name}: {cause}: {count}"));
     }
     for message in recorder.messages.lines() {
-        sheet.note(format!("{name}: {message}"));
+        results.note(format!("{name}: {message}"));
     }
 }

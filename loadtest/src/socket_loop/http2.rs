@@ -1,21 +1,21 @@
-//! Just enough HTTP/2 for watches: frames are cut, windows are kept, and requests are taken unread. What waits for all streams of a connection
-//! leaves with one system call, which no server that treats its streams one by one can do.
+//! Just enough HTTP/2 for watches: it writes frames and keeps windows; requests are not parsed. Everything pending on all streams of a
+//! connection leaves with one system call, which a server that handles its streams one by one cannot do.
 
 use std::io::IoSlice;
 
 use super::pipe::Pipe;
-use super::{Piece, Tape};
+use super::{EventLog, Piece};
 
-/// What a client says first.
+/// The client's preface.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Windows until the client says otherwise.
+/// Initial windows of the protocol.
 const WINDOW_LEN: i64 = 65_535;
-/// Longest frame until the client says otherwise; longer ones are not used, and none are taken.
+/// The protocol's initial frame size; longer frames are neither sent nor accepted.
 const FRAME_LEN_MAX: usize = 16_384;
 const HEAD_LEN: usize = 9;
-/// Slices of one system call: the kernel's own bound.
+/// Slices of one system call: the kernel's limit.
 const SLICES_MAX: usize = 1_024;
-/// Bytes planned at a time.
+/// Bytes that are planned at a time.
 const PLAN_LEN_MAX: usize = 1 << 20;
 
 const DATA: u8 = 0;
@@ -31,15 +31,15 @@ const INITIAL_WINDOW: u16 = 4;
 const STATUS_200: u8 = 0x88;
 
 /// A connection.
-pub struct Http2 {
-    streams: Vec<Stream>,
+pub struct Http2Connection {
+    streams: Vec<Http2Stream>,
     window: i64,
     initial_window: i64,
-    /// Answers, and what found no room; sent before everything else.
+    /// Control frames, and bytes that did not fit into the socket; sent first.
     waiting: Vec<u8>,
 }
 
-struct Stream {
+struct Http2Stream {
     id: u32,
     window: i64,
     /// Next piece, and how many bytes of its lines are sent.
@@ -47,7 +47,7 @@ struct Stream {
     offset: usize,
 }
 
-/// A frame that has come.
+/// A received frame.
 struct Frame<'a> {
     kind: u8,
     flags: u8,
@@ -55,20 +55,20 @@ struct Frame<'a> {
     body: &'a [u8],
 }
 
-/// A part of what is to be sent.
-enum Part {
+/// A part of the bytes to be sent.
+enum FramePart {
     Head([u8; HEAD_LEN]),
-    /// A piece, and which bytes of its lines.
+    /// A piece, and the range of its lines.
     Lines(usize, usize, usize),
 }
 
-impl Default for Http2 {
+impl Default for Http2Connection {
     fn default() -> Self {
         Self {
             streams: Vec::new(),
             window: WINDOW_LEN,
             initial_window: WINDOW_LEN,
-            // Settings of our own: none.
+            // SETTINGS without any setting.
             waiting: head(0, SETTINGS, 0, 0).to_vec(),
         }
     }
@@ -80,9 +80,9 @@ fn head(len: usize, kind: u8, flags: u8, stream: u32) -> [u8; HEAD_LEN] {
     [a, b, c, kind, flags, d, e, f, g]
 }
 
-impl Http2 {
-    /// Takes the frames that have come; false if they are none.
-    pub fn read(&mut self, input: &mut Vec<u8>, tape: &Tape) -> bool {
+impl Http2Connection {
+    /// Processes received frames; false if they are invalid.
+    pub fn read(&mut self, input: &mut Vec<u8>, tape: &EventLog) -> bool {
         let mut at = 0;
         while let Some(&[a, b, c, kind, flags, d, e, f, g]) = input
             .get(at..at + HEAD_LEN)
@@ -110,7 +110,7 @@ impl Http2 {
         true
     }
 
-    fn frame(&mut self, frame: &Frame<'_>, tape: &Tape) -> bool {
+    fn frame(&mut self, frame: &Frame<'_>, tape: &EventLog) -> bool {
         let Frame {
             kind,
             flags,
@@ -121,7 +121,7 @@ impl Http2 {
             HEADERS => {
                 self.waiting.extend(head(1, HEADERS, END_HEADERS, id));
                 self.waiting.push(STATUS_200);
-                self.streams.push(Stream {
+                self.streams.push(Http2Stream {
                     id,
                     window: self.initial_window,
                     next: tape.listed / tape.events_per_write,
@@ -166,8 +166,8 @@ impl Http2 {
         }
     }
 
-    /// Writes all that the streams have not got and have room for; false when the client is gone.
-    pub fn write(&mut self, pipe: &mut Pipe, tape: &Tape) -> bool {
+    /// Writes the pending pieces of all streams within their windows; false when the client is gone.
+    pub fn write(&mut self, pipe: &mut Pipe, tape: &EventLog) -> bool {
         while pipe.is_writable() {
             if !self.waiting.is_empty() {
                 let Ok(len) = pipe.send(&self.waiting) else {
@@ -186,7 +186,7 @@ impl Http2 {
             let slices: Vec<IoSlice<'_>> =
                 plan.iter().map(|part| part.slice(&tape.pieces)).collect();
             for slices in slices.chunks(SLICES_MAX) {
-                // What finds no room is kept: it is planned, and the windows count it.
+                // Bytes that do not fit are kept: they are planned, and the windows count them.
                 let mut sent = 0;
                 if self.waiting.is_empty() {
                     match pipe.send_all(slices) {
@@ -204,8 +204,8 @@ impl Http2 {
         true
     }
 
-    /// Frames for what the streams have not got, as far as windows allow.
-    fn plan(&mut self, tape: &Tape) -> Vec<Part> {
+    /// Frames for the pending pieces of the streams, within the windows.
+    fn plan(&mut self, tape: &EventLog) -> Vec<FramePart> {
         let mut plan = Vec::new();
         let mut left = PLAN_LEN_MAX;
         for stream in &mut self.streams {
@@ -213,13 +213,13 @@ impl Http2 {
                 let room = stream.window.min(self.window);
                 let room = usize::try_from(room).unwrap_or(0).min(FRAME_LEN_MAX);
                 let at = plan.len();
-                plan.push(Part::Head([0; HEAD_LEN]));
+                plan.push(FramePart::Head([0; HEAD_LEN]));
                 let len = stream.fill(&mut plan, &tape.pieces, room);
                 if len == 0 {
                     plan.truncate(at);
                     break;
                 }
-                plan[at] = Part::Head(head(len, DATA, 0, stream.id));
+                plan[at] = FramePart::Head(head(len, DATA, 0, stream.id));
                 let taken = i64::try_from(len).unwrap_or(i64::MAX);
                 stream.window -= taken;
                 self.window -= taken;
@@ -230,14 +230,14 @@ impl Http2 {
     }
 }
 
-impl Stream {
-    /// Adds what it has not got, so many bytes at most; says how many.
-    fn fill(&mut self, plan: &mut Vec<Part>, pieces: &[Piece], room: usize) -> usize {
+impl Http2Stream {
+    /// Adds pending pieces of at most this many bytes; returns their length.
+    fn fill(&mut self, plan: &mut Vec<FramePart>, pieces: &[Piece], room: usize) -> usize {
         let mut len = 0;
         while len < room && self.next < pieces.len() {
             let lines_len = pieces[self.next].lines.len();
             let to = lines_len.min(self.offset + room - len);
-            plan.push(Part::Lines(self.next, self.offset, to));
+            plan.push(FramePart::Lines(self.next, self.offset, to));
             len += to - self.offset;
             (self.next, self.offset) = match to == lines_len {
                 true => (self.next + 1, 0),
@@ -248,7 +248,7 @@ impl Stream {
     }
 }
 
-impl Part {
+impl FramePart {
     fn slice<'a>(&'a self, pieces: &'a [Piece]) -> IoSlice<'a> {
         match self {
             Self::Head(head) => IoSlice::new(head),

@@ -1,4 +1,4 @@
-//! The bytes of one client of the loop, plain or TLS: what is sent goes out with one system call, or waits for room.
+//! The bytes of one client of the loop, plain or TLS: they leave with one system call, or wait for space in the socket.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::sync::Arc;
@@ -17,13 +17,13 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// A pipe over a socket that was just accepted.
+    /// A pipe over an accepted socket.
     pub fn new(socket: TcpStream, tls: Option<&Arc<ServerConfig>>) -> Result<Self> {
         let tls = match tls {
             None => None,
             Some(config) => {
                 let mut tls = Box::new(ServerConnection::new(config.clone())?);
-                // Bounded by the loop: nothing is given to it before the last piece is out.
+                // The loop bounds the buffer: it adds nothing before the last piece has been sent.
                 tls.set_buffer_limit(None);
                 Some(tls)
             }
@@ -35,7 +35,7 @@ impl Pipe {
         })
     }
 
-    /// The poller says that there is room.
+    /// Records that the poller has reported space.
     pub fn has_room(&mut self) {
         self.writable = true;
     }
@@ -45,7 +45,7 @@ impl Pipe {
         self.writable
     }
 
-    /// Appends what has arrived; false when the client is gone.
+    /// Appends received bytes; false when the client is gone.
     pub fn read(&mut self, into: &mut Vec<u8>) -> bool {
         let mut buffer = [0; 2048];
         loop {
@@ -71,14 +71,14 @@ impl Pipe {
                 return false;
             }
             into.extend_from_slice(&plain);
-            // The handshake answers.
+            // Sends the handshake's answers.
             if self.flush().is_err() {
                 return false;
             }
         }
     }
 
-    /// Sends some of `bytes`, or none for want of room; says how many.
+    /// Sends some of `bytes`, or none if the socket is full; returns the number.
     ///
     /// # Errors
     /// If the client is gone.
@@ -101,7 +101,7 @@ impl Pipe {
         Ok(bytes.len())
     }
 
-    /// The same of several pieces, which leave with one system call.
+    /// Like [`Self::send`], for several slices, with one system call.
     ///
     /// # Errors
     /// If the client is gone.
@@ -128,7 +128,7 @@ impl Pipe {
         Ok(len)
     }
 
-    /// Sends what was encrypted and found no room.
+    /// Sends encrypted bytes that did not fit before.
     ///
     /// # Errors
     /// If the client is gone.
@@ -147,10 +147,10 @@ impl Pipe {
     }
 }
 
-/// A certificate for `host` that nobody else has, in PEM, and what a server needs to show it.
+/// A new certificate for `host` in PEM, and a server configuration with it.
 ///
 /// # Errors
-/// If the host is no name for a certificate.
+/// If the host is not a valid name.
 pub fn certified(host: &str) -> Result<(String, Arc<ServerConfig>)> {
     let made = rcgen::generate_simple_self_signed([host.to_owned()])?;
     let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());

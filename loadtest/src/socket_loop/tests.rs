@@ -1,4 +1,4 @@
-//! The loop's pieces are what the swarm reads, plain and with TLS.
+//! The swarm can read the loop's pieces, plain and with TLS.
 
 use std::io::{Read, Write};
 
@@ -6,17 +6,17 @@ use mio::net::TcpStream;
 
 use super::*;
 use crate::target::Target;
-use crate::wire::event::{Event, Kind};
+use crate::wire::event::{Event, EventKind};
 use crate::wire::response::Response;
 
-fn chunks(tape: &Tape) -> Vec<u8> {
+fn chunks(tape: &EventLog) -> Vec<u8> {
     let chunks = tape.pieces.iter().map(|piece| &*piece.chunk);
     chunks.collect::<Vec<_>>().concat()
 }
 
-/// A tape of so many events of this length, and a peer at its beginning with the other end of its socket.
-fn behind(events: usize, len: usize) -> (Tape, Peer, std::net::TcpStream) {
-    let mut tape = Tape {
+/// A log of this many events of this length, and a peer at its start with the other end of its socket.
+fn behind(events: usize, len: usize) -> (EventLog, Peer, std::net::TcpStream) {
+    let mut tape = EventLog {
         pieces: Vec::new(),
         pieces_len: 0,
         event_len: len,
@@ -39,7 +39,7 @@ fn behind(events: usize, len: usize) -> (Tape, Peer, std::net::TcpStream) {
     (tape, peer, client)
 }
 
-/// System calls of this thread that wrote, as the kernel counts them.
+/// Number of this thread's write system calls, as the kernel counts them.
 fn writes() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/io").unwrap();
     let count = text.lines().find_map(|line| line.strip_prefix("syscw: "));
@@ -47,7 +47,7 @@ fn writes() -> u64 {
 }
 
 #[test]
-fn what_waits_for_a_peer_leaves_at_once() {
+fn pending_events_leave_with_one_system_call() {
     let (tape, mut peer, mut client) = behind(50, 1_024);
     let before = writes();
     assert!(peer.write(&tape));
@@ -60,7 +60,7 @@ fn what_waits_for_a_peer_leaves_at_once() {
 
 #[test]
 fn a_peer_without_room_goes_on_where_it_was() {
-    // Each is more than a socket takes at once.
+    // Each is more than a socket accepts at once.
     let (tape, mut peer, mut client) = behind(8, 4 << 20);
     peer.lose_one_in = Some(7);
     let mut expected = Vec::new();
@@ -94,7 +94,7 @@ fn a_late_event_says_when_it_was_due() {
 #[test]
 fn a_piece_is_a_chunk_of_events_of_the_asked_length() {
     for (len, events_per_write) in [(300, 1), (1_024, 16), (5_000, 3)] {
-        let mut tape = Tape {
+        let mut tape = EventLog {
             pieces: Vec::new(),
             pieces_len: 0,
             event_len: len,
@@ -113,7 +113,10 @@ fn a_piece_is_a_chunk_of_events_of_the_asked_length() {
         for (at, line) in body.split_inclusive(|byte| *byte == b'\n').enumerate() {
             let line = line.strip_suffix(b"\n").unwrap();
             let event = Event::parse_fully(line).unwrap();
-            assert_eq!((event.kind, event.version), (Kind::Modified, at as u64 + 1));
+            assert_eq!(
+                (event.kind, event.version),
+                (EventKind::Modified, at as u64 + 1)
+            );
             assert_eq!(Event::parse(line).unwrap(), event);
         }
         assert_eq!(tape.version(), events_per_write * 2);
@@ -141,7 +144,7 @@ fn with_tls_the_bytes_are_the_same() {
     let mut pipe = Pipe::new(TcpStream::from_std(socket), Some(&config)).unwrap();
     let piece: Vec<u8> = (0..40_000_u32).map(|at| (at % 251) as u8).collect();
     let mut request = Vec::new();
-    // Ends with the client's patience at the latest: its read fails when the pipe is dropped.
+    // Ends with the client's timeout at the latest: its read fails when the pipe is dropped.
     while request.is_empty() {
         assert!(pipe.read(&mut request));
         std::thread::yield_now();

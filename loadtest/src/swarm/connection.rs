@@ -10,13 +10,13 @@ use mio::net::TcpStream;
 use rustls::{ClientConfig, ClientConnection};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::{Ended, Member, TOO_MANY};
+use super::{Member, ResponseEnd, TOO_MANY};
 use crate::recorder::Recorder;
 use crate::target::{SLOW_SEGMENT_LEN, Target};
 use crate::wire::response::{Head, Progress, Response};
-use crate::wire::websocket::{Frames, SWITCHING};
+use crate::wire::websocket::{SWITCHING, WebSocketFrames};
 
-/// Reads of one connection before the others get their turn.
+/// Reads of one connection before the next one is served.
 const READS_MAX: usize = 8;
 
 /// Buffers that all connections of a thread share.
@@ -28,7 +28,7 @@ pub struct Buffers {
 
 impl Default for Buffers {
     fn default() -> Self {
-        // As large as a receive buffer often is: a short read then means that nothing is left.
+        // As large as a receive buffer often is, so a short read means that nothing is left.
         Self {
             raw: vec![0; 256 * 1024],
             plain: vec![0; 64 * 1024],
@@ -36,12 +36,12 @@ impl Default for Buffers {
     }
 }
 
-/// What a turn of reading led to.
+/// The outcome of reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
+pub enum ReadOutcome {
     /// Nothing left to read for now.
     Drained,
-    /// There may be more; it is another's turn.
+    /// There may be more; other connections are served first.
     MoreLeft,
     /// A response ended, and the connection can take the next request.
     Free,
@@ -49,20 +49,20 @@ pub enum Turn {
     Gone,
 }
 
-/// A connection and what it is in the middle of.
+/// A connection and the response in progress.
 #[derive(Debug)]
 pub struct Connection {
     /// The socket, for the poller.
     pub socket: TcpStream,
     tls: Option<Box<ClientConnection>>,
     response: Response,
-    /// Of a WebSocket, once it is agreed on.
-    frames: Frames,
+    /// Frames of a WebSocket, once it is established.
+    frames: WebSocketFrames,
     out: Vec<u8>,
 }
 
 impl Connection {
-    /// Begins to connect.
+    /// Starts to connect.
     ///
     /// # Errors
     /// If the system refuses at once.
@@ -107,20 +107,20 @@ impl Connection {
             socket,
             tls,
             response: Response::default(),
-            frames: Frames::default(),
+            frames: WebSocketFrames::default(),
             out: Vec::new(),
         })
     }
 
-    /// Whether TLS is still being agreed on.
+    /// Whether the TLS handshake is in progress.
     pub fn is_handshaking(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
-    /// Whether the TCP connection stands.
+    /// Whether the TCP connection is established.
     ///
     /// # Errors
-    /// Why it does not and never will.
+    /// If it failed.
     pub fn connected(&self) -> Result<bool> {
         if let Some(error) = self.socket.take_error()? {
             return Err(error.into());
@@ -144,7 +144,7 @@ impl Connection {
         self.flush()
     }
 
-    /// Sends what waits.
+    /// Sends queued bytes.
     ///
     /// # Errors
     /// If the connection broke.
@@ -172,15 +172,15 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what is there and hands it to the member, which also learns of the response's end. A slow member is given one read of
-    /// `len_max` bytes at most.
+    /// Reads available bytes and passes them to the member, and also the end of the response. A slow member is given one read of at most
+    /// `len_max` bytes.
     pub fn read<M: Member>(
         &mut self,
         member: &mut M,
         buffers: &mut Buffers,
         recorder: &mut Recorder,
         len_max: Option<usize>,
-    ) -> Turn {
+    ) -> ReadOutcome {
         let (reads, len_max) = match len_max {
             None => (READS_MAX, buffers.raw.len()),
             Some(len) => (1, len.min(buffers.raw.len())),
@@ -191,34 +191,34 @@ impl Connection {
                 Ok(len) => {
                     let full = len == len_max;
                     let Buffers { raw, plain } = buffers;
-                    match self.take(&raw[..len], plain, member, recorder) {
+                    match self.receive(&raw[..len], plain, member, recorder) {
                         Ok(None) if full => {}
-                        Ok(None) => return Turn::Drained,
+                        Ok(None) => return ReadOutcome::Drained,
                         Ok(Some(turn)) => return turn,
                         Err(error) => return broken(member, recorder, &error),
                     }
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Turn::Drained,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return ReadOutcome::Drained,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return broken(member, recorder, &error.into()),
             }
         }
-        Turn::MoreLeft
+        ReadOutcome::MoreLeft
     }
 
-    /// Whether a response with status 200 has begun, or a WebSocket in its place.
-    pub fn has_begun(&self) -> bool {
-        let begun = |head: Head| matches!(head.status, 200 | SWITCHING);
-        self.response.head().is_some_and(begun)
+    /// Whether a response with status 200 has started, or a WebSocket.
+    pub fn has_started(&self) -> bool {
+        let started = |head: Head| matches!(head.status, 200 | SWITCHING);
+        self.response.head().is_some_and(started)
     }
 
-    /// When the last response said to come again.
+    /// The Retry-After of the last response.
     pub fn retry_after(&self) -> Option<Duration> {
         self.response.head().and_then(|head| head.retry_after)
     }
 
-    /// Reads on to the end of a connection that the server has closed between two responses. False if it was reset, something else
-    /// came, or TLS was not ended before.
+    /// Reads to the end of a connection that the server has closed after a response. False if it was reset, if more data came, or if TLS
+    /// was not closed first.
     pub fn ends_in_order(&mut self, buffers: &mut Buffers) -> bool {
         loop {
             match self.socket.read(&mut buffers.raw) {
@@ -234,14 +234,14 @@ impl Connection {
         }
     }
 
-    /// Whether TLS, if it is spoken, has been ended and nothing is left of it.
+    /// Whether TLS, if used, was closed and has no more data.
     fn is_tls_over(&mut self) -> bool {
         let is_over =
             |tls: &mut Box<ClientConnection>| matches!(tls.reader().read(&mut [0]), Ok(0));
         self.tls.as_mut().is_none_or(is_over)
     }
 
-    /// Lets TLS see what has come.
+    /// Processes received TLS records.
     fn decrypt(&mut self, mut raw: &[u8]) -> Result<()> {
         while let Some(tls) = self.tls.as_mut().filter(|_| !raw.is_empty()) {
             if tls.read_tls(&mut raw)? == 0 {
@@ -252,7 +252,7 @@ impl Connection {
         Ok(())
     }
 
-    fn closed<M: Member>(&mut self, member: &mut M, recorder: &mut Recorder) -> Turn {
+    fn closed<M: Member>(&mut self, member: &mut M, recorder: &mut Recorder) -> ReadOutcome {
         let head = self.response.head();
         let is_websocket = head.is_some_and(|head| head.status == SWITCHING);
         let missing = if !self.response.ends_with_connection() {
@@ -260,27 +260,27 @@ impl Connection {
         } else if is_websocket && !self.frames.are_over() {
             Some("a WebSocket that was closed without a close frame")
         } else if !self.is_tls_over() {
-            Some("closed by the server without the end of TLS")
+            Some("closed by the server without closing TLS")
         } else {
             None
         };
         if let Some(missing) = missing {
-            member.ended(Ended::Broken(missing), recorder);
+            member.response_ended(ResponseEnd::Broken(missing), recorder);
             recorder.end("connection closed");
         } else {
             let status = head.map_or(0, |head| head.status);
-            member.ended(Ended::Complete(member_status(status)), recorder);
+            member.response_ended(ResponseEnd::Complete(member_status(status)), recorder);
         }
-        Turn::Gone
+        ReadOutcome::Gone
     }
 
-    fn take<M: Member>(
+    fn receive<M: Member>(
         &mut self,
         raw: &[u8],
         plain: &mut [u8],
         member: &mut M,
         recorder: &mut Recorder,
-    ) -> Result<Option<Turn>> {
+    ) -> Result<Option<ReadOutcome>> {
         if self.tls.is_none() {
             return self.feed(raw, member, recorder);
         }
@@ -297,7 +297,7 @@ impl Connection {
                     Err(error) => return Err(error.into()),
                 };
                 if let Some(turn) = self.feed(&plain[..len], member, recorder)? {
-                    // What follows may be the end of TLS.
+                    // The next records may close TLS.
                     self.decrypt(rest)?;
                     return Ok(Some(turn));
                 }
@@ -312,7 +312,7 @@ impl Connection {
         piece: &[u8],
         member: &mut M,
         recorder: &mut Recorder,
-    ) -> Result<Option<Turn>> {
+    ) -> Result<Option<ReadOutcome>> {
         let (frames, mut outcome) = (&mut self.frames, Ok(()));
         let progress = self.response.feed(piece, |head, data| {
             recorder.bytes += data.len() as u64;
@@ -332,15 +332,19 @@ impl Connection {
                 if status == TOO_MANY {
                     recorder.shed(head.is_some_and(|head| head.retry_after.is_some()));
                 }
-                member.ended(Ended::Complete(status), recorder);
-                Ok(Some(if closes { Turn::Gone } else { Turn::Free }))
+                member.response_ended(ResponseEnd::Complete(status), recorder);
+                Ok(Some(if closes {
+                    ReadOutcome::Gone
+                } else {
+                    ReadOutcome::Free
+                }))
             }
             Progress::Complete(_) => bail!("bytes after the end of a response"),
         }
     }
 }
 
-/// What a member is told of a status: that it gets its stream over a WebSocket is none of its business.
+/// The status for a member: a WebSocket counts as a 200.
 const fn member_status(status: u16) -> u16 {
     match status {
         SWITCHING => 200,
@@ -348,10 +352,14 @@ const fn member_status(status: u16) -> u16 {
     }
 }
 
-fn broken<M: Member>(member: &mut M, recorder: &mut Recorder, error: &anyhow::Error) -> Turn {
+fn broken<M: Member>(
+    member: &mut M,
+    recorder: &mut Recorder,
+    error: &anyhow::Error,
+) -> ReadOutcome {
     let text = format!("{error:#}");
     recorder.end("connection broken");
     recorder.message(&text);
-    member.ended(Ended::Broken(&text), recorder);
-    Turn::Gone
+    member.response_ended(ResponseEnd::Broken(&text), recorder);
+    ReadOutcome::Gone
 }

@@ -1,4 +1,4 @@
-//! One swarm thread over HTTP/2: many members' streams on each of a few connections, by hyper.
+//! One swarm thread over HTTP/2: streams of many members on each of a few connections, by hyper.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -7,55 +7,53 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail, ensure};
-use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::Request;
 use hyper::body::Body;
-use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper::client::conn::http2::Builder;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::task::LocalSet;
 
-use super::pace::Rest;
-use super::{Ended, Member, Next, ProgressShare, TOO_MANY, Wiring};
+use super::pace::ReadPause;
+use super::{Member, Next, ProgressShare, ResponseEnd, SwarmConfig, TOO_MANY};
+use crate::http2::GetSender;
 use crate::recorder::{Control, Recorder, now_ns};
 use crate::target::CONNECT_WAIT;
 use crate::wire::response::retry_after;
 
-/// How often orders are looked at.
+/// How often orders are checked.
 const LOOK: Duration = Duration::from_millis(20);
-/// Every look walks over all members: of a hundred thousand ten times a second.
+/// Every check visits all members: a hundred thousand of them ten times a second.
 const LOOK_PER_MEMBER: Duration = Duration::from_micros(1);
-/// Connections being made at one time: a server gives up on handshakes that wait too long.
+/// Connections that are opened at the same time: servers give up on slow handshakes.
 const CONNECTING_MAX: usize = 32;
-/// Streams of a connection that were left and are remembered for a while.
+/// Streams that the client has reset and that h2 still remembers.
 const RESET_STREAMS_MAX: usize = 10_000;
-/// With windows of a chosen size, that of the connection: the streams that are not read must not hold up the others.
+/// Window of the connection if streams have a chosen window: unread streams must not block the others.
 const CONNECTION_WINDOW_LEN: u32 = 1 << 30;
 
-type Sender = SendRequest<Empty<Bytes>>;
-
-/// A connection that several members share, made anew by whoever first finds it gone.
+/// A connection that several members share; the first one that finds it gone opens it again.
 #[derive(Default)]
-struct Shared {
-    sender: tokio::sync::Mutex<Option<Sender>>,
+struct SharedConnection {
+    sender: tokio::sync::Mutex<Option<GetSender>>,
 }
 
-/// What a member's requests have come to so far.
+/// What a member remembers of its requests.
 #[derive(Default)]
 struct History {
-    /// One of them was answered.
+    /// Whether one of them got a response.
     was_ready: bool,
-    /// When the last response said to come again.
+    /// Retry-After of the last response.
     retry_after: Option<Duration>,
 }
 
 struct Thread<M> {
     members: Vec<RefCell<M>>,
-    /// Whether a member's response with status 200 has begun and goes on.
+    /// Whether a response with status 200 is in progress, for each member.
     is_open: Vec<Cell<bool>>,
     recorder: RefCell<Recorder>,
     control: Arc<Control>,
-    wiring: Wiring,
+    swarm_config: SwarmConfig,
     connecting: tokio::sync::Semaphore,
 }
 
@@ -65,7 +63,7 @@ struct Thread<M> {
 /// If the runtime cannot be made.
 pub fn run<M: Member>(
     members: Vec<M>,
-    wiring: &Wiring,
+    swarm_config: &SwarmConfig,
     control: Arc<Control>,
     streams: usize,
 ) -> Result<(Vec<M>, Recorder)> {
@@ -77,14 +75,14 @@ pub fn run<M: Member>(
         members: members.into_iter().map(RefCell::new).collect(),
         recorder: RefCell::default(),
         control,
-        wiring: wiring.clone(),
+        swarm_config: swarm_config.clone(),
         connecting: tokio::sync::Semaphore::new(CONNECTING_MAX),
     });
     let tasks = LocalSet::new();
     for first in (0..thread.members.len()).step_by(streams.max(1)) {
-        let shared = Rc::new(Shared::default());
+        let shared = Rc::new(SharedConnection::default());
         for number in first..(first + streams.max(1)).min(thread.members.len()) {
-            // Owned by the LocalSet, ended by its drop.
+            // The LocalSet owns the task and ends it.
             tasks.spawn_local(drive(thread.clone(), shared.clone(), number));
         }
     }
@@ -109,7 +107,7 @@ async fn obey<M: Member>(thread: &Thread<M>) {
     let look = LOOK.max(LOOK_PER_MEMBER * count);
     while !thread.control.stop.load(Ordering::Relaxed) {
         tokio::time::sleep(look).await;
-        // One at a time: nothing else runs on this thread meanwhile.
+        // Nothing else runs on this thread meanwhile, so the borrows cannot conflict.
         let members: Vec<_> = thread.members.iter().map(RefCell::borrow).collect();
         let is_open = thread.is_open.iter().map(Cell::get);
         let all = members.iter().map(|member| &**member).zip(is_open);
@@ -118,7 +116,7 @@ async fn obey<M: Member>(thread: &Thread<M>) {
     }
 }
 
-async fn drive<M: Member>(thread: Rc<Thread<M>>, shared: Rc<Shared>, number: usize) {
+async fn drive<M: Member>(thread: Rc<Thread<M>>, shared: Rc<SharedConnection>, number: usize) {
     let mut history = History::default();
     loop {
         let next = thread.members[number].borrow_mut().next(&thread.control);
@@ -126,7 +124,7 @@ async fn drive<M: Member>(thread: Rc<Thread<M>>, shared: Rc<Shared>, number: usi
             Next::Rest => tokio::time::sleep(LOOK).await,
             Next::Done => return,
             Next::Pause => {
-                let wait = thread.wiring.pause(history.retry_after.take());
+                let wait = thread.swarm_config.pause(history.retry_after.take());
                 tokio::time::sleep(wait).await;
             }
             Next::Send(path) => {
@@ -135,13 +133,15 @@ async fn drive<M: Member>(thread: Rc<Thread<M>>, shared: Rc<Shared>, number: usi
                 let mut recorder = thread.recorder.borrow_mut();
                 let mut member = thread.members[number].borrow_mut();
                 match result {
-                    Ok(None) => member.ended(Ended::Left, &mut recorder),
-                    Ok(Some(status)) => member.ended(Ended::Complete(status), &mut recorder),
+                    Ok(None) => member.response_ended(ResponseEnd::Left, &mut recorder),
+                    Ok(Some(status)) => {
+                        member.response_ended(ResponseEnd::Complete(status), &mut recorder)
+                    }
                     Err(error) => {
                         let text = format!("{error:#}");
                         recorder.end("stream broken");
                         recorder.message(&text);
-                        member.ended(Ended::Broken(&text), &mut recorder);
+                        member.response_ended(ResponseEnd::Broken(&text), &mut recorder);
                     }
                 }
             }
@@ -149,17 +149,17 @@ async fn drive<M: Member>(thread: Rc<Thread<M>>, shared: Rc<Shared>, number: usi
     }
 }
 
-/// One request and its whole response; its status, or none if the member left it.
+/// One request and its whole response; returns its status, or none if the member left it.
 async fn exchange<M: Member>(
     thread: &Thread<M>,
-    shared: &Shared,
+    shared: &SharedConnection,
     number: usize,
     path: &str,
     history: &mut History,
 ) -> Result<Option<u16>> {
-    let begun = Instant::now();
+    let started = Instant::now();
     history.retry_after = None;
-    let target = thread.wiring.target.of_client(number);
+    let target = thread.swarm_config.target.of_client(number);
     let mut sender = sender(thread, shared).await?;
     let scheme = if target.tls.is_some() {
         "https"
@@ -167,7 +167,7 @@ async fn exchange<M: Member>(
         "http"
     };
     let mut request = Request::get(format!("{scheme}://{}{path}", target.authority))
-        .header("accept", thread.wiring.accept.header())
+        .header("accept", thread.swarm_config.accept.header())
         .header("accept-encoding", target.encoding);
     if let Some(token) = &target.token {
         request = request.header("authorization", format!("Bearer {token}"));
@@ -180,10 +180,10 @@ async fn exchange<M: Member>(
     }
     thread.is_open[number].set(status == 200);
     if status == 200 {
-        thread.members[number].borrow_mut().begins();
+        thread.members[number].borrow_mut().response_started();
     }
-    let told = response.headers().get("retry-after");
-    history.retry_after = told.and_then(|value| retry_after(value.to_str().ok()?));
+    let header = response.headers().get("retry-after");
+    history.retry_after = header.and_then(|value| retry_after(value.to_str().ok()?));
     if status == TOO_MANY {
         let says_when = history.retry_after.is_some();
         thread.recorder.borrow_mut().shed(says_when);
@@ -192,13 +192,13 @@ async fn exchange<M: Member>(
     let mut read_len = 0;
     loop {
         if history.was_ready {
-            rest(thread, number, read_len, begun).await;
+            rest(thread, number, read_len, started).await;
         }
-        if renews(thread, number, begun) {
+        if renews(thread, number, started) {
             return Ok(None);
         }
         let Some(frame) = body.frame().await else {
-            // hyper takes a reset that tells no error for the end.
+            // hyper takes a reset without an error for the end.
             ensure!(body.is_end_stream(), "reset by the server");
             return Ok(Some(status));
         };
@@ -214,60 +214,63 @@ async fn exchange<M: Member>(
             .body(status, &data, &mut recorder);
         thread.control.add(&recorder.since(&before));
         drop(recorder);
-        if thread.members[number].borrow().leaves(&thread.control) {
+        if thread.members[number]
+            .borrow()
+            .wants_to_leave(&thread.control)
+        {
             return Ok(None);
         }
         read_len = data.len();
     }
 }
 
-/// Whether a slow member leaves a stream that began then.
-fn renews<M: Member>(thread: &Thread<M>, number: usize, begun: Instant) -> bool {
+/// Whether a slow member leaves a stream that started then.
+fn renews<M: Member>(thread: &Thread<M>, number: usize, started: Instant) -> bool {
     let slow = thread.members[number].borrow().slowness();
     thread.control.stalled.load(Ordering::Relaxed)
-        && slow.is_some_and(|slow| slow.renews(begun.elapsed()))
+        && slow.is_some_and(|slow| slow.renews(started.elapsed()))
 }
 
-/// Lets a slow member take its time.
+/// Pauses a slow member.
 async fn rest<M: Member>(
     thread: &Thread<M>,
     number: usize,
     read_len: usize,
-    stream_begun: Instant,
+    stream_started: Instant,
 ) {
     let Some(slow) = thread.members[number].borrow().slowness() else {
         return;
     };
     let is_slow = || thread.control.stalled.load(Ordering::Relaxed);
-    let begun = Instant::now();
-    while is_slow() && !slow.renews(stream_begun.elapsed()) {
+    let started = Instant::now();
+    while is_slow() && !slow.renews(stream_started.elapsed()) {
         let wait = match slow.pace.rest(read_len, Duration::from_nanos(now_ns())) {
-            Rest::None => return,
-            Rest::For(time) => time.saturating_sub(begun.elapsed()),
-            Rest::UntilWoken => LOOK,
+            ReadPause::None => return,
+            ReadPause::For(time) => time.saturating_sub(started.elapsed()),
+            ReadPause::UntilWoken => LOOK,
         };
         if wait.is_zero() {
             return;
         }
-        // Looks up now and then whether the slow time is over.
+        // Checks now and then whether the slow time is over.
         tokio::time::sleep(wait.min(LOOK)).await;
     }
 }
 
-async fn sender<M>(thread: &Thread<M>, shared: &Shared) -> Result<Sender> {
-    // Members of one connection wait here for the one that makes it; they have nothing else to do.
+async fn sender<M>(thread: &Thread<M>, shared: &SharedConnection) -> Result<GetSender> {
+    // Other members of the connection wait here until it is open.
     let mut slot = shared.sender.lock().await;
     if let Some(sender) = slot.as_ref().filter(|sender| !sender.is_closed()) {
         return Ok(sender.clone());
     }
     let _turn = thread.connecting.acquire().await?;
     let making = async {
-        let stream = thread.wiring.target.connect("h2").await?;
+        let stream = thread.swarm_config.target.connect("h2").await?;
         let mut builder = Builder::new(TokioExecutor::new());
-        // Members that leave are told of events that were on their way: by default h2 forgets who left after ten of them,
-        // and takes what comes later for a flood.
+        // Members that leave still receive events in flight. By default h2 forgets a reset stream after ten others, and takes later frames
+        // for a flood.
         builder.max_concurrent_reset_streams(RESET_STREAMS_MAX);
-        if let Some(len) = thread.wiring.stream_window {
+        if let Some(len) = thread.swarm_config.stream_window {
             builder
                 .initial_stream_window_size(len)
                 .initial_connection_window_size(CONNECTION_WINDOW_LEN);
@@ -284,7 +287,7 @@ async fn sender<M>(thread: &Thread<M>, shared: &Shared) -> Result<Sender> {
 
 #[cfg(test)]
 mod tests {
-    //! A stream that is reset has not ended, whatever the reset says.
+    //! A stream that was reset has not ended in order, whatever the error code.
 
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
@@ -300,7 +303,7 @@ mod tests {
     const END: &[u8] = b"\0\0\0\0\x01\0\0\0\x01";
     const RESET_WITHOUT_ERROR: &[u8] = b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\0";
 
-    /// Asks once, and keeps how that ended.
+    /// Sends one request, and keeps how its response ended.
     #[derive(Debug, Default)]
     struct Once(Option<String>);
 
@@ -314,7 +317,7 @@ mod tests {
 
         fn body(&mut self, _: u16, _: &[u8], _: &mut Recorder) {}
 
-        fn ended(&mut self, how: Ended<'_>, _: &mut Recorder) {
+        fn response_ended(&mut self, how: ResponseEnd<'_>, _: &mut Recorder) {
             self.0.get_or_insert(format!("{how:?}"));
         }
 
@@ -323,7 +326,7 @@ mod tests {
         }
     }
 
-    /// Reads a frame, and tells whether it is the head of a request.
+    /// Reads a frame; true if it has the headers of a request.
     fn is_head(stream: &mut TcpStream) -> bool {
         let mut head = [0; 9];
         stream.read_exact(&mut head).unwrap();
@@ -332,7 +335,7 @@ mod tests {
         head[3] == 1
     }
 
-    /// How a stream ended whose last frame is this.
+    /// How a stream ended whose last frame is this one.
     async fn ended(last: &'static [u8]) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -344,7 +347,7 @@ mod tests {
             stream.write_all(&[BEGINNING, last].concat()).unwrap();
             let _ = stream.read_to_end(&mut Vec::new());
         });
-        let wiring = Wiring {
+        let swarm_config = SwarmConfig {
             target: Target::new(&format!("http://{address}"), None, None).unwrap(),
             threads: 1,
             streams_per_connection: Some(1),
@@ -355,7 +358,7 @@ mod tests {
             source: std::net::Ipv4Addr::LOCALHOST,
         };
         let control = Arc::new(Control::default());
-        let swarm = Swarm::start(vec![Once::default()], &wiring, control).unwrap();
+        let swarm = Swarm::start(vec![Once::default()], &swarm_config, control).unwrap();
         let wait = Duration::from_secs(60);
         swarm.play_round(1, wait).await.unwrap();
         let (members, _) = swarm.finish().unwrap();

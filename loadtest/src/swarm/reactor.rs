@@ -10,72 +10,74 @@ use anyhow::Result;
 use mio::{Events, Interest, Poll, Token};
 use rustls::ClientConfig;
 
-use super::connection::{Buffers, Connection, Turn};
-use super::pace::{Rest, Slowness};
-use super::{Ended, LOOK, Member, Next, ProgressShare, Wiring};
+use super::connection::{Buffers, Connection, ReadOutcome};
+use super::pace::{ReadPause, Slowness};
+use super::{LOOK, Member, Next, ProgressShare, ResponseEnd, SwarmConfig};
 use crate::recorder::{Control, Recorder};
 use crate::wire::websocket::HANDSHAKE;
 
-/// Connections being made at one time, so that no listen queue overflows and no server gives up on a handshake.
+/// Connections that are opened at the same time, so that no listen queue overflows and no handshake times out.
 const CONNECTING_MAX: usize = 64;
-/// How often members are asked whether they are done: that walks over all of them.
+/// How often progress is counted, which visits all members.
 const COUNT_EVERY: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum SlotState {
     /// Not connected yet, or no longer.
     Outside,
     Connecting,
-    /// A request is on its way, or its response.
+    /// A request or its response is in progress.
     Busy,
     /// Connected, until the next round.
     Resting,
-    /// Told not to read.
+    /// A slow client that does not read now.
     Stalled,
 }
 
-struct Seat<M> {
+struct Slot<M> {
     member: M,
     connection: Option<Connection>,
-    place: Place,
+    place: SlotState,
     path: Option<String>,
     was_ready: bool,
-    /// Counted among those that are being connected, TLS included.
+    /// Whether it is counted in `connecting`, which includes the TLS handshake.
     is_connecting: bool,
-    /// The server has closed its side. That is said once, perhaps together with the last bytes, and a short read does not show it.
+    /// The server has closed its side. That is reported once, perhaps together with the last bytes, and a short read does not show it.
     hung_up: bool,
-    /// Slow, and not to be read before its time in `resting`.
+    /// A slow client that does not read before its time in `resting`.
     rests: bool,
     /// When its newest request was sent.
     sent_at: Instant,
-    /// Not to be asked before its time in `paused`, connected or not.
+    /// Pausing until its time in `paused`, connected or not.
     pauses: bool,
-    /// When its last response said to come again.
+    /// Retry-After of its last response.
     retry_after: Option<Duration>,
 }
 
-impl<M> Seat<M> {
-    /// Whether a response with status 200 has begun and goes on.
+impl<M> Slot<M> {
+    /// Whether a response with status 200 is in progress.
     fn is_open(&self) -> bool {
-        let begun = |connection: &Connection| connection.has_begun();
-        self.place == Place::Busy && !self.rests && self.connection.as_ref().is_some_and(begun)
+        let started = |connection: &Connection| connection.has_started();
+        self.place == SlotState::Busy
+            && !self.rests
+            && self.connection.as_ref().is_some_and(started)
     }
 }
 
 struct Reactor<'a, M> {
     poll: Poll,
-    seats: Vec<Seat<M>>,
-    wiring: &'a Wiring,
+    seats: Vec<Slot<M>>,
+    swarm_config: &'a SwarmConfig,
     tls: Option<Arc<ClientConfig>>,
     control: &'a Control,
     recorder: Recorder,
     buffers: Buffers,
     first_number: usize,
-    /// Seats that want a connection.
+    /// Slots that want a connection.
     outside: VecDeque<usize>,
-    /// Pausing seats by when they are asked again; each stands there once.
+    /// Pausing slots by the end of the pause; each at most once.
     paused: BinaryHeap<Reverse<(Instant, usize)>>,
-    /// Slow seats by when they read again; each stands there once at most.
+    /// Slow slots by the time of their next read; each at most once.
     resting: BinaryHeap<Reverse<(Instant, usize)>>,
     more_left: Vec<usize>,
     connecting: usize,
@@ -84,17 +86,17 @@ struct Reactor<'a, M> {
 /// Runs until ordered to stop.
 ///
 /// # Errors
-/// If the poller fails; what happens to single connections is the members' business.
+/// If the poller fails. Errors of single connections go to the members.
 pub fn run<M: Member>(
     members: Vec<M>,
-    wiring: &Wiring,
+    swarm_config: &SwarmConfig,
     control: &Control,
     first_number: usize,
 ) -> Result<(Vec<M>, Recorder)> {
-    let seat = |member| Seat {
+    let seat = |member| Slot {
         member,
         connection: None,
-        place: Place::Outside,
+        place: SlotState::Outside,
         path: None,
         was_ready: false,
         is_connecting: false,
@@ -104,13 +106,17 @@ pub fn run<M: Member>(
         pauses: false,
         retry_after: None,
     };
-    let seats: Vec<Seat<M>> = members.into_iter().map(seat).collect();
+    let seats: Vec<Slot<M>> = members.into_iter().map(seat).collect();
     let mut reactor = Reactor {
         poll: Poll::new()?,
         outside: (0..seats.len()).collect(),
         seats,
-        wiring,
-        tls: wiring.target.tls.as_ref().map(|tls| tls.config("http/1.1")),
+        swarm_config,
+        tls: swarm_config
+            .target
+            .tls
+            .as_ref()
+            .map(|tls| tls.config("http/1.1")),
         control,
         recorder: Recorder::default(),
         buffers: Buffers::default(),
@@ -163,7 +169,7 @@ impl<M: Member> Reactor<'_, M> {
             let now_round = self.control.round.load(Ordering::Relaxed);
             if round != now_round {
                 round = now_round;
-                self.wake(Place::Resting);
+                self.wake(SlotState::Resting);
             }
             self.end_pauses();
             self.connect_some();
@@ -181,8 +187,8 @@ impl<M: Member> Reactor<'_, M> {
         while self.connecting < CONNECTING_MAX
             && let Some(number) = self.outside.pop_front()
         {
-            // The end of its pause and the loss of its connection may both have put it here, or the latter alone.
-            if self.seats[number].place != Place::Outside || self.seats[number].pauses {
+            // The end of a pause and a lost connection may both have queued the slot.
+            if self.seats[number].place != SlotState::Outside || self.seats[number].pauses {
                 continue;
             }
             if self.seats[number].path.is_none() {
@@ -204,9 +210,9 @@ impl<M: Member> Reactor<'_, M> {
 
     fn connect(&mut self, number: usize) -> Result<()> {
         let seat = &mut self.seats[number];
-        let source = self.wiring.source_of(self.first_number + number);
+        let source = self.swarm_config.source_of(self.first_number + number);
         let mut connection = Connection::begin(
-            &self.wiring.target,
+            &self.swarm_config.target,
             self.tls.as_ref(),
             source,
             seat.member.slowness().map(|slow| slow.receive_buffer),
@@ -217,7 +223,7 @@ impl<M: Member> Reactor<'_, M> {
             Interest::READABLE | Interest::WRITABLE,
         )?;
         seat.connection = Some(connection);
-        seat.place = Place::Connecting;
+        seat.place = SlotState::Connecting;
         seat.is_connecting = true;
         seat.hung_up = false;
         self.connecting += 1;
@@ -230,7 +236,7 @@ impl<M: Member> Reactor<'_, M> {
         self.recorder.message(&text);
         self.seats[number]
             .member
-            .ended(Ended::Broken(&text), &mut self.recorder);
+            .response_ended(ResponseEnd::Broken(&text), &mut self.recorder);
         self.leave(number);
     }
 
@@ -240,11 +246,11 @@ impl<M: Member> Reactor<'_, M> {
         let Some(connection) = &mut seat.connection else {
             return;
         };
-        if seat.place == Place::Connecting {
+        if seat.place == SlotState::Connecting {
             match connection.connected() {
                 Ok(false) => return,
                 Ok(true) => {
-                    seat.place = Place::Resting;
+                    seat.place = SlotState::Resting;
                     match seat.path.take() {
                         Some(path) => self.send(number, &path),
                         None => self.ask(number),
@@ -266,17 +272,17 @@ impl<M: Member> Reactor<'_, M> {
 
     fn read(&mut self, number: usize) {
         let seat = &mut self.seats[number];
-        if seat.place == Place::Stalled || seat.rests {
+        if seat.place == SlotState::Stalled || seat.rests {
             return;
         }
-        if seat.place == Place::Resting && seat.hung_up {
+        if seat.place == SlotState::Resting && seat.hung_up {
             return self.closed(number);
         }
         let Some(connection) = &mut seat.connection else {
             return;
         };
-        // A stream that was begun anew has to come to be one first.
-        let is_slow = connection.has_begun() && self.control.stalled.load(Ordering::Relaxed);
+        // A renewed stream must have started before it is slow.
+        let is_slow = connection.has_started() && self.control.stalled.load(Ordering::Relaxed);
         let pace = seat
             .member
             .slowness()
@@ -284,7 +290,7 @@ impl<M: Member> Reactor<'_, M> {
             .map(|slow| slow.pace);
         let len_max = pace.map(|pace| pace.read_len_max());
         let bytes_before = self.recorder.bytes;
-        // What comes while other connections are read has not come before.
+        // The clock is read here, because the bytes of this connection may have arrived after those of others.
         self.recorder.tick(self.control);
         let turn = connection.read(
             &mut seat.member,
@@ -292,42 +298,47 @@ impl<M: Member> Reactor<'_, M> {
             &mut self.recorder,
             len_max,
         );
-        if !seat.was_ready && connection.has_begun() {
+        if !seat.was_ready && connection.has_started() {
             seat.was_ready = true;
             self.control.ready.fetch_add(1, Ordering::Relaxed);
         }
-        if matches!(turn, Turn::Gone | Turn::Free) {
+        if matches!(turn, ReadOutcome::Gone | ReadOutcome::Free) {
             seat.retry_after = connection.retry_after();
-        } else if connection.has_begun() {
-            seat.member.begins();
+        } else if connection.has_started() {
+            seat.member.response_started();
         }
         match turn {
-            Turn::Gone => return self.leave(number),
-            Turn::Free if seat.hung_up => return self.closed(number),
-            Turn::Free => {
-                seat.place = Place::Resting;
+            ReadOutcome::Gone => return self.leave(number),
+            ReadOutcome::Free if seat.hung_up => return self.closed(number),
+            ReadOutcome::Free => {
+                seat.place = SlotState::Resting;
                 return self.ask(number);
             }
-            Turn::MoreLeft | Turn::Drained if seat.member.leaves(self.control) => {
-                seat.member.ended(Ended::Left, &mut self.recorder);
+            ReadOutcome::MoreLeft | ReadOutcome::Drained
+                if seat.member.wants_to_leave(self.control) =>
+            {
+                seat.member
+                    .response_ended(ResponseEnd::Left, &mut self.recorder);
                 return self.leave(number);
             }
-            Turn::MoreLeft | Turn::Drained => {}
+            ReadOutcome::MoreLeft | ReadOutcome::Drained => {}
         }
         let read_len = usize::try_from(self.recorder.bytes - bytes_before).unwrap_or(usize::MAX);
         let now = Duration::from_nanos(self.recorder.now_ns());
-        match pace.map_or(Rest::None, |pace| pace.rest(read_len, now)) {
-            Rest::None if turn == Turn::MoreLeft || seat.hung_up => self.more_left.push(number),
-            Rest::None => {}
-            Rest::For(time) => {
+        match pace.map_or(ReadPause::None, |pace| pace.rest(read_len, now)) {
+            ReadPause::None if turn == ReadOutcome::MoreLeft || seat.hung_up => {
+                self.more_left.push(number)
+            }
+            ReadPause::None => {}
+            ReadPause::For(time) => {
                 seat.rests = true;
                 self.resting.push(Reverse((Instant::now() + time, number)));
             }
-            Rest::UntilWoken => seat.place = Place::Stalled,
+            ReadPause::UntilWoken => seat.place = SlotState::Stalled,
         }
     }
 
-    /// Asks the member of a free connection what comes next.
+    /// Asks the member of a free connection for its next action.
     fn ask(&mut self, number: usize) {
         match self.seats[number].member.next(self.control) {
             Next::Send(path) => self.send(number, &path),
@@ -337,13 +348,17 @@ impl<M: Member> Reactor<'_, M> {
     }
 
     fn send(&mut self, number: usize, path: &str) {
-        let Wiring { target, accept, .. } = self.wiring;
+        let SwarmConfig { target, accept, .. } = self.swarm_config;
         let accept = accept.header();
-        let upgrade = if self.wiring.websocket { HANDSHAKE } else { "" };
+        let upgrade = if self.swarm_config.websocket {
+            HANDSHAKE
+        } else {
+            ""
+        };
         let target = target.of_client(self.first_number + number);
         let request = target.fetch_text(path, accept, upgrade);
         let seat = &mut self.seats[number];
-        seat.place = Place::Busy;
+        seat.place = SlotState::Busy;
         seat.sent_at = Instant::now();
         let Some(connection) = &mut seat.connection else {
             return;
@@ -359,7 +374,7 @@ impl<M: Member> Reactor<'_, M> {
         self.recorder.message(&text);
         self.seats[number]
             .member
-            .ended(Ended::Broken(&text), &mut self.recorder);
+            .response_ended(ResponseEnd::Broken(&text), &mut self.recorder);
         self.leave(number);
     }
 
@@ -373,24 +388,24 @@ impl<M: Member> Reactor<'_, M> {
         self.leave(number);
     }
 
-    /// Drops the connection and queues the seat for another.
+    /// Drops the connection and queues the slot for another.
     fn leave(&mut self, number: usize) {
         let seat = &mut self.seats[number];
         if let Some(mut connection) = seat.connection.take() {
-            // The socket is closed with its drop, which deregisters it too.
+            // Dropping the connection closes the socket, and deregisters it too.
             let _ = self.poll.registry().deregister(&mut connection.socket);
         }
         if std::mem::take(&mut seat.is_connecting) {
             self.connecting -= 1;
         }
-        seat.place = Place::Outside;
+        seat.place = SlotState::Outside;
         self.outside.push_back(number);
     }
 
-    /// Leaves a seat alone for as long as its last response said.
+    /// Pauses a slot for the time in its last response.
     fn pause(&mut self, number: usize) {
         let seat = &mut self.seats[number];
-        let wait = self.wiring.pause(seat.retry_after.take());
+        let wait = self.swarm_config.pause(seat.retry_after.take());
         seat.pauses = true;
         self.paused.push(Reverse((Instant::now() + wait, number)));
     }
@@ -403,14 +418,14 @@ impl<M: Member> Reactor<'_, M> {
             self.paused.pop();
             self.seats[number].pauses = false;
             match self.seats[number].place {
-                Place::Outside => self.outside.push_back(number),
-                Place::Resting => self.ask(number),
-                Place::Connecting | Place::Busy | Place::Stalled => {}
+                SlotState::Outside => self.outside.push_back(number),
+                SlotState::Resting => self.ask(number),
+                SlotState::Connecting | SlotState::Busy | SlotState::Stalled => {}
             }
         }
     }
 
-    /// Reads the slow whose time has come. Their readiness was reported once and is gone, so they are read without being asked.
+    /// Reads slow clients whose pause is over. Their readiness was reported once, so they are read without a new event.
     fn end_rests(&mut self) {
         let now = Instant::now();
         while let Some(Reverse((due, number))) = self.resting.peek().copied()
@@ -422,7 +437,7 @@ impl<M: Member> Reactor<'_, M> {
         }
     }
 
-    /// While the slow are slow, those who begin anew now and then leave streams that are old enough.
+    /// While slow clients are slow, those that renew leave streams that are old enough.
     fn renew_some(&mut self) {
         if !self.control.stalled.load(Ordering::Relaxed) {
             return;
@@ -430,16 +445,17 @@ impl<M: Member> Reactor<'_, M> {
         for number in 0..self.seats.len() {
             let seat = &mut self.seats[number];
             let is_old = |slow: Slowness| slow.renews(seat.sent_at.elapsed());
-            if matches!(seat.place, Place::Busy | Place::Stalled)
+            if matches!(seat.place, SlotState::Busy | SlotState::Stalled)
                 && seat.member.slowness().is_some_and(is_old)
             {
-                seat.member.ended(Ended::Left, &mut self.recorder);
+                seat.member
+                    .response_ended(ResponseEnd::Left, &mut self.recorder);
                 self.leave(number);
             }
         }
     }
 
-    fn wake(&mut self, place: Place) {
+    fn wake(&mut self, place: SlotState) {
         for number in 0..self.seats.len() {
             if self.seats[number].place == place && !self.seats[number].pauses {
                 self.ask(number);
@@ -447,11 +463,11 @@ impl<M: Member> Reactor<'_, M> {
         }
     }
 
-    /// Lets the stalled read again, as [`Self::end_rests`] does.
+    /// Lets stalled clients read again, as [`Self::end_rests`] does.
     fn wake_stalled(&mut self) {
         for number in 0..self.seats.len() {
-            if self.seats[number].place == Place::Stalled {
-                self.seats[number].place = Place::Busy;
+            if self.seats[number].place == SlotState::Stalled {
+                self.seats[number].place = SlotState::Busy;
                 self.more_left.push(number);
             }
         }

@@ -1,52 +1,52 @@
-//! The sequence of events that every watcher must have seen, recorded by one independent watcher.
+//! The sequence of events that every watcher must receive, recorded by one independent watcher.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::{Deserialize, Serialize};
 
-use crate::wire::event::Kind;
+use crate::wire::event::EventKind;
 
 /// One event of the reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct ReferenceEvent {
     /// Resource version.
     pub version: u64,
     /// Event type.
-    pub kind: Kind,
+    pub kind: EventKind,
     /// Hash of the event's line, see [`line_hash`].
     pub body_hash: u64,
     /// Number of the object in the order of first appearance, see [`Reference::object`].
     pub object: u32,
 }
 
-/// Objects by name with their versions: what a watcher's cache would hold.
-pub type State = BTreeMap<String, u64>;
+/// Objects by name with their versions: the state of a watcher's cache.
+pub type ObjectVersions = BTreeMap<String, u64>;
 
 /// The recorded events, in version order.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub struct Reference {
-    entries: Vec<Entry>,
+    entries: Vec<ReferenceEvent>,
     names: Vec<String>,
-    /// Only for adding more: not passed on.
+    /// For adding events only: not serialised.
     #[serde(skip)]
     numbers: HashMap<String, u32>,
-    initial: State,
+    initial: ObjectVersions,
 }
 
 impl Reference {
-    /// Events that are kept at most: 48 hours at 25 a second, 100 MB.
+    /// Most events that are kept: 48 hours at 25 a second, 100 MB.
     pub const ENTRIES_MAX: usize = 4 << 20;
 
-    /// A reference that begins with this state.
-    pub fn begin(initial: State) -> Self {
+    /// A reference that starts with these objects.
+    pub fn begin(initial: ObjectVersions) -> Self {
         Self {
             initial,
             ..Self::default()
         }
     }
 
-    /// The number of an object.
+    /// The number of an object; a new one if the name is new.
     pub fn object(&mut self, name: &str) -> u32 {
         if let Some(number) = self.numbers.get(name) {
             return *number;
@@ -57,20 +57,20 @@ impl Reference {
         number
     }
 
-    /// The state after all events up to `until`.
-    pub fn state_at(&self, until: u64) -> State {
+    /// The objects after all events up to `until`.
+    pub fn state_at(&self, until: u64) -> ObjectVersions {
         let mut state = self.initial.clone();
         for entry in self.after(0, until) {
             let name = &self.names[entry.object as usize];
             match entry.kind {
-                Kind::Deleted => drop(state.remove(name)),
+                EventKind::Deleted => drop(state.remove(name)),
                 _ => drop(state.insert(name.clone(), entry.version)),
             }
         }
         state
     }
 
-    /// The part of it whose objects' names are in the same group, for every group that occurs.
+    /// Splits the reference by groups of object names.
     pub fn split<G: Hash + Eq>(&self, group: impl Fn(&str) -> G) -> HashMap<G, Self> {
         let mut parts: HashMap<G, Self> = HashMap::new();
         for (name, version) in &self.initial {
@@ -81,12 +81,12 @@ impl Reference {
             let name = &self.names[entry.object as usize];
             let part = parts.entry(group(name)).or_default();
             let object = part.object(name);
-            part.entries.push(Entry { object, ..*entry });
+            part.entries.push(ReferenceEvent { object, ..*entry });
         }
         parts
     }
 
-    /// A fingerprint of the state after each event, and of the one it began with: [`fingerprint`] of what a list at that version holds.
+    /// The fingerprint of the objects after each event, and before the first one: [`fingerprint`] of a list at that version.
     pub fn fingerprints(&self) -> Fingerprints {
         let mut versions: HashMap<&str, u64> = HashMap::new();
         for (name, version) in &self.initial {
@@ -98,13 +98,13 @@ impl Reference {
         for entry in &self.entries {
             let name = self.names[entry.object as usize].as_str();
             let before = match entry.kind {
-                Kind::Deleted => versions.remove(name),
+                EventKind::Deleted => versions.remove(name),
                 _ => versions.insert(name, entry.version),
             };
             if let Some(version) = before {
                 print ^= object_print(name, version);
             }
-            if entry.kind != Kind::Deleted {
+            if entry.kind != EventKind::Deleted {
                 print ^= object_print(name, entry.version);
             }
             prints.push((entry.version, print));
@@ -112,13 +112,13 @@ impl Reference {
         Fingerprints { prints }
     }
 
-    /// The state the reference began with.
-    pub fn initial(&self) -> &State {
+    /// The objects before the first event.
+    pub fn initial(&self) -> &ObjectVersions {
         &self.initial
     }
 
     /// Adds the next event; false if it is not newer than the last, or the limit is reached.
-    pub fn push(&mut self, entry: Entry) -> bool {
+    pub fn push(&mut self, entry: ReferenceEvent) -> bool {
         let fits = self.entries.len() < Self::ENTRIES_MAX && entry.version > self.last();
         if fits {
             self.entries.push(entry);
@@ -131,13 +131,13 @@ impl Reference {
         self.entries.last().map_or(0, |entry| entry.version)
     }
 
-    /// How many events there are.
+    /// Number of events.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// The events with versions in (`after`, `until`].
-    pub fn after(&self, after: u64, until: u64) -> &[Entry] {
+    pub fn after(&self, after: u64, until: u64) -> &[ReferenceEvent] {
         let from = self.entries.partition_point(|entry| entry.version <= after);
         let to = self.entries.partition_point(|entry| entry.version <= until);
         &self.entries[from..to.max(from)]
@@ -152,7 +152,7 @@ impl Reference {
         Some(self.entries[at].body_hash)
     }
 
-    /// The first of `versions` (in any order) after `start` that is not in the reference.
+    /// The first of `versions` (in any order) after `start` that the reference lacks.
     pub fn first_missing(&self, versions: &[u64], start: u64) -> Option<u64> {
         versions
             .iter()
@@ -168,21 +168,21 @@ pub struct Fingerprints {
 }
 
 impl Fingerprints {
-    /// That of the state after all events up to `version`.
+    /// The fingerprint after all events up to `version`.
     pub fn at(&self, version: u64) -> u64 {
         let after = self.prints.partition_point(|(one, _)| *one <= version);
         self.prints[after.max(1) - 1].1
     }
 }
 
-/// A fingerprint of some objects, whatever their order.
+/// A fingerprint of objects that does not depend on their order.
 pub fn fingerprint<'a>(objects: impl IntoIterator<Item = (&'a String, &'a u64)>) -> u64 {
     objects.into_iter().fold(0, |print, (name, version)| {
         print ^ object_print(name, *version)
     })
 }
 
-/// What one object adds to a fingerprint.
+/// The part of one object in a fingerprint.
 pub fn object_print(name: &str, version: u64) -> u64 {
     let mut hasher = DefaultHasher::new();
     (name, version).hash(&mut hasher);

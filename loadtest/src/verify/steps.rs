@@ -1,6 +1,6 @@
-//! The versions of a stream as steps from one to the next, seven bits a byte: 5,000 watchers of 3,000 events fit in 15 MB.
+//! The versions of a stream as steps from one to the next, seven bits a byte: 5,000 watchers of 3,000 events need 15 MB.
 
-/// Bytes one stream may keep; what comes later is only counted and hashed.
+/// Most bytes of one stream; later events are only counted and hashed.
 const STEPS_LEN_MAX: usize = 256 * 1024;
 
 /// The recorded steps of one stream.
@@ -11,7 +11,7 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// Records the distance to the previous version.
+    /// Adds the distance to the previous version.
     pub fn push(&mut self, mut step: u64) {
         if self.bytes.len() >= STEPS_LEN_MAX {
             self.cut = true;
@@ -24,12 +24,12 @@ impl Steps {
         self.bytes.push(step as u8);
     }
 
-    /// Whether the limit was reached and later steps are missing.
+    /// Whether the limit was reached, so that later steps are missing.
     pub fn is_cut(&self) -> bool {
         self.cut
     }
 
-    /// The versions, beginning after `start`.
+    /// The versions, starting after `start`.
     pub fn versions(&self, start: u64) -> impl Iterator<Item = u64> + '_ {
         let mut bytes = self.bytes.iter();
         let mut version = start;

@@ -1,7 +1,7 @@
-//! Planted faults are found and named; honest streams pass.
+//! Planted faults are found and named; correct streams pass.
 
 use super::*;
-use reference::Entry;
+use reference::ReferenceEvent;
 
 const START: u64 = 100;
 
@@ -10,9 +10,9 @@ fn reference() -> Reference {
     for i in 1..=500u64 {
         // Uneven steps, some of more than one byte.
         let version = START + i * 3 + if i > 250 { 1_000 } else { 0 };
-        assert!(reference.push(Entry {
+        assert!(reference.push(ReferenceEvent {
             version,
-            kind: Kind::Modified,
+            kind: EventKind::Modified,
             body_hash: version * 7,
             object: 0,
         }));
@@ -32,7 +32,7 @@ fn verdict_of(versions: &[u64]) -> Option<Fault> {
     let reference = reference();
     let mut track = Track::begin(START);
     for version in versions {
-        track.event(Kind::Modified, *version);
+        track.event(EventKind::Modified, *version);
     }
     track.verdict(&reference, reference.last())
 }
@@ -107,7 +107,14 @@ fn event_types_and_sampled_bodies_count() {
     let reference = reference();
     let mut track = Track::begin(START);
     for (i, version) in versions(&reference).into_iter().enumerate() {
-        track.event(if i == 7 { Kind::Added } else { Kind::Modified }, version);
+        track.event(
+            if i == 7 {
+                EventKind::Added
+            } else {
+                EventKind::Modified
+            },
+            version,
+        );
     }
     assert_eq!(
         track.verdict(&reference, reference.last()),
@@ -116,7 +123,7 @@ fn event_types_and_sampled_bodies_count() {
 
     let mut track = Track::begin(START);
     for version in versions(&reference) {
-        track.event(Kind::Modified, version);
+        track.event(EventKind::Modified, version);
         track.body_hash(
             version,
             if version == START + 30 {
@@ -142,12 +149,12 @@ fn bookmarks_may_not_run_ahead_nor_fall_behind() {
     let mut ahead = Track::begin(START);
     let mut behind = Track::begin(START);
     for version in &all {
-        honest.event(Kind::Modified, *version);
-        honest.event(Kind::Bookmark, *version);
-        ahead.event(Kind::Bookmark, *version);
-        ahead.event(Kind::Modified, *version);
-        behind.event(Kind::Modified, *version);
-        behind.event(Kind::Bookmark, *version - 1);
+        honest.event(EventKind::Modified, *version);
+        honest.event(EventKind::Bookmark, *version);
+        ahead.event(EventKind::Bookmark, *version);
+        ahead.event(EventKind::Modified, *version);
+        behind.event(EventKind::Modified, *version);
+        behind.event(EventKind::Bookmark, *version - 1);
     }
     assert_eq!(honest.verdict(&reference, reference.last()), None);
     assert_eq!(honest.resume_version(), reference.last());
@@ -184,11 +191,11 @@ fn a_relist_may_skip_history_but_not_what_follows_it() {
         let mut track = Track::begin(START);
         all[..100]
             .iter()
-            .for_each(|version| track.event(Kind::Modified, *version));
+            .for_each(|version| track.event(EventKind::Modified, *version));
         track.relist(all[299]);
         all[300 + skip..]
             .iter()
-            .for_each(|version| track.event(Kind::Modified, *version));
+            .for_each(|version| track.event(EventKind::Modified, *version));
         assert_eq!(track.verdict(&reference, reference.last()), fault);
         assert_eq!(track.count(), 300 - skip as u64);
     }
@@ -201,7 +208,7 @@ fn a_stream_that_stops_early_is_behind_what_is_due() {
     let mut track = Track::begin(START);
     all[..100]
         .iter()
-        .for_each(|version| track.event(Kind::Modified, *version));
+        .for_each(|version| track.event(EventKind::Modified, *version));
     assert_eq!(track.verdict(&reference, all[99]), None);
     assert_eq!(track.verdict(&reference, all[100]), Some(Fault::Behind));
 }
@@ -220,7 +227,7 @@ fn steps_give_back_the_versions() {
 
 #[test]
 fn the_state_at_a_version_follows_from_the_events() {
-    let state = |objects: &[(&str, u64)]| -> reference::State {
+    let state = |objects: &[(&str, u64)]| -> reference::ObjectVersions {
         objects
             .iter()
             .map(|(name, version)| ((*name).to_owned(), *version))
@@ -228,13 +235,13 @@ fn the_state_at_a_version_follows_from_the_events() {
     };
     let mut reference = Reference::begin(state(&[("a", 1), ("b", 2)]));
     for (version, kind, name) in [
-        (5, Kind::Modified, "a"),
-        (6, Kind::Deleted, "b"),
-        (7, Kind::Added, "c"),
-        (8, Kind::Added, "b"),
+        (5, EventKind::Modified, "a"),
+        (6, EventKind::Deleted, "b"),
+        (7, EventKind::Added, "c"),
+        (8, EventKind::Added, "b"),
     ] {
         let object = reference.object(name);
-        assert!(reference.push(Entry {
+        assert!(reference.push(ReferenceEvent {
             version,
             kind,
             body_hash: 0,

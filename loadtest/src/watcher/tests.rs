@@ -1,15 +1,15 @@
-//! A watcher resumes, lists again after 410, and is convicted if it does not converge.
+//! A watcher resumes, lists again after 410, and has a fault if it does not converge.
 
 use super::*;
-use crate::scenario::watch_run::verdicts::Outcome;
-use crate::sheet::Sheet;
-use crate::swarm::pace::Pace;
-use crate::verify::reference::Entry;
+use crate::results::Results;
+use crate::scenario::watch_run::verdicts::WatchOutcome;
+use crate::swarm::pace::ReadPace;
+use crate::verify::reference::ReferenceEvent;
 use crate::wire::protobuf::tests::frame;
 
 const START: u64 = 10;
-const STALLS: Habit = Habit::Slow(Slowness {
-    pace: Pace::Never,
+const STALLS: Behaviour = Behaviour::Slow(Slowness {
+    pace: ReadPace::Never,
     receive_buffer: 4_096,
     renews_every: None,
 });
@@ -20,16 +20,18 @@ fn line(kind: &str, name: &str, version: u64) -> String {
     ) + "\n"
 }
 
-/// Versions 11 to 40, modifying a, b, c in turn; the watcher knows a and b from the start.
+/// Versions 11 to 40, which modify a, b, c in turn; the watcher knows a and b from the start.
 fn reference() -> Reference {
-    let mut reference =
-        Reference::begin(State::from([("n/a".to_owned(), 1), ("n/b".to_owned(), 2)]));
+    let mut reference = Reference::begin(ObjectVersions::from([
+        ("n/a".to_owned(), 1),
+        ("n/b".to_owned(), 2),
+    ]));
     for version in START + 1..=40 {
         let object = reference.object(&format!("n/{}", name(version)));
         let body = line("MODIFIED", name(version), version);
-        assert!(reference.push(Entry {
+        assert!(reference.push(ReferenceEvent {
             version,
-            kind: Kind::Modified,
+            kind: EventKind::Modified,
             body_hash: line_hash(body.trim_end().as_bytes()),
             object
         }));
@@ -48,10 +50,10 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(habit: Habit) -> Self {
+    fn new(behaviour: Behaviour) -> Self {
         let plan = Arc::new(Plan::new("/p", START, 60));
         let state = Arc::new(reference().initial().clone());
-        let watcher = Watcher::new(plan, habit, &state);
+        let watcher = Watcher::new(plan, behaviour, &state);
         Self {
             watcher,
             recorder: Recorder::default(),
@@ -73,8 +75,8 @@ impl Bench {
         self.watcher.body(200, text.as_bytes(), &mut self.recorder);
     }
 
-    fn end(&mut self, how: Ended<'_>) -> Next {
-        self.watcher.ended(how, &mut self.recorder);
+    fn end(&mut self, how: ResponseEnd<'_>) -> Next {
+        self.watcher.response_ended(how, &mut self.recorder);
         self.watcher.next(&self.control)
     }
 
@@ -97,13 +99,13 @@ fn watch_from(version: u64) -> Next {
 
 #[test]
 fn a_clean_end_is_resumed_at_once_and_a_broken_one_after_a_pause() {
-    let mut bench = Bench::new(Habit::Sampled);
+    let mut bench = Bench::new(Behaviour::Sampled);
     assert_eq!(bench.watcher.next(&bench.control), watch_from(START));
     bench.deliver(11..=20);
-    assert_eq!(bench.end(Ended::Complete(200)), watch_from(20));
+    assert_eq!(bench.end(ResponseEnd::Complete(200)), watch_from(20));
     bench.deliver(21..=30);
     bench.body(&line("MODIFIED", name(31), 31)[..20]);
-    assert_eq!(bench.end(Ended::Broken("reset")), Next::Pause);
+    assert_eq!(bench.end(ResponseEnd::Broken("reset")), Next::Pause);
     assert_eq!(bench.watcher.next(&bench.control), watch_from(30));
     bench.deliver(31..=40);
     assert_eq!(bench.verdict(), None);
@@ -124,7 +126,7 @@ fn after_410_it_lists_and_watches_on_from_there() {
         bench.body(r#"{"type":"ERROR","object":{"kind":"Status","reason":"Expired","code":410}}"#);
         bench.body("\n");
         assert_eq!(
-            bench.end(Ended::Complete(200)),
+            bench.end(ResponseEnd::Complete(200)),
             Next::Send("/p?resourceVersion=15".to_owned())
         );
         let others = r#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"30"}},{"metadata":{"name":"b","namespace":"n","resourceVersion":"28"}}"#;
@@ -132,8 +134,8 @@ fn after_410_it_lists_and_watches_on_from_there() {
         bench.body(&format!(
             r#"{{"metadata":{{"resourceVersion":"30"}},"items":[{others}{comma}{c_in_list}]}}"#
         ));
-        assert_eq!(bench.end(Ended::Complete(200)), watch_from(30));
-        // A list without c is not what the server holds, even if later events bring c.
+        assert_eq!(bench.end(ResponseEnd::Complete(200)), watch_from(30));
+        // A list without c is not the server's state, even if later events bring c.
         assert!(bench.verdict_until(30).is_some() == fault_expected);
         bench.deliver(31..=40);
         assert_eq!(bench.verdict().is_some(), fault_expected);
@@ -144,11 +146,11 @@ fn after_410_it_lists_and_watches_on_from_there() {
 #[test]
 fn of_a_reader_too_the_list_must_hold_what_the_server_held() {
     for (second, is_faulty) in [("b", false), ("x", true)] {
-        let mut bench = Bench::new(Habit::Reads);
+        let mut bench = Bench::new(Behaviour::Reads);
         bench.deliver(11..=15);
         bench
             .body(&(r#"{"type":"ERROR","object":{"kind":"Status","code":410}}"#.to_owned() + "\n"));
-        bench.end(Ended::Complete(200));
+        bench.end(ResponseEnd::Complete(200));
         let item = |name: &str, version: u64| {
             format!(
                 r#"{{"metadata":{{"name":"{name}","namespace":"n","resourceVersion":"{version}"}}}}"#
@@ -158,17 +160,17 @@ fn of_a_reader_too_the_list_must_hold_what_the_server_held() {
         bench.body(&format!(
             r#"{{"metadata":{{"resourceVersion":"30"}},"items":[{items}]}}"#
         ));
-        bench.end(Ended::Complete(200));
+        bench.end(ResponseEnd::Complete(200));
         bench.deliver(31..=40);
         assert_eq!(bench.verdict().is_some(), is_faulty);
-        // Even a list that is right is one too many where nobody is to lose its place.
-        let (mut sheet, plan) = (Sheet::new("steady"), bench.watcher.plan.clone());
+        // For a reader even a correct list after 410 is a fault.
+        let (mut results, plan) = (Results::new("steady"), bench.watcher.plan.clone());
         let parts = std::collections::HashMap::from([(0, reference())]);
-        let outcome = Outcome::of(&[bench.watcher], &[plan], &parts, 0);
-        outcome.report_drops(&mut sheet, "target");
-        let text = sheet.to_string();
+        let outcome = WatchOutcome::of(&[bench.watcher], &[plan], &parts, 0);
+        outcome.report_drops(&mut results, "target");
+        let text = results.to_string();
         assert!(text.contains("1 streams of readers were ended"), "{text}");
-        assert!(text.contains("1 readers were told 410"), "{text}");
+        assert!(text.contains("1 readers received 410"), "{text}");
     }
 }
 
@@ -181,7 +183,7 @@ fn events_in_protobuf_are_held_to_the_reference() {
     ] {
         let mut plan = Plan::new("/p", START, 60);
         plan.encoding = Encoding::Protobuf;
-        let mut watcher = Watcher::new(Arc::new(plan), Habit::Reads, &Arc::default());
+        let mut watcher = Watcher::new(Arc::new(plan), Behaviour::Reads, &Arc::default());
         let mut recorder = Recorder::default();
         let mut stream = Vec::new();
         for version in (11..=40).filter(|version| *version != left_out) {
@@ -202,9 +204,9 @@ fn events_in_protobuf_are_held_to_the_reference() {
 }
 
 #[test]
-fn who_begins_anew_skips_to_the_newest_and_loses_nothing_from_there_on() {
-    let renews = Habit::Slow(Slowness {
-        pace: Pace::Never,
+fn a_renewed_watch_skips_to_the_newest_version_and_loses_nothing_after_it() {
+    let renews = Behaviour::Slow(Slowness {
+        pace: ReadPace::Never,
         receive_buffer: 4_096,
         renews_every: Some(std::time::Duration::from_millis(500)),
     });
@@ -212,11 +214,11 @@ fn who_begins_anew_skips_to_the_newest_and_loses_nothing_from_there_on() {
         let mut bench = Bench::new(renews);
         bench.deliver(11..=15);
         bench.recorder.newest_version = 30;
-        assert_eq!(bench.end(Ended::Left), watch_from(30));
+        assert_eq!(bench.end(ResponseEnd::Left), watch_from(30));
         bench.deliver(31 + lost..=40);
         assert_eq!(bench.verdict().is_some(), convicted);
-        // Nobody has seen more than it has: it watches on.
-        assert_eq!(bench.end(Ended::Left), watch_from(40));
+        // No watcher has a newer version: it continues from its own.
+        assert_eq!(bench.end(ResponseEnd::Left), watch_from(40));
     }
 }
 
@@ -225,9 +227,9 @@ fn a_list_older_than_what_was_seen_is_a_fault() {
     let mut bench = Bench::new(STALLS);
     bench.deliver(11..=15);
     bench.body(&(r#"{"type":"ERROR","object":{"kind":"Status","code":410}}"#.to_owned() + "\n"));
-    bench.end(Ended::Complete(200));
+    bench.end(ResponseEnd::Complete(200));
     bench.body(r#"{"metadata":{"resourceVersion":"12"},"items":[]}"#);
-    bench.end(Ended::Complete(200));
+    bench.end(ResponseEnd::Complete(200));
     assert_eq!(
         bench.verdict(),
         Some(Fault::OutOfOrder {
@@ -239,33 +241,33 @@ fn a_list_older_than_what_was_seen_is_a_fault() {
 
 #[test]
 fn a_sampled_body_that_differs_and_a_cut_event_before_a_clean_end_are_faults() {
-    let mut bench = Bench::new(Habit::Sampled);
+    let mut bench = Bench::new(Behaviour::Sampled);
     bench.body(&line("MODIFIED", "other", 11));
     bench.deliver(12..=40);
     assert_eq!(bench.verdict(), Some(Fault::BodyDiffers { version: 11 }));
 
-    let mut bench = Bench::new(Habit::Reads);
+    let mut bench = Bench::new(Behaviour::Reads);
     bench.deliver(11..=40);
     bench.body(r#"{"type":"#);
-    bench.end(Ended::Complete(200));
+    bench.end(ResponseEnd::Complete(200));
     assert!(matches!(bench.verdict(), Some(Fault::Unreadable(_))));
 }
 
 #[test]
 fn refusals_are_tried_again_after_a_pause() {
-    let mut bench = Bench::new(Habit::Reads);
+    let mut bench = Bench::new(Behaviour::Reads);
     bench.watcher.body(429, b"{}", &mut bench.recorder);
-    assert_eq!(bench.end(Ended::Complete(429)), Next::Pause);
+    assert_eq!(bench.end(ResponseEnd::Complete(429)), Next::Pause);
     assert_eq!(bench.watcher.next(&bench.control), watch_from(START));
     assert_eq!(bench.recorder.ends.get("HTTP 429"), Some(&1));
 }
 
 #[test]
 fn a_visitor_comes_back_in_each_way_and_ends_with_the_servers_state() {
-    let mut bench = Bench::new(Habit::Visits { seed: 7 });
+    let mut bench = Bench::new(Behaviour::Visits { seed: 7 });
     let (mut resumed, mut listed, mut restarted) = (0, 0, 0);
     for _ in 0..40 {
-        let next = bench.end(Ended::Left);
+        let next = bench.end(ResponseEnd::Left);
         match next {
             Next::Pause => {
                 resumed += 1;
@@ -289,7 +291,7 @@ fn a_visitor_comes_back_in_each_way_and_ends_with_the_servers_state() {
                     r#"{{"metadata":{{"resourceVersion":"25"}},"items":[{}]}}"#,
                     items.join(",")
                 ));
-                assert_eq!(bench.end(Ended::Complete(200)), watch_from(25));
+                assert_eq!(bench.end(ResponseEnd::Complete(200)), watch_from(25));
             }
         }
         let from = bench.watcher.track().resume_version();

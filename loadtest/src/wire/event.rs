@@ -1,8 +1,8 @@
-//! One watch event's line: what the swarm reads of it, found by searching instead of parsing.
+//! One watch event's line: the swarm finds the fields that it needs by searching instead of parsing.
 //!
 //! The search relies on the servers' field order (docs/PROTOCOL.md §4.4: type first, then the object) and on JSON's escaping: inside a
 //! string a quote is always preceded by a backslash, so `"resourceVersion":"` cannot occur in user text. The first one belongs to
-//! `metadata` for every built-in kind. [`Event::parse_fully`] goes the long way and is used on a sample to prove the short one.
+//! `metadata` for every built-in kind. [`Event::parse_fully`] parses the line, and is used on a sample to check the search.
 
 use std::fmt;
 
@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 use crate::recorder::now_ns;
 
-/// The annotation that tells when the object was written: `SENT`, or `SENT+LATE` of a write that was sent later than it was due; both in
-/// nanoseconds, the first since the epoch.
+/// The annotation with the time of the write: `SENT`, or `SENT+LATE` if it was sent later than it was due; both in nanoseconds, `SENT`
+/// since the epoch.
 pub const WRITTEN_AT: &str = "kube-fanout.dev/written-at";
 
 const VERSION_FIELD: &[u8] = b"\"resourceVersion\":\"";
@@ -24,30 +24,30 @@ const WRITTEN_AT_FIELD: &[u8] = b"\"kube-fanout.dev/written-at\":\"";
 
 /// Event types of the watch protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Kind {
-    /// An object appeared, or came into the selector.
+pub enum EventKind {
+    /// An object was created, or matches the selector now.
     Added,
     /// An object changed.
     Modified,
-    /// An object went, or left the selector.
+    /// An object was deleted, or no longer matches the selector.
     Deleted,
-    /// Only a version.
+    /// A version only.
     Bookmark,
     /// A Status; the last event of its stream.
     Error,
 }
 
-/// When an object was written.
+/// The time of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteTime {
     /// When the write was sent, nanoseconds since the epoch.
     pub sent_ns: u64,
-    /// How much later than it was due.
+    /// Delay of the sending, nanoseconds.
     pub late_ns: u64,
 }
 
 impl WriteTime {
-    /// Of a write that is sent now and was due then.
+    /// For a write that is sent now and was due then.
     pub fn now(due: Instant) -> Self {
         Self {
             sent_ns: now_ns(),
@@ -60,7 +60,7 @@ impl WriteTime {
         self.sent_ns.saturating_sub(self.late_ns)
     }
 
-    /// Reads the annotation's value, which begins here and ends with a quote or with the text.
+    /// Parses the annotation's value, which ends with a quote or with the text.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let (sent_ns, rest) = digits(text)?;
         let late_ns = match rest {
@@ -81,22 +81,22 @@ impl fmt::Display for WriteTime {
     }
 }
 
-/// What the swarm knows of one event.
+/// The fields of an event that the swarm uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
     /// Event type.
-    pub kind: Kind,
-    /// Resource version; for [`Kind::Error`] the Status code.
+    pub kind: EventKind,
+    /// Resource version; for [`EventKind::Error`] the Status code.
     pub version: u64,
-    /// When the object was written, if it says so.
+    /// The time of the write, from the annotation.
     pub write: Option<WriteTime>,
 }
 
 impl Event {
-    /// Reads a line cheaply.
+    /// Reads a line by searching.
     ///
     /// # Errors
-    /// If the line is not a whole event object, its type is unknown, or it carries no version.
+    /// If the line is not a complete event, its type is unknown, or it has no version.
     pub fn parse(line: &[u8]) -> Result<Self> {
         let Some(rest) = line.strip_prefix(b"{\"type\":\"") else {
             bail!("not an event: {}", excerpt(line))
@@ -105,10 +105,10 @@ impl Event {
             bail!("an event without its end: {}", excerpt(line));
         }
         let kind = match rest {
-            [b'M', ..] => Kind::Modified,
-            [b'A', ..] => Kind::Added,
-            [b'D', ..] => Kind::Deleted,
-            [b'B', ..] => Kind::Bookmark,
+            [b'M', ..] => EventKind::Modified,
+            [b'A', ..] => EventKind::Added,
+            [b'D', ..] => EventKind::Deleted,
+            [b'B', ..] => EventKind::Bookmark,
             [b'E', ..] => return Self::parse_fully(line),
             _ => bail!("an event of unknown type: {}", excerpt(line)),
         };
@@ -117,11 +117,11 @@ impl Event {
         };
         let after = &line[at + VERSION_FIELD.len()..];
         let Some(version) = quoted_number(after) else {
-            bail!("a version that is no number: {}", excerpt(after))
+            bail!("a version that is not a number: {}", excerpt(after))
         };
         let write = match kind {
-            Kind::Bookmark => None,
-            // Custom resources sort their fields, so the annotation may also stand before the version.
+            EventKind::Bookmark => None,
+            // Custom resources have sorted fields, so the annotation may also be before the version.
             _ => find_write(after).or_else(|| find_write(&line[..at])),
         };
         Ok(Self {
@@ -134,15 +134,15 @@ impl Event {
     /// Reads a line with a JSON parser.
     ///
     /// # Errors
-    /// If the line is not JSON or lacks what an event must have.
+    /// If the line is not JSON or lacks a field of an event.
     pub fn parse_fully(line: &[u8]) -> Result<Self> {
         Self::parse_named(line).map(|(event, _)| event)
     }
 
-    /// As [`Self::parse_fully`], with the object's namespaced name if it has one.
+    /// Like [`Self::parse_fully`], with the object's namespaced name if it has one.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Self::parse_fully`].
     pub fn parse_named(line: &[u8]) -> Result<(Self, Option<String>)> {
         let value: serde_json::Value =
             serde_json::from_slice(line).context("an event that is not JSON")?;
@@ -151,15 +151,15 @@ impl Event {
 
     fn of(value: &serde_json::Value) -> Result<Self> {
         let kind = match value["type"].as_str() {
-            Some("ADDED") => Kind::Added,
-            Some("MODIFIED") => Kind::Modified,
-            Some("DELETED") => Kind::Deleted,
-            Some("BOOKMARK") => Kind::Bookmark,
-            Some("ERROR") => Kind::Error,
+            Some("ADDED") => EventKind::Added,
+            Some("MODIFIED") => EventKind::Modified,
+            Some("DELETED") => EventKind::Deleted,
+            Some("BOOKMARK") => EventKind::Bookmark,
+            Some("ERROR") => EventKind::Error,
             other => bail!("an event of unknown type {other:?}"),
         };
         let object = &value["object"];
-        if kind == Kind::Error {
+        if kind == EventKind::Error {
             let version = object["code"]
                 .as_u64()
                 .context("an ERROR event without a code")?;
@@ -189,7 +189,7 @@ pub fn first_version(document: &[u8]) -> Option<u64> {
         .and_then(|at| quoted_number(&document[at + VERSION_FIELD.len()..]))
 }
 
-/// The namespaced name of a line's object, found by searching: for built-in kinds, which write name and namespace first.
+/// The namespaced name of a line's object by searching: built-in kinds have name and namespace first.
 pub fn first_name(line: &[u8]) -> Option<String> {
     let name_at = memmem::find(line, NAME_FIELD)? + NAME_FIELD.len();
     let name = text_until_quote(&line[name_at..])?;
@@ -198,7 +198,7 @@ pub fn first_name(line: &[u8]) -> Option<String> {
     Some(format!("{}/{name}", namespace.unwrap_or_default()))
 }
 
-/// Names need no escapes.
+/// Names contain no escapes.
 fn text_until_quote(text: &[u8]) -> Option<&str> {
     let end = memchr::memchr(b'"', text)?;
     std::str::from_utf8(&text[..end]).ok()
@@ -228,7 +228,7 @@ fn find_write(text: &[u8]) -> Option<WriteTime> {
     WriteTime::parse(&text[at + WRITTEN_AT_FIELD.len()..])
 }
 
-/// The decimal number that `text` starts with, if a quote follows it.
+/// The decimal number at the start of `text`, if a quote follows it.
 fn quoted_number(text: &[u8]) -> Option<u64> {
     match digits(text)? {
         (number, [b'"', ..]) => Some(number),
@@ -236,7 +236,7 @@ fn quoted_number(text: &[u8]) -> Option<u64> {
     }
 }
 
-/// The decimal number that `text` starts with, and what follows it.
+/// The decimal number at the start of `text`, and the rest.
 fn digits(text: &[u8]) -> Option<(u64, &[u8])> {
     let mut number: u64 = 0;
     let is_digit = |byte: &u8| byte.is_ascii_digit();

@@ -1,4 +1,4 @@
-//! Cuts a watch's body into events, in either encoding.
+//! Splits a watch's body into events, in either encoding.
 
 use anyhow::Result;
 use kube_fanout::decode;
@@ -6,7 +6,7 @@ use kube_fanout::resource::Encoding;
 
 use super::lines::{LINE_LEN_MAX, Lines};
 
-/// Bytes of the length before each event in protobuf.
+/// Length of the prefix before each event in protobuf.
 const LENGTH_LEN: usize = 4;
 
 /// The unfinished event of one stream.
@@ -14,13 +14,13 @@ const LENGTH_LEN: usize = 4;
 pub enum Frames {
     /// Events are lines.
     Json(Lines),
-    /// Events have their length before them.
+    /// Events have a length prefix.
     Protobuf(decode::Frames),
 }
 
 impl Frames {
-    /// For streams in this encoding. Of long lines that come in pieces only so many bytes are kept, if that is given; in protobuf the
-    /// lengths of what an event holds reach to its end, so all is kept.
+    /// For streams in this encoding. `head_len_max` limits the bytes that are kept of long lines; in protobuf all are kept, because the
+    /// lengths in an event reach to its end.
     pub fn new(encoding: Encoding, head_len_max: Option<usize>) -> Self {
         match encoding {
             Encoding::Json => Self::Json(head_len_max.map_or_else(Lines::default, Lines::heads)),
@@ -28,7 +28,7 @@ impl Frames {
         }
     }
 
-    /// Hands every complete event to `event`, in order, without its newline or length.
+    /// Passes every complete event to `event`, in order, without its newline or prefix.
     ///
     /// # Errors
     /// If an event is too long.
@@ -45,7 +45,7 @@ impl Frames {
         }
     }
 
-    /// Whether the stream stands between two events.
+    /// Whether the stream is between two events.
     pub const fn is_between(&self) -> bool {
         match self {
             Self::Json(lines) => lines.is_between(),
@@ -53,7 +53,7 @@ impl Frames {
         }
     }
 
-    /// Forgets an unfinished event: the connection broke within it.
+    /// Drops an unfinished event after the connection broke.
     pub fn clear(&mut self) {
         match self {
             Self::Json(lines) => lines.clear(),

@@ -1,27 +1,27 @@
-//! Cuts a stream of pieces into lines; a line that comes in one piece is handed on without a copy.
+//! Splits a stream of pieces into lines; a line in one piece is passed on without a copy.
 
 use anyhow::{Result, bail};
 
-/// Longest line that is accepted: etcd refuses objects above 1.5 MB, JSON may triple their size.
+/// Longest line that is accepted: etcd refuses objects above 1.5 MB, and JSON may triple their size.
 pub const LINE_LEN_MAX: usize = 8 << 20;
 
 /// The unfinished line of one stream.
 #[derive(Debug, Default)]
 pub struct Lines {
     head: Vec<u8>,
-    /// Bytes of a line that are kept, besides its last ones.
+    /// Most bytes of a line that are kept, besides its last ones.
     head_len_max: Option<usize>,
     /// The last bytes behind the head.
     end: Vec<u8>,
-    /// Bytes of the unfinished line, kept or not.
+    /// Length of the unfinished line so far.
     len: usize,
 }
 
-/// Enough of a line's end to see that it is one.
+/// Bytes of a line's end that show that it is complete.
 const END_LEN: usize = 2;
 
 impl Lines {
-    /// Keeps only the beginning and the last two bytes of lines that do not come in one piece and are longer.
+    /// Keeps only the head and the last two bytes of longer lines that do not come in one piece.
     pub fn heads(head_len_max: usize) -> Self {
         Self {
             head_len_max: Some(head_len_max),
@@ -29,7 +29,7 @@ impl Lines {
         }
     }
 
-    /// Hands every complete line (without its newline) to `line`, in order.
+    /// Passes every complete line (without its newline) to `line`, in order.
     pub fn feed(&mut self, piece: &[u8], mut line: impl FnMut(&[u8])) -> Result<()> {
         let mut rest = piece;
         if self.len > 0 {
@@ -39,7 +39,7 @@ impl Lines {
             self.keep(&rest[..end])?;
             self.head.append(&mut self.end);
             line(&self.head);
-            // Idle streams keep no buffer: thousands of them would.
+            // Idle streams keep no buffer: there are thousands of them.
             self.clear();
             rest = &rest[end + 1..];
         }
@@ -54,12 +54,12 @@ impl Lines {
         }
     }
 
-    /// Whether the stream stands between two lines.
+    /// Whether the stream is between two lines.
     pub const fn is_between(&self) -> bool {
         self.len == 0
     }
 
-    /// Forgets an unfinished line: the connection broke within it.
+    /// Drops an unfinished line after the connection broke.
     pub fn clear(&mut self) {
         self.head = Vec::new();
         self.end = Vec::new();

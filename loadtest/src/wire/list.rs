@@ -1,6 +1,6 @@
-//! A list of a built-in kind, read as it comes and not kept: thousands of clients may list at once.
+//! A list of a built-in kind, read without keeping it: thousands of clients may list at once.
 //!
-//! Relies on the order of fields that [`Event::parse`](super::event::Event::parse) relies on: items begin with their metadata, and that with
+//! Relies on the field order that [`Event::parse`](super::event::Event::parse) relies on: items start with their metadata, and that with
 //! name, namespace and version.
 
 use memchr::memmem;
@@ -8,26 +8,26 @@ use memchr::memmem;
 use super::event::{first_name, first_version};
 use crate::verify::reference::object_print;
 
-/// The beginning of an item. No text of a user's contains it: within a string each quote has a backslash before it.
+/// The start of an item. User text cannot contain it: inside a string each quote has a backslash before it.
 const ITEM: &[u8] = b"{\"metadata\":{\"name\":\"";
 /// The item's version, behind its name.
 const VERSION: &[u8] = b"\"resourceVersion\":\"";
-/// Enough of a list's beginning to find its version, which typed lists write first.
+/// Length of a list's beginning that holds its version: typed lists write it first.
 const HEAD_LEN: usize = 512;
-/// Enough of an item's beginning to find its version.
+/// Length of an item's beginning that holds its version.
 const ITEM_HEAD_LEN: usize = 4_096;
 
-/// A list on its way.
+/// A list in progress.
 #[derive(Debug, Default)]
-pub struct Listing {
+pub struct ListReader {
     head: Vec<u8>,
-    /// From the beginning of an item whose version has not come, or what may be the beginning of its first word.
+    /// From the start of an item whose version has not arrived, or bytes that may be the start of an item.
     held: Vec<u8>,
     print: u64,
 }
 
-impl Listing {
-    /// Takes the next piece in.
+impl ListReader {
+    /// Reads the next piece.
     pub fn feed(&mut self, piece: &[u8]) {
         let room = HEAD_LEN.saturating_sub(self.head.len()).min(piece.len());
         self.head.extend_from_slice(&piece[..room]);
@@ -42,7 +42,7 @@ impl Listing {
             match item_print(head) {
                 Some(print) => self.print ^= print,
                 None if head.len() < ITEM_HEAD_LEN => break begin,
-                // An item that cannot be read makes the fingerprint another one.
+                // An unreadable item changes the fingerprint.
                 None => self.print ^= 1,
             }
             at = begin + ITEM.len();
@@ -56,7 +56,7 @@ impl Listing {
     }
 }
 
-/// What an item adds to the fingerprint, once its version has come.
+/// The item's part of the fingerprint, once its version has arrived.
 fn item_print(head: &[u8]) -> Option<u64> {
     let at = memmem::find(head, VERSION)?;
     let version = first_version(&head[at..])?;
@@ -68,7 +68,7 @@ mod tests {
     //! The fingerprint is that of the objects, however the list is cut.
 
     use super::*;
-    use crate::verify::reference::{State, fingerprint};
+    use crate::verify::reference::{ObjectVersions, fingerprint};
 
     fn list(items: &[(&str, u64)]) -> String {
         let items: Vec<_> = items
@@ -84,13 +84,13 @@ mod tests {
     #[test]
     fn a_list_has_the_fingerprint_of_its_objects_however_it_is_cut() {
         let items = [("a", 3), ("b", 70), ("c", 5)];
-        let state: State = items
+        let state: ObjectVersions = items
             .iter()
             .map(|(name, version)| (format!("n/{name}"), *version))
             .collect();
         let text = list(&items);
         for piece_len in [1, 2, 7, 20, 21, 4_096, text.len()] {
-            let mut listing = Listing::default();
+            let mut listing = ListReader::default();
             text.as_bytes()
                 .chunks(piece_len)
                 .for_each(|piece| listing.feed(piece));
@@ -100,9 +100,9 @@ mod tests {
                 "pieces of {piece_len}"
             );
         }
-        let mut listing = Listing::default();
+        let mut listing = ListReader::default();
         listing.feed(list(&items[..2]).as_bytes());
         assert_ne!(listing.finish(), Some((77, fingerprint(&state))));
-        assert_eq!(Listing::default().finish(), None);
+        assert_eq!(ListReader::default().finish(), None);
     }
 }

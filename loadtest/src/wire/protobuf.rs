@@ -1,10 +1,10 @@
-//! Watch events and lists in Kubernetes' protobuf: what [`Event`] tells of them, found by the numbers of a few fields.
+//! Watch events and lists in Kubernetes' protobuf: the fields of [`Event`], found by their numbers.
 
 use anyhow::{Context, Result, bail};
 use kube_fanout::resource::ByteSpan;
 use kube_fanout::resource::wire::{MAGIC, WireField, WireFields, WireValue};
 
-use super::event::{Event, Kind, WRITTEN_AT, WriteTime};
+use super::event::{Event, EventKind, WRITTEN_AT, WriteTime};
 
 /// `ObjectMeta` of every object, and `ListMeta` of every list.
 const METADATA: u32 = 1;
@@ -13,7 +13,7 @@ const ITEMS: u32 = 2;
 /// `code` of a Status.
 const STATUS_CODE: u32 = 6;
 
-/// What is read of an object's metadata.
+/// The metadata of an object that is read.
 #[derive(Debug, Default)]
 struct Metadata {
     name: String,
@@ -22,27 +22,27 @@ struct Metadata {
     write: Option<WriteTime>,
 }
 
-/// A list as far as it is compared: its version, and its objects' namespaced names with their versions.
-pub type Listed = (u64, Vec<(String, u64)>);
+/// A list as far as it is compared: its version, and the objects' namespaced names with their versions.
+pub type ListVersions = (u64, Vec<(String, u64)>);
 
-/// Reads a watch event, which stands there without its length.
+/// Reads a watch event without its length prefix.
 ///
 /// # Errors
-/// If it is none, or carries no version.
+/// If it is not an event, or has no version.
 pub fn event(frame: &[u8]) -> Result<Event> {
     let message = whole(frame)?;
     let kind = match last(frame, message, 1)?.map(|at| at.of(frame)) {
-        Some(b"ADDED") => Kind::Added,
-        Some(b"MODIFIED") => Kind::Modified,
-        Some(b"DELETED") => Kind::Deleted,
-        Some(b"BOOKMARK") => Kind::Bookmark,
-        Some(b"ERROR") => Kind::Error,
+        Some(b"ADDED") => EventKind::Added,
+        Some(b"MODIFIED") => EventKind::Modified,
+        Some(b"DELETED") => EventKind::Deleted,
+        Some(b"BOOKMARK") => EventKind::Bookmark,
+        Some(b"ERROR") => EventKind::Error,
         other => bail!("an event of unknown type {other:?}"),
     };
     let extension = last(frame, message, 2)?.context("an event without an object")?;
     let object = last(frame, extension, 1)?.context("an event without an object")?;
     let object = object_in(frame, object)?;
-    if kind == Kind::Error {
+    if kind == EventKind::Error {
         return Ok(Event {
             kind,
             version: code(frame, object)?.context("an ERROR event without a code")?,
@@ -53,15 +53,15 @@ pub fn event(frame: &[u8]) -> Result<Event> {
     Ok(Event {
         kind,
         version: metadata.version.context("an event without a version")?,
-        write: metadata.write.filter(|_| kind != Kind::Bookmark),
+        write: metadata.write.filter(|_| kind != EventKind::Bookmark),
     })
 }
 
 /// Reads a list.
 ///
 /// # Errors
-/// If it is none, or an object in it has no name or version.
-pub fn list(body: &[u8]) -> Result<Listed> {
+/// If it is not a list, or an object in it has no name or version.
+pub fn list(body: &[u8]) -> Result<ListVersions> {
     let list = object_in(body, whole(body)?)?;
     let (mut version, mut items) = (None, Vec::new());
     for field in WireFields::within(body, list) {
@@ -83,7 +83,7 @@ pub fn list(body: &[u8]) -> Result<Listed> {
 }
 
 impl Metadata {
-    /// Of the object that stands here. All of its fields are walked over, so that one that is cut is found.
+    /// The metadata of an object. All of its fields are visited, so that a truncated one is found.
     fn of(bytes_all: &[u8], object: ByteSpan) -> Result<Self> {
         let at = last(bytes_all, object, METADATA)?.context("an object without metadata")?;
         let mut metadata = Self::default();
@@ -114,7 +114,7 @@ fn whole(bytes: &[u8]) -> Result<ByteSpan> {
     Ok(ByteSpan { start: 0, end })
 }
 
-/// The message in the envelope that every object has: a magic, and `runtime.Unknown`.
+/// The message in the envelope of every object: a magic number, and `runtime.Unknown`.
 fn object_in(bytes_all: &[u8], at: ByteSpan) -> Result<ByteSpan> {
     if !at.of(bytes_all).starts_with(MAGIC) {
         bail!("an object that is not in protobuf");
@@ -126,7 +126,7 @@ fn object_in(bytes_all: &[u8], at: ByteSpan) -> Result<ByteSpan> {
     last(bytes_all, unknown, 2)?.context("an envelope without an object")
 }
 
-/// Where the last field with this number stands in a message whose other fields are walked over.
+/// The last field with this number in a message; the other fields are visited too.
 fn last(bytes_all: &[u8], message: ByteSpan, number: u32) -> Result<Option<ByteSpan>> {
     let mut found = None;
     for field in WireFields::within(bytes_all, message) {

@@ -1,28 +1,34 @@
-//! One HTTP/1.1 response, fed in pieces of any length: head, then a body that is chunked, counted, or ends with the connection.
+//! One HTTP/1.1 response, fed in pieces of any length: head, then a body that is chunked, has a length, or ends with the connection.
 //!
-//! It does not know what the body means; the pieces go to a closure in order.
+//! The reader does not interpret the body; its pieces go to a closure in order.
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use httparse::{EMPTY_HEADER, Status};
+use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Longest response head that is accepted: real servers send about 300 bytes.
 const HEAD_LEN_MAX: usize = 64 * 1024;
+/// Headers of a response that are accepted.
+const HEADERS_MAX: usize = 64;
+/// Longest line with a chunk's size, extensions included, that is accepted.
+const SIZE_LINE_LEN_MAX: usize = 1_024;
 /// Longest single chunk that is accepted; a list of 29 MB may come as one.
 const CHUNK_LEN_MAX: u64 = 1 << 34;
 
-/// What a response's head said, as far as the swarm cares.
+/// The parts of a response's head that clients here use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     /// HTTP status code.
     pub status: u16,
     /// The server will close the connection after this response.
     pub closes: bool,
-    /// When to come again, if it says so.
+    /// The time to wait before the next request, from Retry-After.
     pub retry_after: Option<Duration>,
 }
 
-/// What a Retry-After header asks for. Seconds only: the API server sends no dates, and client-go reads none.
+/// The time in a Retry-After header. Seconds only: the API server sends no dates, and client-go reads none.
 pub fn retry_after(value: &str) -> Option<Duration> {
     let seconds: u32 = value.trim().parse().ok()?;
     Some(Duration::from_secs(seconds.into()))
@@ -33,76 +39,39 @@ pub fn retry_after(value: &str) -> Option<Duration> {
 pub enum Progress {
     /// More bytes are needed.
     Partial,
-    /// The body is complete; so many bytes of the last piece were used.
+    /// The body is complete; this many bytes of the last piece belonged to it.
     Complete(usize),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum BodyState {
+    #[default]
     Head,
-    /// Inside the line that holds a chunk's size.
-    Size(Size),
+    /// In the line with a chunk's size.
+    Size,
     Data {
         left: u64,
     },
-    /// The CRLF after a chunk's data.
+    /// In the CRLF after a chunk's data.
     DataEnd,
-    /// Trailer lines after the zero chunk; `empty` while the current line holds nothing.
+    /// In a trailer line after the last chunk; `empty` while the line has no byte.
     Trailer {
         empty: bool,
     },
+    /// In a body whose length is in the head.
     Counted {
         left: u64,
     },
     UntilClose,
 }
 
-/// A chunk's size line, as far as it has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Size {
-    len: u64,
-    has_digit: bool,
-    /// Behind the digits: an extension, or the line's end.
-    is_over: bool,
-}
-
-impl Size {
-    fn next(mut self, byte: u8) -> Result<State> {
-        match (byte, (byte as char).to_digit(16)) {
-            (b'\n', _) if !self.has_digit => bail!("a chunk without a size"),
-            (b'\n', _) if self.len == 0 => return Ok(State::Trailer { empty: true }),
-            (b'\n', _) => return Ok(State::Data { left: self.len }),
-            (b'\r' | b';' | b' ', _) => self.is_over = true,
-            _ if self.is_over => {}
-            (_, Some(digit)) => {
-                self.len = self.len * 16 + u64::from(digit);
-                self.has_digit = true;
-            }
-            (_, None) => bail!("byte {byte:#04x} in a chunk's size"),
-        }
-        if self.len > CHUNK_LEN_MAX {
-            bail!("a chunk of more than {CHUNK_LEN_MAX} bytes");
-        }
-        Ok(State::Size(self))
-    }
-}
-
 /// The reader of one response at a time; ready for the next after [`Progress::Complete`].
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Response {
-    state: State,
-    head_bytes: Vec<u8>,
+    state: BodyState,
+    /// The head, or the line with a chunk's size, as far as it has come.
+    pending: Vec<u8>,
     head: Option<Head>,
-}
-
-impl Default for Response {
-    fn default() -> Self {
-        Self {
-            state: State::Head,
-            head_bytes: Vec::new(),
-            head: None,
-        }
-    }
 }
 
 impl Response {
@@ -111,126 +80,154 @@ impl Response {
         self.head
     }
 
-    /// Whether the connection's end also ends the body in good order.
+    /// Whether the end of the connection completes the body.
     pub fn ends_with_connection(&self) -> bool {
-        self.state == State::UntilClose
+        self.state == BodyState::UntilClose
     }
 
-    /// Reads one piece; body bytes go to `body` in order, framing removed.
+    /// Reads one piece; the bytes of the body go to `body` in order, without framing.
+    ///
+    /// # Errors
+    /// If the piece is not part of an HTTP/1.1 response.
     pub fn feed(&mut self, piece: &[u8], mut body: impl FnMut(Head, &[u8])) -> Result<Progress> {
         let mut at = 0;
-        if self.state == State::Head {
+        if self.state == BodyState::Head {
             match self.feed_head(piece)? {
                 None => return Ok(Progress::Partial),
                 Some(used) => at = used,
             }
         }
-        let Some(head) = self.head else {
-            bail!("a body without a head")
-        };
+        let head = self.head.context("a body without a head")?;
         loop {
-            if self.state == (State::Counted { left: 0 }) {
+            if self.state == (BodyState::Counted { left: 0 }) {
                 return Ok(self.complete(at));
             }
-            if at == piece.len() {
+            let rest = &piece[at..];
+            let Some(first) = rest.first() else {
                 return Ok(Progress::Partial);
-            }
-            if let State::Data { left } | State::Counted { left } = self.state {
-                let take = usize::try_from(left)
-                    .unwrap_or(usize::MAX)
-                    .min(piece.len() - at);
-                body(head, &piece[at..at + take]);
-                at += take;
-                let left = left - take as u64;
-                self.state = match self.state {
-                    State::Data { .. } if left == 0 => State::DataEnd,
-                    State::Data { .. } => State::Data { left },
-                    _ => State::Counted { left },
-                };
-            } else if self.state == State::UntilClose {
-                body(head, &piece[at..]);
-                return Ok(Progress::Partial);
-            } else {
-                let byte = piece[at];
-                at += 1;
-                if self.frame_byte(byte)? {
-                    return Ok(self.complete(at));
+            };
+            match self.state {
+                BodyState::Data { left } | BodyState::Counted { left } => {
+                    let len = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
+                    body(head, &rest[..len]);
+                    at += len;
+                    let left = left - len as u64;
+                    self.state = match self.state {
+                        BodyState::Data { .. } if left == 0 => BodyState::DataEnd,
+                        BodyState::Data { .. } => BodyState::Data { left },
+                        _ => BodyState::Counted { left },
+                    };
+                }
+                BodyState::UntilClose => {
+                    body(head, rest);
+                    return Ok(Progress::Partial);
+                }
+                _ => {
+                    at += 1;
+                    if self.framing_byte(*first)? {
+                        return Ok(self.complete(at));
+                    }
                 }
             }
         }
     }
 
     fn complete(&mut self, used: usize) -> Progress {
-        self.state = State::Head;
+        self.state = BodyState::Head;
         Progress::Complete(used)
     }
 
     /// One byte of chunk framing; true when the body is complete.
-    fn frame_byte(&mut self, byte: u8) -> Result<bool> {
+    fn framing_byte(&mut self, byte: u8) -> Result<bool> {
         self.state = match (self.state, byte) {
-            (State::Size(size), _) => size.next(byte)?,
-            (State::DataEnd, b'\r') => State::DataEnd,
-            (State::DataEnd, b'\n') => State::Size(Size::default()),
-            (State::Trailer { empty: true }, b'\n') => return Ok(true),
-            (State::Trailer { .. }, b'\n') => State::Trailer { empty: true },
-            (State::Trailer { empty }, b'\r') => State::Trailer { empty },
-            (State::Trailer { .. }, _) => State::Trailer { empty: false },
+            (BodyState::Size, _) => self.size_byte(byte)?,
+            (BodyState::DataEnd, b'\r') => BodyState::DataEnd,
+            (BodyState::DataEnd, b'\n') => BodyState::Size,
+            (BodyState::Trailer { empty: true }, b'\n') => return Ok(true),
+            (BodyState::Trailer { .. }, b'\n') => BodyState::Trailer { empty: true },
+            (BodyState::Trailer { empty }, b'\r') => BodyState::Trailer { empty },
+            (BodyState::Trailer { .. }, _) => BodyState::Trailer { empty: false },
             (state, _) => bail!("byte {byte:#04x} breaks the chunk framing in {state:?}"),
         };
         Ok(false)
     }
 
+    fn size_byte(&mut self, byte: u8) -> Result<BodyState> {
+        // httparse takes an empty size for 0.
+        let is_size = !self.pending.is_empty() || byte.is_ascii_hexdigit();
+        ensure!(is_size, "a chunk without a size");
+        self.pending.push(byte);
+        let parsed = httparse::parse_chunk_size(&self.pending);
+        let parsed = parsed.map_err(|_| anyhow::anyhow!("a chunk with an invalid size"))?;
+        let Status::Complete((_, size)) = parsed else {
+            ensure!(
+                self.pending.len() < SIZE_LINE_LEN_MAX,
+                "a line of more than {SIZE_LINE_LEN_MAX} bytes with a chunk's size"
+            );
+            return Ok(BodyState::Size);
+        };
+        self.pending.clear();
+        match size {
+            0 => Ok(BodyState::Trailer { empty: true }),
+            1..=CHUNK_LEN_MAX => Ok(BodyState::Data { left: size }),
+            _ => bail!("a chunk of more than {CHUNK_LEN_MAX} bytes"),
+        }
+    }
+
     /// Collects the head; returns how many bytes of `piece` belonged to it once it is complete.
     fn feed_head(&mut self, piece: &[u8]) -> Result<Option<usize>> {
         self.head = None;
-        let before = self.head_bytes.len();
-        let from = before.saturating_sub(3);
-        self.head_bytes.extend_from_slice(piece);
-        let Some(end) =
-            memchr::memmem::find(&self.head_bytes[from..], b"\r\n\r\n").map(|i| from + i + 4)
-        else {
-            if self.head_bytes.len() > HEAD_LEN_MAX {
-                bail!("a response head of more than {HEAD_LEN_MAX} bytes");
-            }
+        let before = self.pending.len();
+        self.pending.extend_from_slice(piece);
+        let mut headers = [EMPTY_HEADER; HEADERS_MAX];
+        let mut response = httparse::Response::new(&mut headers);
+        let parsed = response.parse(&self.pending);
+        let Status::Complete(len) = parsed.context("not an HTTP/1 response")? else {
+            ensure!(
+                self.pending.len() <= HEAD_LEN_MAX,
+                "a response head of more than {HEAD_LEN_MAX} bytes"
+            );
             return Ok(None);
         };
-        self.parse_head(end)?;
-        self.head_bytes = Vec::new();
-        Ok(Some(end - before))
-    }
-
-    fn parse_head(&mut self, end: usize) -> Result<()> {
-        let text = String::from_utf8_lossy(&self.head_bytes[..end]).to_ascii_lowercase();
-        let mut lines = text.split("\r\n");
-        let first = lines.next().unwrap_or_default();
-        let Some(status) = first
-            .strip_prefix("http/1.")
-            .and_then(|rest| rest.get(2..5)?.parse::<u16>().ok())
-        else {
-            bail!("not an HTTP/1 response: {first:?}");
+        let mut head = Head {
+            status: response.code.context("a response without a status")?,
+            closes: response.version == Some(0),
+            retry_after: None,
         };
-        let (mut closes, mut told) = (first.starts_with("http/1.0"), None);
-        let mut state = State::UntilClose;
-        for (name, value) in lines.filter_map(|line| line.split_once(':')) {
-            match (name, value.trim()) {
-                ("transfer-encoding", "chunked") => state = State::Size(Size::default()),
-                ("content-length", value) if state == State::UntilClose => {
-                    state = State::Counted {
-                        left: value.parse()?,
-                    };
-                }
-                ("connection", "close") => closes = true,
-                ("retry-after", value) => told = retry_after(value),
-                _ => {}
+        let mut state = BodyState::UntilClose;
+        for header in response.headers {
+            let value = String::from_utf8_lossy(header.value);
+            let is = |name: &str| header.name.eq_ignore_ascii_case(name);
+            if is("transfer-encoding") && value.eq_ignore_ascii_case("chunked") {
+                state = BodyState::Size;
+            } else if is("content-length") && state == BodyState::UntilClose {
+                let left = value.parse()?;
+                state = BodyState::Counted { left };
+            } else if is("connection") {
+                head.closes |= value.eq_ignore_ascii_case("close");
+            } else if is("retry-after") {
+                head.retry_after = retry_after(&value);
             }
         }
-        self.state = state;
-        self.head = Some(Head {
-            status,
-            closes,
-            retry_after: told,
-        });
-        Ok(())
+        (self.state, self.head) = (state, Some(head));
+        self.pending = Vec::new();
+        Ok(Some(len - before))
+    }
+}
+
+/// Reads one response from a stream, drops its body, and returns its head.
+///
+/// # Errors
+/// If the stream ends before the response does.
+pub async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> Result<Head> {
+    let mut response = Response::default();
+    let mut buffer = vec![0; 16 << 10];
+    loop {
+        let len = stream.read(&mut buffer).await?;
+        ensure!(len > 0, "closed within a response");
+        if let Progress::Complete(_) = response.feed(&buffer[..len], |_, _| ())? {
+            return response.head().context("a body without a head");
+        }
     }
 }
 

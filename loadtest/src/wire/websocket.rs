@@ -1,11 +1,11 @@
-//! What a server sends over a WebSocket (RFC 6455), fed in pieces of any length: the payload of its messages, framing removed. What a
-//! watch sends there is what it sends in a body, an event a message.
+//! The payload of the messages on a WebSocket (RFC 6455), fed in pieces of any length. A watch sends there what it sends in a body, an
+//! event a message.
 
 use anyhow::{Result, bail};
 
-/// Headers of the opening handshake behind the request line; the origin is what the API server demands.
+/// Headers of the handshake, behind the request line; the API server demands the origin.
 pub const HANDSHAKE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nOrigin: http://127.0.0.1\r\n";
-/// The status of an agreed handshake.
+/// The status of a successful handshake.
 pub const SWITCHING: u16 = 101;
 /// Longest head of a frame: two bytes, and eight of length.
 const HEAD_LEN_MAX: usize = 10;
@@ -19,20 +19,20 @@ const CLOSE: u8 = 8;
 
 /// Reads frames.
 #[derive(Debug, Default)]
-pub struct Frames {
+pub struct WebSocketFrames {
     head: [u8; HEAD_LEN_MAX],
     head_len: usize,
-    /// Bytes of the frame's payload that have not come yet; none between frames.
+    /// Bytes of the frame's payload that have not arrived yet; none between frames.
     left: Option<u64>,
-    /// The close frame has come.
+    /// Whether the close frame has arrived.
     are_over: bool,
 }
 
-impl Frames {
-    /// Hands on the payload of data frames.
+impl WebSocketFrames {
+    /// Passes on the payload of data frames.
     ///
     /// # Errors
-    /// If the server masks, or a frame is too long.
+    /// If a frame is masked or too long.
     pub fn feed(&mut self, mut piece: &[u8], mut data: impl FnMut(&[u8])) -> Result<()> {
         while !piece.is_empty() {
             let Some(left) = self.left else {
@@ -107,7 +107,7 @@ mod tests {
         bytes.extend(long.as_bytes());
         bytes.extend(b"\x81\x7f\0\0\0\0\0\0\0\x03end\x88\x02\x03\xe8");
         for len in 1..bytes.len() {
-            let (mut frames, mut got) = (Frames::default(), Vec::new());
+            let (mut frames, mut got) = (WebSocketFrames::default(), Vec::new());
             for piece in bytes.chunks(len) {
                 frames
                     .feed(piece, |data| got.extend_from_slice(data))
@@ -126,7 +126,7 @@ mod tests {
             (b"\x88\x02\x03", false),
             (b"\x81\x01\x88\x89\x00", false),
         ] {
-            let mut frames = Frames::default();
+            let mut frames = WebSocketFrames::default();
             frames.feed(bytes, |_| {}).unwrap();
             assert_eq!(frames.are_over(), are_over, "{bytes:?}");
         }
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn masked_and_huge_frames_are_errors() {
         for head in [&b"\x81\x83mask"[..], b"\x81\x7f\x01\0\0\0\0\0\0\0"] {
-            assert!(Frames::default().feed(head, |_| {}).is_err());
+            assert!(WebSocketFrames::default().feed(head, |_| {}).is_err());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the writer writes: ConfigMaps, Secrets, or pods that stand on nodes.
+//! The objects that the writer writes: ConfigMaps, Secrets, or pods on nodes.
 
 use tokio::time::Instant;
 
@@ -8,13 +8,13 @@ use crate::wire::event::{WRITTEN_AT, WriteTime};
 /// Kind of the written objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// ConfigMaps, written whole.
+    /// ConfigMaps, written with PUT.
     ConfigMap,
-    /// Secrets, written whole, with nothing in them but an annotation that makes them long.
+    /// Secrets, written with PUT, with an annotation that gives them their length.
     Secret,
-    /// Pods, spread over so many nodes, changed by patching an annotation: much of a pod may not be written twice.
+    /// Pods on this many nodes, changed by patching an annotation: most of a pod is immutable.
     Pod {
-        /// How many.
+        /// Number of nodes.
         nodes: usize,
     },
 }
@@ -35,7 +35,7 @@ pub fn number_of(name: &str) -> Option<usize> {
 }
 
 impl Shape {
-    /// The object as it is sent now, by a write that was due then.
+    /// The object for a write that is sent now and was due then.
     pub fn object(self, name: &str, number: usize, len: usize, due: Instant) -> Vec<u8> {
         let padding = "x".repeat(len.saturating_sub(ADDED_LEN));
         let at = WriteTime::now(due);
@@ -56,17 +56,17 @@ impl Shape {
         .into_bytes()
     }
 
-    /// The body of a merge patch that changes the object, by a write that was due then.
+    /// The body of a merge patch for a write that is sent now and was due then.
     pub fn change(due: Instant) -> Vec<u8> {
         let at = WriteTime::now(due);
         format!(r#"{{"metadata":{{"annotations":{{"{WRITTEN_AT}":"{at}"}}}}}}"#).into_bytes()
     }
 
-    /// What a deletion asks for, so that it takes effect at once.
+    /// The query of a deletion that takes effect at once.
     pub fn delete_query(self) -> &'static str {
         match self {
             Self::ConfigMap | Self::Secret => "",
-            // Without a kubelet nobody else would end it.
+            // There is no kubelet that would complete a graceful deletion.
             Self::Pod { .. } => "?gracePeriodSeconds=0",
         }
     }

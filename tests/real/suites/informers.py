@@ -34,7 +34,7 @@ TOP = pathlib.Path(__file__).resolve().parents[3]
 def own_program():
     """The program that runs one of this project's own informers, or None."""
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", TOP / "target"))
-    found = [path for path in (target / profile / "kube-fanout-loadtest" for profile in ("release", "debug")) if path.exists()]
+    found = [path for path in (target / profile / "kube-fanout-informers" for profile in ("release", "debug")) if path.exists()]
     return max(found, key=lambda path: path.stat().st_mtime, default=None)
 
 

@@ -1,36 +1,18 @@
-//! Reports and figures of benches become one report; what does not belong together is refused.
-
-use std::path::PathBuf;
+//! Reports and figures of benches become one report; inputs of different commits or machines are refused.
 
 use serde_json::json;
 
 use super::*;
+use crate::temp_folder::TempFolder;
 
-/// A folder of a test, gone in the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let name = format!("loadtest-documents-{name}-{}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&folder).unwrap();
-        Self(folder)
-    }
-
-    fn write(&self, name: &str, text: &str) -> String {
-        let file = self.0.join(name);
-        std::fs::write(&file, text).unwrap();
-        file.display().to_string()
-    }
+/// Writes a file into a folder; returns its path.
+fn write(folder: &TempFolder, name: &str, text: &str) -> String {
+    let file = folder.path().join(name);
+    std::fs::write(&file, text).unwrap();
+    file.display().to_string()
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// One scenario with a run and a target, as benches write them too.
+/// One scenario with a run and a target, in the format that benches write too.
 fn played(name: &str) -> Value {
     json!({
         "name": name, "about": "", "command": "", "scale": 1.0, "swept": null, "show": [], "compare": [],
@@ -49,8 +31,8 @@ fn report(commit: &str, scenario: &str) -> String {
     .to_string()
 }
 
-fn merged(folder: &Folder, inputs: &[String]) -> Result<Report> {
-    let out = folder.0.join("merged.json");
+fn merged(folder: &TempFolder, inputs: &[String]) -> Result<Report> {
+    let out = folder.path().join("merged.json");
     merge(&Merge {
         inputs: inputs.to_vec(),
         out: out.clone(),
@@ -62,20 +44,22 @@ fn merged(folder: &Folder, inputs: &[String]) -> Result<Report> {
 
 #[test]
 fn reports_benches_and_sheets_become_one_report() {
-    let folder = Folder::new("merge");
-    let scenario = folder.write(
+    let folder = TempFolder::new("documents-merge").unwrap();
+    let scenario = write(
+        &folder,
         "informers.yaml",
         "about: x\nplay: informers\nruns:\n  - {server: real, label: 'informers, typed'}\ntargets:\n  - {what: CPU, figure: 'CPU, s', of: 'informers, typed / ours'}\n",
     );
-    let sheets = folder.write(
+    let all_results = write(
+        &folder,
         "informers.json",
         r#"[{"scenario": "informers, typed", "runs": {"ours": {"CPU, s": 2.5}}, "passed": true}]"#,
     );
     let inputs = [
-        folder.write("a.json", &report("4fb7e20", "a")),
-        folder.write("b.json", &report("4fb7e20", "b")),
-        folder.write("bench.json", &played("bench x").to_string()),
-        format!("{scenario}={sheets}"),
+        write(&folder, "a.json", &report("4fb7e20", "a")),
+        write(&folder, "b.json", &report("4fb7e20", "b")),
+        write(&folder, "bench.json", &played("bench x").to_string()),
+        format!("{scenario}={all_results}"),
     ];
     let report = merged(&folder, &inputs).unwrap();
     let claims: Vec<_> = report
@@ -97,22 +81,22 @@ fn reports_benches_and_sheets_become_one_report() {
 }
 
 #[test]
-fn what_does_not_belong_together_is_refused() {
-    let folder = Folder::new("refused");
-    let first = folder.write("a.json", &report("4fb7e20", "a"));
+fn reports_of_different_commits_or_machines_are_refused() {
+    let folder = TempFolder::new("documents-refused").unwrap();
+    let first = write(&folder, "a.json", &report("4fb7e20", "a"));
     let check = |second: String, says: &str| {
         let error = merged(&folder, &[first.clone(), second]).unwrap_err();
         assert!(format!("{error:#}").contains(says), "{error:#}");
     };
     check(
-        folder.write("b.json", &report("0000000", "b")),
+        write(&folder, "b.json", &report("0000000", "b")),
         "of commit 0000000",
     );
     check(
-        folder.write("c.json", &report("4fb7e20", "a")),
-        "a: is there twice",
+        write(&folder, "c.json", &report("4fb7e20", "a")),
+        "a: occurs twice",
     );
-    let bench = folder.write("bench.json", &played("x").to_string());
+    let bench = write(&folder, "bench.json", &played("x").to_string());
     let error = merged(&folder, &[bench]).unwrap_err();
     assert!(error.to_string().contains("no report"), "{error:#}");
 }

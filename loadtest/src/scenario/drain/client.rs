@@ -1,56 +1,53 @@
-//! A client that asks once: what came, how the response ended, and how its connection did.
+//! A client with one request: records what it received, how the response ended, and how its connection ended.
 
-use crate::lister::storm::Stormer;
+use crate::lister::repeat::RepeatLister;
 use crate::recorder::{Control, Recorder, now_ns};
 use crate::swarm::pace::Slowness;
-use crate::swarm::{Ended, Member, Next};
+use crate::swarm::{Member, Next, ResponseEnd};
 use crate::verify::reference::{Fingerprints, Reference};
 use crate::watcher::Watcher;
 
-/// What it asks for.
+/// Its request.
 #[derive(Debug)]
 pub enum Request {
-    /// A watch.
     Watch(Box<Watcher>),
-    /// A list.
-    List(Box<Stormer>),
+    List(Box<RepeatLister>),
 }
 
-/// One client.
 #[derive(Debug)]
-pub struct Client {
+pub struct DrainClient {
     request: Request,
     slowness: Option<Slowness>,
-    /// Whether its connection ends with its response, and it sees how.
+    /// Whether its connection ends with its response, so that it sees the end.
     sees_close: bool,
-    has_begun: bool,
+    has_started: bool,
     end: Option<End>,
     was_closed_in_order: Option<bool>,
 }
 
-/// The end of a response that had begun.
+/// The end of a started response.
 #[derive(Debug)]
 struct End {
-    /// When it came, nanoseconds since the epoch.
+    /// Nanoseconds since the epoch.
     at_ns: u64,
-    /// What was wrong with it.
+    /// Why it is not a good end.
     failure: Option<String>,
 }
 
-impl Client {
-    /// A client that has asked for nothing yet. Who is slow is so while that is ordered.
+impl DrainClient {
+    /// A client before its request. A slow client does not read while that is ordered.
     pub fn new(request: Request, slowness: Option<Slowness>, sees_close: bool) -> Self {
         Self {
             request,
             slowness,
             sees_close,
-            has_begun: false,
+            has_started: false,
             end: None,
             was_closed_in_order: None,
         }
     }
 
-    /// The newest version that it saw in an event.
+    /// The newest version of its events.
     pub fn last(&self) -> u64 {
         match &self.request {
             Request::Watch(watcher) => watcher.track().last(),
@@ -58,7 +55,7 @@ impl Client {
         }
     }
 
-    /// How many events it got.
+    /// Number of its events.
     pub fn events(&self) -> u64 {
         match &self.request {
             Request::Watch(watcher) => watcher.track().count(),
@@ -71,7 +68,7 @@ impl Client {
         self.end.as_ref().map(|end| end.at_ns)
     }
 
-    /// Whether response and connection have ended as far as it is to see them.
+    /// Whether its response has ended, and its connection, if it sees that.
     fn is_over(&self) -> bool {
         let is_seen = |end: &End| {
             end.failure.is_some() || !self.sees_close || self.was_closed_in_order.is_some()
@@ -79,7 +76,7 @@ impl Client {
         self.end.as_ref().is_some_and(is_seen)
     }
 
-    /// The first thing that was wrong, of a gateway that was asked to end at `asked_ns`.
+    /// The first error, for a gateway that was asked to end at `asked_ns`.
     pub fn fault(
         &self,
         asked_ns: u64,
@@ -98,9 +95,7 @@ impl Client {
         match self.was_closed_in_order {
             None if self.sees_close => return Some("its connection was left open".to_owned()),
             Some(false) => {
-                return Some(
-                    "its connection was reset, or ended without the end of TLS".to_owned(),
-                );
+                return Some("its connection was reset, or closed without closing TLS".to_owned());
             }
             None | Some(true) => {}
         }
@@ -109,7 +104,7 @@ impl Client {
             Request::Watch(watcher) if watcher.track().count() == 0 => {
                 Some("got no events: nothing was proven".to_owned())
             }
-            Request::Watch(watcher) if watcher.expired() > 0 => Some("was told 410".to_owned()),
+            Request::Watch(watcher) if watcher.expired() > 0 => Some("received 410".to_owned()),
             Request::Watch(watcher) => {
                 let until = watcher.track().resume_version();
                 let fault = watcher.verdict(reference, states, until);
@@ -126,7 +121,7 @@ impl Client {
     }
 }
 
-impl Member for Client {
+impl Member for DrainClient {
     fn next(&mut self, control: &Control) -> Next {
         if self.end.is_some() {
             Next::Done
@@ -135,28 +130,28 @@ impl Member for Client {
         }
     }
 
-    fn begins(&mut self) {
-        self.has_begun = true;
-        self.member().begins();
+    fn response_started(&mut self) {
+        self.has_started = true;
+        self.member().response_started();
     }
 
     fn body(&mut self, status: u16, data: &[u8], recorder: &mut Recorder) {
-        self.has_begun |= status == 200;
+        self.has_started |= status == 200;
         self.member().body(status, data, recorder);
     }
 
-    fn ended(&mut self, how: Ended<'_>, recorder: &mut Recorder) {
-        self.member().ended(how, recorder);
-        let is_good = how == Ended::Complete(200);
-        if !is_good && !self.has_begun {
-            // It asks again.
+    fn response_ended(&mut self, how: ResponseEnd<'_>, recorder: &mut Recorder) {
+        self.member().response_ended(how, recorder);
+        let is_good = how == ResponseEnd::Complete(200);
+        if !is_good && !self.has_started {
+            // It sends its request again.
             return;
         }
         let failure = match how {
-            Ended::Complete(200) => None,
-            Ended::Complete(status) => Some(format!("HTTP {status} at the end of a stream")),
-            Ended::Broken(why) => Some(why.to_owned()),
-            Ended::Left => Some("left by its client".to_owned()),
+            ResponseEnd::Complete(200) => None,
+            ResponseEnd::Complete(status) => Some(format!("HTTP {status} at the end of a stream")),
+            ResponseEnd::Broken(why) => Some(why.to_owned()),
+            ResponseEnd::Left => Some("left by its client".to_owned()),
         };
         let at_ns = now_ns();
         self.end.get_or_insert(End { at_ns, failure });
@@ -179,21 +174,21 @@ impl Member for Client {
 
 #[cfg(test)]
 mod tests {
-    //! What counts as a good end.
+    //! Which ends are good.
 
     use super::*;
-    use crate::lister::storm::Stormer;
+    use crate::lister::repeat::RepeatLister;
 
     const LIST: &str = r#"{"metadata":{"resourceVersion":"3"},"items":[{"metadata":{"uid":"1"}}]}"#;
 
-    /// What is wrong with a list that ended so, 10 ns after the gateway was asked to end.
-    fn fault(body: &str, how: Ended<'_>, closed: Option<bool>) -> Option<String> {
-        let list = Stormer::new("/p".into(), 1);
-        let mut client = Client::new(Request::List(Box::new(list)), None, true);
+    /// The error of a list with this end, after the gateway was asked to end.
+    fn fault(body: &str, how: ResponseEnd<'_>, closed: Option<bool>) -> Option<String> {
+        let list = RepeatLister::new("/p".into(), 1);
+        let mut client = DrainClient::new(Request::List(Box::new(list)), None, true);
         let asked_ns = now_ns();
         let mut recorder = Recorder::default();
         client.body(200, body.as_bytes(), &mut recorder);
-        client.ended(how, &mut recorder);
+        client.response_ended(how, &mut recorder);
         closed.into_iter().for_each(|closed| client.closed(closed));
         assert_eq!(client.next(&Control::default()), Next::Done);
         let reference = Reference::default();
@@ -202,12 +197,12 @@ mod tests {
 
     #[test]
     fn an_end_is_good_if_all_came_and_the_connection_ended_in_order() {
-        let whole = Ended::Complete(200);
+        let whole = ResponseEnd::Complete(200);
         assert_eq!(fault(LIST, whole, Some(true)), None);
         for (body, how, closed, expected) in [
             (LIST, whole, None, "left open"),
             (LIST, whole, Some(false), "was reset"),
-            (LIST, Ended::Broken("cut"), None, "cut"),
+            (LIST, ResponseEnd::Broken("cut"), None, "cut"),
             (&LIST[..40], whole, Some(true), "without its end"),
         ] {
             let fault = fault(body, how, closed).unwrap();
@@ -216,11 +211,11 @@ mod tests {
     }
 
     #[test]
-    fn who_is_turned_away_before_asks_again() {
-        let list = Stormer::new("/p".into(), 1);
-        let mut client = Client::new(Request::List(Box::new(list)), None, true);
+    fn a_refused_client_sends_its_request_again() {
+        let list = RepeatLister::new("/p".into(), 1);
+        let mut client = DrainClient::new(Request::List(Box::new(list)), None, true);
         let mut recorder = Recorder::default();
-        client.ended(Ended::Complete(429), &mut recorder);
+        client.response_ended(ResponseEnd::Complete(429), &mut recorder);
         assert_eq!(client.next(&Control::default()), Next::Pause);
         assert_eq!(client.progress(&Control::default()), 0);
         let reference = Reference::default();

@@ -1,30 +1,28 @@
-//! What the crowd watches and lists: a collection that the gateway keeps in memory, and one that it forwards; both change.
+//! The collections that clients watch and list: one that the gateway keeps in memory, and one that it forwards; both change.
 
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 
+use super::Drain;
 use super::SETTLE_WAIT;
-use crate::cli::Churning;
-use crate::cli::players::Drain;
+use crate::cli::ChurnFlags;
 use crate::recording::Recording;
+use crate::results::Results;
 use crate::scenario::steady;
-use crate::sheet::Sheet;
 use crate::target::Target;
 use crate::writer::shape::Shape;
-use crate::writer::{Churn, Writing};
+use crate::writer::{Churn, WriterTasks};
 
-/// A collection of objects that change, and what became of them.
+/// A collection with changing objects, and its reference.
 #[derive(Debug)]
 pub struct Collection {
-    /// Its path.
     pub path: Arc<str>,
-    /// The reference of its watches.
     pub recording: Recording,
     churn: Churn,
 }
 
-/// Both.
+/// Both collections.
 #[derive(Debug)]
 pub struct Collections {
     /// Answered from memory.
@@ -33,13 +31,13 @@ pub struct Collections {
     pub forwarded: Collection,
 }
 
-/// Who writes.
+/// The writers of both collections.
 #[derive(Debug)]
-pub struct Writers(Writing, Writing);
+pub struct WriterPair(WriterTasks, WriterTasks);
 
-/// What was written to each.
+/// The written versions of both collections.
 #[derive(Debug)]
-pub struct Versions(Vec<u64>, Vec<u64>);
+pub struct WrittenVersions(Vec<u64>, Vec<u64>);
 
 impl Collection {
     async fn begin(flags: &Drain, server: &Target, path: &str, shape: Shape) -> Result<Self> {
@@ -62,19 +60,19 @@ impl Collection {
         })
     }
 
-    fn judge(&self, versions: &[u64], sheet: &mut Sheet) {
+    fn judge(&self, versions: &[u64], results: &mut Results) {
         let reference = self.recording.reference();
         if let Some(version) = reference.first_missing(versions, self.recording.start) {
             let path = &self.path;
-            sheet.fault(format!(
-                "{path}: version {version} was written, but the reference never saw it"
+            results.fault(format!(
+                "{path}: version {version} was written, but the reference never received it"
             ));
         }
     }
 }
 
 impl Collections {
-    /// Makes the objects, and begins to record what becomes of them.
+    /// Creates the objects, and starts to record the references.
     ///
     /// # Errors
     /// If the API server refuses.
@@ -88,44 +86,49 @@ impl Collections {
         })
     }
 
-    /// Begins to write.
-    pub fn write(&self) -> Writers {
-        Writers(self.cached.churn.start(), self.forwarded.churn.start())
+    /// Starts to write.
+    pub fn write(&self) -> WriterPair {
+        WriterPair(self.cached.churn.start(), self.forwarded.churn.start())
     }
 
-    /// Lets the references come to what was written and to the newest versions that anybody saw. What they lack is found by comparing.
-    pub async fn settle(&mut self, written: &Versions, seen: [u64; 2], sheet: &mut Sheet) {
+    /// Waits until the references have all written and all received versions. The comparison finds versions that they lack.
+    pub async fn settle(
+        &mut self,
+        written: &WrittenVersions,
+        seen: [u64; 2],
+        results: &mut Results,
+    ) {
         let written = [&written.0, &written.1].map(|all| all.iter().copied().max().unwrap_or(0));
         let both = [&mut self.cached, &mut self.forwarded];
         for (collection, (written, seen)) in both.into_iter().zip(written.into_iter().zip(seen)) {
             let reached = collection.recording.reached(written.max(seen), SETTLE_WAIT);
             if let Err(error) = reached.await {
-                sheet.note(format!("{error:#}"));
+                results.note(format!("{error:#}"));
             }
         }
     }
 
-    /// Deletes what changed, unless it shall stay.
-    pub async fn clean(&self, flags: &Churning) {
+    /// Deletes the changing objects, unless they are to be kept.
+    pub async fn clean(&self, flags: &ChurnFlags) {
         if !flags.keep_objects {
             tokio::join!(self.cached.churn.clean(), self.forwarded.churn.clean());
         }
     }
 }
 
-impl Writers {
-    /// Stops.
-    pub async fn finish(self) -> Versions {
+impl WriterPair {
+    /// Stops the writers.
+    pub async fn finish(self) -> WrittenVersions {
         let (cached, forwarded) = tokio::join!(self.0.finish(), self.1.finish());
-        Versions(cached.versions, forwarded.versions)
+        WrittenVersions(cached.versions, forwarded.versions)
     }
 }
 
-impl Versions {
-    /// Says how many writes there were, and finds those that the references lack.
-    pub fn report(&self, collections: &Collections, sheet: &mut Sheet) {
-        sheet.figure("writes", (self.0.len() + self.1.len()) as f64);
-        collections.cached.judge(&self.0, sheet);
-        collections.forwarded.judge(&self.1, sheet);
+impl WrittenVersions {
+    /// Reports the number of writes, and finds those that the references lack.
+    pub fn report(&self, collections: &Collections, results: &mut Results) {
+        results.figure("writes", (self.0.len() + self.1.len()) as f64);
+        collections.cached.judge(&self.0, results);
+        collections.forwarded.judge(&self.1, results);
     }
 }

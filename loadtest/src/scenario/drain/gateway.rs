@@ -1,4 +1,4 @@
-//! The gateway, as whoever ends it sees it.
+//! The gateway as the scenario controls it.
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
@@ -6,7 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::process;
 
 /// A gateway that can be ended.
-pub trait Gateway {
+pub trait GatewayControl {
     /// Asks it to end.
     ///
     /// # Errors
@@ -17,14 +17,14 @@ pub trait Gateway {
     fn has_ended(&self) -> bool;
 }
 
-/// One in a process of its own, with this id. How it ended is told to the process that started it.
+/// A gateway in a process with this id. Its exit status is checked by the process that started it.
 #[derive(Debug, Clone, Copy)]
-pub struct Process(pub u32);
+pub struct GatewayPid(pub u32);
 
-impl Gateway for Process {
+impl GatewayControl for GatewayPid {
     fn terminate(&self) -> Result<()> {
         let pid = i32::try_from(self.0).ok().and_then(Pid::from_raw);
-        let pid = pid.with_context(|| format!("{} is no process", self.0))?;
+        let pid = pid.with_context(|| format!("{} is not a process id", self.0))?;
         kill_process(pid, Signal::TERM).with_context(|| format!("SIGTERM to process {}", self.0))
     }
 

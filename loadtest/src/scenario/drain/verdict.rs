@@ -1,50 +1,50 @@
-//! What the end of a gateway came to: how long it took, and how each client saw it.
+//! The verdict about the end of a gateway: how long it took, and how each client saw it.
 
 use std::time::Duration;
 
+use super::clients::{StoppedClients, StoppedGroup};
 use super::collection::Collections;
-use super::crowd::{Finished, Stopped};
-use crate::lister::storm::LISTED;
-use crate::sheet::Sheet;
+use crate::lister::repeat::LIST_COMPLETE;
+use crate::results::{Results, mib};
 use crate::verify::reference::{Fingerprints, Reference};
 
-/// What streams and lists that end well are counted as.
-const GOOD_ENDS: [&str; 2] = ["clean end", LISTED];
+/// Causes of good ends.
+const GOOD_ENDS: [&str; 2] = ["clean end", LIST_COMPLETE];
 
-/// The course of an end.
+/// Times of the end.
 #[derive(Debug)]
-pub struct Course {
+pub struct DrainTimes {
     /// When the gateway was asked to end, nanoseconds since the epoch.
     pub asked_ns: u64,
-    /// How long it was until all who read were told the end, or it was given up.
+    /// Time until the responses of all reading clients had ended, or the wait was given up.
     pub prompt_after: Duration,
-    /// The same of all.
+    /// The same for all clients.
     pub all_after: Duration,
-    /// When it had ended, if it has.
+    /// Time until the gateway had ended, if it has.
     pub ended_after: Option<Duration>,
-    /// What came to the slow afterwards.
+    /// Bytes that slow clients received after the request to end.
     pub held_bytes: u64,
 }
 
-impl Course {
-    /// Puts times into the sheet; that it takes longer than it may is a fault.
-    pub fn report(&self, sheet: &mut Sheet, drain_timeout: Duration) {
+impl DrainTimes {
+    /// Adds the times to the results; exceeding the drain timeout is a fault.
+    pub fn report(&self, results: &mut Results, drain_timeout: Duration) {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
-        sheet.figure("all who read at their end after, ms", ms(self.prompt_after));
-        sheet.figure("all at their end after, ms", ms(self.all_after));
-        let held_mib = self.held_bytes as f64 / f64::from(1 << 20);
-        sheet.figure("MiB that the slow took afterwards", held_mib);
+        results.figure("all who read at their end after, ms", ms(self.prompt_after));
+        results.figure("all at their end after, ms", ms(self.all_after));
+        let held_mib = mib(self.held_bytes);
+        results.figure("MiB that the slow took afterwards", held_mib);
         match self.ended_after {
             Some(time) => {
-                sheet.figure("gateway ended after, ms", ms(time));
+                results.figure("gateway ended after, ms", ms(time));
                 if time > drain_timeout {
-                    sheet.fault(format!(
-                        "the gateway ended after {time:?}, and had {drain_timeout:?}"
+                    results.fault(format!(
+                        "the gateway ended after {time:?}, its timeout is {drain_timeout:?}"
                     ));
                 }
             }
-            None => sheet.fault(format!(
-                "the gateway had {drain_timeout:?} to end, and has not ended"
+            None => results.fault(format!(
+                "the gateway has not ended within its timeout of {drain_timeout:?}"
             )),
         }
     }
@@ -65,51 +65,51 @@ impl Expected {
     }
 }
 
-impl Finished {
-    /// Compares what each client has with the references.
-    pub fn report(&self, asked_ns: u64, collections: &Collections, sheet: &mut Sheet) {
+impl StoppedClients {
+    /// Compares each client with the references.
+    pub fn report(&self, asked_ns: u64, collections: &Collections, results: &mut Results) {
         let cached = Expected::of(collections.cached.recording.reference().clone());
         let forwarded = Expected::of(collections.forwarded.recording.reference().clone());
         let (mut clients, mut good, mut events) = (0, 0, 0);
         for group in &self.0 {
             let is_forwarded = group.kind.is_forwarded();
             let expected = if is_forwarded { &forwarded } else { &cached };
-            let good_ones = group.judge(asked_ns, expected, sheet);
+            let good_ones = group.judge(asked_ns, expected, results);
             clients += group.clients.len();
             good += good_ones;
             let of_group = group.clients.iter().map(|client| client.events());
             events += of_group.sum::<u64>();
         }
-        sheet.figure("clients", clients as f64);
-        sheet.figure("ended in order with all events", good as f64);
-        sheet.figure("events verified", events as f64);
+        results.figure("clients", clients as f64);
+        results.figure("ended in order with all events", good as f64);
+        results.figure("events verified", events as f64);
     }
 }
 
-impl Stopped {
-    /// Finds the clients that something was wrong with; returns how many others there are.
-    fn judge(&self, asked_ns: u64, expected: &Expected, sheet: &mut Sheet) -> usize {
+impl StoppedGroup {
+    /// Adds the faults of clients; returns the number of clients without one.
+    fn judge(&self, asked_ns: u64, expected: &Expected, results: &mut Results) -> usize {
         let name = self.kind.name;
         let Expected { reference, states } = expected;
         let mut good = 0;
         for client in &self.clients {
             match client.fault(asked_ns, reference, states) {
                 None => good += 1,
-                Some(fault) => sheet.fault_of("", &format!("{name}: {fault}")),
+                Some(fault) => results.fault_of("", &format!("{name}: {fault}")),
             }
         }
         let ended_ns = self.clients.iter().filter_map(|client| client.ended_ns());
         let last_ns = ended_ns.max().unwrap_or(asked_ns).saturating_sub(asked_ns);
-        sheet.figure(&format!("{name}: the last after, ms"), last_ns as f64 / 1e6);
+        results.figure(&format!("{name}: the last after, ms"), last_ns as f64 / 1e6);
         for (cause, count) in &self.recorder.ends {
             if cause.starts_with("ERROR") {
-                sheet.fault(format!("{name}: {count} streams ended with {cause}"));
+                results.fault(format!("{name}: {count} streams ended with {cause}"));
             } else if !GOOD_ENDS.contains(&cause.as_str()) {
-                sheet.note(format!("{name}: {cause}: {count}"));
+                results.note(format!("{name}: {cause}: {count}"));
             }
         }
         for message in self.recorder.messages.lines() {
-            sheet.note(format!("{name}: {message}"));
+            results.note(format!("{name}: {message}"));
         }
         good
     }

@@ -1,35 +1,36 @@
-//! The attacker's process as its owner sees it: it ends when its input does, or with its owner.
+//! The attacker's process: it ends when its input does, or with its parent.
 
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use parking_lot::Mutex;
 use tokio::process::Command;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::attack::Tally;
-use crate::cli::hostile::Hostile;
-use crate::process::piped::Piped;
+use super::Hostile;
+use crate::attack::AttackCounts;
+use crate::process::piped::PipedChild;
 
-/// The address of an attacker that is not where the witness is.
+/// Address of the attacker if it differs from the witness's.
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
-/// How soon the process must end.
+/// Longest time for the process to end.
 const END_WAIT: Duration = Duration::from_secs(5);
 
-/// An attack that goes on.
+/// A running attack.
 #[derive(Debug)]
-pub struct Attacking {
-    tally: Arc<Mutex<Tally>>,
-    /// Reads what the process says, until the input is closed; then ends it.
+pub struct AttackerProcess {
+    tally: Arc<Mutex<AttackCounts>>,
+    /// Reads the process's counts until the input is closed, then ends it.
     reading: JoinHandle<Result<()>>,
     input: oneshot::Sender<()>,
     clients: u64,
 }
 
-impl Attacking {
-    /// Begins; it ends by itself after `life`.
+impl AttackerProcess {
+    /// Starts the process, which ends after `life` at the latest.
     ///
     /// # Errors
     /// If the process cannot be started.
@@ -50,10 +51,10 @@ impl Attacking {
             .args(["--rate", &rate.to_string()])
             .args(["--source", &source.to_string()])
             .args(["--life", &life.as_secs().to_string()]);
-        let child = Piped::spawn(&mut command)?;
-        let tally = Arc::<Mutex<Tally>>::default();
+        let child = PipedChild::spawn(&mut command)?;
+        let tally = Arc::<Mutex<AttackCounts>>::default();
         let (input, over) = oneshot::channel();
-        // Ends with the process, or with the input's other end.
+        // Ends with the process, or when the sender of `over` is used.
         let reading = tokio::spawn(read(child, tally.clone(), over));
         Ok(Self {
             tally,
@@ -63,41 +64,41 @@ impl Attacking {
         })
     }
 
-    fn tally(&self) -> Tally {
-        *self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    fn tally(&self) -> AttackCounts {
+        *self.tally.lock()
     }
 
-    /// Whether all its clients have come, or were turned away.
-    pub fn has_begun(&self) -> bool {
-        self.tally().begun >= self.clients
+    /// Whether all its clients have connected or were refused.
+    pub fn has_started(&self) -> bool {
+        self.tally().started >= self.clients
     }
 
-    /// Ends it; what it came to.
+    /// Ends it; returns its counts.
     ///
     /// # Errors
-    /// If it failed, or ended before.
-    pub async fn end(self) -> Result<Tally> {
-        // Who reads no more has failed, which is told next.
+    /// If it failed, or ended early.
+    pub async fn end(self) -> Result<AttackCounts> {
+        // If the reader is gone it has failed; its error is returned next.
         let _ = self.input.send(());
         self.reading.await?.context("the attacker")?;
-        Ok(*self.tally.lock().unwrap_or_else(PoisonError::into_inner))
+        Ok(*self.tally.lock())
     }
 }
 
 async fn read(
-    mut child: Piped,
-    tally: Arc<Mutex<Tally>>,
+    mut child: PipedChild,
+    tally: Arc<Mutex<AttackCounts>>,
     mut over: oneshot::Receiver<()>,
 ) -> Result<()> {
     let keep = |line: &str| {
-        if let Ok(told) = serde_json::from_str(line) {
-            *tally.lock().unwrap_or_else(PoisonError::into_inner) = told;
+        if let Ok(counts) = serde_json::from_str(line) {
+            *tally.lock() = counts;
         }
     };
     loop {
         tokio::select! {
             // Both can be cancelled without loss.
-            line = child.line() => keep(&line?.context("it has ended by itself")?),
+            line = child.line() => keep(&line?.context("it has ended early")?),
             _ = &mut over => break,
         }
     }

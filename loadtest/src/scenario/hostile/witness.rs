@@ -1,53 +1,50 @@
-//! The witness of an attack: a client like any other, who writes, watches what it wrote, lists, and makes new connections, each at an even
-//! rate, whatever becomes of the one before.
+//! The witness of an attack: a client that writes, watches its own writes, lists, and opens new connections, each at an even rate that does
+//! not depend on earlier responses.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use http_body_util::BodyExt;
-use hyper::{Method, StatusCode};
+use hyper::Method;
 use kube_fanout::quiet::{BOUND, Silence};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::client::{Client, list_version};
 use crate::recorder::now_ns;
 use crate::target::Target;
-use crate::wire::event::{Event, Kind, WriteTime, first_version};
-use crate::wire::lines::Lines;
+use crate::wire::event::{Event, EventKind, WriteTime, first_version};
 use crate::writer::shape::Shape;
 
-/// From one to the next of its kind.
+/// Time between two operations of a kind.
 const EVERY: Duration = Duration::from_millis(50);
-/// An answer that takes longer is none.
+/// Longest time for a response.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
-/// Before a watch that has ended is begun anew.
+/// Pause before a watch is resumed.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
-/// How often it is looked whether the last event has come.
+/// How often to check for the last event.
 const LOOK: Duration = Duration::from_millis(10);
-/// Length of what it writes, bytes.
+/// Length of its object, bytes.
 const OBJECT_LEN: usize = 1_024;
 /// Name of its object.
 const NAME: &str = "witness";
 
-/// What it does.
+/// Operations of the witness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Deed {
+pub enum Operation {
     /// An event, from when its write was due to its arrival.
     Event,
-    /// A consistent list of at most 100 objects, which needs no place among the lists.
+    /// A consistent list of at most 100 objects, which needs no list permit.
     List,
-    /// A list of all objects, as informers begin with.
+    /// A list of all objects, like that of a starting informer.
     FullList,
-    /// A write.
     Write,
-    /// A connection, and one short answer on it.
+    /// A connection, and one short response on it.
     Connection,
 }
 
-impl Deed {
-    /// All of them.
+impl Operation {
     pub const ALL: [Self; 5] = [
         Self::Event,
         Self::List,
@@ -55,10 +52,10 @@ impl Deed {
         Self::Write,
         Self::Connection,
     ];
-    /// Those that it does at an even rate; events come from the writes.
+    /// Operations at an even rate; events follow from the writes.
     const TIMED: [Self; 4] = [Self::List, Self::FullList, Self::Write, Self::Connection];
 
-    /// In the figures' names.
+    /// The name in figures.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Event => "events",
@@ -70,63 +67,62 @@ impl Deed {
     }
 }
 
-/// One thing done.
+/// One operation and its outcome.
 #[derive(Debug, Clone)]
-pub struct Done {
-    /// What.
-    pub deed: Deed,
+pub struct OperationRecord {
+    pub operation: Operation,
     /// When it was due, nanoseconds since the epoch.
     pub due_ns: u64,
-    /// How long it took from then, or has taken so far; none for what has no length, such as a stream that ended.
-    pub took: Option<Duration>,
+    /// Time from then until its end, or until now; none for failures without a length, such as a stream that ended.
+    pub duration: Option<Duration>,
     /// Why it failed.
     pub failure: Option<String>,
 }
 
-impl Done {
-    /// How long whoever wants it done has to wait. What failed is not done any sooner for having failed at once.
+impl OperationRecord {
+    /// How long a caller has to wait for success. A failed operation does not succeed sooner because it failed at once.
     pub fn wait(&self) -> Option<Duration> {
-        let took = self.took?;
+        let duration = self.duration?;
         Some(match self.failure {
-            Some(_) => took.max(ANSWER_WAIT),
-            None => took,
+            Some(_) => duration.max(ANSWER_WAIT),
+            None => duration,
         })
     }
 }
 
-/// Something that was written.
+/// A write of the witness.
 #[derive(Debug)]
-struct Version {
+struct WrittenVersion {
     version: u64,
     due_ns: u64,
     has_come: bool,
 }
 
 #[derive(Debug, Default)]
-struct Notes {
-    done: Vec<Done>,
-    versions: Vec<Version>,
-    /// Nothing new is begun.
+struct WitnessLog {
+    done: Vec<OperationRecord>,
+    versions: Vec<WrittenVersion>,
+    /// No new operation is started.
     is_over: bool,
-    /// Of each timed deed, when the one was due that goes on or comes next.
-    due_ns: [u64; Deed::TIMED.len()],
+    /// For each timed operation, when the current or the next one is due.
+    due_ns: [u64; Operation::TIMED.len()],
 }
 
-impl Notes {
-    fn fail(&mut self, deed: Deed, due_ns: u64, took: Option<Duration>, why: String) {
-        self.done.push(Done {
-            deed,
+impl WitnessLog {
+    fn fail(&mut self, operation: Operation, due_ns: u64, duration: Option<Duration>, why: String) {
+        self.done.push(OperationRecord {
+            operation,
             due_ns,
-            took,
+            duration,
             failure: Some(why),
         });
     }
 
-    /// An event has come, or a write was answered, whichever is first.
-    fn version(&mut self, version: u64, due_ns: u64) -> &mut Version {
+    /// The record of a version, whose event or response has arrived.
+    fn version(&mut self, version: u64, due_ns: u64) -> &mut WrittenVersion {
         let known = self.versions.iter().rposition(|one| one.version == version);
         let at = known.unwrap_or_else(|| {
-            self.versions.push(Version {
+            self.versions.push(WrittenVersion {
                 version,
                 due_ns,
                 has_come: false,
@@ -140,14 +136,14 @@ impl Notes {
         self.versions.iter().filter(|one| !one.has_come).count()
     }
 
-    /// What was due and is not done is told as well: a server that stands still would otherwise be judged by what it did before.
+    /// Adds operations that were due and are not done. Otherwise a server that hangs would be judged by its earlier responses only.
     fn close(&mut self, now_ns: u64) {
         let since = |due_ns: u64| Some(Duration::from_nanos(now_ns.saturating_sub(due_ns)));
         let every_ns = EVERY.as_nanos() as usize;
-        for (deed, first_ns) in Deed::TIMED.into_iter().zip(self.due_ns) {
+        for (operation, first_ns) in Operation::TIMED.into_iter().zip(self.due_ns) {
             for due_ns in (first_ns..now_ns).step_by(every_ns) {
                 self.fail(
-                    deed,
+                    operation,
                     due_ns,
                     since(due_ns),
                     "not done at the end".to_owned(),
@@ -158,63 +154,57 @@ impl Notes {
         let due: Vec<_> = missing.map(|one| one.due_ns).collect();
         for due_ns in due {
             let why = "not there at the end".to_owned();
-            self.fail(Deed::Event, due_ns, since(due_ns), why);
+            self.fail(Operation::Event, due_ns, since(due_ns), why);
         }
     }
 }
 
-/// A witness at work; its tasks end with it.
+/// A running witness; its tasks end with it.
 #[derive(Debug)]
 pub struct Witness {
-    /// Objects in one of its full lists.
+    /// Number of objects in one of its full lists.
     pub listed: usize,
-    notes: Arc<Mutex<Notes>>,
+    notes: Arc<Mutex<WitnessLog>>,
     writing: JoinSet<()>,
     others: JoinSet<()>,
     watching: JoinSet<()>,
 }
 
-/// What a witness has seen.
+/// Everything that a witness has recorded.
 #[derive(Debug)]
-pub struct Seen {
-    /// What it did, and what it could not do.
-    pub done: Vec<Done>,
-    /// Events that never came.
+pub struct WitnessReport {
+    /// Its operations and failures.
+    pub done: Vec<OperationRecord>,
+    /// Number of events that never arrived.
     pub missing: usize,
 }
 
-/// What the tasks need.
+/// State of the tasks.
 #[derive(Debug, Clone)]
-struct Scene {
+struct WitnessContext {
     target: Target,
-    /// The collection it writes to.
+    /// The collection of its object.
     path: String,
-    /// The same in all namespaces.
+    /// The same collection in all namespaces.
     everywhere: String,
-    notes: Arc<Mutex<Notes>>,
+    notes: Arc<Mutex<WitnessLog>>,
 }
 
 impl Witness {
-    /// Creates its object and begins.
+    /// Creates its object and starts the tasks.
     ///
     /// # Errors
-    /// If the server does not answer yet.
+    /// If the server does not answer.
     pub async fn begin(target: &Target, path: &str) -> Result<Self> {
-        let notes = Arc::<Mutex<Notes>>::default();
-        let scene = Scene {
+        let notes = Arc::<Mutex<WitnessLog>>::default();
+        let scene = WitnessContext {
             target: target.clone(),
             path: path.to_owned(),
             everywhere: everywhere(path),
             notes: notes.clone(),
         };
         let mut client = Client::new(target.clone());
-        let (status, _) = client
-            .call(Method::POST, path, object(Instant::now()))
-            .await?;
-        ensure!(
-            status.is_success() || status == StatusCode::CONFLICT,
-            "POST {path}: {status}"
-        );
+        client.create(path, object(Instant::now())).await?;
         let start = newest(target, path).await?;
         let full = format!("{}?resourceVersion=0", scene.everywhere);
         let listed = client.json(&full).await?["items"]
@@ -222,12 +212,12 @@ impl Witness {
             .map_or(0, Vec::len);
         let [mut writing, mut others, mut watching] = [(); 3].map(|()| JoinSet::new());
         watching.spawn(watch(scene.clone(), start));
-        for (number, deed) in Deed::TIMED.into_iter().enumerate() {
-            let tasks = match deed {
-                Deed::Write => &mut writing,
+        for (number, operation) in Operation::TIMED.into_iter().enumerate() {
+            let tasks = match operation {
+                Operation::Write => &mut writing,
                 _ => &mut others,
             };
-            tasks.spawn(repeat(scene.clone(), deed, number));
+            tasks.spawn(repeat(scene.clone(), operation, number));
         }
         Ok(Self {
             listed,
@@ -238,37 +228,37 @@ impl Witness {
         })
     }
 
-    /// Does no more and waits until the last event has come, or none has come for the time of [`BOUND`].
-    pub async fn finish(mut self) -> Seen {
+    /// Stops the operations and waits until the last event has arrived, or until none has arrived for [`BOUND`].
+    pub async fn finish(mut self) -> WitnessReport {
         let end_ns = now_ns();
         held(&self.notes).is_over = true;
         self.others.shutdown().await;
-        // A write whose answer is not heard may have an event that nobody misses.
+        // A write without a response may have an event that is not missed.
         let written = async { while self.writing.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(BOUND, written).await;
         self.writing.shutdown().await;
-        // Every look is one by the runtime that reads: that it finds nothing is the only thing that can be missed.
+        // This runtime reads the events too, so nothing can be pending here for long.
         let came = || {
             let notes = held(&self.notes);
             (notes.versions.len() - notes.missing()) as u64
         };
-        let begun = Instant::now();
-        let mut silence = Silence::begin(came(), begun.elapsed());
-        while held(&self.notes).missing() > 0 && silence.look(came(), begun.elapsed()) < BOUND {
+        let started = Instant::now();
+        let mut silence = Silence::begin(came(), started.elapsed());
+        while held(&self.notes).missing() > 0 && silence.look(came(), started.elapsed()) < BOUND {
             tokio::time::sleep(LOOK).await;
         }
         self.watching.shutdown().await;
         let mut notes = std::mem::take(&mut *held(&self.notes));
         notes.close(end_ns);
-        Seen {
+        WitnessReport {
             missing: notes.missing(),
             done: notes.done,
         }
     }
 }
 
-fn held(notes: &Mutex<Notes>) -> MutexGuard<'_, Notes> {
-    notes.lock().unwrap_or_else(PoisonError::into_inner)
+fn held(notes: &Mutex<WitnessLog>) -> MutexGuard<'_, WitnessLog> {
+    notes.lock()
 }
 
 fn object(due: Instant) -> Vec<u8> {
@@ -284,8 +274,8 @@ fn everywhere(path: &str) -> String {
     format!("{before}/{resource}")
 }
 
-/// Does one thing at an even rate. What is late is counted from when it was due.
-async fn repeat(scene: Scene, deed: Deed, number: usize) {
+/// Repeats one operation at an even rate. A late operation is counted from when it was due.
+async fn repeat(scene: WitnessContext, operation: Operation, number: usize) {
     let mut client = Client::new(scene.target.clone());
     let mut due = Instant::now();
     let mut due_ns = now_ns();
@@ -295,7 +285,7 @@ async fn repeat(scene: Scene, deed: Deed, number: usize) {
         if held(&scene.notes).is_over {
             return;
         }
-        let doing = once(&scene, (deed, due, due_ns), &mut client);
+        let doing = once(&scene, (operation, due, due_ns), &mut client);
         let outcome = match tokio::time::timeout(ANSWER_WAIT, doing).await {
             Ok(outcome) => outcome,
             Err(_) => Err(anyhow::anyhow!("no answer within {ANSWER_WAIT:?}")),
@@ -303,10 +293,10 @@ async fn repeat(scene: Scene, deed: Deed, number: usize) {
         if outcome.is_err() {
             client = Client::new(scene.target.clone());
         }
-        held(&scene.notes).done.push(Done {
-            deed,
+        held(&scene.notes).done.push(OperationRecord {
+            operation,
             due_ns,
-            took: Some(due.elapsed()),
+            duration: Some(due.elapsed()),
             failure: outcome.err().map(|error| format!("{error:#}")),
         });
         due += EVERY;
@@ -315,64 +305,64 @@ async fn repeat(scene: Scene, deed: Deed, number: usize) {
 }
 
 async fn once(
-    scene: &Scene,
-    (deed, due, due_ns): (Deed, Instant, u64),
+    scene: &WitnessContext,
+    (operation, due, due_ns): (Operation, Instant, u64),
     client: &mut Client,
 ) -> Result<()> {
-    let Scene {
+    let WitnessContext {
         path, everywhere, ..
     } = scene;
     let get = |query: &str| format!("{everywhere}?{query}");
-    let (status, body) = match deed {
-        Deed::Write => {
+    let (status, body) = match operation {
+        Operation::Write => {
             let path = format!("{path}/{NAME}");
             client.call(Method::PUT, &path, object(due)).await?
         }
-        Deed::List => {
+        Operation::List => {
             let path = get("limit=100");
             client.call(Method::GET, &path, Vec::new()).await?
         }
-        Deed::FullList => {
+        Operation::FullList => {
             let path = get("resourceVersion=0");
             client.call(Method::GET, &path, Vec::new()).await?
         }
-        Deed::Event | Deed::Connection => {
-            // One object: of a version that may be old, a limit would not make the list any shorter.
+        Operation::Event | Operation::Connection => {
+            // One object: at an old version a limit would not make the list shorter.
             let path = format!("{path}?fieldSelector=metadata.name%3D{NAME}&resourceVersion=0");
             let mut fresh = Client::new(scene.target.clone());
             fresh.call(Method::GET, &path, Vec::new()).await?
         }
     };
     ensure!(status.is_success(), "{status}");
-    if let (Deed::Write, Some(version)) = (deed, first_version(&body)) {
+    if let (Operation::Write, Some(version)) = (operation, first_version(&body)) {
         held(&scene.notes).version(version, due_ns);
     }
     Ok(())
 }
 
-/// The version of a list from memory, after which the server can tell everything.
+/// The version of a list from memory; the server can deliver all later events.
 async fn newest(target: &Target, path: &str) -> Result<u64> {
     let path = format!("{path}?limit=1&resourceVersion=0");
     list_version(&Client::new(target.clone()).json(&path).await?)
 }
 
-/// Watches its own object. A stream that ends is begun anew where it ended; that it ended, or was refused, is a failure of its own.
-async fn watch(scene: Scene, mut version: u64) {
+/// Watches the witness's object, and resumes ended streams. That a stream ended or was refused is a failure of its own.
+async fn watch(scene: WitnessContext, mut version: u64) {
     loop {
         let why = match stream(&scene, &mut version).await {
             Ok(()) => "the stream was ended".to_owned(),
             Err(error) => format!("{error:#}"),
         };
-        held(&scene.notes).fail(Deed::Event, now_ns(), None, why);
+        held(&scene.notes).fail(Operation::Event, now_ns(), None, why);
         tokio::time::sleep(AGAIN_AFTER).await;
     }
 }
 
 /// One stream, until the server ends it.
-async fn stream(scene: &Scene, version: &mut u64) -> Result<()> {
+async fn stream(scene: &WitnessContext, version: &mut u64) -> Result<()> {
     if *version == 0 {
         *version = newest(&scene.target, &scene.path).await?;
-        // What lies before is not told any more.
+        // Events up to this version will not be delivered.
         let now_ns = now_ns();
         let mut notes = held(&scene.notes);
         let older = notes.versions.iter_mut();
@@ -384,11 +374,11 @@ async fn stream(scene: &Scene, version: &mut u64) -> Result<()> {
             })
             .collect();
         for due_ns in skipped {
-            let took = Duration::from_nanos(now_ns.saturating_sub(due_ns));
+            let duration = Duration::from_nanos(now_ns.saturating_sub(due_ns));
             notes.fail(
-                Deed::Event,
+                Operation::Event,
                 due_ns,
-                Some(took),
+                Some(duration),
                 "skipped after 410".to_owned(),
             );
         }
@@ -398,27 +388,14 @@ async fn stream(scene: &Scene, version: &mut u64) -> Result<()> {
         scene.path
     );
     let mut client = Client::new(scene.target.clone());
-    let response = client.open(Method::GET, &path, Vec::new()).await?;
-    ensure!(response.status() == StatusCode::OK, "{}", response.status());
-    let (mut body, mut lines) = (response.into_body(), Lines::default());
-    while let Some(frame) = body.frame().await {
-        let Ok(data) = frame?.into_data() else {
-            continue;
-        };
-        let mut outcome = Ok(());
-        lines.feed(&data, |line| {
-            if outcome.is_ok() {
-                outcome = take(scene, line, version);
-            }
-        })?;
-        outcome?;
-    }
-    Ok(())
+    client
+        .watch(&path, |line| record_event(scene, line, version))
+        .await
 }
 
-fn take(scene: &Scene, line: &[u8], version: &mut u64) -> Result<()> {
+fn record_event(scene: &WitnessContext, line: &[u8], version: &mut u64) -> Result<()> {
     let event = Event::parse(line)?;
-    if event.kind == Kind::Error {
+    if event.kind == EventKind::Error {
         *version = 0;
         bail!("ERROR {}", event.version);
     }
@@ -428,10 +405,10 @@ fn take(scene: &Scene, line: &[u8], version: &mut u64) -> Result<()> {
     let mut notes = held(&scene.notes);
     notes.version(event.version, due_ns).has_come = true;
     if event.write.is_some() {
-        notes.done.push(Done {
-            deed: Deed::Event,
+        notes.done.push(OperationRecord {
+            operation: Operation::Event,
             due_ns,
-            took: Some(Duration::from_nanos(now_ns.saturating_sub(due_ns))),
+            duration: Some(Duration::from_nanos(now_ns.saturating_sub(due_ns))),
             failure: None,
         });
     }
@@ -440,32 +417,32 @@ fn take(scene: &Scene, line: &[u8], version: &mut u64) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    //! What was not done, or failed at once, counts as late.
+    //! Operations that were not done, or that failed at once, count as late.
 
     use super::*;
 
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn what_was_due_and_is_not_done_is_late() {
-        let mut notes = Notes {
+    fn operations_that_are_due_and_not_done_count_as_late() {
+        let mut notes = WitnessLog {
             due_ns: [900 * MS, 1_050 * MS, 2_000 * MS, 2_000 * MS],
-            ..Notes::default()
+            ..WitnessLog::default()
         };
         notes.version(7, 100 * MS);
         notes.version(8, 200 * MS).has_come = true;
-        // The answer to a write whose event has come already.
+        // The response to a write whose event has arrived already.
         notes.version(8, 200 * MS);
         notes.close(1_060 * MS);
-        let of = |deed: Deed| {
-            let all = notes.done.iter().filter(|one| one.deed == deed);
-            all.map(|one| one.took.unwrap().as_millis())
+        let of = |operation: Operation| {
+            let all = notes.done.iter().filter(|one| one.operation == operation);
+            all.map(|one| one.duration.unwrap().as_millis())
                 .collect::<Vec<_>>()
         };
-        assert_eq!(of(Deed::List), [160, 110, 60, 10]);
-        assert_eq!(of(Deed::FullList), [10]);
-        assert_eq!(of(Deed::Write), [0_u128; 0]);
-        assert_eq!(of(Deed::Event), [960]);
+        assert_eq!(of(Operation::List), [160, 110, 60, 10]);
+        assert_eq!(of(Operation::FullList), [10]);
+        assert_eq!(of(Operation::Write), [0_u128; 0]);
+        assert_eq!(of(Operation::Event), [960]);
         assert_eq!(notes.missing(), 1);
         assert!(notes.done.iter().all(|one| one.wait() >= Some(ANSWER_WAIT)));
     }

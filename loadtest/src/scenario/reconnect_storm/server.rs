@@ -1,41 +1,41 @@
-//! An API server in this process that tells callers apart: the gateway, a writer, and users who may list and watch.
+//! An API server in this process with users: the gateway, a writer, and users that may list and watch.
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
-use hyper::{Method, StatusCode};
+use anyhow::{Context, Result};
 use kube_fanout::apiserver::auth::{AuthOptions, TokenUser, Tokens};
 use kube_fanout::apiserver::{self, Apiserver, Options};
 use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::client::Client;
+use crate::runner::gateway;
 use crate::target::{Target, user_token};
 
-/// The token of who writes and makes roles.
+/// The token of the writer, which also creates roles.
 pub const WRITER: &str = "token-of-writer";
-/// The gateway's.
+/// The gateway's token.
 const GATEWAY: &str = "token-of-gateway";
 const MASTERS: &str = "system:masters";
-/// The group of users.
+/// The users' group.
 const USERS: &str = "loadtest:users";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
 /// A running API server.
-pub struct Server {
-    /// Ends it when dropped.
+pub struct ReviewServer {
+    /// Stopped when dropped.
     pub running: Apiserver,
-    /// Where it serves.
+    /// Its URL.
     pub url: String,
-    /// For the gateway.
+    /// Kubeconfig for the gateway.
     pub kubeconfig: PathBuf,
 }
 
-impl Server {
-    /// Starts one with so many users.
+impl ReviewServer {
+    /// Starts a server with this many users.
     ///
     /// # Errors
-    /// If it does not start, or refuses what it must take.
+    /// If it does not start, or refuses a role.
     pub async fn start(users: usize, folder: &Path) -> Result<Self> {
         let tokens = Tokens::default();
         tokens.put(WRITER, TokenUser::new("writer", &[MASTERS]));
@@ -55,7 +55,8 @@ impl Server {
         let url = format!("http://{}", running.address());
         allow(&url).await?;
         let kubeconfig = folder.join("kubeconfig");
-        std::fs::write(&kubeconfig, kubeconfig_of(&url)).context("kubeconfig")?;
+        std::fs::write(&kubeconfig, gateway::kubeconfig(&url, None, Some(GATEWAY)))
+            .context("kubeconfig")?;
         Ok(Self {
             running,
             url,
@@ -64,7 +65,7 @@ impl Server {
     }
 }
 
-/// Lets users list and watch ConfigMaps.
+/// Allows users to list and watch ConfigMaps.
 async fn allow(url: &str) -> Result<()> {
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
@@ -80,25 +81,9 @@ async fn allow(url: &str) -> Result<()> {
     let mut client = Client::new(Target::new(url, Some(WRITER), None)?);
     for (collection, object) in [("clusterroles", role), ("clusterrolebindings", binding)] {
         let path = format!("{RBAC}/{collection}");
-        let body = object.to_string().into_bytes();
-        let (status, answer) = client.call(Method::POST, &path, body).await?;
-        if status != StatusCode::CREATED {
-            bail!(
-                "POST {path}: {status}: {}",
-                String::from_utf8_lossy(&answer)
-            );
-        }
+        client
+            .create(&path, object.to_string().into_bytes())
+            .await?;
     }
     Ok(())
-}
-
-fn kubeconfig_of(url: &str) -> String {
-    let named = |what: &str, value: serde_json::Value| json!([{"name": "upstream", what: value}]);
-    json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "upstream",
-        "clusters": named("cluster", json!({"server": url})),
-        "users": named("user", json!({"token": GATEWAY})),
-        "contexts": named("context", json!({"cluster": "upstream", "user": "upstream"})),
-    })
-    .to_string()
 }

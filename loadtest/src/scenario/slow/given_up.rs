@@ -1,4 +1,4 @@
-//! How many watches the API server has given up because their clients were too slow: its own count. Behind a gateway there should be none.
+//! The API server's own count of watches that it has terminated because their clients were too slow. Behind a gateway there should be none.
 
 use anyhow::Result;
 use hyper::{Method, StatusCode};
@@ -6,10 +6,10 @@ use hyper::{Method, StatusCode};
 use crate::client::Client;
 use crate::target::Target;
 
-/// The counter, one line for each resource.
+/// The counter, with one line for each resource.
 const COUNTER: &str = "apiserver_terminated_watchers_total{";
 
-/// The count since the server's start; none if it has no such count, as the embedded server.
+/// The count since the server's start; none if the server has no such counter, like the embedded one.
 ///
 /// # Errors
 /// If the server does not answer.
@@ -20,7 +20,7 @@ pub async fn given_up(server: &Target) -> Result<Option<f64>> {
     Ok(is_there.then(|| sum(&String::from_utf8_lossy(&body))))
 }
 
-/// The sum over the counter's lines: a counter that nothing was added to yet has none.
+/// The sum over the counter's lines: a counter without increments has no line.
 fn sum(metrics: &str) -> f64 {
     let lines = metrics.lines().filter(|line| line.starts_with(COUNTER));
     let value = |line: &str| line.rsplit_once(' ')?.1.parse::<f64>().ok();

@@ -1,4 +1,4 @@
-//! A client that asks for what a gateway asks for, and drops it: what no cache can be ready before. Looks for nothing but the end.
+//! A client that sends a gateway's request for initial events and drops them: no cache can be ready earlier. It only looks for their end.
 
 use std::time::{Duration, Instant};
 
@@ -8,33 +8,33 @@ use http_body_util::{BodyExt, Empty};
 use hyper::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use kube_fanout::resource::Encoding;
-use memchr::memmem;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::target::Target;
 use crate::wire::response::{Progress, Response};
+use crate::wire::search::StreamSearch;
 
 /// The query of a gateway's first watch.
 const QUERY: &str = "allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&sendInitialEvents=true&timeoutSeconds=600&watch=true";
 /// The annotation of the bookmark behind the initial events (KEP-3157), in either encoding.
 const MARKER: &[u8] = b"k8s.io/initial-events-end";
-/// What is read at once: more than a socket holds.
+/// Length of a read: more than a socket buffers.
 const READ_LEN: usize = 256 << 10;
 /// The gateway's own windows.
 const STREAM_WINDOW_LEN: u32 = 16 << 20;
 const CONNECTION_WINDOW_LEN: u32 = 64 << 20;
 
-/// How the stream comes.
+/// Protocol of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// Read by a bare loop.
+    /// Read by a plain loop.
     Http1,
     /// Read by hyper.
     Http2,
 }
 
 impl Protocol {
-    /// The one that a gateway speaks with this server.
+    /// The protocol that a gateway uses with this server.
     pub const fn of(target: &Target) -> Self {
         if target.tls.is_some() {
             Self::Http2
@@ -44,19 +44,19 @@ impl Protocol {
     }
 }
 
-/// All initial events came.
+/// A complete delivery of initial events.
 #[derive(Clone, Copy, Debug)]
 pub struct Delivery {
     /// From before the connection until the marker.
-    pub took: Duration,
-    /// Bytes of the body up to the piece that has the marker.
+    pub duration: Duration,
+    /// Bytes of the body, up to the piece with the marker.
     pub len: u64,
 }
 
 /// Receives the initial events of a collection.
 ///
 /// # Errors
-/// If the server refuses, or they have not all come after `wait`.
+/// If the server refuses, or the events are not complete after `wait`.
 pub async fn deliver(
     target: &Target,
     path: &str,
@@ -65,7 +65,7 @@ pub async fn deliver(
     wait: Duration,
 ) -> Result<Delivery> {
     let path = format!("{path}?{QUERY}");
-    let begun = Instant::now();
+    let started = Instant::now();
     let receiving = async {
         match protocol {
             Protocol::Http1 => over_http1(target, &path, encoding).await,
@@ -76,7 +76,7 @@ pub async fn deliver(
         .await
         .with_context(|| format!("{path}: no end of the initial events within {wait:?}"))??;
     Ok(Delivery {
-        took: begun.elapsed(),
+        duration: started.elapsed(),
         len,
     })
 }
@@ -87,16 +87,16 @@ async fn over_http1(target: &Target, path: &str, encoding: Encoding) -> Result<u
     stream.write_all(&request).await?;
     stream.flush().await?;
     let mut response = Response::default();
-    let mut search = Search::default();
+    let mut search = Search::new();
     let mut buffer = vec![0; READ_LEN];
-    while !search.is_found {
+    while !search.is_found() {
         let len = stream.read(&mut buffer).await?;
         ensure!(len > 0, "{path}: closed before the initial events' end");
         let progress = response.feed(&buffer[..len], |_, data| search.feed(data))?;
         if let Some(head) = response.head() {
             ensure!(head.status == 200, "{path}: {}", head.status);
         }
-        if matches!(progress, Progress::Complete(_)) && !search.is_found {
+        if matches!(progress, Progress::Complete(_)) && !search.is_found() {
             bail!("{path}: over before the initial events' end");
         }
     }
@@ -124,8 +124,8 @@ async fn over_http2(target: &Target, path: &str, encoding: Encoding) -> Result<u
         .await?;
     ensure!(response.status() == 200, "{path}: {}", response.status());
     let mut body = response.into_body();
-    let mut search = Search::default();
-    while !search.is_found {
+    let mut search = Search::new();
+    while !search.is_found() {
         let frame = body.frame().await;
         let frame =
             frame.with_context(|| format!("{path}: over before the initial events' end"))??;
@@ -136,36 +136,34 @@ async fn over_http2(target: &Target, path: &str, encoding: Encoding) -> Result<u
     Ok(search.len)
 }
 
-/// Looks for the marker in pieces, between which it may be cut.
-#[derive(Debug, Default)]
+/// Counts bytes and looks for the marker.
+#[derive(Debug)]
 struct Search {
-    /// The end of what came before, shorter than the marker.
-    seam: Vec<u8>,
+    marker: StreamSearch,
     len: u64,
-    is_found: bool,
 }
 
 impl Search {
+    const fn new() -> Self {
+        Self {
+            marker: StreamSearch::new(MARKER),
+            len: 0,
+        }
+    }
+
     fn feed(&mut self, data: &[u8]) {
         self.len += data.len() as u64;
-        let short = MARKER.len() - 1;
-        let first = &data[..data.len().min(short)];
-        self.seam.extend_from_slice(first);
-        self.is_found |= memmem::find(&self.seam, MARKER).is_some();
-        self.is_found |= memmem::find(data, MARKER).is_some();
-        if data.len() > short {
-            self.seam.clear();
-            self.seam.extend_from_slice(&data[data.len() - short..]);
-        } else {
-            let surplus = self.seam.len().saturating_sub(short);
-            self.seam.drain(..surplus);
-        }
+        self.marker.feed(data);
+    }
+
+    const fn is_found(&self) -> bool {
+        self.marker.count() > 0
     }
 }
 
 #[cfg(test)]
 mod tests {
-    //! The end is seen however it is cut, and not before all events.
+    //! The end is found after all events.
 
     use kube_fanout::apiserver::{Options, start};
     use tokio::net::TcpListener;
@@ -198,24 +196,5 @@ mod tests {
             each.abs_diff(seeded.pod_len as u64) < 100,
             "{each} {seeded:?}"
         );
-    }
-
-    #[test]
-    fn a_marker_is_found_in_pieces_of_any_length() {
-        let text = [b"some events ", MARKER, b" and what follows"].concat();
-        for piece_len in 1..=text.len() {
-            let mut search = Search::default();
-            let mut end = 0;
-            for piece in text.chunks(piece_len) {
-                end += piece.len();
-                search.feed(piece);
-                assert_eq!(
-                    search.is_found,
-                    end >= 12 + MARKER.len(),
-                    "pieces of {piece_len}, after {end}"
-                );
-            }
-            assert_eq!(search.len, text.len() as u64);
-        }
     }
 }

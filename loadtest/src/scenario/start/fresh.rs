@@ -1,4 +1,4 @@
-//! A gateway process that has answered nothing yet, and the request that makes it fill a cache. Ends with this program.
+//! A gateway process without a cache, and the request that makes it fill one. It ends with this program.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -6,25 +6,20 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use hyper::StatusCode;
 use kube_fanout::resource::Encoding;
-use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::process::Command;
+use tokio::io::AsyncWriteExt;
 
-use crate::cli::Server;
+use crate::cli::ServerFlags;
 use crate::process::Usage;
-use crate::runner::guarded;
-use crate::runner::process::Process;
+use crate::runner::gateway::{GatewayProcess, kubeconfig};
 use crate::target::Target;
-use crate::wire::response::{Progress, Response};
+use crate::wire::response::read_head;
 
-/// From the process to the address that it serves at, upstream's discovery read.
-const START_WAIT: Duration = Duration::from_secs(30);
-/// A list of nothing: what it takes is the time until the cache of all namespaces can be read.
+/// A list without objects: it takes the time until the cache of all namespaces can be read.
 const PATH: &str = "/api/v1/namespaces/nothing-is-here/pods?resourceVersion=0";
-/// After a 429, which says that the cache is being filled still.
+/// Pause after a 429, which means that the cache is not ready yet.
 const AGAIN_AFTER: Duration = Duration::from_millis(5);
 
-/// What gateways are told of the server behind them.
+/// A gateway's flags for its upstream.
 #[derive(Debug)]
 pub struct Upstream {
     folder: PathBuf,
@@ -36,7 +31,7 @@ impl Upstream {
     ///
     /// # Errors
     /// If a file cannot be read or written.
-    pub fn of(server: &Server, folder: &Path) -> Result<Self> {
+    pub fn of(server: &ServerFlags, folder: &Path) -> Result<Self> {
         let target = Target::new(
             &server.target,
             server.token.as_deref(),
@@ -45,7 +40,11 @@ impl Upstream {
         let arguments = if target.tls.is_some() {
             let file = folder.join("kubeconfig");
             let ca = server.ca.as_ref().context("https needs --ca FILE")?;
-            let text = kubeconfig(&server.target, &ca.canonicalize()?, target.token.as_deref());
+            let text = kubeconfig(
+                &server.target,
+                Some(&ca.canonicalize()?),
+                target.token.as_deref(),
+            );
             std::fs::write(&file, text).with_context(|| file.display().to_string())?;
             vec!["--kubeconfig".to_owned(), file.display().to_string()]
         } else {
@@ -58,65 +57,40 @@ impl Upstream {
     }
 }
 
-fn kubeconfig(url: &str, ca: &Path, token: Option<&str>) -> String {
-    let named = |what: &str, value: serde_json::Value| json!([{"name": "upstream", what: value}]);
-    json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "upstream",
-        "clusters": named("cluster", json!({"server": url, "certificate-authority": ca})),
-        "users": named("user", json!({"token": token})),
-        "contexts": named("context", json!({"cluster": "upstream", "user": "upstream"})),
-    })
-    .to_string()
-}
-
 /// A gateway that serves and has no cache.
 #[derive(Debug)]
-pub struct Fresh {
-    process: Process,
-    url: String,
-}
+pub struct FreshGateway(GatewayProcess);
 
-impl Fresh {
-    /// Starts one, and waits until it serves.
+impl FreshGateway {
+    /// Starts a gateway, and waits until it serves.
     ///
     /// # Errors
     /// If it does not.
     pub async fn start(program: &Path, upstream: &Upstream) -> Result<Self> {
-        let words = "serve --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 --auth none --plain-http --log-format json";
-        let mut arguments: Vec<String> = words.split(' ').map(str::to_owned).collect();
-        arguments.extend(upstream.arguments.iter().cloned());
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(guarded::arguments(program, &arguments));
-        let mut process = Process::start("fresh-gateway", command, &upstream.folder)?;
-        match process.address(START_WAIT).await {
-            Ok(address) => Ok(Self {
-                process,
-                url: format!("http://{address}"),
-            }),
-            Err(error) => Err(error.context(process.last_lines())),
-        }
+        let mut flags = ["--auth", "none"].map(str::to_owned).to_vec();
+        flags.extend(upstream.arguments.iter().cloned());
+        let gateway = GatewayProcess::start(program, &upstream.folder, &flags).await?;
+        Ok(Self(gateway))
     }
 
-    /// Where it serves.
-    ///
     /// # Errors
-    /// None that a URL of ours can have.
+    /// Not for the URL of a running gateway.
     pub fn target(&self) -> Result<Target> {
-        Target::new(&self.url, None, None)
+        Target::new(&self.0.url, None, None)
     }
 
-    /// What it has used.
+    /// Its CPU and memory.
     ///
     /// # Errors
     /// If it has ended.
     pub fn usage(&self) -> Result<Usage> {
-        Usage::of(self.process.pid()?)
+        Usage::of(self.0.process.pid()?)
     }
 
-    /// Asks for pods, which makes it fill their cache, until that can be read.
+    /// Requests pods, which makes the gateway fill their cache, until the cache can be read.
     ///
     /// # Errors
-    /// If it cannot after `wait`, or the gateway says something else.
+    /// If the cache is not ready after `wait`, or the gateway answers with another error.
     pub async fn ready(&mut self, encoding: Encoding, wait: Duration) -> Result<()> {
         let target = self.target()?;
         let deadline = Instant::now() + wait;
@@ -127,17 +101,15 @@ impl Fresh {
                 StatusCode::TOO_MANY_REQUESTS if Instant::now() < deadline => {
                     tokio::time::sleep(AGAIN_AFTER).await;
                 }
-                status => bail!("{PATH}: {status}\n{}", self.process.last_lines()),
+                status => bail!("{PATH}: {status}\n{}", self.0.process.last_lines()),
             }
         }
     }
 
-    /// Ends it.
-    ///
     /// # Errors
     /// If the system refuses.
     pub async fn stop(mut self) -> Result<()> {
-        self.process.stop().await
+        self.0.process.stop().await
     }
 }
 
@@ -145,40 +117,6 @@ async fn status(target: &Target, encoding: Encoding) -> Result<StatusCode> {
     let mut stream = target.connect("http/1.1").await?;
     let request = target.fetch_text_as(PATH, encoding.media_type());
     stream.write_all(&request).await?;
-    let mut response = Response::default();
-    let mut buffer = vec![0; 16 << 10];
-    loop {
-        let len = stream.read(&mut buffer).await?;
-        anyhow::ensure!(len > 0, "{PATH}: closed before the answer's end");
-        if let Progress::Complete(_) = response.feed(&buffer[..len], |_, _| ())? {
-            let head = response.head().context("a body without a head")?;
-            return Ok(StatusCode::from_u16(head.status)?);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    //! What gateways are told.
-
-    use super::*;
-
-    #[test]
-    fn a_kubeconfig_names_the_server_and_who_asks() {
-        let text = kubeconfig("https://127.0.0.1:1", Path::new("/ca.crt"), Some("secret"));
-        let config: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(
-            config["clusters"][0]["cluster"]["server"],
-            "https://127.0.0.1:1"
-        );
-        assert_eq!(
-            config["clusters"][0]["cluster"]["certificate-authority"],
-            "/ca.crt"
-        );
-        assert_eq!(config["users"][0]["user"]["token"], "secret");
-        assert_eq!(
-            config["contexts"][0]["context"]["user"],
-            config["users"][0]["name"]
-        );
-    }
+    let head = read_head(&mut stream).await.context(PATH)?;
+    Ok(StatusCode::from_u16(head.status)?)
 }

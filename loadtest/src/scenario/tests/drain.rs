@@ -1,7 +1,6 @@
-//! A gateway in this process that ends as it should, and behind relays that spoil its end.
+//! A gateway in this process that ends correctly, and behind relays that break its end.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -14,17 +13,17 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::spoiler::{Spoiler, Spoils};
-use super::{PATIENCE, finds, proves, server};
-use crate::cli::{Flags, Scenario};
+use super::{DEADLINE, finds, proves, server};
+use crate::results::Results;
 use crate::scenario::drain;
-use crate::sheet::Sheet;
+use crate::temp_folder::TempFolder;
 
-/// Clients that this many watchers of all kinds and four listers are.
+/// Number of clients with these watchers of all kinds and four listers.
 const WATCHERS: usize = 40;
 const CLIENTS: f64 = 44.0;
-/// A list of so many objects of 5,000 bytes is longer than what sockets take.
+/// A list of this many objects of 5,000 bytes is longer than what sockets buffer.
 const FLAGS: &str = "--watchers 40 --listers 4 --ballast-objects 300 --objects 8 --write-rate 40 --object-size 1500 --duration 0.5";
-/// Of a gateway that is waited for.
+/// For a gateway that ends in time.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(100);
 
 /// A gateway in this process.
@@ -32,9 +31,9 @@ struct Gateway {
     address: SocketAddr,
     drain: Drain,
     running: JoinHandle<()>,
-    /// Whether it has been asked to end.
+    /// Whether it was asked to end.
     ends: watch::Sender<bool>,
-    /// Whether it does not listen.
+    /// Whether it ignores the request.
     goes_on: bool,
 }
 
@@ -61,7 +60,7 @@ impl Gateway {
     }
 }
 
-impl drain::gateway::Gateway for Gateway {
+impl drain::gateway::GatewayControl for Gateway {
     fn terminate(&self) -> Result<()> {
         self.ends.send_replace(true);
         if !self.goes_on {
@@ -75,52 +74,36 @@ impl drain::gateway::Gateway for Gateway {
     }
 }
 
-async fn play(api: &Apiserver, gateway: &Gateway, more: &str) -> Sheet {
+async fn play(api: &Apiserver, gateway: &Gateway, more: &str) -> Results {
     let reference = api.address();
-    let line = format!("x drain {FLAGS} --reference http://{reference} {more}");
-    let flags = Flags::try_parse_from(line.split_whitespace()).unwrap();
-    let Scenario::Drain(flags) = flags.scenario else {
-        panic!("{line}")
-    };
-    let playing = tokio::time::timeout(PATIENCE, drain::play(&flags, gateway));
-    playing.await.unwrap().unwrap()
+    let line = format!("drain {FLAGS} --reference http://{reference} {more}");
+    let flags = drain::Drain::try_parse_from(line.split_whitespace()).unwrap();
+    let mut results = Results::new("drain");
+    let playing = drain::play(&flags, gateway, &mut results);
+    let playing = tokio::time::timeout(DEADLINE, playing);
+    playing.await.unwrap().unwrap();
+    results
 }
 
-/// A certificate for this machine, gone in the end.
-struct Certificate(PathBuf);
-
-impl Certificate {
-    fn made() -> Self {
-        let name = format!("{}-drain-{}", env!("CARGO_PKG_NAME"), std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir(&folder).unwrap();
-        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-        std::fs::write(folder.join("tls.crt"), made.cert.pem()).unwrap();
-        std::fs::write(folder.join("tls.key"), made.signing_key.serialize_pem()).unwrap();
-        Self(folder)
-    }
-
-    fn transport(&self) -> ListenTransport {
-        ListenTransport::Tls {
-            cert: self.0.join("tls.crt"),
-            key: self.0.join("tls.key"),
-            sni: Vec::new(),
-        }
-    }
-}
-
-impl Drop for Certificate {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+/// TLS with a certificate for this machine, whose files are in the folder.
+fn tls(folder: &TempFolder) -> ListenTransport {
+    let (cert, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    std::fs::write(&cert, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    ListenTransport::Tls {
+        cert,
+        key,
+        sni: Vec::new(),
     }
 }
 
 #[track_caller]
-fn all_ended_in_order(sheet: &Sheet) {
-    proves(sheet, "ended in order with all events", CLIENTS);
-    assert_eq!(sheet.value("clients", 0), Some(CLIENTS), "{sheet}");
-    proves(sheet, "events verified", WATCHERS as f64);
-    proves(sheet, "new connections refused", 1.0);
+fn all_ended_in_order(results: &Results) {
+    proves(results, "ended in order with all events", CLIENTS);
+    assert_eq!(results.value("clients", 0), Some(CLIENTS), "{results}");
+    proves(results, "events verified", WATCHERS as f64);
+    proves(results, "new connections refused", 1.0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -133,29 +116,29 @@ async fn a_gateway_that_ends_as_it_should_passes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn over_tls_too_unless_the_end_of_tls_does_not_come() {
-    let certificate = Certificate::made();
-    let ca = certificate.0.join("tls.crt");
+    let certificate = TempFolder::new("drain").unwrap();
+    let ca = certificate.path().join("tls.crt");
     let api = server(Options::default()).await;
     let flags = |address: SocketAddr| format!("--target https://{address} --ca {}", ca.display());
 
-    let gateway = Gateway::start(&api, certificate.transport()).await;
+    let gateway = Gateway::start(&api, tls(&certificate)).await;
     all_ended_in_order(&play(&api, &gateway, &flags(gateway.address)).await);
 
-    let gateway = Gateway::start(&api, certificate.transport()).await;
-    // The record of TLS 1.3 that says so.
+    let gateway = Gateway::start(&api, tls(&certificate)).await;
+    // The alert record of TLS 1.3 at the end.
     let spoiler = gateway.spoiled(Spoils::Shortens(24)).await;
-    let sheet = play(&api, &gateway, &flags(spoiler.address)).await;
+    let results = play(&api, &gateway, &flags(spoiler.address)).await;
     finds(
-        &sheet,
-        "HTTP/1.1: its connection was reset, or ended without",
+        &results,
+        "HTTP/1.1: its connection was reset, or closed without",
     );
     finds(
-        &sheet,
-        "WebSocket: closed by the server without the end of TLS",
+        &results,
+        "WebSocket: closed by the server without closing TLS",
     );
 }
 
-async fn play_spoiled(spoils: Spoils, goes_on: bool, more: &str) -> Sheet {
+async fn play_spoiled(spoils: Spoils, goes_on: bool, more: &str) -> Results {
     let api = server(Options::default()).await;
     let spoils = match spoils {
         Spoils::Serves(_) => Spoils::Serves(api.address()),
@@ -170,38 +153,38 @@ async fn play_spoiled(spoils: Spoils, goes_on: bool, more: &str) -> Sheet {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_end_that_lacks_its_last_bytes_is_found() {
-    let sheet = play_spoiled(Spoils::Shortens(4), false, "").await;
+    let results = play_spoiled(Spoils::Shortens(4), false, "").await;
     for name in ["HTTP/1.1", "HTTP/1.1, slow", "HTTP/1.1, forwarded"] {
-        finds(&sheet, &format!("{name}: closed by the server within"));
+        finds(&results, &format!("{name}: closed by the server within"));
     }
-    finds(&sheet, "WebSocket: a WebSocket that was closed without a");
+    finds(&results, "WebSocket: a WebSocket that was closed without a");
     finds(
-        &sheet,
+        &results,
         "list, HTTP/1.1: closed by the server within a response",
     );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_that_is_missing_before_the_end_is_found() {
-    let sheet = play_spoiled(Spoils::Loses, false, "").await;
+    let results = play_spoiled(Spoils::Loses, false, "").await;
     for name in ["HTTP/1.1", "HTTP/1.1, metadata", "HTTP/1.1, forwarded"] {
-        finds(&sheet, &format!("{name}: lost: version"));
+        finds(&results, &format!("{name}: lost: version"));
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gateway_that_falls_silent_is_found() {
-    let sheet = play_spoiled(Spoils::FallsSilent, true, "--drain-timeout 1").await;
-    finds(&sheet, "HTTP/1.1: did not end");
-    finds(&sheet, "HTTP/2: did not end");
-    finds(&sheet, "list, HTTP/2: did not end");
-    finds(&sheet, "a new connection got no answer");
-    finds(&sheet, "has not ended");
+    let results = play_spoiled(Spoils::FallsSilent, true, "--drain-timeout 1").await;
+    finds(&results, "HTTP/1.1: did not end");
+    finds(&results, "HTTP/2: did not end");
+    finds(&results, "list, HTTP/2: did not end");
+    finds(&results, "a new connection got no response");
+    finds(&results, "has not ended");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_served_after_the_others_have_gone_is_found() {
-    let somebody = SocketAddr::from(([127, 0, 0, 1], 0));
-    let sheet = play_spoiled(Spoils::Serves(somebody), false, "").await;
-    finds(&sheet, "a new connection was served although");
+async fn a_client_served_after_the_others_have_gone_is_found() {
+    let other = SocketAddr::from(([127, 0, 0, 1], 0));
+    let results = play_spoiled(Spoils::Serves(other), false, "").await;
+    finds(&results, "a new connection was served although");
 }

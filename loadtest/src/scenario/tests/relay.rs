@@ -1,5 +1,5 @@
-//! A relay before a server that keeps the end of what a watch brings, as a server would that sends what waits with the next event only:
-//! whoever looks for clients that are behind must find those behind it.
+//! A relay that holds back the end of a watch's data, like a server that sends pending data only with the next event. The load test must
+//! find the clients that are behind.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// What ends before the time is up is of HTTP/2's own.
+/// Shorter pieces are HTTP/2's own frames.
 const EVENT_LEN_MIN: usize = 400;
 
-/// When the newest piece goes on.
+/// When the newest piece is passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Held {
-    /// When the next one comes.
+pub(crate) enum HoldBack {
+    /// With the next one.
     UntilNext,
-    /// After a while.
+    /// After this time.
     For(Duration),
-    /// Never: the first connection that it would go to is cut after a while.
+    /// Never: the first connection with such a piece is closed after this time.
     ThenCut(Duration),
 }
 
-/// The byte of a line that a relay which garbles changes, if it is one of an object's padding.
+/// The byte of a line that a garbling relay changes, if it is in an object's padding.
 const GARBLED_AT: usize = 5_000;
 
 /// A running relay; its connections end with it.
@@ -50,19 +50,18 @@ pub(super) async fn accepting<F: Future<Output = ()> + Send + 'static>(
 }
 
 impl Relay {
-    /// Begins.
-    pub(crate) async fn before(server: SocketAddr, held: Held) -> Self {
+    pub(crate) async fn before(server: SocketAddr, held: HoldBack) -> Self {
         let has_cut = Arc::<AtomicBool>::default();
         let (address, _tasks) = accepting(move |client| {
             let has_cut = Arc::clone(&has_cut);
-            // Either side may be gone at any time.
+            // Either side may close at any time.
             async move { drop(pass_on(client, server, held, &has_cut).await) }
         })
         .await;
         Self { address, _tasks }
     }
 
-    /// Begins one that changes a byte of the second long line of each connection, and holds nothing.
+    /// A relay that changes a byte of the second long line of each connection, and holds back nothing.
     pub(crate) async fn that_garbles(server: SocketAddr) -> Self {
         let garbled = move |client| async move { drop(garble(client, server).await) };
         let (address, _tasks) = accepting(garbled).await;
@@ -101,7 +100,7 @@ async fn garble(mut client: TcpStream, server: SocketAddr) -> std::io::Result<()
 async fn pass_on(
     mut client: TcpStream,
     server: SocketAddr,
-    held: Held,
+    held: HoldBack,
     has_cut: &AtomicBool,
 ) -> std::io::Result<()> {
     let mut server = TcpStream::connect(server).await?;
@@ -121,10 +120,10 @@ async fn pass_on(
         let (mut kept, mut has_head) = (Vec::new(), false);
         loop {
             let wait = match held {
-                Held::For(time) | Held::ThenCut(time) if !kept.is_empty() => time,
+                HoldBack::For(time) | HoldBack::ThenCut(time) if !kept.is_empty() => time,
                 _ => Duration::MAX,
             };
-            // A read that is given up has read nothing.
+            // A cancelled read has read nothing.
             match tokio::time::timeout(wait, from_server.read(&mut buffer)).await {
                 Ok(len) => {
                     let len = len?;
@@ -144,8 +143,8 @@ async fn pass_on(
                         return Ok(());
                     }
                 }
-                Err(_) if held == Held::UntilNext => {}
-                Err(_) if matches!(held, Held::ThenCut(_)) => {
+                Err(_) if held == HoldBack::UntilNext => {}
+                Err(_) if matches!(held, HoldBack::ThenCut(_)) => {
                     if !has_cut.swap(true, Ordering::Relaxed) {
                         return Ok(());
                     }

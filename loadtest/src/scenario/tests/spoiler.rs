@@ -1,5 +1,5 @@
-//! A relay before a gateway that passes everything on until the gateway is asked to end, and then spoils the end: whoever looks for clients
-//! that were not served to the end must find those behind it.
+//! A relay that passes everything on until the gateway is asked to end, and then breaks the end. The load test must find the clients that
+//! were not served to the end.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,21 +13,21 @@ use tokio::task::JoinSet;
 use super::relay::accepting;
 use crate::wire::response::{Progress, Response};
 
-/// The event of each watch over HTTP/1.1 that is lost, counted from 1.
+/// The lost event of each watch over HTTP/1.1, counted from 1.
 const LOST: usize = 3;
-/// What may be the end is kept so long. HTTP/2 goes on after what is no end.
+/// Possible last bytes are held for this time. HTTP/2 continues if it was not the end.
 const KEPT_FOR: Duration = Duration::from_millis(300);
 
-/// What it does to connections.
+/// How it breaks connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Spoils {
-    /// So many bytes at the end of each do not come; then it is closed.
+    /// Drops this many bytes at the end of each connection, and closes it.
     Shortens(usize),
-    /// Nothing comes any more and nothing is closed. Who comes new waits for ever.
+    /// Passes nothing on and closes nothing. New connections wait for ever.
     FallsSilent,
-    /// From the beginning each watch over HTTP/1.1 lacks an event.
+    /// From the start on drops one event of each watch over HTTP/1.1.
     Loses,
-    /// Who comes new is served by another server.
+    /// Connects new clients to another server.
     Serves(SocketAddr),
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Spoiler {
 }
 
 impl Spoiler {
-    /// Begins. `ends` becomes true when the gateway is asked to end.
+    /// Starts the relay. `ends` becomes true when the gateway is asked to end.
     pub(crate) async fn before(
         gateway: SocketAddr,
         spoils: Spoils,
@@ -53,7 +53,7 @@ impl Spoiler {
             let passing = pass_on(client, to, spoils, ends.clone());
             async move {
                 let mut passing = std::pin::pin!(passing);
-                // Either side may be gone at any time.
+                // Either side may close at any time.
                 if spoils != Spoils::FallsSilent {
                     let _ = passing.await;
                     return;
@@ -63,7 +63,7 @@ impl Spoiler {
                     _ = ends.wait_for(|ends| *ends) => {}
                     _ = &mut passing => return,
                 }
-                // Its sockets stay open.
+                // The sockets stay open.
                 std::future::pending().await
             }
         })
@@ -130,7 +130,7 @@ async fn shorten(
     }
 }
 
-/// Passes on a chunked body, a line a chunk, without one of the lines.
+/// Passes on a chunked body with one line per chunk, without one of the lines.
 async fn lose(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) -> std::io::Result<()> {
     let (mut buffer, mut head, mut body) = (vec![0; 64 << 10], Vec::new(), Vec::new());
     let (mut response, mut lines, mut has_head) = (Response::default(), 0, false);

@@ -1,38 +1,38 @@
-//! What all watchers of a run came to, compared with the reference.
+//! The verdicts about all watchers of a run.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::sheet::Sheet;
+use crate::results::Results;
 use crate::texts::Texts;
 use crate::verify::reference::Reference;
 use crate::watcher::{Plan, Watcher};
 
-/// Different faults that are described; the rest is counted.
+/// Number of different faults that are described; further ones are counted.
 const DESCRIBED_MAX: usize = 10;
 
 /// The sum of all verdicts.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Outcome {
-    /// What the faulty watchers got wrong.
+pub struct WatchOutcome {
+    /// Descriptions of the faults.
     pub described: Texts,
-    /// Watchers that got something wrong.
+    /// Watchers with a fault.
     pub faulty: usize,
-    /// Events that all of them took.
+    /// Events that all watchers received.
     pub verified: u64,
-    /// Watchers that were told 410.
+    /// Watchers that received 410.
     pub expired: usize,
-    /// Readers that were told 410, and listed again. Those that come and go may be: they watch from versions that grow old.
+    /// Reading watchers that received 410 and listed again. Watchers that come and go may: they watch from old versions.
     pub readers_expired: usize,
-    /// Streams that ended, of those who read.
+    /// Streams of reading watchers that ended.
     pub ended: u64,
-    /// Streams that ended, of the slow.
+    /// Streams of slow watchers that ended.
     pub ended_slow: u64,
 }
 
-impl Default for Outcome {
+impl Default for WatchOutcome {
     fn default() -> Self {
         Self {
             described: Texts::new(DESCRIBED_MAX),
@@ -46,8 +46,8 @@ impl Default for Outcome {
     }
 }
 
-impl Outcome {
-    /// Compares every watcher with the part of the reference that belongs to its plan; the first has this number.
+impl WatchOutcome {
+    /// Compares every watcher with the part of the reference that belongs to its plan; `first` is the number of the first watcher.
     pub fn of(
         watchers: &[Watcher],
         plans: &[Arc<Plan>],
@@ -70,14 +70,14 @@ impl Outcome {
             outcome.count(watcher);
             if let Some(fault) = watcher.verdict(part, states, goal) {
                 outcome.faulty += 1;
-                let who = format!("watcher {number} ({:?})", watcher.habit());
+                let who = format!("watcher {number} ({:?})", watcher.behaviour());
                 outcome.described.add(&who, &fault.to_string());
             }
         }
         outcome
     }
 
-    /// Adds another share's.
+    /// Adds another share's outcome.
     pub fn add(&mut self, other: &Self) {
         self.described.merge(&other.described);
         self.faulty += other.faulty;
@@ -92,7 +92,7 @@ impl Outcome {
         self.verified += watcher.track().count();
         let is_expired = watcher.expired() > 0;
         self.expired += usize::from(is_expired);
-        self.readers_expired += usize::from(is_expired && watcher.habit().reads_on());
+        self.readers_expired += usize::from(is_expired && watcher.behaviour().reads_on());
         if watcher.is_slow() {
             self.ended_slow += watcher.streams_ended();
         } else {
@@ -100,33 +100,33 @@ impl Outcome {
         }
     }
 
-    /// Puts all into the newest column, and the faults into the sheet.
-    pub fn report(&self, sheet: &mut Sheet, name: &str, reference_events: usize) {
+    /// Adds all figures to the newest column, and the faults to the results.
+    pub fn report(&self, results: &mut Results, name: &str, reference_events: usize) {
         for fault in self.described.lines() {
-            sheet.fault(format!("{name}: {fault}"));
+            results.fault(format!("{name}: {fault}"));
         }
-        sheet.figure("reference events", reference_events as f64);
-        sheet.figure("events verified", self.verified as f64);
-        sheet.figure("watchers told 410", self.expired as f64);
-        sheet.figure("streams ended, readers", self.ended as f64);
-        sheet.figure("streams ended, stalled", self.ended_slow as f64);
-        sheet.figure("faulty watchers", self.faulty as f64);
+        results.figure("reference events", reference_events as f64);
+        results.figure("events verified", self.verified as f64);
+        results.figure("watchers told 410", self.expired as f64);
+        results.figure("streams ended, readers", self.ended as f64);
+        results.figure("streams ended, stalled", self.ended_slow as f64);
+        results.figure("faulty watchers", self.faulty as f64);
         if reference_events == 0 {
-            sheet.fault(format!("{name}: no events at all: nothing was proven"));
+            results.fault(format!("{name}: no events at all: nothing was proven"));
         }
     }
 
-    /// Makes faults of readers that lost their stream or their place, where that is not what is played. A server that drops everybody would
-    /// lose no event: all come back for them.
-    pub fn report_drops(&self, sheet: &mut Sheet, name: &str) {
+    /// Adds faults for readers that lost their stream or had to list again. A server that drops all watchers loses no event, because all
+    /// resume.
+    pub fn report_drops(&self, results: &mut Results, name: &str) {
         if self.ended > 0 {
             let ended = self.ended;
-            sheet.fault(format!("{name}: {ended} streams of readers were ended"));
+            results.fault(format!("{name}: {ended} streams of readers were ended"));
         }
         if self.readers_expired > 0 {
             let expired = self.readers_expired;
-            sheet.fault(format!(
-                "{name}: {expired} readers were told 410 and had to list again"
+            results.fault(format!(
+                "{name}: {expired} readers received 410 and had to list again"
             ));
         }
     }

@@ -1,4 +1,4 @@
-//! What happened between two moments of a run, as figures.
+//! Figures of the time between two snapshots of a run.
 
 use std::time::{Duration, Instant};
 
@@ -7,12 +7,11 @@ use hdrhistogram::Histogram;
 use super::WatchRun;
 use crate::process::{MachineCpu, Usage};
 use crate::recorder::Recorder;
-use crate::sheet::Sheet;
+use crate::results::{Results, mib};
 
-/// State of things at one moment.
+/// Counters and usage at one time.
 #[derive(Debug)]
-pub struct Edge {
-    /// The moment.
+pub struct Snapshot {
     pub at: Instant,
     /// Events that the reference has seen.
     pub upstream_events: usize,
@@ -32,40 +31,36 @@ pub struct Edge {
 
 /// Row that compares servers.
 pub const SERVER_PER_EVENT: &str = "server CPU per delivered event, µs";
-/// The part of it that the kernel has no share in: two servers that write to as many sockets differ by it.
+/// The part without the kernel, which servers that write to equally many sockets differ in.
 pub const SERVER_USER_PER_EVENT: &str = "server user CPU per delivered event, µs";
-/// Row that compares numbers of watchers whose views are disjoint.
+/// Row that compares numbers of watchers with disjoint selectors.
 pub const SERVER_PER_UPSTREAM_EVENT: &str = "server CPU per upstream event, µs";
 /// Rows that compare runs.
 pub const LATENCY_P50: &str = "latency p50, ms";
 /// See [`LATENCY_P50`].
 pub const LATENCY_P99: &str = "latency p99, ms";
-/// What was written, or what a socket loop made of it.
+/// The rate of written events, or of the socket loop's.
 pub const UPSTREAM_EVENTS_A_SECOND: &str = "upstream events a second";
-/// What a socket loop of the same rate delivers.
+/// The rate that a socket loop must deliver too.
 pub const EVENTS_A_SECOND: &str = "events delivered a second";
-/// What a socket loop of the same size delivers.
+/// The size of the socket loop's events.
 pub const EVENT_LEN: &str = "bytes an event";
 
 impl WatchRun<'_> {
-    /// Puts the figures of a window into the newest column.
-    pub fn window(&self, sheet: &mut Sheet, [from, until]: &[Edge; 2]) {
+    /// Adds the figures of a window to the newest column.
+    pub fn window(&self, results: &mut Results, [from, until]: &[Snapshot; 2]) {
         let seconds = until.at.duration_since(from.at).as_secs_f64();
         let delivered = until.delivered - from.delivered;
         let upstream_events = until.upstream_events.saturating_sub(from.upstream_events);
-        let bytes = (until.bytes - from.bytes) as f64;
-        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-        sheet.figure("watchers", self.crowd.watchers as f64);
-        sheet.figure(UPSTREAM_EVENTS_A_SECOND, upstream_events as f64 / seconds);
-        sheet.figure("events delivered in the window", delivered as f64);
-        sheet.figure(EVENTS_A_SECOND, delivered as f64 / seconds);
-        sheet.figure(
-            "MiB delivered a second",
-            bytes / seconds / f64::from(1 << 20),
-        );
-        sheet.figure(EVENT_LEN, bytes / delivered.max(1) as f64);
+        let bytes = until.bytes - from.bytes;
+        results.figure("watchers", self.population.watchers as f64);
+        results.figure(UPSTREAM_EVENTS_A_SECOND, upstream_events as f64 / seconds);
+        results.figure("events delivered in the window", delivered as f64);
+        results.figure(EVENTS_A_SECOND, delivered as f64 / seconds);
+        results.figure("MiB delivered a second", mib(bytes) / seconds);
+        results.figure(EVENT_LEN, bytes as f64 / delivered.max(1) as f64);
         let percent = |cpu: Duration| cpu.as_secs_f64() / seconds * 100.0;
-        let mut per_event = |name: &str, cpu: Duration| per(sheet, name, cpu, delivered);
+        let mut per_event = |name: &str, cpu: Duration| per(results, name, cpu, delivered);
         let own = until.own.cpu.saturating_sub(from.own.cpu);
         per_event("load test CPU per delivered event, µs", own);
         let machine = until.machine.since(from.machine);
@@ -78,61 +73,59 @@ impl WatchRun<'_> {
             let system = cpu.saturating_sub(user);
             per_event("server system CPU per delivered event, µs", system);
             per(
-                sheet,
+                results,
                 SERVER_PER_UPSTREAM_EVENT,
                 cpu,
                 upstream_events as u64,
             );
-            sheet.figure("server CPU, % of a core", percent(cpu));
-            sheet.figure("server RSS, MiB", mib(b.rss));
-            sheet.figure("server RSS peak, MiB", mib(b.peak_rss));
+            results.figure("server CPU, % of a core", percent(cpu));
+            results.figure("server RSS, MiB", mib(b.rss));
+            results.figure("server RSS peak, MiB", mib(b.peak_rss));
         }
         if let (Some(a), Some(b)) = (from.upstream, until.upstream) {
             let cpu = b.cpu.saturating_sub(a.cpu);
-            sheet.figure("upstream CPU, % of a core", percent(cpu));
+            results.figure("upstream CPU, % of a core", percent(cpu));
         }
-        sheet.figure("machine busy, %", machine.busy_percent());
-        sheet.figure("machine softirq, %", machine.softirq_percent());
-        sheet.figure("load test CPU, % of a core", percent(own));
+        results.figure("machine busy, %", machine.busy_percent());
+        results.figure("machine softirq, %", machine.softirq_percent());
+        results.figure("load test CPU, % of a core", percent(own));
     }
 }
 
-/// Microseconds of each of so many events; of no events there is no such figure.
-fn per(sheet: &mut Sheet, name: &str, cpu: Duration, count: u64) {
+/// Microseconds per event; no figure without events.
+fn per(results: &mut Results, name: &str, cpu: Duration, count: u64) {
     if count > 0 {
-        sheet.figure(name, cpu.as_secs_f64() * 1e6 / count as f64);
+        results.figure(name, cpu.as_secs_f64() * 1e6 / count as f64);
     }
 }
 
-/// Puts the latencies into the newest column.
-pub fn latencies(sheet: &mut Sheet, recorder: &Recorder) {
+/// Adds the latencies to the newest column.
+pub fn latencies(results: &mut Results, recorder: &Recorder) {
     let latency = &recorder.latency;
-    sheet.figure("bookmarks", recorder.bookmarks as f64);
-    sheet.figure("latencies counted", latency.len() as f64);
-    // Of nothing every quantile is 0, the best there is.
+    results.figure("bookmarks", recorder.bookmarks as f64);
+    results.figure("latencies counted", latency.len() as f64);
+    // Without values every quantile would be 0, the best value.
     if latency.is_empty() {
         return;
     }
-    let ms = |quantile: f64| latency.value_at_quantile(quantile) as f64 / 1e3;
-    sheet.figure(LATENCY_P50, ms(0.5));
-    sheet.figure("latency p90, ms", ms(0.9));
-    sheet.figure(LATENCY_P99, ms(0.99));
-    sheet.figure("latency p999, ms", ms(0.999));
-    sheet.figure("latency max, ms", latency.max() as f64 / 1e3);
-    sheet.distribution("latency, ms", latency);
-    let from_due = &recorder.latency_from_due;
-    for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
-        let latency_ms = from_due.value_at_quantile(quantile) as f64 / 1e3;
-        sheet.figure(&format!("latency from due {name}, ms"), latency_ms);
-    }
+    let quantiles = [
+        ("p50", 0.5),
+        ("p90", 0.9),
+        ("p99", 0.99),
+        ("p999", 0.999),
+        ("max", 1.0),
+    ];
+    results.quantiles("latency", latency, &quantiles);
+    results.distribution("latency, ms", latency);
+    let quantiles = [("p50", 0.5), ("p99", 0.99), ("max", 1.0)];
+    results.quantiles("latency from due", &recorder.latency_from_due, &quantiles);
 }
 
-/// Puts into the newest column what is the API server's own share of the latencies.
-pub fn latencies_at_reference(sheet: &mut Sheet, latency: &Histogram<u64>) {
+/// Adds the API server's share of the latencies to the newest column.
+pub fn latencies_at_reference(results: &mut Results, latency: &Histogram<u64>) {
     if latency.is_empty() {
         return;
     }
-    let ms = |quantile: f64| latency.value_at_quantile(quantile) as f64 / 1e3;
-    sheet.figure("latency at the reference p50, ms", ms(0.5));
-    sheet.figure("latency at the reference p99, ms", ms(0.99));
+    let quantiles = [("p50", 0.5), ("p99", 0.99)];
+    results.quantiles("latency at the reference", latency, &quantiles);
 }

@@ -5,7 +5,7 @@ use super::*;
 const MODIFIED: &str = r#"{"type":"MODIFIED","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"cm-1","namespace":"default","uid":"4f","resourceVersion":"4711","creationTimestamp":"2026-01-01T00:00:00Z","annotations":{"kube-fanout.dev/written-at":"1700000000000000001"},"managedFields":[{"fieldsV1":{"f:metadata":{"f:annotations":{"f:kube-fanout.dev/written-at":{}}}}}]},"data":{"text":"a \"resourceVersion\":\"9\" that is mere text"}}}"#;
 
 #[track_caller]
-fn check(line: &str, kind: Kind, version: u64, write: Option<(u64, u64)>) {
+fn check(line: &str, kind: EventKind, version: u64, write: Option<(u64, u64)>) {
     let write = write.map(|(sent_ns, late_ns)| WriteTime { sent_ns, late_ns });
     let event = Event {
         kind,
@@ -20,37 +20,37 @@ fn check(line: &str, kind: Kind, version: u64, write: Option<(u64, u64)>) {
 fn searching_finds_what_parsing_finds() {
     check(
         MODIFIED,
-        Kind::Modified,
+        EventKind::Modified,
         4711,
         Some((1_700_000_000_000_000_001, 0)),
     );
     check(
         r#"{"type":"ADDED","object":{"kind":"ConfigMap","metadata":{"name":"x","resourceVersion":"5"}}}"#,
-        Kind::Added,
+        EventKind::Added,
         5,
         None,
     );
     check(
         r#"{"type":"DELETED","object":{"metadata":{"resourceVersion":"18"}}}"#,
-        Kind::Deleted,
+        EventKind::Deleted,
         18,
         None,
     );
     check(
         r#"{"type":"ADDED","object":{"apiVersion":"ex.io/v1","kind":"Foo","metadata":{"annotations":{"kube-fanout.dev/written-at":"7+12"},"name":"x","resourceVersion":"6"}}}"#,
-        Kind::Added,
+        EventKind::Added,
         6,
         Some((7, 12)),
     );
     check(
         r#"{"type":"BOOKMARK","object":{"kind":"ConfigMap","metadata":{"resourceVersion":"14"}}}"#,
-        Kind::Bookmark,
+        EventKind::Bookmark,
         14,
         None,
     );
     check(
         r#"{"type":"ERROR","object":{"kind":"Status","metadata":{},"reason":"Expired","code":410}}"#,
-        Kind::Error,
+        EventKind::Error,
         410,
         None,
     );

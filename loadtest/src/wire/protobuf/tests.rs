@@ -1,4 +1,4 @@
-//! What a real API server wrote reads the same in both encodings, and nothing cut does.
+//! A real API server's data reads the same in both encodings, and truncated data is an error.
 
 use kube_fanout::resource::Encoding;
 use kube_fanout::resource::wire::{put_bytes, put_integer};
@@ -12,7 +12,7 @@ const LINES: &[u8] = include_bytes!("../../../../tests/captured/configmaps.lines
 const EXPIRED: &[u8] = include_bytes!("../../../../tests/captured/expired.frames");
 const LIST: &[u8] = include_bytes!("../../../../tests/captured/pods.list");
 
-/// All events of a stream that comes in pieces of this length.
+/// All events of a stream in pieces of this length.
 fn events(stream: &[u8], piece_len: usize) -> Vec<Event> {
     let mut frames = Frames::new(Encoding::Protobuf, None);
     let mut events = Vec::new();
@@ -40,7 +40,7 @@ fn a_real_stream_reads_the_same_in_both_encodings() {
     let [expired] = events(EXPIRED, 7)[..] else {
         panic!("one event")
     };
-    assert_eq!((expired.kind, expired.version), (Kind::Error, 410));
+    assert_eq!((expired.kind, expired.version), (EventKind::Error, 410));
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn a_real_list_reads_as_its_objects() {
             .iter()
             .all(|(name, of)| name.contains('/') && *of <= version)
     );
-    // Behind the objects stand an empty encoding and an empty media type.
+    // After the objects follow an empty encoding and an empty media type.
     for len in 0..LIST.len() - 4 {
         assert!(list(&LIST[..len]).is_err(), "cut at {len}");
     }
@@ -66,14 +66,14 @@ fn a_cut_event_is_an_error() {
         sent_ns: 5,
         late_ns: 2,
     };
-    assert_eq!((whole.kind, whole.version), (Kind::Modified, 7));
+    assert_eq!((whole.kind, whole.version), (EventKind::Modified, 7));
     assert_eq!(whole.write, Some(write));
     for len in 0..frame.len() {
         assert!(event(&frame[..len]).is_err(), "cut at {len}");
     }
 }
 
-/// A made-up event of a ConfigMap.
+/// An invented event of a ConfigMap.
 pub(crate) fn frame(kind: &str, version: u64, written: Option<&str>) -> Vec<u8> {
     let mut metadata = Vec::new();
     put_bytes(&mut metadata, 1, b"cm-0");

@@ -1,4 +1,4 @@
-//! Responses cut at every place and with every chunk length read the same.
+//! Responses in pieces of every length, and with chunks of every length, read the same.
 
 use super::*;
 
@@ -91,8 +91,8 @@ fn bodies_end_as_their_heads_say() {
 }
 
 #[test]
-fn a_head_tells_when_to_come_again_in_seconds_only() {
-    for (value, told) in [
+fn retry_after_is_read_in_seconds_only() {
+    for (value, expected) in [
         ("7", Some(Duration::from_secs(7))),
         ("Fri, 31 Dec 1999 23:59:59 GMT", None),
         ("-1", None),
@@ -100,7 +100,7 @@ fn a_head_tells_when_to_come_again_in_seconds_only() {
         let mut response = Response::default();
         let text = format!("HTTP/1.1 429 x\r\nRetry-After: {value}\r\nContent-Length: 0\r\n\r\n");
         response.feed(text.as_bytes(), |_, _| {}).unwrap();
-        assert_eq!(response.head().unwrap().retry_after, told, "{value}");
+        assert_eq!(response.head().unwrap().retry_after, expected, "{value}");
     }
 }
 

@@ -1,0 +1,5 @@
+//! The comparison of informers: see the library.
+
+fn main() -> std::process::ExitCode {
+    kube_fanout_loadtest::informers()
+}

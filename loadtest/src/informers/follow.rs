@@ -1,0 +1,171 @@
+//! One informer in a process of its own, so that CPU and memory of the process are the informer's. It speaks the protocol of
+//! `tests/real/apiserver/informer` on its standard streams: a line when it has synced, then an answer to each line, until the input ends.
+
+mod kube_rs;
+mod own;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use anyhow::Result;
+use clap::{Parser, ValueEnum};
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader, stdin};
+
+use crate::command::Subcommand;
+use crate::pods::digest;
+use crate::process::Usage;
+
+/// Runs one informer in a process of its own; it answers lines on its input.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "follow")]
+pub struct Follow {
+    /// Kubeconfig of the server.
+    #[arg(long)]
+    pub kubeconfig: PathBuf,
+    /// Which informer.
+    #[arg(long, value_enum)]
+    pub reader: InformerKind,
+}
+
+impl Subcommand for Follow {
+    fn execute(&self) -> Result<bool> {
+        run(self).map(|()| true)
+    }
+}
+
+/// The informers that are part of this program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum InformerKind {
+    /// Ours, with k8s-openapi's pods.
+    Typed,
+    /// The same, without managed fields.
+    TypedBare,
+    /// Ours, with pods kept as bytes and decoded on access.
+    Packed,
+    /// The same, without managed fields.
+    PackedBare,
+    /// Ours, with objects of any kind kept as bytes.
+    Raw,
+    /// Ours, metadata only.
+    Metadata,
+    /// kube-rs's reflector, with k8s-openapi's pods.
+    KubeRs,
+    /// The same, without managed fields.
+    KubeRsBare,
+    /// kube-rs's reflector, with dynamic objects.
+    KubeRsDynamic,
+    /// kube-rs's reflector, metadata only.
+    KubeRsMetadata,
+}
+
+/// Counters of an informer's handler; it is the only writer, so their order does not matter.
+#[derive(Debug, Default)]
+pub struct HandlerProgress {
+    updates: AtomicU64,
+    version: AtomicU64,
+}
+
+impl HandlerProgress {
+    /// Counts an object that changed, was added after the initial list, or was deleted.
+    pub fn change(&self, resource_version: u64) {
+        // Relaxed: readers poll these figures until they are high enough.
+        self.updates.fetch_add(1, Ordering::Relaxed);
+        self.version.fetch_max(resource_version, Ordering::Relaxed);
+    }
+}
+
+/// A running informer.
+pub struct InformerHandle {
+    /// Counters of its handler.
+    pub seen: Arc<HandlerProgress>,
+    /// Resolves when the store has the initial list.
+    pub synced: BoxFuture<'static, Result<()>>,
+    /// The lines `namespace/name/resourceVersion` of the store.
+    pub lines: Box<dyn Fn() -> Vec<String> + Send + Sync>,
+    /// Objects in the store.
+    pub len: Box<dyn Fn() -> usize + Send + Sync>,
+    /// Stops it.
+    pub end: BoxFuture<'static, ()>,
+}
+
+/// Runs one informer until standard input ends.
+///
+/// # Errors
+/// If it cannot start.
+fn run(flags: &Follow) -> Result<()> {
+    // As many threads as the machine has processors, which is tokio's default.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let started = Instant::now();
+        let following = match flags.reader {
+            InformerKind::Typed => own::typed(&flags.kubeconfig).await?,
+            InformerKind::TypedBare => own::typed_bare(&flags.kubeconfig).await?,
+            InformerKind::Packed => own::packed(&flags.kubeconfig).await?,
+            InformerKind::PackedBare => own::packed_bare(&flags.kubeconfig).await?,
+            InformerKind::Raw => own::raw(&flags.kubeconfig).await?,
+            InformerKind::Metadata => own::metadata(&flags.kubeconfig).await?,
+            InformerKind::KubeRs => kube_rs::typed(&flags.kubeconfig).await?,
+            InformerKind::KubeRsBare => kube_rs::typed_bare(&flags.kubeconfig).await?,
+            InformerKind::KubeRsDynamic => kube_rs::dynamic(&flags.kubeconfig).await?,
+            InformerKind::KubeRsMetadata => kube_rs::metadata(&flags.kubeconfig).await?,
+        };
+        follow(following, started).await
+    })
+}
+
+async fn follow(following: InformerHandle, started: Instant) -> Result<()> {
+    let InformerHandle {
+        seen,
+        synced,
+        lines,
+        len,
+        end,
+    } = following;
+    synced.await?;
+    let sync_ms = started.elapsed().as_secs_f64() * 1e3;
+    // Read before the store is listed.
+    let used = Usage::own()?;
+    say(
+        "synced",
+        Some(used),
+        json!({"syncMs": sync_ms, "objects": len()}),
+    );
+    let mut asked = BufReader::new(stdin()).lines();
+    while let Some(line) = asked.next_line().await? {
+        // Relaxed: see [`HandlerProgress`].
+        let progress = json!({
+            "updates": seen.updates.load(Ordering::Relaxed),
+            "resourceVersions": [seen.version.load(Ordering::Relaxed).to_string()],
+        });
+        match line.as_str() {
+            "usage" => say("usage", Some(Usage::own()?), progress),
+            _ => {
+                let held = digest(lines());
+                let hashes = json!({ held.hash: 1 });
+                say(
+                    "state",
+                    None,
+                    json!({"objects": [held.objects], "hashes": hashes}),
+                );
+            }
+        }
+    }
+    end.await;
+    Ok(())
+}
+
+fn say(event: &str, used: Option<Usage>, mut fields: Value) {
+    fields["event"] = event.into();
+    if let Some(used) = used {
+        fields["cpuMs"] = (used.cpu.as_secs_f64() * 1e3).into();
+        fields["rss"] = used.rss.into();
+        fields["peakRss"] = used.peak_rss.into();
+    }
+    println!("{fields}");
+}

@@ -1,0 +1,99 @@
+//! This project's informer, with one handler that counts.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Result;
+use k8s_openapi::api::core::v1::Pod;
+use kube_fanout::informer::{Cached, EventHandler, ListWatch, Packed, SharedInformer};
+use kube_fanout::resource::Gvr;
+use kube_fanout::upstream::client::{Client, ConnectSource};
+
+use super::{HandlerProgress, InformerHandle};
+
+struct Counter(Arc<HandlerProgress>);
+
+impl Counter {
+    fn change<T>(&self, object: &Cached<T>) {
+        self.0.change(object.resource_version().0);
+    }
+}
+
+impl<T: Send + Sync + 'static> EventHandler<T> for Counter {
+    fn on_add(&self, object: &Arc<Cached<T>>, in_initial_list: bool) {
+        if !in_initial_list {
+            self.change(object);
+        }
+    }
+
+    fn on_update(&self, _old: &Arc<Cached<T>>, new: &Arc<Cached<T>>) {
+        self.change(new);
+    }
+
+    fn on_delete(&self, object: &Arc<Cached<T>>, _final_state_known: bool) {
+        self.change(object);
+    }
+}
+
+/// k8s-openapi's pods.
+pub async fn typed(kubeconfig: &Path) -> Result<InformerHandle> {
+    follow(kubeconfig, ListWatch::<Pod>::of_kind()).await
+}
+
+/// The same without managed fields.
+pub async fn typed_bare(kubeconfig: &Path) -> Result<InformerHandle> {
+    let pods = ListWatch::<Pod>::of_kind().without_managed_fields();
+    follow(kubeconfig, pods).await
+}
+
+/// Pods that are decoded on access.
+pub async fn packed(kubeconfig: &Path) -> Result<InformerHandle> {
+    follow(kubeconfig, ListWatch::<Packed<Pod>>::packed_kind()).await
+}
+
+/// The same without managed fields.
+pub async fn packed_bare(kubeconfig: &Path) -> Result<InformerHandle> {
+    let pods = ListWatch::<Packed<Pod>>::packed_kind().without_managed_fields();
+    follow(kubeconfig, pods).await
+}
+
+/// Pods as bytes.
+pub async fn raw(kubeconfig: &Path) -> Result<InformerHandle> {
+    follow(kubeconfig, ListWatch::raw(&pods())).await
+}
+
+/// The metadata of pods.
+pub async fn metadata(kubeconfig: &Path) -> Result<InformerHandle> {
+    follow(kubeconfig, ListWatch::metadata(&pods())).await
+}
+
+fn pods() -> Gvr {
+    Gvr::new("", "v1", "pods")
+}
+
+async fn follow<T: Send + Sync + 'static>(
+    kubeconfig: &Path,
+    list_watch: ListWatch<T>,
+) -> Result<InformerHandle> {
+    let source = ConnectSource::Kubeconfig {
+        path: kubeconfig.to_owned(),
+        context: None,
+    };
+    let client = Client::connect(source).await?;
+    let informer = SharedInformer::new(Arc::new(client), list_watch);
+    let seen = Arc::new(HandlerProgress::default());
+    informer.add_handler(Counter(Arc::clone(&seen)));
+    informer.start();
+    let (ready, listed, counted) = (informer.clone(), informer.clone(), informer.clone());
+    let line = |object: &Arc<Cached<T>>| {
+        let (key, version) = (object.key(), object.resource_version());
+        format!("{}/{}/{version}\n", key.namespace(), key.name())
+    };
+    Ok(InformerHandle {
+        seen,
+        synced: Box::pin(async move { Ok(ready.synced().await?) }),
+        lines: Box::new(move || listed.store().snapshot().iter().map(line).collect()),
+        len: Box::new(move || counted.store().len()),
+        end: Box::pin(async move { informer.shutdown().await }),
+    })
+}

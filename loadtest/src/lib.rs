@@ -1,0 +1,119 @@
+//! Load tests for kube-fanout and any Kubernetes API server: swarms of clients that verify what they receive.
+//!
+//! The library holds what its two programs share: `kube-fanout-loadtest`, with a scenario behind most of its subcommands, and
+//! `kube-fanout-informers`, which compares implementations of informers. Exit code 0: every check passed; 1: events were lost, duplicated,
+//! out of order or incomplete, or the run failed; 2: wrong usage.
+
+mod attack;
+mod cli;
+mod client;
+mod command;
+mod http2;
+mod informers;
+mod lister;
+mod pods;
+mod process;
+mod recorder;
+mod recording;
+mod report;
+mod results;
+mod runner;
+mod scenario;
+mod socket_loop;
+mod swarm;
+mod target;
+mod temp_folder;
+mod texts;
+mod verify;
+mod watcher;
+mod wire;
+mod writer;
+
+use std::process::ExitCode;
+
+use clap::Command;
+
+use command::Entry;
+
+/// The gateway uses the same allocator, so its informer has it in the comparison of informers, and so has kube-rs's reflector.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// The subcommands of `kube-fanout-loadtest`: scenarios, then what scenarios start in processes of their own, then the runner.
+const LOADTEST: &[Entry] = &[
+    Entry::of::<scenario::steady::Steady>(),
+    Entry::of::<scenario::stalled::Stalled>(),
+    Entry::of::<scenario::herd::relist::RelistHerd>(),
+    Entry::of::<scenario::herd::gzip::GzipHerd>(),
+    Entry::of::<scenario::idle_memory::IdleMemory>(),
+    Entry::of::<scenario::burst::Burst>(),
+    Entry::of::<scenario::quiet_end::QuietEnd>(),
+    Entry::of::<scenario::node_selectors::NodeSelectors>(),
+    Entry::of::<scenario::burst::big_object::BigObject>(),
+    Entry::of::<scenario::herd::watch_list::WatchListHerd>(),
+    Entry::of::<scenario::slow::Slow>(),
+    Entry::of::<scenario::joiners::Joiners>(),
+    Entry::of::<scenario::herd::big_lists::BigLists>(),
+    Entry::of::<scenario::rate::Rate>(),
+    Entry::of::<scenario::overload::Overload>(),
+    Entry::of::<scenario::drain::Drain>(),
+    Entry::of::<scenario::hostile::Hostile>(),
+    Entry::of::<scenario::start::Start>(),
+    Entry::of::<scenario::reconnect_storm::ReconnectStorm>(),
+    Entry::of::<socket_loop::SocketLoop>(),
+    Entry::of::<scenario::workers::process::Part>(),
+    Entry::of::<attack::Attacker>(),
+    Entry::of::<runner::Runner>(),
+    Entry::of::<runner::Render>(),
+    Entry::of::<runner::documents::Merge>(),
+    Entry::of::<runner::documents::Page>(),
+    Entry::of::<runner::documents::Quote>(),
+    Entry::of::<runner::guarded::GuardedProgram>(),
+];
+
+/// The subcommands of `kube-fanout-informers`.
+const INFORMERS: &[Entry] = &[
+    Entry::of::<informers::Compare>(),
+    Entry::of::<informers::SeedPods>(),
+    Entry::of::<informers::follow::Follow>(),
+];
+
+fn loadtest_command() -> Command {
+    let about = "Swarms of clients against kube-fanout or any Kubernetes API server, with verification of what they receive";
+    command::command("kube-fanout-loadtest", about, LOADTEST)
+}
+
+fn informers_command() -> Command {
+    let about = "Compares client-go's informers, kube-rs's reflector and this project's informer on the same pods";
+    command::command("kube-fanout-informers", about, INFORMERS)
+}
+
+/// Runs `kube-fanout-loadtest` with the process's arguments.
+pub fn loadtest() -> ExitCode {
+    command::run(loadtest_command(), LOADTEST)
+}
+
+/// Runs `kube-fanout-informers` with the process's arguments.
+pub fn informers() -> ExitCode {
+    command::run(informers_command(), INFORMERS)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Both command lines are well formed, and refuse unknown values.
+
+    use super::*;
+
+    #[test]
+    fn the_flags_are_well_formed() {
+        loadtest_command().debug_assert();
+        informers_command().debug_assert();
+        let accepts = |line: &str| {
+            let words = line.split(' ');
+            loadtest_command().try_get_matches_from(words).is_ok()
+        };
+        assert!(accepts("x node-selectors --target http://127.0.0.1:1"));
+        assert!(accepts("x steady --target http://a --target http://b"));
+        assert!(!accepts("x slow --target http://127.0.0.1:1 --kind fast"));
+    }
+}

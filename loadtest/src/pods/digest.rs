@@ -1,0 +1,92 @@
+//! The server's state in a form that stores can be compared with.
+
+use std::fmt::Write;
+
+use anyhow::{Context, Result};
+use aws_lc_rs::digest::{SHA256, digest as hash};
+use serde::Deserialize;
+
+use crate::http2::{Call, Http2Client};
+use crate::target::Target;
+
+/// Items per page.
+const PAGE_LEN: usize = 2_000;
+/// Metadata only.
+const ACCEPT: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+
+/// Number and hash of the objects in a store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreDigest {
+    /// Objects.
+    pub objects: usize,
+    /// [`digest`] of their lines.
+    pub hash: String,
+}
+
+#[derive(Deserialize)]
+struct List {
+    metadata: ListMetadata,
+    #[serde(default)]
+    items: Vec<Item>,
+}
+
+#[derive(Deserialize)]
+struct ListMetadata {
+    #[serde(default, rename = "continue")]
+    more: String,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    metadata: ItemMetadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ItemMetadata {
+    #[serde(default)]
+    namespace: String,
+    name: String,
+    resource_version: String,
+}
+
+/// SHA-256 of the sorted lines `namespace/name/resourceVersion`, as the client-go program computes it.
+pub fn digest(mut lines: Vec<String>) -> StoreDigest {
+    lines.sort_unstable();
+    let sum = hash(&SHA256, lines.concat().as_bytes());
+    let mut text = String::new();
+    for byte in sum.as_ref() {
+        // Writing to a string does not fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    StoreDigest {
+        objects: lines.len(),
+        hash: text,
+    }
+}
+
+/// All pods of the server at one version.
+///
+/// # Errors
+/// If the server refuses, or changes for so long that it compacts the version.
+pub async fn held(target: &Target) -> Result<StoreDigest> {
+    let http2 = Http2Client::connect(target).await?;
+    let (mut lines, mut more) = (Vec::new(), String::new());
+    loop {
+        let path = format!("/api/v1/pods?limit={PAGE_LEN}&continue={more}");
+        let body = http2.demand(Call::get(&path, ACCEPT), &[]).await?;
+        let list: List = serde_json::from_slice(&body).context("a list")?;
+        lines.extend(list.items.iter().map(|Item { metadata }| {
+            let ItemMetadata {
+                namespace,
+                name,
+                resource_version,
+            } = metadata;
+            format!("{namespace}/{name}/{resource_version}\n")
+        }));
+        more = list.metadata.more;
+        if more.is_empty() {
+            return Ok(digest(lines));
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! A gateway that a scenario starts by itself, in a process that ends with this one.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::json;
+use tokio::process::Command;
+
+use super::guarded;
+use super::process::ChildProcess;
+
+/// Time from the start of the process until it serves; it reads the API server's discovery in between.
+const START_WAIT: Duration = Duration::from_secs(30);
+
+/// A gateway that serves plain HTTP on a port of the system's choice.
+#[derive(Debug)]
+pub struct GatewayProcess {
+    /// The process.
+    pub process: ChildProcess,
+    /// Its URL.
+    pub url: String,
+}
+
+impl GatewayProcess {
+    /// Starts a gateway with these flags, and waits until it serves. Its log is in `folder`.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub async fn start(program: &Path, folder: &Path, flags: &[String]) -> Result<Self> {
+        let words =
+            "serve --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 --plain-http --log-format json";
+        let words = words.split(' ').map(str::to_owned);
+        let arguments: Vec<String> = words.chain(flags.iter().cloned()).collect();
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(guarded::arguments(program, &arguments));
+        let mut process = ChildProcess::start("gateway", command, folder)?;
+        let address = process.address(START_WAIT).await;
+        let address = address.with_context(|| process.last_lines())?;
+        Ok(Self {
+            process,
+            url: format!("http://{address}"),
+        })
+    }
+}
+
+/// A kubeconfig for one server and one caller.
+pub fn kubeconfig(url: &str, ca: Option<&Path>, token: Option<&str>) -> String {
+    let named = |what: &str, value: serde_json::Value| json!([{"name": "upstream", what: value}]);
+    let mut cluster = json!({"server": url});
+    if let Some(ca) = ca {
+        cluster["certificate-authority"] = json!(ca);
+    }
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "upstream",
+        "clusters": named("cluster", cluster),
+        "users": named("user", json!({"token": token})),
+        "contexts": named("context", json!({"cluster": "upstream", "user": "upstream"})),
+    })
+    .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    //! The kubeconfig names server and caller.
+
+    use super::*;
+
+    #[test]
+    fn a_kubeconfig_names_the_server_and_the_caller() {
+        let ca = Some(Path::new("/ca.crt"));
+        let text = kubeconfig("https://127.0.0.1:1", ca, Some("secret"));
+        let config: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let cluster = &config["clusters"][0]["cluster"];
+        assert_eq!(cluster["server"], "https://127.0.0.1:1");
+        assert_eq!(cluster["certificate-authority"], "/ca.crt");
+        assert_eq!(config["users"][0]["user"]["token"], "secret");
+        let context = &config["contexts"][0]["context"];
+        assert_eq!(context["user"], config["users"][0]["name"]);
+    }
+}

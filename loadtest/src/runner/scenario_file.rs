@@ -1,0 +1,271 @@
+//! Scenario files: scenario, servers and figures. README.md documents every key.
+
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+
+use super::arguments;
+use crate::report::ScenarioReport;
+use crate::report::target::{Comparison, FigureTarget};
+
+/// The longest scenario file has 2 KB; a wrong path to a huge file must not fill the memory.
+const FILE_LEN_MAX: u64 = 1 << 20;
+/// Longest time of a scenario unless the file has a limit.
+const LIMIT: Duration = Duration::from_secs(300);
+/// Most chained gateways.
+const TIERS_MAX: usize = 8;
+
+/// A scenario file.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScenarioFile {
+    /// The file's name without its extension.
+    #[serde(skip)]
+    pub name: String,
+    /// Description.
+    pub about: String,
+    /// The scenario: a subcommand and its flags.
+    #[serde(deserialize_with = "words")]
+    pub play: Vec<String>,
+    /// The servers to run it against.
+    pub runs: Vec<RunServers>,
+    /// Flags of the embedded API server.
+    #[serde(default, deserialize_with = "words")]
+    pub apiserver: Vec<String>,
+    /// Flags of gateways.
+    #[serde(default, deserialize_with = "words")]
+    pub gateway: Vec<String>,
+    /// A flag with several values.
+    #[serde(default)]
+    pub sweep: Option<Sweep>,
+    /// Flags of the scenario that `--scale` multiplies.
+    #[serde(default)]
+    pub scaled: Vec<String>,
+    /// Longest time of the scenario in one run.
+    #[serde(default = "default_limit", deserialize_with = "limit")]
+    pub limit: Duration,
+    /// Figures to show first and to draw.
+    #[serde(default)]
+    pub show: Vec<String>,
+    /// Ratios to compute.
+    #[serde(default)]
+    pub compare: Vec<Comparison>,
+    /// Targets of figures.
+    #[serde(default)]
+    pub targets: Vec<FigureTarget>,
+}
+
+fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    Ok(arguments::split(&String::deserialize(deserializer)?))
+}
+
+const fn default_limit() -> Duration {
+    LIMIT
+}
+
+fn limit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let error = |error| D::Error::custom(format!("limit: {error}"));
+    crate::cli::seconds(&text).map_err(error)
+}
+
+/// The server under test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ServerKind {
+    /// The embedded API server.
+    Embedded,
+    /// A gateway before it, plain HTTP.
+    Gateway,
+    /// The same with TLS towards clients.
+    GatewayTls,
+    /// A real API server.
+    Real,
+    /// A gateway before that, TLS on both sides.
+    GatewayReal,
+    /// The same, plain HTTP towards clients.
+    GatewayRealPlain,
+}
+
+/// The servers of one run.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct RunServers {
+    /// The server under test.
+    pub server: ServerKind,
+    /// Label of the run, if it differs from the server's name.
+    #[serde(default)]
+    label: Option<String>,
+    /// More flags of the scenario.
+    #[serde(default, deserialize_with = "words")]
+    pub play: Vec<String>,
+    /// More flags of gateways.
+    #[serde(default, deserialize_with = "words")]
+    pub gateway: Vec<String>,
+    /// Most open files of each gateway, if it differs from the runner's limit.
+    #[serde(default)]
+    pub gateway_files: Option<u32>,
+    /// Number of chained gateways.
+    #[serde(default = "one")]
+    pub tiers: usize,
+}
+
+/// A flag with several values, one run for each.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sweep {
+    /// Owner of the flag.
+    #[serde(default)]
+    pub of: Owner,
+    /// The flag.
+    pub flag: String,
+    /// Its values.
+    pub values: Vec<String>,
+}
+
+/// Owner of a flag.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Owner {
+    /// The scenario.
+    #[default]
+    Play,
+    /// The embedded API server.
+    Apiserver,
+    /// The gateways.
+    Gateway,
+}
+
+const fn one() -> usize {
+    1
+}
+
+impl ServerKind {
+    /// Its name in files and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Embedded => "embedded",
+            Self::Gateway => "gateway",
+            Self::GatewayTls => "gateway-tls",
+            Self::Real => "real",
+            Self::GatewayReal => "gateway-real",
+            Self::GatewayRealPlain => "gateway-real-plain",
+        }
+    }
+
+    /// Whether a gateway is in front of the API server.
+    pub const fn has_gateway(self) -> bool {
+        !matches!(self, Self::Embedded | Self::Real)
+    }
+}
+
+impl RunServers {
+    /// The label of the run.
+    pub fn label(&self) -> &str {
+        self.label.as_deref().unwrap_or(self.server.name())
+    }
+}
+
+impl ScenarioFile {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// If it is not there or not a scenario file; the message has the line.
+    pub fn read(file: &Path) -> anyhow::Result<Self> {
+        let mut text = String::new();
+        std::fs::File::open(file)
+            .and_then(|opened| opened.take(FILE_LEN_MAX).read_to_string(&mut text))
+            .with_context(|| file.display().to_string())?;
+        Self::parse(file, &text)
+    }
+
+    /// Like [`Self::read`], given the text.
+    ///
+    /// # Errors
+    /// If it is not a scenario file.
+    pub fn parse(file: &Path, text: &str) -> anyhow::Result<Self> {
+        let mut parsed: Self = serde_saphyr::from_str(text).map_err(|error| {
+            let message = error.without_snippet().to_string();
+            let line = error.location().map_or(1, |location| location.line());
+            anyhow::anyhow!(
+                "{}:{line}: {}",
+                file.display(),
+                message.lines().next().unwrap_or("not YAML")
+            )
+        })?;
+        parsed.check().with_context(|| file.display().to_string())?;
+        let name = file.file_stem().unwrap_or_default();
+        parsed.name = name.to_string_lossy().into_owned();
+        Ok(parsed)
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        ensure!(!self.play.is_empty(), "play: no scenario");
+        ensure!(!self.runs.is_empty(), "runs: none");
+        let mut labels: Vec<&str> = Vec::new();
+        for run in &self.runs {
+            ensure!(
+                !labels.contains(&run.label()),
+                "runs: two are called {}",
+                run.label()
+            );
+            ensure!(
+                (1..=TIERS_MAX).contains(&run.tiers),
+                "{}: tiers: 1 to {TIERS_MAX}",
+                run.label()
+            );
+            ensure!(
+                run.server.has_gateway() || run.tiers == 1,
+                "{}: tiers without a gateway",
+                run.label()
+            );
+            ensure!(
+                run.server.has_gateway() || run.gateway_files.is_none(),
+                "{}: gateway-files without a gateway",
+                run.label()
+            );
+            labels.push(run.label());
+        }
+        for place in self
+            .targets
+            .iter()
+            .flat_map(|target| [Some(&target.of), target.to.as_ref(), target.less.as_ref()])
+            .flatten()
+            .chain(self.compare.iter().map(|comparison| &comparison.to))
+        {
+            let label = place.split(" / ").next().unwrap_or_default();
+            ensure!(labels.contains(&label), "{place}: no run is called {label}");
+        }
+        let is_empty = |sweep: &Sweep| sweep.values.is_empty();
+        ensure!(
+            !self.sweep.as_ref().is_some_and(is_empty),
+            "sweep: no values"
+        );
+        Ok(())
+    }
+
+    /// The scenario's report before any run.
+    pub fn heading(&self, scale: f64) -> ScenarioReport {
+        ScenarioReport {
+            name: self.name.clone(),
+            about: self.about.clone(),
+            command: format!(
+                "kube-fanout-loadtest run loadtest/scenarios/{}.yaml",
+                self.name
+            ),
+            scale,
+            swept: self.sweep.as_ref().map(|sweep| sweep.flag.clone()),
+            show: self.show.clone(),
+            compare: self.compare.clone(),
+            targets: self.targets.clone(),
+            runs: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,347 @@
+//! Clients of every kind that a gateway serves, each kind a swarm of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use anyhow::Result;
+
+use super::Drain;
+use super::client::{DrainClient, Request};
+use super::collection::{Collection, Collections};
+use crate::lister::repeat::RepeatLister;
+use crate::recorder::{Control, Recorder};
+use crate::scenario::population::Population;
+use crate::scenario::swarm_config;
+use crate::scenario::watch_run::ready_wait;
+use crate::swarm::pace::{ReadPace, Slowness};
+use crate::swarm::{Accept, Swarm, SwarmConfig};
+use crate::target::Target;
+
+/// Streams on each HTTP/2 connection.
+const STREAMS: usize = 20;
+/// Receive window of an HTTP/2 stream, bytes: longer responses stay in progress while they are not read.
+const WINDOW_LEN: u32 = 64 << 10;
+/// A slow client reads nothing until it is woken.
+const SLOW: Slowness = Slowness {
+    pace: ReadPace::Never,
+    receive_buffer: 4_096,
+    renews_every: None,
+};
+
+/// A kind of clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientKind {
+    /// Name in messages and figures.
+    pub name: &'static str,
+    /// Share of all watchers, %. Of listers each kind has equally many.
+    percent: usize,
+    /// Whether they read nothing before they are woken.
+    pub is_slow: bool,
+    is_forwarded: bool,
+    is_http2: bool,
+    is_websocket: bool,
+    bookmarks: bool,
+    accept: Accept,
+}
+
+const READERS: ClientKind = ClientKind {
+    name: "HTTP/1.1",
+    percent: 30,
+    is_slow: false,
+    is_forwarded: false,
+    is_http2: false,
+    is_websocket: false,
+    bookmarks: true,
+    accept: Accept::Json,
+};
+
+/// Kinds of watchers.
+const WATCHERS: [ClientKind; 9] = [
+    READERS,
+    ClientKind {
+        name: "HTTP/1.1 without bookmarks",
+        percent: 10,
+        bookmarks: false,
+        ..READERS
+    },
+    ClientKind {
+        name: "HTTP/1.1, metadata",
+        percent: 10,
+        accept: Accept::Metadata,
+        ..READERS
+    },
+    ClientKind {
+        name: "HTTP/1.1, slow",
+        percent: 5,
+        is_slow: true,
+        ..READERS
+    },
+    ClientKind {
+        name: "HTTP/1.1, forwarded",
+        percent: 5,
+        is_forwarded: true,
+        ..READERS
+    },
+    ClientKind {
+        name: "WebSocket",
+        percent: 10,
+        is_websocket: true,
+        ..READERS
+    },
+    ClientKind {
+        name: "HTTP/2",
+        percent: 20,
+        is_http2: true,
+        ..READERS
+    },
+    ClientKind {
+        name: "HTTP/2, slow",
+        percent: 5,
+        is_http2: true,
+        is_slow: true,
+        ..READERS
+    },
+    ClientKind {
+        name: "HTTP/2, forwarded",
+        percent: 5,
+        is_http2: true,
+        is_forwarded: true,
+        ..READERS
+    },
+];
+
+/// Kinds of listers. Their lists stay in progress while they do not read.
+const LISTERS: [ClientKind; 4] = [
+    ClientKind {
+        name: "list, HTTP/1.1",
+        is_slow: true,
+        ..READERS
+    },
+    ClientKind {
+        name: "list, HTTP/1.1, forwarded",
+        is_slow: true,
+        is_forwarded: true,
+        ..READERS
+    },
+    ClientKind {
+        name: "list, HTTP/2",
+        is_slow: true,
+        is_http2: true,
+        ..READERS
+    },
+    ClientKind {
+        name: "list, HTTP/2, forwarded",
+        is_slow: true,
+        is_http2: true,
+        is_forwarded: true,
+        ..READERS
+    },
+];
+
+/// A selection of clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientSet {
+    /// Clients that read all the time.
+    Prompt,
+    /// Clients that do not read before they are woken.
+    Slow,
+    /// All clients.
+    All,
+}
+
+impl ClientSet {
+    const fn is(self, kind: &ClientKind) -> bool {
+        match self {
+            Self::Prompt => !kind.is_slow,
+            Self::Slow => kind.is_slow,
+            Self::All => true,
+        }
+    }
+}
+
+/// The running clients of a kind.
+#[derive(Debug)]
+struct ClientGroup {
+    kind: ClientKind,
+    count: usize,
+    control: Arc<Control>,
+    swarm: Swarm<DrainClient>,
+}
+
+/// All running clients.
+#[derive(Debug)]
+pub struct DrainClients(Vec<ClientGroup>);
+
+/// The stopped clients of a kind.
+#[derive(Debug)]
+pub struct StoppedGroup {
+    /// Their kind.
+    pub kind: ClientKind,
+    pub clients: Vec<DrainClient>,
+    /// Their counters.
+    pub recorder: Recorder,
+}
+
+/// All stopped clients.
+#[derive(Debug)]
+pub struct StoppedClients(pub Vec<StoppedGroup>);
+
+impl ClientKind {
+    /// Whether the gateway forwards their requests to the API server.
+    pub const fn is_forwarded(&self) -> bool {
+        self.is_forwarded
+    }
+
+    /// The collection of their requests.
+    const fn collection<'a>(&self, collections: &'a Collections) -> &'a Collection {
+        if self.is_forwarded {
+            &collections.forwarded
+        } else {
+            &collections.cached
+        }
+    }
+
+    fn swarm_config(&self, flags: &Drain, target: &Target) -> SwarmConfig {
+        SwarmConfig {
+            streams_per_connection: self.is_http2.then_some(STREAMS),
+            websocket: self.is_websocket,
+            accept: self.accept,
+            stream_window: self.is_slow.then_some(WINDOW_LEN),
+            ..swarm_config(&flags.server, None, target.clone())
+        }
+    }
+
+    fn slowness(&self) -> Option<Slowness> {
+        self.is_slow.then_some(SLOW)
+    }
+
+    fn client(&self, request: Request) -> DrainClient {
+        // Over HTTP/2 other clients share the connection, and a WebSocket ends with its connection.
+        let sees_close = !self.is_http2 && !self.is_websocket;
+        DrainClient::new(request, self.slowness(), sees_close)
+    }
+
+    fn watchers(&self, count: usize, collections: &Collections) -> Vec<DrainClient> {
+        let Collection {
+            path, recording, ..
+        } = self.collection(collections);
+        let watchers = Population {
+            bookmarks: self.bookmarks,
+            accept: self.accept,
+            ..Population::of(count)
+        };
+        let plans = watchers.plans(path, recording.start);
+        let recruited = watchers.make_watchers(&plans, &Arc::default());
+        let watches = recruited.into_iter().map(Box::new).map(Request::Watch);
+        watches.map(|watch| self.client(watch)).collect()
+    }
+
+    fn listers(
+        &self,
+        count: usize,
+        items_min: usize,
+        collections: &Collections,
+    ) -> Vec<DrainClient> {
+        let path = &self.collection(collections).path;
+        let path: Arc<str> = format!("{path}?resourceVersion=0").into();
+        let list = || RepeatLister::new(path.clone(), items_min as u64);
+        let lists = (0..count).map(|_| Request::List(Box::new(list())));
+        lists.map(|list| self.client(list)).collect()
+    }
+}
+
+impl ClientGroup {
+    fn finish(self) -> Result<StoppedGroup> {
+        let (clients, recorder) = self.swarm.finish()?;
+        Ok(StoppedGroup {
+            kind: self.kind,
+            clients,
+            recorder,
+        })
+    }
+}
+
+impl DrainClients {
+    /// Starts all clients; returns when each has the start of its response.
+    ///
+    /// # Errors
+    /// If some do not get there.
+    pub async fn begin(flags: &Drain, target: &Target, collections: &Collections) -> Result<Self> {
+        let mut all = Self(Vec::new());
+        for kind in WATCHERS {
+            let count = (flags.watchers * kind.percent).div_ceil(100);
+            all.add(kind, flags, target, kind.watchers(count, collections))?;
+        }
+        for kind in LISTERS {
+            let count = flags.listers.div_ceil(LISTERS.len());
+            let listers = kind.listers(count, flags.ballast_objects, collections);
+            all.add(kind, flags, target, listers)?;
+        }
+        for group in &all.0 {
+            group.swarm.ready(ready_wait(flags.watchers)).await?;
+        }
+        Ok(all)
+    }
+
+    fn add(
+        &mut self,
+        kind: ClientKind,
+        flags: &Drain,
+        target: &Target,
+        clients: Vec<DrainClient>,
+    ) -> Result<()> {
+        let control = Arc::new(Control::default());
+        control.stalled.store(true, Ordering::Relaxed);
+        self.0.push(ClientGroup {
+            kind,
+            count: clients.len(),
+            swarm: Swarm::start(clients, &kind.swarm_config(flags, target), control.clone())?,
+            control,
+        });
+        Ok(())
+    }
+
+    fn of(&self, who: ClientSet) -> impl Iterator<Item = &ClientGroup> {
+        self.0.iter().filter(move |group| who.is(&group.kind))
+    }
+
+    /// Whether responses and connections of all these clients have ended.
+    pub fn is_over(&self, who: ClientSet) -> bool {
+        let over =
+            |group: &ClientGroup| group.control.progress.load(Ordering::Relaxed) >= group.count;
+        self.of(who).all(over)
+    }
+
+    /// Bytes that these clients have received.
+    pub fn bytes(&self, who: ClientSet) -> u64 {
+        let bytes = |group: &ClientGroup| group.control.bytes.load(Ordering::Relaxed);
+        self.of(who).map(bytes).sum()
+    }
+
+    /// Lets slow clients read.
+    pub fn wake(&self) {
+        let wake = |group: &ClientGroup| group.control.stalled.store(false, Ordering::Relaxed);
+        self.0.iter().for_each(wake);
+    }
+
+    /// Stops all clients.
+    ///
+    /// # Errors
+    /// If a thread has failed.
+    pub fn finish(self) -> Result<StoppedClients> {
+        let stopped: Result<_> = self.0.into_iter().map(ClientGroup::finish).collect();
+        stopped.map(StoppedClients)
+    }
+}
+
+impl StoppedClients {
+    /// The newest received versions: of the collection in memory, and of the forwarded one.
+    pub fn furthest(&self) -> [u64; 2] {
+        [false, true].map(|is_forwarded| {
+            let groups = self.0.iter();
+            let groups = groups.filter(|group| group.kind.is_forwarded == is_forwarded);
+            let versions = groups.flat_map(|group| group.clients.iter().map(DrainClient::last));
+            versions.max().unwrap_or(0)
+        })
+    }
+}

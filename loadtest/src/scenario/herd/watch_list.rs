@@ -1,0 +1,74 @@
+//! `watch-list-herd`: many clients take their list as a stream of initial events.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+
+use super::HerdFlags;
+use crate::client::Client;
+use crate::lister::initial::WatchLister;
+use crate::results::Results;
+use crate::scenario::Scenario;
+use crate::target::Target;
+use crate::verify::reference::{ObjectVersions, fingerprint};
+use crate::watcher::state_entry;
+
+/// Many clients take their list as a stream of initial events at once, several times: every state complete.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "watch-list-herd")]
+pub struct WatchListHerd {
+    #[command(flatten)]
+    pub herd: HerdFlags,
+    /// Streams on each HTTP/2 connection; HTTP/1.1 if not given.
+    #[arg(long)]
+    pub streams_per_connection: Option<usize>,
+}
+
+impl Scenario for WatchListHerd {
+    fn json(&self) -> Option<&Path> {
+        self.herd.server.json()
+    }
+
+    fn time_limit(&self) -> Duration {
+        self.herd.time_limit()
+    }
+
+    async fn run(&self, results: &mut Results) -> Result<()> {
+        let flags = &self.herd;
+        let (target, reference, expected) = flags.prepare().await?;
+        let mut config = flags.swarm_config(target);
+        config.streams_per_connection = self.streams_per_connection;
+        let path: Arc<str> = format!(
+            "{}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&{}",
+            flags.server.path, flags.query
+        )
+        .into();
+        let herd = flags
+            .play(config, || WatchLister::new(path.clone()))
+            .await?;
+        herd.report_rounds(results);
+        herd.judge(results, flags.clients, expected.items);
+        let print = fingerprint(&objects_of(&reference, &flags.server.path).await?);
+        for (client, lists) in herd.lists.iter().enumerate() {
+            for one in lists {
+                if one.failure.is_none() && one.digest != print {
+                    let (items, version) = (one.items, one.version);
+                    let what =
+                        format!("its {items} objects at version {version:?} are not the server's");
+                    results.fault_of(&format!("client {client}"), &what);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The server's objects; nothing is written while herds list.
+async fn objects_of(target: &Target, path: &str) -> Result<ObjectVersions> {
+    let list = Client::new(target.clone()).json(path).await?;
+    let items = list["items"].as_array().context("a list without items")?;
+    Ok(items.iter().filter_map(state_entry).collect())
+}

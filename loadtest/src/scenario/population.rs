@@ -1,0 +1,259 @@
+//! The watchers of a run: their number, what they ask for, and how they behave.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::swarm::Accept;
+use crate::swarm::pace::Slowness;
+use crate::verify::reference::{ObjectVersions, Reference};
+use crate::watcher::{Behaviour, Plan, Watcher};
+use crate::writer::shape::{node_name, node_of, number_of};
+
+/// One watcher in this many is sampled.
+const SAMPLED_EVERY: usize = 50;
+/// In a mixed population one watch in this many has no bookmarks.
+const SILENT_EVERY: usize = 4;
+/// Longer than any run: streams must not end by themselves.
+const STREAM_TIMEOUT_S: u64 = 3_600;
+
+/// The objects that watchers select.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Select {
+    /// The whole collection.
+    All,
+    /// Watcher `i` selects the pods of node `i`, out of this many nodes.
+    Nodes(usize),
+}
+
+/// The watchers of a run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Population {
+    /// Number of watchers.
+    pub watchers: usize,
+    /// The objects that they select.
+    pub select: Select,
+    /// Number of watchers whose latencies are not counted, whether they are slow or not, so that two runs compare the same others.
+    pub excluded: usize,
+    /// How these watchers are slow, if they are.
+    pub slowness: Option<Slowness>,
+    /// Whether all watchers come and go.
+    pub visits: bool,
+    /// See [`Plan::line_len_max`].
+    pub line_len_max: Option<usize>,
+    /// See [`Plan::bookmarks`].
+    pub bookmarks: bool,
+    /// Start versions, used in turn; empty means the run's start. In such a population one watch in four has no bookmarks.
+    pub starts: Vec<u64>,
+    /// Media type. In JSON, some watchers compare events byte by byte with the reference's, which are in JSON.
+    pub accept: Accept,
+    /// The number of the first watcher; other processes have those before.
+    pub first: usize,
+    /// Number of watchers of all shares together.
+    pub of_all: usize,
+}
+
+impl Population {
+    /// Watchers of the whole collection that read everything.
+    pub fn of(watchers: usize) -> Self {
+        Self {
+            watchers,
+            select: Select::All,
+            excluded: 0,
+            slowness: None,
+            visits: false,
+            line_len_max: None,
+            bookmarks: true,
+            starts: Vec::new(),
+            accept: Accept::Json,
+            first: 0,
+            of_all: watchers,
+        }
+    }
+
+    /// Splits the population into this many shares.
+    pub fn shares(&self, count: usize) -> Vec<Self> {
+        let share = self.watchers.div_ceil(count.max(1)).max(1);
+        let firsts = (0..self.watchers).step_by(share);
+        let part = |first: usize| Self {
+            watchers: share.min(self.watchers - first),
+            first,
+            ..self.clone()
+        };
+        firsts.map(part).collect()
+    }
+
+    /// The plans: one for all, one for each node, or one for each start with bookmarks and without.
+    pub fn plans(&self, path: &str, start: u64) -> Vec<Arc<Plan>> {
+        let plan = |start: u64, selector: String| {
+            let mut plan = Plan::new(path, start, STREAM_TIMEOUT_S);
+            plan.selector = selector;
+            plan.line_len_max = self.line_len_max;
+            plan.bookmarks = self.bookmarks;
+            plan.encoding = self.accept.encoding();
+            plan
+        };
+        let plans: Vec<Plan> = match self.select {
+            Select::All if self.starts.is_empty() => vec![plan(start, String::new())],
+            // Enough plans that every start occurs with bookmarks and without.
+            Select::All => (0..self.starts.len() * SILENT_EVERY)
+                .map(|number| {
+                    let mut plan = plan(self.starts[number % self.starts.len()], String::new());
+                    plan.bookmarks &= !(number / self.starts.len()).is_multiple_of(SILENT_EVERY);
+                    plan
+                })
+                .collect(),
+            Select::Nodes(nodes) => (0..nodes.max(1))
+                .map(|node| {
+                    let selector = format!("&fieldSelector=spec.nodeName%3D{}", node_name(node));
+                    let mut plan = plan(start, selector);
+                    plan.part = node;
+                    plan
+                })
+                .collect(),
+        };
+        plans.into_iter().map(Arc::new).collect()
+    }
+
+    /// The watchers, which hold `initial` at their plan's start.
+    pub fn make_watchers(
+        &self,
+        plans: &[Arc<Plan>],
+        initial: &Arc<ObjectVersions>,
+    ) -> Vec<Watcher> {
+        (self.first..self.first + self.watchers)
+            .map(|number| {
+                let plan = plans[number % plans.len()].clone();
+                let watcher = Watcher::new(plan, self.behaviour(number), initial);
+                // Each samples other events than the next, so that together they check all.
+                watcher.sampling_from(number / SAMPLED_EVERY)
+            })
+            .collect()
+    }
+
+    /// Sets the goal of every plan: the newest version that its watchers will receive.
+    pub fn set_goals(&self, plans: &[Arc<Plan>], reference: &Reference, start: u64) {
+        if self.select == Select::All {
+            return plans
+                .iter()
+                .for_each(|plan| plan.set_goal(reference.last().max(start)));
+        }
+        let parts = self.parts(reference);
+        for (group, plan) in plans.iter().enumerate() {
+            let last = parts.get(&group).map_or(0, Reference::last);
+            plan.set_goal(last.max(start));
+        }
+    }
+
+    /// The part of the reference that the watchers of each plan must receive.
+    pub fn parts(&self, reference: &Reference) -> HashMap<usize, Reference> {
+        match self.select {
+            Select::All => reference.split(|_| 0),
+            Select::Nodes(nodes) => reference
+                .split(|name| number_of(name).map_or(usize::MAX, |number| node_of(number, nodes))),
+        }
+    }
+
+    fn behaviour(&self, number: usize) -> Behaviour {
+        if self.visits {
+            return Behaviour::Visits {
+                seed: number as u64,
+            };
+        }
+        // Spread evenly: over HTTP/2 excluded watchers share connections with the others.
+        let excluded_every = self.of_all / self.excluded.clamp(1, self.of_all.max(1));
+        let is_excluded = self.excluded > 0 && (number + 1).is_multiple_of(excluded_every.max(1));
+        match self.slowness {
+            Some(slowness) if is_excluded => Behaviour::Slow(slowness),
+            None if is_excluded => Behaviour::Excluded,
+            _ if self.accept == Accept::Json
+                && (number.is_multiple_of(SAMPLED_EVERY) || number + 1 == self.of_all) =>
+            {
+                Behaviour::Sampled
+            }
+            _ => Behaviour::Reads,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Excluded watchers, starts, and the parts of the reference.
+
+    use super::*;
+    use crate::swarm::pace::ReadPace;
+    use crate::verify::reference::ReferenceEvent;
+    use crate::wire::event::EventKind;
+
+    #[test]
+    fn excluded_watchers_are_as_many_as_configured_and_leave_some_to_sample() {
+        for (watchers, excluded) in [(5_000, 50), (100, 50), (10, 5), (4, 4), (20, 0)] {
+            let slowness = Some(Slowness {
+                pace: ReadPace::Never,
+                receive_buffer: 4_096,
+                renews_every: None,
+            });
+            let population = Population {
+                excluded,
+                slowness,
+                ..Population::of(watchers)
+            };
+            let behaviours: Vec<_> = (0..watchers)
+                .map(|number| population.behaviour(number))
+                .collect();
+            let shares = population.shares(3);
+            let in_shares: Vec<_> = shares
+                .iter()
+                .flat_map(|share| {
+                    (share.first..share.first + share.watchers).map(|one| share.behaviour(one))
+                })
+                .collect();
+            assert_eq!(in_shares, behaviours);
+            let slow = behaviours
+                .iter()
+                .filter(|one| matches!(one, Behaviour::Slow(_)));
+            assert_eq!(slow.count(), excluded);
+            assert!(excluded == watchers || behaviours.contains(&Behaviour::Sampled));
+        }
+    }
+
+    #[test]
+    fn a_mixed_population_begins_at_every_start_with_bookmarks_and_without() {
+        let population = Population {
+            starts: vec![10, 20, 30],
+            ..Population::of(24)
+        };
+        let plans = population.plans("/p", 10);
+        for start in [10, 20, 30] {
+            let mut of_start = plans.iter().filter(|plan| plan.start == start);
+            let silent = of_start.clone().filter(|plan| !plan.bookmarks).count();
+            assert_eq!((of_start.clone().count(), silent), (4, 1));
+            assert!(of_start.all(|plan| plan.part == 0));
+        }
+    }
+
+    #[test]
+    fn with_node_selectors_each_watcher_is_held_to_its_own_part() {
+        let population = Population {
+            select: Select::Nodes(2),
+            ..Population::of(2)
+        };
+        let mut reference = Reference::begin(ObjectVersions::new());
+        for version in 11..=15 {
+            let object = reference.object(&format!("n/cm-{}", version % 2));
+            assert!(reference.push(ReferenceEvent {
+                version,
+                kind: EventKind::Modified,
+                body_hash: 0,
+                object
+            }));
+        }
+        let plans = population.plans("/p", 10);
+        population.set_goals(&plans, &reference, 10);
+        assert_eq!((plans[0].goal(), plans[1].goal()), (Some(14), Some(15)));
+        assert!(plans[1].selector.ends_with("spec.nodeName%3Dnode-00001"));
+        let parts = population.parts(&reference);
+        assert_eq!((parts[&0].len(), parts[&1].len()), (2, 3));
+    }
+}
