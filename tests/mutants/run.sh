@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Mutation tests with cargo-mutants: makes small changes to the code, one at a time, and checks whether a test notices.
 #
-#   run.sh cache|view|reflector [ARGUMENT...]   in a separate crate that builds in seconds: first with the tests of that module; mutants
+#   run.sh cache|view|selector|reflector [ARGUMENT...]   in a separate crate that builds in seconds: first with the tests of that module; mutants
 #                                               that these miss, with all tests of that crate
 #   run.sh serving [ARGUMENT...]                delivery and admission, in the whole crate: about a minute per mutant
 #
@@ -18,7 +18,7 @@ usage() { sed -n '2,/^set -/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | sed '$d'; exi
 
 part=${1:-}
 [ "$#" = 0 ] || shift
-case $part in cache | view | reflector | serving) ;; *) usage ;; esac
+case $part in cache | view | selector | reflector | serving) ;; *) usage ;; esac
 PATH=$top/target/tools/bin:$PATH
 cargo nextest --version >/dev/null 2>&1 || unfit "cargo-nextest is missing: .ci/setup.sh test"
 cargo mutants --version >/dev/null 2>&1 || unfit "cargo-mutants is missing: cargo install --locked cargo-mutants"
@@ -42,13 +42,13 @@ alone() {
     rm -rf "$crate"
     mkdir -p "$crate/src/upstream" "$crate/tests"
     cp -r tests/captured "$crate/tests/"
-    for zone in resource decode cache view fairness upstream/backoff upstream/reflector; do
+    for zone in sync resource decode selector cache view fairness upstream/backoff upstream/reflector; do
         cp "src/$zone.rs" "$crate/src/$(dirname "$zone")/"
         [ ! -d "src/$zone" ] || cp -r "src/$zone" "$crate/src/$zone"
     done
     printf '//! Where objects come from.\n\npub mod backoff;\npub mod reflector;\n' >"$crate/src/upstream.rs"
     printf '//! The pure zone of kube-fanout, to be tested alone.\n\n' >"$crate/src/lib.rs"
-    printf 'pub mod %s;\n' resource decode cache view fairness upstream >>"$crate/src/lib.rs"
+    printf 'pub mod %s;\n' sync resource decode selector cache view fairness upstream >>"$crate/src/lib.rs"
     cp Cargo.lock "$crate/"
     "$here/manifest.py" Cargo.toml "$crate/src" >"$crate/Cargo.toml"
     # The crate is in a folder that git ignores.
@@ -64,6 +64,8 @@ alone() {
 
 cache() { alone src/cache cache "$@"; }
 view() { alone src/view view "$@"; }
+selector() { alone src/selector selector "$@"; }
+selector() { alone src/selector selector "$@"; }
 reflector() { alone src/upstream/reflector upstream::reflector "$@"; }
 
 serving() {

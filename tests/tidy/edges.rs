@@ -23,7 +23,9 @@ const EDGES: &[(&str, &[&str])] = &[
     ("cache", &["resource", "sync"]),
     (
         "view",
-        &["resource", "decode", "cache", "selector", "fairness"],
+        &[
+            "sync", "resource", "decode", "cache", "selector", "fairness",
+        ],
     ),
     (
         "upstream",
@@ -55,7 +57,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "upstream::client",
         ],
     ),
-    ("protocol", &["resource", "cache", "view"]),
+    ("protocol", &["selector", "resource", "cache", "view"]),
     (
         "admission",
         &[
@@ -66,6 +68,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "watch",
         &[
+            "selector",
             "sync",
             "resource",
             "cache",
@@ -82,6 +85,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "serve",
         &[
+            "selector",
             "resource",
             "cache",
             "view",
@@ -151,6 +155,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "apiserver",
         &[
+            "selector",
             "resource",
             "decode",
             "cache",
@@ -198,6 +203,7 @@ const PURE: &[&str] = &[
     "src/resource",
     "src/decode",
     "src/cache",
+    "src/selector",
     "src/view",
     "src/audit/event",
     "src/audit/policy",

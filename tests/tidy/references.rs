@@ -132,7 +132,7 @@ fn headings(page: &str) -> BTreeSet<String> {
 
 /// Whether `name`, as written in the file at `path`, exists: relative to the repository, to the file's folder, or to a folder of documents.
 fn exists(path: &str, name: &str) -> bool {
-    let beside = Path::new(path).parent().unwrap_or(Path::new(""));
+    let beside = Path::new(path).parent().unwrap_or_else(|| Path::new(""));
     [
         root().join(name),
         root().join(beside).join(name),

@@ -103,7 +103,7 @@ impl GatewayProcess {
     }
 
     /// Sends a request on a connection from this client; returns the connection and the status code, or 0 if it was closed.
-    async fn get_as(&self, client: u16, target: &str) -> (TcpStream, u16) {
+    async fn fetch_as(&self, client: u16, target: &str) -> (TcpStream, u16) {
         let mut stream = connect(address_of(client), self.address).await;
         let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
         send(&mut stream, request.as_bytes()).await;
@@ -155,7 +155,7 @@ async fn open_all(gateway: &GatewayProcess) -> Vec<TcpStream> {
     for target in [FORWARDED_WATCH, SHORT_LIST] {
         let mut refused = 0;
         for client in 0..CLIENT_COUNT {
-            match gateway.get_as(client, target).await {
+            match gateway.fetch_as(client, target).await {
                 (stream, 200) => streams.push(stream),
                 (_, code) => {
                     assert!([0, 429].contains(&code), "{code}");
@@ -228,7 +228,7 @@ async fn clients_that_take_all_files_leave_the_gateway_its_own_and_upstream_its_
     drop(reconnecting);
     drop(streams);
     until("new clients are served", async || {
-        gateway.get_as(0, SHORT_LIST).await.1 == 200
+        gateway.fetch_as(0, SHORT_LIST).await.1 == 200
     })
     .await;
     // Idle connections to upstream are kept for a while, for later requests.

@@ -84,7 +84,7 @@ async fn operators_have_places_when_clients_have_taken_all_of_theirs() {
 }
 
 /// Sends a request from an address that has no connections yet; returns the whole response.
-async fn get_as_new_client(stage: &Stage, target: &str) -> String {
+async fn fetch_as_new_client(stage: &Stage, target: &str) -> String {
     let mut stream = connect(Ipv4Addr::new(127, 0, 0, 200).into(), stage.address).await;
     let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     send(&mut stream, request.as_bytes()).await;
@@ -112,7 +112,7 @@ async fn memory_serves_when_clients_have_taken_all_that_is_forwarded() {
         .metric_reaches("kube_fanout_shortages_total", &total, 1.0)
         .await;
     for target in [FORWARDED_WATCH, "/api/v1/nodes/nobody", POD] {
-        let response = get_as_new_client(&stage, target).await;
+        let response = fetch_as_new_client(&stage, target).await;
         assert_eq!(code(&response), 429, "{target}: {response}");
         let (head, body) = response.split_once("\r\n\r\n").unwrap();
         assert!(head.to_lowercase().contains("\r\nretry-after: "), "{head}");
@@ -121,9 +121,9 @@ async fn memory_serves_when_clients_have_taken_all_that_is_forwarded() {
         assert_eq!(status["reason"], "TooManyRequests", "{status}");
         assert_eq!(status["code"], 429, "{status}");
     }
-    let pods = get_as_new_client(&stage, "/api/v1/pods").await;
+    let pods = fetch_as_new_client(&stage, "/api/v1/pods").await;
     assert_eq!(code(&pods), 200, "{pods}");
-    let watch = get_as_new_client(&stage, &format!("{WATCH}&timeoutSeconds=1")).await;
+    let watch = fetch_as_new_client(&stage, &format!("{WATCH}&timeoutSeconds=1")).await;
     assert!(code(&watch) == 200 && watch.contains("ADDED"), "{watch}");
     assert_eq!(send_as_operator(&stage, POD).await.1, 404);
     drop(streams);

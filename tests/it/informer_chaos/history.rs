@@ -148,12 +148,12 @@ impl Gate {
 }
 
 /// A handler that records its notifications, after waiting at its gate if it has one.
-pub(crate) struct RecordingHandler {
+pub(crate) struct EventRecorder {
     pub(crate) history: SharedHistory,
     pub(crate) gate: Option<Arc<Gate>>,
 }
 
-impl<T: Content> EventHandler<T> for RecordingHandler {
+impl<T: Content> EventHandler<T> for EventRecorder {
     fn on_notification(&self, notification: &Notification<T>) {
         if let Some(gate) = &self.gate {
             gate.wait_until_open();

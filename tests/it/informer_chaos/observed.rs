@@ -14,12 +14,12 @@ use kube_fanout::informer::{
 use kube_fanout::upstream::driver::Fetch;
 
 use crate::informer_chaos::history::{
-    Content, Gate, HistoryRules, ObjectState, ObjectStates, RecordingHandler, SharedHistory,
+    Content, EventRecorder, Gate, HistoryRules, ObjectState, ObjectStates, SharedHistory,
     note_synced, record,
 };
 
 /// A registered handler and its recorded history.
-struct RegisteredHandler<T: Content> {
+struct HandlerRecord<T: Content> {
     name: &'static str,
     history: SharedHistory,
     registration: Registration<T>,
@@ -30,7 +30,7 @@ pub(crate) struct ObservedInformer<T: Content> {
     pub(crate) informer: SharedInformer<T>,
     /// Holds up the slow handlers while it is closed.
     pub(crate) gate: Arc<Gate>,
-    handlers: Vec<RegisteredHandler<T>>,
+    handlers: Vec<HandlerRecord<T>>,
     subscription: Subscription<T>,
     stream_history: SharedHistory,
 }
@@ -100,7 +100,7 @@ impl<T: Content> ObservedInformer<T> {
             _ => options,
         };
         let history = SharedHistory::default();
-        let recording_handler = RecordingHandler {
+        let recording_handler = EventRecorder {
             history: Arc::clone(&history),
             gate: matches!(name, SLOW | FILTERED).then(|| Arc::clone(&self.gate)),
         };
@@ -111,14 +111,14 @@ impl<T: Content> ObservedInformer<T> {
         } else {
             self.informer.add_handler_with(recording_handler, options)
         };
-        self.handlers.push(RegisteredHandler {
+        self.handlers.push(HandlerRecord {
             name,
             history,
             registration,
         });
     }
 
-    fn removable_handler(&self) -> &RegisteredHandler<T> {
+    fn removable_handler(&self) -> &HandlerRecord<T> {
         let mut handlers = self.handlers.iter();
         handlers.find(|handler| handler.name == REMOVABLE).unwrap()
     }
