@@ -324,7 +324,7 @@ impl ListPermit {
     }
 
     /// Reports that the client waits for the list.
-    pub fn is_at_work(&self) {
+    pub fn resume_work(&self) {
         self.has_regained();
         self.stall.set(None);
     }

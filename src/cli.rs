@@ -15,7 +15,7 @@ pub use apiserver::{ApiserverFlags, AuthorizationMode};
 pub use defaults::*;
 pub use demo::DemoFlags;
 pub use serve::{AuthMode, ServeFlags};
-pub use words::{ByteLen, InvalidWord, ObjectCount, TimeSpan};
+pub use words::{ByteLen, InvalidValue, ObjectCount, TimeSpan};
 
 #[cfg(test)]
 mod tests;
@@ -24,13 +24,14 @@ const AFTER_HELP: &str = "\
 Every flag can also be given as an environment variable (--tls-cert is KUBE_FANOUT_TLS_CERT). `serve` also reads a YAML \
 file (--config). Precedence: defaults < file < environment < flags.
 
-Exit codes: 0 after an orderly shutdown, 1 for a failure while running, 2 for wrong usage or invalid settings.";
+Exit codes: 0 after an orderly shutdown, 1 for a failure while running or after a second signal, 2 for wrong usage, invalid settings or \
+a failure at start.";
 
 /// List/watch fan-out gateway for Kubernetes: one upstream watch per resource, thousands of watchers downstream.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "kube-fanout", version = crate::build_info::long_version(), max_term_width = 110, after_help = AFTER_HELP)]
 pub struct Flags {
-    /// The command.
+    /// The command to execute, with its own flags.
     #[command(subcommand)]
     pub command: Command,
     /// Flags of the process, the same for every command.
@@ -38,7 +39,7 @@ pub struct Flags {
     pub process: ProcessFlags,
 }
 
-/// The commands.
+/// The commands, each with its own flags.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
     /// Run the gateway in front of a Kubernetes API server.
@@ -106,16 +107,16 @@ pub enum LogLevel {
     Trace,
 }
 
-/// The name of a choice, as flags, files and the printed configuration write it.
+/// The name of a choice as flags and configuration files write it; empty for a choice that clap hides from the command line.
 #[must_use]
-pub fn word_of<T: ValueEnum>(choice: T) -> String {
+pub fn choice_name<T: ValueEnum>(choice: T) -> String {
     choice
         .to_possible_value()
         .map(|value| value.get_name().to_owned())
         .unwrap_or_default()
 }
 
-/// The command line as clap describes it: commands, flags, help.
+/// The command line as clap describes it: commands, flags, help. Global flags have been passed on to the subcommands.
 #[must_use]
 pub fn command() -> clap::Command {
     let mut command = Flags::command();

@@ -105,7 +105,7 @@
 //! | resync period | [`HandlerOptions::with_resync`] |
 //! | `LastSyncResourceVersion`, reflector metrics | [`SharedInformer::counts`], [`InformerCounts`] |
 //! | `NewIndexerInformerWatcher`, a channel | [`SharedInformer::subscribe`], a [`Subscription`] |
-//! | `workqueue` | not included; the examples contain one of about a hundred lines |
+//! | `workqueue` | not included; `docs/examples/endpoints_mirror/work_queue.rs` has one of about a hundred lines |
 //!
 //! # Examples
 //!

@@ -18,7 +18,9 @@ pub use key::{CacheKey, Gvr, ObjectKey};
 pub use key_ref::KeyRef;
 pub use object::{ByteSpan, Object, ObjectParts};
 pub use quote::{quoted, quoted_byte};
-pub use random::{fraction, random, random_uuid, replay_random};
+#[cfg(feature = "gateway")]
+pub use random::random_uuid;
+pub use random::{fraction, random, replay_random};
 pub use version::{InvalidResourceVersion, ResourceVersion};
 
 /// What happened to an object: the `type` of a watch event.

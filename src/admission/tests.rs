@@ -200,7 +200,7 @@ async fn a_list_that_is_taken_frame_by_frame_keeps_its_place() {
         for _ in 0..2 * WAIT.as_secs() {
             list.gave_frame();
             tokio::time::sleep(STALL / 2).await;
-            list.is_at_work();
+            list.resume_work();
         }
     };
     let (refused, ()) = tokio::join!(admission.list(peer(1)), taken);

@@ -1,4 +1,5 @@
-//! Older states, made by undoing events from a newer state, and the few of them that are kept.
+//! Older states, made from a newer state by undoing events, and the few of them that are kept. When to rewind and for which request is
+//! not decided here.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ const KEPT_MAX: usize = 8;
 #[derive(Debug)]
 pub struct Rewind {
     state: Snapshot,
-    /// The events to undo; the next one is the last.
+    /// The events to undo, oldest first. They are undone from the back.
     events: Vec<Arc<Event>>,
 }
 
@@ -37,7 +38,8 @@ impl Rewind {
         if newest.gaps.iter().any(|gap| gap.contains(version)) {
             return Err(RewindError::Unknown);
         }
-        // The sequence before the floor, as in `WatchCache::resume_after`: an eviction in between raises the floor.
+        // Find the sequence before the floor, for the reason in `WatchCache::resume_after`: an eviction in between raises the floor, and
+        // `version` is refused.
         let first = history.partition_point(|event| event.resource_version() <= version);
         if version < floor(newest, history) {
             return Err(RewindError::Evicted);
@@ -63,17 +65,17 @@ impl Rewind {
         Ok(Self { state, events })
     }
 
-    /// Undoes at most `count` events; returns whether there are more.
+    /// Undoes at most `count` events; returns whether any remain.
     pub fn step(&mut self, count: usize) -> bool {
-        let left = self.events.len().saturating_sub(count);
+        let remaining = self.events.len().saturating_sub(count);
         let objects = &mut self.state.objects;
-        for event in self.events.drain(left..).rev() {
+        for event in self.events.drain(remaining..).rev() {
             match event.previous() {
                 Some(previous) => objects.insert(previous.clone()),
                 None => objects.remove(event.object().key()),
             };
         }
-        left > 0
+        remaining > 0
     }
 
     /// Undoes the remaining events and returns the older state.
@@ -114,6 +116,7 @@ impl PastStates {
         later.min_by_key(|state| state.resource_version).cloned()
     }
 
+    /// Keeps a state, in place of one at the same version or else, if the list is full, of the least recently used one.
     pub(super) fn keep(&self, state: Arc<Snapshot>) {
         let mut states = self.states();
         states.retain(|kept| kept.resource_version != state.resource_version);
@@ -123,7 +126,7 @@ impl PastStates {
         states.push(state);
     }
 
-    /// Drops states below the floor of the history: only this list would hold their objects.
+    /// Drops states below the floor of the history. Nothing else would hold the objects that only they contain.
     pub(super) fn drop_before(&self, floor: ResourceVersion) {
         self.states().retain(|kept| kept.resource_version >= floor);
     }

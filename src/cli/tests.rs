@@ -121,5 +121,5 @@ fn spans_are_written_as_one_word_that_reads_back() {
         assert_eq!(span.to_string(), written);
         assert_eq!(written.parse(), Ok(span));
     }
-    assert_eq!("75".parse::<TimeSpan>(), Err(InvalidWord::Span));
+    assert_eq!("75".parse::<TimeSpan>(), Err(InvalidValue::Span));
 }

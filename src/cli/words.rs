@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// A value does not have the required syntax.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidWord {
+pub enum InvalidValue {
     /// Not a length in bytes.
     #[error("not a length in bytes: write 4096, 64KiB, 16MiB or 1GiB")]
     ByteLen,
@@ -30,18 +30,18 @@ const UNITS: [(&str, usize); 4] = [
 ];
 
 impl FromStr for ByteLen {
-    type Err = InvalidWord;
+    type Err = InvalidValue;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (digits, unit) = UNITS
             .iter()
             .find_map(|(word, unit)| text.strip_suffix(word).map(|digits| (digits, *unit)))
-            .ok_or(InvalidWord::ByteLen)?;
+            .ok_or(InvalidValue::ByteLen)?;
         let count: usize = digits
             .trim_end()
             .parse()
-            .map_err(|_| InvalidWord::ByteLen)?;
-        let len = count.checked_mul(unit).ok_or(InvalidWord::ByteLen)?;
+            .map_err(|_| InvalidValue::ByteLen)?;
+        let len = count.checked_mul(unit).ok_or(InvalidValue::ByteLen)?;
         Ok(Self(len))
     }
 }
@@ -61,12 +61,12 @@ impl fmt::Display for ByteLen {
 pub struct TimeSpan(pub Duration);
 
 impl FromStr for TimeSpan {
-    type Err = InvalidWord;
+    type Err = InvalidValue;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         humantime::parse_duration(text)
             .map(Self)
-            .map_err(|_| InvalidWord::Span)
+            .map_err(|_| InvalidValue::Span)
     }
 }
 
@@ -99,14 +99,14 @@ impl ObjectCount {
 }
 
 impl FromStr for ObjectCount {
-    type Err = InvalidWord;
+    type Err = InvalidValue;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (resource, count) = text.split_once('=').ok_or(InvalidWord::ObjectCount)?;
+        let (resource, count) = text.split_once('=').ok_or(InvalidValue::ObjectCount)?;
         if resource.is_empty() {
-            return Err(InvalidWord::ObjectCount);
+            return Err(InvalidValue::ObjectCount);
         }
-        let count = count.parse().map_err(|_| InvalidWord::ObjectCount)?;
+        let count = count.parse().map_err(|_| InvalidValue::ObjectCount)?;
         Ok(Self::new(resource, count))
     }
 }

@@ -7,7 +7,7 @@ use super::{
     AuditOutput, AuditSettings, AuthSettings, ListenTransport, ProcessSettings, ServeSettings,
     UpstreamSource, audit, file,
 };
-use crate::cli::{AuthMode, ByteLen, TimeSpan, word_of};
+use crate::cli::{AuthMode, ByteLen, TimeSpan, choice_name};
 
 /// The complete file, with every setting.
 pub(super) fn file(process: &ProcessSettings, serve: &ServeSettings) -> String {
@@ -77,15 +77,15 @@ pub(super) fn file(process: &ProcessSettings, serve: &ServeSettings) -> String {
     plain(&mut out, "forwardedWatchesMax", forwards.watches_max);
     plain(&mut out, "tunnelsMax", forwards.tunnels_max);
     plain(&mut out, "memoryMax", ByteLen(admission.memory_max));
-    plain(&mut out, "logFormat", word_of(process.log_format));
-    plain(&mut out, "logLevel", word_of(process.log_level));
+    plain(&mut out, "logFormat", choice_name(process.log_format));
+    plain(&mut out, "logLevel", choice_name(process.log_level));
     plain(&mut out, "workerThreads", process.worker_threads);
     plain(&mut out, "drainTimeout", TimeSpan(process.drain_timeout));
     out
 }
 
 fn auth(out: &mut String, auth: &AuthSettings) {
-    plain(out, "auth", word_of(auth.mode));
+    plain(out, "auth", choice_name(auth.mode));
     plain(out, "anonymous", auth.anonymous);
     list(out, "tokenAudiences", auth.token_audiences.iter());
     plain(out, "authAllowTtl", TimeSpan(auth.allow_ttl));

@@ -25,7 +25,7 @@ use tokio_rustls::TlsAcceptor;
 use tracing::{debug, error};
 
 use super::hijack::{HijackSlot, Hijacked};
-use super::preface::{NoPreface, PREFACE, PrefacedStream, speaks_http2};
+use super::preface::{NoPreface, PREFACE, check_preface, speaks_http2};
 use super::service::{AcceptDecision, HyperService};
 use crate::admission::Admission;
 use crate::audit::request::ConnectionAddress;
@@ -340,20 +340,20 @@ impl<R: Resources> ClientConnection<R> {
         }
     }
 
-    async fn http2(self, transport: Transport) -> Result<(), ConnectionFailure> {
-        let preface = tokio::time::timeout(HEAD_TIMEOUT, PrefacedStream::read(transport)).await;
-        let stream = match preface {
-            Ok(Ok(stream)) => stream,
+    async fn http2(self, mut transport: Transport) -> Result<(), ConnectionFailure> {
+        let preface = tokio::time::timeout(HEAD_TIMEOUT, check_preface(&mut transport));
+        match preface.await {
+            Ok(Ok(())) => {}
             Ok(Err(NoPreface::Gone)) => return Ok(()),
             Ok(Err(NoPreface::Wrong)) => return Err(ConnectionFailure::Protocol),
             Err(_) => return Err(ConnectionFailure::Timeout),
-        };
+        }
         let metrics = self.service.resources().listener_metrics();
         let builder = http2_builder(StallExecutor::new(metrics));
         let abort_limit = self.abort_limit();
         let service = self.hyper_service(&abort_limit, None);
         let coalescer = WriteCoalescer::new(ControlFrameMeter::new(
-            stream,
+            transport,
             PREFACE.len(),
             abort_limit.clone(),
         ));

@@ -1,11 +1,7 @@
 //! Reads the first bytes of a connection to tell which HTTP version it speaks. The caller can bound the wait; hyper has no timeout here.
 
-use std::io::{self, IoSlice};
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
 use bytes::BytesMut;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::io::AsyncReadExt;
 
 use crate::transport::Transport;
 
@@ -36,14 +32,6 @@ pub(crate) async fn speaks_http2(transport: &mut Transport) -> Option<bool> {
     Some(speaks)
 }
 
-/// A stream whose preface was read and checked. Reading returns the preface once more, and then the rest.
-#[derive(Debug)]
-pub(crate) struct PrefacedStream<S> {
-    stream: S,
-    /// The part of the preface that was not returned yet.
-    first: &'static [u8],
-}
-
 /// Why no preface could be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoPreface {
@@ -53,74 +41,23 @@ pub(crate) enum NoPreface {
     Gone,
 }
 
-impl<S: AsyncRead + Unpin> PrefacedStream<S> {
-    /// Reads the preface and not a byte more. Fails at the first wrong byte.
-    pub(crate) async fn read(mut stream: S) -> Result<Self, NoPreface> {
-        let mut read = 0;
-        let mut bytes = [0; PREFACE.len()];
-        while read < PREFACE.len() {
-            let len = stream.read(&mut bytes[read..]).await;
-            let len = len.map_err(|_| NoPreface::Gone)?;
-            if len == 0 {
-                return Err(NoPreface::Gone);
-            }
-            read += len;
-            if bytes[..read] != PREFACE[..read] {
-                return Err(NoPreface::Wrong);
-            }
+/// Reads the preface and not a byte more, and puts it back. Fails at the first wrong byte.
+pub(crate) async fn check_preface(transport: &mut Transport) -> Result<(), NoPreface> {
+    let mut read = 0;
+    let mut bytes = [0; PREFACE.len()];
+    while read < PREFACE.len() {
+        let len = transport.read(&mut bytes[read..]).await;
+        let len = len.map_err(|_| NoPreface::Gone)?;
+        if len == 0 {
+            return Err(NoPreface::Gone);
         }
-        Ok(Self {
-            stream,
-            first: PREFACE,
-        })
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for PrefacedStream<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.first.is_empty() {
-            return Pin::new(&mut self.stream).poll_read(context, buffer);
+        read += len;
+        if bytes[..read] != PREFACE[..read] {
+            return Err(NoPreface::Wrong);
         }
-        let len = self.first.len().min(buffer.remaining());
-        let (now, later) = self.first.split_at(len);
-        buffer.put_slice(now);
-        self.first = later;
-        Poll::Ready(Ok(()))
     }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for PrefacedStream<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
+    transport.put_back(PREFACE);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -132,7 +69,7 @@ mod tests {
 
     use super::*;
 
-    /// Sends `bytes` one at a time and closes; returns what a [`PrefacedStream`] reads.
+    /// Sends `bytes` one at a time and closes; returns what the server reads after [`check_preface`].
     async fn read(bytes: &'static [u8]) -> Result<Vec<u8>, NoPreface> {
         let (mut client, server) = tokio::io::duplex(1);
         let sent = async move {
@@ -140,9 +77,10 @@ mod tests {
             let _ = client.write_all(bytes).await;
         };
         let received = async {
-            let mut stream = PrefacedStream::read(server).await?;
+            let mut transport = Transport::from(server);
+            check_preface(&mut transport).await?;
             let mut all = Vec::new();
-            stream.read_to_end(&mut all).await.unwrap();
+            transport.read_to_end(&mut all).await.unwrap();
             Ok(all)
         };
         tokio::join!(sent, received).1

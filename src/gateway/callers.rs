@@ -17,7 +17,7 @@ use crate::auth::policy::PolicyStore;
 use crate::auth::token_cache::{TokenCache, WallClock};
 use crate::auth::token_review::{TokenReviewMethod, UpstreamTokens};
 use crate::auth::upstream::Reviewer;
-use crate::cli::word_of;
+use crate::cli::choice_name;
 use crate::config::{AuthMode, AuthSettings};
 use crate::fairness::Users;
 use crate::metrics::{Metrics, TaskKind};
@@ -164,7 +164,7 @@ pub(super) fn report(settings: &AuthSettings) {
         return;
     }
     info!(
-        auth = word_of(settings.mode),
+        auth = choice_name(settings.mode),
         anonymous = settings.anonymous,
         client_certificates = settings.client_ca.is_some(),
         front_proxies = settings.front_proxy.is_some(),

@@ -51,7 +51,7 @@ pub struct DeltaFifo<V> {
     known: Arc<dyn KnownObjects<V>>,
     pending_max: usize,
     pending: Mutex<PendingDeltas<V>>,
-    /// Notified when something was queued, or the queue was closed.
+    /// Notified when something was queued, or the queue synced without that, or was closed.
     filled: Notify,
     /// Notified when the queue fell below its bound, or was closed.
     room: Notify,
@@ -109,7 +109,9 @@ impl<V> DeltaFifo<V> {
             && !pending.contains(&key)
             && self.known.object(&key).is_none()
         {
-            // A replacement has already queued the deletion, and it was processed.
+            // A replacement has already queued the deletion, and it was processed. As the first change, it has synced the queue.
+            drop(pending);
+            self.filled.notify_waiters();
             return Ok(());
         }
         let repeated = pending.append(key, Delta::new(kind, object));
@@ -225,8 +227,9 @@ impl<V> DeltaFifo<V> {
         .await;
     }
 
-    /// Waits until the queue has synced, or is closed. An empty first replacement syncs the queue without anything to pop, so
-    /// [`DeltaFifo::filled`] does not return for it. Safe to cancel.
+    /// For the consumer: waits until the queue has synced although nothing is queued, or is closed. An empty first replacement does that,
+    /// and so does a first change that deletes an unknown object; [`DeltaFifo::filled`] returns for neither. A sync by
+    /// [`DeltaFifo::pop`] does not wake a task that waits here. Safe to cancel.
     pub async fn synced_without_deltas(&self) {
         self.wait(&self.filled, |pending| {
             pending.is_closed() || pending.has_synced()
@@ -307,7 +310,8 @@ impl<V> DeltaFifo<V> {
         self.lock().delta_count()
     }
 
-    /// A poisoned lock is safe to use: only `process` can panic under the lock, and the queue is consistent while it runs.
+    /// A panic under the lock leaves the queue consistent: only `process` can panic there, and no change of the queue is half done while
+    /// it runs.
     fn lock(&self) -> MutexGuard<'_, PendingDeltas<V>> {
         self.pending.lock()
     }

@@ -11,7 +11,7 @@ use super::labels::{
     AuthRefusal, BadRequest, ClientWatchEnd, ConnectionFailure, Label, TaskKind, VerbLabel,
 };
 use super::sharded::{
-    BOUNDS, ShardedCounter, ShardedCounters, ShardedHistogram, ShardedHistograms,
+    BOUND_COUNT, ShardedCounter, ShardedCounters, ShardedHistogram, ShardedHistograms,
 };
 use super::{MetricsError, ResourceLabels};
 
@@ -21,7 +21,7 @@ const CODES: [u16; 14] = [
 ];
 
 /// In seconds: from an immediate delivery to a client that hardly reads.
-const LAG_BUCKETS: [f64; BOUNDS] = [
+const LAG_BUCKETS: [f64; BOUND_COUNT] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
     5.0, 10.0,
 ];

@@ -7,7 +7,7 @@ use prometheus::{
 };
 
 use super::labels::Label;
-use super::sharded::{BOUNDS, ShardedCounters, ShardedHistograms};
+use super::sharded::{BOUND_COUNT, ShardedCounters, ShardedHistograms};
 use super::{MetricsError, ResourceLabels};
 
 /// One counter for each value of a closed label set.
@@ -115,7 +115,7 @@ impl Register<'_> {
         name: &str,
         help: &str,
         labels: &[&str],
-        bounds: &'static [f64; BOUNDS],
+        bounds: &'static [f64; BOUND_COUNT],
     ) -> Result<ShardedHistograms, MetricsError> {
         self.add(ShardedHistograms::new(name, help, labels, bounds)?)
     }

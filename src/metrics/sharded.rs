@@ -66,16 +66,16 @@ impl ShardedCounter {
     }
 }
 
-/// Number of buckets of a histogram, without the one beyond the last bound.
-pub(super) const BOUNDS: usize = 16;
+/// Number of bounds of a histogram. It has one bucket more, for durations beyond the last bound.
+pub(super) const BOUND_COUNT: usize = 16;
 
 /// A histogram of durations to which threads add without contention. Clones share the same histogram.
 #[derive(Clone, Debug)]
 pub struct ShardedHistogram {
     /// Upper bounds of the buckets, in seconds, ascending.
-    bounds: &'static [f64; BOUNDS],
+    bounds: &'static [f64; BOUND_COUNT],
     /// The same bounds in nanoseconds.
-    bounds_nanos: Arc<[u64; BOUNDS]>,
+    bounds_nanos: Arc<[u64; BOUND_COUNT]>,
     /// The number of shards is a power of two.
     shards: Arc<[CachePadded<HistogramCells>]>,
 }
@@ -83,7 +83,7 @@ pub struct ShardedHistogram {
 #[derive(Debug, Default)]
 struct HistogramCells {
     /// Durations in each bucket.
-    counts: [AtomicU64; BOUNDS],
+    counts: [AtomicU64; BOUND_COUNT],
     /// Durations beyond the last bound.
     beyond: AtomicU64,
     /// Sum of all durations, in nanoseconds.
@@ -151,13 +151,13 @@ impl Sharded for ShardedCounter {
 
     fn write(&self, metric: &mut proto::Metric) {
         let mut counter = proto::Counter::default();
-        counter.set_value(as_real(self.sum()));
+        counter.set_value(as_double(self.sum()));
         metric.set_counter(counter);
     }
 }
 
 impl Sharded for ShardedHistogram {
-    type Shape = &'static [f64; BOUNDS];
+    type Shape = &'static [f64; BOUND_COUNT];
     const TYPE: proto::MetricType = proto::MetricType::HISTOGRAM;
 
     fn new_with(bounds: Self::Shape) -> Self {
@@ -184,13 +184,13 @@ impl Sharded for ShardedHistogram {
         let mut histogram = proto::Histogram::default();
         histogram.set_bucket(buckets);
         histogram.set_sample_count(cumulative + self.sum_of(|cells| &cells.beyond));
-        histogram.set_sample_sum(as_real(self.sum_of(|cells| &cells.nanos)) / 1e9);
+        histogram.set_sample_sum(as_double(self.sum_of(|cells| &cells.nanos)) / 1e9);
         metric.set_histogram(histogram);
     }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "the text format holds doubles")]
-fn as_real(number: u64) -> f64 {
+fn as_double(number: u64) -> f64 {
     number as f64
 }
 
@@ -204,7 +204,8 @@ pub(super) type ShardedHistograms = ShardedFamily<ShardedHistogram>;
 pub(super) struct ShardedFamily<S: Sharded> {
     desc: Arc<Desc>,
     shape: S::Shape,
-    /// Locked when a series is added or removed and during a scrape, but never while counting.
+    /// Locked when a series is added or removed and during a scrape, but never while counting. Has at most one series per resource: the
+    /// caller removes it with the resource.
     series: Arc<Mutex<Vec<Series<S>>>>,
 }
 
@@ -235,9 +236,9 @@ impl<S: Sharded> ShardedFamily<S> {
         })
     }
 
-    /// The series with these label values. The first call creates it.
+    /// The series with these label values. The first call creates it. Linear in the number of series, so handles are resolved once per
+    /// resource.
     pub(super) fn of(&self, values: &[&str]) -> S {
-        // No code panics between changes that belong together, so a poisoned list is consistent.
         let mut series = self.series.lock();
         if let Some(found) = series.iter().find(|series| series.values == values) {
             return found.metric.clone();
@@ -250,7 +251,7 @@ impl<S: Sharded> ShardedFamily<S> {
         metric
     }
 
-    /// Removes a series. Existing handles no longer have an effect on the page.
+    /// Removes a series. Its existing handles still count, but a scrape no longer reports them.
     pub(super) fn forget(&self, values: &[&str]) {
         let mut series = self.series.lock();
         series.retain(|series| series.values != values);
@@ -270,7 +271,7 @@ impl<S: Sharded> Collector for ShardedFamily<S> {
                 .variable_labels
                 .iter()
                 .zip(&series.values)
-                .map(pair)
+                .map(label_pair)
                 .collect();
             labels.sort_by(|a, b| a.name().cmp(b.name()));
             let mut metric = proto::Metric::from_label(labels);
@@ -286,7 +287,7 @@ impl<S: Sharded> Collector for ShardedFamily<S> {
     }
 }
 
-fn pair((name, value): (&String, &String)) -> proto::LabelPair {
+fn label_pair((name, value): (&String, &String)) -> proto::LabelPair {
     let mut pair = proto::LabelPair::default();
     pair.set_name(name.clone());
     pair.set_value(value.clone());

@@ -1,51 +1,30 @@
 //! Random numbers for jitter and request ids. Not for secrets.
 
-use std::cell::Cell;
-use std::hash::{BuildHasher, RandomState};
-
-thread_local! {
-    static REPLAYED: Cell<Option<u64>> = const { Cell::new(None) };
-}
-
-/// 64 random bits, hashed with a new key of the standard library's `RandomState` each time.
+/// 64 random bits.
 #[must_use]
 pub fn random() -> u64 {
-    REPLAYED
-        .get()
-        .map_or_else(|| RandomState::new().hash_one(0_u8), next_replayed)
+    fastrand::u64(..)
 }
 
 /// Makes this thread's random numbers follow from `seed` from now on, so that a single-threaded run can be repeated.
 pub fn replay_random(seed: u64) {
-    REPLAYED.set(Some(seed));
-}
-
-/// SplitMix64 (Steele, Lea, Flood 2014).
-fn next_replayed(state: u64) -> u64 {
-    let state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    REPLAYED.set(Some(state));
-    let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
+    fastrand::seed(seed);
 }
 
 /// A random number in [0, 1).
 #[must_use]
 pub fn fraction() -> f64 {
-    // 53 bits are exact in a double.
-    (random() >> 11) as f64 / (1_u64 << 53) as f64
+    fastrand::f64()
 }
 
 /// A random UUID (RFC 9562, version 4), as in audit ids.
+#[cfg(feature = "gateway")]
 #[must_use]
 pub fn random_uuid() -> String {
-    let (high, low) = (random(), random());
-    let time_low = high >> 32;
-    let time_mid = (high >> 16) & 0xffff;
-    let time_high = (high & 0x0fff) | 0x4000;
-    let clock = (low >> 48) & 0x3fff | 0x8000;
-    let node = low & 0xffff_ffff_ffff;
-    format!("{time_low:08x}-{time_mid:04x}-{time_high:04x}-{clock:04x}-{node:012x}")
+    let bits = u128::from(random()) << 64 | u128::from(random());
+    uuid::Builder::from_random_bytes(bits.to_be_bytes())
+        .into_uuid()
+        .to_string()
 }
 
 #[cfg(test)]

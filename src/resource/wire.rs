@@ -11,7 +11,7 @@ pub const MAGIC: &[u8] = b"k8s\x00";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid protobuf field at byte {offset}")]
 pub struct WireError {
-    /// Where the invalid field starts, from the start of the message.
+    /// Where the invalid field starts, from the start of the bytes that were read.
     pub offset: usize,
 }
 
@@ -48,11 +48,13 @@ impl WireField {
     }
 }
 
-/// The fields of a message, in wire order; spans count from the start of `bytes`. The iterator ends after the first error.
+/// The fields of a message, in wire order. Their spans count from the start of the slice, also if the message starts later in it. The
+/// iterator ends after the first error.
 #[derive(Clone, Debug)]
 pub struct WireFields<'a> {
     /// The bytes up to the end of the message.
     bytes: &'a [u8],
+    /// Where the next field starts; never beyond the end of `bytes`.
     at: usize,
 }
 
@@ -64,6 +66,9 @@ impl<'a> WireFields<'a> {
     }
 
     /// The fields of the message at `span` of `bytes`.
+    ///
+    /// # Panics
+    /// If the span ends beyond the bytes. The span of a field that was read from them does not.
     #[must_use]
     pub fn within(bytes: &'a [u8], span: ByteSpan) -> Self {
         Self {
@@ -120,6 +125,7 @@ impl<'a> WireFields<'a> {
         })
     }
 
+    /// Skips `len` bytes; `None` if there are fewer.
     #[inline]
     fn skip(&mut self, len: usize) -> Option<ByteSpan> {
         let end = self.at.checked_add(len)?;
@@ -214,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_an_error_once() {
+    fn a_truncated_or_invalid_field_is_one_error() {
         let mut message = Vec::new();
         put_bytes(&mut message, 1, b"abc");
         for len in 1..message.len() {

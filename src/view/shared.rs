@@ -1,7 +1,7 @@
 //! A view: the frames of all events that watches with the same selector and form see, laid out once for all of them.
 
-mod cuts;
 mod firsts;
+mod projected_frames;
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
@@ -19,9 +19,9 @@ use crate::cache::{Event, Flag, Lagged, Retention, Ring, RingWriter, Sequence};
 use crate::fairness::Peer;
 use crate::resource::{Encoding, EventKind, ResourceVersion};
 use crate::selector::Selector;
-pub(super) use cuts::Projections;
 use firsts::BatchStarts;
 use parking_lot::{Mutex, MutexGuard};
+pub(super) use projected_frames::ProjectedFrames;
 
 /// The events of one dispatch that a view shows, as one contiguous piece of its stream.
 #[derive(Clone, Debug)]
@@ -134,7 +134,7 @@ impl View {
 
     /// The projection of the view's objects; `None` for objects as the cache holds them.
     #[must_use]
-    pub fn cut(&self) -> Option<Projection> {
+    pub fn projection(&self) -> Option<Projection> {
         self.core.projection
     }
 
@@ -174,7 +174,7 @@ impl View {
     /// its frame has to be projected.
     #[must_use]
     pub fn cost(&self, len: usize, is_shown: bool) -> usize {
-        let projection = self.cut().filter(|_| is_shown);
+        let projection = self.projection().filter(|_| is_shown);
         1 + self.selector().term_count() + projection.map_or(0, |_| len / PROJECTED_BYTES_PER_TERM)
     }
 
@@ -218,7 +218,7 @@ impl ViewCore {
         &self.selector
     }
 
-    pub(super) const fn cut(&self) -> Option<Projection> {
+    pub(super) const fn projection(&self) -> Option<Projection> {
         self.projection
     }
 
@@ -345,13 +345,13 @@ impl ViewWriter {
         self.core.unwatched.get().is_none()
     }
 
-    /// Adds an event to the batch, if the view shows it. `spare` has drafts to reuse; `projections` has the projected frames of this
+    /// Adds an event to the batch, if the view shows it. `spare` has drafts to reuse; `projected` has the projected frames of this
     /// event, which other views share. An event that was offered before is ignored.
     pub(super) fn offer(
         &mut self,
         event: &Event,
         spare: &mut Vec<Draft>,
-        projections: &mut Projections,
+        projected: &mut ProjectedFrames,
     ) -> OfferOutcome {
         let core = &self.core;
         let mut offered = OfferOutcome {
@@ -372,7 +372,7 @@ impl ViewWriter {
         let frame = match core.projection {
             None => Ok(event.frame(kind)),
             Some(projection) => {
-                let (frame, is_new) = projections.frame(event, kind, projection);
+                let (frame, is_new) = projected.frame(event, kind, projection);
                 offered.cost += if is_new {
                     len / PROJECTED_BYTES_PER_TERM
                 } else {

@@ -14,13 +14,14 @@ use crate::view::{Marker, ProjectionError, ServedResource, View};
 #[derive(Debug)]
 pub(super) struct InitialEvents {
     snapshot: Arc<Snapshot>,
-    /// Set with the first frame.
+    /// Created for the first frame, which is the first step that knows the view's selector.
     walk: Option<Walk>,
-    /// A chunk whose objects are all sent, and how many of them have been.
+    /// A chunk of which every object is to be sent, and the number of its objects that were sent already.
     partial_chunk: Option<(Arc<Chunk>, usize)>,
     version: ResourceVersion,
     marker: Marker,
     done: bool,
+    /// Released with the last frame, so that a waiting list can start.
     permit: Option<ListPermit>,
 }
 
@@ -37,7 +38,7 @@ impl InitialEvents {
         }
     }
 
-    /// Holds the permit until all initial events are sent.
+    /// Holds the permit until the last frame is made.
     pub(super) fn hold(&mut self, permit: Option<ListPermit>) {
         self.permit = permit;
     }
@@ -48,10 +49,10 @@ impl InitialEvents {
     }
 
     /// The next frame and its number of events. Without a frame, either all events are sent or the limited search has found none
-    /// yet.
+    /// yet. One call makes at most about `limits.initial_len` bytes and `limits.slices` slices, and spends at most about `limits.cost`.
     ///
     /// # Errors
-    /// An object cannot be projected to the view's format.
+    /// An object cannot be projected to the view's form. The events found by this call are lost; the watch ends.
     pub(super) fn next_frame(
         &mut self,
         view: &View,
@@ -62,13 +63,13 @@ impl InitialEvents {
             return Ok((None, 0));
         }
         if let Some(permit) = &self.permit {
-            permit.is_at_work();
+            permit.resume_work();
         }
         let selector = view.selector();
         let walk = self.walk.get_or_insert_with(|| {
             Walk::new(&self.snapshot.objects, selector, served.cache.kind(), None)
         });
-        let shows_all = view.cut().is_none() && selector.is_scope();
+        let shows_all = view.projection().is_none() && selector.is_scope();
         let (mut buf, mut count, mut cost) = (BufList::default(), 0, 0);
         while buf.len() < limits.initial_len && buf.count() < limits.slices && cost < limits.cost {
             if self.partial_chunk.is_none() && shows_all {
@@ -78,6 +79,7 @@ impl InitialEvents {
             if let Some((chunk, sent)) = self.partial_chunk.take() {
                 let mut added = buf.push_added(&chunk, sent, limits.initial_len);
                 if added == 0 {
+                    // This object has no ADDED frame that could be shared, so it is written alone.
                     push_added(&mut buf, &chunk.objects()[sent], view)?;
                     added = 1;
                 }
@@ -111,7 +113,7 @@ impl InitialEvents {
 }
 
 fn push_added(buf: &mut BufList, object: &Object, view: &View) -> Result<(), ProjectionError> {
-    if let Some(projection) = view.cut() {
+    if let Some(projection) = view.projection() {
         buf.push(projection.frame(&object.frame(EventKind::Added))?);
     } else if let Some(frame) = object.frame_of(EventKind::Added) {
         buf.push(frame);

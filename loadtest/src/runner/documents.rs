@@ -1,4 +1,5 @@
-//! `merge`, `page`, `quote`: from the files of several commands to docs/PERFORMANCE.md and the figures in README.
+//! The commands `merge`, `page` and `quote`: they make one report from the files of several commands, docs/PERFORMANCE.md from that report,
+//! and the figures in README. They measure nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -12,16 +13,17 @@ use crate::command::Subcommand;
 use crate::report::page::{page, quoted};
 use crate::report::{Report, RunReport, ScenarioReport, claim};
 
-/// Separates a scenario file from the file with its figures.
-const OF: char = '=';
+/// Separates a scenario file from the file with its figures in an input of `merge`.
+const FIGURES_SEPARATOR: char = '=';
 /// The hand-written part of the page, in the report's folder.
-const HISTORY: &str = "history.md";
+const HISTORY_FILE: &str = "history.md";
 
 /// Makes one report from several and from the figures of benches.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "merge")]
 pub struct Merge {
-    /// Reports, figures of benches, and SCENARIO.yaml=FIGURES.json for a scenario that was run by itself.
+    /// Reports, figures of benches, and SCENARIO.yaml=FIGURES.json for a scenario that was run by itself. Name the reports first: such a
+    /// scenario counts as run at the scale of the first report.
     #[arg(required = true, value_name = "FILE")]
     pub inputs: Vec<String>,
     /// The report to write.
@@ -51,7 +53,7 @@ pub struct Page {
 
 impl Subcommand for Page {
     fn execute(&self) -> Result<bool> {
-        print!("{}", show_page(self)?);
+        print!("{}", page_text(self)?);
         Ok(true)
     }
 }
@@ -76,19 +78,20 @@ impl Subcommand for Quote {
 /// Makes one report from several, and from the figures of benches and scenarios.
 ///
 /// # Errors
-/// If an input cannot be read, is of another commit or machine, or has a scenario that another has too.
+/// If an input cannot be read, no input is a report, the reports are of different commits or machines, or two inputs have a scenario of the
+/// same name.
 fn merge(flags: &Merge) -> Result<()> {
     let mut merged: Option<Report> = None;
     let mut others = Vec::new();
     for input in &flags.inputs {
-        // Scenarios that run beside those of a trial belong to the trial.
+        // A scenario of a trial that was run by itself has the trial's scale, so that its targets are invalid.
         let first = merged.as_ref().and_then(|report| report.scenarios.first());
-        match read(input, first.map_or(1.0, |played| played.scale))? {
+        match read(input, first.map_or(1.0, |scenario| scenario.scale))? {
             Input::Report(report) => match &mut merged {
                 None => merged = Some(*report),
                 Some(first) => add(first, *report).with_context(|| input.clone())?,
             },
-            Input::ScenarioReport(played) => others.push(*played),
+            Input::ScenarioReport(scenario) => others.push(*scenario),
         }
     }
     let mut report =
@@ -97,14 +100,15 @@ fn merge(flags: &Merge) -> Result<()> {
     let mut names: Vec<&str> = report
         .scenarios
         .iter()
-        .map(|one| one.name.as_str())
+        .map(|scenario| scenario.name.as_str())
         .collect();
     names.sort_unstable();
     if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-        bail!("{}: occurs twice", pair[0]);
+        bail!("scenario {}: occurs twice", pair[0]);
     }
     // Only charts need histograms, and they would be most of the file.
-    for run in report.scenarios.iter_mut().flat_map(|one| &mut one.runs) {
+    let scenarios = report.scenarios.iter_mut();
+    for run in scenarios.flat_map(|scenario| &mut scenario.runs) {
         run.columns
             .iter_mut()
             .for_each(|column| column.histograms.clear());
@@ -120,11 +124,15 @@ fn merge(flags: &Merge) -> Result<()> {
 }
 
 fn add(report: &mut Report, other: Report) -> Result<()> {
+    let source = |report: &Report| {
+        let source = report.source.as_deref().unwrap_or("unknown");
+        format!("commit {} (sources {source})", report.commit)
+    };
     ensure!(
         (&report.commit, &report.source) == (&other.commit, &other.source),
-        "of commit {}, the first is of {}",
-        other.commit,
-        report.commit
+        "a report of {}, but the first report is of {}",
+        source(&other),
+        source(report)
     );
     let machine = |report: &Report| {
         let machine = &report.machine;
@@ -134,7 +142,10 @@ fn add(report: &mut Report, other: Report) -> Result<()> {
             machine.cores,
         )
     };
-    ensure!(machine(report) == machine(&other), "of another machine");
+    ensure!(
+        machine(report) == machine(&other),
+        "a report of another machine than the first report's"
+    );
     report.took_s += other.took_s;
     report.scenarios.extend(other.scenarios);
     Ok(())
@@ -146,11 +157,11 @@ enum Input {
 }
 
 fn read(input: &str, scale: f64) -> Result<Input> {
-    if let Some((scenario, figures)) = input.split_once(OF) {
+    if let Some((scenario, figures)) = input.split_once(FIGURES_SEPARATOR) {
         let scenario = ScenarioFile::read(Path::new(scenario))?;
         let text = std::fs::read(figures).with_context(|| figures.to_owned())?;
-        let played = from_results(&scenario, scale, &text).with_context(|| figures.to_owned())?;
-        return Ok(Input::ScenarioReport(Box::new(played)));
+        let report = from_results(&scenario, scale, &text).with_context(|| figures.to_owned())?;
+        return Ok(Input::ScenarioReport(Box::new(report)));
     }
     let text = std::fs::read(input).with_context(|| input.to_owned())?;
     let document: Value = serde_json::from_slice(&text).with_context(|| input.to_owned())?;
@@ -158,38 +169,38 @@ fn read(input: &str, scale: f64) -> Result<Input> {
         let report = Report::parse(&text).with_context(|| input.to_owned())?;
         return Ok(Input::Report(Box::new(report)));
     }
-    let played = serde_json::from_value(document).with_context(|| input.to_owned())?;
-    Ok(Input::ScenarioReport(Box::new(played)))
+    let report = serde_json::from_value(document).with_context(|| input.to_owned())?;
+    Ok(Input::ScenarioReport(Box::new(report)))
 }
 
-/// Results that a scenario wrote outside of `run`: each is a run with its title as label.
+/// The report of a scenario that was run by itself: each of its results is a run, labelled with the result's title.
 fn from_results(scenario: &ScenarioFile, scale: f64, text: &[u8]) -> Result<ScenarioReport> {
-    let mut played = scenario.heading(scale);
-    played.command = scenario.play.join(" ");
-    for (label, found) in read_all_results(text)? {
-        played.runs.push(RunReport {
+    let mut report = scenario.heading(scale);
+    report.command = scenario.play.join(" ");
+    for (label, results) in read_all_results(text)? {
+        report.runs.push(RunReport {
             label,
             repeats: 1,
-            columns: found.columns,
-            faults: found.faults,
-            invalid: found.invalid,
-            notes: found.notes,
+            columns: results.columns,
+            faults: results.faults,
+            invalid: results.invalid,
+            notes: results.notes,
             ..RunReport::default()
         });
     }
-    Ok(played)
+    Ok(report)
 }
 
-/// The page of a report; without a report the page says so.
+/// The page of a report. If there is no such file, the page says that nothing was measured.
 ///
 /// # Errors
 /// If the report or the hand-written part cannot be read.
-fn show_page(flags: &Page) -> Result<String> {
+fn page_text(flags: &Page) -> Result<String> {
     let report = match flags.file.exists() {
         true => Some(Report::read(&flags.file)?),
         false => None,
     };
-    let history = flags.file.with_file_name(HISTORY);
+    let history = flags.file.with_file_name(HISTORY_FILE);
     let history =
         std::fs::read_to_string(&history).with_context(|| history.display().to_string())?;
     Ok(page(report.as_ref(), &history))
@@ -202,10 +213,10 @@ fn show_page(flags: &Page) -> Result<String> {
 fn quote(flags: &Quote) -> Result<()> {
     let report = Report::read(&flags.file)?;
     for file in &flags.documents {
-        let place = || file.display().to_string();
-        let text = std::fs::read_to_string(file).with_context(place)?;
-        let text = quoted(&text, &report).with_context(place)?;
-        std::fs::write(file, text).with_context(place)?;
+        let path = || file.display().to_string();
+        let text = std::fs::read_to_string(file).with_context(path)?;
+        let text = quoted(&text, &report).with_context(path)?;
+        std::fs::write(file, text).with_context(path)?;
     }
     Ok(())
 }

@@ -21,15 +21,16 @@ use crate::writer::{Churn, LANES, Writes};
 
 /// Assumed length of an event with metadata only, at most, bytes.
 const METADATA_LEN: usize = 500;
-/// Limit for the bytes of a burst to one watcher: the API server and the reference have to carry them too.
-const EACH_MAX: usize = 64 << 20;
-/// Longest time limit, whatever the flags multiply to.
-const LIMIT: Duration = Duration::from_secs(1_800);
+/// Longest burst to one watcher, bytes. The API server and the reference have to carry it too.
+const BURST_LEN_MAX: usize = 64 << 20;
+/// Longest time limit of the scenario. The limit grows with the number of bursts, and a run that hangs has to end.
+const TIME_LIMIT_MAX: Duration = Duration::from_secs(1_800);
 
 /// The size of a burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Case {
     writes: usize,
+    /// Size of an object on the wire, bytes.
     object_len: usize,
 }
 
@@ -43,7 +44,9 @@ impl fmt::Display for Case {
 #[derive(Debug, Default)]
 struct CaseOutcome {
     rounds: usize,
+    /// One for each round after which watchers were behind.
     lags: Vec<Lag>,
+    /// For each round, the time from the response to the last write to the arrival of the last event.
     took_ms: Vec<f64>,
 }
 
@@ -56,8 +59,8 @@ pub struct QuietEnd {
     pub server: ServerFlags,
     #[command(flatten)]
     pub watching: WatchFlags,
-    /// Bursts of each size. Of four, one each is written at once and one after the other, at the API server and through the server under
-    /// test.
+    /// Bursts of each size. They alternate between writes at the same time and writes one after the other; two at the API server are
+    /// followed by two through the server under test.
     #[arg(long, default_value_t = 4)]
     pub rounds: usize,
     /// Numbers of writes in a burst.
@@ -66,7 +69,7 @@ pub struct QuietEnd {
     /// Sizes of the object on the wire, bytes.
     #[arg(long, value_delimiter = ',', default_values_t = [100, 1_000, 20_000, 70_000, 1 << 20])]
     pub sizes: Vec<usize>,
-    /// Limit for one burst to all watchers together, MiB; larger bursts are left out.
+    /// Limit for one burst to all watchers together, MiB. Larger bursts are left out, and bursts of more than 64 MiB to one watcher.
     #[arg(long, default_value_t = 512)]
     pub volume_max: usize,
     /// Watch over WebSockets.
@@ -88,14 +91,14 @@ impl Scenario for QuietEnd {
     fn time_limit(&self) -> Duration {
         let rounds = u32::try_from(cases(self).len() * self.rounds).unwrap_or(u32::MAX);
         let each = spare(self.watching.watchers);
-        each.saturating_mul(rounds.saturating_add(1)).min(LIMIT)
+        each.saturating_mul(rounds.saturating_add(1)).min(TIME_LIMIT_MAX)
     }
 
     async fn run(&self, results: &mut Results) -> Result<()> {
         let cases = cases(self);
         ensure!(
             !cases.is_empty(),
-            "no burst of these sizes fits into --volume-max {} MiB",
+            "no burst of these sizes fits into 64 MiB for one watcher and --volume-max {} MiB for all",
             self.volume_max
         );
         ensure!(
@@ -116,7 +119,7 @@ impl Scenario for QuietEnd {
             at_once: true,
             ..Churn::new(&run.reference, run.path, "quiet")
         });
-        play(self, &run, &cases, results).await
+        play_cases(self, &run, &cases, results).await
     }
 }
 
@@ -140,7 +143,7 @@ fn cases(flags: &QuietEnd) -> Vec<Case> {
             object_len: *object_len,
         })
     });
-    let is_short = |case: &Case| case.writes * case.object_len <= EACH_MAX;
+    let is_short = |case: &Case| case.writes * case.object_len <= BURST_LEN_MAX;
     let volume = |case: &Case| {
         let len_max = if flags.metadata {
             METADATA_LEN
@@ -153,7 +156,7 @@ fn cases(flags: &QuietEnd) -> Vec<Case> {
         .collect()
 }
 
-async fn play(
+async fn play_cases(
     flags: &QuietEnd,
     run: &WatchRun<'_>,
     cases: &[Case],
@@ -164,15 +167,15 @@ async fn play(
     for case in cases {
         let mut outcome = CaseOutcome::default();
         for round in 0..flags.rounds {
-            let (written, quiet) = one(&mut running, *case, round).await?;
-            quiet.report_slowness(results, &format!("{case}, round {}", round + 1));
-            outcome.add(quiet);
+            let (written, catch_up) = play_round(&mut running, *case, round).await?;
+            catch_up.report_slowness(results, &format!("{case}, round {}", round + 1));
+            outcome.add(catch_up);
             all.add(written);
         }
         outcome.report(results, *case);
         outcomes.push(outcome);
     }
-    total(results, &outcomes);
+    report_total(results, &outcomes);
     let left_out = flags.sizes.len() * flags.writes.len() - cases.len();
     results.figure("bursts left out for their volume", left_out as f64);
     let bytes = running.control.bytes.load(Ordering::Relaxed);
@@ -184,9 +187,9 @@ async fn play(
     Ok(())
 }
 
-/// One burst and its end. Writes are made at once or one after the other, so that several events are pending together, and directly at the
-/// API server or through the server under test.
-async fn one(running: &mut ActiveRun<'_>, case: Case, round: usize) -> Result<(Writes, CatchUp)> {
+/// Writes one burst, and waits until all watchers have it or nothing more arrives. In even rounds the writes are made at the same time, so
+/// that several events are pending together; the second two of four rounds write through the server under test.
+async fn play_round(running: &mut ActiveRun<'_>, case: Case, round: usize) -> Result<(Writes, CatchUp)> {
     let run = running.run;
     let Some(churn) = &run.churn else {
         anyhow::bail!("invariant: there is a writer")
@@ -205,15 +208,15 @@ async fn one(running: &mut ActiveRun<'_>, case: Case, round: usize) -> Result<(W
         "a write failed: {:?}",
         written.first_failure
     );
-    let quiet = running.quiet(Some(&written)).await?;
-    Ok((written, quiet))
+    let catch_up = running.quiet(Some(&written)).await?;
+    Ok((written, catch_up))
 }
 
 impl CaseOutcome {
-    fn add(&mut self, quiet: CatchUp) {
+    fn add(&mut self, catch_up: CatchUp) {
         self.rounds += 1;
-        self.lags.extend(quiet.lag);
-        self.took_ms.push(quiet.duration_ms());
+        self.lags.extend(catch_up.lag);
+        self.took_ms.push(catch_up.duration_ms());
     }
 
     fn report(&self, results: &mut Results, case: Case) {
@@ -237,12 +240,12 @@ impl CaseOutcome {
     }
 }
 
-fn total(results: &mut Results, outcomes: &[CaseOutcome]) {
-    let rounds: usize = outcomes.iter().map(|one| one.rounds).sum();
-    let behind: usize = outcomes.iter().map(|one| one.lags.len()).sum();
+fn report_total(results: &mut Results, outcomes: &[CaseOutcome]) {
+    let rounds: usize = outcomes.iter().map(|outcome| outcome.rounds).sum();
+    let behind: usize = outcomes.iter().map(|outcome| outcome.lags.len()).sum();
     let mut times: Vec<f64> = outcomes
         .iter()
-        .flat_map(|one| one.took_ms.clone())
+        .flat_map(|outcome| outcome.took_ms.clone())
         .collect();
     times.sort_by(f64::total_cmp);
     results.figure("rounds", rounds as f64);

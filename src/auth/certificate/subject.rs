@@ -15,10 +15,11 @@ use x509_parser::x509::AttributeTypeAndValue;
 use super::CertificateError;
 use crate::auth::user::User;
 
-/// The user of a certificate and its common name. Does not verify the certificate.
+/// The user of a certificate, and its common name. Does not verify the certificate.
 ///
 /// # Errors
-/// [`CertificateError`] if the subject has no common name, or is ambiguous.
+/// [`CertificateError`] if the certificate cannot be parsed, or its subject has no common name, an attribute that cannot be read as
+/// text, or an empty or repeated uid.
 pub fn user(certificate: &CertificateDer<'_>) -> Result<(User, String), CertificateError> {
     let parsed = X509Certificate::from_der(certificate);
     let (rest, parsed) = parsed.map_err(|_| CertificateError::Malformed)?;
@@ -61,8 +62,8 @@ pub fn user(certificate: &CertificateDer<'_>) -> Result<(User, String), Certific
     Ok((user.authenticated(), name))
 }
 
-/// The text of an attribute. Only string types with one unambiguous encoding are accepted. Go also accepts two historic types (T.61 and
-/// BMP), which are rejected here.
+/// The text of an attribute; an error names it as `part`. Only string types with one unambiguous encoding are accepted. Go also accepts
+/// two historic types (T.61 and BMP), which are rejected here.
 fn text(
     attribute: &AttributeTypeAndValue<'_>,
     part: &'static str,
@@ -104,6 +105,7 @@ const fn is_printable(byte: u8) -> bool {
         )
 }
 
+/// The SHA-256 digest of the whole certificate, in hexadecimal digits.
 fn fingerprint(certificate: &[u8]) -> String {
     let mut hex = String::with_capacity(64);
     for byte in digest(&SHA256, certificate).as_ref() {
@@ -113,4 +115,5 @@ fn fingerprint(certificate: &[u8]) -> String {
     hex
 }
 
+/// The key of the extra attribute that identifies the credential of a request, as in the API server.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";

@@ -461,6 +461,19 @@ async fn who_waits_for_deltas_is_woken_by_each_way_to_queue_them() {
 }
 
 #[tokio::test]
+async fn a_first_change_that_queues_nothing_wakes_the_consumer() {
+    let ways: [fn(&Rig); 2] = [|rig| rig.replace([]), |rig| rig.delete("unknown", 1)];
+    for way in ways {
+        let rig = Rig::new();
+        let mut synced = pin!(rig.fifo.synced_without_deltas());
+        assert!(!is_ready(synced.as_mut()).await);
+        way(&rig);
+        // A wait that has begun is ready only if it was notified.
+        assert!(is_ready(synced).await);
+    }
+}
+
+#[tokio::test]
 async fn a_queue_is_full_when_all_objects_deltas_reach_the_bound() {
     let rig = Rig::bounded(3);
     rig.add("a", 1);

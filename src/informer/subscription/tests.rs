@@ -14,6 +14,7 @@ use crate::informer::processor::tests::samples::{
 };
 use crate::informer::{InitialState, Processor, ProcessorEnd};
 
+/// Counts wake-ups. Relaxed: each test has one thread.
 #[derive(Default)]
 struct Wakes(AtomicUsize);
 
@@ -32,6 +33,7 @@ fn scene() -> (Runtime, Processor<u64>) {
     (runtime, processor)
 }
 
+/// Runs a future on a runtime of its own: a stream needs none.
 fn block_on<F: Future>(future: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     runtime.unwrap().block_on(future)
@@ -138,6 +140,7 @@ fn a_stream_that_nobody_reads_is_merged_and_explains_the_store() {
         let name = (turn * 7 % 20).to_string();
         let deletion = (turn % 4 == 0).then(|| store.delete(&name)).flatten();
         processor.distribute(deletion.unwrap_or_else(|| store.put(&name)));
+        // Twice the number of objects: see `NotificationQueue::push`.
         assert!(stream.queue_len() <= 40);
     }
     let mut context = Context::from_waker(std::task::Waker::noop());

@@ -1,5 +1,5 @@
-//! Small requests: how a resource's lists are named and laid out, before anything is cached; its current version; and
-//! whether it has protobuf.
+//! Lists of one object, which answer questions about a resource: how its lists are named and laid out, its current version, and
+//! whether upstream has it in protobuf. No object is kept.
 
 use http::header::WARNING;
 
@@ -9,7 +9,7 @@ use crate::decode::{UpstreamStatus, scan_list, scan_protobuf_list};
 use crate::resource::{Encoding, Gvr, Layout, ResourceVersion};
 use crate::upstream::reflector::Failure;
 
-/// What one small consistent list shows.
+/// The format of a resource's lists, as a list of one object shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// Kind of the list, such as `PodList`; custom resources may use any name.
@@ -31,11 +31,11 @@ pub enum ProbeError {
         /// Upstream's message.
         message: String,
     },
-    /// Upstream did not response.
-    #[error("upstream did not response")]
+    /// Upstream did not respond, or the request was not sent because all permits for requests upstream are taken.
+    #[error("no response from upstream")]
     Unreachable,
-    /// The response is not a list.
-    #[error("upstream's response is not a list")]
+    /// The response is not a list, or is too long.
+    #[error("upstream's response is not a list that can be read")]
     Unreadable,
 }
 
@@ -64,7 +64,7 @@ impl From<Failure> for ProbeError {
     }
 }
 
-/// Lists one item, consistently. This costs upstream a few hundred bytes.
+/// Reads the format of the resource's lists from a consistent list of one object. Upstream sends that object whole.
 ///
 /// # Errors
 /// See [`ProbeError`].

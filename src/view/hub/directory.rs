@@ -25,7 +25,7 @@ impl<'a> ViewKey<'a> {
     fn of(core: &'a ViewCore) -> Self {
         Self {
             selector: core.selector(),
-            projection: core.cut(),
+            projection: core.projection(),
         }
     }
 }

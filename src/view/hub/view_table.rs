@@ -8,7 +8,7 @@ use slab::Slab;
 use super::directory::ViewChanges;
 use crate::cache::Event;
 use crate::view::selector_index::{Hasher, Number, SelectorIndex};
-use crate::view::shared::{Draft, Projections, ViewCore, ViewWriter};
+use crate::view::shared::{Draft, ProjectedFrames, ViewCore, ViewWriter};
 
 /// Number of views whose old batches are dropped with each dispatch. Few, because such a view is usually in none of the processor's caches.
 const SWEPT_PER_BATCH: usize = 1;
@@ -112,12 +112,12 @@ impl ViewTable {
             ..
         } = self;
         let (mut laid_out, mut cost) = (LayoutOutcome::default(), 0);
-        let mut projections = Projections::default();
+        let mut projected = ProjectedFrames::default();
         for event in events {
-            projections.clear();
+            projected.clear();
             cost += EVENT_COST + event.object().frame_len() / OBJECT_BYTES_PER_TERM;
             index.concerned(event, |number| {
-                let offered = views[number as usize].offer(event, spare, &mut projections);
+                let offered = views[number as usize].offer(event, spare, &mut projected);
                 cost += offered.cost;
                 if offered.is_first {
                     touched.push(number);

@@ -63,7 +63,7 @@ fn a_view_shows_events_and_bookmarks_in_its_form() {
     let bookmark = template.frame(version, Marker::None);
     for source in [Encoding::Json, Encoding::Protobuf] {
         let (_writer, view) = view(tier("x"), None, source);
-        assert_eq!((view.cut(), view.encoding()), (None, source));
+        assert_eq!((view.projection(), view.encoding()), (None, source));
         assert_eq!(view.frame(&event, EventKind::Added), Ok(whole.clone()));
         let shown = view.bookmark(&template, version, Marker::None);
         assert_eq!(shown.as_ref(), Ok(&bookmark));
@@ -71,7 +71,7 @@ fn a_view_shows_events_and_bookmarks_in_its_form() {
     for encoding in [Encoding::Json, Encoding::Protobuf] {
         let projection = metadata(encoding);
         let (_writer, view) = view(tier("x"), projection, Encoding::Json);
-        assert_eq!((view.cut(), view.encoding()), (projection, encoding));
+        assert_eq!((view.projection(), view.encoding()), (projection, encoding));
         let frame = view.frame(&event, EventKind::Added);
         assert_eq!(frame, projection.unwrap().frame(&whole));
         assert_ne!(frame, Ok(whole.clone()));
@@ -102,12 +102,12 @@ fn a_watchers_look_costs_its_terms_and_what_is_cut() {
 fn an_offer_costs_terms_what_is_cut_once_and_what_is_copied() {
     let event = event(20_000);
     let len = event.object().frame_len();
-    let (mut spare, mut projections) = (Vec::new(), Projections::default());
+    let (mut spare, mut projected) = (Vec::new(), ProjectedFrames::default());
     let mut cost = |selector, projection| {
         let (mut writer, _view) = view(selector, projection, Encoding::Json);
-        let offered = writer.offer(&event, &mut spare, &mut projections);
+        let offered = writer.offer(&event, &mut spare, &mut projected);
         // The same event again is ignored.
-        let again = writer.offer(&event, &mut spare, &mut projections);
+        let again = writer.offer(&event, &mut spare, &mut projected);
         assert_eq!((again.is_first, again.cost), (false, 1));
         (offered.is_first, offered.cost)
     };

@@ -1,4 +1,4 @@
-//! Clients with certificates, when the gateway's file of client authorities changes.
+//! Client certificates on open connections, when the gateway's file of client authorities changes or becomes unusable.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -25,9 +25,9 @@ use crate::support::auth::{AuthStage, read_to_end, until};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const WATCH: &str = "/api/v1/namespaces/default/pods?watch=1";
+const SECRETS_WATCH: &str = "/api/v1/namespaces/default/secrets?watch=1";
 
-const SECRETS: &str = "/api/v1/namespaces/default/secrets?watch=1";
-
+/// An authority that signs client certificates.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -38,6 +38,7 @@ impl Authority {
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
+    /// A certificate that identifies the user, and its key.
     fn sign(&self, user: &str) -> (CertificateDer<'static>, KeyPair) {
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
@@ -83,6 +84,7 @@ impl Caller {
         }
     }
 
+    /// Sends a request and returns the response once its head has arrived.
     async fn begin(&mut self, target: &str) -> Response<Incoming> {
         self.sender.ready().await.unwrap();
         let request = Request::get(target).header("host", "localhost");
@@ -96,8 +98,19 @@ impl Caller {
     }
 }
 
+/// Waits until the file of authorities has been reloaded this often with this outcome.
+async fn reloads_reach(stage: &AuthStage, outcome: &str, count: f64) {
+    let outcome = format!("outcome=\"{outcome}\"");
+    let labels = ["file=\"client_authority\"", outcome.as_str()];
+    let metric = "kube_fanout_file_reloads_total";
+    until("the authorities are reloaded", async || {
+        stage.metric(metric, &labels).await >= count
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn authorities_that_change_count_for_connections_that_are_open() {
+async fn changed_authorities_apply_to_open_connections() {
     let name = format!("authorities-{}", std::process::id());
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::create_dir_all(&folder).unwrap();
@@ -105,6 +118,7 @@ async fn authorities_that_change_count_for_connections_that_are_open() {
     let paths = ["tls.crt", "tls.key", "ca.crt"].map(|name| folder.join(name));
     fs::write(&paths[0], cert).unwrap();
     fs::write(&paths[1], key).unwrap();
+    // Both have the same name, so that only their keys tell them apart.
     let (first, second) = (Authority::new("clients"), Authority::new("clients"));
     fs::write(&paths[2], first.0.pem()).unwrap();
     let stage = AuthStage::with(AuthMode::SelfCheck, |settings| {
@@ -137,22 +151,14 @@ async fn authorities_that_change_count_for_connections_that_are_open() {
     // Alice's watch of Secrets is forwarded with the gateway's credentials and impersonation, so only the gateway can end it when her
     // certificate is no longer trusted.
     let mut forwarded = Caller::connect(stage.address, &server, first.sign("alice")).await;
-    let forwarded = forwarded.begin(SECRETS).await;
+    let forwarded = forwarded.begin(SECRETS_WATCH).await;
     assert_eq!(forwarded.status(), StatusCode::OK);
 
     fs::write(folder.join("next"), second.0.pem()).unwrap();
     fs::rename(folder.join("next"), &paths[2]).unwrap();
+    // The first one is the reload at the start.
+    reloads_reach(&stage, "applied", 2.0).await;
     let mut statuses = Vec::new();
-    let labels = ["file=\"client_authority\"", "outcome=\"applied\""];
-    let applied = async || {
-        stage
-            .metric("kube_fanout_file_reloads_total", &labels)
-            .await
-    };
-    until("the authorities are read again", async || {
-        applied().await >= 2.0
-    })
-    .await;
     for caller in [&mut old, &mut new] {
         statuses.push(caller.get(PODS).await.status());
     }
@@ -163,13 +169,8 @@ async fn authorities_that_change_count_for_connections_that_are_open() {
     assert_eq!(read_to_end(forwarded.into_body()).await, "");
 
     fs::write(&paths[2], "nothing").unwrap();
-    let labels = ["file=\"client_authority\"", "outcome=\"failed\""];
-    let failed = async || {
-        stage
-            .metric("kube_fanout_file_reloads_total", &labels)
-            .await
-    };
-    until("the failure is counted", async || failed().await >= 1.0).await;
+    // A file that cannot be used leaves the previous authorities in force.
+    reloads_reach(&stage, "failed", 1.0).await;
     assert_eq!(new.get(PODS).await.status(), StatusCode::OK);
     stage.ended().await;
     fs::remove_dir_all(folder).unwrap();

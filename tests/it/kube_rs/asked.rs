@@ -1,7 +1,8 @@
-//! kube-rs as a client of a gateway that may be restarted meanwhile; prints the contents of its stores on request.
+//! kube-rs as a client of a gateway that may be restarted meanwhile. A test that another program runs, and that prints the contents of its
+//! stores on that program's request; it compares nothing itself.
 //!
-//! The environment variables are those of `named.rs`. Each line on standard input is a request, `ids` or `whole`; the response is one line
-//! of JSON. The test ends with its input.
+//! The environment variables are those of `named.rs`. Each line on standard input is a request: `whole` for whole objects, any other
+//! text for their ids. The response is one line of JSON. The test ends when its input ends.
 
 use std::io::stdin;
 use std::thread;
@@ -40,26 +41,30 @@ impl WatcherSet {
             .push(StoreWatcher::start(name, collection, config));
     }
 
-    /// Starts watchers of all kinds and representations, with one way of listing.
+    /// Starts watchers of all kinds and representations, with one way of listing. The requesting program splits a watcher's name at `|`:
+    /// representation and kind, the way of listing, label selector, field selector.
     fn watch_all(&mut self, method: &str, config: &Config) {
-        let name = |what: &str, selectors: &str| format!("{what}|{method}|{selectors}");
+        let name = |what: &str, labels: &str, fields: &str| format!("{what}|{method}|{labels}|{fields}");
         for labels in ["", "app=demo"] {
             let selected = match labels {
                 "" => config.clone(),
                 labels => config.clone().labels(labels),
             };
-            let name = |what: &str| name(what, &format!("{labels}|"));
-            self.watch::<Pod>(name("typed pods"), (), selected.clone());
-            self.watch::<PartialObjectMeta<Pod>>(name("metadata pods"), (), selected.clone());
-            self.watch::<DynamicObject>(name("dynamic pods"), resource("", "Pod"), selected);
+            let [typed, metadata, dynamic] = ["typed pods", "metadata pods", "dynamic pods"]
+                .map(|what| name(what, labels, ""));
+            self.watch::<Pod>(typed, (), selected.clone());
+            self.watch::<PartialObjectMeta<Pod>>(metadata, (), selected.clone());
+            self.watch::<DynamicObject>(dynamic, resource("", "Pod"), selected);
         }
-        let on_node = config.clone().fields("spec.nodeName=node-1");
-        self.watch::<Pod>(name("typed pods", "|spec.nodeName=node-1"), (), on_node);
-        self.watch::<ConfigMap>(name("typed configmaps", "|"), (), config.clone());
+        let fields = "spec.nodeName=node-1";
+        let on_node = config.clone().fields(fields);
+        self.watch::<Pod>(name("typed pods", "", fields), (), on_node);
+        self.watch::<ConfigMap>(name("typed configmaps", "", ""), (), config.clone());
         let widget = resource("example.com", "Widget");
-        self.watch::<DynamicObject>(name("dynamic widgets", "|"), widget, config.clone());
+        self.watch::<DynamicObject>(name("dynamic widgets", "", ""), widget, config.clone());
     }
 
+    /// The response to a request: the uid and the version of each object by watcher, and the objects themselves if `whole`.
     fn contents(&self, whole: bool) -> Value {
         let contents_by_name = self.watchers.iter().map(|watcher| {
             let objects = watcher.objects_in_store();
@@ -106,6 +111,7 @@ async fn tells_what_its_stores_hold() {
         any,
     );
     watcher_set.watch_all("streaming list", &Config::default().streaming_lists());
+    // One request at a time: the requesting program waits for each response.
     let (request_sender, mut requests) = mpsc::channel(1);
     thread::spawn(move || {
         for request in stdin().lines() {

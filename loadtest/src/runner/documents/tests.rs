@@ -96,6 +96,8 @@ fn reports_of_different_commits_or_machines_are_refused() {
         write(&folder, "c.json", &report("4fb7e20", "a")),
         "a: occurs twice",
     );
+    let elsewhere = report("4fb7e20", "b").replace(r#""cores":2"#, r#""cores":4"#);
+    check(write(&folder, "d.json", &elsewhere), "another machine");
     let bench = write(&folder, "bench.json", &played("x").to_string());
     let error = merged(&folder, &[bench]).unwrap_err();
     assert!(error.to_string().contains("no report"), "{error:#}");

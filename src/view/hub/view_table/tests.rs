@@ -521,7 +521,7 @@ fn a_view_is_closed_by_an_event_only_when_all_before_it_can_be_read() {
     let view = directory.enter(key, Encoding::Json, bounded()).unwrap();
     let mut writer = directory.take_changes().added.remove(0);
     for event in &events {
-        writer.offer(event, &mut Vec::new(), &mut Projections::default());
+        writer.offer(event, &mut Vec::new(), &mut ProjectedFrames::default());
         assert!(
             !view.is_closed(),
             "a watcher would end without the first event"

@@ -1,5 +1,5 @@
 //! Times as Go's RFC 3339 parser reads them: years 0000 to 9999 in any zone. Libraries have a narrower range: they end at the last
-//! second that every zone can write.
+//! second that every zone can write. Nothing here writes a time, and no time zone has a name.
 
 /// A point in time, as precise as `ObjectMeta` needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +59,7 @@ pub(super) fn instant(text: &str) -> Option<Instant> {
     })
 }
 
+/// The value of two decimal digits.
 fn number(digits: [u8; 2]) -> Option<i64> {
     let [tens, ones] = digits;
     let is_number = tens.is_ascii_digit() && ones.is_ascii_digit();
@@ -74,7 +75,7 @@ fn fraction(rest: &[u8]) -> Option<(&[u8], &[u8])> {
     (len > 0).then(|| digits.split_at(len))
 }
 
-/// The offset of a zone from UTC in seconds. Like Go, it accepts 24 hours and 60 minutes.
+/// The offset of a zone from UTC, in seconds. Like Go, it accepts 24 hours and 60 minutes.
 fn offset(zone: &[u8]) -> Option<i64> {
     let (sign, h0, h1, m0, m1) = match *zone {
         [b'Z'] => return Some(0),

@@ -1,4 +1,4 @@
-//! The projected frames of one event, shared by all views that show it in the same form and as the same kind.
+//! The projected frames of one event, shared by all views that show it in the same form and as the same kind of event.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -7,9 +7,10 @@ use crate::cache::Event;
 use crate::resource::EventKind;
 use crate::view::projection::{Projection, ProjectionError};
 
-/// The projected frames of one event. There are few forms and three kinds of events, so a linear search is short.
+/// The projected frames of one event. There are few forms and three kinds of events, so a linear search is short; the first two frames need no
+/// allocation.
 #[derive(Debug, Default)]
-pub(in crate::view) struct Projections(SmallVec<[ProjectedFrame; 2]>);
+pub(in crate::view) struct ProjectedFrames(SmallVec<[ProjectedFrame; 2]>);
 
 #[derive(Debug)]
 struct ProjectedFrame {
@@ -18,8 +19,9 @@ struct ProjectedFrame {
     frame: Result<Bytes, ProjectionError>,
 }
 
-impl Projections {
-    /// The event's frame in this form, and whether it had to be projected now.
+impl ProjectedFrames {
+    /// The frame of the event as `kind` in this form, and whether this call had to project it. A failure is kept, too, so that it is
+    /// not tried again for each view.
     pub(super) fn frame(
         &mut self,
         event: &Event,
