@@ -107,7 +107,7 @@ pub enum LogLevel {
     Trace,
 }
 
-/// The name of a choice as flags and configuration files write it; empty for a choice that clap hides from the command line.
+/// The name of a choice as flags and configuration files write it; empty for a variant that clap skips.
 #[must_use]
 pub fn choice_name<T: ValueEnum>(choice: T) -> String {
     choice

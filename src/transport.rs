@@ -176,11 +176,9 @@ impl Transport {
 
     /// Puts back bytes that were read too early; they are returned before anything else.
     pub(crate) fn put_back(&mut self, read: &[u8]) {
-        debug_assert!(
-            self.read_ahead.is_empty(),
-            "bytes that were put back are read before more are put back"
-        );
+        let later = self.read_ahead.split();
         self.read_ahead.extend_from_slice(read);
+        self.read_ahead.extend_from_slice(&later);
     }
 
     /// A handle that reports what passes over the transport after it has been passed on.

@@ -236,7 +236,6 @@ impl Auth {
         if self.options.authorization == AuthorizerKind::AlwaysAllow || user.is_in(MASTERS) {
             return RbacDecision::Allowed(String::new());
         }
-        // A poisoned lock is usable: no code that holds it panics halfway through a change.
         let policy = self.policy.read();
         policy.decide(user, access)
     }

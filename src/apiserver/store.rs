@@ -160,8 +160,7 @@ impl Store {
         }
     }
 
-    /// Takes the lock, even if it is poisoned: a panic may have lost the publication of a change, but the stored objects are complete,
-    /// and tests fail on the panic.
+    /// A panic under the lock may have lost the publication of a change, but the stored objects are complete, and tests fail on the panic.
     fn locked(&self) -> MutexGuard<'_, StoreState> {
         self.inner.lock()
     }

@@ -13,7 +13,7 @@ use crate::auth::user::User;
 pub enum AuditStage {
     /// The request was received.
     RequestReceived,
-    /// The response's head is sent; only recorded for watches and for requests that are not authenticated.
+    /// The response's head is about to be sent. Recorded only for watches and for requests that fail authentication.
     ResponseStarted,
     /// The response is complete, or the client has disconnected.
     ResponseComplete,
@@ -122,7 +122,7 @@ pub enum AuditDecision {
     Allow(String),
     /// Denied, with the authorizer's reason.
     Forbid(String),
-    /// The authorizer failed.
+    /// The authorizer failed. The event then has a reason and no decision, as in the API server.
     Error,
 }
 

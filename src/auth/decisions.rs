@@ -303,7 +303,6 @@ impl Flights {
 
 impl DecisionsState {
     fn flights(&self) -> MutexGuard<'_, Flights> {
-        // No code panics while it holds the lock, so poisoned state is still consistent.
         self.flights.lock()
     }
 

@@ -21,6 +21,7 @@ pub struct Lease(Arc<LeaseState>);
 #[derive(Debug, Default)]
 struct LeaseState {
     revoked: AtomicBool,
+    /// One entry for each open stream: the waker that it armed, until the lease is revoked.
     wakers: Mutex<Slab<Option<Waker>>>,
 }
 
@@ -31,9 +32,10 @@ impl Lease {
         Self::default()
     }
 
-    /// Revokes it, and wakes the streams that hold it.
+    /// Revokes the lease, and wakes the streams that hold it.
     pub fn revoke(&self) {
-        // Set first, woken after: a stream that registers in between sees it.
+        // Revoked before streams are woken: a stream that arms its waker after that sees the revocation. Release pairs with the Acquire in
+        // `is_revoked`.
         self.0.revoked.store(true, Ordering::Release);
         let wakers: Vec<Waker> = self
             .wakers()
@@ -61,7 +63,7 @@ impl Lease {
         self.wakers().len()
     }
 
-    /// Registers a stream. The stream keeps the returned hold as long as it is open.
+    /// Registers a stream, which keeps the returned hold while it is open.
     #[must_use]
     pub fn hold(&self) -> LeaseHold {
         let key = self.wakers().insert(None);
@@ -102,7 +104,7 @@ impl WeakLease {
     }
 }
 
-/// One stream's hold on a [`Lease`]. The stream is unregistered when it is dropped.
+/// One stream's hold on a [`Lease`]. Dropping it unregisters the stream.
 #[derive(Debug)]
 pub struct LeaseHold {
     lease: Lease,
@@ -119,26 +121,27 @@ impl LeaseHold {
         self.lease.is_revoked()
     }
 
-    /// Registers `waker`, which is woken when the lease is revoked. Replaces the previous one.
+    /// Registers `waker`, which is woken when the lease is revoked, in place of the previous one.
     pub fn arm(&mut self, waker: &Waker) {
         if self.waker.as_ref().is_some_and(|own| own.will_wake(waker)) {
             return;
         }
         self.waker = Some(waker.clone());
-        let mut wakers = self.lease.wakers();
-        if let Some(slot) = wakers.get_mut(self.key) {
-            match slot {
-                Some(registered) => registered.clone_from(waker),
-                None => *slot = Some(waker.clone()),
-            }
-        }
+        let registered = waker.clone();
+        let previous = self
+            .lease
+            .wakers()
+            .get_mut(self.key)
+            .and_then(|slot| slot.replace(registered));
+        // Dropped outside the lock, because a waker may own a hold on the same lease.
+        drop(previous);
     }
 }
 
 impl Drop for LeaseHold {
     fn drop(&mut self) {
         let waker = self.lease.wakers().try_remove(self.key);
-        // Dropped outside the lock, because a waker may own a hold on the same lease.
+        // Outside the lock, for the same reason as in `arm`.
         drop(waker);
     }
 }
@@ -153,18 +156,18 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Count(AtomicUsize);
+    struct WakeCount(AtomicUsize);
 
-    impl Wake for Count {
+    impl Wake for WakeCount {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
     }
 
     #[test]
-    fn revoking_wakes_each_stream_that_is_open_once() {
+    fn revoking_wakes_each_open_stream_once() {
         let lease = Lease::new();
-        let counts: Vec<Arc<Count>> = (0..3).map(|_| Arc::default()).collect();
+        let counts: Vec<Arc<WakeCount>> = (0..3).map(|_| Arc::default()).collect();
         let mut holds: Vec<LeaseHold> = counts.iter().map(|_| lease.hold()).collect();
         for (hold, count) in holds.iter_mut().zip(&counts) {
             hold.arm(&Waker::from(Arc::clone(count)));

@@ -200,7 +200,6 @@ impl Rechecks {
     }
 
     fn leases(&self) -> MutexGuard<'_, Leases> {
-        // No code panics while it holds the lock, so poisoned leases are still consistent.
         self.leases.lock()
     }
 

@@ -66,7 +66,6 @@ impl ReviewPermits {
             true => &self.0.operators,
             false => &self.0.ordinary,
         };
-        // The queue's methods do not panic, so a poisoned queue is still consistent.
         queue.lock()
     }
 }

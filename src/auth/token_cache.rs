@@ -270,7 +270,6 @@ impl TokenCacheState {
     }
 
     fn flights(&self) -> MutexGuard<'_, HashMap<FlightKey, watch::Receiver<Option<TokenVerdict>>>> {
-        // No code panics while it holds the lock, so a poisoned map is still consistent.
         self.flights.lock()
     }
 }

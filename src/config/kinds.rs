@@ -6,10 +6,10 @@ use crate::resource::Gvr;
 /// A resource or kind does not have the required syntax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidKind {
-    /// Not a resource with a version.
+    /// Not `plural.version` or `plural.version.group`.
     #[error("write plural.version or plural.version.group, such as pods.v1 or deployments.v1.apps")]
     Gvr,
-    /// Not an extra kind.
+    /// Not `plural.version.group=Kind` with an optional `:cluster`.
     #[error("write plural.version.group=Kind or plural.version.group=Kind:cluster")]
     ExtraKind,
 }
@@ -25,7 +25,7 @@ pub(super) fn gvr(text: &str) -> Result<Gvr, InvalidKind> {
     Ok(Gvr::new(group.unwrap_or(""), version, resource))
 }
 
-/// Parses `widgets.v1.example.com=Widget` with an optional `:cluster`.
+/// Parses `widgets.v1.example.com=Widget`, followed by `:cluster` if its objects are in no namespace. The core group cannot be extended.
 pub(super) fn extra_kind(text: &str) -> Result<ExtraKind, InvalidKind> {
     let (name, rest) = text.split_once('=').ok_or(InvalidKind::ExtraKind)?;
     let (kind, namespaced) = match rest.split_once(':') {
@@ -46,7 +46,8 @@ pub(super) fn extra_kind(text: &str) -> Result<ExtraKind, InvalidKind> {
     })
 }
 
-/// Whether `text` is a DNS label in lower case, as plural names are.
+/// Whether `text` has the characters and the length of a DNS label in lower case, as plural names have. A hyphen at either end is accepted,
+/// although no label has one: such a name matches nothing.
 pub(super) fn is_label(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= 63
@@ -55,11 +56,12 @@ pub(super) fn is_label(text: &str) -> bool {
             .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }
 
+/// Whether `text` has the syntax of an API group: labels with dots between them. The core group, which is empty, does not count.
 pub(super) fn is_group(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_label)
 }
 
-/// Whether `text` looks like a version: `v1`, `v1beta2`.
+/// Whether `text` is `v` and a digit, with any label characters after them: `v1`, `v1beta2`.
 pub(super) fn is_version(text: &str) -> bool {
     is_label(text)
         && text

@@ -1,5 +1,5 @@
-//! Finds the values on one level of an object or array, without reading them. The depth of a value counts from the value
-//! itself, because it may be a whole object in an event.
+//! Finds the values on one level of an object or array, without decoding them. The nesting depth of a value counts from the
+//! value itself, because it may be a whole object in an event.
 
 use std::borrow::Cow;
 
@@ -45,16 +45,16 @@ pub fn value_of(members: &[JsonMember<'_>], key: &str) -> Option<ByteSpan> {
     found.find(|member| member.key == key).map(|it| it.value)
 }
 
-/// Position of the value of the first member with this key. The bytes after it are not read.
+/// Position of the value of the first member with this key. What follows the value is checked for UTF-8 but not parsed.
 ///
 /// # Errors
-/// The bytes up to there are not an object in UTF-8.
+/// The bytes are not UTF-8, or those up to the end of the value are not the beginning of an object.
 pub fn member(bytes: &[u8], key: &str) -> Result<Option<ByteSpan>, ScanError> {
     let mut found = None;
     let mut json = Json::new(bytes)?;
-    let walked = json.object("an object", |json, next| {
+    let walked = json.object("an object", |json, member_key| {
         let span = json.with_own_depth(Json::skip)?;
-        if next.decode()? == key {
+        if member_key.decode()? == key {
             found = Some(span);
             // This error only ends the walk; it is not returned.
             return json.expected("nothing more");
@@ -64,13 +64,14 @@ pub fn member(bytes: &[u8], key: &str) -> Result<Option<ByteSpan>, ScanError> {
     found.map_or_else(|| walked.map(|()| None), |span| Ok(Some(span)))
 }
 
-/// The first key of an object; `None` if the object is empty or the bytes are not an object. Nothing after the key is read.
+/// The first key of an object that starts with the first byte; `None` if there is none or it is invalid. Nothing after the key is
+/// read.
 pub(super) fn first_key(object: &[u8]) -> Option<Cow<'_, str>> {
     let is_not_blank = |byte: &u8| !byte.is_ascii_whitespace();
     let inside = object.strip_prefix(b"{")?;
     let inside = &inside[inside.iter().position(is_not_blank)?..];
+    // Finds the closing quote: only the key is then checked and parsed, however long the object is.
     let mut len = 1;
-    // The bytes up to the closing quote are then parsed by themselves.
     loop {
         len += memchr::memchr2(b'"', b'\\', inside.get(len..)?)?;
         if inside[len] == b'"' {
@@ -102,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_found_whatever_they_hold() {
+    fn values_of_every_type_are_found() {
         let object = br#"{"a":{"a":[1]}, "b\"" : "}" ,"c":null}"#;
         let members = members(object).unwrap();
         let texts: Vec<_> = members
@@ -121,16 +122,16 @@ mod tests {
     }
 
     #[test]
-    fn one_member_is_found_without_a_look_at_what_follows() {
+    fn one_member_is_found_without_parsing_what_follows() {
         let object = br#"{"a":{"b":0},"b":[1],"b":2,"c":"}"#;
         let found = |key| member(object, key).map(|span| span.map(|span| span.of(object)));
         assert_eq!(found("b"), Ok(Some(b"[1]".as_slice())));
-        assert!(found("c").is_err(), "its value has no end");
+        assert!(found("c").is_err(), "the value of `c` has no end");
         assert_eq!(member(br#"{"a":{"b":0}}"#, "b"), Ok(None));
     }
 
     #[test]
-    fn keys_count_by_their_value_however_they_are_written() {
+    fn keys_are_compared_with_their_escapes_resolved() {
         let object = br#"{"\u006detadata":{"a":1},"b\"":2}"#;
         let keys: Vec<_> = members(object)
             .unwrap()
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_is_refused() {
+    fn truncated_or_trailing_bytes_are_refused() {
         let object = br#"{"a":[{}],"b":"c"}"#;
         for len in 0..object.len() {
             assert!(members(&object[..len]).is_err(), "{len}");

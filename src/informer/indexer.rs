@@ -206,9 +206,7 @@ impl<V> Indexer<V> {
         self.read().index_panics()
     }
 
-    // A poisoned lock is safe to use: the only user code that runs under a lock are index functions, under `functions`, and their
-    // panics are caught.
-
+    /// The only user code that runs under a lock are index functions, under this one. Their panics are caught.
     fn functions(&self) -> MutexGuard<'_, Vec<Function<V>>> {
         self.functions.lock()
     }

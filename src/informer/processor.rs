@@ -311,7 +311,6 @@ impl<T: Send + Sync + 'static> Processor<T> {
 
 impl<T: Send + Sync + 'static> ProcessorState<T> {
     fn locked(&self) -> MutexGuard<'_, ProcessorMembers<T>> {
-        // A poisoned lock is safe to use: no callback runs under it, and the lists are consistent after each operation.
         self.members.lock()
     }
 

@@ -107,6 +107,7 @@ impl ShardedHistogram {
     /// Number of observed durations.
     #[must_use]
     pub fn count(&self) -> u64 {
+        // Relaxed: as in `observe_many`.
         let counts = |cells: &CachePadded<HistogramCells>| {
             let within = cells.counts.iter();
             within
@@ -114,7 +115,6 @@ impl ShardedHistogram {
                 .map(|count| count.load(Ordering::Relaxed))
                 .sum::<u64>()
         };
-        // Relaxed: as in `observe_many`.
         self.shards.iter().map(counts).sum()
     }
 

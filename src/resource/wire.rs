@@ -48,7 +48,7 @@ impl WireField {
     }
 }
 
-/// The fields of a message, in wire order. Their spans count from the start of the slice, also if the message starts later in it. The
+/// The fields of a message, in wire order. Their spans count from the start of the slice, even if the message starts later in it. The
 /// iterator ends after the first error.
 #[derive(Clone, Debug)]
 pub struct WireFields<'a> {

@@ -108,7 +108,6 @@ impl Delivery {
     }
 
     fn inbox(&self) -> &Inbox {
-        // A poisoned lock is harmless: the index is always valid.
         let mut last_worker = self.0.last_worker.lock();
         *last_worker = (*last_worker + 1) % self.0.inboxes.len();
         &self.0.inboxes[*last_worker]

@@ -91,14 +91,16 @@ impl Scenario for QuietEnd {
     fn time_limit(&self) -> Duration {
         let rounds = u32::try_from(cases(self).len() * self.rounds).unwrap_or(u32::MAX);
         let each = spare(self.watching.watchers);
-        each.saturating_mul(rounds.saturating_add(1)).min(TIME_LIMIT_MAX)
+        each.saturating_mul(rounds.saturating_add(1))
+            .min(TIME_LIMIT_MAX)
     }
 
     async fn run(&self, results: &mut Results) -> Result<()> {
         let cases = cases(self);
         ensure!(
             !cases.is_empty(),
-            "no burst of these sizes fits into 64 MiB for one watcher and --volume-max {} MiB for all",
+            "no burst of these sizes fits into {} MiB for one watcher and --volume-max {} MiB for all",
+            BURST_LEN_MAX >> 20,
             self.volume_max
         );
         ensure!(
@@ -189,7 +191,11 @@ async fn play_cases(
 
 /// Writes one burst, and waits until all watchers have it or nothing more arrives. In even rounds the writes are made at the same time, so
 /// that several events are pending together; the second two of four rounds write through the server under test.
-async fn play_round(running: &mut ActiveRun<'_>, case: Case, round: usize) -> Result<(Writes, CatchUp)> {
+async fn play_round(
+    running: &mut ActiveRun<'_>,
+    case: Case,
+    round: usize,
+) -> Result<(Writes, CatchUp)> {
     let run = running.run;
     let Some(churn) = &run.churn else {
         anyhow::bail!("invariant: there is a writer")

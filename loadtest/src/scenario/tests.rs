@@ -1,4 +1,5 @@
-//! Each scenario finds nothing wrong with the embedded API server at the smallest size that proves something.
+//! Each scenario, at the smallest size that proves something: it finds no fault in the embedded API server, and finds the faults that a
+//! relay or the server injects.
 
 mod drain;
 mod relay;
@@ -28,7 +29,7 @@ use crate::target::Target;
 use crate::writer::Churn;
 use relay::{HoldBack, Relay};
 
-/// A hanging scenario must fail here, not in the test runner. Far more than a busy machine needs.
+/// The limit of one scenario, far more than a busy machine needs, so that a scenario that hangs fails its own test and not the whole run.
 const DEADLINE: Duration = Duration::from_secs(240);
 
 async fn server(options: Options) -> Apiserver {
@@ -40,7 +41,7 @@ async fn play<S: Scenario>(server: &Apiserver, arguments: &str) -> Results {
     play_at::<S>(server.address(), arguments).await
 }
 
-/// Plays a scenario; the first word of the arguments is its name.
+/// Plays a scenario against this server. The first of the arguments is the scenario's name.
 async fn play_at<S: Scenario>(server: SocketAddr, arguments: &str) -> Results {
     let line = format!("{arguments} --target http://{server}");
     let scenario = S::try_parse_from(line.split_whitespace()).unwrap();
@@ -48,15 +49,19 @@ async fn play_at<S: Scenario>(server: SocketAddr, arguments: &str) -> Results {
     playing.await.unwrap().unwrap()
 }
 
+/// Fails if the results contain a fault, or the value of this row is less than `minimum`.
 #[track_caller]
-fn proves(results: &Results, row: &str, least: f64) {
+fn proves(results: &Results, row: &str, minimum: f64) {
     assert!(results.is_clean(), "{results}");
     let value = results.value(row, 0).unwrap_or(0.0);
-    assert!(value >= least, "{row} is {value}, not {least}\n{results}");
+    assert!(
+        value >= minimum,
+        "{row} is {value}, less than {minimum}\n{results}"
+    );
 }
 
 #[tokio::test]
-async fn a_burst_reaches_all() {
+async fn a_burst_reaches_all_watchers() {
     let server = server(Options::default()).await;
     let results = play::<Burst>(
         &server,
@@ -67,7 +72,7 @@ async fn a_burst_reaches_all() {
 }
 
 #[tokio::test]
-async fn a_big_object_reaches_all_over_both_protocols() {
+async fn a_big_object_reaches_all_watchers_over_both_protocols() {
     for protocol in ["", "--http2"] {
         let server = server(Options::default()).await;
         let results = play::<BigObject>(
@@ -81,7 +86,7 @@ async fn a_big_object_reaches_all_over_both_protocols() {
 }
 
 #[tokio::test]
-async fn bursts_of_every_size_end_in_quiet_in_every_form() {
+async fn bursts_of_every_size_arrive_whole_in_every_form() {
     for form in ["", "--http2", "--metadata"] {
         let server = server(Options::default()).await;
         let arguments = "quiet-end --watchers 4 --rounds 2 --writes 1,3 --sizes 100,70000";
@@ -180,8 +185,8 @@ async fn a_server_within_its_capacity_is_not_overloaded() {
     proves(&results, "watchers that got events", 10.0);
 }
 
-/// Waits for some watches, so that the lists before them are spared, and injects a fault.
-async fn order_when_watched(server: &Apiserver, order: &str) {
+/// Waits for two watches, so that the lists before them do not meet the fault, and then injects it. Bounded by the scenario's own deadline.
+async fn inject_when_watched(server: &Apiserver, order: &str) {
     while server.watch_count() < 2 {
         tokio::task::yield_now().await;
     }
@@ -196,7 +201,7 @@ async fn shed_requests_are_counted_and_sent_again() {
         r#"{"fault":{"refuse":{"code":429}},"verb":"list","resource":"configmaps","count":3}"#;
     let (results, ()) = tokio::join!(
         play::<Overload>(&server, arguments),
-        order_when_watched(&server, order)
+        inject_when_watched(&server, order)
     );
     proves(&results, "lists shed with 429", 3.0);
 }
@@ -221,6 +226,7 @@ async fn play_behind<S: Scenario>(held: HoldBack, arguments: &str) -> Results {
     play_at::<S>(relay.address, &format!("{arguments} {reference}")).await
 }
 
+/// Fails unless the results contain a fault with this text.
 #[track_caller]
 fn finds(results: &Results, fault: &str) {
     let text = results.to_string();
@@ -251,7 +257,7 @@ async fn one_byte_of_a_long_event_that_is_changed_is_found() {
 }
 
 #[tokio::test]
-async fn a_mixed_population_has_everything_from_where_each_began() {
+async fn watchers_that_start_at_different_times_get_all_later_events() {
     for protocol in ["", "--http2 --streams-per-connection 8"] {
         let server = server(Options::default()).await;
         let arguments = "steady --mixed --watchers 30 --write-rate 200 --objects 10 --duration 0.4 --warm-up 0.05";
@@ -272,13 +278,13 @@ async fn one_write_in_ten_goes_through_the_other_server() {
     let target = Target::new(&format!("http://{}", server.address()), None, None).unwrap();
     // This server closes every connection.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let gone = listener.local_addr().unwrap();
+    let closing_address = listener.local_addr().unwrap();
     let closing = tokio::spawn(async move { while listener.accept().await.is_ok() {} });
     let churn = Churn {
         object_len: 600,
         lanes: 1,
         at_once: true,
-        also: Some(Target::new(&format!("http://{gone}"), None, None).unwrap()),
+        also: Some(Target::new(&format!("http://{closing_address}"), None, None).unwrap()),
         ..Churn::new(&target, "/api/v1/namespaces/default/configmaps", "cm")
     };
     churn.prepare().await.unwrap();
@@ -288,7 +294,7 @@ async fn one_write_in_ten_goes_through_the_other_server() {
 }
 
 #[tokio::test]
-async fn an_event_that_a_timer_pushes_out_counts_as_behind() {
+async fn an_event_that_only_a_timer_flushes_counts_as_behind() {
     let later = HoldBack::For(Duration::from_millis(1_500));
     let results = play_behind::<QuietEnd>(later, ONE_WRITE).await;
     finds(&results, "behind at the end: 1 × 1000 B");
@@ -302,21 +308,21 @@ async fn an_event_that_needs_a_new_stream_is_a_lost_stream() {
 }
 
 #[tokio::test]
-async fn the_end_of_steady_churn_is_quiet_too() {
+async fn a_missing_last_event_of_steady_churn_is_found() {
     let arguments = "steady --watchers 3 --write-rate 50 --objects 5 --duration 0.3 --warm-up 0.05";
     let results = play_behind::<Steady>(HoldBack::UntilNext, arguments).await;
     finds(&results, "behind at the end: 3 watchers");
 }
 
 #[tokio::test]
-async fn a_server_that_drops_its_watchers_has_not_passed() {
+async fn a_server_that_ends_its_watches_does_not_pass() {
     let server = server(Options::default()).await;
     let arguments =
         "steady --watchers 4 --write-rate 100 --objects 10 --duration 0.5 --warm-up 0.05";
     let order = r#"{"fault":"endWatches","resource":"configmaps"}"#;
     let (results, ()) = tokio::join!(
         play::<Steady>(&server, arguments),
-        order_when_watched(&server, order)
+        inject_when_watched(&server, order)
     );
     finds(&results, "streams of readers were ended");
     assert_eq!(results.value("faulty watchers", 0), Some(0.0), "{results}");
@@ -353,15 +359,16 @@ async fn a_witness_records_missing_events_and_ended_streams() {
         tokio::time::sleep(Duration::from_millis(400)).await;
         let seen = witness.finish().await;
         assert_eq!(seen.missing, missing, "{seen:?}");
-        let of_streams =
-            |one: &&OperationRecord| one.operation == Operation::Event && one.duration.is_none();
-        let streams = seen.done.iter().filter(of_streams).count();
+        let is_ended_stream = |record: &&OperationRecord| {
+            record.operation == Operation::Event && record.duration.is_none()
+        };
+        let streams = seen.done.iter().filter(is_ended_stream).count();
         assert_eq!(streams, ended, "{seen:?}");
         let late = seen
             .done
             .iter()
-            .filter(|one| one.operation == Operation::Event);
-        let late = late.filter(|one| one.duration.is_some() && one.failure.is_some());
+            .filter(|record| record.operation == Operation::Event);
+        let late = late.filter(|record| record.duration.is_some() && record.failure.is_some());
         assert_eq!(late.count(), missing, "{seen:?}");
     }
 }

@@ -69,7 +69,6 @@ impl Tokens {
         Some((found.user.clone(), audiences))
     }
 
-    // A poisoned lock is usable: no code that holds it panics halfway through a change.
     fn read(&self) -> RwLockReadGuard<'_, HashMap<String, TokenUser>> {
         self.0.read()
     }

@@ -91,7 +91,6 @@ impl ReviewCounts {
         }
     }
 
-    // A poisoned lock is usable: no code that holds it panics halfway through a change.
     fn locked(&self) -> MutexGuard<'_, ReviewTable> {
         self.0.lock()
     }

@@ -11,6 +11,9 @@ use crate::auth::access::{Access, ResourceAccess};
 use crate::auth::extra_key;
 use crate::auth::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User};
 
+/// Maximum number of parts of one request. Bounded because each part costs a review upstream.
+pub const PARTS_MAX: usize = 64;
+
 /// A request to act as another user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImpersonationRequest {
@@ -32,7 +35,7 @@ pub enum ImpersonationError {
     /// A header is not UTF-8. The API server would accept the bytes, but no user has such a name.
     #[error("an impersonation header is not UTF-8")]
     NotText,
-    /// There are more than [`PARTS_MAX`] parts. Each costs a review upstream, so their number is bounded.
+    /// There are more than [`PARTS_MAX`] parts.
     #[error("a request may impersonate no more than {PARTS_MAX} names, groups and attributes")]
     TooManyParts,
 }
@@ -61,7 +64,7 @@ impl ImpersonationRequest {
     }
 }
 
-/// The user exactly as in the headers. The name is empty if they name none.
+/// The user exactly as in the headers. The name is empty if the headers contain none.
 fn requested(headers: &HeaderMap) -> Result<User, ImpersonationError> {
     let first = |name| headers.get(name).map_or(Ok(String::new()), text);
     let (name, uid) = (first(USER)?, first(UID)?);
@@ -88,9 +91,11 @@ fn text(value: &HeaderValue) -> Result<String, ImpersonationError> {
         .map_err(|_| ImpersonationError::NotText)
 }
 
+/// The rights that impersonating this user needs, in the API server's order.
 fn parts(requested: &User) -> Result<Vec<Access>, ImpersonationError> {
+    let name_and_uid = 1 + usize::from(!requested.uid.is_empty());
     let values = requested.extra.values().map(Vec::len).sum::<usize>();
-    if requested.groups.len().saturating_add(values) + 2 > PARTS_MAX {
+    if name_and_uid + requested.groups.len() + values > PARTS_MAX {
         return Err(ImpersonationError::TooManyParts);
     }
     let mut parts = vec![match service_account(&requested.name) {
@@ -160,23 +165,25 @@ fn service_account(name: &str) -> Option<(&str, &str)> {
             && !text.starts_with('-')
             && !text.ends_with('-')
     };
-    let is_whole = namespace.len() <= 63
+    let is_valid = namespace.len() <= 63
         && is_label(namespace)
         && name.len() <= 253
         && name.split('.').all(is_label);
-    is_whole.then_some((namespace, name))
+    is_valid.then_some((namespace, name))
 }
 
+/// The API server's error for headers without a user name: it prints the requested user with Go's `%#v`.
 fn without_user(requested: &User) -> ImpersonationError {
     let groups = match requested.groups.as_slice() {
         [] => "[]string(nil)".to_owned(),
-        groups => strings(groups),
+        groups => string_slice(groups),
     };
     let mut extra = String::from("map[string][]string");
     if requested.extra.is_empty() {
         extra.push_str("(nil)");
     } else {
-        let entry = |(key, values): (&String, &Vec<String>)| quote(key) + ":" + &strings(values);
+        let entry =
+            |(key, values): (&String, &Vec<String>)| quote(key) + ":" + &string_slice(values);
         let entries: Vec<_> = requested.extra.iter().map(entry).collect();
         extra.push_str(&format!("{{{}}}", entries.join(", ")));
     }
@@ -187,12 +194,14 @@ fn without_user(requested: &User) -> ImpersonationError {
     ImpersonationError::WithoutUser { message }
 }
 
-fn strings(texts: &[String]) -> String {
+/// The strings as Go prints a `[]string` with `%#v`.
+fn string_slice(texts: &[String]) -> String {
     let quoted: Vec<_> = texts.iter().map(|text| quote(text)).collect();
     format!("[]string{{{}}}", quoted.join(", "))
 }
 
-/// Quotes a string as Go's `%q` does, for the characters that occur in headers.
+/// Quotes a string as Go's `%q` does, for the characters that headers may contain. Others occur only in percent-encoded keys of extra
+/// attributes, where the text may differ from Go's.
 fn quote(text: &str) -> String {
     let mut quoted = String::from("\"");
     for character in text.chars() {
@@ -212,9 +221,6 @@ fn quote(text: &str) -> String {
 }
 
 const AUTHENTICATION: &str = "authentication.k8s.io";
-
-/// Maximum number of parts, and so of reviews upstream, of one request.
-pub const PARTS_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests;

@@ -64,7 +64,7 @@ fn check_prefix(head: &str, expected: &str) {
 }
 
 #[test]
-fn the_type_prefix_is_kind_then_version_with_more_after_them() {
+fn the_type_prefix_is_kind_then_version_if_another_key_follows() {
     check_prefix("", "");
     check_prefix(
         r#""kind":"A","apiVersion":"v1","#,
@@ -180,9 +180,9 @@ fn nested(depth: usize) -> String {
 /// The result of each function that reads an object: alone, in an event and in a list.
 fn read_everywhere(object: &str) -> Vec<(&'static str, Result<(), ScanError>)> {
     let line = format!(r#"{{"type":"ADDED","object":{object}}}"#);
-    let late = format!(r#"{{"object":{object},"type":"ADDED"}}"#);
+    let type_last = format!(r#"{{"object":{object},"type":"ADDED"}}"#);
     let list = format!(r#"{{"items":[{object}],"metadata":{{"resourceVersion":"1"}}}}"#);
-    let (object, line, late) = (object.as_bytes(), line.as_bytes(), late.as_bytes());
+    let (object, line, type_last) = (object.as_bytes(), line.as_bytes(), type_last.as_bytes());
     vec![
         ("object", scan_object(object, no_fields()).map(drop)),
         ("bookmark", scan_bookmark(object).map(drop)),
@@ -190,8 +190,8 @@ fn read_everywhere(object: &str) -> Vec<(&'static str, Result<(), ScanError>)> {
         ("member", super::super::member(object, "none").map(drop)),
         ("line", super::super::scan_line(line, no_fields()).map(drop)),
         (
-            "late object",
-            super::super::scan_line(late, no_fields()).map(drop),
+            "line, type last",
+            super::super::scan_line(type_last, no_fields()).map(drop),
         ),
         ("event", super::super::scan_event(line).map(drop)),
         ("list", super::super::scan_list(list.as_bytes()).map(drop)),
@@ -200,7 +200,7 @@ fn read_everywhere(object: &str) -> Vec<(&'static str, Result<(), ScanError>)> {
 
 /// The API server decodes with Go's library, which accepts a depth of 10,000 and reports "exceeded max depth" beyond it.
 #[test]
-fn objects_are_read_as_deep_as_the_api_server_takes_them_and_no_deeper() {
+fn objects_are_read_as_deep_as_the_api_server_accepts_them_and_no_deeper() {
     for depth in [3, 64, 65, 128, 129, 1024, 1025, 9_000, 10_000] {
         for (way, read) in read_everywhere(&nested(depth)) {
             assert_eq!(read, Ok(()), "{way}, {depth} deep");
@@ -210,6 +210,7 @@ fn objects_are_read_as_deep_as_the_api_server_takes_them_and_no_deeper() {
         for (way, read) in read_everywhere(&nested(depth)) {
             if depth == 10_001 && way.starts_with("member") {
                 // These read one level, and the depth of a value counts from the value itself.
+                assert_eq!(read, Ok(()), "{way}");
                 continue;
             }
             let refused = matches!(read, Err(ScanError::TooDeep { .. }));
@@ -228,7 +229,7 @@ fn check_bookmark(text: &str, version: u64, initial_events_end: bool) {
 }
 
 #[test]
-fn a_bookmark_tells_its_version_and_whether_it_ends_the_initial_events() {
+fn a_bookmark_has_its_version_and_whether_it_ends_the_initial_events() {
     check_bookmark(
         r#"{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"30","annotations":{"k8s.io/initial-events-end":"true"}},"spec":{"containers":null},"status":{}}"#,
         30,
@@ -304,13 +305,13 @@ fn check_like_oracle(text: &str, tree: &Value) {
 /// The same JSON with every character outside ASCII written as escapes.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
-    for unit in text.chars() {
-        if unit.is_ascii() {
-            out.push(unit);
+    for character in text.chars() {
+        if character.is_ascii() {
+            out.push(character);
             continue;
         }
-        for half in unit.encode_utf16(&mut [0; 2]) {
-            write!(out, "\\u{half:04x}").unwrap();
+        for unit in character.encode_utf16(&mut [0; 2]) {
+            write!(out, "\\u{unit:04x}").unwrap();
         }
     }
     out
@@ -386,7 +387,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_scanner_finds_what_a_tree_shows(tree in any_object()) {
+    fn the_scanner_finds_the_same_parts_as_serde_json(tree in any_object()) {
         let compact = tree.to_string();
         check_like_oracle(&compact, &tree);
         check_like_oracle(&escaped(&compact), &tree);

@@ -72,7 +72,6 @@ impl<S: PoolTask> HandlerPool<S> {
 
 impl<S: PoolTask> PoolState<S> {
     fn locked(&self) -> MutexGuard<'_, Scheduler<Arc<S>>> {
-        // A poisoned lock is safe to use: no handler runs under it.
         self.scheduler.lock()
     }
 

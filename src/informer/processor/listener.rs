@@ -202,7 +202,6 @@ impl<T: Send + Sync + 'static> Listener<T> {
     }
 
     fn locked(&self) -> MutexGuard<'_, ListenerState<T>> {
-        // A poisoned lock is safe to use: no callback runs under it, and the queue is consistent after each operation.
         self.state.lock()
     }
 

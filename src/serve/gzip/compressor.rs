@@ -59,7 +59,6 @@ impl Drop for BlockClaim {
 
 impl CompressorState {
     fn in_progress(&self) -> MutexGuard<'_, BlocksInProgress> {
-        // The map is consistent between its methods, so a poisoned lock is harmless.
         self.in_progress.lock()
     }
 

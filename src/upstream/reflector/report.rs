@@ -1,4 +1,5 @@
-//! What is reported to a reflector: the results of its last action.
+//! The results of actions, as the driver reports them to a reflector, and the remedy for each failure. How often a remedy is tried is
+//! decided elsewhere.
 
 use crate::decode::UpstreamStatus;
 use crate::resource::{EventKind, ResourceVersion};
@@ -13,7 +14,7 @@ pub enum Input {
         /// `metadata.continue`; empty on the last page.
         continue_token: String,
     },
-    /// A page could not be read.
+    /// The request for a page failed, or the page could not be read.
     ListFailed(Failure),
     /// Upstream accepted a watch (200).
     WatchOpened,
@@ -26,9 +27,9 @@ pub enum Input {
     },
     /// A bookmark arrived.
     Bookmark {
-        /// Its version.
+        /// The bookmark's version.
         resource_version: ResourceVersion,
-        /// Whether it closes a streamed list.
+        /// Whether the bookmark ends a streamed list.
         initial_events_end: bool,
     },
     /// An ERROR event arrived, which ends the watch.
@@ -46,9 +47,9 @@ pub enum Failure {
     Status(UpstreamStatus),
     /// No connection, or the connection failed: reset, timeout, end of the stream within a frame.
     Transport,
-    /// What arrived cannot be read.
+    /// The response cannot be parsed.
     Protocol,
-    /// What arrived is longer than allowed.
+    /// A part of the response is longer than allowed.
     TooLong,
     /// Not sent: all permits for requests upstream are taken.
     Saturated,
@@ -91,7 +92,7 @@ pub(super) enum Remedy {
 }
 
 impl Failure {
-    /// How long upstream asks to wait, in seconds.
+    /// The wait that upstream asks for, in seconds; 0 if it asks for none.
     pub(super) const fn retry_after_seconds(&self) -> u32 {
         match self {
             Self::Status(status) => match status.retry_after_seconds {
@@ -102,6 +103,7 @@ impl Failure {
         }
     }
 
+    /// The remedy for this failure, by its kind and status alone.
     pub(super) fn remedy(&self) -> Remedy {
         let status = match self {
             Self::Status(status) => status,

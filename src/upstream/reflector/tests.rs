@@ -1,4 +1,4 @@
-//! The rules as tables of times, inputs and expected decisions. The simulation is in a file of its own.
+//! The rules as sequences of times, inputs and expected decisions. Random sequences are in `tests/simulation.rs`.
 #![allow(
     clippy::disallowed_methods,
     reason = "the clock only gives an origin; all times are computed from it"
@@ -80,7 +80,7 @@ fn list(
 }
 
 /// A reflector without jitter, and a clock that moves only when a test moves it.
-struct Table {
+struct Rig {
     reflector: ReflectorMachine,
     start: Instant,
     now: Instant,
@@ -98,7 +98,7 @@ const PAGED: ReflectorOptions = ReflectorOptions {
     ..STREAMED
 };
 
-impl Table {
+impl Rig {
     fn new(options: ReflectorOptions) -> Self {
         let start = Instant::now();
         Self {
@@ -110,16 +110,16 @@ impl Table {
 
     /// Live at `version` without a list, with an open watch.
     fn live_at(version: u64) -> Self {
-        let mut table = Self::new(ReflectorOptions {
+        let mut rig = Self::new(ReflectorOptions {
             start_from: Some(rv(version)),
             ..STREAMED
         });
-        table.does(0, Action::Watch { after: rv(version) });
-        table.observes(Input::WatchOpened, Effect::None);
-        table
+        rig.does(0, Action::Watch { after: rv(version) });
+        rig.observes(Input::WatchOpened, Effect::None);
+        rig
     }
 
-    /// Until `at_ms` the reflector waits; then it wants to do `expected`.
+    /// Checks that the reflector waits until `at_ms` after the start, and that its action is then `expected`.
     #[track_caller]
     fn does(&mut self, at_ms: u64, expected: Action) {
         let at = self.start + Duration::from_millis(at_ms);
@@ -138,6 +138,7 @@ impl Table {
         );
     }
 
+    /// Reports `input`, and checks the effect.
     #[track_caller]
     fn observes(&mut self, input: Input, expected: Effect) {
         assert_eq!(self.reflector.observe(input, self.now), expected);
@@ -148,6 +149,7 @@ impl Table {
         self.now += Duration::from_millis(ms);
     }
 
+    /// Checks how many lists were counted for `reason`.
     #[track_caller]
     fn relisted(&self, reason: RelistReason, expected: u64) {
         assert_eq!(
@@ -169,98 +171,98 @@ const fn relisting(reason: RelistReason) -> Effect {
 }
 
 use ListVersion::{Any, AtLeast, Latest};
-use RelistReason as Why;
+use RelistReason as Reason;
 
 #[test]
 fn a_streamed_list_becomes_a_watch() {
-    let mut table = Table::new(STREAMED);
-    table.does(0, stream(Latest, Why::Start));
-    table.observes(Input::WatchOpened, Effect::None);
-    table.observes(event(9), Effect::InitialItem);
-    table.observes(event(4), Effect::InitialItem);
-    table.observes(bookmark(9), Effect::None);
+    let mut rig = Rig::new(STREAMED);
+    rig.does(0, stream(Latest, Reason::Start));
+    rig.observes(Input::WatchOpened, Effect::None);
+    rig.observes(event(9), Effect::InitialItem);
+    rig.observes(event(4), Effect::InitialItem);
+    rig.observes(bookmark(9), Effect::None);
     assert_eq!(
-        (table.reflector.is_live(), table.reflector.version()),
+        (rig.reflector.is_live(), rig.reflector.version()),
         (false, None)
     );
-    table.observes(marker(9), done(9));
+    rig.observes(marker(9), done(9));
     assert_eq!(
-        (table.reflector.is_live(), table.reflector.version()),
+        (rig.reflector.is_live(), rig.reflector.version()),
         (true, Some(rv(9)))
     );
-    table.observes(event(8), Effect::Ignored);
-    table.observes(event(10), Effect::Live);
-    table.observes(bookmark(10), Effect::None);
-    table.observes(
+    rig.observes(event(8), Effect::Ignored);
+    rig.observes(event(10), Effect::Live);
+    rig.observes(bookmark(10), Effect::None);
+    rig.observes(
         bookmark(12),
         Effect::Progress {
             resource_version: rv(12),
         },
     );
-    table.observes(event(11), Effect::Ignored);
-    table.observes(bookmark(11), Effect::Ignored);
-    assert_eq!(table.reflector.counters().ignored, 3);
-    table.observes(Input::WatchEnded, Effect::None);
-    table.does(0, Action::Watch { after: rv(12) });
-    table.relisted(Why::Start, 1);
+    rig.observes(event(11), Effect::Ignored);
+    rig.observes(bookmark(11), Effect::Ignored);
+    assert_eq!(rig.reflector.counters().ignored, 3);
+    rig.observes(Input::WatchEnded, Effect::None);
+    rig.does(0, Action::Watch { after: rv(12) });
+    rig.relisted(Reason::Start, 1);
 }
 
 #[test]
 fn pages_follow_their_tokens_and_lead_to_a_watch() {
-    let mut table = Table::new(PAGED);
-    table.does(0, list(Any, None, Some(500), Why::Start));
-    table.observes(page(9, "a"), Effect::InitialItem);
-    table.does(0, list(Any, Some("a"), Some(500), Why::Start));
-    table.observes(page(9, ""), done(9));
-    table.does(0, Action::Watch { after: rv(9) });
+    let mut rig = Rig::new(PAGED);
+    rig.does(0, list(Any, None, Some(500), Reason::Start));
+    rig.observes(page(9, "a"), Effect::InitialItem);
+    rig.does(0, list(Any, Some("a"), Some(500), Reason::Start));
+    rig.observes(page(9, ""), done(9));
+    rig.does(0, Action::Watch { after: rv(9) });
 }
 
 #[test]
-fn what_comes_after_a_page_is_known_before_the_page_is_read() {
-    let mut table = Table::new(PAGED);
-    let ahead = |table: &Table, version, token: &str| table.reflector.next_page(rv(version), token);
+fn the_request_after_a_page_is_known_before_the_page_is_observed() {
+    let mut rig = Rig::new(PAGED);
+    let ahead = |rig: &Rig, version, token: &str| rig.reflector.next_page(rv(version), token);
     for (token, next, last) in [
         ("a", "b", None),
         ("b", "c", Some("a")),
         ("c", "a", Some("b")),
     ] {
-        table.does(0, list(Any, last, Some(500), Why::Start));
-        let expected = list(Any, Some(token), Some(500), Why::Start);
-        assert_eq!(ahead(&table, 9, token), Some(expected.clone()));
-        assert_eq!(ahead(&table, 9, ""), None);
+        rig.does(0, list(Any, last, Some(500), Reason::Start));
+        let expected = list(Any, Some(token), Some(500), Reason::Start);
+        assert_eq!(ahead(&rig, 9, token), Some(expected.clone()));
+        assert_eq!(ahead(&rig, 9, ""), None);
         if let Some(last) = last {
-            assert_eq!(ahead(&table, 9, last), None);
-            assert_eq!(ahead(&table, 8, token), None);
+            assert_eq!(ahead(&rig, 9, last), None);
+            assert_eq!(ahead(&rig, 8, token), None);
         }
-        table.observes(page(9, token), Effect::InitialItem);
-        table.does(0, expected);
-        assert!(ahead(&table, 9, next).is_some());
+        rig.observes(page(9, token), Effect::InitialItem);
+        rig.does(0, expected);
+        assert!(ahead(&rig, 9, next).is_some());
     }
-    table.observes(page(9, ""), done(9));
-    assert_eq!(ahead(&table, 9, "d"), None);
+    rig.observes(page(9, ""), done(9));
+    assert_eq!(ahead(&rig, 9, "d"), None);
 }
 
 #[test]
 fn held_state_is_resumed_without_a_list() {
-    let mut table = Table::live_at(7);
-    table.observes(event(6), Effect::Ignored);
-    table.observes(event(8), Effect::Live);
-    for reason in Why::ALL {
-        table.relisted(reason, 0);
+    let mut rig = Rig::live_at(7);
+    rig.observes(event(6), Effect::Ignored);
+    rig.observes(event(8), Effect::Live);
+    for reason in Reason::ALL {
+        rig.relisted(reason, 0);
     }
 }
 
 #[test]
 fn a_refused_stream_falls_back_to_pages_at_once_and_is_tried_again_next_time() {
     for code in [400, 405, 406, 415, 422] {
-        let mut table = Table::new(STREAMED);
-        table.does(0, stream(Latest, Why::Start));
-        table.observes(Input::WatchFailed(http(code)), Effect::Restarted);
-        table.does(0, list(Latest, None, Some(500), Why::StreamRefused));
-        table.observes(page(5, ""), done(5));
-        table.does(0, Action::Watch { after: rv(5) });
-        table.observes(Input::WatchFailed(http(410)), relisting(Why::Expired));
-        table.does(800, stream(Latest, Why::Expired));
+        let mut rig = Rig::new(STREAMED);
+        rig.does(0, stream(Latest, Reason::Start));
+        rig.observes(Input::WatchFailed(http(code)), Effect::Restarted);
+        rig.does(0, list(Latest, None, Some(500), Reason::StreamRefused));
+        rig.observes(page(5, ""), done(5));
+        rig.does(0, Action::Watch { after: rv(5) });
+        rig.observes(Input::WatchFailed(http(410)), relisting(Reason::Expired));
+        rig.does(800, stream(Latest, Reason::Expired));
     }
 }
 
@@ -268,103 +270,106 @@ fn a_refused_stream_falls_back_to_pages_at_once_and_is_tried_again_next_time() {
 fn a_stream_that_upstream_cannot_do_falls_back_to_pages_after_a_wait() {
     for failure in [http(500), Failure::Protocol, http(404)] {
         let reason = if failure == http(404) {
-            Why::Start
+            Reason::Start
         } else {
-            Why::StreamRefused
+            Reason::StreamRefused
         };
-        let mut table = Table::new(STREAMED);
-        table.does(0, stream(Latest, Why::Start));
-        table.observes(Input::WatchFailed(failure), Effect::Restarted);
-        table.does(800, list(Latest, None, Some(500), reason));
+        let mut rig = Rig::new(STREAMED);
+        rig.does(0, stream(Latest, Reason::Start));
+        rig.observes(Input::WatchFailed(failure), Effect::Restarted);
+        rig.does(800, list(Latest, None, Some(500), reason));
     }
-    let mut table = Table::new(STREAMED);
-    table.does(0, stream(Latest, Why::Start));
-    table.observes(Input::WatchOpened, Effect::None);
-    table.observes(
+    let mut rig = Rig::new(STREAMED);
+    rig.does(0, stream(Latest, Reason::Start));
+    rig.observes(Input::WatchOpened, Effect::None);
+    rig.observes(
         Input::WatchError(UpstreamStatus::of_code(500)),
         Effect::Restarted,
     );
-    table.does(800, list(Latest, None, Some(500), Why::StreamRefused));
+    rig.does(800, list(Latest, None, Some(500), Reason::StreamRefused));
 }
 
 #[test]
 fn initial_data_that_stops_before_its_end_begins_again() {
-    let mut table = Table::new(STREAMED);
-    table.does(0, stream(Latest, Why::Start));
-    table.observes(Input::WatchOpened, Effect::None);
-    table.observes(event(4), Effect::InitialItem);
-    table.observes(Input::WatchEnded, Effect::Restarted);
-    table.does(800, stream(Latest, Why::Interrupted));
-    table.observes(Input::WatchOpened, Effect::None);
-    table.observes(Input::WatchFailed(Failure::Transport), Effect::Restarted);
+    let mut rig = Rig::new(STREAMED);
+    rig.does(0, stream(Latest, Reason::Start));
+    rig.observes(Input::WatchOpened, Effect::None);
+    rig.observes(event(4), Effect::InitialItem);
+    rig.observes(Input::WatchEnded, Effect::Restarted);
+    rig.does(800, stream(Latest, Reason::Interrupted));
+    rig.observes(Input::WatchOpened, Effect::None);
+    rig.observes(Input::WatchFailed(Failure::Transport), Effect::Restarted);
     // After two cut streams, pages are requested, because they keep what has arrived.
-    table.does(2_400, list(Latest, None, Some(500), Why::Interrupted));
+    rig.does(2_400, list(Latest, None, Some(500), Reason::Interrupted));
 }
 
 #[test]
 fn a_busy_or_unreachable_upstream_is_asked_the_same_again() {
-    let mut table = Table::new(STREAMED);
-    let same = stream(Latest, Why::Start);
-    table.does(0, same.clone());
-    table.observes(Input::WatchFailed(Failure::Transport), Effect::Restarted);
-    table.does(800, same.clone());
-    table.observes(Input::WatchFailed(busy(429, 5)), Effect::Restarted);
-    table.does(5_800, same.clone());
-    table.observes(Input::WatchFailed(http(503)), Effect::Restarted);
-    table.does(9_000, same.clone());
-    table.observes(Input::WatchFailed(http(401)), Effect::Restarted);
-    table.does(15_400, same);
-    table.relisted(Why::Start, 1);
+    let mut rig = Rig::new(STREAMED);
+    let same = stream(Latest, Reason::Start);
+    rig.does(0, same.clone());
+    rig.observes(Input::WatchFailed(Failure::Transport), Effect::Restarted);
+    rig.does(800, same.clone());
+    rig.observes(Input::WatchFailed(busy(429, 5)), Effect::Restarted);
+    rig.does(5_800, same.clone());
+    rig.observes(Input::WatchFailed(http(503)), Effect::Restarted);
+    rig.does(9_000, same.clone());
+    rig.observes(Input::WatchFailed(http(401)), Effect::Restarted);
+    rig.does(15_400, same);
+    rig.relisted(Reason::Start, 1);
 }
 
 #[test]
 fn other_pauses_can_be_chosen() {
-    let mut table = Table::new(PAGED);
-    table.reflector = table.reflector.with_backoff(Backoff::brisk());
+    let mut rig = Rig::new(PAGED);
+    rig.reflector = rig.reflector.with_backoff(Backoff::brisk());
     for at_ms in [200, 600] {
-        table.reflector.next_action(table.now, 0);
-        table.observes(Input::ListFailed(Failure::Transport), Effect::None);
-        table.does(at_ms, list(Any, None, Some(500), Why::Start));
+        rig.reflector.next_action(rig.now, 0);
+        rig.observes(Input::ListFailed(Failure::Transport), Effect::None);
+        rig.does(at_ms, list(Any, None, Some(500), Reason::Start));
     }
 }
 
 #[test]
-fn a_first_page_that_fails_is_asked_for_again() {
-    let mut table = Table::new(PAGED);
-    let first = list(Any, None, Some(500), Why::Start);
-    table.does(0, first.clone());
+fn a_first_page_that_fails_is_requested_again() {
+    let mut rig = Rig::new(PAGED);
+    let first = list(Any, None, Some(500), Reason::Start);
+    rig.does(0, first.clone());
     let failures = [http(400), Failure::Protocol, Failure::TooLong];
     for (failure, at_ms) in failures.into_iter().zip([800, 2_400, 5_600]) {
-        table.observes(Input::ListFailed(failure), Effect::None);
-        table.does(at_ms, first.clone());
+        rig.observes(Input::ListFailed(failure), Effect::None);
+        rig.does(at_ms, first.clone());
     }
 }
 
 #[test]
-fn a_stream_is_given_up_for_an_error_inside_upstream_but_not_for_one_that_names_a_time() {
+fn a_stream_is_given_up_for_an_internal_error_unless_it_has_a_retry_after() {
     for (failure, next) in [
-        (http(500), list(Latest, None, Some(500), Why::StreamRefused)),
-        (busy(500, 0), stream(Latest, Why::Start)),
+        (
+            http(500),
+            list(Latest, None, Some(500), Reason::StreamRefused),
+        ),
+        (busy(500, 0), stream(Latest, Reason::Start)),
     ] {
-        let mut table = Table::new(STREAMED);
-        table.does(0, stream(Latest, Why::Start));
-        table.observes(Input::WatchFailed(failure), Effect::Restarted);
-        table.does(800, next);
+        let mut rig = Rig::new(STREAMED);
+        rig.does(0, stream(Latest, Reason::Start));
+        rig.observes(Input::WatchFailed(failure), Effect::Restarted);
+        rig.does(800, next);
     }
 }
 
 #[test]
 fn a_page_that_fails_is_asked_for_again_and_the_pages_before_stay() {
-    let mut table = Table::new(PAGED);
-    table.does(0, list(Any, None, Some(500), Why::Start));
-    table.observes(page(9, "a"), Effect::InitialItem);
-    let second = list(Any, Some("a"), Some(500), Why::Start);
+    let mut rig = Rig::new(PAGED);
+    rig.does(0, list(Any, None, Some(500), Reason::Start));
+    rig.observes(page(9, "a"), Effect::InitialItem);
+    let second = list(Any, Some("a"), Some(500), Reason::Start);
     let failures = [busy(429, 2), http(500), Failure::Transport, http(403)];
     for (failure, at_ms) in failures.into_iter().zip([2_000, 3_600, 6_800, 13_200]) {
-        table.observes(Input::ListFailed(failure), Effect::None);
-        table.does(at_ms, second.clone());
+        rig.observes(Input::ListFailed(failure), Effect::None);
+        rig.does(at_ms, second.clone());
     }
-    table.observes(page(9, ""), done(9));
+    rig.observes(page(9, ""), done(9));
 }
 
 #[test]
@@ -376,12 +381,12 @@ fn pages_that_no_longer_belong_together_are_asked_for_whole() {
         page(9, "a"),
         Input::ListFailed(http(400)),
     ] {
-        let mut table = Table::new(PAGED);
-        table.does(0, list(Any, None, Some(500), Why::Start));
-        table.observes(page(9, "a"), Effect::InitialItem);
-        table.observes(odd, Effect::Restarted);
-        table.does(800, list(Any, None, None, Why::PagesExpired));
-        table.observes(page(10, ""), done(10));
+        let mut rig = Rig::new(PAGED);
+        rig.does(0, list(Any, None, Some(500), Reason::Start));
+        rig.observes(page(9, "a"), Effect::InitialItem);
+        rig.observes(odd, Effect::Restarted);
+        rig.does(800, list(Any, None, None, Reason::PagesExpired));
+        rig.observes(page(10, ""), done(10));
     }
 }
 
@@ -393,74 +398,77 @@ fn lost_history_leads_to_a_paced_relist_of_the_latest() {
         Input::WatchError(expired),
     ];
     for failure in failures {
-        let mut table = Table::live_at(7);
-        table.observes(failure, relisting(Why::Expired));
-        assert_eq!(table.reflector.version(), Some(rv(7)));
-        table.does(800, stream(Latest, Why::Expired));
-        table.observes(Input::WatchOpened, Effect::None);
-        table.observes(marker(70), done(70));
-        table.relisted(Why::Expired, 1);
+        let mut rig = Rig::live_at(7);
+        rig.observes(failure, relisting(Reason::Expired));
+        assert_eq!(rig.reflector.version(), Some(rv(7)));
+        rig.does(800, stream(Latest, Reason::Expired));
+        rig.observes(Input::WatchOpened, Effect::None);
+        rig.observes(marker(70), done(70));
+        rig.relisted(Reason::Expired, 1);
     }
 }
 
 #[test]
 fn a_list_not_older_than_held_state_gives_way_to_the_latest_when_history_is_lost() {
-    let mut table = Table::live_at(7);
+    let mut rig = Rig::live_at(7);
     for at_ms in [800, 2_400] {
-        table.observes(Input::WatchFailed(http(400)), Effect::None);
-        table.does(at_ms, Action::Watch { after: rv(7) });
+        rig.observes(Input::WatchFailed(http(400)), Effect::None);
+        rig.does(at_ms, Action::Watch { after: rv(7) });
     }
-    table.observes(Input::WatchFailed(http(400)), relisting(Why::WatchRefused));
-    table.does(5_600, stream(AtLeast(rv(7)), Why::WatchRefused));
-    table.observes(Input::WatchFailed(http(410)), Effect::Restarted);
-    table.does(12_000, stream(Latest, Why::Expired));
+    rig.observes(
+        Input::WatchFailed(http(400)),
+        relisting(Reason::WatchRefused),
+    );
+    rig.does(5_600, stream(AtLeast(rv(7)), Reason::WatchRefused));
+    rig.observes(Input::WatchFailed(http(410)), Effect::Restarted);
+    rig.does(12_000, stream(Latest, Reason::Expired));
 }
 
 #[test]
 fn a_version_ahead_of_upstream_leads_to_a_relist_of_the_latest() {
-    let mut table = Table::live_at(7);
-    table.observes(
+    let mut rig = Rig::live_at(7);
+    rig.observes(
         Input::WatchFailed(version_ahead()),
-        relisting(Why::VersionAhead),
+        relisting(Reason::VersionAhead),
     );
-    table.does(800, stream(Latest, Why::VersionAhead));
+    rig.does(800, stream(Latest, Reason::VersionAhead));
 }
 
 #[test]
 fn a_list_not_older_than_held_state_gives_way_to_the_latest_when_upstream_is_behind() {
     for odd in [Input::WatchFailed(version_ahead()), marker(6)] {
-        let mut table = Table::live_at(7);
-        table.observes(Input::WatchFailed(Failure::Protocol), Effect::None);
-        table.does(800, Action::Watch { after: rv(7) });
-        table.observes(Input::WatchFailed(Failure::Protocol), Effect::None);
-        table.does(2_400, Action::Watch { after: rv(7) });
-        table.observes(
+        let mut rig = Rig::live_at(7);
+        rig.observes(Input::WatchFailed(Failure::Protocol), Effect::None);
+        rig.does(800, Action::Watch { after: rv(7) });
+        rig.observes(Input::WatchFailed(Failure::Protocol), Effect::None);
+        rig.does(2_400, Action::Watch { after: rv(7) });
+        rig.observes(
             Input::WatchFailed(Failure::Protocol),
-            relisting(Why::Unparsable),
+            relisting(Reason::Unparsable),
         );
-        table.does(5_600, stream(AtLeast(rv(7)), Why::Unparsable));
-        table.observes(odd, Effect::Restarted);
-        table.does(12_000, stream(Latest, Why::VersionAhead));
+        rig.does(5_600, stream(AtLeast(rv(7)), Reason::Unparsable));
+        rig.observes(odd, Effect::Restarted);
+        rig.does(12_000, stream(Latest, Reason::VersionAhead));
         // Upstream itself went back: the data is accepted, and counted.
-        table.observes(marker(5), done(5));
-        assert_eq!(table.reflector.counters().went_back, 1);
+        rig.observes(marker(5), done(5));
+        assert_eq!(rig.reflector.counters().went_back, 1);
     }
 }
 
 #[test]
-fn a_list_at_the_held_version_goes_nowhere() {
-    let mut table = Table::live_at(7);
+fn a_list_at_the_held_version_is_not_counted_as_going_back() {
+    let mut rig = Rig::live_at(7);
     let expired = Input::WatchFailed(http(410));
-    table.observes(expired, relisting(Why::Expired));
-    table.does(800, stream(Latest, Why::Expired));
-    table.observes(marker(7), done(7));
-    assert_eq!(table.reflector.counters().went_back, 0);
+    rig.observes(expired, relisting(Reason::Expired));
+    rig.does(800, stream(Latest, Reason::Expired));
+    rig.observes(marker(7), done(7));
+    assert_eq!(rig.reflector.counters().went_back, 0);
 }
 
 /// The reasons are labels of metrics.
 #[test]
-fn each_reason_for_a_list_has_its_word() {
-    let words = [
+fn each_reason_for_a_list_has_its_label() {
+    let labels = [
         "start",
         "expired",
         "version_ahead",
@@ -470,12 +478,12 @@ fn each_reason_for_a_list_has_its_word() {
         "watch_refused",
         "unparsable",
     ];
-    assert_eq!(RelistReason::ALL.map(RelistReason::as_str), words);
+    assert_eq!(RelistReason::ALL.map(RelistReason::as_str), labels);
 }
 
 #[test]
 fn trouble_on_a_watch_never_leads_to_a_relist() {
-    let mut table = Table::live_at(7);
+    let mut rig = Rig::live_at(7);
     let again = Action::Watch { after: rv(7) };
     let failures = [
         Failure::Transport,
@@ -490,112 +498,114 @@ fn trouble_on_a_watch_never_leads_to_a_relist() {
     let waits_ms = [800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 120_000];
     let mut at_ms = 0;
     for (failure, wait_ms) in failures.into_iter().zip(waits_ms) {
-        table.observes(Input::WatchFailed(failure), Effect::None);
+        rig.observes(Input::WatchFailed(failure), Effect::None);
         at_ms += wait_ms;
-        table.does(at_ms, again.clone());
+        rig.does(at_ms, again.clone());
     }
-    for reason in Why::ALL {
-        table.relisted(reason, 0);
+    for reason in Reason::ALL {
+        rig.relisted(reason, 0);
     }
 }
 
 #[test]
 fn a_clean_end_is_followed_by_the_next_watch_at_once_unless_it_came_at_once() {
-    let mut table = Table::live_at(7);
-    table.advance(1_000);
-    table.observes(Input::WatchEnded, Effect::None);
-    table.does(1_000, Action::Watch { after: rv(7) });
-    table.observes(Input::WatchOpened, Effect::None);
-    table.observes(event(8), Effect::Live);
-    table.observes(Input::WatchEnded, Effect::None);
-    table.does(1_000, Action::Watch { after: rv(8) });
-    table.observes(Input::WatchOpened, Effect::None);
+    let mut rig = Rig::live_at(7);
+    rig.advance(1_000);
+    rig.observes(Input::WatchEnded, Effect::None);
+    rig.does(1_000, Action::Watch { after: rv(7) });
+    rig.observes(Input::WatchOpened, Effect::None);
+    rig.observes(event(8), Effect::Live);
+    rig.observes(Input::WatchEnded, Effect::None);
+    rig.does(1_000, Action::Watch { after: rv(8) });
+    rig.observes(Input::WatchOpened, Effect::None);
     // A repeated event is no progress, although only the sink can tell that it is a repetition.
-    table.observes(event(8), Effect::Live);
-    table.advance(999);
-    table.observes(Input::WatchEnded, Effect::None);
-    table.does(2_799, Action::Watch { after: rv(8) });
+    rig.observes(event(8), Effect::Live);
+    rig.advance(999);
+    rig.observes(Input::WatchEnded, Effect::None);
+    rig.does(2_799, Action::Watch { after: rv(8) });
 }
 
 #[test]
 fn a_watch_that_stays_refused_leads_to_a_relist_and_progress_starts_the_count_anew() {
-    let mut table = Table::live_at(7);
-    table.observes(Input::WatchFailed(http(422)), Effect::None);
-    table.does(800, Action::Watch { after: rv(7) });
-    table.observes(Input::WatchFailed(http(422)), Effect::None);
-    table.does(2_400, Action::Watch { after: rv(7) });
-    table.observes(Input::WatchOpened, Effect::None);
-    table.observes(event(8), Effect::Live);
+    let mut rig = Rig::live_at(7);
+    rig.observes(Input::WatchFailed(http(422)), Effect::None);
+    rig.does(800, Action::Watch { after: rv(7) });
+    rig.observes(Input::WatchFailed(http(422)), Effect::None);
+    rig.does(2_400, Action::Watch { after: rv(7) });
+    rig.observes(Input::WatchOpened, Effect::None);
+    rig.observes(event(8), Effect::Live);
     for at_ms in [3_200, 4_800] {
-        table.observes(Input::WatchFailed(http(422)), Effect::None);
-        table.does(at_ms, Action::Watch { after: rv(8) });
+        rig.observes(Input::WatchFailed(http(422)), Effect::None);
+        rig.does(at_ms, Action::Watch { after: rv(8) });
     }
-    table.observes(Input::WatchFailed(http(422)), relisting(Why::WatchRefused));
-    table.does(8_000, stream(AtLeast(rv(8)), Why::WatchRefused));
+    rig.observes(
+        Input::WatchFailed(http(422)),
+        relisting(Reason::WatchRefused),
+    );
+    rig.does(8_000, stream(AtLeast(rv(8)), Reason::WatchRefused));
 }
 
 #[test]
 fn a_resource_that_stays_unknown_is_given_up() {
-    let mut table = Table::live_at(7);
+    let mut rig = Rig::live_at(7);
     for at_ms in [800, 2_400, 5_600, 12_000] {
-        table.observes(Input::WatchFailed(http(404)), Effect::None);
-        table.does(at_ms, Action::Watch { after: rv(7) });
+        rig.observes(Input::WatchFailed(http(404)), Effect::None);
+        rig.does(at_ms, Action::Watch { after: rv(7) });
     }
-    table.observes(Input::WatchFailed(http(404)), Effect::None);
-    table.does(12_000, Action::Stop(StopReason::Gone));
-    table.observes(event(8), Effect::Ignored);
+    rig.observes(Input::WatchFailed(http(404)), Effect::None);
+    rig.does(12_000, Action::Stop(StopReason::Gone));
+    rig.observes(event(8), Effect::Ignored);
 }
 
 #[test]
 fn several_changes_of_one_version_are_all_passed_on() {
-    let mut table = Table::live_at(7);
+    let mut rig = Rig::live_at(7);
     for _ in 0..3 {
-        table.observes(event(8), Effect::Live);
+        rig.observes(event(8), Effect::Live);
     }
-    table.observes(event(7), Effect::Ignored);
-    assert_eq!(table.reflector.version(), Some(rv(8)));
-    assert_eq!(table.reflector.counters().ignored, 1);
+    rig.observes(event(7), Effect::Ignored);
+    assert_eq!(rig.reflector.version(), Some(rv(8)));
+    assert_eq!(rig.reflector.counters().ignored, 1);
 }
 
 #[test]
 fn one_that_never_gives_up_lists_a_resource_that_comes_back() {
-    let mut table = Table::live_at(7);
-    table.reflector = table.reflector.never_giving_up();
+    let mut rig = Rig::live_at(7);
+    rig.reflector = rig.reflector.never_giving_up();
     for at_ms in [800, 2_400, 5_600, 12_000] {
-        table.observes(Input::WatchFailed(http(404)), Effect::None);
-        table.does(at_ms, Action::Watch { after: rv(7) });
+        rig.observes(Input::WatchFailed(http(404)), Effect::None);
+        rig.does(at_ms, Action::Watch { after: rv(7) });
     }
-    table.observes(Input::WatchFailed(http(404)), relisting(Why::WatchRefused));
-    table.does(24_800, stream(AtLeast(rv(7)), Why::WatchRefused));
+    rig.observes(
+        Input::WatchFailed(http(404)),
+        relisting(Reason::WatchRefused),
+    );
+    rig.does(24_800, stream(AtLeast(rv(7)), Reason::WatchRefused));
     let mut at_ms = 24_800;
     for wait_ms in [25_600, 30_000, 30_000, 30_000] {
         at_ms += wait_ms;
-        table.observes(Input::WatchFailed(http(404)), Effect::Restarted);
-        table.does(
+        rig.observes(Input::WatchFailed(http(404)), Effect::Restarted);
+        rig.does(
             at_ms,
-            list(AtLeast(rv(7)), None, Some(500), Why::WatchRefused),
+            list(AtLeast(rv(7)), None, Some(500), Reason::WatchRefused),
         );
     }
-    assert_eq!(
-        table.reflector.version(),
-        Some(rv(7)),
-        "the held state stays"
-    );
-    table.observes(page(30, ""), done(30));
-    table.does(at_ms, Action::Watch { after: rv(30) });
+    assert_eq!(rig.reflector.version(), Some(rv(7)), "the held state stays");
+    rig.observes(page(30, ""), done(30));
+    rig.does(at_ms, Action::Watch { after: rv(30) });
 }
 
 #[test]
 fn a_resource_that_appears_late_is_not_given_up() {
-    let mut table = Table::new(PAGED);
+    let mut rig = Rig::new(PAGED);
     for at_ms in [800, 2_400, 5_600, 12_000] {
-        table.reflector.next_action(table.now, 0);
-        table.observes(Input::ListFailed(http(404)), Effect::Restarted);
-        table.does(at_ms, list(Any, None, Some(500), Why::Start));
+        rig.reflector.next_action(rig.now, 0);
+        rig.observes(Input::ListFailed(http(404)), Effect::Restarted);
+        rig.does(at_ms, list(Any, None, Some(500), Reason::Start));
     }
-    table.observes(page(3, ""), done(3));
-    table.does(12_000, Action::Watch { after: rv(3) });
-    table.observes(Input::WatchFailed(http(404)), Effect::None);
+    rig.observes(page(3, ""), done(3));
+    rig.does(12_000, Action::Watch { after: rv(3) });
+    rig.observes(Input::WatchFailed(http(404)), Effect::None);
     // Progress has reset the back-off.
-    table.does(12_800, Action::Watch { after: rv(3) });
+    rig.does(12_800, Action::Watch { after: rv(3) });
 }

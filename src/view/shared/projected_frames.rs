@@ -7,8 +7,8 @@ use crate::cache::Event;
 use crate::resource::EventKind;
 use crate::view::projection::{Projection, ProjectionError};
 
-/// The projected frames of one event. There are few forms and three kinds of events, so a linear search is short; the first two frames need no
-/// allocation.
+/// The projected frames of one event. There are few forms and three kinds of events, so a linear search is short. The first two frames
+/// need no allocation.
 #[derive(Debug, Default)]
 pub(in crate::view) struct ProjectedFrames(SmallVec<[ProjectedFrame; 2]>);
 

@@ -44,7 +44,6 @@ impl<A> Default for Inbox<A> {
 
 impl<A> Inbox<A> {
     fn state(&self) -> MutexGuard<'_, InboxState<A>> {
-        // No code under the lock can panic between two changes, so a poisoned lock is harmless.
         self.0.lock()
     }
 

@@ -44,14 +44,15 @@ impl WatcherSet {
     /// Starts watchers of all kinds and representations, with one way of listing. The requesting program splits a watcher's name at `|`:
     /// representation and kind, the way of listing, label selector, field selector.
     fn watch_all(&mut self, method: &str, config: &Config) {
-        let name = |what: &str, labels: &str, fields: &str| format!("{what}|{method}|{labels}|{fields}");
+        let name =
+            |what: &str, labels: &str, fields: &str| format!("{what}|{method}|{labels}|{fields}");
         for labels in ["", "app=demo"] {
             let selected = match labels {
                 "" => config.clone(),
                 labels => config.clone().labels(labels),
             };
-            let [typed, metadata, dynamic] = ["typed pods", "metadata pods", "dynamic pods"]
-                .map(|what| name(what, labels, ""));
+            let [typed, metadata, dynamic] =
+                ["typed pods", "metadata pods", "dynamic pods"].map(|what| name(what, labels, ""));
             self.watch::<Pod>(typed, (), selected.clone());
             self.watch::<PartialObjectMeta<Pod>>(metadata, (), selected.clone());
             self.watch::<DynamicObject>(dynamic, resource("", "Pod"), selected);
@@ -64,7 +65,7 @@ impl WatcherSet {
         self.watch::<DynamicObject>(name("dynamic widgets", "", ""), widget, config.clone());
     }
 
-    /// The response to a request: the uid and the version of each object by watcher, and the objects themselves if `whole`.
+    /// The response to a request: for each watcher its statistics, the uid and the version of each object, and if `whole` the objects.
     fn contents(&self, whole: bool) -> Value {
         let contents_by_name = self.watchers.iter().map(|watcher| {
             let objects = watcher.objects_in_store();

@@ -8,35 +8,24 @@ use crate::auth::access::{Access, ResourceAccess};
 use crate::auth::rbac::{RbacDecision, RbacPolicy};
 use crate::auth::user::User;
 
-/// A policy that is built up line by line, and answers reviews.
+/// A policy whose roles and bindings are JSON objects, and that answers reviews.
 #[derive(Default)]
-struct Replay(RbacPolicy);
+struct JsonPolicy(RbacPolicy);
 
-impl Replay {
-    /// Applies one line: adds or removes a role or a binding, or returns the answer to a `SubjectAccessReview`.
-    fn line(&mut self, line: Value) -> Option<Value> {
-        if let Some(object) = line.get("remove") {
-            let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
-            let (namespace, name) = (text("namespace"), text("name"));
-            match kind(object) {
-                "ClusterRole" | "Role" => self.0.remove_role(namespace, name),
-                "ClusterRoleBinding" | "RoleBinding" => self.0.remove_binding(namespace, name),
-                other => panic!("cannot remove {other}: neither a role nor a binding"),
-            }
-            return None;
+impl JsonPolicy {
+    /// Adds or replaces a role or a binding.
+    fn put(&mut self, object: Value) {
+        match kind(&object) {
+            "ClusterRole" => self.0.put_cluster_role(read(object)),
+            "Role" => self.0.put_role(read(object)),
+            "ClusterRoleBinding" => self.0.put_cluster_role_binding(read(object)),
+            "RoleBinding" => self.0.put_role_binding(read(object)),
+            other => panic!("{other} is neither a role nor a binding"),
         }
-        match kind(&line) {
-            "ClusterRole" => self.0.put_cluster_role(read(line)),
-            "Role" => self.0.put_role(read(line)),
-            "ClusterRoleBinding" => self.0.put_cluster_role_binding(read(line)),
-            "RoleBinding" => self.0.put_role_binding(read(line)),
-            "SubjectAccessReview" => return Some(self.answer(read(line))),
-            other => panic!("{other} is neither a role, a binding nor a review"),
-        }
-        None
     }
 
-    fn answer(&self, review: SubjectAccessReview) -> Value {
+    /// Whether the policy allows the access of a `SubjectAccessReview`.
+    fn allows(&self, review: SubjectAccessReview) -> bool {
         let spec = review.spec;
         let user = User {
             name: spec.user.unwrap_or_default(),
@@ -52,11 +41,7 @@ impl Replay {
             },
             _ => panic!("a review must have either resource or non-resource attributes"),
         };
-        let (allowed, reason) = match self.0.decide(&user, &access) {
-            RbacDecision::Allowed(reason) => (true, reason),
-            RbacDecision::NotAllowed(reason) => (false, reason),
-        };
-        json!({"allowed": allowed, "reason": reason})
+        matches!(self.0.decide(&user, &access), RbacDecision::Allowed(_))
     }
 }
 
@@ -82,58 +67,61 @@ fn resource_access(attributes: ResourceAttributes) -> ResourceAccess {
 }
 
 /// A policy with one cluster role of one rule, bound cluster-wide to the user `u`.
-fn with_rule(rule: &Value) -> Replay {
-    let mut replay = Replay::default();
+fn with_rule(rule: &Value) -> JsonPolicy {
+    let mut policy = JsonPolicy::default();
     let rules = json!([rule]);
-    put(&mut replay, "ClusterRole", "", "r", json!({"rules": rules}));
+    put(&mut policy, "ClusterRole", "", "r", json!({"rules": rules}));
     let subject = json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "u"});
-    bind(&mut replay, "", "b", ("ClusterRole", "r"), &subject);
-    replay
+    bind(&mut policy, "", "b", ("ClusterRole", "r"), &subject);
+    policy
 }
 
-fn put(replay: &mut Replay, kind: &str, namespace: &str, name: &str, mut object: Value) {
+fn put(policy: &mut JsonPolicy, kind: &str, namespace: &str, name: &str, mut object: Value) {
     object["apiVersion"] = json!("rbac.authorization.k8s.io/v1");
     object["kind"] = json!(kind);
     object["metadata"] = json!({"name": name});
     if !namespace.is_empty() {
         object["metadata"]["namespace"] = json!(namespace);
     }
-    assert_eq!(replay.line(object), None);
+    policy.put(object);
 }
 
-fn bind(replay: &mut Replay, namespace: &str, name: &str, role: (&str, &str), subject: &Value) {
+fn bind(policy: &mut JsonPolicy, namespace: &str, name: &str, role: (&str, &str), subject: &Value) {
     let kind = match namespace {
         "" => "ClusterRoleBinding",
         _ => "RoleBinding",
     };
     let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": role.0, "name": role.1});
     let object = json!({"roleRef": role, "subjects": [subject]});
-    put(replay, kind, namespace, name, object);
+    put(policy, kind, namespace, name, object);
 }
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "anything else is a failure")]
-fn ask(replay: &mut Replay, user: &str, groups: &[&str], attributes: &Value) -> bool {
-    let name = match attributes["path"] {
-        Value::Null => "resourceAttributes",
-        _ => "nonResourceAttributes",
+/// Whether the user has the access that a review's attributes describe: access to a path if they have one, otherwise to a resource.
+fn is_allowed(policy: &JsonPolicy, user: &str, groups: &[&str], attributes: &Value) -> bool {
+    let name = if attributes.get("path").is_some() {
+        "nonResourceAttributes"
+    } else {
+        "resourceAttributes"
     };
     let mut spec = json!({"user": user, "groups": groups});
     spec[name] = attributes.clone();
     let review = json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec,
     });
-    let answer = replay.line(review).unwrap();
-    answer["allowed"].as_bool().unwrap()
+    policy.allows(read(review))
 }
 
 /// Checks whether the rule allows these accesses to the user `u`; it never allows them to another user.
 #[track_caller]
 fn check(rule: &Value, rows: &[(Value, bool)]) {
-    let mut replay = with_rule(rule);
+    let policy = with_rule(rule);
     for (attributes, expected) in rows {
-        let allowed = ask(&mut replay, "u", &[], attributes);
+        let allowed = is_allowed(&policy, "u", &[], attributes);
         assert_eq!(allowed, *expected, "{rule} {attributes}");
-        assert!(!ask(&mut replay, "other", &["u"], attributes));
+        assert!(
+            !is_allowed(&policy, "other", &["u"], attributes),
+            "{rule} {attributes}"
+        );
     }
 }
 
@@ -271,7 +259,7 @@ fn names_count_for_lists_and_watches_by_metadata_name() {
         "verbs": ["list", "watch", "create"], "apiGroups": [""], "resources": ["configmaps"],
         "resourceNames": ["one", "two"],
     });
-    let ask = |verb: &str, name: Option<&str>| {
+    let attributes = |verb: &str, name: Option<&str>| {
         let mut attributes = json!({"verb": verb, "resource": "configmaps", "namespace": "n"});
         if let Some(name) = name {
             attributes["name"] = json!(name);
@@ -281,14 +269,14 @@ fn names_count_for_lists_and_watches_by_metadata_name() {
     check(
         &rule,
         &[
-            (ask("list", Some("one")), true),
-            (ask("watch", Some("two")), true),
-            (ask("list", Some("three")), false),
-            (ask("list", Some("on")), false),
-            (ask("list", None), false),
-            (ask("watch", None), false),
+            (attributes("list", Some("one")), true),
+            (attributes("watch", Some("two")), true),
+            (attributes("list", Some("three")), false),
+            (attributes("list", Some("on")), false),
+            (attributes("list", None), false),
+            (attributes("watch", None), false),
             // A create request does not name its object.
-            (ask("create", None), false),
+            (attributes("create", None), false),
         ],
     );
     let rule = json!({
@@ -296,7 +284,10 @@ fn names_count_for_lists_and_watches_by_metadata_name() {
     });
     check(
         &rule,
-        &[(ask("list", None), true), (ask("list", Some("one")), true)],
+        &[
+            (attributes("list", None), true),
+            (attributes("list", Some("one")), true),
+        ],
     );
     // There is no wildcard for names.
     let rule = json!({
@@ -305,9 +296,9 @@ fn names_count_for_lists_and_watches_by_metadata_name() {
     check(
         &rule,
         &[
-            (ask("list", None), false),
-            (ask("list", Some("one")), false),
-            (ask("list", Some("*")), true),
+            (attributes("list", None), false),
+            (attributes("list", Some("one")), false),
+            (attributes("list", Some("*")), true),
         ],
     );
 }
@@ -352,10 +343,10 @@ fn bindings_of_a_namespace_reach_no_further() {
     ]});
     let subject = json!({"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "g"});
     for role in ["ClusterRole", "Role"] {
-        let mut replay = Replay::default();
+        let mut policy = JsonPolicy::default();
         let namespace = if role == "Role" { "a" } else { "" };
-        put(&mut replay, role, namespace, "r", rules.clone());
-        bind(&mut replay, "a", "b", (role, "r"), &subject);
+        put(&mut policy, role, namespace, "r", rules.clone());
+        bind(&mut policy, "a", "b", (role, "r"), &subject);
         let rows = [
             (pods("a"), true),
             (pods("b"), false),
@@ -363,9 +354,12 @@ fn bindings_of_a_namespace_reach_no_further() {
             (json!({"verb": "get", "path": "/metrics"}), false),
         ];
         for (attributes, expected) in rows {
-            let allowed = ask(&mut replay, "u", &["x", "g"], &attributes);
+            let allowed = is_allowed(&policy, "u", &["x", "g"], &attributes);
             assert_eq!(allowed, expected, "{role} {attributes}");
-            assert!(!ask(&mut replay, "g", &["x"], &attributes));
+            assert!(
+                !is_allowed(&policy, "g", &["x"], &attributes),
+                "{role} {attributes}"
+            );
         }
     }
 }
@@ -397,10 +391,10 @@ fn service_accounts_are_meant_by_name_and_namespace() {
         ("", &without, "system:serviceaccount:a:bot", "z", false),
     ];
     for (bound_in, subject, user, namespace, expected) in rows {
-        let mut replay = Replay::default();
-        put(&mut replay, "ClusterRole", "", "r", rules.clone());
-        bind(&mut replay, bound_in, "b", ("ClusterRole", "r"), subject);
-        let allowed = ask(&mut replay, user, &[], &pods(namespace));
+        let mut policy = JsonPolicy::default();
+        put(&mut policy, "ClusterRole", "", "r", rules.clone());
+        bind(&mut policy, bound_in, "b", ("ClusterRole", "r"), subject);
+        let allowed = is_allowed(&policy, user, &[], &pods(namespace));
         assert_eq!(allowed, expected, "{bound_in} {subject} {user}");
     }
 }
@@ -410,36 +404,35 @@ fn a_role_that_is_missing_allows_nothing_and_hides_nothing() {
     let pods = json!({"verb": "list", "resource": "pods", "namespace": "a"});
     let rules = json!({"rules": [{"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]}]});
     let subject = json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "u"});
-    let mut replay = Replay::default();
-    bind(&mut replay, "a", "first", ("Role", "missing"), &subject);
+    let mut policy = JsonPolicy::default();
+    bind(&mut policy, "a", "first", ("Role", "missing"), &subject);
     bind(
-        &mut replay,
+        &mut policy,
         "",
         "first",
         ("ClusterRole", "missing"),
         &subject,
     );
-    assert!(!ask(&mut replay, "u", &[], &pods));
-    put(&mut replay, "Role", "b", "missing", rules.clone());
+    assert!(!is_allowed(&policy, "u", &[], &pods));
+    put(&mut policy, "Role", "b", "missing", rules.clone());
     assert!(
-        !ask(&mut replay, "u", &[], &pods),
+        !is_allowed(&policy, "u", &[], &pods),
         "a role of another namespace was used"
     );
-    put(&mut replay, "ClusterRole", "", "reader", rules.clone());
+    put(&mut policy, "ClusterRole", "", "reader", rules.clone());
     bind(
-        &mut replay,
+        &mut policy,
         "a",
         "second",
         ("ClusterRole", "reader"),
         &subject,
     );
-    assert!(ask(&mut replay, "u", &[], &pods));
-    let reader = json!({"kind": "ClusterRole", "metadata": {"name": "reader"}});
-    assert_eq!(replay.line(json!({"remove": reader})), None);
-    assert!(!ask(&mut replay, "u", &[], &pods));
-    put(&mut replay, "Role", "a", "missing", rules);
+    assert!(is_allowed(&policy, "u", &[], &pods));
+    policy.0.remove_role("", "reader");
+    assert!(!is_allowed(&policy, "u", &[], &pods));
+    put(&mut policy, "Role", "a", "missing", rules);
     assert!(
-        ask(&mut replay, "u", &[], &pods),
+        is_allowed(&policy, "u", &[], &pods),
         "the role is no longer missing"
     );
 }
@@ -449,11 +442,11 @@ fn a_cluster_binding_cannot_refer_to_a_role_of_a_namespace() {
     let pods = json!({"verb": "list", "resource": "pods", "namespace": "a"});
     let rules = json!({"rules": [{"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]}]});
     let subject = json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "u"});
-    let mut replay = Replay::default();
-    put(&mut replay, "ClusterRole", "", "r", rules.clone());
-    put(&mut replay, "Role", "a", "r", rules);
-    bind(&mut replay, "", "b", ("Role", "r"), &subject);
-    assert!(!ask(&mut replay, "u", &[], &pods));
+    let mut policy = JsonPolicy::default();
+    put(&mut policy, "ClusterRole", "", "r", rules.clone());
+    put(&mut policy, "Role", "a", "r", rules);
+    bind(&mut policy, "", "b", ("Role", "r"), &subject);
+    assert!(!is_allowed(&policy, "u", &[], &pods));
 }
 
 #[test]
@@ -462,31 +455,31 @@ fn aggregated_roles_have_the_rules_that_the_controller_wrote() {
     let rule = json!({"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]});
     let selector = json!({"clusterRoleSelectors": [{"matchLabels": {"to": "all"}}]});
     let subject = json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "u"});
-    let mut replay = Replay::default();
+    let mut policy = JsonPolicy::default();
     put(
-        &mut replay,
+        &mut policy,
         "ClusterRole",
         "",
         "part",
         json!({"rules": [rule]}),
     );
     put(
-        &mut replay,
+        &mut policy,
         "ClusterRole",
         "",
         "all",
         json!({"aggregationRule": selector, "rules": null}),
     );
-    bind(&mut replay, "", "b", ("ClusterRole", "all"), &subject);
-    assert!(!ask(&mut replay, "u", &[], &pods));
+    bind(&mut policy, "", "b", ("ClusterRole", "all"), &subject);
+    assert!(!is_allowed(&policy, "u", &[], &pods));
     put(
-        &mut replay,
+        &mut policy,
         "ClusterRole",
         "",
         "all",
         json!({"aggregationRule": selector, "rules": [rule]}),
     );
-    assert!(ask(&mut replay, "u", &[], &pods));
+    assert!(is_allowed(&policy, "u", &[], &pods));
 }
 
 #[test]
@@ -500,16 +493,16 @@ fn what_is_missing_in_an_object_allows_nothing() {
     ] {
         check(&rule, &[(pods.clone(), false)]);
     }
-    let mut replay = Replay::default();
-    put(&mut replay, "ClusterRole", "", "r", json!({}));
+    let mut policy = JsonPolicy::default();
+    put(&mut policy, "ClusterRole", "", "r", json!({}));
     let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "r"});
     put(
-        &mut replay,
+        &mut policy,
         "ClusterRoleBinding",
         "",
         "b",
         json!({"roleRef": role}),
     );
-    assert!(!ask(&mut replay, "", &[], &pods));
-    assert!(!ask(&mut replay, "u", &[""], &pods));
+    assert!(!is_allowed(&policy, "", &[], &pods));
+    assert!(!is_allowed(&policy, "u", &[""], &pods));
 }

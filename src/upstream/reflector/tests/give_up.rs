@@ -2,12 +2,12 @@
 
 use super::*;
 
-fn giving_up(mut table: Table) -> Table {
-    table.reflector = table.reflector.giving_up();
-    table
+fn giving_up(mut rig: Rig) -> Rig {
+    rig.reflector = rig.reflector.giving_up();
+    rig
 }
 
-impl Table {
+impl Rig {
     /// The next action, after any wait.
     fn next(&mut self) -> Action {
         let action = self.reflector.next_action(self.now, 0);
@@ -35,14 +35,14 @@ impl Table {
 }
 
 #[track_caller]
-fn check(table: Table, failure: &Failure, count: u32, reason: GiveUp) {
-    let given_up = giving_up(table).fails_until_given_up(failure);
+fn check(rig: Rig, failure: &Failure, count: u32, reason: GiveUp) {
+    let given_up = giving_up(rig).fails_until_given_up(failure);
     assert_eq!(given_up, (count, StopReason::GivenUp(reason)));
 }
 
 #[test]
 fn a_resource_that_cannot_be_had_is_given_up() {
-    let new = || Table::new(STREAMED);
+    let new = || Rig::new(STREAMED);
     check(new(), &http(403), 1, GiveUp::Forbidden);
     check(new(), &http(401), 2, GiveUp::Unauthorized);
     check(new(), &Failure::Saturated, 2, GiveUp::Saturated);
@@ -56,7 +56,7 @@ fn a_resource_that_cannot_be_had_is_given_up() {
 
 #[test]
 fn state_that_is_held_outlasts_a_hiccup_but_not_the_loss_of_rights() {
-    let live = || Table::live_at(7);
+    let live = || Rig::live_at(7);
     check(live(), &http(403), 3, GiveUp::Forbidden);
     check(live(), &http(401), 10, GiveUp::Unauthorized);
     check(live(), &Failure::Saturated, 5, GiveUp::Saturated);
@@ -68,88 +68,88 @@ fn state_that_is_held_outlasts_a_hiccup_but_not_the_loss_of_rights() {
 
 #[test]
 fn an_upstream_that_is_away_takes_no_state_with_it() {
-    let mut table = giving_up(Table::live_at(7));
+    let mut rig = giving_up(Rig::live_at(7));
     for failure in [Failure::Transport, http(503), http(429), http(500)] {
         for _ in 0..50 {
-            assert_eq!(table.next(), Action::Watch { after: rv(7) });
-            table.observes(Input::WatchFailed(failure.clone()), Effect::None);
+            assert_eq!(rig.next(), Action::Watch { after: rv(7) });
+            rig.observes(Input::WatchFailed(failure.clone()), Effect::None);
         }
     }
 }
 
 #[test]
 fn answers_in_between_begin_the_count_anew() {
-    let mut table = giving_up(Table::live_at(7));
+    let mut rig = giving_up(Rig::live_at(7));
     for version in 8..30 {
         for _ in 0..2 {
-            table.next();
-            table.observes(Input::WatchFailed(http(403)), Effect::None);
+            rig.next();
+            rig.observes(Input::WatchFailed(http(403)), Effect::None);
         }
-        table.next();
-        table.observes(Input::WatchOpened, Effect::None);
-        table.observes(event(version), Effect::Live);
-        table.observes(Input::WatchEnded, Effect::None);
+        rig.next();
+        rig.observes(Input::WatchOpened, Effect::None);
+        rig.observes(event(version), Effect::Live);
+        rig.observes(Input::WatchEnded, Effect::None);
     }
 }
 
 #[test]
 fn what_asks_for_something_else_than_patience_is_no_reason() {
     for failure in [http(410), version_ahead()] {
-        let mut table = giving_up(Table::new(PAGED));
+        let mut rig = giving_up(Rig::new(PAGED));
         for _ in 0..20 {
-            assert!(matches!(table.next(), Action::List { .. }));
+            assert!(matches!(rig.next(), Action::List { .. }));
             let failed = Input::ListFailed(failure.clone());
-            table.reflector.observe(failed, table.now);
+            rig.reflector.observe(failed, rig.now);
         }
     }
 }
 
 #[test]
 fn an_answer_begins_the_count_of_all_but_what_cannot_be_read_anew() {
-    let mut table = giving_up(Table::new(PAGED));
+    let mut rig = giving_up(Rig::new(PAGED));
     for number in 0..5 {
         for _ in 0..4 {
-            assert!(matches!(table.next(), Action::List { .. }));
+            assert!(matches!(rig.next(), Action::List { .. }));
             let failed = Input::ListFailed(Failure::Transport);
-            table.reflector.observe(failed, table.now);
+            rig.reflector.observe(failed, rig.now);
         }
-        table.next();
-        table.observes(page(9, &number.to_string()), Effect::InitialItem);
+        rig.next();
+        rig.observes(page(9, &number.to_string()), Effect::InitialItem);
     }
 
-    let mut table = giving_up(Table::new(STREAMED));
+    let mut rig = giving_up(Rig::new(STREAMED));
     for _ in 0..3 {
-        assert!(!matches!(table.next(), Action::Stop(_)));
-        table.observes(Input::WatchOpened, Effect::None);
+        assert!(!matches!(rig.next(), Action::Stop(_)));
+        rig.observes(Input::WatchOpened, Effect::None);
         let failed = Input::WatchFailed(Failure::Protocol);
-        table.reflector.observe(failed, table.now);
+        rig.reflector.observe(failed, rig.now);
     }
     let reason = StopReason::GivenUp(GiveUp::Undecodable);
-    assert_eq!(table.next(), Action::Stop(reason));
+    assert_eq!(rig.next(), Action::Stop(reason));
 }
 
 #[test]
 fn a_list_that_can_be_read_begins_every_count_anew() {
-    let mut table = giving_up(Table::new(PAGED));
+    let mut rig = giving_up(Rig::new(PAGED));
     for _ in 0..2 {
-        table.next();
+        rig.next();
         let failed = Input::ListFailed(Failure::Protocol);
-        table.reflector.observe(failed, table.now);
+        rig.reflector.observe(failed, rig.now);
     }
-    table.next();
-    table.observes(page(9, ""), done(9));
+    rig.next();
+    rig.observes(page(9, ""), done(9));
     for failure in [http(410), Failure::Protocol, Failure::Protocol] {
-        assert!(!matches!(table.next(), Action::Stop(_)));
-        let failed = match table.next() {
+        assert!(!matches!(rig.next(), Action::Stop(_)));
+        let failed = match rig.next() {
             Action::Watch { .. } => Input::WatchFailed(failure),
             Action::WatchList { .. }
             | Action::List { .. }
             | Action::WaitUntil(_)
             | Action::Stop(_) => Input::ListFailed(failure),
         };
-        table.reflector.observe(failed, table.now);
+        rig.reflector.observe(failed, rig.now);
     }
-    assert!(!matches!(table.next(), Action::Stop(_)));
+    assert!(!matches!(rig.next(), Action::Stop(_)));
 }
 
 #[test]
@@ -167,74 +167,73 @@ fn strikes_count_within_ten_minutes() {
 
 #[test]
 fn lost_history_is_no_strike() {
-    let mut table = giving_up(Table::live_at(7));
+    let mut rig = giving_up(Rig::live_at(7));
     for version in 8..12 {
-        table.next();
+        rig.next();
         let expired = Input::WatchFailed(http(410));
-        table.observes(expired, relisting(Why::Expired));
-        table.next();
-        table.observes(marker(version), done(version));
+        rig.observes(expired, relisting(Reason::Expired));
+        rig.next();
+        rig.observes(marker(version), done(version));
     }
-    unreadable_event(&mut table, 12);
-    assert_eq!(table.next(), Action::Watch { after: rv(12) });
+    unreadable_event(&mut rig, 12);
+    assert_eq!(rig.next(), Action::Watch { after: rv(12) });
 }
 
 /// Plays one event that no watch can read although lists can.
-fn unreadable_event(table: &mut Table, version: u64) {
+fn unreadable_event(rig: &mut Rig, version: u64) {
     for _ in 0..3 {
-        table.next();
-        table.reflector.observe(Input::WatchOpened, table.now);
+        rig.next();
+        rig.reflector.observe(Input::WatchOpened, rig.now);
         let failed = Input::WatchFailed(Failure::TooLong);
-        table.reflector.observe(failed, table.now);
+        rig.reflector.observe(failed, rig.now);
     }
-    if let Action::WatchList { .. } = table.next() {
-        table.reflector.observe(marker(version), table.now);
+    if let Action::WatchList { .. } = rig.next() {
+        rig.reflector.observe(marker(version), rig.now);
     }
 }
 
 #[test]
 fn events_that_only_lists_can_read_are_listed_around_a_few_times() {
-    let mut table = giving_up(Table::live_at(7));
-    unreadable_event(&mut table, 8);
-    unreadable_event(&mut table, 9);
-    assert_eq!(table.next(), Action::Watch { after: rv(9) });
-    unreadable_event(&mut table, 10);
+    let mut rig = giving_up(Rig::live_at(7));
+    unreadable_event(&mut rig, 8);
+    unreadable_event(&mut rig, 9);
+    assert_eq!(rig.next(), Action::Watch { after: rv(9) });
+    unreadable_event(&mut rig, 10);
     let reason = StopReason::GivenUp(GiveUp::TooLong);
-    assert_eq!(table.next(), Action::Stop(reason));
+    assert_eq!(rig.next(), Action::Stop(reason));
 
     // Such events do no harm if they are rare.
-    let mut table = giving_up(Table::live_at(7));
+    let mut rig = giving_up(Rig::live_at(7));
     for version in 8..20 {
-        table.now += Duration::from_secs(601);
-        unreadable_event(&mut table, version);
-        assert_eq!(table.next(), Action::Watch { after: rv(version) });
+        rig.now += Duration::from_secs(601);
+        unreadable_event(&mut rig, version);
+        assert_eq!(rig.next(), Action::Watch { after: rv(version) });
     }
 }
 
 #[test]
 fn a_resource_that_can_be_listed_but_not_watched_is_given_up() {
-    let mut table = giving_up(Table::live_at(7));
+    let mut rig = giving_up(Rig::live_at(7));
     let mut lists = 0;
     loop {
-        match table.next() {
+        match rig.next() {
             Action::Watch { .. } => {
                 let refused = Input::WatchFailed(http(405));
-                table.reflector.observe(refused, table.now);
+                rig.reflector.observe(refused, rig.now);
             }
             Action::WatchList { .. } => {
-                table
-                    .reflector
-                    .observe(Input::WatchFailed(http(405)), table.now);
+                rig.reflector
+                    .observe(Input::WatchFailed(http(405)), rig.now);
             }
             Action::List { .. } => {
                 lists += 1;
-                table.reflector.observe(page(7, ""), table.now);
+                rig.reflector.observe(page(7, ""), rig.now);
             }
             Action::Stop(reason) => {
                 assert_eq!(reason, StopReason::GivenUp(GiveUp::Refused));
                 break;
             }
-            Action::WaitUntil(at) => table.now = at,
+            Action::WaitUntil(at) => rig.now = at,
         }
         assert!(lists < 3, "each list costs upstream a full read");
     }

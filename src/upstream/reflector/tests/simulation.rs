@@ -447,7 +447,7 @@ impl World {
 
     fn relist_count(&self) -> u64 {
         let count = |reason| self.reflector.counters().relists(reason);
-        Why::ALL.into_iter().map(count).sum()
+        Reason::ALL.into_iter().map(count).sum()
     }
 }
 
@@ -481,17 +481,17 @@ fn run(seed: u64, flaw: Flaw) -> Result<World, String> {
 
 #[test]
 fn the_held_state_is_always_the_one_at_its_version_and_the_newest_after_quiet() {
-    let mut relists = [0; Why::ALL.len()];
+    let mut relists = [0; Reason::ALL.len()];
     let mut ignored = 0;
     for seed in 0..400 {
         let world = run(seed, Flaw::None).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        for reason in Why::ALL {
+        for reason in Reason::ALL {
             relists[reason as usize] += world.reflector.counters().relists(reason);
         }
         ignored += world.reflector.counters().ignored;
     }
     // A simulation that does not reach a rule proves nothing about it.
-    for reason in Why::ALL {
+    for reason in Reason::ALL {
         assert!(
             relists[reason as usize] > 0,
             "{reason:?} was not reached: {relists:?}"

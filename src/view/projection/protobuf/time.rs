@@ -1,5 +1,5 @@
 //! Times as Go's RFC 3339 parser reads them: years 0000 to 9999 in any zone. Libraries have a narrower range: they end at the last
-//! second that every zone can write. Nothing here writes a time, and no time zone has a name.
+//! second that every zone can write. Times are read here, not written.
 
 /// A point in time, as precise as `ObjectMeta` needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
