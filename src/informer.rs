@@ -10,7 +10,7 @@
 //!
 //! use k8s_openapi::api::core::v1::Pod;
 //! use kube_fanout::informer::{Cached, EventHandler, ListWatch, SharedInformerFactory, index_by};
-//! use kube_fanout::upstream::client::{Client, UpstreamSource};
+//! use kube_fanout::upstream::client::{Client, ConnectSource};
 //!
 //! struct Printer;
 //!
@@ -30,7 +30,7 @@
 //!
 //! #[tokio::main]
 //! async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//!     let source = UpstreamSource::url("http://127.0.0.1:8001")?;
+//!     let source = ConnectSource::url("http://127.0.0.1:8001")?;
 //!     let client = Arc::new(Client::connect(source).await?);
 //!
 //!     let factory = SharedInformerFactory::new(client);

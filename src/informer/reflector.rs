@@ -27,10 +27,10 @@ const FRAME_LEN_MAX: usize = 64 << 20;
 ///
 /// use k8s_openapi::api::core::v1::Pod;
 /// use kube_fanout::informer::{Cached, DeltaFifo, Indexer, ListWatch, Reflector, cached_key};
-/// use kube_fanout::upstream::client::{Client, ConnectError, UpstreamSource};
+/// use kube_fanout::upstream::client::{Client, ConnectError, ConnectSource};
 ///
 /// # async fn follow() -> Result<(), ConnectError> {
-/// let client = Client::connect(UpstreamSource::url("http://127.0.0.1:8001")?).await?;
+/// let client = Client::connect(ConnectSource::url("http://127.0.0.1:8001")?).await?;
 /// let store: Arc<Indexer<Cached<Pod>>> = Arc::new(Indexer::new(cached_key()));
 /// let queue = Arc::new(DeltaFifo::new(cached_key(), store));
 /// let pods = ListWatch::<Pod>::of_kind().in_namespace("default");
