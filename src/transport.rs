@@ -336,7 +336,9 @@ impl AsyncRead for Transport {
         if self.read_ahead.is_empty() {
             self.read_ahead = BytesMut::new();
             // One read returns all available bytes, as callers expect. The next read reports an error or the end.
-            let _ = self.io.poll_read(context, buffer);
+            if buffer.remaining() > 0 {
+                let _ = self.io.poll_read(context, buffer);
+            }
         }
         Poll::Ready(Ok(()))
     }

@@ -1,5 +1,8 @@
 //! Random numbers for jitter and request ids. Not for secrets.
 
+#[cfg(feature = "gateway")]
+use std::hash::{BuildHasher, RandomState};
+
 /// 64 random bits.
 #[must_use]
 pub fn random() -> u64 {
@@ -21,8 +24,9 @@ pub fn fraction() -> f64 {
 #[cfg(feature = "gateway")]
 #[must_use]
 pub fn random_uuid() -> String {
-    let bits = u128::from(random()) << 64 | u128::from(random());
-    uuid::Builder::from_random_bytes(bits.to_be_bytes())
+    // Keyed with the operating system's random bytes: replicas that start at the same moment must not use the same ids.
+    let bits = || u128::from(RandomState::new().hash_one(0_u8));
+    uuid::Builder::from_random_bytes((bits() << 64 | bits()).to_be_bytes())
         .into_uuid()
         .to_string()
 }
