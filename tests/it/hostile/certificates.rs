@@ -70,14 +70,7 @@ impl CertificateStage {
             });
         })
         .await;
-        let pods =
-            json!({"verbs": ["get", "list", "watch"], "apiGroups": [""], "resources": ["pods"]});
-        stage
-            .allow("bob-reads", "bob", pods.clone(), "default")
-            .await;
-        stage.allow("alice-reads", "alice", pods, "default").await;
-        let alice = json!({"verbs": ["impersonate"], "apiGroups": [""], "resources": ["users"], "resourceNames": ["alice"]});
-        stage.allow("eve-as-alice", "eve", alice, "").await;
+        stage.allow_bob_alice_and_eve().await;
         stage
             .create(PODS, &json!({"metadata": {"name": "treasure"}}))
             .await;

@@ -66,14 +66,7 @@ impl IdentityStage {
         for name in ["alice", "bob", "carol", "eve"] {
             stage.user(&format!("{name}-token"), name, &[]);
         }
-        let pods =
-            json!({"verbs": ["get", "list", "watch"], "apiGroups": [""], "resources": ["pods"]});
-        stage
-            .allow("bob-reads", "bob", pods.clone(), "default")
-            .await;
-        stage.allow("alice-reads", "alice", pods, "default").await;
-        let alice = json!({"verbs": ["impersonate"], "apiGroups": [""], "resources": ["users"], "resourceNames": ["alice"]});
-        stage.allow("eve-as-alice", "eve", alice, "").await;
+        stage.allow_bob_alice_and_eve().await;
         let treasure = json!({"metadata": {"name": "treasure", "labels": {"with": "jewels"}}});
         stage.create(PODS, &treasure).await;
         Self {

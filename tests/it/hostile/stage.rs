@@ -15,14 +15,13 @@ use kube_fanout::config::{ServeSettings, UpstreamSource};
 use kube_fanout::shutdown::Drain;
 use serde_json::Value;
 use tokio::net::TcpListener;
-use tokio::time::Instant;
 
 use crate::hostile::witness::Witness;
+pub(crate) use crate::support::auth::until;
 use crate::support::gateway::Running;
 
 /// The limit of a single wait, generous because the machine may be busy.
 pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(30);
-const POLL_PERIOD: Duration = Duration::from_millis(10);
 /// Short, so that clients that never disconnect do not delay the end of a test.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
 
@@ -192,25 +191,6 @@ impl Stage {
             count,
         };
         self.apiserver.order(order).unwrap();
-    }
-}
-
-/// Waits until `holds` returns true. Panics with `what` and the caller's location if it does not in time.
-#[track_caller]
-pub(crate) fn until<F: AsyncFn() -> bool>(
-    what: &str,
-    holds: F,
-) -> impl Future<Output = ()> + use<'_, F> {
-    let caller = std::panic::Location::caller();
-    async move {
-        let give_up_at = Instant::now() + STEP_TIMEOUT;
-        while !holds().await {
-            assert!(
-                Instant::now() < give_up_at,
-                "timed out waiting until {what}, at {caller}"
-            );
-            tokio::time::sleep(POLL_PERIOD).await;
-        }
     }
 }
 

@@ -101,6 +101,17 @@ impl AuthStage {
         self.apiserver.tokens().put(token, user);
     }
 
+    /// Lets bob and alice read the pods of the namespace default, and eve impersonate alice.
+    pub(crate) async fn allow_bob_alice_and_eve(&self) {
+        let pods =
+            json!({"verbs": ["get", "list", "watch"], "apiGroups": [""], "resources": ["pods"]});
+        self.allow("bob-reads", "bob", pods.clone(), "default")
+            .await;
+        self.allow("alice-reads", "alice", pods, "default").await;
+        let alice = json!({"verbs": ["impersonate"], "apiGroups": [""], "resources": ["users"], "resourceNames": ["alice"]});
+        self.allow("eve-as-alice", "eve", alice, "").await;
+    }
+
     /// Grants a user what `rule` allows, by a role and a binding called `name`; in all namespaces if `namespace` is empty.
     pub(crate) async fn allow(&self, name: &str, user: &str, rule: Value, namespace: &str) {
         let (role, binding) = grant(name, user, rule);
