@@ -133,9 +133,10 @@ impl Gateway {
         let metrics = Arc::new(Metrics::new()?);
         let audit_log = AuditLog::start(settings.audit.as_ref(), &metrics)?;
         let client = Client::connect(source(&settings.upstream)).await?;
-        let listener = operators::bind("--listen", settings.listen)?;
-        let bind = |address| operators::bind("--operator-listen", address);
-        let operators = settings.operator_listen.map(bind).transpose()?;
+        let listener = bind("--listen", settings.listen)?;
+        let operators = settings.operator_listen;
+        let operators = operators.map(|address| bind("--operator-listen", address));
+        let operators = operators.transpose()?;
         let admin = admin::listen(settings.admin_listen).await?;
         let discovery = discovered_at_start(&client).await;
         let is_answering = discovery.is_some();
@@ -276,6 +277,15 @@ impl Gateway {
 }
 
 /// Serves metrics and health.
+/// Opens a port; the error names its flag.
+fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListener, GatewayError> {
+    listener::bind(address).map_err(|source| GatewayError::Listen {
+        flag,
+        address,
+        source,
+    })
+}
+
 fn serve_admin(
     tasks: &mut JoinSet<()>,
     admin: TcpListener,

@@ -1,13 +1,7 @@
 //! The operators' port: its own limits, which other clients cannot use up (decision 34).
 
-use std::net::SocketAddr;
-
-use tokio::net::TcpListener;
-
-use super::GatewayError;
 use crate::admission::Admission;
 use crate::config::{AdmissionLimits, ForwardLimits, OpenFiles, ServeSettings};
-use crate::connection::listener;
 use crate::metrics::Metrics;
 use crate::passthrough::Passthrough;
 
@@ -31,15 +25,6 @@ const FILES_SHARE: usize = 4;
 pub(super) struct OperatorLimits {
     pub(super) admission: Admission,
     pub(super) passthrough: Passthrough,
-}
-
-/// Opens a port; the error names its flag.
-pub(super) fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListener, GatewayError> {
-    listener::bind(address).map_err(|source| GatewayError::Listen {
-        flag,
-        address,
-        source,
-    })
 }
 
 /// The admission of operators' lists and watches; its wait times are those of `clients`.
