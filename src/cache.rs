@@ -40,6 +40,8 @@ pub struct DispatchOutcome {
     pub events: usize,
     /// Watches woken.
     pub woken: usize,
+    /// Frames laid out for watches; watches with the same parameters share them.
+    pub frames: usize,
 }
 
 /// Receives every batch from the writer, after the batch is in the ring and in the snapshot.

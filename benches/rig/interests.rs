@@ -134,7 +134,7 @@ impl<F: FnMut(Arc<Event>) + Send> Observer for Each<F> {
         events.iter().cloned().for_each(&mut *visit);
         DispatchOutcome {
             events: events.len(),
-            woken: 0,
+            ..DispatchOutcome::default()
         }
     }
 }

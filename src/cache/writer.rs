@@ -9,7 +9,7 @@ use super::event::Event;
 use super::objects::ObjectMap;
 use super::ring::{Retention, RingWriter};
 use super::snapshot::{Epoch, Gap, Snapshot};
-use super::{Observer, WatchCache};
+use super::{DispatchOutcome, Observer, WatchCache};
 use crate::resource::{EventKind, Object, ResourceKind, ResourceVersion};
 
 /// One change as upstream reports it. The cache decides whether it adds or modifies the object.
@@ -56,6 +56,16 @@ pub struct ApplyOutcome {
     pub ignored: usize,
     /// Watches woken.
     pub woken: usize,
+    /// Frames that the observer laid out for watches.
+    pub frames: usize,
+}
+
+impl ApplyOutcome {
+    /// Adds the result of a dispatch.
+    pub const fn add(&mut self, dispatched: DispatchOutcome) {
+        self.woken += dispatched.woken;
+        self.frames += dispatched.frames;
+    }
 }
 
 /// The only handle that can change a [`WatchCache`]. Not `Clone`.
@@ -132,7 +142,7 @@ impl CacheWriter {
         now: Instant,
     ) -> Result<ApplyOutcome, VersionWentBack> {
         let mut applied = self.publish_list(ObjectMap::from_objects(listed), version, now)?;
-        applied.woken = self.dispatch_all(now);
+        self.dispatch_all(&mut applied, now);
         Ok(applied)
     }
 
@@ -197,7 +207,7 @@ impl CacheWriter {
         now: Instant,
     ) -> ApplyOutcome {
         let mut applied = self.publish_changes(changes, now);
-        applied.woken = self.dispatch_all(now);
+        self.dispatch_all(&mut applied, now);
         applied
     }
 
@@ -239,10 +249,10 @@ impl CacheWriter {
         }
     }
 
-    /// Passes published events to the observer: all of them, or a part if they cost much. Returns the number of watches woken.
-    pub fn dispatch(&mut self, now: Instant) -> usize {
+    /// Passes published events to the observer: all of them, or a part if they cost much.
+    pub fn dispatch(&mut self, now: Instant) -> DispatchOutcome {
         if !self.is_behind {
-            return 0;
+            return DispatchOutcome::default();
         }
         let events = &self.published[self.dispatched..];
         let (through, version) = (self.state.sequence, self.state.resource_version);
@@ -254,7 +264,7 @@ impl CacheWriter {
             self.dispatched = 0;
             self.is_behind = false;
         }
-        dispatched.woken
+        dispatched
     }
 
     /// Whether there is more to dispatch.
@@ -263,12 +273,10 @@ impl CacheWriter {
         self.is_behind
     }
 
-    fn dispatch_all(&mut self, now: Instant) -> usize {
-        let mut woken = 0;
+    fn dispatch_all(&mut self, applied: &mut ApplyOutcome, now: Instant) {
         while self.is_behind {
-            woken += self.dispatch(now);
+            applied.add(self.dispatch(now));
         }
-        woken
     }
 
     /// Forgets the history below `version`, as a compaction of etcd does: resuming below it, and exact reads below it, fail as too

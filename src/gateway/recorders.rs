@@ -221,7 +221,7 @@ impl FillRecorder for CacheRecorder {
         self.resource
             .cache
             .frames_encoded
-            .inc_by(self.served.hub.take_laid_out());
+            .inc_by(applied.frames as u64);
     }
 
     fn state(&self, state: FillState) {

@@ -79,7 +79,7 @@ impl CacheSink {
     /// the rest.
     fn dispatch(&mut self, mut applied: ApplyOutcome) {
         let now = now();
-        applied.woken = self.writer.dispatch(now);
+        applied.add(self.writer.dispatch(now));
         let delay = WAKE_COST * u32::try_from(applied.woken).unwrap_or(u32::MAX);
         self.hold_until = Some(now + delay.min(self.coalesce_delay_max));
         self.recorder.applied(applied);

@@ -242,12 +242,6 @@ impl Hub {
     pub fn view_count(&self) -> usize {
         self.directory().view_count()
     }
-
-    /// Lines laid out in views since the last call, for metrics. All watches of a view share its lines.
-    #[must_use]
-    pub fn take_laid_out(&self) -> u64 {
-        std::mem::take(&mut self.directory().laid_out)
-    }
 }
 
 impl Observer for Hub {
@@ -276,7 +270,6 @@ impl Observer for Hub {
         {
             let mut directory = self.directory();
             closed.iter().for_each(|core| directory.forget(core));
-            directory.laid_out += laid_out.lines as u64;
             match events.get(laid_out.events) {
                 None => directory.reached = HubPosition { through, version },
                 // No watch may receive a version before all of its events.
@@ -288,6 +281,7 @@ impl Observer for Hub {
         DispatchOutcome {
             events: laid_out.events,
             woken,
+            frames: laid_out.lines,
         }
     }
 }

@@ -59,7 +59,7 @@ impl Observer for Recorder {
         self.0.lock().unwrap().push((events.to_vec(), version));
         DispatchOutcome {
             events: events.len(),
-            woken: 0,
+            ..DispatchOutcome::default()
         }
     }
 }

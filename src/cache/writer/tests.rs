@@ -190,7 +190,7 @@ fn changes_know_what_was_before_and_repeated_ones_are_left_out() {
         ApplyOutcome {
             events: 3,
             ignored: 3,
-            woken: 0,
+            ..ApplyOutcome::default()
         }
     );
     assert_eq!(

@@ -70,8 +70,6 @@ pub(super) struct ViewDirectory {
     pub(super) published: HubPosition,
     /// How far the views have got.
     pub(super) reached: HubPosition,
-    /// Lines laid out since the last [`take_laid_out`](super::Hub::take_laid_out).
-    pub(super) laid_out: u64,
     /// Number of watches that have joined, which distributes waiters over the shards.
     pub(super) waiters: usize,
     pub(super) closed: bool,
@@ -89,7 +87,6 @@ impl ViewDirectory {
             empty_views: Arc::default(),
             published: HubPosition::default(),
             reached: HubPosition::default(),
-            laid_out: 0,
             waiters: 0,
             closed: false,
             expired: false,

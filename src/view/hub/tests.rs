@@ -292,9 +292,10 @@ fn what_is_laid_out_and_who_watches_is_told() {
     assert_eq!(joined, selectors);
     assert!(hub.is_watched());
     let changes = vec![world.write("a/1", Some("x")), world.write("a/2", Some("y"))];
-    world.apply(changes);
     // One line in the view of each label value, and one in the view of everything, for each event.
-    assert_eq!([hub.take_laid_out(), hub.take_laid_out()], [4, 0]);
+    let now = world.now;
+    assert_eq!(world.writer.apply(changes, now).frames, 4);
+    assert_eq!(world.writer.apply([], now).frames, 0);
     drop(views);
     assert!(!hub.is_watched());
 }
