@@ -86,6 +86,8 @@ pub struct WatchTotals {
 
 /// Records what watches deliver; the composition root implements it with metrics.
 pub trait WatchRecorder: Send + Sync + std::fmt::Debug {
+    /// Called once per stream, at its start.
+    fn started(&self) {}
     /// Called when events are sent, with their number and length.
     fn delivered(&self, events: u64, bytes: u64);
     /// Called when a batch is sent that was published while the stream was open, with the time since its publication and the number

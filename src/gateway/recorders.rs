@@ -215,6 +215,10 @@ impl DriverRecorder for CacheRecorder {
 impl FillRecorder for CacheRecorder {
     fn applied(&self, applied: ApplyOutcome) {
         self.resource
+    fn started(&self) {
+        self.metrics.watches.inc();
+    }
+
             .upstream
             .events_received
             .add((applied.events + applied.ignored) as u64);

@@ -520,7 +520,6 @@ impl Resources for Registry {
             || Arc::new(self.stream_recorder(key)),
             |slot| Arc::clone(&slot.streams),
         );
-        streams.metrics.watches.inc();
         (self.settings.hooks.watch_recorder)(streams)
     }
 

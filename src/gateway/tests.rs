@@ -28,6 +28,10 @@ static IS_FRAGILE: AtomicBool = AtomicBool::new(false);
 struct FragileTally(Arc<dyn WatchRecorder>);
 
 impl WatchRecorder for FragileTally {
+    fn started(&self) {
+        self.0.started();
+    }
+
     fn delivered(&self, events: u64, bytes: u64) {
         let is_fragile = events > 0 && IS_FRAGILE.swap(false, Ordering::Relaxed);
         assert!(!is_fragile, "planted");

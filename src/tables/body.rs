@@ -87,6 +87,7 @@ impl TableBody {
         deadline: Instant,
         recorder: Arc<dyn WatchRecorder>,
     ) -> Self {
+        recorder.started();
         Self {
             tables,
             position: StreamPosition::new(member, request.after),

@@ -108,6 +108,7 @@ impl WatchCursor {
         let deadline = timing.started + timing.timeout;
         let bookmarks =
             (timing.bookmarks).then(|| BookmarkSchedule::new(timing.started, deadline, known));
+        recorder.started();
         Self {
             served,
             recorder,

@@ -375,6 +375,7 @@ async fn series_of_a_resource_go_some_time_after_its_cache() {
     assert!(matches!(available, Availability::Ready(_)), "{available:?}");
     drop(available);
     let tally = registry.tally(&key);
+    tally.started();
     let is_shown = || {
         registry.forget_unused();
         let page = registry.metrics.page().unwrap();
