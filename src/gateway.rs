@@ -8,6 +8,7 @@
 mod audit_log;
 mod callers;
 mod consistency;
+mod drain_flag;
 mod forwarded;
 mod freshness;
 mod hooks;
@@ -276,7 +277,6 @@ impl Gateway {
     }
 }
 
-/// Serves metrics and health.
 /// Opens a port; the error names its flag.
 fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListener, GatewayError> {
     listener::bind(address).map_err(|source| GatewayError::Listen {
@@ -286,6 +286,7 @@ fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListener, GatewayE
     })
 }
 
+/// Serves metrics and health.
 fn serve_admin(
     tasks: &mut JoinSet<()>,
     admin: TcpListener,

@@ -1,14 +1,11 @@
-//! Counts what drivers and watches report, in metrics that are resolved once per resource.
+//! Counts what drivers and watches report, in metrics that are resolved once per resource. Nothing is decided here: whatever others act
+//! on is kept by `slot`.
 
-use std::future::Future;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::watch;
-
-use super::slot::SlotState;
+use super::drain_flag::DrainFlag;
 use crate::cache::ApplyOutcome;
-use crate::decode::Bookmark;
 use crate::metrics::{
     CacheMetrics, CacheState, ClientWatchEnd as StreamLabel, Contradiction, DownstreamMetrics,
     FrameRejectionLabel as RejectionLabel, GiveUpReason, Label, Metrics, RelistLabel,
@@ -20,31 +17,7 @@ use crate::serve::resources::ListRecorder;
 use crate::upstream::cache_sink::{FillRecorder, FillState};
 use crate::upstream::driver::{DriverRecorder, FrameRejection, StreamEnd, WatchConnection};
 use crate::upstream::reflector::RelistReason;
-use crate::view::{BookmarkTemplate, ServedResource};
 use crate::watch::{WatchEnd, WatchRecorder, WatchTotals};
-
-/// Set when the gateway starts to drain: watches that end afterwards end because of the drain.
-#[derive(Clone, Debug, Default)]
-pub(super) struct DrainFlag(Arc<watch::Sender<bool>>);
-
-impl DrainFlag {
-    pub(super) fn begin(&self) {
-        self.0.send_replace(true);
-    }
-
-    pub(super) fn is_begun(&self) -> bool {
-        *self.0.borrow()
-    }
-
-    /// Completes once the flag is set.
-    pub(super) fn begun(&self) -> impl Future<Output = ()> + Send + use<> {
-        let mut begun = self.0.subscribe();
-        async move {
-            // An error means that the sender is gone; then nothing waits for the result.
-            let _ = begun.wait_for(|begun| *begun).await;
-        }
-    }
-}
 
 /// Metrics of one cache's upstream side.
 #[derive(Debug)]
@@ -53,8 +26,6 @@ pub(super) struct ResourceRecorder {
     upstream: UpstreamMetrics,
     cache: CacheMetrics,
     draining: DrainFlag,
-    /// Set when the cache has become ready for the first time.
-    filled: Arc<OnceLock<()>>,
 }
 
 impl ResourceRecorder {
@@ -65,22 +36,18 @@ impl ResourceRecorder {
             upstream: metrics.upstream(labels),
             cache: metrics.cache(labels),
             draining,
-            filled: Arc::default(),
         }
-    }
-
-    /// Sets `filled` when the cache becomes ready for the first time.
-    pub(super) fn with_filled_flag(self, filled: Arc<OnceLock<()>>) -> Self {
-        Self { filled, ..self }
     }
 
     /// Shows the cache's state in the metrics.
     pub(super) fn announce(&self, state: CacheState) {
         self.cache.state.set(state);
-        if state == CacheState::Ready {
-            // Fails if it is set already.
-            let _ = self.filled.set(());
-        }
+    }
+
+    /// Shows that the cache was filled.
+    pub(super) fn filled(&self) {
+        self.announce(CacheState::Ready);
+        self.cache.initializations.inc();
     }
 
     /// Shows that the cache was given up, with the reason, and that it holds nothing.
@@ -99,42 +66,20 @@ impl ResourceRecorder {
         cache.ring_oldest_age.set(0.0);
     }
 
-    /// Approximate bytes that the cache holds: objects and history.
-    pub(super) fn cache_len(&self) -> usize {
-        let len = self.cache.snapshot_bytes.get() + self.cache.ring_bytes.get();
-        usize::try_from(len).unwrap_or_default()
-    }
-
     /// Counts a contradiction between upstream and the cache.
     pub(super) fn contradicted(&self, contradiction: Contradiction) {
         self.upstream.contradictions.inc(contradiction);
     }
 
-    /// How many contradictions were counted.
-    pub(super) fn contradictions(&self) -> u64 {
-        let reasons = Contradiction::ALL.iter();
-        let counts = reasons.map(|reason| self.upstream.contradictions.count(*reason));
-        counts.sum()
-    }
-
-    /// Time since upstream has sent anything; `None` before the first byte.
+    /// Time since upstream has sent anything, for reports; `None` before the first byte.
     pub(super) fn silence(&self) -> Option<Duration> {
         let last = self.upstream.last_received.get();
         (last > 0.0).then(|| Duration::from_secs_f64((seconds_since_1970() - last).max(0.0)))
     }
 
-    /// The recorder of one cache of the resource; it sets the slot's state to ready.
-    pub(super) fn for_cache(
-        self: Arc<Self>,
-        served: ServedResource,
-        slot_state: watch::Sender<SlotState>,
-    ) -> Arc<CacheRecorder> {
-        Arc::new(CacheRecorder {
-            resource: self,
-            served,
-            slot_state,
-            connections: watch::Sender::new(0),
-        })
+    /// The recorder of one cache of the resource.
+    pub(super) fn for_cache(self: Arc<Self>) -> Arc<CacheRecorder> {
+        Arc::new(CacheRecorder { resource: self })
     }
 }
 
@@ -147,17 +92,6 @@ fn seconds_since_1970() -> f64 {
 #[derive(Debug)]
 pub(super) struct CacheRecorder {
     resource: Arc<ResourceRecorder>,
-    served: ServedResource,
-    slot_state: watch::Sender<SlotState>,
-    /// How often the upstream watch was opened.
-    connections: watch::Sender<u64>,
-}
-
-impl CacheRecorder {
-    /// Follows how often the upstream watch was opened.
-    pub(super) fn connections(&self) -> watch::Receiver<u64> {
-        self.connections.subscribe()
-    }
 }
 
 impl DriverRecorder for CacheRecorder {
@@ -188,9 +122,6 @@ impl DriverRecorder for CacheRecorder {
         let open = i64::from(connected == WatchConnection::Yes);
         self.resource.upstream.watches_active.set(open);
         self.resource.upstream.connected.set(open);
-        if connected == WatchConnection::Yes {
-            self.connections.send_modify(|count| *count += 1);
-        }
         if let WatchConnection::No(end) = connected {
             self.resource.upstream.watch_ends.inc(match end {
                 StreamEnd::Clean => WatchLabel::Closed,
@@ -201,24 +132,14 @@ impl DriverRecorder for CacheRecorder {
         }
     }
 
-    fn bookmark(&self, object: &[u8], bookmark: &Bookmark) {
+    fn bookmark(&self) {
         self.resource.upstream.events_received.add(1);
-        if let Some(template) =
-            BookmarkTemplate::seen(object, bookmark.version_span, self.served.cache.kind())
-            && template != self.served.hub.bookmark()
-        {
-            self.served.hub.learn_bookmark(template);
-        }
     }
 }
 
 impl FillRecorder for CacheRecorder {
     fn applied(&self, applied: ApplyOutcome) {
         self.resource
-    fn started(&self) {
-        self.metrics.watches.inc();
-    }
-
             .upstream
             .events_received
             .add((applied.events + applied.ignored) as u64);
@@ -240,21 +161,6 @@ impl FillRecorder for CacheRecorder {
         cache.ring_events.set(gauge(state.events));
         cache.ring_bytes.set(gauge(state.bytes));
         cache.ring_oldest_age.set(state.oldest_age.as_secs_f64());
-        let announce = |slot_state: &mut SlotState| {
-            let is_next = match slot_state {
-                SlotState::Waiting(_) | SlotState::GivenUp(_) | SlotState::OtherEncoding => true,
-                SlotState::Ready(_) | SlotState::Gone | SlotState::Closed => false,
-            };
-            if is_next {
-                self.resource.announce(CacheState::Ready);
-                cache.initializations.inc();
-                *slot_state = SlotState::Ready(self.served.clone());
-            }
-            is_next
-        };
-        if self.slot_state.send_if_modified(announce) {
-            tracing::info!(resource = %self.resource.key, objects = state.objects, version = %state.version, "serving from memory");
-        }
     }
 }
 
@@ -309,6 +215,10 @@ impl StreamRecorder {
 }
 
 impl WatchRecorder for StreamRecorder {
+    fn started(&self) {
+        self.metrics.watches.inc();
+    }
+
     fn delivered(&self, events: u64, bytes: u64) {
         self.metrics.watch_events.add(events);
         self.metrics.watch_bytes.add(bytes);

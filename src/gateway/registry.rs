@@ -15,10 +15,11 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use super::drain_flag::DrainFlag;
 use super::forwarded::{ForwardedBody, ForwardedSource, deadlines, lifetime_of};
 use super::hooks::Hooks;
 use super::operators::OperatorLimits;
-use super::recorders::{DrainFlag, ResourceRecorder, StreamRecorder};
+use super::recorders::{ResourceRecorder, StreamRecorder};
 use super::slot::{ReadLimits, Slot, SlotParts, SlotState};
 use crate::admin::{CheckOutcome, Readiness, ReadinessCheck};
 use crate::admission::Admission;
@@ -179,13 +180,15 @@ impl Registry {
         if !resource.can_be_cached() || self.draining.is_begun() {
             return None;
         }
+        let recorder = ResourceRecorder::new(&self.metrics, key, self.draining.clone());
         let parts = SlotParts {
             resource: resource.clone(),
             encoding: key.encoding,
             client: Arc::clone(&self.client),
             retention: self.settings.retention,
             limits: self.settings.limits,
-            recorder: Arc::new(self.resource_recorder(key)),
+            recorder: Arc::new(recorder),
+            filled: self.pinned.get(key).cloned().unwrap_or_default(),
             observer: self.settings.hooks.observer,
         };
         info!(resource = %key, "starting a cache");
@@ -194,14 +197,6 @@ impl Registry {
         let slot = Arc::new(Slot::start(parts, &mut state.tasks, streams));
         state.slots.insert(key.clone(), Arc::clone(&slot));
         Some(slot)
-    }
-
-    fn resource_recorder(&self, key: &CacheKey) -> ResourceRecorder {
-        let recorder = ResourceRecorder::new(&self.metrics, key, self.draining.clone());
-        match self.pinned.get(key) {
-            Some(filled) => recorder.with_filled_flag(Arc::clone(filled)),
-            None => recorder,
-        }
     }
 
     /// All slots. Callers use them without the registry's lock, because each slot may take locks of its own.

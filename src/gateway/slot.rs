@@ -1,6 +1,9 @@
 //! One cached resource: its cache, and the task that keeps it filled as long as clients use it.
 
+mod history_loss;
 mod keeper;
+mod sink;
+mod state;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +16,14 @@ use tokio::time::Instant;
 use super::freshness::ResourceFreshness;
 use super::recorders::{ResourceRecorder, StreamRecorder};
 use crate::admin::CheckOutcome;
-use crate::cache::{Observer, Retention};
 use crate::fairness::{Peer, Permit, Permits};
 use crate::metrics::{GiveUpReason, Label};
-use crate::resource::{Encoding, ResourceVersion};
-use crate::upstream::client::Client;
-use crate::upstream::discovery::DiscoveredResource;
-use crate::view::{Hub, ServedResource};
-use keeper::CacheKeeper;
+use history_loss::HistoryLoss;
+use keeper::{CacheKeeper, KeeperCells};
+pub(super) use keeper::{ReadLimits, SlotParts};
+use sink::CacheLen;
+pub(super) use state::SlotState;
+use state::SlotStateMachine;
 
 /// Requests of one resource that may be forwarded at a time while it has no cache because upstream is slow or fails. More would be the
 /// load that the cache is there to keep away from upstream. Clients share the permits.
@@ -29,87 +32,15 @@ const FORWARDS_MAX: usize = 32;
 /// How long after a forwarded list its client may start a watch from the list's version: it must read a large list first.
 const FORWARDED_LIST_AGE_MAX: Duration = Duration::from_secs(60);
 
-/// How long after the loss of upstream's history clients may return with versions of it. Their watches have ended, and client-go waits at
-/// most 30 s before it retries. A longer time would do harm: where no new cache can be filled, the versions of the new history may stay
-/// below those of the lost one for days, and clients that start from one of them would list again all that time.
-const LOSS_AGE_MAX: Duration = Duration::from_secs(90);
-
-/// The newest version that clients may know from a history that upstream no longer has.
-#[derive(Debug, Default)]
-pub(super) struct HistoryLoss(Mutex<Option<(ResourceVersion, Instant)>>);
-
-impl HistoryLoss {
-    /// Records the loss of a history whose newest version is `newest`.
-    fn record(&self, newest: ResourceVersion) {
-        let version = self.version().max(newest);
-        *self.state() = Some((version, Instant::now()));
-    }
-
-    /// The newest version of all lost histories; zero if none was lost.
-    fn version(&self) -> ResourceVersion {
-        self.state()
-            .map_or_else(Default::default, |(version, _)| version)
-    }
-
-    /// Whether a client may have this version from a history that was lost recently.
-    pub(super) fn covers(&self, version: ResourceVersion) -> bool {
-        let is_covered = |(lost, at): (_, Instant)| version <= lost && at.elapsed() < LOSS_AGE_MAX;
-        self.state().is_some_and(is_covered)
-    }
-
-    fn state(&self) -> parking_lot::MutexGuard<'_, Option<(ResourceVersion, Instant)>> {
-        self.0.lock()
-    }
-}
-
-/// The state of a slot's cache.
-#[derive(Clone, Debug)]
-pub(super) enum SlotState {
-    /// Not ready yet, for this reason.
-    Waiting(&'static str),
-    /// Requests are served from it.
-    Ready(ServedResource),
-    /// There is no cache, for this reason, and requests are forwarded. Filling it is retried.
-    GivenUp(GiveUpReason),
-    /// Upstream has the resource, but not in this encoding.
-    OtherEncoding,
-    /// Upstream no longer has the resource.
-    Gone,
-    /// The slot was closed.
-    Closed,
-}
-
-/// Limits for reading a resource.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ReadLimits {
-    /// Longest watch frame in bytes.
-    pub(super) frame_len_max: usize,
-    /// How long the events of a busy resource may be delayed to be delivered together.
-    pub(super) coalesce_delay_max: Duration,
-    /// Resident bytes of the process beyond which no cache is started and some are evicted; 0 means no limit.
-    pub(super) memory_max: usize,
-}
-
-/// The inputs of a slot's task.
-pub(super) struct SlotParts {
-    pub(super) resource: DiscoveredResource,
-    pub(super) encoding: Encoding,
-    pub(super) client: Arc<Client>,
-    pub(super) retention: Retention,
-    pub(super) limits: ReadLimits,
-    pub(super) recorder: Arc<ResourceRecorder>,
-    /// Wraps what observes the writer; only tests change anything.
-    pub(super) observer: fn(Arc<Hub>) -> Arc<dyn Observer>,
-}
-
 /// One cached resource, as the registry holds it.
 #[derive(Debug)]
 pub(super) struct Slot {
-    pub(super) slot_state: watch::Sender<SlotState>,
+    pub(super) slot_state: SlotStateMachine,
     pub(super) freshness: ResourceFreshness,
     pub(super) streams: Arc<StreamRecorder>,
-    pub(super) recorder: Arc<ResourceRecorder>,
+    recorder: Arc<ResourceRecorder>,
     pub(super) loss: Arc<HistoryLoss>,
+    pub(super) cache_len: CacheLen,
     /// Permits for requests that are forwarded because there is no cache yet.
     forwards: Permits,
     /// When a request was last forwarded because there was no cache yet.
@@ -127,17 +58,20 @@ impl Slot {
         tasks: &mut tokio::task::JoinSet<()>,
         streams: Arc<StreamRecorder>,
     ) -> Self {
-        let slot_state = watch::Sender::new(SlotState::Waiting("starting"));
+        let cells = KeeperCells {
+            slot_state: SlotStateMachine::new(Arc::clone(&parts.filled)),
+            eviction: watch::Sender::new(()),
+            loss: Arc::default(),
+            cache_len: CacheLen::default(),
+        };
         let recorder = Arc::clone(&parts.recorder);
-        let eviction = watch::Sender::new(());
-        let loss = Arc::new(HistoryLoss::default());
-        let keeper = CacheKeeper::new(
-            parts,
-            slot_state.clone(),
-            eviction.clone(),
-            Arc::clone(&loss),
-        );
-        let task = tasks.spawn(keeper.run());
+        let task = tasks.spawn(CacheKeeper::new(parts, cells.clone()).run());
+        let KeeperCells {
+            slot_state,
+            eviction,
+            loss,
+            cache_len,
+        } = cells;
         let now = Instant::now();
         Self {
             slot_state,
@@ -145,6 +79,7 @@ impl Slot {
             streams,
             recorder,
             loss,
+            cache_len,
             forwards: Permits::new(FORWARDS_MAX),
             forwarded_at: Mutex::default(),
             eviction,
@@ -266,9 +201,7 @@ impl Slot {
 
     /// Ends its watches and its task. If the cache becomes ready at this moment, it is not served.
     pub(super) fn close(&self) {
-        if let SlotState::Ready(served) = self.slot_state.send_replace(SlotState::Closed) {
-            served.hub.close();
-        }
+        self.slot_state.close();
         self.task.abort();
     }
 }

@@ -16,7 +16,7 @@ use initial_buffer::InitialBuffer;
 /// batch may grow.
 const WAKE_COST: Duration = Duration::from_micros(2);
 
-/// Receives the progress of a cache, for metrics. Called from the driver's task.
+/// Receives the progress of a cache, for metrics. Nothing else may depend on it. Called from the driver's task.
 pub trait FillRecorder: Send + Sync + fmt::Debug {
     /// A batch was published.
     fn applied(&self, applied: ApplyOutcome);
@@ -73,6 +73,13 @@ impl CacheSink {
             coalesce_delay_max,
             hold_until: None,
         }
+    }
+
+    /// Approximate bytes that the cache holds: objects and history.
+    #[must_use]
+    pub fn cache_len(&self) -> usize {
+        let (_, history_len, _) = self.writer.history_size();
+        self.writer.objects_len() + history_len
     }
 
     /// Dispatches what was published to the views, or a first part of it if that is expensive; [`Sink::ready`] dispatches

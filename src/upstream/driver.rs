@@ -27,7 +27,6 @@ use http_body::Body;
 
 use super::reflector::{Action, Effect, GiveUp, Input, ReflectorMachine, RelistReason, StopReason};
 use super::sink::{Sink, UpstreamWentBack};
-use crate::decode::Bookmark;
 use crate::resource::{Encoding, FieldTable};
 use fault::AttemptFailure;
 pub use fault::{FailureReport, FrameRejection, RequestKind};
@@ -72,7 +71,8 @@ pub trait Fetch: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Response<Self::Body>, FetchError>> + Send;
 }
 
-/// Receives the progress and the failures of a driver, for metrics and logs. Called from the driver's task.
+/// Receives the progress and the failures of a driver, for metrics and logs. Nothing else may depend on it: state belongs to
+/// the [`Sink`]. Called from the driver's task.
 pub trait DriverRecorder: Send + Sync + fmt::Debug {
     /// This many bytes of a response body arrived.
     fn received(&self, bytes: usize);
@@ -82,8 +82,8 @@ pub trait DriverRecorder: Send + Sync + fmt::Debug {
     fn relisted(&self, reason: RelistReason);
     /// The watch was opened, or has ended.
     fn connected(&self, connected: WatchConnection);
-    /// A bookmark arrived; `object` is its object as upstream wrote it.
-    fn bookmark(&self, _object: &[u8], _bookmark: &Bookmark) {}
+    /// A bookmark arrived.
+    fn bookmark(&self) {}
     /// An attempt failed. The reflector decides what is tried next.
     fn failed(&self, _report: FailureReport<'_>) {}
     /// An event or a bookmark was left out, because its version is lower than the held state's.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::{Future, ready};
 use std::time::Instant;
 
+use crate::decode::Bookmark;
 use crate::resource::{EventKind, Object, ResourceVersion};
 
 /// Upstream's versions went back further than the sink can follow, as after a restored backup.
@@ -18,6 +19,13 @@ pub struct UpstreamWentBack;
 /// state's. An event at exactly that version either repeats an event that was applied, which the sink must leave out, or is
 /// another part of the same transaction.
 pub trait Sink: Send + fmt::Debug {
+    /// A watch was opened.
+    fn watch_opened(&mut self) {}
+
+    /// A bookmark arrived; `object` is its object as upstream wrote it. [`Sink::replace`] or [`Sink::progress`] follows if
+    /// the bookmark has that effect.
+    fn bookmark(&mut self, _object: &[u8], _bookmark: &Bookmark) {}
+
     /// Initial data starts, or starts over: the sink drops what it has collected of it.
     fn restart(&mut self);
 

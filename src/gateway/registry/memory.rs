@@ -74,7 +74,7 @@ impl Registry {
                 cache: slot,
                 rank,
                 used_at: slot.used_at(),
-                len: slot.recorder.cache_len(),
+                len: slot.cache_len.load(),
             })
         });
         let evicted = victims(candidates.collect(), len, max);

@@ -1,21 +1,26 @@
 //! The task that owns a cache: fills it, notices its end, and fills the next one (decisions 19, 21 and 22).
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
-use super::{HistoryLoss, SlotParts, SlotState};
+use super::history_loss::HistoryLoss;
+use super::sink::{CacheLen, SlotSink};
+use super::state::{SlotState, SlotStateMachine};
 use crate::admission::resident;
-use crate::cache::CacheWriter;
+use crate::cache::{CacheWriter, Observer, Retention};
 use crate::gateway::consistency::contradiction;
-use crate::metrics::{CacheState, GiveUpReason, Label};
-use crate::resource::{Encoding, Layout, ResourceKind, ResourceVersion};
+use crate::gateway::recorders::ResourceRecorder;
+use crate::metrics::{CacheState, Contradiction, GiveUpReason, Label};
+use crate::resource::{Encoding, Layout, ResourceKind};
 use crate::task::catch_panic;
 use crate::upstream::backoff::Backoff;
 use crate::upstream::cache_sink::{CacheSink, FillRecorder};
+use crate::upstream::client::Client;
+use crate::upstream::discovery::DiscoveredResource;
 use crate::upstream::driver::{Driver, DriverEnd, ProbeError, ReadSpec, offers_protobuf, probe};
 use crate::upstream::reflector::{
     Failures, GiveUp, InitialVersion, ReflectorMachine, ReflectorOptions, StreamingLists,
@@ -30,6 +35,41 @@ const WENT_BACK_APART: Duration = Duration::from_secs(600);
 /// A resource is gone if its probe was answered with 404 this many times.
 const NOT_FOUND_MAX: u32 = 3;
 
+/// Limits for reading a resource.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::gateway) struct ReadLimits {
+    /// Longest watch frame in bytes.
+    pub(in crate::gateway) frame_len_max: usize,
+    /// How long the events of a busy resource may be delayed to be delivered together.
+    pub(in crate::gateway) coalesce_delay_max: Duration,
+    /// Resident bytes of the process beyond which no cache is started and some are evicted; 0 means no limit.
+    pub(in crate::gateway) memory_max: usize,
+}
+
+/// The inputs of a slot's task.
+pub(in crate::gateway) struct SlotParts {
+    pub(in crate::gateway) resource: DiscoveredResource,
+    pub(in crate::gateway) encoding: Encoding,
+    pub(in crate::gateway) client: Arc<Client>,
+    pub(in crate::gateway) retention: Retention,
+    pub(in crate::gateway) limits: ReadLimits,
+    pub(in crate::gateway) recorder: Arc<ResourceRecorder>,
+    /// Set when the cache becomes ready for the first time.
+    pub(in crate::gateway) filled: Arc<OnceLock<()>>,
+    /// Wraps what observes the writer; only tests change anything.
+    pub(in crate::gateway) observer: fn(Arc<Hub>) -> Arc<dyn Observer>,
+}
+
+/// What a slot's task shares with the slot.
+#[derive(Clone, Debug)]
+pub(super) struct KeeperCells {
+    pub(super) slot_state: SlotStateMachine,
+    /// Signals an attempt to end because memory is short; an attempt subscribes for as long as it runs.
+    pub(super) eviction: watch::Sender<()>,
+    pub(super) loss: Arc<HistoryLoss>,
+    pub(super) cache_len: CacheLen,
+}
+
 /// How one attempt to keep a cache ended.
 enum FillOutcome {
     /// Upstream no longer has the resource.
@@ -38,6 +78,8 @@ enum FillOutcome {
     OtherEncoding,
     /// Upstream's history was replaced: clients must list again.
     WentBack,
+    /// The same, found by a check of the cache.
+    Contradiction(Contradiction),
     /// The cache cannot be kept, for this reason.
     GivenUp(GiveUpReason),
 }
@@ -46,31 +88,25 @@ enum FillOutcome {
 /// state changes first, so that no new request reaches it, and then its watches end.
 pub(super) struct CacheKeeper {
     parts: SlotParts,
-    slot_state: watch::Sender<SlotState>,
-    eviction: watch::Sender<()>,
+    cells: KeeperCells,
     short_backoff: Backoff,
     long_backoff: Backoff,
     went_back_at: Option<Instant>,
-    loss: Arc<HistoryLoss>,
+    /// Contradictions between upstream and the caches so far.
+    contradictions: u64,
     /// Bytes freed when the cache was last evicted: this much memory must be available before it is filled again.
     headroom: usize,
 }
 
 impl CacheKeeper {
-    pub(super) fn new(
-        parts: SlotParts,
-        slot_state: watch::Sender<SlotState>,
-        eviction: watch::Sender<()>,
-        loss: Arc<HistoryLoss>,
-    ) -> Self {
+    pub(super) fn new(parts: SlotParts, cells: KeeperCells) -> Self {
         Self {
             parts,
-            slot_state,
-            eviction,
+            cells,
             short_backoff: Backoff::brisk(),
             long_backoff: Backoff::patient(),
             went_back_at: None,
-            loss,
+            contradictions: 0,
             headroom: 0,
         }
     }
@@ -88,11 +124,11 @@ impl CacheKeeper {
 
     /// Runs one attempt to its end.
     async fn run_attempt(&self) -> FillOutcome {
-        let mut eviction = self.eviction.subscribe();
+        let mut eviction = self.cells.eviction.subscribe();
         if self.is_memory_short() {
             return FillOutcome::GivenUp(GiveUpReason::Memory);
         }
-        let attempt = catch_panic(attempt(&self.parts, &self.slot_state, self.loss.version()));
+        let attempt = catch_panic(self.attempt());
         let attempt = tokio::select! {
             attempt = Box::pin(attempt) => attempt,
             // Cancelling the attempt drops its cache.
@@ -103,6 +139,65 @@ impl CacheKeeper {
             error!(%resource, %panic, "the task that fills a cache panicked; retrying");
             FillOutcome::GivenUp(GiveUpReason::Panicked)
         })
+    }
+
+    /// Fills one cache and keeps it up to date until that fails.
+    async fn attempt(&self) -> FillOutcome {
+        let parts = &self.parts;
+        let gvr = &parts.resource.gvr;
+        let kind = match learn_kind(parts).await {
+            Ok(kind) => kind,
+            Err(outcome) => return outcome,
+        };
+        let hub = Arc::new(Hub::new(&kind));
+        let observer = (parts.observer)(Arc::clone(&hub));
+        let lost = self.cells.loss.version();
+        let writer = CacheWriter::after_loss(kind, parts.retention, observer, lost);
+        let served = ServedResource {
+            cache: Arc::clone(writer.cache()),
+            hub,
+        };
+        let recorder = Arc::clone(&parts.recorder).for_cache();
+        let (connections, connected) = watch::channel(0);
+        let sink = SlotSink {
+            cache_sink: CacheSink::new(
+                writer,
+                parts.limits.coalesce_delay_max,
+                Arc::clone(&recorder) as Arc<dyn FillRecorder>,
+            ),
+            served: served.clone(),
+            slot_state: self.cells.slot_state.clone(),
+            recorder: Arc::clone(&parts.recorder),
+            cache_len: self.cells.cache_len.clone(),
+            connections,
+        };
+        let options = ReflectorOptions {
+            streaming: StreamingLists::Preferred,
+            page_len: PAGE_LEN,
+            start_from: None,
+            initial: InitialVersion::Latest,
+        };
+        let driver = Driver::new(
+            Arc::clone(&parts.client),
+            ReadSpec::all(gvr, parts.limits.frame_len_max).in_encoding(parts.encoding),
+            ReflectorMachine::new(options)
+                .with_backoff(Backoff::brisk())
+                .giving_up(),
+            sink,
+            recorder,
+        );
+        // Cancelling the driver drops the cache; cancelling a check loses nothing.
+        let end = tokio::select! {
+            end = driver.run() => end,
+            reason = contradiction(&*parts.client, &served, connected, self.contradictions) => {
+                return FillOutcome::Contradiction(reason);
+            }
+        };
+        match end {
+            DriverEnd::Gone => FillOutcome::Gone,
+            DriverEnd::WentBack => FillOutcome::WentBack,
+            DriverEnd::GivenUp(reason) => FillOutcome::GivenUp(label_of(reason)),
+        }
     }
 
     fn is_memory_short(&self) -> bool {
@@ -116,41 +211,51 @@ impl CacheKeeper {
         match outcome {
             FillOutcome::Gone => {
                 info!(%resource, "upstream no longer has the resource");
-                self.replace(SlotState::Gone, Hub::close);
+                self.cells.slot_state.replace(SlotState::Gone, Hub::close);
                 None
             }
             FillOutcome::OtherEncoding => {
                 self.parts.recorder.announce(CacheState::NotOffered);
-                self.replace(SlotState::OtherEncoding, Hub::close);
+                self.cells
+                    .slot_state
+                    .replace(SlotState::OtherEncoding, Hub::close);
                 // The response may have come from something else than the API server, so it is retried.
                 Some(pause(&mut self.long_backoff))
             }
-            FillOutcome::WentBack => {
-                warn!(%resource, "upstream's history was replaced: clients must list again");
-                self.record_loss();
-                let before = self.went_back_at.replace(Instant::now());
-                if before.is_some_and(|before| before.elapsed() < WENT_BACK_APART) {
-                    return Some(self.give_up(GiveUpReason::WentBack));
-                }
-                self.parts.recorder.announce(CacheState::Filling);
-                self.replace(
-                    SlotState::Waiting("upstream's versions went back"),
-                    Hub::expire,
-                );
-                Some(Duration::ZERO)
+            FillOutcome::WentBack => Some(self.start_over()),
+            FillOutcome::Contradiction(reason) => {
+                warn!(%resource, reason = reason.as_str(), "upstream's history differs from the cache's");
+                self.parts.recorder.contradicted(reason);
+                self.contradictions += 1;
+                Some(self.start_over())
             }
             FillOutcome::GivenUp(reason) => Some(self.give_up(reason)),
         }
     }
 
+    /// Has clients list again, because upstream's history was replaced; returns the pause before the next attempt.
+    fn start_over(&mut self) -> Duration {
+        let resource = &self.parts.resource.gvr;
+        warn!(%resource, "upstream's history was replaced: clients must list again");
+        self.record_loss();
+        let before = self.went_back_at.replace(Instant::now());
+        if before.is_some_and(|before| before.elapsed() < WENT_BACK_APART) {
+            return self.give_up(GiveUpReason::WentBack);
+        }
+        self.parts.recorder.announce(CacheState::Filling);
+        let waiting = SlotState::Waiting("upstream's versions went back");
+        self.cells.slot_state.replace(waiting, Hub::expire);
+        Duration::ZERO
+    }
+
     /// Forwards requests from now on; returns the pause before the next attempt.
     fn give_up(&mut self, reason: GiveUpReason) -> Duration {
         if reason == GiveUpReason::Memory
-            && matches!(&*self.slot_state.borrow(), SlotState::Ready(_))
+            && matches!(&*self.cells.slot_state.borrow(), SlotState::Ready(_))
         {
             // A cache larger than half of the limit is retried as well: it may have shrunk.
             let headroom_max = self.parts.limits.memory_max / 2;
-            self.headroom = self.parts.recorder.cache_len().min(headroom_max);
+            self.headroom = self.cells.cache_len.load().min(headroom_max);
         }
         self.parts.recorder.given_up(reason);
         let backoff = match reason {
@@ -170,86 +275,24 @@ impl CacheKeeper {
             true => Hub::expire,
             false => Hub::close,
         };
-        self.replace(SlotState::GivenUp(reason), end);
+        self.cells
+            .slot_state
+            .replace(SlotState::GivenUp(reason), end);
         let resource = &self.parts.resource.gvr;
         warn!(%resource, reason = reason.as_str(), ?wait, "the resource has no cache: its requests are forwarded");
         wait
     }
 
-    /// Replaces the state, and ends the watches of the cache that was served until now.
-    fn replace(&self, next: SlotState, end: fn(&Hub)) {
-        if let SlotState::Ready(served) = self.slot_state.send_replace(next) {
-            end(&served.hub);
-        }
-    }
-
     /// Records the newest version that clients may know from the lost history.
     fn record_loss(&self) {
-        if let SlotState::Ready(served) = &*self.slot_state.borrow() {
-            self.loss.record(served.cache.newest_version());
+        if let SlotState::Ready(served) = &*self.cells.slot_state.borrow() {
+            self.cells.loss.record(served.cache.newest_version());
         }
     }
 }
 
 fn pause(backoff: &mut Backoff) -> Duration {
     backoff.next(std::time::Instant::now(), crate::resource::random())
-}
-
-/// Fills one cache and keeps it up to date until that fails.
-async fn attempt(
-    parts: &SlotParts,
-    slot_state: &watch::Sender<SlotState>,
-    lost: ResourceVersion,
-) -> FillOutcome {
-    let gvr = &parts.resource.gvr;
-    let kind = match learn_kind(parts).await {
-        Ok(kind) => kind,
-        Err(outcome) => return outcome,
-    };
-    let hub = Arc::new(Hub::new(&kind));
-    let observer = (parts.observer)(Arc::clone(&hub));
-    let writer = CacheWriter::after_loss(kind, parts.retention, observer, lost);
-    let served = ServedResource {
-        cache: Arc::clone(writer.cache()),
-        hub,
-    };
-    let recorder = Arc::clone(&parts.recorder).for_cache(served.clone(), slot_state.clone());
-    let options = ReflectorOptions {
-        streaming: StreamingLists::Preferred,
-        page_len: PAGE_LEN,
-        start_from: None,
-        initial: InitialVersion::Latest,
-    };
-    let delay = parts.limits.coalesce_delay_max;
-    let sink = CacheSink::new(
-        writer,
-        delay,
-        Arc::clone(&recorder) as Arc<dyn FillRecorder>,
-    );
-    let connections = recorder.connections();
-    let driver = Driver::new(
-        Arc::clone(&parts.client),
-        ReadSpec::all(gvr, parts.limits.frame_len_max).in_encoding(parts.encoding),
-        ReflectorMachine::new(options)
-            .with_backoff(Backoff::brisk())
-            .giving_up(),
-        sink,
-        recorder,
-    );
-    let before = parts.recorder.contradictions();
-    let end = tokio::select! {
-        end = driver.run() => end,
-        reason = contradiction(&*parts.client, &served, connections, before) => {
-            warn!(resource = %gvr, reason = reason.as_str(), "upstream's history differs from the cache's");
-            parts.recorder.contradicted(reason);
-            DriverEnd::WentBack
-        }
-    };
-    match end {
-        DriverEnd::Gone => FillOutcome::Gone,
-        DriverEnd::WentBack => FillOutcome::WentBack,
-        DriverEnd::GivenUp(reason) => FillOutcome::GivenUp(label_of(reason)),
-    }
 }
 
 /// The metric label of the reflector's reason.

@@ -14,16 +14,21 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+use super::history_loss::LOSS_AGE_MAX;
+use super::sink::SlotSink;
 use super::*;
 use crate::apiserver::faults::{Fault, FaultOrder};
 use crate::apiserver::{self, Apiserver, Options};
 use crate::cache::tests::samples::keep;
-use crate::cache::{DispatchOutcome, Event, Sequence};
-use crate::gateway::recorders::DrainFlag;
-use crate::metrics::Metrics;
-use crate::resource::{CacheKey, Gvr};
-use crate::upstream::cache_sink::{FillRecorder, FillState};
-use crate::upstream::client::{ConnectSource, RequestBody};
+use crate::cache::{CacheWriter, DispatchOutcome, Event, Observer, Sequence};
+use crate::gateway::drain_flag::DrainFlag;
+use crate::metrics::{Contradiction, Metrics};
+use crate::resource::{CacheKey, Encoding, Gvr, ResourceVersion};
+use crate::upstream::cache_sink::CacheSink;
+use crate::upstream::client::{Client, ConnectSource, RequestBody};
+use crate::upstream::discovery::DiscoveredResource;
+use crate::upstream::sink::Sink;
+use crate::view::{Hub, ServedResource};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -124,6 +129,7 @@ impl Stage {
                 memory_max: 0,
             },
             recorder: Arc::new(recorder),
+            filled: Arc::default(),
             observer: |hub| hub,
         };
         adjust(&mut parts);
@@ -260,7 +266,12 @@ async fn another_history_at_versions_as_high_is_noticed() {
     histories.server.send(histories.second.address()).unwrap();
     let new = histories.after(&old).await;
     assert!(holds(&new, "default/restored") && !holds(&new, "default/lost"));
-    assert_eq!(histories.stage.slot.recorder.contradictions(), 1);
+    let key = CacheKey::json(&Gvr::new("", "v1", "configmaps"));
+    let contradictions = histories.stage.metrics.upstream((&key).into());
+    let contradictions = contradictions.contradictions;
+    let counts = Contradiction::ALL.iter();
+    let counts = counts.map(|reason| contradictions.count(*reason));
+    assert_eq!(counts.sum::<u64>(), 1);
 }
 
 #[tokio::test]
@@ -304,18 +315,20 @@ async fn a_resource_whose_history_is_replaced_again_and_again_is_given_up_for_a_
 async fn a_slot_that_is_closed_does_not_become_ready_any_more() {
     let stage = Stage::new(|_| {}).await;
     let served = stage.ready().await;
-    let late =
-        Arc::clone(&stage.slot.recorder).for_cache(served.clone(), stage.slot.slot_state.clone());
+    let kind = served.cache.kind().clone();
+    let writer = CacheWriter::new(kind, keep(1000), Arc::clone(&served.hub) as _);
+    let recorder = &stage.slot.recorder;
+    let mut late = SlotSink {
+        cache_sink: CacheSink::new(writer, Duration::ZERO, Arc::clone(recorder).for_cache()),
+        served: served.clone(),
+        slot_state: stage.slot.slot_state.clone(),
+        recorder: Arc::clone(recorder),
+        cache_len: CacheLen::default(),
+        connections: watch::Sender::new(0),
+    };
     stage.slot.close();
     assert!(served.hub.is_closed());
-    late.state(FillState {
-        version: ResourceVersion(1),
-        objects: 0,
-        objects_len: 0,
-        events: 0,
-        bytes: 0,
-        oldest_age: Duration::ZERO,
-    });
+    late.replace(ResourceVersion(1)).unwrap();
     let settled = stage.slot.settled(Duration::ZERO).await;
     assert!(matches!(settled, SlotState::Closed), "{settled:?}");
 }

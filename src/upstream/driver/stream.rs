@@ -51,6 +51,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         };
         self.observe(Input::WatchOpened);
         self.recorder.connected(WatchConnection::Yes);
+        self.sink.watch_opened();
         let ended = self.read(response.into_body()).await;
         self.recorder.connected(WatchConnection::No(
             *ended.as_ref().unwrap_or(&StreamEnd::Error),
@@ -170,7 +171,8 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
             }
             Ok(WatchLine::Bookmark(bookmark)) => {
                 if let Ok(envelope) = scan_envelope(encoding, frame) {
-                    self.recorder.bookmark(envelope.object.of(frame), &bookmark);
+                    self.recorder.bookmark();
+                    self.sink.bookmark(envelope.object.of(frame), &bookmark);
                 }
                 let (resource_version, initial_events_end) =
                     (bookmark.resource_version, bookmark.initial_events_end);

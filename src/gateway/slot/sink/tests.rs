@@ -1,0 +1,207 @@
+//! What others act on is known when the first request can be served, and follows the cache.
+
+use std::time::Duration;
+
+use super::*;
+use crate::cache::tests::samples::{Sample, keep, kind};
+use crate::cache::{CacheWriter, DispatchOutcome, Event, Observer, Sequence, WatchCache};
+use crate::gateway::drain_flag::DrainFlag;
+use crate::gateway::slot::state::SlotState;
+use crate::metrics::Metrics;
+use crate::resource::Layout;
+use crate::upstream::driver::tests::scripted::{Script, marker, push, settled, sort_of};
+use crate::upstream::driver::{Driver, ReadSpec};
+use crate::upstream::reflector::{
+    InitialVersion, ReflectorMachine, ReflectorOptions, StreamingLists,
+};
+use crate::view::Hub;
+
+/// What was known when the views received a batch.
+#[derive(Clone, Debug)]
+struct KnownAtDispatch {
+    is_published: bool,
+    is_ready: bool,
+    bookmark: BookmarkTemplate,
+}
+
+/// Passes batches on to the views, and notes what is known at that moment.
+#[derive(Debug)]
+struct Witness {
+    hub: Arc<Hub>,
+    slot_state: SlotStateMachine,
+    cache: Mutex<Option<Arc<WatchCache>>>,
+    notes: Mutex<Vec<KnownAtDispatch>>,
+}
+
+impl Observer for Witness {
+    fn dispatch(
+        &self,
+        events: &[Arc<Event>],
+        through: Sequence,
+        version: ResourceVersion,
+        now: Instant,
+    ) -> DispatchOutcome {
+        let cache = self.cache.lock();
+        self.notes.lock().push(KnownAtDispatch {
+            is_published: cache.as_ref().unwrap().snapshot().is_some(),
+            is_ready: matches!(&*self.slot_state.borrow(), SlotState::Ready(_)),
+            bookmark: self.hub.bookmark(),
+        });
+        self.hub.dispatch(events, through, version, now)
+    }
+}
+
+struct Scene {
+    metrics: Metrics,
+    witness: Arc<Witness>,
+    served: ServedResource,
+    cache_len: CacheLen,
+    connected: watch::Receiver<u64>,
+}
+
+impl Scene {
+    fn new() -> (Self, SlotSink) {
+        let kind = kind(Layout::Typed);
+        let metrics = Metrics::new().unwrap();
+        let key = kind.cache_key();
+        let recorder = Arc::new(ResourceRecorder::new(&metrics, &key, DrainFlag::default()));
+        let slot_state = SlotStateMachine::new(Arc::default());
+        let hub = Arc::new(Hub::new(&kind));
+        let witness = Arc::new(Witness {
+            hub: Arc::clone(&hub),
+            slot_state: slot_state.clone(),
+            cache: Mutex::default(),
+            notes: Mutex::default(),
+        });
+        let writer = CacheWriter::new(kind, keep(1000), Arc::clone(&witness) as _);
+        let cache = Arc::clone(writer.cache());
+        *witness.cache.lock() = Some(Arc::clone(&cache));
+        let served = ServedResource { cache, hub };
+        let cache_len = CacheLen::default();
+        let (connections, connected) = watch::channel(0);
+        let counts = Arc::clone(&recorder).for_cache();
+        let sink = SlotSink {
+            cache_sink: CacheSink::new(writer, Duration::ZERO, counts),
+            served: served.clone(),
+            slot_state,
+            recorder,
+            cache_len: cache_len.clone(),
+            connections,
+        };
+        let scene = Self {
+            metrics,
+            witness,
+            served,
+            cache_len,
+            connected,
+        };
+        (scene, sink)
+    }
+
+    /// What was known when the views received their only batch.
+    fn at_dispatch(&self) -> KnownAtDispatch {
+        let notes = self.witness.notes.lock();
+        assert_eq!(notes.len(), 1, "{notes:?}");
+        notes[0].clone()
+    }
+
+    fn is_ready(&self) -> bool {
+        matches!(&*self.witness.slot_state.borrow(), SlotState::Ready(_))
+    }
+
+    /// Times that the cache was filled, as metrics show it.
+    fn filled(&self) -> u64 {
+        let key = self.served.cache.kind().cache_key();
+        self.metrics.cache((&key).into()).initializations.get()
+    }
+
+    /// Bytes of the cache, as metrics show them.
+    fn shown_len(&self) -> usize {
+        let key = self.served.cache.kind().cache_key();
+        let metrics = self.metrics.cache((&key).into());
+        let len = metrics.snapshot_bytes.get() + metrics.ring_bytes.get();
+        usize::try_from(len).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_slot_is_ready_after_its_first_list_was_published_and_dispatched() {
+    let (scene, mut sink) = Scene::new();
+    sink.restart();
+    sink.initial(EventKind::Added, Sample::new("a/x", 3).object());
+    sink.publish();
+    sink.tick();
+    assert!(!scene.is_ready());
+    assert_eq!((scene.filled(), scene.cache_len.load()), (0, 0));
+
+    sink.replace(ResourceVersion(5)).unwrap();
+    assert!(scene.is_ready());
+    let first = scene.at_dispatch();
+    assert!(first.is_published && !first.is_ready);
+    assert_eq!(scene.filled(), 1);
+    assert!(scene.cache_len.load() > 0);
+}
+
+#[tokio::test]
+async fn the_size_of_a_cache_is_the_one_that_metrics_show() {
+    let (scene, mut sink) = Scene::new();
+    sink.replace(ResourceVersion(5)).unwrap();
+    let mut lens = vec![scene.cache_len.load()];
+    sink.live(EventKind::Added, Sample::new("a/x", 6).object());
+    sink.publish();
+    lens.push(scene.cache_len.load());
+    assert_eq!(scene.cache_len.load(), scene.shown_len());
+    sink.live(EventKind::Modified, Sample::new("a/x", 7).object());
+    sink.publish();
+    lens.push(scene.cache_len.load());
+    assert_eq!(scene.cache_len.load(), scene.shown_len());
+    assert!(lens.is_sorted_by(|one, next| one < next), "{lens:?}");
+    sink.tick();
+    assert_eq!(scene.cache_len.load(), scene.shown_len());
+    // A later list fills no new cache.
+    sink.restart();
+    sink.replace(ResourceVersion(9)).unwrap();
+    assert_eq!(scene.cache_len.load(), scene.shown_len());
+    assert_eq!(scene.filled(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn bookmarks_look_like_upstreams_before_the_first_request_and_connections_are_counted() {
+    let (scene, sink) = Scene::new();
+    let guessed = scene.served.hub.bookmark();
+    let options = ReflectorOptions {
+        streaming: StreamingLists::Preferred,
+        page_len: 2,
+        start_from: None,
+        initial: InitialVersion::Latest,
+    };
+    let spec = ReadSpec::all(&scene.served.cache.kind().gvr, 1 << 20);
+    let counts = Arc::clone(&sink.recorder).for_cache();
+    let (script, mut requests) = Script::new();
+    let reflector = ReflectorMachine::new(options);
+    let driver = Driver::new(Arc::new(script), spec, reflector, sink, counts);
+    let driver = tokio::spawn(driver.run());
+
+    let feed = requests.recv().await.unwrap().open();
+    settled().await;
+    assert_eq!(*scene.connected.borrow(), 1);
+    assert!(!scene.is_ready());
+    let seen = marker(5).replace("}}}\n", "},\"data\":null}}\n");
+    push(&feed, &[seen]).await;
+    assert!(scene.is_ready());
+    let first = scene.at_dispatch();
+    assert_ne!(first.bookmark, guessed);
+    assert_eq!(first.bookmark, scene.served.hub.bookmark());
+
+    drop(feed);
+    let again = requests.recv().await.unwrap();
+    assert_eq!(sort_of(&again.path), "watch 5");
+    let _feed = again.open();
+    settled().await;
+    assert_eq!(*scene.connected.borrow(), 2);
+
+    // Checks of the cache end with the driver.
+    driver.abort();
+    assert!(driver.await.unwrap_err().is_cancelled());
+    assert!(scene.connected.has_changed().is_err());
+}
