@@ -1,82 +1,54 @@
-//! A histogram of latencies whose buckets grow with the latency, with an error of at most 1/16. Pure.
+//! A histogram of latencies in microseconds, with an error of less than 1 %. Pure.
 
 use std::time::Duration;
 
-/// Each doubling of the latency is split into 2^`SPLIT_BITS` buckets.
-const SPLIT_BITS: u32 = 4;
-/// Number of doublings: up to 2^30 µs, about 18 minutes.
-const DOUBLINGS: usize = 27;
-const BUCKET_COUNT: usize = (DOUBLINGS + 1) << SPLIT_BITS;
+use hdrhistogram::Histogram;
 
-/// Number of latencies in each bucket.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Longest latency that is told apart from longer ones, about 18 minutes.
+const MICROS_MAX: u64 = 1 << 30;
+/// Significant digits of the latencies that are kept.
+const DIGITS: u8 = 2;
+
+/// Number of latencies of each length.
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Latencies {
-    buckets: Box<[u64; BUCKET_COUNT]>,
+    histogram: Histogram<u64>,
 }
 
 impl Default for Latencies {
+    #[expect(clippy::expect_used, reason = "the bounds are constants")]
     fn default() -> Self {
-        Self {
-            buckets: Box::new([0; BUCKET_COUNT]),
-        }
+        let histogram = Histogram::new_with_bounds(1, MICROS_MAX, DIGITS)
+            .expect("invariant: hdrhistogram accepts these bounds");
+        Self { histogram }
     }
 }
 
 impl Latencies {
     /// Adds a latency in microseconds.
     pub(super) fn add(&mut self, micros: u64) {
-        self.buckets[bucket(micros)] += 1;
+        self.histogram.saturating_record(micros);
     }
 
     /// Adds the counts of another histogram.
     pub(super) fn merge(&mut self, other: &Self) {
-        for (own, other) in self.buckets.iter_mut().zip(other.buckets.iter()) {
-            *own += other;
-        }
+        // Cannot fail: both histograms have the same bounds.
+        let _ = self.histogram.add(&other.histogram);
     }
 
     /// The latencies that were added since `earlier`, an older state of this histogram.
     pub(super) fn since(&self, earlier: &Self) -> Self {
         let mut since = self.clone();
-        for (own, earlier) in since.buckets.iter_mut().zip(earlier.buckets.iter()) {
-            *own = own.saturating_sub(*earlier);
-        }
+        // Cannot fail: an older state has the same bounds and no larger counts.
+        let _ = since.histogram.subtract(&earlier.histogram);
         since
     }
 
     /// The latency that `permille` of 1,000 latencies do not exceed; `None` if the histogram is empty.
-    pub(super) fn permille(&self, permille: u64) -> Option<Duration> {
-        let count: u64 = self.buckets.iter().sum();
-        let rank = (count * permille).div_ceil(1000).max(1);
-        let mut seen = 0;
-        for (index, here) in self.buckets.iter().enumerate() {
-            seen += here;
-            if seen >= rank {
-                return Some(Duration::from_micros(upper_end(index)));
-            }
-        }
-        None
-    }
-}
-
-fn bucket(micros: u64) -> usize {
-    let doubling = (micros >> SPLIT_BITS)
-        .checked_ilog2()
-        .map_or(0, |log| log + 1);
-    let split = micros >> doubling.saturating_sub(1);
-    let within = usize::try_from(split).unwrap_or(usize::MAX) & ((1 << SPLIT_BITS) - 1);
-    (((doubling as usize) << SPLIT_BITS) + within).min(BUCKET_COUNT - 1)
-}
-
-/// The largest latency that falls into a bucket, in microseconds.
-fn upper_end(bucket: usize) -> u64 {
-    let (doubling, within) = (
-        bucket >> SPLIT_BITS,
-        (bucket & ((1 << SPLIT_BITS) - 1)) as u64,
-    );
-    match doubling.checked_sub(1) {
-        None => within,
-        Some(shift) => (((1 << SPLIT_BITS) + within + 1) << shift) - 1,
+    pub(super) fn permille(&self, permille: u32) -> Option<Duration> {
+        let quantile = f64::from(permille) / 1000.0;
+        (!self.histogram.is_empty())
+            .then(|| Duration::from_micros(self.histogram.value_at_quantile(quantile)))
     }
 }
 
@@ -106,5 +78,14 @@ mod tests {
         let since = latencies.since(&before);
         assert_eq!(since.permille(1).unwrap().as_micros(), 10);
         assert_eq!(Latencies::default().permille(500), None);
+    }
+
+    #[test]
+    fn a_latency_beyond_the_bounds_counts_as_the_longest() {
+        let mut latencies = Latencies::default();
+        latencies.add(u64::MAX);
+        let longest = latencies.permille(1000).unwrap();
+        assert!(longest >= Duration::from_micros(MICROS_MAX));
+        assert_eq!(latencies.since(&latencies), Latencies::default());
     }
 }
