@@ -1,5 +1,7 @@
 //! Keys of a user's extra attributes as parts of header names. They are percent-encoded, because header names allow few characters.
 
+use percent_encoding::{AsciiSet, utf8_percent_encode};
+
 /// Decodes a key from a header name without its prefix, in lower case. Like the API server, it returns the input unchanged if a percent
 /// sequence is invalid. `None` if the decoded bytes are not UTF-8.
 #[must_use]
@@ -23,19 +25,24 @@ pub(super) fn decode(encoded: &str) -> Option<String> {
     String::from_utf8(decoded).ok()
 }
 
-/// Encodes a key for use in a header name. The API server lower-cases header names before it decodes them, so upper-case letters are
-/// encoded too.
+/// What a header name may contain (RFC 9110 §5.6.2), without `%`, and without upper-case letters: the API server lower-cases header names
+/// before it decodes them.
+const KEPT: &[u8] = b"!#$&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz";
+const ENCODED: &AsciiSet = &{
+    let mut kept = AsciiSet::EMPTY;
+    let mut at = 0;
+    while at < KEPT.len() {
+        kept = kept.add(KEPT[at]);
+        at += 1;
+    }
+    kept.complement()
+};
+
+/// Encodes a key for use in a header name.
 #[must_use]
 pub(super) fn encode(key: &str) -> String {
-    let mut encoded = String::with_capacity(key.len());
-    for byte in key.bytes() {
-        match byte {
-            b'a'..=b'z' | b'0'..=b'9' => encoded.push(char::from(byte)),
-            b'!' | b'#' | b'$' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`'
-            | b'|' | b'~' => encoded.push(char::from(byte)),
-            other => encoded.push_str(&format!("%{other:02x}")),
-        }
-    }
+    let mut encoded = utf8_percent_encode(key, ENCODED).to_string();
+    encoded.make_ascii_lowercase();
     encoded
 }
 
@@ -68,6 +75,17 @@ mod tests {
         for (encoded, expected) in rows {
             assert_eq!(decode(encoded).as_deref(), expected, "{encoded}");
         }
+    }
+
+    #[test]
+    fn only_what_a_header_name_may_have_is_not_encoded() {
+        let ascii: String = (0..=127_u8).map(char::from).collect();
+        let kept: String = encode(&ascii)
+            .split('%')
+            .map(|part| part.get(2..).unwrap_or(""))
+            .collect();
+        assert_eq!(kept, "!#$&'*+-.0123456789^_`abcdefghijklmnopqrstuvwxyz|~");
+        assert_eq!(encode("Kö/%"), "%4b%c3%b6%2f%25");
     }
 
     #[test]

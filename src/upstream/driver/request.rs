@@ -1,5 +1,7 @@
 //! Paths and queries of a driver's requests. Pure.
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
 use crate::resource::{Gvr, ResourceVersion};
 use crate::upstream::reflector::ListVersion;
 
@@ -64,18 +66,17 @@ impl Collection {
     }
 }
 
-/// Percent-encodes every byte that may have a meaning in a path or query (RFC 3986 §2.3).
+/// The bytes that may have a meaning in a path or query (RFC 3986 §2.3).
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// Percent-encodes every byte that may have a meaning in a path or query.
 #[must_use]
 pub fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
+    utf8_percent_encode(text, RESERVED).to_string()
 }
 
 fn timeout_seconds() -> u64 {
