@@ -2,7 +2,6 @@
 //! result.
 
 pub mod json;
-pub mod merge;
 pub mod strategic;
 
 use serde_json::Value;
@@ -71,7 +70,7 @@ impl Patch {
     pub fn apply(&self, object: &mut Value) -> Result<(), Status> {
         match self {
             Self::Merge(patch) => {
-                merge::apply(object, patch);
+                json_patch::merge(object, patch);
                 Ok(())
             }
             Self::Json(operations) => json::apply(object, operations)

@@ -11,7 +11,7 @@ use crate::decode::DEPTH_MAX;
 fn check_merge(target: &str, patch: &str, expected: &str) {
     let [mut target, patch, expected] =
         [target, patch, expected].map(|text| serde_json::from_str::<Value>(text).unwrap());
-    merge::apply(&mut target, &patch);
+    json_patch::merge(&mut target, &patch);
     assert_eq!(target, expected);
 }
 
