@@ -1,4 +1,6 @@
 //! The frames that a client of a watch sends. Only pings and closes matter; data is skipped. Pure.
+//!
+//! Not by the crate `tungstenite`, which ends the connection for frames that the API server skips (decision 41).
 
 use bytes::Bytes;
 
