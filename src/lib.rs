@@ -108,37 +108,14 @@
     )
 )]
 
-pub mod resource;
-
-pub mod selector;
-
+// In every build.
 pub mod decode;
-
-#[cfg(feature = "gateway")]
-pub mod cache;
-
-#[cfg(feature = "gateway")]
-pub mod view;
-
+pub mod informer;
+pub mod resource;
+pub mod selector;
 pub mod upstream;
 
-pub mod informer;
-
-#[cfg(feature = "gateway")]
-pub mod protocol;
-
-#[cfg(feature = "gateway")]
-mod transport;
-
-#[cfg(feature = "gateway")]
-pub mod watch;
-
-#[cfg(feature = "gateway")]
-pub mod serve;
-
-#[cfg(feature = "gateway")]
-pub mod connection;
-
+// Only with the feature `gateway`. Each has an attribute of its own, because rustfmt does not find modules in macros, `cfg_select!` included.
 #[cfg(feature = "gateway")]
 pub mod admin;
 #[cfg(feature = "gateway")]
@@ -152,9 +129,13 @@ pub mod auth;
 #[cfg(feature = "gateway")]
 pub mod build_info;
 #[cfg(feature = "gateway")]
+pub mod cache;
+#[cfg(feature = "gateway")]
 pub mod cli;
 #[cfg(feature = "gateway")]
 pub mod config;
+#[cfg(feature = "gateway")]
+pub mod connection;
 #[cfg(feature = "gateway")]
 pub mod demo;
 #[cfg(feature = "gateway")]
@@ -166,9 +147,13 @@ pub mod metrics;
 #[cfg(feature = "gateway")]
 pub mod passthrough;
 #[cfg(feature = "gateway")]
+pub mod protocol;
+#[cfg(feature = "gateway")]
 pub mod quiet;
 #[cfg(feature = "gateway")]
 pub mod reload;
+#[cfg(feature = "gateway")]
+pub mod serve;
 #[cfg(feature = "gateway")]
 pub mod shutdown;
 #[cfg(feature = "gateway")]
@@ -179,3 +164,9 @@ mod tables;
 mod task;
 #[cfg(feature = "gateway")]
 pub mod tls;
+#[cfg(feature = "gateway")]
+mod transport;
+#[cfg(feature = "gateway")]
+pub mod view;
+#[cfg(feature = "gateway")]
+pub mod watch;
