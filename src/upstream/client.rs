@@ -239,6 +239,13 @@ impl Client {
         std::iter::from_fn(|| stack.gateway.watches.acquire()).collect::<Vec<_>>()
     }
 
+    /// Takes all permits for the gateway's own short requests until the result is dropped.
+    #[cfg(test)]
+    pub(crate) fn saturate_calls(&self) -> impl Sized + use<> {
+        let stack = self.shared.stack.load_full();
+        std::iter::from_fn(|| stack.gateway.calls.acquire()).collect::<Vec<_>>()
+    }
+
     async fn send_own<B>(
         &self,
         stack: &ClientStack,

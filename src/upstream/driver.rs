@@ -33,7 +33,7 @@ pub use fault::{FailureReport, FrameRejection, RequestKind};
 use lists::{PageAhead, UpstreamPageRequest};
 #[cfg(feature = "gateway")]
 pub use object_versions::{CENSUS_MAX, ObjectVersions, census};
-pub use probe::{Probe, ProbeError, newest_version, offers_protobuf, probe};
+pub use probe::{Probe, newest_version, offers_protobuf, probe};
 pub use request::{Collection, escaped};
 pub use sample::{Sample, SampleEntry, cluster_uid, sample};
 

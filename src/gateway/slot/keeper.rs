@@ -21,9 +21,9 @@ use crate::upstream::backoff::Backoff;
 use crate::upstream::cache_sink::{CacheSink, FillRecorder};
 use crate::upstream::client::Client;
 use crate::upstream::discovery::DiscoveredResource;
-use crate::upstream::driver::{Driver, DriverEnd, ProbeError, ReadSpec, offers_protobuf, probe};
+use crate::upstream::driver::{Driver, DriverEnd, ReadSpec, offers_protobuf, probe};
 use crate::upstream::reflector::{
-    Failures, GiveUp, InitialVersion, ReflectorMachine, ReflectorOptions, StreamingLists,
+    Failure, Failures, GiveUp, InitialVersion, ReflectorMachine, ReflectorOptions, StreamingLists,
 };
 use crate::view::{Hub, ServedResource};
 
@@ -314,27 +314,33 @@ async fn learn_kind(parts: &SlotParts) -> Result<ResourceKind, FillOutcome> {
     let mut failures = Failures::default();
     let mut not_found = 0;
     loop {
-        let error = match offer(parts).await {
+        let failure = match offer(parts).await {
             Ok(Some(kind)) => return Ok(kind),
             Ok(None) => return Err(FillOutcome::OtherEncoding),
-            Err(error) => error,
+            Err(failure) => failure,
         };
-        if let ProbeError::Refused { code: 404, .. } = error {
+        if matches!(&failure, Failure::Status(status) if status.code == 404) {
             not_found += 1;
         }
         if not_found >= NOT_FOUND_MAX {
             return Err(FillOutcome::Gone);
         }
-        debug!(resource = %parts.resource.gvr, %error, "cannot read the resource yet");
-        if let Some(reason) = failures.add(&error.failure(), false) {
+        debug!(resource = %parts.resource.gvr, error = %failure, "cannot read the resource yet");
+        if let Some(reason) = failures.add(&failure, false) {
             return Err(FillOutcome::GivenUp(label_of(reason)));
         }
-        tokio::time::sleep(pause(&mut backoff)).await;
+        tokio::time::sleep(pause_after(&failure, &mut backoff)).await;
     }
 }
 
+/// The wait before the next probe. Like the driver's, it is not shorter than upstream asks.
+fn pause_after(failure: &Failure, backoff: &mut Backoff) -> Duration {
+    let floor = Duration::from_secs(failure.retry_after_seconds().into());
+    backoff.next_at_least(std::time::Instant::now(), crate::resource::random(), floor)
+}
+
 /// The resource's kind and list format; `None` if upstream does not offer it in the slot's encoding.
-async fn offer(parts: &SlotParts) -> Result<Option<ResourceKind>, ProbeError> {
+async fn offer(parts: &SlotParts) -> Result<Option<ResourceKind>, Failure> {
     let probe = probe(&*parts.client, &parts.resource.gvr).await?;
     let resource = &parts.resource;
     let kind = ResourceKind {
@@ -354,4 +360,18 @@ async fn offer(parts: &SlotParts) -> Result<Option<ResourceKind>, ProbeError> {
         }
     };
     Ok(is_offered.then_some(kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::UpstreamStatus;
+
+    #[test]
+    fn a_probe_is_not_sent_again_before_upstream_allows_it() {
+        let refused = UpstreamStatus::of_code(429).over_http(429, Some(7));
+        let wait = |failure| pause_after(&failure, &mut Backoff::brisk());
+        assert!(wait(Failure::Status(refused)) >= Duration::from_secs(7));
+        assert!(wait(Failure::Saturated) < Duration::from_secs(7));
+    }
 }

@@ -378,3 +378,14 @@ async fn an_encoding_that_upstream_does_not_offer_is_asked_for_again() {
         |state: &SlotState| matches!(state, SlotState::GivenUp(GiveUpReason::Forbidden));
     stage.wait_for_state(forbidden).await;
 }
+
+#[tokio::test]
+async fn a_resource_whose_probe_gets_no_permit_is_given_up_as_saturated() {
+    let mut permits = None;
+    let stage = Stage::new(|parts| permits = Some(parts.client.saturate_calls())).await;
+    let saturated =
+        |state: &SlotState| matches!(state, SlotState::GivenUp(GiveUpReason::Saturated));
+    stage.wait_for_state(saturated).await;
+    drop(permits);
+    stage.ready().await;
+}

@@ -5,11 +5,11 @@ use bytes::Bytes;
 use super::lists::fetch_body;
 use super::request::{self, Collection};
 use super::scan::{BLOCKING_LEN_MIN, run_blocking};
-use super::{Fetch, ProbeError, RequestPurpose};
+use super::{Fetch, RequestPurpose};
 use crate::cache::Snapshot;
 use crate::decode::{scan_list, scan_object};
 use crate::resource::{Encoding, FieldTable, Gvr, Object, ObjectKey, ResourceVersion};
-use crate::upstream::reflector::ListVersion;
+use crate::upstream::reflector::{Failure, ListVersion};
 
 /// Items per page. Reading this many takes about a millisecond.
 const PAGE_LEN: u32 = 500;
@@ -42,7 +42,7 @@ impl ObjectVersions {
 pub enum ObjectVersionsError {
     /// A page could not be read.
     #[error(transparent)]
-    Page(#[from] ProbeError),
+    Page(#[from] Failure),
     /// The pages do not form one state.
     #[error("upstream's pages do not belong together")]
     Disjoint,
@@ -92,15 +92,15 @@ struct ObjectVersionsPage {
     entries: Vec<(ObjectKey, ResourceVersion)>,
 }
 
-async fn read_page<F: Fetch>(fetch: &F, path: String) -> Result<ObjectVersionsPage, ProbeError> {
+async fn read_page<F: Fetch>(fetch: &F, path: String) -> Result<ObjectVersionsPage, Failure> {
     let body = fetch_body(fetch, path, RequestPurpose::ReadVersions, Encoding::Json).await;
-    let body = body.map_err(|fault| ProbeError::from(fault.failure))?;
+    let body = body.map_err(|fault| fault.failure)?;
     let page = if body.len() < BLOCKING_LEN_MIN {
         scan_page(&body)
     } else {
         run_blocking(move || scan_page(&body)).await
     };
-    page.ok_or(ProbeError::Unreadable)
+    page.ok_or(Failure::Protocol)
 }
 
 fn scan_page(body: &Bytes) -> Option<ObjectVersionsPage> {

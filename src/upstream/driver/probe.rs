@@ -5,7 +5,7 @@ use http::header::WARNING;
 
 use super::lists::{fetch_body, fetch_whole};
 use super::{Fetch, RequestPurpose};
-use crate::decode::{UpstreamStatus, scan_list, scan_protobuf_list};
+use crate::decode::{scan_list, scan_protobuf_list};
 use crate::resource::{Encoding, Gvr, Layout, ResourceVersion};
 use crate::upstream::reflector::Failure;
 
@@ -20,60 +20,16 @@ pub struct Probe {
     pub warnings: Vec<String>,
 }
 
-/// Why a probe failed.
-#[derive(Debug, thiserror::Error)]
-pub enum ProbeError {
-    /// Upstream responded with an error status.
-    #[error("upstream answered {code} ({message})")]
-    Refused {
-        /// HTTP status.
-        code: u16,
-        /// Upstream's message.
-        message: String,
-    },
-    /// Upstream did not respond, or the request was not sent because all permits for requests upstream are taken.
-    #[error("no response from upstream")]
-    Unreachable,
-    /// The response is not a list, or is too long.
-    #[error("upstream's response is not a list that can be read")]
-    Unreadable,
-}
-
-impl ProbeError {
-    /// The same failure, as the reflector knows it.
-    #[must_use]
-    pub fn failure(&self) -> Failure {
-        match self {
-            Self::Refused { code, .. } => Failure::Status(UpstreamStatus::of_code(*code)),
-            Self::Unreachable => Failure::Transport,
-            Self::Unreadable => Failure::Protocol,
-        }
-    }
-}
-
-impl From<Failure> for ProbeError {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Status(status) => Self::Refused {
-                code: status.code,
-                message: status.message,
-            },
-            Failure::Transport | Failure::Saturated => Self::Unreachable,
-            Failure::Protocol | Failure::TooLong => Self::Unreadable,
-        }
-    }
-}
-
 /// Reads the format of the resource's lists from a consistent list of one object. Upstream sends that object whole.
 ///
 /// # Errors
-/// See [`ProbeError`].
-pub async fn probe<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<Probe, ProbeError> {
+/// See [`Failure`].
+pub async fn probe<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<Probe, Failure> {
     let path = format!("{}?limit=1", gvr.collection_path());
     let response = fetch_whole(fetch, path, RequestPurpose::Read, Encoding::Json)
         .await
-        .map_err(|fault| ProbeError::from(fault.failure))?;
-    let list = scan_list(response.body()).map_err(|_| ProbeError::Unreadable)?;
+        .map_err(|fault| fault.failure)?;
+    let list = scan_list(response.body()).map_err(|_| Failure::Protocol)?;
     let warnings = response.headers().get_all(WARNING).iter();
     let warnings = warnings.filter_map(|value| value.to_str().ok().map(str::to_owned));
     Ok(Probe {
@@ -87,24 +43,59 @@ pub async fn probe<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<Probe, ProbeError> 
 /// that started before the call. This costs upstream the metadata of one object.
 ///
 /// # Errors
-/// See [`ProbeError`].
-pub async fn newest_version<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<ResourceVersion, ProbeError> {
+/// See [`Failure`].
+pub async fn newest_version<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<ResourceVersion, Failure> {
     let path = format!("{}?limit=1", gvr.collection_path());
     let body = fetch_body(fetch, path, RequestPurpose::ReadVersions, Encoding::Json).await;
-    let body = body.map_err(|fault| ProbeError::from(fault.failure))?;
-    let list = scan_list(&body).map_err(|_| ProbeError::Unreadable)?;
+    let body = body.map_err(|fault| fault.failure)?;
+    let list = scan_list(&body).map_err(|_| Failure::Protocol)?;
     Ok(list.resource_version)
 }
 
 /// Whether upstream lists the resource in protobuf, as it does for compiled-in kinds. Costs as much as a probe.
 ///
 /// # Errors
-/// See [`ProbeError`]. A refusal of the encoding is not an error.
-pub async fn offers_protobuf<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<bool, ProbeError> {
+/// See [`Failure`]. A refusal of the encoding is not an error.
+pub async fn offers_protobuf<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<bool, Failure> {
     let path = format!("{}?limit=1", gvr.collection_path());
     match fetch_body(fetch, path, RequestPurpose::Read, Encoding::Protobuf).await {
         Ok(body) => Ok(scan_protobuf_list(&body).is_ok()),
         Err(fault) if fault.is_not_acceptable() || fault.rejection.is_some() => Ok(false),
-        Err(fault) => Err(fault.failure.into()),
+        Err(fault) => Err(fault.failure),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::driver::tests::scripted::Script;
+
+    #[tokio::test]
+    async fn a_refused_probe_says_when_to_come_again() {
+        let (script, mut requests) = Script::new();
+        let pods = Gvr::new("", "v1", "pods");
+        let answer = async {
+            let request = requests.recv().await.unwrap();
+            let status = r#"{"kind":"Status","code":429,"details":{"retryAfterSeconds":7}}"#;
+            request.whole(429, status).await;
+        };
+        let (probed, ()) = tokio::join!(probe(&script, &pods), answer);
+        let failure = probed.unwrap_err();
+        assert_eq!(failure.retry_after_seconds(), 7, "{failure}");
+    }
+
+    #[tokio::test]
+    async fn a_failure_to_respond_is_not_an_unreadable_response() {
+        let (script, mut requests) = Script::new();
+        let pods = Gvr::new("", "v1", "pods");
+        let fail = async { requests.recv().await.unwrap().fail() };
+        let (probed, ()) = tokio::join!(newest_version(&script, &pods), fail);
+        assert_eq!(probed.unwrap_err(), Failure::Transport);
+        let answer = async {
+            let request = requests.recv().await.unwrap();
+            request.whole(200, "not a list").await;
+        };
+        let (probed, ()) = tokio::join!(newest_version(&script, &pods), answer);
+        assert_eq!(probed.unwrap_err(), Failure::Protocol);
     }
 }

@@ -2,10 +2,10 @@
 
 use super::lists::fetch_body;
 use super::request::{self, Collection};
-use super::{Fetch, ProbeError, RequestPurpose};
+use super::{Fetch, RequestPurpose};
 use crate::decode::{scan_list, scan_object};
 use crate::resource::{ByteSpan, Encoding, FieldTable, ObjectKey, ResourceVersion};
-use crate::upstream::reflector::ListVersion;
+use crate::upstream::reflector::{Failure, ListVersion};
 
 /// Some objects of a collection, read consistently.
 #[derive(Debug)]
@@ -32,16 +32,16 @@ pub struct SampleEntry {
 /// Reads the metadata of at most `limit` objects.
 ///
 /// # Errors
-/// See [`ProbeError`].
+/// See [`Failure`].
 pub async fn sample<F: Fetch>(
     fetch: &F,
     collection: &Collection,
     limit: u32,
-) -> Result<Sample, ProbeError> {
+) -> Result<Sample, Failure> {
     let path = request::list(collection, ListVersion::Latest, None, Some(limit));
     let body = fetch_body(fetch, path, RequestPurpose::ReadVersions, Encoding::Json).await;
-    let body = body.map_err(|fault| ProbeError::from(fault.failure))?;
-    let list = scan_list(&body).map_err(|_| ProbeError::Unreadable)?;
+    let body = body.map_err(|fault| fault.failure)?;
+    let list = scan_list(&body).map_err(|_| Failure::Protocol)?;
     let entry = |span: &ByteSpan| {
         let parts = scan_object(span.of(&body), FieldTable::default()).ok()?;
         Some(SampleEntry {
@@ -53,7 +53,7 @@ pub async fn sample<F: Fetch>(
     let entries = list.items.iter().map(entry).collect::<Option<_>>();
     Ok(Sample {
         version: list.resource_version,
-        entries: entries.ok_or(ProbeError::Unreadable)?,
+        entries: entries.ok_or(Failure::Protocol)?,
         is_complete: list.continue_token.is_empty(),
     })
 }
@@ -61,15 +61,15 @@ pub async fn sample<F: Fetch>(
 /// Returns what identifies a cluster: the uid of its namespace `kube-system`.
 ///
 /// # Errors
-/// See [`ProbeError`].
-pub async fn cluster_uid<F: Fetch>(fetch: &F) -> Result<String, ProbeError> {
+/// See [`Failure`].
+pub async fn cluster_uid<F: Fetch>(fetch: &F) -> Result<String, Failure> {
     let path = "/api/v1/namespaces/kube-system".to_owned();
     let body = fetch_body(fetch, path, RequestPurpose::Read, Encoding::Json).await;
-    let body = body.map_err(|fault| ProbeError::from(fault.failure))?;
+    let body = body.map_err(|fault| fault.failure)?;
     let parts = scan_object(body.trim_ascii_end(), FieldTable::default());
-    let parts = parts.map_err(|_| ProbeError::Unreadable)?;
+    let parts = parts.map_err(|_| Failure::Protocol)?;
     if parts.uid.is_empty() {
-        return Err(ProbeError::Unreadable);
+        return Err(Failure::Protocol);
     }
     Ok(parts.uid.into_owned())
 }

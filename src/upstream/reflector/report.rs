@@ -41,17 +41,22 @@ pub enum Input {
 }
 
 /// Why an attempt failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// Upstream responded with an HTTP error. Its `Retry-After` is in the status.
+    #[error("upstream answered {} ({})", .0.code, .0.message)]
     Status(UpstreamStatus),
     /// No connection, or the connection failed: reset, timeout, end of the stream within a frame.
+    #[error("no response from upstream")]
     Transport,
     /// The response cannot be parsed.
+    #[error("upstream's response cannot be read")]
     Protocol,
     /// A part of the response is longer than allowed.
+    #[error("upstream's response is too long")]
     TooLong,
     /// Not sent: all permits for requests upstream are taken.
+    #[error("all permits for requests upstream are taken")]
     Saturated,
 }
 
@@ -93,7 +98,8 @@ pub(super) enum Remedy {
 
 impl Failure {
     /// The wait that upstream asks for, in seconds; 0 if it asks for none.
-    pub(super) const fn retry_after_seconds(&self) -> u32 {
+    #[must_use]
+    pub const fn retry_after_seconds(&self) -> u32 {
         match self {
             Self::Status(status) => match status.retry_after_seconds {
                 Some(seconds) => seconds,
