@@ -140,7 +140,7 @@ impl Gateway {
         let operators = operators.transpose()?;
         let admin = admin::listen(settings.admin_listen).await?;
         let discovery = discovered_at_start(&client).await;
-        let is_answering = discovery.is_some();
+        let is_answering = discovery.is_ok();
         let files = open_files(settings.admission.connections_max);
         let users = std::mem::take(&mut settings.exempt);
         let users = Users::new(users.users, users.groups);
@@ -359,14 +359,19 @@ fn open_files(clients_max: usize) -> OpenFiles {
     files
 }
 
-/// Reads discovery, with a timeout.
-async fn discovered_at_start(client: &Client) -> Option<Discovery> {
+/// Reads discovery, with a timeout. The error is one line for `/readyz`.
+async fn discovered_at_start(client: &Client) -> Result<Discovery, String> {
     match tokio::time::timeout(START_WAIT, discover(client)).await {
-        Ok(Ok(discovery)) => return Some(discovery),
-        Ok(Err(error)) => warn!(%error, "cannot read discovery from the API server; retrying"),
-        Err(_) => warn!("the API server has not answered discovery in time; retrying"),
+        Ok(Ok(discovery)) => Ok(discovery),
+        Ok(Err(error)) => {
+            warn!(%error, "cannot read discovery from the API server; retrying");
+            Err(error.reason())
+        }
+        Err(_) => {
+            warn!("the API server has not answered discovery in time; retrying");
+            Err("the API server did not answer in time".to_owned())
+        }
     }
-    None
 }
 
 fn source(source: &UpstreamSource) -> client::ConnectSource {

@@ -81,8 +81,8 @@ pub(super) struct Registry {
     listener: ListenerMetrics,
     draining: DrainFlag,
     discovery: ArcSwap<Discovery>,
-    /// Set once upstream's discovery was read.
-    discovered_once: OnceLock<()>,
+    /// Why upstream's discovery was never read; `None` once it was.
+    undiscovered: Mutex<Option<String>>,
     /// Pinned caches, with a flag that is set once the cache was ready.
     pinned: HashMap<CacheKey, Arc<OnceLock<()>>, foldhash::fast::RandomState>,
     discovery_wanted: Notify,
@@ -105,7 +105,7 @@ impl Registry {
         client: Client,
         passthrough: Passthrough,
         metrics: Arc<Metrics>,
-        discovery: Option<Discovery>,
+        discovery: Result<Discovery, String>,
     ) -> Self {
         info!(
             resources = %settings.cached,
@@ -115,7 +115,8 @@ impl Registry {
         let pinned = pinned.map(|gvr| (CacheKey::json(gvr), Arc::default()));
         let client = Arc::new(client);
         let discovery_wanted = Notify::new();
-        if discovery.is_none() {
+        let undiscovered = discovery.as_ref().err().cloned();
+        if undiscovered.is_some() {
             discovery_wanted.notify_one();
         }
         let tables = Tables::new(
@@ -125,9 +126,7 @@ impl Registry {
         );
         Self {
             pinned: pinned.collect(),
-            discovered_once: discovery
-                .as_ref()
-                .map_or_else(OnceLock::new, |_| OnceLock::from(())),
+            undiscovered: Mutex::new(undiscovered),
             settings,
             client,
             passthrough,
@@ -243,7 +242,12 @@ impl Registry {
             .await;
             match discover(&self.client).await {
                 Ok(discovery) => self.discovered(discovery),
-                Err(error) => warn!(%error, "cannot read discovery; continuing with the last one"),
+                Err(error) => {
+                    warn!(%error, "cannot read discovery; continuing with the last one");
+                    if let Some(reason) = &mut *self.undiscovered.lock() {
+                        *reason = error.reason();
+                    }
+                }
             }
             self.learn_gates().await;
         }
@@ -255,8 +259,7 @@ impl Registry {
             self.close_slot(&key);
         }
         self.discovery.store(Arc::new(discovery));
-        // Fails if it is set already.
-        let _ = self.discovered_once.set(());
+        *self.undiscovered.lock() = None;
         for gvr in &self.settings.pinned {
             self.slot(&CacheKey::json(gvr));
         }
@@ -541,9 +544,9 @@ impl Resources for Registry {
 
 impl Readiness for Registry {
     fn checks(&self) -> Vec<ReadinessCheck> {
-        let upstream = match self.discovered_once.get() {
-            Some(()) => CheckOutcome::Passed(String::new()),
-            None => CheckOutcome::Failed("discovery was not read yet".to_owned()),
+        let upstream = match &*self.undiscovered.lock() {
+            None => CheckOutcome::Passed(String::new()),
+            Some(reason) => CheckOutcome::Failed(format!("discovery failed: {reason}")),
         };
         let slots = self.slots();
         let mut checks: Vec<_> = slots

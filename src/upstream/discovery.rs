@@ -86,6 +86,19 @@ impl Discovery {
 #[error("cannot discover the resources of the API server")]
 pub struct DiscoverError(#[source] pub AskError);
 
+impl DiscoverError {
+    /// What went wrong, in one line. Further causes, such as the output of a credential plugin, are not for every reader.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        match &self.0 {
+            AskError::Send(error) => error.to_string(),
+            AskError::Status(_) | AskError::Body(_) | AskError::Timeout | AskError::Document(_) => {
+                self.0.to_string()
+            }
+        }
+    }
+}
+
 /// Why one discovery document could not be read.
 #[derive(Debug, Error)]
 pub enum AskError {

@@ -51,7 +51,7 @@ async fn registry(address: SocketAddr) -> Registry {
         ForwardIdentity::Gateway,
         metrics.passthrough(),
     );
-    Registry::new(settings, client, passthrough, metrics, Some(discovery))
+    Registry::new(settings, client, passthrough, metrics, Ok(discovery))
 }
 
 async fn apiserver() -> Apiserver {

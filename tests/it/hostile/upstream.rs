@@ -331,6 +331,9 @@ async fn an_upstream_that_comes_up_later_is_found() {
     assert_eq!(response.headers()["retry-after"], "1");
     let ready = stage.admin("/readyz").await;
     assert_eq!(ready.status(), 503, "ready without the pinned cache");
+    let checks = String::from_utf8_lossy(ready.body()).into_owned();
+    let reason = "[-]upstream not ready: discovery failed: cannot connect to the API server\n";
+    assert!(checks.contains(reason), "{checks}");
 
     let listener = TcpListener::bind(address).await.unwrap();
     let late = apiserver::start(listener, Options::default()).unwrap();
@@ -359,7 +362,11 @@ async fn an_upstream_that_accepts_and_says_nothing_holds_up_no_start() {
     });
     let stage = tokio::time::timeout(STEP_TIMEOUT, start).await.unwrap();
     assert_eq!(stage.admin("/livez").await.status(), 200);
-    assert_eq!(stage.admin("/readyz").await.status(), 503);
+    let ready = stage.admin("/readyz").await;
+    assert_eq!(ready.status(), 503);
+    let checks = String::from_utf8_lossy(ready.body()).into_owned();
+    let reason = "[-]upstream not ready: discovery failed: the API server did not answer in time\n";
+    assert!(checks.contains(reason), "{checks}");
     stage.shut_down().await;
 }
 
@@ -392,4 +399,9 @@ async fn an_upstream_certificate_that_does_not_verify_is_named() {
         let message = refused["message"].as_str().unwrap();
         assert!(message.contains("not trusted"), "{message}");
     }
+    let ready = stage.admin("/readyz").await;
+    let checks = String::from_utf8_lossy(ready.body()).into_owned();
+    let reason =
+        "[-]upstream not ready: discovery failed: the API server's certificate is not trusted";
+    assert!(checks.contains(reason), "{checks}");
 }
