@@ -154,9 +154,9 @@ impl<R: Resources> Service<R> {
         if self.audit.is_some() {
             request.extensions_mut().insert(Timestamp::now());
         }
-        if let Some(text) = unhandled(&request) {
+        if let Some(response) = unhandled(&request) {
             self.count_bad_request(BadRequest::Http);
-            return text.to_response().map(AnswerBody::whole);
+            return response.map(AnswerBody::whole);
         }
         let is_guarded = self.guard.is_some();
         if !is_guarded && self.resources.must_forward(request.headers()) {

@@ -1,24 +1,32 @@
-//! Rejects HTTP/1 requests that Go's server rejects before any handler runs. Looks at no resource.
+//! Rejects requests that Go's server rejects before any handler runs. Looks at no resource.
 
-use http::header::{EXPECT, HOST};
-use http::{Method, Request, Version};
+use bytes::Bytes;
+use http::header::{CONNECTION, EXPECT, HOST};
+use http::{Method, Request, Response, Version};
 
 use crate::protocol::status::PlainText;
 
-/// The response to a request that Go's server rejects before any handler runs. It does so only over HTTP/1; over HTTP/2 it ignores
-/// `Expect`.
-pub(super) fn unhandled<B>(request: &Request<B>) -> Option<PlainText> {
-    if request.version() >= Version::HTTP_2 {
-        return None;
+/// The response to a request that Go's server rejects before any handler runs. Over HTTP/2 that server ignores `Expect`, and resets the
+/// stream of a path with an invalid escape; the gateway answers as over HTTP/1.
+pub(super) fn unhandled<B>(request: &Request<B>) -> Option<Response<Bytes>> {
+    let is_http2 = request.version() >= Version::HTTP_2;
+    let fault = if is_http2 { None } else { http1_fault(request) };
+    let bad_target = || (!is_escaped_well(request.uri().path())).then(PlainText::bad_target);
+    let mut response = fault.or_else(bad_target)?.to_response();
+    if is_http2 {
+        // HTTP/2 has no such header (RFC 9113 §8.2.2).
+        response.headers_mut().remove(CONNECTION);
     }
+    Some(response)
+}
+
+/// The fault of the headers that only HTTP/1 has.
+fn http1_fault<B>(request: &Request<B>) -> Option<PlainText> {
     let expects = request.headers().get(EXPECT);
     if expects.is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(b"100-continue")) {
         return Some(PlainText::unmet_expectation());
     }
-    if let Some(fault) = host_fault(request) {
-        return Some(PlainText::bad_host(fault));
-    }
-    (!is_escaped_well(request.uri().path())).then(PlainText::bad_target)
+    host_fault(request).map(PlainText::bad_host)
 }
 
 /// Go's error message about the `Host` of an HTTP/1 request.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, SendRequest};
@@ -85,6 +85,31 @@ async fn send_get(sender: &mut Sender, target: &str) -> Response<Incoming> {
         .unwrap();
     let response = tokio::time::timeout(STEP_TIMEOUT, sender.send_request(request)).await;
     response.unwrap().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_path_with_an_invalid_escape_is_refused_as_over_http1() {
+    let stage = Stage::new().await;
+    let witness = stage.witness().await;
+    let mut tasks = JoinSet::new();
+    let mut sender = connect(stage.address, &mut tasks).await;
+    for target in ["/api/v1/%zz", "/%", "/api/v1/namespaces/default/pods/%4"] {
+        let over_http1 = stage.get(target).await;
+        let response = send_get(&mut sender, target).await;
+        assert_eq!(
+            (response.status(), over_http1.status()),
+            (StatusCode::BAD_REQUEST, StatusCode::BAD_REQUEST),
+            "{target}"
+        );
+        assert_eq!(
+            response.headers()["content-type"],
+            over_http1.headers()["content-type"]
+        );
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(body, over_http1.body(), "{target}");
+    }
+    assert_eq!(send_get(&mut sender, PODS).await.status(), 200);
+    stage.check_and_shut_down(witness).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
