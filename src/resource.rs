@@ -6,6 +6,7 @@
 mod fields;
 mod key;
 mod key_ref;
+pub mod names;
 mod object;
 pub mod protobuf;
 mod quote;

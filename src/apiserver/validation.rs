@@ -1,17 +1,11 @@
 //! Validates names, labels, owner references and finalizers of an object's metadata, with kube-apiserver's messages.
 
-use crate::protocol::status::StatusCause;
 use serde_json::{Map, Value};
 
-const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-const LABEL_RULE: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
-const NAME_PART: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
-const LABEL_VALUE_RULE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
-
-/// Maximum length of a DNS subdomain (RFC 1123), and so of an object name.
-pub(super) const NAME_LEN_MAX: usize = 253;
-/// Maximum length of a DNS label, and so of a namespace, a label value and the name part of a label key.
-const LABEL_LEN_MAX: usize = 63;
+use crate::protocol::status::StatusCause;
+use crate::resource::names::{
+    dns_label_faults, dns_subdomain_faults, label_key_faults, label_value_faults,
+};
 
 /// Fields of an owner reference that must not be empty: name, path, and the message if it is empty.
 const OWNER_RULES: &[(&str, &str, &str)] = &[
@@ -38,44 +32,26 @@ pub(super) enum NameRule {
 
 /// The faults of a name; empty if it is valid.
 pub(super) fn name_faults(rule: NameRule, name: &str) -> Vec<StatusCause> {
-    let mut faults = Vec::new();
-    let mut fault = |text: &str| {
-        faults.push(StatusCause::invalid(
-            "metadata.name",
-            &format!("{name:?}"),
-            text,
-        ))
+    let violated = match rule {
+        NameRule::Subdomain => dns_subdomain_faults(name),
+        NameRule::Label => dns_label_faults(name),
+        NameRule::Segment => segment_faults(name),
     };
-    if rule == NameRule::Segment {
-        segment_rules(name).into_iter().for_each(&mut fault);
-        return faults;
-    }
-    let (legal, rule_text, len_max) = match rule {
-        NameRule::Subdomain => (
-            name.split('.').all(is_dns_label),
-            SUBDOMAIN_RULE,
-            NAME_LEN_MAX,
-        ),
-        NameRule::Label | NameRule::Segment => (is_dns_label(name), LABEL_RULE, LABEL_LEN_MAX),
-    };
-    if name.len() > len_max {
-        fault(&format!("must be no more than {len_max} bytes"));
-    }
-    if !legal {
-        fault(rule_text);
-    }
-    faults
+    let name = format!("{name:?}");
+    let causes = violated.iter();
+    let causes = causes.map(|rule| StatusCause::invalid("metadata.name", &name, rule));
+    causes.collect()
 }
 
 /// The violated rules of a name that is used as a path segment without escaping.
-fn segment_rules(name: &str) -> Vec<&'static str> {
+fn segment_faults(name: &str) -> Vec<String> {
     match name {
-        "." => vec!["may not be '.'"],
-        ".." => vec!["may not be '..'"],
+        "." | ".." => vec![format!("may not be '{name}'")],
         _ => {
-            let rules = [('/', "may not contain '/'"), ('%', "may not contain '%'")];
-            let violated = rules.into_iter().filter(|(sign, _)| name.contains(*sign));
-            violated.map(|(_, rule)| rule).collect()
+            let contained = ['/', '%'].into_iter().filter(|sign| name.contains(*sign));
+            contained
+                .map(|sign| format!("may not contain '{sign}'"))
+                .collect()
         }
     }
 }
@@ -102,20 +78,14 @@ pub(super) fn label_faults(metadata: &Map<String, Value>) -> Vec<StatusCause> {
     };
     let mut faults = Vec::new();
     for (key, value) in labels {
-        let mut fault = |text: &str, rule: String| {
-            faults.push(StatusCause::invalid(
-                "metadata.labels",
-                &format!("{text:?}"),
-                &rule,
-            ));
-        };
-        key_rules(key).into_iter().for_each(|rule| fault(key, rule));
         let value = value.as_str().unwrap_or_default();
-        if value.len() > LABEL_LEN_MAX {
-            fault(value, format!("must be no more than {LABEL_LEN_MAX} bytes"));
-        }
-        if !value.is_empty() && !is_name_part(value) {
-            fault(value, LABEL_VALUE_RULE.to_owned());
+        for (text, violated) in [
+            (key.as_str(), label_key_faults(key)),
+            (value, label_value_faults(value)),
+        ] {
+            let text = format!("{text:?}");
+            let causes = violated.iter();
+            faults.extend(causes.map(|rule| StatusCause::invalid("metadata.labels", &text, rule)));
         }
     }
     faults
@@ -125,62 +95,16 @@ pub(super) fn label_faults(metadata: &Map<String, Value>) -> Vec<StatusCause> {
 pub(super) fn finalizer_name_faults(metadata: &Map<String, Value>) -> Vec<StatusCause> {
     let finalizers = metadata.get("finalizers").and_then(Value::as_array);
     let names = finalizers.into_iter().flatten().filter_map(Value::as_str);
-    let faults = names.flat_map(|name| key_rules(name).into_iter().map(move |rule| (name, rule)));
+    let faults = names.flat_map(|name| {
+        label_key_faults(name)
+            .into_iter()
+            .map(move |rule| (name, rule))
+    });
     faults
         .map(|(name, rule)| {
             StatusCause::invalid("metadata.finalizers", &format!("{name:?}"), &rule)
         })
         .collect()
-}
-
-/// The violated rules of a label's key, or of a finalizer: `[dns.prefix/]name`.
-fn key_rules(key: &str) -> Vec<String> {
-    let mut violated = Vec::new();
-    let name = match key.split_once('/') {
-        None => key,
-        Some((_, rest)) if rest.contains('/') => {
-            violated.push(format!(
-                "a qualified name {NAME_PART} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-            ));
-            return violated;
-        }
-        Some((prefix, name)) => {
-            if prefix.is_empty() {
-                violated.push("prefix part must be non-empty".to_owned());
-            } else if !prefix.split('.').all(is_dns_label) {
-                violated.push(format!("prefix part {SUBDOMAIN_RULE}"));
-            }
-            name
-        }
-    };
-    if name.is_empty() {
-        violated.push("name part must be non-empty".to_owned());
-    } else if name.len() > LABEL_LEN_MAX {
-        violated.push(format!(
-            "name part must be no more than {LABEL_LEN_MAX} bytes"
-        ));
-    }
-    if !is_name_part(name) {
-        violated.push(format!("name part {NAME_PART}"));
-    }
-    violated
-}
-
-fn is_dns_label(text: &str) -> bool {
-    let legal = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let bytes = text.as_bytes();
-    bytes.first().is_some_and(legal)
-        && bytes.last().is_some_and(legal)
-        && bytes.iter().all(|byte| legal(byte) || *byte == b'-')
-}
-
-fn is_name_part(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    bytes.first().is_some_and(u8::is_ascii_alphanumeric)
-        && bytes.last().is_some_and(u8::is_ascii_alphanumeric)
-        && bytes
-            .iter()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
 }
 
 #[cfg(test)]
@@ -236,7 +160,7 @@ mod tests {
         check_label(
             "a/b/c",
             "x",
-            &["Invalid value: \"a/b/c\": a qualified name"],
+            &["Invalid value: \"a/b/c\": a valid label key"],
         );
         check_label(
             "UP/x",

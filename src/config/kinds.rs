@@ -2,6 +2,7 @@
 
 use crate::config::ExtraKind;
 use crate::resource::Gvr;
+use crate::resource::names::{is_dns_label, is_dns_subdomain};
 
 /// A resource or kind does not have the required syntax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -19,7 +20,10 @@ pub(super) fn gvr(text: &str) -> Result<Gvr, InvalidKind> {
     let mut parts = text.splitn(3, '.');
     let (resource, version) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
     let group = parts.next();
-    if !is_label(resource) || !is_version(version) || group.is_some_and(|group| !is_group(group)) {
+    if !is_dns_label(resource)
+        || !is_version(version)
+        || group.is_some_and(|group| !is_dns_subdomain(group))
+    {
         return Err(InvalidKind::Gvr);
     }
     Ok(Gvr::new(group.unwrap_or(""), version, resource))
@@ -46,24 +50,9 @@ pub(super) fn extra_kind(text: &str) -> Result<ExtraKind, InvalidKind> {
     })
 }
 
-/// Whether `text` has the characters and the length of a DNS label in lower case, as plural names have. A hyphen at either end is accepted,
-/// although no label has one: such a name matches nothing.
-pub(super) fn is_label(text: &str) -> bool {
-    !text.is_empty()
-        && text.len() <= 63
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
-}
-
-/// Whether `text` has the syntax of an API group: labels with dots between them. The core group, which is empty, does not count.
-pub(super) fn is_group(text: &str) -> bool {
-    text.len() <= 253 && text.split('.').all(is_label)
-}
-
 /// Whether `text` is `v` and a digit, with any label characters after them: `v1`, `v1beta2`.
 pub(super) fn is_version(text: &str) -> bool {
-    is_label(text)
+    is_dns_label(text)
         && text
             .strip_prefix('v')
             .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))

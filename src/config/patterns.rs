@@ -3,8 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::kinds::{is_group, is_label, is_version};
+use super::kinds::is_version;
 use crate::resource::Gvr;
+use crate::resource::names::{is_dns_label, is_dns_subdomain};
 
 /// A pattern does not have the required syntax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -78,7 +79,7 @@ impl FromStr for ResourcePattern {
             Some((resource, rest)) => (resource, Some(rest)),
             None => (text, None),
         };
-        if resource != "*" && !is_label(resource) {
+        if resource != "*" && !is_dns_label(resource) {
             return Err(InvalidPattern);
         }
         let (version, group) = match rest {
@@ -108,10 +109,10 @@ impl FromStr for GroupPattern {
             return Ok(Self::All);
         }
         match text.strip_prefix('*') {
-            Some(suffix) if suffix.strip_prefix('.').is_some_and(is_group) => {
+            Some(suffix) if suffix.strip_prefix('.').is_some_and(is_dns_subdomain) => {
                 Ok(Self::Below(suffix.to_owned()))
             }
-            None if is_group(text) => Ok(Self::Exactly(text.to_owned())),
+            None if is_dns_subdomain(text) => Ok(Self::Exactly(text.to_owned())),
             Some(_) | None => Err(InvalidPattern),
         }
     }

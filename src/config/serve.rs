@@ -8,6 +8,7 @@ use super::{
     SniCertificate, UpstreamSource, in_range, kinds, words,
 };
 use crate::cli::{AuthMode, ByteLen, ServeFlags, TimeSpan};
+use crate::resource::names::is_dns_subdomain;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -162,7 +163,7 @@ fn sni_certificate(text: &str) -> Result<SniCertificate, SettingsError> {
     }
     let is_name = |name: &&str| {
         let name = name.strip_prefix("*.").unwrap_or(name);
-        kinds::is_group(&name.to_ascii_lowercase()) || name.parse::<std::net::IpAddr>().is_ok()
+        is_dns_subdomain(&name.to_ascii_lowercase()) || name.parse::<std::net::IpAddr>().is_ok()
     };
     if !names.iter().all(is_name) {
         return Err(refuse("a name is not a host name"));

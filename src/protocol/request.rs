@@ -1,5 +1,6 @@
 //! What a request asks for: its path, verb and options, and the read plan that follows from them. Reads no data and no clock.
 
+use crate::resource::names::is_dns_label;
 use crate::resource::{FieldTable, ResourceKind};
 use crate::selector::{FieldSelector, FieldSelectorError, LabelSelector, Selector, ShardSelector};
 
@@ -174,21 +175,11 @@ fn with_name(path: &ResourcePath, fields: FieldSelector) -> Result<FieldSelector
 /// The namespace that upstream narrows its range to, and that continue tokens are relative to: the path's, or the one that the
 /// field selector requires. The field selector narrows a first page only; upstream reads later pages from the whole range.
 fn namespace(path: &ResourcePath, options: &ListOptions, fields: &FieldSelector) -> Option<String> {
-    let pinned = || fields.pinned_namespace().filter(|name| is_label(name));
+    let pinned = || fields.pinned_namespace().filter(|name| is_dns_label(name));
     match &path.namespace {
         None if options.continue_token.is_empty() => pinned().map(str::to_owned),
         in_path => in_path.clone(),
     }
-}
-
-/// Whether the text is a DNS label, as the names of namespaces are.
-fn is_label(text: &str) -> bool {
-    const LEN_MAX: usize = 63;
-    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    (1..=LEN_MAX).contains(&text.len())
-        && text.bytes().all(inner)
-        && !text.starts_with('-')
-        && !text.ends_with('-')
 }
 
 /// Whether upstream would look up a single key instead of scanning a range (docs/PROTOCOL.md §3.1).

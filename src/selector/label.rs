@@ -1,11 +1,10 @@
-//! Label selectors: a conjunction of terms on labels. [`grammar`] parses them; [`names`] validates keys and values.
+//! Label selectors: a conjunction of terms on labels. [`grammar`] parses them; `resource::names` validates keys and values.
 
 use std::fmt;
 
 use crate::resource::Object;
 
 mod grammar;
-mod names;
 mod values;
 
 pub use values::LabelValues;

@@ -39,7 +39,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "upstream::client",
         ],
     ),
-    ("audit", &["auth", "config", "metrics"]),
+    ("audit", &["resource", "auth", "config", "metrics"]),
     (
         "passthrough",
         &[

@@ -9,11 +9,10 @@ use serde_saphyr::Spanned;
 
 use super::{AuditLevel, AuditPolicy, GroupResources, PolicyVerdict, Rule, StageSet};
 use crate::audit::event::AuditStage;
+use crate::resource::names::is_dns_subdomain;
 
 const API_VERSION: &str = "audit.k8s.io/v1";
 const KIND: &str = "Policy";
-/// Kubernetes' limit for names of API groups.
-const GROUP_LEN_MAX: usize = 253;
 
 /// A mistake in a policy file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -188,7 +187,7 @@ fn group_resources(file: Spanned<GroupResourcesFile>) -> Result<GroupResources, 
     } = file.value;
     if let Some(group) = &group
         && !matches!(group.value.as_str(), "" | "*")
-        && !is_group(&group.value)
+        && !is_dns_subdomain(&group.value)
     {
         let message = format!("{:?} is not the name of an API group", group.value);
         return Err(PolicyError::at(group, message));
@@ -206,19 +205,6 @@ fn group_resources(file: Spanned<GroupResourcesFile>) -> Result<GroupResources, 
         resources,
         names,
     })
-}
-
-/// A DNS subdomain (RFC 1123).
-fn is_group(name: &str) -> bool {
-    let is_label = |label: &str| {
-        let is_inner =
-            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        !label.is_empty()
-            && label.bytes().all(is_inner)
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
-    name.len() <= GROUP_LEN_MAX && name.split('.').all(is_label)
 }
 
 fn url(url: Spanned<String>) -> Result<String, PolicyError> {

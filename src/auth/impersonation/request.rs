@@ -10,6 +10,7 @@ use super::{EXTRA_PREFIX, GROUP, UID, USER};
 use crate::auth::access::{Access, ResourceAccess};
 use crate::auth::extra_key;
 use crate::auth::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User};
+use crate::resource::names::{is_dns_label, is_dns_subdomain};
 
 /// Maximum number of parts of one request. Bounded because each part costs a review upstream.
 pub const PARTS_MAX: usize = 64;
@@ -158,17 +159,7 @@ fn complete(mut user: User) -> User {
 fn service_account(name: &str) -> Option<(&str, &str)> {
     let rest = name.strip_prefix("system:serviceaccount:")?;
     let (namespace, name) = rest.split_once(':')?;
-    let is_label = |text: &str| {
-        let mut bytes = text.bytes();
-        bytes.all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
-            && !text.is_empty()
-            && !text.starts_with('-')
-            && !text.ends_with('-')
-    };
-    let is_valid = namespace.len() <= 63
-        && is_label(namespace)
-        && name.len() <= 253
-        && name.split('.').all(is_label);
+    let is_valid = is_dns_label(namespace) && is_dns_subdomain(name);
     is_valid.then_some((namespace, name))
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::names::{key_fault, value_fault};
 use super::{LabelTerm, LabelTest, LabelValues};
+use crate::resource::names::{label_key_faults, label_value_faults};
 use crate::resource::quoted;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,8 +98,9 @@ impl<'a> Parser<'a> {
             return Err(format!("found '{}', expected: identifier", token.text));
         }
         let key = token.text;
-        if let Some(fault) = key_fault(key) {
-            return Err(invalid("<nil>", key, &fault));
+        let faults = label_key_faults(key);
+        if !faults.is_empty() {
+            return Err(invalid("<nil>", key, &faults.join("; ")));
         }
         let next = self.peek();
         let test = if negated {
@@ -138,8 +139,10 @@ impl<'a> Parser<'a> {
             }
         }
         for (index, value) in values.iter().enumerate() {
-            if let Some(fault) = value_fault(value) {
-                faults.push(invalid(&format!("values[{index}][{key}]"), value, &fault));
+            let violated = label_value_faults(value);
+            if !violated.is_empty() {
+                let field = format!("values[{index}][{key}]");
+                faults.push(invalid(&field, value, &violated.join("; ")));
             }
         }
         match &*faults {
