@@ -149,9 +149,6 @@ impl Subcommand for Attacker {
 }
 
 /// Runs until standard input ends, or for as long as the flags allow.
-///
-/// # Errors
-/// If it cannot start.
 async fn run(flags: &Attacker) -> Result<()> {
     raise_open_files(flags.clients)?;
     let scene = Arc::new(AttackState {

@@ -106,9 +106,6 @@ pub struct GatewayFlags {
 
 impl GatewayFlags {
     /// The program that the flags name.
-    ///
-    /// # Errors
-    /// If there is no such file.
     pub fn program(&self) -> Result<PathBuf> {
         let program = match &self.gateway {
             Some(program) => program.clone(),
@@ -131,9 +128,6 @@ impl ServerFlags {
 }
 
 /// Reads `30s`, `2m` or a plain number of seconds.
-///
-/// # Errors
-/// If the text is none of these.
 pub fn seconds(text: &str) -> Result<Duration, String> {
     let (number, factor) = match text.strip_suffix('m') {
         Some(minutes) => (minutes, 60.0),

@@ -33,9 +33,6 @@ impl Client {
     }
 
     /// Sends a request and returns the response; the caller reads the body.
-    ///
-    /// # Errors
-    /// If there is no connection or no response in time.
     pub async fn open(
         &mut self,
         method: Method,
@@ -76,9 +73,6 @@ impl Client {
     }
 
     /// Sends a request and reads the whole response.
-    ///
-    /// # Errors
-    /// As [`Client::open`], or if the body breaks off.
     pub async fn call(
         &mut self,
         method: Method,
@@ -94,9 +88,6 @@ impl Client {
     }
 
     /// Gets a JSON document.
-    ///
-    /// # Errors
-    /// As [`Client::call`], or if the status is not 200.
     pub async fn json(&mut self, path: &str) -> Result<serde_json::Value> {
         let (status, body) = self.call(Method::GET, path, Vec::new()).await?;
         if status != StatusCode::OK {
@@ -106,9 +97,6 @@ impl Client {
     }
 
     /// Creates an object, unless it exists already; returns the body of the response.
-    ///
-    /// # Errors
-    /// As [`Client::call`], or if the server refuses.
     pub async fn create(&mut self, collection: &str, object: Vec<u8>) -> Result<Bytes> {
         let (status, body) = self.call(Method::POST, collection, object).await?;
         ensure!(
@@ -119,10 +107,7 @@ impl Client {
         Ok(body)
     }
 
-    /// Hands every line of a watch to `line` until the stream ends.
-    ///
-    /// # Errors
-    /// As [`Client::open`], if the status is not 200, if the stream breaks, or the error of `line`, which ends the watch.
+    /// Hands every line of a watch to `line` until the stream ends. An error of `line` ends the watch.
     pub async fn watch(
         &mut self,
         path: &str,
@@ -163,9 +148,6 @@ pub fn excerpt(body: &[u8]) -> String {
 }
 
 /// The resource version of a list.
-///
-/// # Errors
-/// If the document has none.
 pub fn list_version(list: &serde_json::Value) -> Result<u64> {
     list["metadata"]["resourceVersion"]
         .as_str()

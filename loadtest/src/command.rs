@@ -8,9 +8,6 @@ use clap::{ArgMatches, Command, Parser};
 /// A subcommand; its fields are its flags, and its doc comment is its help text.
 pub trait Subcommand: Parser {
     /// Runs the subcommand; false if a check has failed.
-    ///
-    /// # Errors
-    /// If it cannot run.
     fn execute(&self) -> Result<bool>;
 }
 
@@ -66,9 +63,6 @@ fn execute(matches: &ArgMatches, entries: &[Entry]) -> Result<bool> {
 }
 
 /// Runs a future on a runtime with one worker thread. Tasks that remain are aborted, so that a hanging connection cannot keep the process.
-///
-/// # Errors
-/// If the runtime cannot be built or the future fails.
 pub fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)

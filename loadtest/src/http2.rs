@@ -60,8 +60,6 @@ impl<'a> Call<'a> {
 }
 
 impl Http2Client {
-    /// # Errors
-    /// If the server does not answer or does not speak HTTP/2.
     pub async fn connect(target: &Target) -> Result<Self> {
         let stream = target.connect("h2").await?;
         let (sender, connection) = Builder::new(TokioExecutor::new())
@@ -79,9 +77,6 @@ impl Http2Client {
     }
 
     /// Sends a request and reads the whole response.
-    ///
-    /// # Errors
-    /// If there is no response in time, or the connection is gone.
     pub async fn call(&self, call: Call<'_>) -> Result<(StatusCode, Bytes)> {
         let path = call.path.to_owned();
         let calling = async {
@@ -114,9 +109,6 @@ impl Http2Client {
     }
 
     /// Like [`Http2Client::call`], but a status other than success and `accepted` is an error.
-    ///
-    /// # Errors
-    /// As [`Http2Client::call`], or if the server refuses.
     pub async fn demand(&self, call: Call<'_>, accepted: &[StatusCode]) -> Result<Bytes> {
         let (method, path) = (call.method.clone(), call.path.to_owned());
         let (status, body) = self.call(call).await?;

@@ -75,9 +75,6 @@ impl ListClient for Lister {
 }
 
 /// Lists once, and checks the body without keeping it.
-///
-/// # Errors
-/// If the list is not complete within `wait`.
 pub async fn list_once(target: &Target, path: &str, wait: Duration) -> Result<ListResult> {
     let mut lister = Lister::new(path.into());
     let mut recorder = Recorder::default();

@@ -23,9 +23,6 @@ pub struct Usage {
 
 impl Usage {
     /// Reads `/proc/PID`.
-    ///
-    /// # Errors
-    /// If there is no such process.
     pub fn of(pid: u32) -> Result<Self> {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))
             .with_context(|| format!("process {pid}"))?;
@@ -64,9 +61,6 @@ impl Usage {
     }
 
     /// Usage of this process. Its CPU time has the resolution of the clock; that of other processes has the resolution of ticks.
-    ///
-    /// # Errors
-    /// If `/proc` is not there.
     pub fn own() -> Result<Self> {
         let clock = clock_gettime(ClockId::ProcessCPUTime);
         let cpu = Duration::new(u64::try_from(clock.tv_sec)?, u32::try_from(clock.tv_nsec)?);
@@ -105,9 +99,6 @@ pub struct MachineCpu {
 
 impl MachineCpu {
     /// The current values.
-    ///
-    /// # Errors
-    /// If `/proc` is not there.
     pub fn now() -> Result<Self> {
         let text = std::fs::read_to_string("/proc/stat").context("/proc/stat")?;
         Self::parse(&text).context("/proc/stat")
@@ -157,9 +148,6 @@ impl MachineCpu {
 }
 
 /// Raises the hard limit of open files for programs that this process starts.
-///
-/// # Errors
-/// If the hard limit is lower, and this process may not raise it; the message says how.
 pub fn allow_open_files(files: u64) -> Result<()> {
     let limit = getrlimit(Resource::Nofile);
     let Some(hard) = limit.maximum.filter(|hard| *hard < files) else {
@@ -178,9 +166,6 @@ pub fn allow_open_files(files: u64) -> Result<()> {
 }
 
 /// Raises the soft limit of open files to the number that `connections` need.
-///
-/// # Errors
-/// If the hard limit is lower; the message says how to raise it.
 pub fn raise_open_files(connections: usize) -> Result<()> {
     /// Files besides the connections: epoll, the writer's and the reference's connections, standard streams.
     const BESIDES: u64 = 128;

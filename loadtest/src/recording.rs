@@ -46,9 +46,6 @@ impl Delays {
 
 impl Recording {
     /// Lists, then records all following events.
-    ///
-    /// # Errors
-    /// If the list fails.
     pub async fn begin(target: Target, path: &str) -> Result<Self> {
         let mut client = Client::new(target);
         let list = client.json(path).await.context("the reference's list")?;
@@ -97,9 +94,6 @@ impl Recording {
     }
 
     /// Waits until the recording has reached `version`.
-    ///
-    /// # Errors
-    /// If that takes longer than `wait`, or the recording has failed.
     pub async fn reached(&mut self, version: u64, wait: Duration) -> Result<()> {
         let deadline = Instant::now() + wait;
         while self.last() < version {

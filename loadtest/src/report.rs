@@ -206,26 +206,17 @@ impl Report {
     }
 
     /// Reads the report of a folder.
-    ///
-    /// # Errors
-    /// If it is not there or not a report.
     pub fn load(folder: &Path) -> Result<Self> {
         Self::read(&folder.join(JSON))
     }
 
     /// Reads a report's JSON.
-    ///
-    /// # Errors
-    /// If it is not there or not a report of this format.
     pub fn read(file: &Path) -> Result<Self> {
         let text = std::fs::read(file).with_context(|| file.display().to_string())?;
         Self::parse(&text).with_context(|| file.display().to_string())
     }
 
     /// Like [`Self::read`], given the text.
-    ///
-    /// # Errors
-    /// If it is not a report of this format.
     pub fn parse(text: &[u8]) -> Result<Self> {
         let document: serde_json::Value = serde_json::from_slice(text)?;
         let schema = document["schema"].as_u64().unwrap_or(1);
@@ -239,9 +230,6 @@ impl Report {
     }
 
     /// Writes the JSON alone.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
     pub fn write(&self, file: &Path) -> Result<()> {
         let mut text = serde_json::to_vec(self)?;
         text.push(b'\n');
@@ -249,9 +237,6 @@ impl Report {
     }
 
     /// Writes JSON, Markdown and HTML to a folder, which is created if needed.
-    ///
-    /// # Errors
-    /// If a file cannot be written.
     pub fn save(&self, folder: &Path) -> Result<()> {
         std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
         let write = |name: &str, text: Vec<u8>| {

@@ -181,9 +181,6 @@ pub fn at_share(sorted: &[f64], share: f64) -> f64 {
 }
 
 /// Prints all results, and writes them to a file if one is given; true if none of them has a fault.
-///
-/// # Errors
-/// If the file cannot be written.
 pub fn publish(all: &[Results], json: Option<&Path>) -> Result<bool> {
     for results in all {
         println!("{results}");
@@ -195,9 +192,6 @@ pub fn publish(all: &[Results], json: Option<&Path>) -> Result<bool> {
 }
 
 /// Writes one object, or a list of several, to a file.
-///
-/// # Errors
-/// If the file cannot be written.
 fn write_json(all_results: &[Results], file: &Path) -> Result<()> {
     let document = match all_results {
         [results] => results.to_json(),

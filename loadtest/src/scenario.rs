@@ -44,16 +44,11 @@ pub trait Scenario: Parser {
     fn time_limit(&self) -> Duration;
 
     /// Runs the scenario and adds figures, faults and notes to `results`.
-    ///
-    /// # Errors
-    /// If it could not be run. Wrong answers of the server are faults in the results.
+    /// Wrong answers of the server are faults in the results, not errors.
     async fn run(&self, results: &mut Results) -> Result<()>;
 }
 
 /// Runs a scenario within its time limit.
-///
-/// # Errors
-/// If it could not be run, or takes too long.
 pub async fn play<S: Scenario>(scenario: &S) -> Result<Results> {
     let mut results = Results::new(S::command().get_name());
     let limit = scenario.time_limit();
@@ -81,9 +76,6 @@ impl WatchRunFlags {
 }
 
 /// The two servers that the flags name: the one under test, and the one for reference and writes.
-///
-/// # Errors
-/// If a URL or a file is wrong.
 pub fn targets(server: &ServerFlags) -> Result<(Target, Target)> {
     let target = Target::new(
         &server.target,

@@ -114,9 +114,6 @@ impl Subcommand for SocketLoop {
 }
 
 /// Serves until its time is over.
-///
-/// # Errors
-/// If the address cannot be listened on.
 fn run(flags: &SocketLoop) -> Result<()> {
     let mut listener = TcpListener::bind(flags.listen)?;
     let poll = Poll::new()?;

@@ -162,9 +162,6 @@ pub struct Swarm<M> {
 
 impl<M: Member> Swarm<M> {
     /// Starts the threads, which connect their members.
-    ///
-    /// # Errors
-    /// If a thread cannot be started, or the configuration is invalid.
     pub fn start(
         members: Vec<M>,
         swarm_config: &SwarmConfig,
@@ -198,9 +195,6 @@ impl<M: Member> Swarm<M> {
     }
 
     /// Waits until every member's first response has started.
-    ///
-    /// # Errors
-    /// If that takes longer than `wait`; the message has the number of members that got there.
     pub async fn ready(&self, wait: Duration) -> Result<()> {
         self.until(wait, "got a response", |control| {
             control.ready.load(Ordering::Relaxed)
@@ -214,9 +208,6 @@ impl<M: Member> Swarm<M> {
     }
 
     /// Starts a round and waits until every member has ended it; rounds count from 1.
-    ///
-    /// # Errors
-    /// If that takes longer than `wait`; the message has the number of members that got there.
     pub async fn play_round(&self, round: usize, wait: Duration) -> Result<()> {
         let before = self.count * (round - 1);
         self.control.round.store(round, Ordering::Relaxed);
@@ -240,9 +231,6 @@ impl<M: Member> Swarm<M> {
     }
 
     /// Stops all threads; returns the members in their order, and the merged counters.
-    ///
-    /// # Errors
-    /// If a thread failed.
     pub fn finish(mut self) -> Result<(Vec<M>, Recorder)> {
         self.control.stop.store(true, Ordering::Relaxed);
         let mut members = Vec::with_capacity(self.count);
@@ -259,9 +247,6 @@ impl<M: Member> Swarm<M> {
 }
 
 /// Waits until `count` reaches `all`.
-///
-/// # Errors
-/// If that takes longer than `wait`, or something `has_failed`; the message has the number of clients that `what` is true of.
 pub async fn until_all(
     wait: Duration,
     all: usize,

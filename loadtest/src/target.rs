@@ -63,9 +63,6 @@ impl Tls {
 }
 
 /// A socket that will connect to `address` from `source`; with a receive buffer in bytes for slow clients.
-///
-/// # Errors
-/// If the system refuses.
 pub fn source_socket(
     address: SocketAddr,
     source: Ipv4Addr,
@@ -95,9 +92,6 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for T {}
 
 impl Target {
     /// Reads a URL such as `http://127.0.0.1:8001`; `token` may be `@FILE`.
-    ///
-    /// # Errors
-    /// If the URL has another scheme, its host does not resolve, or a file cannot be read; https needs `ca`.
     pub fn new(url: &str, token: Option<&str>, ca: Option<&Path>) -> Result<Self> {
         Self::with_roots(url, token, || {
             let ca = ca.context("https needs --ca FILE")?;
@@ -112,9 +106,6 @@ impl Target {
     }
 
     /// A server without credentials, trusted by this PEM certificate if the URL is https.
-    ///
-    /// # Errors
-    /// As [`Target::new`].
     pub fn trusting(url: &str, certificate: &[u8]) -> Result<Self> {
         Self::with_roots(url, None, || {
             let mut roots = RootCertStore::empty();
@@ -219,17 +210,11 @@ impl Target {
     }
 
     /// A connection for hyper; `protocol` is the application protocol for TLS (`http/1.1` or `h2`).
-    ///
-    /// # Errors
-    /// If it is refused or takes longer than [`CONNECT_WAIT`].
     pub async fn connect(&self, protocol: &str) -> Result<Box<dyn ByteStream>> {
         self.connect_from(Ipv4Addr::LOCALHOST, protocol).await
     }
 
     /// Like [`Self::connect`], from a local address.
-    ///
-    /// # Errors
-    /// As [`Self::connect`].
     pub async fn connect_from(
         &self,
         source: Ipv4Addr,

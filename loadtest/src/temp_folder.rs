@@ -11,9 +11,6 @@ pub struct TempFolder(PathBuf);
 
 impl TempFolder {
     /// Creates a folder; its name holds `purpose` and this process's id.
-    ///
-    /// # Errors
-    /// If it is there already, or cannot be created.
     pub fn new(purpose: &str) -> Result<Self> {
         let name = format!(
             "{}-{purpose}-{}",

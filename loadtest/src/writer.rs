@@ -121,9 +121,6 @@ impl Churn {
     }
 
     /// Creates the missing objects.
-    ///
-    /// # Errors
-    /// If the server refuses.
     pub async fn prepare(&self) -> Result<()> {
         let mut lanes = JoinSet::new();
         for lane in 0..self.busy_lanes() {

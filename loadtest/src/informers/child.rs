@@ -74,9 +74,6 @@ struct StoreState {
 
 impl Informer {
     /// Starts it and waits until its store is full; also returns the time for that, including the start of the process.
-    ///
-    /// # Errors
-    /// If it ends, or does not get there in time.
     pub async fn start(
         name: String,
         mut command: Command,
@@ -89,27 +86,18 @@ impl Informer {
     }
 
     /// Its usage and progress.
-    ///
-    /// # Errors
-    /// If it has ended.
     pub async fn usage(&mut self) -> Result<InformerStatus> {
         self.ask("usage").await?;
         self.read("usage", ANSWER_WAIT).await
     }
 
     /// Forces a garbage collection.
-    ///
-    /// # Errors
-    /// If it has ended.
     pub async fn collect(&mut self) -> Result<HeapUsage> {
         self.ask("kept").await?;
         self.read("kept", ANSWER_WAIT).await
     }
 
     /// Number and hash of the objects in its store.
-    ///
-    /// # Errors
-    /// If it has ended.
     pub async fn state(&mut self) -> Result<StoreDigest> {
         self.ask("state").await?;
         let StoreState { objects, hashes } = self.read("state", ANSWER_WAIT).await?;
@@ -123,9 +111,6 @@ impl Informer {
     }
 
     /// Polls its usage until it has received `version`; returns the last answer, and whether it got there within `wait`.
-    ///
-    /// # Errors
-    /// If it has ended.
     pub async fn reach(&mut self, version: u64, wait: Duration) -> Result<(InformerStatus, bool)> {
         /// Rarely enough not to show in its CPU time.
         const STEP: Duration = Duration::from_millis(200);
@@ -140,8 +125,6 @@ impl Informer {
         }
     }
 
-    /// # Errors
-    /// If it does not end.
     pub async fn end(self) -> Result<()> {
         let Self { name, process } = self;
         process.end(END_WAIT).await.context(name)?;

@@ -93,9 +93,6 @@ pub struct InformerHandle {
 }
 
 /// Runs one informer until standard input ends.
-///
-/// # Errors
-/// If it cannot start.
 fn run(flags: &Follow) -> Result<()> {
     // As many threads as the machine has processors, which is tokio's default.
     let runtime = tokio::runtime::Builder::new_multi_thread()

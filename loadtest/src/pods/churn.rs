@@ -42,9 +42,6 @@ pub struct PodWrites {
 
 impl PodChurn {
     /// Makes the changes; `turn` distinguishes one run from the next.
-    ///
-    /// # Errors
-    /// If the server refuses one.
     pub async fn run(self, target: &Target, turn: usize) -> Result<PodWrites> {
         let http2 = Http2Client::connect(target).await?;
         let started = Instant::now();

@@ -66,9 +66,6 @@ pub fn digest(mut lines: Vec<String>) -> StoreDigest {
 }
 
 /// All pods of the server at one version.
-///
-/// # Errors
-/// If the server refuses, or changes for so long that it compacts the version.
 pub async fn held(target: &Target) -> Result<StoreDigest> {
     let http2 = Http2Client::connect(target).await?;
     let (mut lines, mut more) = (Vec::new(), String::new());

@@ -28,9 +28,6 @@ pub struct SeedOutcome {
 }
 
 /// Creates all pods of the fleet, `in_flight` at a time.
-///
-/// # Errors
-/// If the server refuses one.
 pub async fn seed(target: &Target, fleet: Fleet, in_flight: usize) -> Result<SeedOutcome> {
     let started = Instant::now();
     let next = Arc::new(AtomicUsize::new(0));

@@ -16,8 +16,6 @@ pub struct PipedChild {
 }
 
 impl PipedChild {
-    /// # Errors
-    /// If there is no such program.
     pub fn spawn(command: &mut Command) -> Result<Self> {
         let mut child = command
             .stdin(Stdio::piped())
@@ -39,9 +37,6 @@ impl PipedChild {
     }
 
     /// Sends it a line.
-    ///
-    /// # Errors
-    /// If it has ended.
     pub async fn send_line(&mut self, line: &str) -> Result<()> {
         self.input.write_all(line.as_bytes()).await?;
         self.input.write_all(b"\n").await?;
@@ -49,17 +44,11 @@ impl PipedChild {
     }
 
     /// Its next line; none when it has ended. Can be cancelled without loss.
-    ///
-    /// # Errors
-    /// If it writes something else than text.
     pub async fn line(&mut self) -> Result<Option<String>> {
         Ok(self.output.next_line().await?)
     }
 
     /// Ends its input and waits for its end; returns the lines that it wrote in the meantime.
-    ///
-    /// # Errors
-    /// If it does not end in time, or has failed.
     pub async fn end(self, wait: Duration) -> Result<Vec<String>> {
         let Self {
             mut child,

@@ -81,9 +81,6 @@ struct Commands<'a> {
 }
 
 /// The whole page.
-///
-/// # Errors
-/// If the template is wrong.
 pub fn page(report: &Report) -> Result<String> {
     let scenarios = report.scenarios.iter().map(ScenarioView::of).collect();
     let view = PageView {

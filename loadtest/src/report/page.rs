@@ -138,9 +138,6 @@ fn build(report: &Report) -> String {
 }
 
 /// Replaces the quoted figures of a text by those of the report: `<!-- figure: SCENARIO: WHAT -->…<!-- end -->`.
-///
-/// # Errors
-/// If a mark is not closed, or names no claim.
 pub fn quoted(text: &str, report: &Report) -> Result<String> {
     let [begin, between, end] = QUOTE;
     let mut parts = text.split(begin);

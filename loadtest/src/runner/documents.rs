@@ -76,10 +76,6 @@ impl Subcommand for Quote {
 }
 
 /// Makes one report from several, and from the figures of benches and scenarios.
-///
-/// # Errors
-/// If an input cannot be read, no input is a report, the reports are of different commits or machines, or two inputs have a scenario of the
-/// same name.
 fn merge(flags: &Merge) -> Result<()> {
     let mut merged: Option<Report> = None;
     let mut others = Vec::new();
@@ -192,9 +188,6 @@ fn from_results(scenario: &ScenarioFile, scale: f64, text: &[u8]) -> Result<Scen
 }
 
 /// The page of a report. If there is no such file, the page says that nothing was measured.
-///
-/// # Errors
-/// If the report or the hand-written part cannot be read.
 fn page_text(flags: &Page) -> Result<String> {
     let report = match flags.file.exists() {
         true => Some(Report::read(&flags.file)?),
@@ -207,9 +200,6 @@ fn page_text(flags: &Page) -> Result<String> {
 }
 
 /// Replaces the marked figures of files by those of the report.
-///
-/// # Errors
-/// If a mark names no row of the report, or a file cannot be read or written.
 fn quote(flags: &Quote) -> Result<()> {
     let report = Report::read(&flags.file)?;
     for file in &flags.documents {

@@ -24,9 +24,6 @@ pub struct GatewayProcess {
 
 impl GatewayProcess {
     /// Starts a gateway with these flags, and waits until it serves. Its log is in `folder`.
-    ///
-    /// # Errors
-    /// If it does not start.
     pub async fn start(program: &Path, folder: &Path, flags: &[String]) -> Result<Self> {
         let words =
             "serve --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 --plain-http --log-format json";

@@ -47,9 +47,6 @@ pub fn arguments(program: &Path, arguments: &[String]) -> Vec<OsString> {
 }
 
 /// Replaces this process by the program.
-///
-/// # Errors
-/// If it cannot be started, or the parent has ended already.
 fn become_program(flags: &GuardedProgram) -> Result<Infallible> {
     set_parent_process_death_signal(Some(Signal::TERM))?;
     // The signal is sent only for deaths from now on.

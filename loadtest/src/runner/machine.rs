@@ -46,9 +46,6 @@ pub fn now() -> String {
 }
 
 /// Memory that is available to processes, bytes.
-///
-/// # Errors
-/// If `/proc` is not there.
 pub fn available_memory() -> Result<f64> {
     let text = field("/proc/meminfo", "MemAvailable").context("/proc/meminfo")?;
     Ok(kib(&text) as f64 * 1024.0)

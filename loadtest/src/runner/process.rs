@@ -29,9 +29,6 @@ pub struct ChildProcess {
 
 impl ChildProcess {
     /// Starts a command; its output goes to a file in `folder` with the process's name.
-    ///
-    /// # Errors
-    /// If it cannot be started.
     pub fn start(name: &str, mut command: Command, folder: &Path) -> Result<Self> {
         let log = folder.join(format!("{name}.log"));
         let file = std::fs::File::create(&log).with_context(|| log.display().to_string())?;
@@ -53,9 +50,6 @@ impl ChildProcess {
     }
 
     /// Its process id.
-    ///
-    /// # Errors
-    /// If it has ended.
     pub fn pid(&self) -> Result<u32> {
         self.child
             .id()
@@ -63,9 +57,6 @@ impl ChildProcess {
     }
 
     /// Checks that it runs.
-    ///
-    /// # Errors
-    /// If it has ended.
     pub fn alive(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
@@ -85,9 +76,6 @@ impl ChildProcess {
     }
 
     /// The address that it logs as serving, from a JSON line.
-    ///
-    /// # Errors
-    /// If it ends first, or logs none in time.
     pub async fn address(&mut self, wait: Duration) -> Result<SocketAddr> {
         let said = async {
             loop {
@@ -102,19 +90,13 @@ impl ChildProcess {
         said.unwrap_or_else(|_| bail!("no address within {wait:?}"))
     }
 
-    /// Waits for its end.
-    ///
-    /// # Errors
-    /// If it does not end in time; it still runs then.
+    /// Waits for its end. After an error it still runs.
     pub async fn wait_for_end(&mut self, wait: Duration) -> Result<ExitStatus> {
         let status = tokio::time::timeout(wait, self.child.wait()).await;
         Ok(status.with_context(|| format!("{} has not ended after {wait:?}", self.name))??)
     }
 
     /// Asks its process group to end, and kills the group if it does not.
-    ///
-    /// # Errors
-    /// If the system refuses.
     pub async fn stop(&mut self) -> Result<()> {
         let id = self.child.id().and_then(|id| i32::try_from(id).ok());
         // The id is none after the process was waited for; until then it is its own, ended or not.
@@ -138,9 +120,6 @@ impl ChildProcess {
 }
 
 /// The output of a command.
-///
-/// # Errors
-/// If it fails or takes too long.
 pub async fn output(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
     let output = tokio::time::timeout(OUTPUT_WAIT, output)

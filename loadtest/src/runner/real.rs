@@ -34,9 +34,6 @@ pub struct RealServer {
 
 impl RealServer {
     /// Chooses ports, and starts nothing yet.
-    ///
-    /// # Errors
-    /// If the script is missing, or no ports are free.
     pub fn new(script: &Path, folder: &Path) -> Result<Self> {
         ensure!(
             script.is_file(),
@@ -58,9 +55,6 @@ impl RealServer {
     }
 
     /// Builds the server if needed, and starts it; returns when it is ready.
-    ///
-    /// # Errors
-    /// If the script fails or takes too long.
     pub async fn start(&mut self) -> Result<()> {
         self.perform("install", INSTALL_WAIT).await?;
         self.started = true;
@@ -68,9 +62,6 @@ impl RealServer {
     }
 
     /// Stops the server and its etcd by their ids, as far as they have started.
-    ///
-    /// # Errors
-    /// If the script fails.
     pub async fn stop(&mut self) -> Result<()> {
         if let Some(mut working) = self.working.take() {
             let _ = tokio::time::timeout(START_WAIT, working.wait()).await;
@@ -127,9 +118,6 @@ impl RealServer {
     }
 
     /// The process id of the API server.
-    ///
-    /// # Errors
-    /// If it was not started.
     pub fn pid(&self) -> Result<u32> {
         let file = self.state.join("run/real-apiserver.pid");
         let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;

@@ -172,9 +172,6 @@ impl RunServers {
 
 impl ScenarioFile {
     /// Reads a file.
-    ///
-    /// # Errors
-    /// If it is not there or not a scenario file; the message has the line.
     pub fn read(file: &Path) -> anyhow::Result<Self> {
         let mut text = String::new();
         std::fs::File::open(file)
@@ -184,9 +181,6 @@ impl ScenarioFile {
     }
 
     /// Like [`Self::read`], given the text.
-    ///
-    /// # Errors
-    /// If it is not a scenario file.
     pub fn parse(file: &Path, text: &str) -> anyhow::Result<Self> {
         let mut parsed: Self = serde_saphyr::from_str(text).map_err(|error| {
             let message = error.without_snippet().to_string();

@@ -40,9 +40,7 @@ struct ResultsText {
 }
 
 /// Starts the servers, runs the scenario, and reads the figures. `servers` knows all started processes, also when this future is dropped.
-///
-/// # Errors
-/// If a server or the scenario failed. Wrong answers are faults, not errors.
+/// Wrong answers are faults, not errors.
 pub async fn play(planned: &RunPlan, servers: &mut Servers) -> Result<RunFigures> {
     let (api, gateway) = servers.start(planned).await?;
     let json = servers.json();
@@ -89,17 +87,11 @@ pub fn arguments(
 }
 
 /// The figures in a scenario's file.
-///
-/// # Errors
-/// If it is not such a file.
 pub fn read(text: &[u8]) -> Result<RunFigures> {
     Ok(found(serde_json::from_slice(text)?))
 }
 
 /// The figures in a file with one result or a list of results, each with its title.
-///
-/// # Errors
-/// If it is not such a file.
 pub fn read_all_results(text: &[u8]) -> Result<Vec<(String, RunFigures)>> {
     let document: serde_json::Value = serde_json::from_slice(text)?;
     let all_results = match document {

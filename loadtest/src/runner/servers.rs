@@ -76,9 +76,7 @@ impl Servers {
     }
 
     /// Starts the servers of a run; returns the API server, and the server under test if it is another one.
-    ///
-    /// # Errors
-    /// If a server does not start or does not answer. Started servers stay until [`Self::stop`].
+    /// Started servers stay until [`Self::stop`], also after an error.
     pub async fn start(&mut self, planned: &RunPlan) -> Result<(Endpoint, Option<Endpoint>)> {
         let api = match planned.server {
             ServerKind::Embedded | ServerKind::Gateway | ServerKind::GatewayTls => {
@@ -107,9 +105,6 @@ impl Servers {
     }
 
     /// Starts the scenario's process.
-    ///
-    /// # Errors
-    /// If it does not start.
     pub fn play(&mut self, arguments: &[String]) -> Result<&mut ChildProcess> {
         let program = self.programs.loadtest.clone();
         let scenario = self.spawn("scenario", &program, arguments)?;
@@ -332,9 +327,7 @@ impl Servers {
     }
 
     /// Stops all processes, the scenario first and the API server last.
-    ///
-    /// # Errors
-    /// The first error; the other processes are stopped all the same.
+    /// Returns the first error; the other processes are stopped all the same.
     pub async fn stop(mut self) -> Result<()> {
         let mut result = Ok(());
         for process in self

@@ -85,9 +85,6 @@ impl Scenario for Drain {
 }
 
 /// Plays the scenario with a gateway that `gateway` can end.
-///
-/// # Errors
-/// As [`Scenario::run`].
 pub async fn play(
     flags: &Drain,
     gateway: &impl GatewayControl,

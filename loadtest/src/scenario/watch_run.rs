@@ -97,9 +97,6 @@ pub fn spare(watchers: usize) -> Duration {
 
 impl<'a> WatchRun<'a> {
     /// Runs with steady churn and fills one column; wrong answers become faults of the results. Returns the counters.
-    ///
-    /// # Errors
-    /// If the run could not be made.
     pub async fn run(&self, results: &mut Results) -> Result<Recorder> {
         let running = self.begin(results).await?;
         let writing = self.churn.as_ref().map(Churn::start);
@@ -118,9 +115,6 @@ impl<'a> WatchRun<'a> {
     }
 
     /// Starts a column, the reference and the swarm.
-    ///
-    /// # Errors
-    /// If a server does not answer, or some watchers do not connect.
     pub async fn begin(&'a self, results: &mut Results) -> Result<ActiveRun<'a>> {
         results.column(self.name);
         if let Some(churn) = &self.churn {
@@ -204,9 +198,6 @@ async fn starts(churn: &Churn, recording: &mut Recording) -> Result<Vec<u64>> {
 
 impl ActiveRun<'_> {
     /// Measures latencies for a while, after a warm-up; returns the snapshots at both ends.
-    ///
-    /// # Errors
-    /// If a process is gone.
     pub async fn measure(&self, warm_up: Duration, duration: Duration) -> Result<[Snapshot; 2]> {
         tokio::time::sleep(warm_up).await;
         let from = self.measure_begin()?;
@@ -215,9 +206,6 @@ impl ActiveRun<'_> {
     }
 
     /// Starts to count latencies; returns a snapshot.
-    ///
-    /// # Errors
-    /// As [`Self::measure`].
     pub fn measure_begin(&self) -> Result<Snapshot> {
         self.run
             .server_pid
@@ -229,18 +217,12 @@ impl ActiveRun<'_> {
     }
 
     /// Stops to count latencies of later writes; returns a snapshot.
-    ///
-    /// # Errors
-    /// As [`Self::measure`].
     pub fn measure_end(&self) -> Result<Snapshot> {
         self.control.measure_until_now();
         self.edge()
     }
 
     /// The current counters and usage.
-    ///
-    /// # Errors
-    /// If a process is gone.
     pub fn edge(&self) -> Result<Snapshot> {
         Ok(Snapshot {
             at: Instant::now(),
@@ -256,9 +238,6 @@ impl ActiveRun<'_> {
 
     /// After the last write: waits until every watcher has all events of the reference, which must have reached the last of `written`, or
     /// until nothing more arrives.
-    ///
-    /// # Errors
-    /// If events still arrive at the end of the time; the message has the number of watchers that got there.
     pub async fn quiet(&mut self, written: Option<&Writes>) -> Result<CatchUp> {
         let written_ns = quiet::since(written.map(|written| written.last_answer_ns));
         let version = written.map_or(0, Writes::last);
@@ -290,9 +269,6 @@ impl ActiveRun<'_> {
     }
 
     /// Waits until all watchers have everything, stops them, and compares them with the reference. Returns the counters.
-    ///
-    /// # Errors
-    /// If the reference failed.
     pub async fn finish(
         mut self,
         results: &mut Results,

@@ -72,9 +72,6 @@ enum VerdictSource {
 
 impl Workers {
     /// Starts the watchers.
-    ///
-    /// # Errors
-    /// If threads or processes cannot be started.
     pub async fn start(
         config: &WorkerConfig<'_>,
         plans: &[Arc<Plan>],
@@ -115,9 +112,6 @@ impl Workers {
     }
 
     /// CPU time of the whole load test, and memory of this process.
-    ///
-    /// # Errors
-    /// If a process is gone.
     pub fn usage(&self) -> Result<Usage> {
         let mut all = Usage::own()?;
         let pids = match self {
@@ -131,9 +125,6 @@ impl Workers {
     }
 
     /// Waits until every watcher's first response has started.
-    ///
-    /// # Errors
-    /// If that takes longer than `wait`; the message has the number of watchers that got there.
     pub async fn ready(&self, wait: Duration) -> Result<()> {
         match self {
             Self::Local(swarm) => swarm.ready(wait).await,
@@ -146,9 +137,6 @@ impl Workers {
     }
 
     /// Checks that all processes run.
-    ///
-    /// # Errors
-    /// If one has ended.
     pub fn works(&self) -> Result<()> {
         match self {
             Self::Remote(remote) if remote.relays.iter().any(JoinHandle::is_finished) => {
@@ -159,9 +147,6 @@ impl Workers {
     }
 
     /// Stops all watchers.
-    ///
-    /// # Errors
-    /// If a thread or a process has failed.
     pub async fn finish(self) -> Result<StoppedWorkers> {
         match self {
             Self::Local(swarm) => {
@@ -195,9 +180,6 @@ impl Workers {
 
 impl StoppedWorkers {
     /// Compares all watchers with the reference.
-    ///
-    /// # Errors
-    /// If a process has failed.
     pub async fn judge(
         self,
         population: &Population,

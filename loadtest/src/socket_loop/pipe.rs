@@ -79,9 +79,6 @@ impl Pipe {
     }
 
     /// Sends some of `bytes`, or none if the socket is full; returns the number.
-    ///
-    /// # Errors
-    /// If the client is gone.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else {
             return match self.socket.write(bytes) {
@@ -102,9 +99,6 @@ impl Pipe {
     }
 
     /// Like [`Self::send`], for several slices, with one system call.
-    ///
-    /// # Errors
-    /// If the client is gone.
     pub fn send_all(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else {
             return match self.socket.write_vectored(pieces) {
@@ -129,9 +123,6 @@ impl Pipe {
     }
 
     /// Sends encrypted bytes that did not fit before.
-    ///
-    /// # Errors
-    /// If the client is gone.
     pub fn flush(&mut self) -> io::Result<()> {
         let Some(tls) = &mut self.tls else {
             return Ok(());
@@ -148,9 +139,6 @@ impl Pipe {
 }
 
 /// A new certificate for `host` in PEM, and a server configuration with it.
-///
-/// # Errors
-/// If the host is not a valid name.
 pub fn certified(host: &str) -> Result<(String, Arc<ServerConfig>)> {
     let made = rcgen::generate_simple_self_signed([host.to_owned()])?;
     let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());

@@ -63,9 +63,6 @@ pub struct Connection {
 
 impl Connection {
     /// Starts to connect.
-    ///
-    /// # Errors
-    /// If the system refuses at once.
     pub fn begin(
         target: &Target,
         tls: Option<&Arc<ClientConfig>>,
@@ -118,9 +115,6 @@ impl Connection {
     }
 
     /// Whether the TCP connection is established.
-    ///
-    /// # Errors
-    /// If it failed.
     pub fn connected(&self) -> Result<bool> {
         if let Some(error) = self.socket.take_error()? {
             return Err(error.into());
@@ -133,9 +127,6 @@ impl Connection {
     }
 
     /// Queues a request and sends what can be sent.
-    ///
-    /// # Errors
-    /// If the connection broke.
     pub fn send(&mut self, request: &[u8]) -> Result<()> {
         match &mut self.tls {
             Some(tls) => tls.writer().write_all(request)?,
@@ -145,9 +136,6 @@ impl Connection {
     }
 
     /// Sends queued bytes.
-    ///
-    /// # Errors
-    /// If the connection broke.
     pub fn flush(&mut self) -> Result<()> {
         if let Some(tls) = &mut self.tls {
             while tls.wants_write() {

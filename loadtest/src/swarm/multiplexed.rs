@@ -58,9 +58,6 @@ struct Thread<M> {
 }
 
 /// Runs until ordered to stop.
-///
-/// # Errors
-/// If the runtime cannot be made.
 pub fn run<M: Member>(
     members: Vec<M>,
     swarm_config: &SwarmConfig,

@@ -83,10 +83,7 @@ struct Reactor<'a, M> {
     connecting: usize,
 }
 
-/// Runs until ordered to stop.
-///
-/// # Errors
-/// If the poller fails. Errors of single connections go to the members.
+/// Runs until ordered to stop. Errors of single connections go to the members.
 pub fn run<M: Member>(
     members: Vec<M>,
     swarm_config: &SwarmConfig,

@@ -94,9 +94,6 @@ pub struct Event {
 
 impl Event {
     /// Reads a line by searching.
-    ///
-    /// # Errors
-    /// If the line is not a complete event, its type is unknown, or it has no version.
     pub fn parse(line: &[u8]) -> Result<Self> {
         let Some(rest) = line.strip_prefix(b"{\"type\":\"") else {
             bail!("not an event: {}", excerpt(line))
@@ -132,17 +129,11 @@ impl Event {
     }
 
     /// Reads a line with a JSON parser.
-    ///
-    /// # Errors
-    /// If the line is not JSON or lacks a field of an event.
     pub fn parse_fully(line: &[u8]) -> Result<Self> {
         Self::parse_named(line).map(|(event, _)| event)
     }
 
     /// Like [`Self::parse_fully`], with the object's namespaced name if it has one.
-    ///
-    /// # Errors
-    /// As [`Self::parse_fully`].
     pub fn parse_named(line: &[u8]) -> Result<(Self, Option<String>)> {
         let value: serde_json::Value =
             serde_json::from_slice(line).context("an event that is not JSON")?;
@@ -205,9 +196,6 @@ fn text_until_quote(text: &[u8]) -> Option<&str> {
 }
 
 /// The namespaced name of a line's object, by a JSON parser.
-///
-/// # Errors
-/// If the line is not JSON or its object has no name.
 pub fn object_name(line: &[u8]) -> Result<String> {
     let value: serde_json::Value = serde_json::from_slice(line)?;
     name_of(&value["object"]).context("an object without a name")

@@ -29,9 +29,6 @@ impl Frames {
     }
 
     /// Passes every complete event to `event`, in order, without its newline or prefix.
-    ///
-    /// # Errors
-    /// If an event is too long.
     pub fn feed(&mut self, piece: &[u8], mut event: impl FnMut(&[u8])) -> Result<()> {
         match self {
             Self::Json(lines) => lines.feed(piece, event),

@@ -26,9 +26,6 @@ struct Metadata {
 pub type ListVersions = (u64, Vec<(String, u64)>);
 
 /// Reads a watch event without its length prefix.
-///
-/// # Errors
-/// If it is not an event, or has no version.
 pub fn event(frame: &[u8]) -> Result<Event> {
     let message = whole(frame)?;
     let kind = match last(frame, message, 1)?.map(|at| at.of(frame)) {
@@ -58,9 +55,6 @@ pub fn event(frame: &[u8]) -> Result<Event> {
 }
 
 /// Reads a list.
-///
-/// # Errors
-/// If it is not a list, or an object in it has no name or version.
 pub fn list(body: &[u8]) -> Result<ListVersions> {
     let list = object_in(body, whole(body)?)?;
     let (mut version, mut items) = (None, Vec::new());

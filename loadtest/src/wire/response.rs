@@ -86,9 +86,6 @@ impl Response {
     }
 
     /// Reads one piece; the bytes of the body go to `body` in order, without framing.
-    ///
-    /// # Errors
-    /// If the piece is not part of an HTTP/1.1 response.
     pub fn feed(&mut self, piece: &[u8], mut body: impl FnMut(Head, &[u8])) -> Result<Progress> {
         let mut at = 0;
         if self.state == BodyState::Head {
@@ -216,9 +213,6 @@ impl Response {
 }
 
 /// Reads one response from a stream, drops its body, and returns its head.
-///
-/// # Errors
-/// If the stream ends before the response does.
 pub async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> Result<Head> {
     let mut response = Response::default();
     let mut buffer = vec![0; 16 << 10];

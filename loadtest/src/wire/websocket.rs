@@ -30,9 +30,6 @@ pub struct WebSocketFrames {
 
 impl WebSocketFrames {
     /// Passes on the payload of data frames.
-    ///
-    /// # Errors
-    /// If a frame is masked or too long.
     pub fn feed(&mut self, mut piece: &[u8], mut data: impl FnMut(&[u8])) -> Result<()> {
         while !piece.is_empty() {
             let Some(left) = self.left else {

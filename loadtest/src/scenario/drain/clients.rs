@@ -263,9 +263,6 @@ impl ClientGroup {
 
 impl DrainClients {
     /// Starts all clients; returns when each has the start of its response.
-    ///
-    /// # Errors
-    /// If some do not get there.
     pub async fn begin(flags: &Drain, target: &Target, collections: &Collections) -> Result<Self> {
         let mut all = Self(Vec::new());
         for kind in WATCHERS {
@@ -325,9 +322,6 @@ impl DrainClients {
     }
 
     /// Stops all clients.
-    ///
-    /// # Errors
-    /// If a thread has failed.
     pub fn finish(self) -> Result<StoppedClients> {
         let stopped: Result<_> = self.0.into_iter().map(ClientGroup::finish).collect();
         stopped.map(StoppedClients)

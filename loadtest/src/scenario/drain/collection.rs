@@ -73,9 +73,6 @@ impl Collection {
 
 impl Collections {
     /// Creates the objects, and starts to record the references.
-    ///
-    /// # Errors
-    /// If the API server refuses.
     pub async fn begin(flags: &Drain, server: &Target) -> Result<Self> {
         let path = &flags.server.path;
         let (parent, _) = path.rsplit_once('/').context("--path: no collection")?;

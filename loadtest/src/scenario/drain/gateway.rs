@@ -8,9 +8,6 @@ use crate::process;
 /// A gateway that can be ended.
 pub trait GatewayControl {
     /// Asks it to end.
-    ///
-    /// # Errors
-    /// If it cannot be asked.
     fn terminate(&self) -> Result<()>;
 
     /// Whether it has ended.

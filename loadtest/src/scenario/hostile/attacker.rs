@@ -31,9 +31,6 @@ pub struct AttackerProcess {
 
 impl AttackerProcess {
     /// Starts the process, which ends after `life` at the latest.
-    ///
-    /// # Errors
-    /// If the process cannot be started.
     pub fn begin(flags: &Hostile, reference: &str, life: Duration) -> Result<Self> {
         let attack = flags.attack;
         let clients = flags.clients.unwrap_or(attack.clients());
@@ -74,9 +71,6 @@ impl AttackerProcess {
     }
 
     /// Ends it; returns its counts.
-    ///
-    /// # Errors
-    /// If it failed, or ended early.
     pub async fn end(self) -> Result<AttackCounts> {
         // If the reader is gone it has failed; its error is returned next.
         let _ = self.input.send(());

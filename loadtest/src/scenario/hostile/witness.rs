@@ -192,9 +192,6 @@ struct WitnessContext {
 
 impl Witness {
     /// Creates its object and starts the tasks.
-    ///
-    /// # Errors
-    /// If the server does not answer.
     pub async fn begin(target: &Target, path: &str) -> Result<Self> {
         let notes = Arc::<Mutex<WitnessLog>>::default();
         let scene = WitnessContext {

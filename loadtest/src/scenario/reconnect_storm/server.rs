@@ -33,9 +33,6 @@ pub struct ReviewServer {
 
 impl ReviewServer {
     /// Starts a server with this many users.
-    ///
-    /// # Errors
-    /// If it does not start, or refuses a role.
     pub async fn start(users: usize, folder: &Path) -> Result<Self> {
         let tokens = Tokens::default();
         tokens.put(WRITER, TokenUser::new("writer", &[MASTERS]));

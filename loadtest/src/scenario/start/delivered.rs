@@ -54,9 +54,6 @@ pub struct Delivery {
 }
 
 /// Receives the initial events of a collection.
-///
-/// # Errors
-/// If the server refuses, or the events are not complete after `wait`.
 pub async fn deliver(
     target: &Target,
     path: &str,

@@ -28,9 +28,6 @@ pub struct Upstream {
 
 impl Upstream {
     /// The server of the flags; credentials go to a file in `folder`.
-    ///
-    /// # Errors
-    /// If a file cannot be read or written.
     pub fn of(server: &ServerFlags, folder: &Path) -> Result<Self> {
         let target = Target::new(
             &server.target,
@@ -63,9 +60,6 @@ pub struct FreshGateway(GatewayProcess);
 
 impl FreshGateway {
     /// Starts a gateway, and waits until it serves.
-    ///
-    /// # Errors
-    /// If it does not.
     pub async fn start(program: &Path, upstream: &Upstream) -> Result<Self> {
         let mut flags = ["--auth", "none"].map(str::to_owned).to_vec();
         flags.extend(upstream.arguments.iter().cloned());
@@ -73,24 +67,16 @@ impl FreshGateway {
         Ok(Self(gateway))
     }
 
-    /// # Errors
-    /// Not for the URL of a running gateway.
     pub fn target(&self) -> Result<Target> {
         Target::new(&self.0.url, None, None)
     }
 
     /// Its CPU and memory.
-    ///
-    /// # Errors
-    /// If it has ended.
     pub fn usage(&self) -> Result<Usage> {
         Usage::of(self.0.process.pid()?)
     }
 
     /// Requests pods, which makes the gateway fill their cache, until the cache can be read.
-    ///
-    /// # Errors
-    /// If the cache is not ready after `wait`, or the gateway answers with another error.
     pub async fn ready(&mut self, encoding: Encoding, wait: Duration) -> Result<()> {
         let target = self.target()?;
         let deadline = Instant::now() + wait;
@@ -106,8 +92,6 @@ impl FreshGateway {
         }
     }
 
-    /// # Errors
-    /// If the system refuses.
     pub async fn stop(mut self) -> Result<()> {
         self.0.process.stop().await
     }

@@ -103,9 +103,6 @@ impl fmt::Display for Lag {
 
 /// Waits until `count` members have reached their goal (returns none), or until nothing has arrived for [`BOUND`] although some are behind.
 /// Members that get there later were behind all the same: something other than a write has pushed out the events.
-///
-/// # Errors
-/// If `works` fails, or events still arrive after `wait`; the message has the number of members that got there.
 pub async fn settled(
     control: &Control,
     count: usize,

@@ -114,9 +114,6 @@ pub struct WorkerProcess {
 
 impl WorkerProcess {
     /// Starts the process and sends its task. The second part uses the second 256 local addresses, and so on.
-    ///
-    /// # Errors
-    /// If the process cannot be started.
     pub async fn start(server: &ServerFlags, number: usize, task: &WorkerTask) -> Result<Self> {
         let source = u32::from(server.source) + u32::try_from(number)? * 256;
         let mut command = Command::new(std::env::current_exe()?);
@@ -142,9 +139,6 @@ impl WorkerProcess {
     }
 
     /// Exchanges orders and counters until the part has stopped.
-    ///
-    /// # Errors
-    /// If the process ends early.
     pub async fn relay(
         mut self,
         plans: Vec<Arc<Plan>>,
@@ -175,9 +169,6 @@ impl WorkerProcess {
     }
 
     /// Lets a stopped part compare its watchers with the reference.
-    ///
-    /// # Errors
-    /// If it does not answer in time.
     pub async fn judge(mut self, reference: &str) -> Result<WatchOutcome> {
         let judging = async {
             self.child.send_line(reference).await?;
@@ -263,9 +254,6 @@ impl WorkerStatus {
 }
 
 /// The work of a part's process.
-///
-/// # Errors
-/// If the swarm cannot be run, or the parent is gone.
 async fn run(server: &ServerFlags) -> Result<()> {
     let mut input = BufReader::new(tokio::io::stdin()).lines();
     let mut output = tokio::io::stdout();
