@@ -1,7 +1,7 @@
 //! Flags that several subcommands share. The others stand with their subcommands.
 
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -40,9 +40,6 @@ pub struct ServerFlags {
     /// First local address; the next one is used for every 20,000 connections.
     #[arg(long, default_value_t = Ipv4Addr::LOCALHOST)]
     pub source: Ipv4Addr,
-    /// Also write the figures to this file.
-    #[arg(long)]
-    pub json: Option<PathBuf>,
 }
 
 /// Flags of scenarios with watchers.
@@ -117,13 +114,6 @@ impl GatewayFlags {
             program.display()
         );
         Ok(program)
-    }
-}
-
-impl ServerFlags {
-    /// The file for the figures.
-    pub fn json(&self) -> Option<&Path> {
-        self.json.as_deref()
     }
 }
 

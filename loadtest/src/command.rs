@@ -14,8 +14,10 @@ pub trait Subcommand: Parser {
 /// An entry in a program's list of subcommands.
 #[derive(Debug)]
 pub struct Entry {
-    command: fn() -> Command,
-    execute: fn(&ArgMatches) -> Result<bool>,
+    /// Its name and flags.
+    pub command: fn() -> Command,
+    /// Runs it; false if a check has failed.
+    pub execute: fn(&ArgMatches) -> Result<bool>,
 }
 
 impl Entry {

@@ -34,6 +34,7 @@ use std::process::ExitCode;
 use clap::Command;
 
 use command::Entry;
+use scenario::entry;
 
 /// The gateway uses the same allocator, so its informer has it in the comparison of informers, and so has kube-rs's reflector.
 #[global_allocator]
@@ -41,25 +42,25 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The subcommands of `kube-fanout-loadtest`: scenarios, then what scenarios start in processes of their own, then the runner.
 const LOADTEST: &[Entry] = &[
-    Entry::of::<scenario::steady::Steady>(),
-    Entry::of::<scenario::stalled::Stalled>(),
-    Entry::of::<scenario::herd::relist::RelistHerd>(),
-    Entry::of::<scenario::herd::gzip::GzipHerd>(),
-    Entry::of::<scenario::idle_memory::IdleMemory>(),
-    Entry::of::<scenario::burst::Burst>(),
-    Entry::of::<scenario::quiet_end::QuietEnd>(),
-    Entry::of::<scenario::node_selectors::NodeSelectors>(),
-    Entry::of::<scenario::burst::big_object::BigObject>(),
-    Entry::of::<scenario::herd::watch_list::WatchListHerd>(),
-    Entry::of::<scenario::slow::Slow>(),
-    Entry::of::<scenario::joiners::Joiners>(),
-    Entry::of::<scenario::herd::big_lists::BigLists>(),
-    Entry::of::<scenario::rate::Rate>(),
-    Entry::of::<scenario::overload::Overload>(),
-    Entry::of::<scenario::drain::Drain>(),
-    Entry::of::<scenario::hostile::Hostile>(),
-    Entry::of::<scenario::start::Start>(),
-    Entry::of::<scenario::reconnect_storm::ReconnectStorm>(),
+    entry::<scenario::steady::Steady>(),
+    entry::<scenario::stalled::Stalled>(),
+    entry::<scenario::herd::RelistHerd>(),
+    entry::<scenario::herd::gzip::GzipHerd>(),
+    entry::<scenario::idle_memory::IdleMemory>(),
+    entry::<scenario::burst::Burst>(),
+    entry::<scenario::quiet_end::QuietEnd>(),
+    entry::<scenario::node_selectors::NodeSelectors>(),
+    entry::<scenario::burst::big_object::BigObject>(),
+    entry::<scenario::herd::watch_list::WatchListHerd>(),
+    entry::<scenario::slow::Slow>(),
+    entry::<scenario::joiners::Joiners>(),
+    entry::<scenario::herd::BigLists>(),
+    entry::<scenario::rate::Rate>(),
+    entry::<scenario::overload::Overload>(),
+    entry::<scenario::drain::Drain>(),
+    entry::<scenario::hostile::Hostile>(),
+    entry::<scenario::start::Start>(),
+    entry::<scenario::reconnect_storm::ReconnectStorm>(),
     Entry::of::<socket_loop::SocketLoop>(),
     Entry::of::<scenario::workers::process::Part>(),
     Entry::of::<attack::Attacker>(),

@@ -20,14 +20,14 @@ pub mod tax;
 pub mod watch_run;
 pub mod workers;
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Parser;
 
 use crate::cli::{ChurnFlags, ServerFlags, WatchFlags, WatchRunFlags};
-use crate::command::{Subcommand, block_on};
+use crate::command::{Entry, block_on};
 use crate::process::raise_open_files;
 use crate::results::{self, Results};
 use crate::swarm::{Accept, SwarmConfig};
@@ -37,9 +37,6 @@ use watch_run::{WatchRun, spare};
 
 /// A load test. The fields of the type are its flags.
 pub trait Scenario: Parser {
-    /// The file that the results are also written to.
-    fn json(&self) -> Option<&Path>;
-
     /// The time after which the scenario is aborted.
     fn time_limit(&self) -> Duration;
 
@@ -58,10 +55,18 @@ pub async fn play<S: Scenario>(scenario: &S) -> Result<Results> {
     Ok(results)
 }
 
-impl<S: Scenario> Subcommand for S {
-    fn execute(&self) -> Result<bool> {
-        let all = [block_on(play(self))?];
-        results::publish(&all, self.json())
+/// The subcommand of a scenario. With `--json` it also writes the figures to a file.
+pub const fn entry<S: Scenario>() -> Entry {
+    Entry {
+        command: || {
+            let json = clap::arg!(--json <FILE> "Also write the figures to this file");
+            S::command().arg(json.value_parser(clap::value_parser!(PathBuf)))
+        },
+        execute: |matches| {
+            let results = block_on(play(&S::from_arg_matches(matches)?))?;
+            let json = matches.get_one("json").map(PathBuf::as_path);
+            results::publish(&[results], json)
+        },
     }
 }
 

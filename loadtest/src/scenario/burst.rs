@@ -2,7 +2,6 @@
 
 pub mod big_object;
 
-use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -57,10 +56,6 @@ pub struct Burst {
 }
 
 impl Scenario for Burst {
-    fn json(&self) -> Option<&Path> {
-        self.server.json()
-    }
-
     fn time_limit(&self) -> Duration {
         self.bursts.time_limit(&self.watching)
     }

@@ -8,7 +8,6 @@ pub mod gateway;
 mod probes;
 mod verdict;
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -67,10 +66,6 @@ pub struct Drain {
 }
 
 impl Scenario for Drain {
-    fn json(&self) -> Option<&Path> {
-        self.server.json()
-    }
-
     fn time_limit(&self) -> Duration {
         let clients = self.watchers + self.listers;
         let end = self.drain_timeout + SPARE * 2 + SETTLE_WAIT * 3;
@@ -100,19 +95,19 @@ pub async fn play(
     let clients = DrainClients::begin(flags, &target, &collections).await?;
     results.column("drain");
     results.figure("all there after, s", started.elapsed().as_secs_f64());
-    let writing = collections.write();
+    let [cached, forwarded] = collections.write();
     tokio::time::sleep(flags.churning.warm_up + flags.churning.duration).await;
 
     let probes = ConnectionProbes::new(target, format!("{}?limit=1", flags.server.path));
-    let course = end(flags, gateway, &clients, &probes).await?;
-    let written = writing.finish().await;
-    course.report(results, flags.drain_timeout);
+    let times = end(flags, gateway, &clients, &probes).await?;
+    let writes = tokio::join!(cached.finish(), forwarded.finish()).into();
+    times.report(results, flags.drain_timeout);
     probes.finish().report(results);
-    let finished = clients.finish()?;
-    let seen = finished.furthest();
-    collections.settle(&written, seen, results).await;
-    written.report(&collections, results);
-    finished.report(course.asked_ns, &collections, results);
+    let clients = clients.finish()?;
+    let seen = clients.furthest();
+    collections.settle(&writes, seen, results).await;
+    collections.judge(&writes, results);
+    clients.report(times.asked_ns, &collections, results);
     collections.clean(&flags.churning).await;
     Ok(())
 }

@@ -1,8 +1,6 @@
 //! Herds: many clients list at once, as after an outage. Every body must be complete, and bodies of one version equal.
 
-pub mod big_lists;
 pub mod gzip;
-pub mod relist;
 pub mod watch_list;
 
 use std::collections::BTreeMap;
@@ -11,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use clap::Args;
+use clap::{Args, Parser};
 
-use super::{swarm_config, targets};
+use super::{Scenario, swarm_config, targets};
 use crate::cli::{ServerFlags, seconds};
 use crate::lister::{ListClient, ListResult, Lister, list_once};
 use crate::process::{Usage, raise_open_files};
@@ -50,6 +48,45 @@ pub struct HerdFlags {
     /// Longest time for one round, such as 60s.
     #[arg(long, default_value = "60s", value_parser = seconds)]
     pub round_wait: Duration,
+}
+
+/// Many clients list at once, several times: every body complete.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "relist-herd")]
+pub struct RelistHerd {
+    #[command(flatten)]
+    pub herd: HerdFlags,
+}
+
+/// A few clients list a gigabyte at once.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "big-lists")]
+#[command(mut_arg("clients", |arg| arg.default_value("4")))]
+#[command(mut_arg("object_size", |arg| arg.default_value("102400")))]
+#[command(mut_arg("round_wait", |arg| arg.default_value("120s")))]
+pub struct BigLists {
+    #[command(flatten)]
+    pub herd: HerdFlags,
+}
+
+impl Scenario for RelistHerd {
+    fn time_limit(&self) -> Duration {
+        self.herd.time_limit()
+    }
+
+    async fn run(&self, results: &mut Results) -> Result<()> {
+        self.herd.play_lists(results).await
+    }
+}
+
+impl Scenario for BigLists {
+    fn time_limit(&self) -> Duration {
+        self.herd.time_limit()
+    }
+
+    async fn run(&self, results: &mut Results) -> Result<()> {
+        self.herd.play_lists(results).await
+    }
 }
 
 /// What was measured around one round, or several.

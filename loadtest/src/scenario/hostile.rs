@@ -5,7 +5,6 @@ mod attacker;
 pub mod witness;
 
 use std::ops::Range;
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -83,10 +82,6 @@ pub struct Hostile {
 }
 
 impl Scenario for Hostile {
-    fn json(&self) -> Option<&Path> {
-        self.server.json()
-    }
-
     fn time_limit(&self) -> Duration {
         self.quiet + BEGIN_WAIT + self.duration + self.after + SPARE
     }

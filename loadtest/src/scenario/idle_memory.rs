@@ -1,6 +1,5 @@
 //! `idle-memory`: what a watch costs the server while nothing happens.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,10 +30,6 @@ pub struct IdleMemory {
 }
 
 impl Scenario for IdleMemory {
-    fn json(&self) -> Option<&Path> {
-        self.server.json()
-    }
-
     fn time_limit(&self) -> Duration {
         self.settle * 2 + spare(self.watching.watchers)
     }

@@ -1,7 +1,6 @@
 //! `joiners`: clients that come and go while objects churn. They list and watch, resume where they left, or watch from the version that the
 //! run began with. At the end all of them stay, and each must hold the server's state.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -23,10 +22,6 @@ pub struct Joiners {
 }
 
 impl Scenario for Joiners {
-    fn json(&self) -> Option<&Path> {
-        self.setting.server.json()
-    }
-
     fn time_limit(&self) -> Duration {
         self.setting.time_limit()
     }

@@ -1,7 +1,6 @@
 //! `node-selectors`: like kubelets, each watcher selects the pods of one node; first a few watchers, then all. The server's work for an
 //! event should hardly depend on their number.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -33,10 +32,6 @@ pub struct NodeSelectors {
 }
 
 impl Scenario for NodeSelectors {
-    fn json(&self) -> Option<&Path> {
-        self.setting.server.json()
-    }
-
     fn time_limit(&self) -> Duration {
         self.setting.time_limit() * 2
     }

@@ -1,7 +1,6 @@
 //! `overload`: more lists and watches than the server accepts. It must refuse them (429 with Retry-After, or 410 in a stream), stay within
 //! its memory, deliver nothing wrong meanwhile, and answer at once after the load.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -80,10 +79,6 @@ pub struct Overload {
 }
 
 impl Scenario for Overload {
-    fn json(&self) -> Option<&Path> {
-        self.setting.server.json()
-    }
-
     fn time_limit(&self) -> Duration {
         self.setting.time_limit() + SPARE
     }

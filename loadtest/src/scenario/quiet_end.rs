@@ -2,7 +2,6 @@
 //! everything, although no further event pushes it out.
 
 use std::fmt;
-use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -84,10 +83,6 @@ pub struct QuietEnd {
 }
 
 impl Scenario for QuietEnd {
-    fn json(&self) -> Option<&Path> {
-        self.server.json()
-    }
-
     fn time_limit(&self) -> Duration {
         let rounds = u32::try_from(cases(self).len() * self.rounds).unwrap_or(u32::MAX);
         let each = spare(self.watching.watchers);

@@ -1,6 +1,5 @@
 //! `rate`: a few watchers of as many events a second as upstream produces: is each delivered, and how far behind are the watchers?
 
-use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -31,10 +30,6 @@ pub struct Rate {
 }
 
 impl Scenario for Rate {
-    fn json(&self) -> Option<&Path> {
-        self.setting.server.json()
-    }
-
     fn time_limit(&self) -> Duration {
         self.setting.time_limit()
     }

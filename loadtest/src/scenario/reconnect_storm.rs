@@ -3,7 +3,6 @@
 
 mod server;
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -41,10 +40,6 @@ pub struct ReconnectStorm {
 }
 
 impl Scenario for ReconnectStorm {
-    fn json(&self) -> Option<&Path> {
-        self.setting.server.json()
-    }
-
     fn time_limit(&self) -> Duration {
         self.setting.time_limit() * 3
     }

@@ -3,7 +3,6 @@
 
 mod given_up;
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -73,10 +72,6 @@ pub enum SlowKind {
 }
 
 impl Scenario for Slow {
-    fn json(&self) -> Option<&Path> {
-        self.setting.server.json()
-    }
-
     fn time_limit(&self) -> Duration {
         let runs = u32::try_from(self.kind.len() * 2).unwrap_or(u32::MAX);
         self.setting.time_limit() * runs

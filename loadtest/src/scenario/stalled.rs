@@ -1,6 +1,5 @@
 //! `stalled`: the same watchers twice, the second time with some that stop reading. Are the others delayed?
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -28,10 +27,6 @@ pub struct Stalled {
 }
 
 impl Scenario for Stalled {
-    fn json(&self) -> Option<&Path> {
-        self.setting.server.json()
-    }
-
     fn time_limit(&self) -> Duration {
         self.setting.time_limit() * 2
     }

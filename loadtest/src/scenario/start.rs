@@ -4,7 +4,6 @@
 mod delivered;
 mod fresh;
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -75,10 +74,6 @@ pub enum ObjectEncoding {
 }
 
 impl Scenario for Start {
-    fn json(&self) -> Option<&Path> {
-        self.server.json()
-    }
-
     fn time_limit(&self) -> Duration {
         let rounds = self.rounds.max(1) * self.encodings.len();
         let rounds = u32::try_from(rounds).unwrap_or(u32::MAX);

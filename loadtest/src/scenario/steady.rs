@@ -1,7 +1,6 @@
 //! `steady`: many watchers under steady churn; with `--baseline` the same swarm against a bare socket loop afterwards.
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -45,10 +44,6 @@ pub struct Steady {
 }
 
 impl Scenario for Steady {
-    fn json(&self) -> Option<&Path> {
-        self.setting.server.json()
-    }
-
     fn time_limit(&self) -> Duration {
         self.setting.time_limit() * (1 + u32::from(self.baseline))
     }

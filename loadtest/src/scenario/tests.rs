@@ -15,7 +15,7 @@ use crate::results::Results;
 use crate::scenario::Scenario;
 use crate::scenario::burst::Burst;
 use crate::scenario::burst::big_object::BigObject;
-use crate::scenario::herd::big_lists::BigLists;
+use crate::scenario::herd::BigLists;
 use crate::scenario::herd::watch_list::WatchListHerd;
 use crate::scenario::hostile::witness::{Operation, OperationRecord, Witness};
 use crate::scenario::joiners::Joiners;

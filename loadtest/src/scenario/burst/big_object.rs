@@ -1,6 +1,5 @@
 //! `big-object`: bursts of one write of one long object.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -33,10 +32,6 @@ pub struct BigObject {
 }
 
 impl Scenario for BigObject {
-    fn json(&self) -> Option<&Path> {
-        self.server.json()
-    }
-
     fn time_limit(&self) -> Duration {
         self.bursts.time_limit(&self.watching)
     }

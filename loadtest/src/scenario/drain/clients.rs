@@ -28,114 +28,58 @@ const SLOW: Slowness = Slowness {
     renews_every: None,
 };
 
-/// A kind of clients.
+/// How a client differs from one that reads JSON over HTTP/1.1 from memory, with bookmarks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ClientTrait {
+    /// Reads nothing before it is woken.
+    Slow,
+    /// The gateway forwards its request to the API server.
+    Forwarded,
+    Http2,
+    WebSocket,
+    WithoutBookmarks,
+    Metadata,
+}
+
+use ClientTrait::{Forwarded, Http2, Metadata, Slow, WebSocket, WithoutBookmarks};
+
+/// A kind of clients.
+#[derive(Debug, Clone, Copy)]
 pub struct ClientKind {
     /// Name in messages and figures.
     pub name: &'static str,
     /// Share of all watchers, %. Of listers each kind has equally many.
     percent: usize,
-    /// Whether they read nothing before they are woken.
-    pub is_slow: bool,
-    is_forwarded: bool,
-    is_http2: bool,
-    is_websocket: bool,
-    bookmarks: bool,
-    accept: Accept,
+    traits: &'static [ClientTrait],
 }
 
-const READERS: ClientKind = ClientKind {
-    name: "HTTP/1.1",
-    percent: 30,
-    is_slow: false,
-    is_forwarded: false,
-    is_http2: false,
-    is_websocket: false,
-    bookmarks: true,
-    accept: Accept::Json,
-};
+const fn kind(name: &'static str, percent: usize, traits: &'static [ClientTrait]) -> ClientKind {
+    ClientKind {
+        name,
+        percent,
+        traits,
+    }
+}
 
 /// Kinds of watchers.
 const WATCHERS: [ClientKind; 9] = [
-    READERS,
-    ClientKind {
-        name: "HTTP/1.1 without bookmarks",
-        percent: 10,
-        bookmarks: false,
-        ..READERS
-    },
-    ClientKind {
-        name: "HTTP/1.1, metadata",
-        percent: 10,
-        accept: Accept::Metadata,
-        ..READERS
-    },
-    ClientKind {
-        name: "HTTP/1.1, slow",
-        percent: 5,
-        is_slow: true,
-        ..READERS
-    },
-    ClientKind {
-        name: "HTTP/1.1, forwarded",
-        percent: 5,
-        is_forwarded: true,
-        ..READERS
-    },
-    ClientKind {
-        name: "WebSocket",
-        percent: 10,
-        is_websocket: true,
-        ..READERS
-    },
-    ClientKind {
-        name: "HTTP/2",
-        percent: 20,
-        is_http2: true,
-        ..READERS
-    },
-    ClientKind {
-        name: "HTTP/2, slow",
-        percent: 5,
-        is_http2: true,
-        is_slow: true,
-        ..READERS
-    },
-    ClientKind {
-        name: "HTTP/2, forwarded",
-        percent: 5,
-        is_http2: true,
-        is_forwarded: true,
-        ..READERS
-    },
+    kind("HTTP/1.1", 30, &[]),
+    kind("HTTP/1.1 without bookmarks", 10, &[WithoutBookmarks]),
+    kind("HTTP/1.1, metadata", 10, &[Metadata]),
+    kind("HTTP/1.1, slow", 5, &[Slow]),
+    kind("HTTP/1.1, forwarded", 5, &[Forwarded]),
+    kind("WebSocket", 10, &[WebSocket]),
+    kind("HTTP/2", 20, &[Http2]),
+    kind("HTTP/2, slow", 5, &[Http2, Slow]),
+    kind("HTTP/2, forwarded", 5, &[Http2, Forwarded]),
 ];
 
 /// Kinds of listers. Their lists stay in progress while they do not read.
 const LISTERS: [ClientKind; 4] = [
-    ClientKind {
-        name: "list, HTTP/1.1",
-        is_slow: true,
-        ..READERS
-    },
-    ClientKind {
-        name: "list, HTTP/1.1, forwarded",
-        is_slow: true,
-        is_forwarded: true,
-        ..READERS
-    },
-    ClientKind {
-        name: "list, HTTP/2",
-        is_slow: true,
-        is_http2: true,
-        ..READERS
-    },
-    ClientKind {
-        name: "list, HTTP/2, forwarded",
-        is_slow: true,
-        is_http2: true,
-        is_forwarded: true,
-        ..READERS
-    },
+    kind("list, HTTP/1.1", 0, &[Slow]),
+    kind("list, HTTP/1.1, forwarded", 0, &[Slow, Forwarded]),
+    kind("list, HTTP/2", 0, &[Slow, Http2]),
+    kind("list, HTTP/2, forwarded", 0, &[Slow, Http2, Forwarded]),
 ];
 
 /// A selection of clients.
@@ -150,10 +94,10 @@ pub enum ClientSet {
 }
 
 impl ClientSet {
-    const fn is(self, kind: &ClientKind) -> bool {
+    fn has(self, kind: &ClientKind) -> bool {
         match self {
-            Self::Prompt => !kind.is_slow,
-            Self::Slow => kind.is_slow,
+            Self::Prompt => !kind.is(Slow),
+            Self::Slow => kind.is(Slow),
             Self::All => true,
         }
     }
@@ -174,7 +118,7 @@ pub struct DrainClients(Vec<ClientGroup>);
 
 /// The stopped clients of a kind.
 #[derive(Debug)]
-pub struct StoppedGroup {
+pub struct GroupResult {
     /// Their kind.
     pub kind: ClientKind,
     pub clients: Vec<DrainClient>,
@@ -184,50 +128,49 @@ pub struct StoppedGroup {
 
 /// All stopped clients.
 #[derive(Debug)]
-pub struct StoppedClients(pub Vec<StoppedGroup>);
+pub struct ClientResults(pub Vec<GroupResult>);
 
 impl ClientKind {
-    /// Whether the gateway forwards their requests to the API server.
-    pub const fn is_forwarded(&self) -> bool {
-        self.is_forwarded
+    fn is(&self, one: ClientTrait) -> bool {
+        self.traits.contains(&one)
     }
 
-    /// The collection of their requests.
-    const fn collection<'a>(&self, collections: &'a Collections) -> &'a Collection {
-        if self.is_forwarded {
-            &collections.forwarded
+    /// Whether the gateway forwards their requests to the API server.
+    pub fn is_forwarded(&self) -> bool {
+        self.is(Forwarded)
+    }
+
+    fn accept(&self) -> Accept {
+        if self.is(Metadata) {
+            Accept::Metadata
         } else {
-            &collections.cached
+            Accept::Json
         }
     }
 
     fn swarm_config(&self, flags: &Drain, target: &Target) -> SwarmConfig {
         SwarmConfig {
-            streams_per_connection: self.is_http2.then_some(STREAMS),
-            websocket: self.is_websocket,
-            accept: self.accept,
-            stream_window: self.is_slow.then_some(WINDOW_LEN),
+            streams_per_connection: self.is(Http2).then_some(STREAMS),
+            websocket: self.is(WebSocket),
+            accept: self.accept(),
+            stream_window: self.is(Slow).then_some(WINDOW_LEN),
             ..swarm_config(&flags.server, None, target.clone())
         }
     }
 
-    fn slowness(&self) -> Option<Slowness> {
-        self.is_slow.then_some(SLOW)
-    }
-
     fn client(&self, request: Request) -> DrainClient {
         // Over HTTP/2 other clients share the connection, and a WebSocket ends with its connection.
-        let sees_close = !self.is_http2 && !self.is_websocket;
-        DrainClient::new(request, self.slowness(), sees_close)
+        let sees_close = !self.is(Http2) && !self.is(WebSocket);
+        DrainClient::new(request, self.is(Slow).then_some(SLOW), sees_close)
     }
 
     fn watchers(&self, count: usize, collections: &Collections) -> Vec<DrainClient> {
         let Collection {
             path, recording, ..
-        } = self.collection(collections);
+        } = collections.of(self.is_forwarded());
         let watchers = Population {
-            bookmarks: self.bookmarks,
-            accept: self.accept,
+            bookmarks: !self.is(WithoutBookmarks),
+            accept: self.accept(),
             ..Population::of(count)
         };
         let plans = watchers.plans(path, recording.start);
@@ -242,22 +185,11 @@ impl ClientKind {
         items_min: usize,
         collections: &Collections,
     ) -> Vec<DrainClient> {
-        let path = &self.collection(collections).path;
+        let path = &collections.of(self.is_forwarded()).path;
         let path: Arc<str> = format!("{path}?resourceVersion=0").into();
         let list = || RepeatLister::new(path.clone(), items_min as u64);
         let lists = (0..count).map(|_| Request::List(Box::new(list())));
         lists.map(|list| self.client(list)).collect()
-    }
-}
-
-impl ClientGroup {
-    fn finish(self) -> Result<StoppedGroup> {
-        let (clients, recorder) = self.swarm.finish()?;
-        Ok(StoppedGroup {
-            kind: self.kind,
-            clients,
-            recorder,
-        })
     }
 }
 
@@ -299,7 +231,7 @@ impl DrainClients {
     }
 
     fn of(&self, who: ClientSet) -> impl Iterator<Item = &ClientGroup> {
-        self.0.iter().filter(move |group| who.is(&group.kind))
+        self.0.iter().filter(move |group| who.has(&group.kind))
     }
 
     /// Whether responses and connections of all these clients have ended.
@@ -322,18 +254,25 @@ impl DrainClients {
     }
 
     /// Stops all clients.
-    pub fn finish(self) -> Result<StoppedClients> {
-        let stopped: Result<_> = self.0.into_iter().map(ClientGroup::finish).collect();
-        stopped.map(StoppedClients)
+    pub fn finish(self) -> Result<ClientResults> {
+        let groups = self.0.into_iter().map(|group| {
+            let (clients, recorder) = group.swarm.finish()?;
+            Ok(GroupResult {
+                kind: group.kind,
+                clients,
+                recorder,
+            })
+        });
+        groups.collect::<Result<_>>().map(ClientResults)
     }
 }
 
-impl StoppedClients {
+impl ClientResults {
     /// The newest received versions: of the collection in memory, and of the forwarded one.
     pub fn furthest(&self) -> [u64; 2] {
         [false, true].map(|is_forwarded| {
             let groups = self.0.iter();
-            let groups = groups.filter(|group| group.kind.is_forwarded == is_forwarded);
+            let groups = groups.filter(|group| group.kind.is_forwarded() == is_forwarded);
             let versions = groups.flat_map(|group| group.clients.iter().map(DrainClient::last));
             versions.max().unwrap_or(0)
         })

@@ -12,7 +12,7 @@ use crate::results::Results;
 use crate::scenario::steady;
 use crate::target::Target;
 use crate::writer::shape::Shape;
-use crate::writer::{Churn, WriterTasks};
+use crate::writer::{Churn, WriterTasks, Writes};
 
 /// A collection with changing objects, and its reference.
 #[derive(Debug)]
@@ -22,22 +22,9 @@ pub struct Collection {
     churn: Churn,
 }
 
-/// Both collections.
+/// The collection that is answered from memory, and the one that is passed on to the API server.
 #[derive(Debug)]
-pub struct Collections {
-    /// Answered from memory.
-    pub cached: Collection,
-    /// Passed on to the API server.
-    pub forwarded: Collection,
-}
-
-/// The writers of both collections.
-#[derive(Debug)]
-pub struct WriterPair(WriterTasks, WriterTasks);
-
-/// The written versions of both collections.
-#[derive(Debug)]
-pub struct WrittenVersions(Vec<u64>, Vec<u64>);
+pub struct Collections([Collection; 2]);
 
 impl Collection {
     async fn begin(flags: &Drain, server: &Target, path: &str, shape: Shape) -> Result<Self> {
@@ -59,16 +46,6 @@ impl Collection {
             churn,
         })
     }
-
-    fn judge(&self, versions: &[u64], results: &mut Results) {
-        let reference = self.recording.reference();
-        if let Some(version) = reference.first_missing(versions, self.recording.start) {
-            let path = &self.path;
-            results.fault(format!(
-                "{path}: version {version} was written, but the reference never received it"
-            ));
-        }
-    }
 }
 
 impl Collections {
@@ -77,30 +54,43 @@ impl Collections {
         let path = &flags.server.path;
         let (parent, _) = path.rsplit_once('/').context("--path: no collection")?;
         let secrets = format!("{parent}/secrets");
-        Ok(Self {
-            cached: Collection::begin(flags, server, path, Shape::ConfigMap).await?,
-            forwarded: Collection::begin(flags, server, &secrets, Shape::Secret).await?,
-        })
+        Ok(Self([
+            Collection::begin(flags, server, path, Shape::ConfigMap).await?,
+            Collection::begin(flags, server, &secrets, Shape::Secret).await?,
+        ]))
+    }
+
+    pub fn of(&self, is_forwarded: bool) -> &Collection {
+        &self.0[usize::from(is_forwarded)]
     }
 
     /// Starts to write.
-    pub fn write(&self) -> WriterPair {
-        WriterPair(self.cached.churn.start(), self.forwarded.churn.start())
+    pub fn write(&self) -> [WriterTasks; 2] {
+        self.0.each_ref().map(|collection| collection.churn.start())
     }
 
     /// Waits until the references have all written and all received versions. The comparison finds versions that they lack.
-    pub async fn settle(
-        &mut self,
-        written: &WrittenVersions,
-        seen: [u64; 2],
-        results: &mut Results,
-    ) {
-        let written = [&written.0, &written.1].map(|all| all.iter().copied().max().unwrap_or(0));
-        let both = [&mut self.cached, &mut self.forwarded];
-        for (collection, (written, seen)) in both.into_iter().zip(written.into_iter().zip(seen)) {
-            let reached = collection.recording.reached(written.max(seen), SETTLE_WAIT);
-            if let Err(error) = reached.await {
+    pub async fn settle(&mut self, writes: &[Writes; 2], seen: [u64; 2], results: &mut Results) {
+        for ((collection, writes), seen) in self.0.iter_mut().zip(writes).zip(seen) {
+            let newest = writes.last().max(seen);
+            if let Err(error) = collection.recording.reached(newest, SETTLE_WAIT).await {
                 results.note(format!("{error:#}"));
+            }
+        }
+    }
+
+    /// Reports the number of writes, and finds those that the references lack.
+    pub fn judge(&self, writes: &[Writes; 2], results: &mut Results) {
+        let count: usize = writes.iter().map(|one| one.versions.len()).sum();
+        results.figure("writes", count as f64);
+        for (collection, writes) in self.0.iter().zip(writes) {
+            let reference = collection.recording.reference();
+            let start = collection.recording.start;
+            if let Some(version) = reference.first_missing(&writes.versions, start) {
+                let path = &collection.path;
+                results.fault(format!(
+                    "{path}: version {version} was written, but the reference never received it"
+                ));
             }
         }
     }
@@ -108,24 +98,8 @@ impl Collections {
     /// Deletes the changing objects, unless they are to be kept.
     pub async fn clean(&self, flags: &ChurnFlags) {
         if !flags.keep_objects {
-            tokio::join!(self.cached.churn.clean(), self.forwarded.churn.clean());
+            let [cached, forwarded] = &self.0;
+            tokio::join!(cached.churn.clean(), forwarded.churn.clean());
         }
-    }
-}
-
-impl WriterPair {
-    /// Stops the writers.
-    pub async fn finish(self) -> WrittenVersions {
-        let (cached, forwarded) = tokio::join!(self.0.finish(), self.1.finish());
-        WrittenVersions(cached.versions, forwarded.versions)
-    }
-}
-
-impl WrittenVersions {
-    /// Reports the number of writes, and finds those that the references lack.
-    pub fn report(&self, collections: &Collections, results: &mut Results) {
-        results.figure("writes", (self.0.len() + self.1.len()) as f64);
-        collections.cached.judge(&self.0, results);
-        collections.forwarded.judge(&self.1, results);
     }
 }

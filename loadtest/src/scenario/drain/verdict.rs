@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::clients::{StoppedClients, StoppedGroup};
+use super::client::DrainClient;
+use super::clients::{ClientResults, GroupResult};
 use super::collection::Collections;
 use crate::lister::repeat::LIST_COMPLETE;
 use crate::results::{Results, mib};
-use crate::verify::reference::{Fingerprints, Reference};
 
 /// Causes of good ends.
 const GOOD_ENDS: [&str; 2] = ["clean end", LIST_COMPLETE];
@@ -50,33 +50,19 @@ impl DrainTimes {
     }
 }
 
-/// A collection's reference and the fingerprints of its states.
-struct Expected {
-    reference: Reference,
-    states: Fingerprints,
-}
-
-impl Expected {
-    fn of(reference: Reference) -> Self {
-        Self {
-            states: reference.fingerprints(),
-            reference,
-        }
-    }
-}
-
-impl StoppedClients {
+impl ClientResults {
     /// Compares each client with the references.
     pub fn report(&self, asked_ns: u64, collections: &Collections, results: &mut Results) {
-        let cached = Expected::of(collections.cached.recording.reference().clone());
-        let forwarded = Expected::of(collections.forwarded.recording.reference().clone());
+        let expected = [false, true].map(|is_forwarded| {
+            let reference = collections.of(is_forwarded).recording.reference().clone();
+            (reference.fingerprints(), reference)
+        });
         let (mut clients, mut good, mut events) = (0, 0, 0);
         for group in &self.0 {
-            let is_forwarded = group.kind.is_forwarded();
-            let expected = if is_forwarded { &forwarded } else { &cached };
-            let good_ones = group.judge(asked_ns, expected, results);
+            let (states, reference) = &expected[usize::from(group.kind.is_forwarded())];
+            let fault = |client: &DrainClient| client.fault(asked_ns, reference, states);
+            good += group.judge(asked_ns, fault, results);
             clients += group.clients.len();
-            good += good_ones;
             let of_group = group.clients.iter().map(|client| client.events());
             events += of_group.sum::<u64>();
         }
@@ -86,14 +72,18 @@ impl StoppedClients {
     }
 }
 
-impl StoppedGroup {
+impl GroupResult {
     /// Adds the faults of clients; returns the number of clients without one.
-    fn judge(&self, asked_ns: u64, expected: &Expected, results: &mut Results) -> usize {
+    fn judge(
+        &self,
+        asked_ns: u64,
+        fault: impl Fn(&DrainClient) -> Option<String>,
+        results: &mut Results,
+    ) -> usize {
         let name = self.kind.name;
-        let Expected { reference, states } = expected;
         let mut good = 0;
         for client in &self.clients {
-            match client.fault(asked_ns, reference, states) {
+            match fault(client) {
                 None => good += 1,
                 Some(fault) => results.fault_of("", &format!("{name}: {fault}")),
             }

@@ -1,6 +1,5 @@
 //! `gzip-herd`: the same lists plain and then compressed. What does the first compressed list cost, and what do later ones?
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -20,10 +19,6 @@ pub struct GzipHerd {
 }
 
 impl Scenario for GzipHerd {
-    fn json(&self) -> Option<&Path> {
-        self.herd.server.json()
-    }
-
     fn time_limit(&self) -> Duration {
         let rounds = u32::try_from(self.herd.rounds * 2).unwrap_or(u32::MAX);
         self.herd.round_wait * rounds + SPARE

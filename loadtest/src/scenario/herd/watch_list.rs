@@ -1,6 +1,5 @@
 //! `watch-list-herd`: many clients take their list as a stream of initial events.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,10 +27,6 @@ pub struct WatchListHerd {
 }
 
 impl Scenario for WatchListHerd {
-    fn json(&self) -> Option<&Path> {
-        self.herd.server.json()
-    }
-
     fn time_limit(&self) -> Duration {
         self.herd.time_limit()
     }
