@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 
 use crate::target::Target;
@@ -39,31 +39,24 @@ impl Client {
         path: &str,
         body: Vec<u8>,
     ) -> Result<Response<Incoming>> {
-        let method_is_patch = method == Method::PATCH;
+        let content = if method == Method::PATCH {
+            "application/merge-patch+json"
+        } else {
+            "application/json"
+        };
+        let request = self.target.request(method, path);
+        let request = request
+            .header("host", &self.target.authority)
+            .header("accept", "application/json")
+            .header("content-type", content)
+            .body(Full::new(Bytes::from(body)))?;
         let sending = async {
             let mut sender = match self.sender.take() {
                 Some(sender) if !sender.is_closed() => sender,
                 _ => self.connect().await?,
             };
             sender.ready().await?;
-            let mut request = Request::builder()
-                .method(method)
-                .uri(path)
-                .header("host", &self.target.authority);
-            let content = if method_is_patch {
-                "application/merge-patch+json"
-            } else {
-                "application/json"
-            };
-            request = request
-                .header("accept", "application/json")
-                .header("content-type", content);
-            if let Some(token) = &self.target.token {
-                request = request.header("authorization", format!("Bearer {token}"));
-            }
-            let response = sender
-                .send_request(request.body(Full::new(Bytes::from(body)))?)
-                .await?;
+            let response = sender.send_request(request).await?;
             self.sender = Some(sender);
             Ok::<_, anyhow::Error>(response)
         };

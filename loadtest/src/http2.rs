@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::client::conn::http2::{Builder, SendRequest};
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use crate::client::excerpt;
@@ -80,21 +80,13 @@ impl Http2Client {
     pub async fn call(&self, call: Call<'_>) -> Result<(StatusCode, Bytes)> {
         let path = call.path.to_owned();
         let calling = async {
-            let scheme = if self.target.tls.is_some() {
-                "https"
-            } else {
-                "http"
-            };
-            let mut request = Request::builder()
-                .method(call.method)
-                .uri(format!("{scheme}://{}{}", self.target.authority, call.path))
+            let url = self.target.url(call.path);
+            let request = self.target.request(call.method, &url);
+            let request = request
                 .header("accept", call.accept)
                 .header("content-type", call.content)
-                .header("user-agent", call.agent);
-            if let Some(token) = &self.target.token {
-                request = request.header("authorization", format!("Bearer {token}"));
-            }
-            let request = request.body(Full::new(Bytes::from(call.body)))?;
+                .header("user-agent", call.agent)
+                .body(Full::new(Bytes::from(call.body)))?;
             let mut sender = self.sender.clone();
             sender.ready().await?;
             let response = sender.send_request(request).await?;

@@ -22,7 +22,6 @@ mod scenario;
 mod socket_loop;
 mod swarm;
 mod target;
-mod temp_folder;
 mod texts;
 mod verify;
 mod watcher;

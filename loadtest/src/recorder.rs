@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use crate::results::Results;
 use crate::texts::Texts;
 use crate::wire::event::WriteTime;
 
@@ -119,11 +120,13 @@ pub fn now_ns() -> u64 {
 }
 
 /// Counters of one thread.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Recorder {
     /// Time from the sending of a write to its event, microseconds.
+    #[serde(with = "values")]
     pub latency: Histogram<u64>,
     /// Time from when the write was due; it includes the time that the writes of a slow writer waited for each other.
+    #[serde(with = "values")]
     pub latency_from_due: Histogram<u64>,
     /// Data events.
     pub events: u64,
@@ -132,65 +135,34 @@ pub struct Recorder {
     /// Bookmarks.
     pub bookmarks: u64,
     /// The newest version that any watcher of this thread has received.
+    #[serde(skip)]
     pub newest_version: u64,
     /// Why streams and connections ended, and how often.
     pub ends: BTreeMap<String, u64>,
     /// The first few error messages.
     pub messages: Texts,
+    #[serde(skip)]
     now_ns: u64,
+    #[serde(skip)]
     window: (u64, u64),
 }
 
-/// A recorder's counters, to be sent to another process.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct RecorderData {
-    /// Microseconds, and how often each value occurred.
-    latency: Vec<(u64, u64)>,
-    latency_from_due: Vec<(u64, u64)>,
-    events: u64,
-    bytes: u64,
-    bookmarks: u64,
-    ends: BTreeMap<String, u64>,
-    messages: Texts,
-}
+/// A histogram, for another process: its values, and how often each occurred.
+mod values {
+    use hdrhistogram::Histogram;
+    use serde::{Deserialize, Deserializer, Serializer};
 
-impl From<&Recorder> for RecorderData {
-    fn from(recorder: &Recorder) -> Self {
-        let values = |of: &Histogram<u64>| {
-            of.iter_recorded()
-                .map(|value| (value.value_iterated_to(), value.count_at_value()))
-                .collect()
-        };
-        Self {
-            latency: values(&recorder.latency),
-            latency_from_due: values(&recorder.latency_from_due),
-            events: recorder.events,
-            bytes: recorder.bytes,
-            bookmarks: recorder.bookmarks,
-            ends: recorder.ends.clone(),
-            messages: recorder.messages.clone(),
-        }
+    pub fn serialize<S: Serializer>(of: &Histogram<u64>, to: S) -> Result<S::Ok, S::Error> {
+        let values = of.iter_recorded();
+        to.collect_seq(values.map(|one| (one.value_iterated_to(), one.count_at_value())))
     }
-}
 
-impl From<&RecorderData> for Recorder {
-    fn from(counts: &RecorderData) -> Self {
-        let mut recorder = Self {
-            events: counts.events,
-            bytes: counts.bytes,
-            bookmarks: counts.bookmarks,
-            ends: counts.ends.clone(),
-            messages: counts.messages.clone(),
-            ..Self::default()
-        };
-        for (value, count) in &counts.latency {
-            recorder.latency.saturating_record_n(*value, *count);
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Histogram<u64>, D::Error> {
+        let mut histogram = super::latencies();
+        for (value, count) in Vec::<(u64, u64)>::deserialize(from)? {
+            histogram.saturating_record_n(value, count);
         }
-        for (value, count) in &counts.latency_from_due {
-            let latency = &mut recorder.latency_from_due;
-            latency.saturating_record_n(*value, *count);
-        }
-        recorder
+        Ok(histogram)
     }
 }
 
@@ -294,6 +266,16 @@ impl Recorder {
         self.message(&format!("HTTP {status}: {said}"));
     }
 
+    /// Notes why streams and connections ended, and the messages.
+    pub fn note_ends(&self, results: &mut Results, name: &str) {
+        for (cause, count) in &self.ends {
+            results.note(format!("{name}: {cause}: {count}"));
+        }
+        for message in self.messages.lines() {
+            results.note(format!("{name}: {message}"));
+        }
+    }
+
     /// Adds another thread's counters.
     pub fn merge(&mut self, other: &Self) {
         // The bounds are equal, so this cannot fail.
@@ -324,9 +306,8 @@ mod tests {
             recorder.latency.record(value).unwrap();
             recorder.latency_from_due.record(value * 2).unwrap();
         }
-        let text = serde_json::to_string(&RecorderData::from(&recorder)).unwrap();
-        let counts: RecorderData = serde_json::from_str(&text).unwrap();
-        let read = Recorder::from(&counts);
+        let text = serde_json::to_string(&recorder).unwrap();
+        let read: Recorder = serde_json::from_str(&text).unwrap();
         assert_eq!(read.latency, recorder.latency);
         assert_eq!(read.latency_from_due, recorder.latency_from_due);
         assert_eq!((read.events, read.ends), (7, recorder.ends));

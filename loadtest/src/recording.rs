@@ -9,12 +9,12 @@ use hdrhistogram::Histogram;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::task::JoinHandle;
 
-use crate::client::{Client, list_version};
+use crate::client::Client;
 use crate::recorder::now_ns;
 use crate::target::Target;
-use crate::verify::reference::{ObjectVersions, Reference, ReferenceEvent, line_hash};
-use crate::watcher::state_entry;
+use crate::verify::reference::{Reference, ReferenceEvent, line_hash};
 use crate::wire::event::{Event, EventKind, WriteTime};
+use crate::wire::list::json_list;
 
 /// How long to wait before watching again.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
@@ -49,11 +49,8 @@ impl Recording {
     pub async fn begin(target: Target, path: &str) -> Result<Self> {
         let mut client = Client::new(target);
         let list = client.json(path).await.context("the reference's list")?;
-        let start = list_version(&list)?;
-        let initial: ObjectVersions = list["items"]
-            .as_array()
-            .map(|items| items.iter().filter_map(state_entry).collect())
-            .unwrap_or_default();
+        let (start, initial) = json_list(&list)?;
+        let initial = initial.into_iter().collect();
         let kept = Arc::new(Mutex::new(Reference::begin(initial)));
         let delays = Arc::<Mutex<Delays>>::default();
         let recorder = ReferenceRecorder {

@@ -1,4 +1,4 @@
-//! The results of a run of scenarios: kept as JSON, shown as Markdown and as one HTML page.
+//! The results of a run of scenarios: kept as JSON, shown as one HTML page, and in short as tables on a terminal.
 //!
 //! Everything here is a function of the kept JSON, so that a report can be rendered again; nothing is measured.
 
@@ -23,9 +23,8 @@ use claim::Claim;
 use figure::Figure;
 use target::{Comparison, FigureTarget};
 
-/// The file in a report's folder from which the other two are made.
-const JSON: &str = "report.json";
-const MARKDOWN: &str = "report.md";
+/// The file in a report's folder from which the page is made.
+pub const JSON: &str = "report.json";
 const HTML: &str = "report.html";
 /// The format of the JSON. Format 1 had one value per figure, and no commit.
 pub const SCHEMA: u32 = 2;
@@ -205,11 +204,6 @@ impl Report {
             .all(RunReport::passed)
     }
 
-    /// Reads the report of a folder.
-    pub fn load(folder: &Path) -> Result<Self> {
-        Self::read(&folder.join(JSON))
-    }
-
     /// Reads a report's JSON.
     pub fn read(file: &Path) -> Result<Self> {
         let text = std::fs::read(file).with_context(|| file.display().to_string())?;
@@ -236,16 +230,12 @@ impl Report {
         std::fs::write(file, text).with_context(|| file.display().to_string())
     }
 
-    /// Writes JSON, Markdown and HTML to a folder, which is created if needed.
+    /// Writes JSON and HTML to a folder, which is created if needed.
     pub fn save(&self, folder: &Path) -> Result<()> {
         std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-        let write = |name: &str, text: Vec<u8>| {
-            let file = folder.join(name);
-            std::fs::write(&file, text).with_context(|| file.display().to_string())
-        };
         self.write(&folder.join(JSON))?;
-        write(MARKDOWN, markdown::page(self).into_bytes())?;
-        write(HTML, html::page(self)?.into_bytes())
+        let file = folder.join(HTML);
+        std::fs::write(&file, html::page(self)?).with_context(|| file.display().to_string())
     }
 }
 

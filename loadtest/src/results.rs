@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
+use crate::report::markdown::{TableRow, table};
 use crate::texts::Texts;
 
 /// First bucket of a distribution, and the factor between buckets: about ninety buckets from 50 µs to five minutes.
@@ -212,36 +213,17 @@ fn cell(value: Option<f64>) -> String {
 
 impl fmt::Display for Results {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name_len = self
+        let rows: Vec<TableRow> = self
             .rows
             .iter()
-            .map(|(name, _)| name.chars().count())
-            .max()
-            .unwrap_or(0);
-        let cell_len = self
-            .columns
-            .iter()
-            .map(|name| name.chars().count())
-            .max()
-            .unwrap_or(0)
-            .max(14);
-        writeln!(f, "\n{}", self.title)?;
-        write!(f, "{:name_len$}", "")?;
-        for name in &self.columns {
-            write!(f, "  {name:>cell_len$}")?;
-        }
-        writeln!(f)?;
-        for (name, cells) in &self.rows {
-            write!(f, "{name:name_len$}")?;
-            for column in 0..self.columns.len() {
-                write!(
-                    f,
-                    "  {:>cell_len$}",
-                    cell(cells.get(column).copied().flatten())
-                )?;
-            }
-            writeln!(f)?;
-        }
+            .map(|(name, cells)| {
+                let columns = 0..self.columns.len();
+                let cells = columns.map(|column| cell(cells.get(column).copied().flatten()));
+                (name.clone(), cells.collect())
+            })
+            .collect();
+        writeln!(f, "\n{}\n", self.title)?;
+        writeln!(f, "{}", table("", &self.columns, &rows))?;
         for note in self.notes.lines() {
             writeln!(f, "note: {note}")?;
         }

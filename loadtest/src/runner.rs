@@ -28,8 +28,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::cli::GatewayFlags;
 use crate::command::Subcommand;
 use crate::report::figure::Figure;
-use crate::report::{Report, RunReport, SCHEMA, claim, markdown, merge};
-use crate::temp_folder::TempFolder;
+use crate::report::{JSON, Report, RunReport, SCHEMA, claim, markdown, merge};
 
 use plan::RunPlan;
 use scenario_file::ScenarioFile;
@@ -65,7 +64,7 @@ pub struct Runner {
     /// How often each run is repeated; all runs of a scenario once, then all again.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub repeat: u32,
-    /// Write report.json, report.md and report.html to this folder.
+    /// Write report.json and report.html to this folder.
     #[arg(long, value_name = "FOLDER")]
     pub report: Option<PathBuf>,
     /// Factor on counts and times of the scenarios; figures of less than 1 only prove that everything works.
@@ -112,9 +111,11 @@ pub struct Render {
 
 impl Subcommand for Render {
     fn execute(&self) -> Result<bool> {
-        let report = Report::load(&self.folder)?;
+        let report = Report::read(&self.folder.join(JSON))?;
         report.save(&self.folder)?;
-        print_result(&markdown::page(&report));
+        for played in &report.scenarios {
+            print_result(&markdown::summary(played));
+        }
         Ok(true)
     }
 }
@@ -131,7 +132,7 @@ async fn play_all(
     programs: &Programs,
     scenarios: &[ScenarioFile],
 ) -> Result<Report> {
-    let folder = TempFolder::new("run")?;
+    let folder = tempfile::tempdir()?;
     let mut signals = Signals::new()?;
     let started = Instant::now();
     let versions = programs.versions().await?;
@@ -215,8 +216,12 @@ async fn play(
     };
     match outcome {
         Ok(found) => {
-            (run.columns, run.faults, run.notes) = (found.columns, found.faults, found.notes);
-            run.invalid = found.invalid;
+            run = RunReport {
+                label: run.label,
+                size: run.size,
+                load_before: run.load_before,
+                ..found
+            };
             run.faults.extend(servers.failures());
             let usage = servers.usage().into_iter();
             run.whole = usage

@@ -9,18 +9,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use hyper::{Method, Request};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use socket2::SockRef;
+use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpSocket;
+use tokio::net::{TcpSocket, TcpStream};
 
 /// Longest time to connect, TLS included.
 pub const CONNECT_WAIT: Duration = Duration::from_secs(10);
 /// Longest segment that a slow client accepts, as on an Ethernet, bytes. With loopback's 64 KiB the server's send buffer holds megabytes
 /// instead of some 100 KiB, and hide for long that the client does not read.
-pub const SLOW_SEGMENT_LEN: u32 = 1_448;
+const SLOW_SEGMENT_LEN: u32 = 1_448;
 
 /// A server and the caller's identity.
 #[derive(Debug, Clone)]
@@ -62,28 +63,32 @@ impl Tls {
     }
 }
 
-/// A socket that will connect to `address` from `source`; with a receive buffer in bytes for slow clients.
+/// A non-blocking socket that will connect to `address` from `source`; with a receive buffer in bytes for slow clients.
 pub fn source_socket(
     address: SocketAddr,
     source: Ipv4Addr,
-    receive_buffer: Option<u32>,
-) -> Result<TcpSocket> {
-    let socket = if address.is_ipv4() {
-        TcpSocket::new_v4()?
-    } else {
-        TcpSocket::new_v6()?
-    };
+    receive_buffer: Option<usize>,
+) -> Result<Socket> {
+    let kind = Type::STREAM.nonblocking();
+    let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
+    socket.set_tcp_nodelay(true)?;
     if let Some(len) = receive_buffer {
         socket.set_recv_buffer_size(len)?;
-        SockRef::from(&socket).set_tcp_mss(SLOW_SEGMENT_LEN)?;
+        socket.set_tcp_mss(SLOW_SEGMENT_LEN)?;
     }
     // For the usual address the system chooses, and may use one port for several peers.
     if source != Ipv4Addr::LOCALHOST {
         socket
-            .bind((source, 0).into())
+            .bind(&SocketAddr::from((source, 0)).into())
             .with_context(|| format!("source address {source}"))?;
     }
     Ok(socket)
+}
+
+/// A connection from such a socket.
+pub async fn connect_socket(address: SocketAddr, socket: Socket) -> Result<TcpStream> {
+    let socket = TcpSocket::from_std_stream(socket.into());
+    Ok(socket.connect(address).await?)
 }
 
 /// A byte stream to the server, plain or TLS.
@@ -209,6 +214,21 @@ impl Target {
         text.into_bytes()
     }
 
+    /// A path as an absolute URL, for HTTP/2.
+    pub fn url(&self, path: &str) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}{path}", self.authority)
+    }
+
+    /// A request by hyper, with the caller's credentials.
+    pub fn request(&self, method: Method, url: &str) -> hyper::http::request::Builder {
+        let request = Request::builder().method(method).uri(url);
+        match &self.token {
+            Some(token) => request.header("authorization", format!("Bearer {token}")),
+            None => request,
+        }
+    }
+
     /// A connection for hyper; `protocol` is the application protocol for TLS (`http/1.1` or `h2`).
     pub async fn connect(&self, protocol: &str) -> Result<Box<dyn ByteStream>> {
         self.connect_from(Ipv4Addr::LOCALHOST, protocol).await
@@ -221,10 +241,8 @@ impl Target {
         protocol: &str,
     ) -> Result<Box<dyn ByteStream>> {
         let connecting = async {
-            let tcp = source_socket(self.address, source, None)?
-                .connect(self.address)
-                .await?;
-            tcp.set_nodelay(true)?;
+            let socket = source_socket(self.address, source, None)?;
+            let tcp = connect_socket(self.address, socket).await?;
             Ok::<Box<dyn ByteStream>, anyhow::Error>(match &self.tls {
                 None => Box::new(tcp),
                 Some(tls) => {

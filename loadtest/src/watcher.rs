@@ -6,18 +6,16 @@ use std::sync::Arc;
 
 pub use behaviour::{Behaviour, Plan};
 
-use anyhow::{Context, Result};
 use kube_fanout::resource::Encoding;
 
-use crate::client::list_version;
 use crate::recorder::{Control, LEFT, Recorder};
 use crate::swarm::pace::Slowness;
 use crate::swarm::{Member, Next, ResponseEnd};
 use crate::verify::reference::{Fingerprints, ObjectVersions, Reference, fingerprint, line_hash};
 use crate::verify::{Fault, Track};
-use crate::wire::event::{Event, EventKind, name_of, object_name};
+use crate::wire::event::{Event, EventKind, object_name};
 use crate::wire::frames::Frames;
-use crate::wire::list::ListReader;
+use crate::wire::list::{ListReader, json_list};
 use crate::wire::protobuf;
 use behaviour::{Return, Visits};
 
@@ -218,7 +216,9 @@ impl Watcher {
             };
         }
         let read = match self.inner.encoding {
-            Encoding::Json => json_list(&list),
+            Encoding::Json => serde_json::from_slice(&list)
+                .map_err(anyhow::Error::from)
+                .and_then(|list| json_list(&list)),
             Encoding::Protobuf => protobuf::list(&list),
         };
         let (version, objects) = match read {
@@ -253,24 +253,6 @@ impl Watcher {
         self.inner.track.relist(version);
         self.mode = Mode::WatchFlags;
     }
-}
-
-fn json_list(list: &[u8]) -> Result<protobuf::ListVersions> {
-    let value: serde_json::Value = serde_json::from_slice(list)?;
-    let items = value["items"].as_array().context("no items")?;
-    let objects = items.iter().filter_map(state_entry).collect();
-    Ok((list_version(&value)?, objects))
-}
-
-/// Name and version of an object.
-pub fn state_entry(object: &serde_json::Value) -> Option<(String, u64)> {
-    Some((
-        name_of(object)?,
-        object["metadata"]["resourceVersion"]
-            .as_str()?
-            .parse()
-            .ok()?,
-    ))
 }
 
 impl Inner {

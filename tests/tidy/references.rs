@@ -146,7 +146,6 @@ fn exists(path: &str, name: &str) -> bool {
 
 /// Files that programs write, or that tests create.
 const MADE_BY_PROGRAMS: &[&str] = &[
-    "report.md",
     "page.md",
     "out/README.md",
     "out/PERFORMANCE.md",

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::Attack;
 use super::{AttackState, BACK_AFTER, OpenConnection, count, writes};
-use crate::target::source_socket;
+use crate::target::{connect_socket, source_socket};
 use crate::wire::response::read_head;
 
 /// Age of the version in exact reads, seconds.
@@ -22,7 +22,7 @@ const SLOW_LEN: usize = 10_000;
 /// How often a slow reader reads.
 const SLOW_EVERY: Duration = Duration::from_millis(100);
 /// Receive buffer of clients that read slowly or never, bytes.
-const SMALL_BUFFER: u32 = 4_096;
+const SMALL_BUFFER: usize = 4_096;
 /// How often to check whether the server has reset a connection that is not read.
 const LOOK: Duration = Duration::from_secs(1);
 /// Longest time without a byte of a response.
@@ -81,7 +81,7 @@ async fn client(scene: &AttackState, versions: &RecentVersions, is_first: &mut b
     let address = scene.target.address;
     let buffer = is_small.then_some(SMALL_BUFFER);
     let socket = source_socket(address, scene.flags.source, buffer)?;
-    let mut stream = socket.connect(address).await?;
+    let mut stream = connect_socket(address, socket).await?;
     let _open = OpenConnection::of(scene);
     let path = match attack {
         Attack::Exact => return repeat(scene, versions, stream, is_first).await,
@@ -148,7 +148,7 @@ async fn repeat(
         stream
             .write_all(&scene.target.fetch_text_as(&path, "application/json"))
             .await?;
-        let head = tokio::time::timeout(ANSWER_WAIT, read_head(&mut stream)).await??;
+        let head = tokio::time::timeout(ANSWER_WAIT, read_head(&mut stream, &mut false)).await??;
         if std::mem::take(is_first) {
             count(&scene.counts.started);
         }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, ensure};
 use http_body_util::{BodyExt, Empty};
-use hyper::Request;
+use hyper::Method;
 use hyper::client::conn::http2::Builder;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::task::JoinSet;
@@ -107,13 +107,8 @@ async fn watch_once(scene: &AttackState, mut sender: GetSender, watch: &Watch) -
             selector(watch.number)
         ),
     };
-    let scheme = if scene.target.tls.is_some() {
-        "https"
-    } else {
-        "http"
-    };
-    let uri = format!("{scheme}://{}{path}", scene.target.authority);
-    let request = Request::get(uri).body(Empty::new())?;
+    let request = scene.target.request(Method::GET, &scene.target.url(&path));
+    let request = request.body(Empty::new())?;
     let response = sender.send_request(request).await?;
     ensure!(response.status() == 200, "turned away");
     count(&scene.counts.done);

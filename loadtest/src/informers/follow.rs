@@ -15,6 +15,10 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader, stdin};
 
+use k8s_openapi::api::core::v1::Pod;
+use kube_fanout::informer::{ListWatch, Packed};
+use kube_fanout::resource::Gvr;
+
 use crate::command::Subcommand;
 use crate::pods::digest;
 use crate::process::Usage;
@@ -100,30 +104,35 @@ fn run(flags: &Follow) -> Result<()> {
         .build()?;
     runtime.block_on(async {
         let started = Instant::now();
-        let following = match flags.reader {
-            InformerKind::Typed => own::typed(&flags.kubeconfig).await?,
-            InformerKind::TypedBare => own::typed_bare(&flags.kubeconfig).await?,
-            InformerKind::Packed => own::packed(&flags.kubeconfig).await?,
-            InformerKind::PackedBare => own::packed_bare(&flags.kubeconfig).await?,
-            InformerKind::Raw => own::raw(&flags.kubeconfig).await?,
-            InformerKind::Metadata => own::metadata(&flags.kubeconfig).await?,
-            InformerKind::KubeRs => kube_rs::typed(&flags.kubeconfig).await?,
-            InformerKind::KubeRsBare => kube_rs::typed_bare(&flags.kubeconfig).await?,
-            InformerKind::KubeRsDynamic => kube_rs::dynamic(&flags.kubeconfig).await?,
-            InformerKind::KubeRsMetadata => kube_rs::metadata(&flags.kubeconfig).await?,
+        let (config, pods) = (&flags.kubeconfig, Gvr::new("", "v1", "pods"));
+        let typed = ListWatch::<Pod>::of_kind;
+        let packed = ListWatch::<Packed<Pod>>::packed_kind;
+        let informer = match flags.reader {
+            InformerKind::Typed => own::start(config, typed()).await?,
+            InformerKind::TypedBare => own::start(config, typed().without_managed_fields()).await?,
+            InformerKind::Packed => own::start(config, packed()).await?,
+            InformerKind::PackedBare => {
+                own::start(config, packed().without_managed_fields()).await?
+            }
+            InformerKind::Raw => own::start(config, ListWatch::raw(&pods)).await?,
+            InformerKind::Metadata => own::start(config, ListWatch::metadata(&pods)).await?,
+            InformerKind::KubeRs => kube_rs::typed(config).await?,
+            InformerKind::KubeRsBare => kube_rs::typed_bare(config).await?,
+            InformerKind::KubeRsDynamic => kube_rs::dynamic(config).await?,
+            InformerKind::KubeRsMetadata => kube_rs::metadata(config).await?,
         };
-        follow(following, started).await
+        follow(informer, started).await
     })
 }
 
-async fn follow(following: InformerHandle, started: Instant) -> Result<()> {
+async fn follow(informer: InformerHandle, started: Instant) -> Result<()> {
     let InformerHandle {
         seen,
         synced,
         lines,
         len,
         end,
-    } = following;
+    } = informer;
     synced.await?;
     let sync_ms = started.elapsed().as_secs_f64() * 1e3;
     // Read before the store is listed.

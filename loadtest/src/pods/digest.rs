@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use anyhow::{Context, Result};
 use aws_lc_rs::digest::{SHA256, digest as hash};
-use serde::Deserialize;
 
 use crate::http2::{Call, Http2Client};
 use crate::target::Target;
+use crate::wire::list::json_list;
 
 /// Items per page.
 const PAGE_LEN: usize = 2_000;
@@ -21,33 +21,6 @@ pub struct StoreDigest {
     pub objects: usize,
     /// [`digest`] of their lines.
     pub hash: String,
-}
-
-#[derive(Deserialize)]
-struct List {
-    metadata: ListMetadata,
-    #[serde(default)]
-    items: Vec<Item>,
-}
-
-#[derive(Deserialize)]
-struct ListMetadata {
-    #[serde(default, rename = "continue")]
-    more: String,
-}
-
-#[derive(Deserialize)]
-struct Item {
-    metadata: ItemMetadata,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ItemMetadata {
-    #[serde(default)]
-    namespace: String,
-    name: String,
-    resource_version: String,
 }
 
 /// SHA-256 of the sorted lines `namespace/name/resourceVersion`, as the client-go program computes it.
@@ -72,18 +45,16 @@ pub async fn held(target: &Target) -> Result<StoreDigest> {
     loop {
         let path = format!("/api/v1/pods?limit={PAGE_LEN}&continue={more}");
         let body = http2.demand(Call::get(&path, ACCEPT), &[]).await?;
-        let list: List = serde_json::from_slice(&body).context("a list")?;
-        lines.extend(list.items.iter().map(|Item { metadata }| {
-            let ItemMetadata {
-                namespace,
-                name,
-                resource_version,
-            } = metadata;
-            format!("{namespace}/{name}/{resource_version}\n")
-        }));
-        more = list.metadata.more;
-        if more.is_empty() {
-            return Ok(digest(lines));
+        let list: serde_json::Value = serde_json::from_slice(&body).context("a list")?;
+        let (_, objects) = json_list(&list)?;
+        lines.extend(
+            objects
+                .iter()
+                .map(|(name, version)| format!("{name}/{version}\n")),
+        );
+        match list["metadata"]["continue"].as_str() {
+            Some(next) if !next.is_empty() => more = next.to_owned(),
+            _ => return Ok(digest(lines)),
         }
     }
 }

@@ -24,7 +24,6 @@ struct PageView<'a> {
     scenarios: Vec<ScenarioView<'a>>,
     style: &'a str,
     verdicts: [&'a str; 4],
-    busy_before: String,
 }
 
 #[derive(Serialize)]
@@ -32,14 +31,14 @@ struct ScenarioView<'a> {
     name: &'a str,
     about: &'a str,
     passed: bool,
-    /// Unless it is 1.
-    scale: Option<String>,
+    scale: f64,
     remarks: Vec<Remark<'a>>,
     targets: Vec<TableRow>,
     charts: Vec<Chart>,
     ratios: Option<Table>,
     figures: Option<Table>,
-    runs: Vec<Commands<'a>>,
+    /// Each with its title.
+    runs: Vec<(String, &'a RunReport)>,
 }
 
 #[derive(Serialize)]
@@ -72,14 +71,6 @@ struct Key {
     is_dashed: bool,
 }
 
-#[derive(Serialize)]
-struct Commands<'a> {
-    name: String,
-    seconds: String,
-    load_before: &'a str,
-    commands: String,
-}
-
 /// The whole page.
 pub fn page(report: &Report) -> Result<String> {
     let scenarios = report.scenarios.iter().map(ScenarioView::of).collect();
@@ -88,10 +79,11 @@ pub fn page(report: &Report) -> Result<String> {
         scenarios,
         style: STYLE,
         verdicts: VERDICTS,
-        busy_before: short(report.machine.busy_before),
     };
+    let mut environment = Environment::new();
+    environment.add_filter("short", short);
     // The name's ending turns on the escaping of texts.
-    let page = Environment::new().render_named_str("page.html", TEMPLATE, Serde(&view));
+    let page = environment.render_named_str("page.html", TEMPLATE, Serde(&view));
     page.context("the report's page")
 }
 
@@ -115,24 +107,13 @@ impl<'a> ScenarioView<'a> {
             name: &scenario.name,
             about: scenario.about.trim(),
             passed: scenario.runs.iter().all(RunReport::passed),
-            scale: (scenario.scale != 1.0).then(|| short(scenario.scale)),
+            scale: scenario.scale,
             remarks: scenario.runs.iter().flat_map(of_run).collect(),
             targets: targets(scenario),
             charts: charts(scenario),
             ratios: table(filled(&headings, &ratios(scenario))),
             figures: table((headings, figures(scenario))),
-            runs: scenario.runs.iter().map(Commands::of).collect(),
-        }
-    }
-}
-
-impl<'a> Commands<'a> {
-    fn of(run: &'a RunReport) -> Self {
-        Self {
-            name: name(run),
-            seconds: short(run.took_s),
-            load_before: &run.load_before,
-            commands: run.commands.join("\n"),
+            runs: scenario.runs.iter().map(|run| (name(run), run)).collect(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The report as Markdown: tables that are also readable on a terminal.
+//! Tables in Markdown, which are also readable on a terminal.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::figure::Figure;
 use super::number::{quantity, short};
 use super::target::RATES_DIFFER;
-use super::{Column, Report, RunReport, ScenarioReport};
+use super::{Column, RunReport, ScenarioReport};
 
 /// Stands for a missing figure.
 const NONE: &str = "–";
@@ -16,34 +16,6 @@ const COLUMNS_MAX: usize = 6;
 
 /// A table's row: a name and one cell per column.
 pub type TableRow = (String, Vec<String>);
-
-/// The whole report.
-pub fn page(report: &Report) -> String {
-    let machine = &report.machine;
-    let mut text = format!(
-        "# Load test of {}\n\n`{}`\n\n{} processors ({}), {} MiB, Linux {}",
-        report.begun_at,
-        report.command,
-        machine.cores,
-        machine.processor,
-        machine.memory_mib,
-        machine.kernel
-    );
-    for (program, version) in &report.versions {
-        let _ = write!(text, "; {program} {version}");
-    }
-    let _ = write!(
-        text,
-        "; load before {}, {} % busy",
-        machine.load_before,
-        short(machine.busy_before)
-    );
-    text.push('\n');
-    for played in &report.scenarios {
-        let _ = write!(text, "\n{}{}", summary(played), details(played));
-    }
-    text
-}
 
 /// One scenario: its description, targets and remarks.
 pub fn summary(played: &ScenarioReport) -> String {
@@ -78,29 +50,6 @@ pub fn summary(played: &ScenarioReport) -> String {
         for (kind, what) in remarks(run) {
             let _ = writeln!(text, "\n{kind} ({}): {what}", name(run));
         }
-    }
-    text
-}
-
-/// All figures of a scenario, and its commands.
-fn details(played: &ScenarioReport) -> String {
-    let mut text = String::new();
-    let rows = figures(played);
-    if !rows.is_empty() {
-        let _ = write!(
-            text,
-            "\n### All figures\n\n{}",
-            table("", &headings(played), &rows)
-        );
-    }
-    text.push_str("\n### Commands\n");
-    for run in &played.runs {
-        let (took, load) = (short(run.took_s), &run.load_before);
-        let _ = writeln!(text, "\n{}: {took} s, load before {load}\n\n```", name(run));
-        for command in &run.commands {
-            let _ = writeln!(text, "{}", command.replace("```", "` ` `"));
-        }
-        text.push_str("```\n");
     }
     text
 }

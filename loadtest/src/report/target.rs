@@ -6,7 +6,7 @@ use super::figure::Figure;
 use super::{Column, RunReport, ScenarioReport};
 
 /// Separates a server from one of its columns: `gateway / socket loop`.
-const BETWEEN: &str = " / ";
+pub const BETWEEN: &str = " / ";
 /// Figures at different rates are not compared: a server with less work, or with larger batches, is no reference.
 const RATE: &str = "upstream events a second";
 /// Largest relative difference of rates that count as equal.

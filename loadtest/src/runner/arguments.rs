@@ -3,7 +3,7 @@
 /// Shortest scaled time, seconds: shorter ones measure nothing.
 const SECONDS_MIN: f64 = 1.0;
 
-/// Splits at blanks. There is no quoting: no flag of the load test needs it.
+/// Splits at blanks. There is no quoting, and values are words of their own: no flag of the load test needs more.
 pub fn split(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
@@ -21,19 +21,15 @@ pub fn joined(words: &[String]) -> String {
     words.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
-/// The value of a flag: `--flag VALUE` or `--flag=VALUE`; the last one counts.
+/// The value of a flag; the last one counts.
 pub fn value<'a>(words: &'a [String], flag: &str) -> Option<&'a str> {
-    let at = place(words, flag)?;
-    match words[at].split_once('=') {
-        Some((_, value)) => Some(value),
-        None => words.get(at + 1).map(String::as_str),
-    }
+    let at = words.iter().rposition(|word| word == flag)?;
+    words.get(at + 1).map(String::as_str)
 }
 
 /// Sets the value of a flag, in place of an old one.
 pub fn set(words: &mut Vec<String>, flag: &str, value: &str) {
-    match place(words, flag) {
-        Some(at) if words[at].contains('=') => words[at] = format!("{flag}={value}"),
+    match words.iter().rposition(|word| word == flag) {
         Some(at) if at + 1 < words.len() => value.clone_into(&mut words[at + 1]),
         _ => words.extend([flag.to_owned(), value.to_owned()]),
     }
@@ -43,24 +39,12 @@ pub fn set(words: &mut Vec<String>, flag: &str, value: &str) {
 pub fn add(words: &mut Vec<String>, more: &[String]) {
     let mut rest = more.iter().peekable();
     while let Some(word) = rest.next() {
-        let value = rest.next_if(|next| word.starts_with("--") && !next.starts_with("--"));
-        match (word.split_once('='), value) {
-            (Some((flag, value)), None) => set(words, flag, value),
-            (_, Some(value)) => set(words, word, value),
-            (None, None) if !words.contains(word) => words.push(word.clone()),
-            (None, None) => {}
+        match rest.next_if(|next| !next.starts_with("--")) {
+            Some(value) => set(words, word, value),
+            None if !words.contains(word) => words.push(word.clone()),
+            None => {}
         }
     }
-}
-
-fn place(words: &[String], flag: &str) -> Option<usize> {
-    let is = |word: &String| {
-        word == flag
-            || word
-                .strip_prefix(flag)
-                .is_some_and(|rest| rest.starts_with('='))
-    };
-    words.iter().rposition(is)
 }
 
 /// Multiplies every number in a flag's value: counts become at least 1, times at least a second.
@@ -108,13 +92,13 @@ mod tests {
 
     #[test]
     fn a_flag_is_set_where_it_stands() {
-        let mut words = split("steady --watchers 5 --objects=7 --baseline");
+        let mut words = split("steady --watchers 5 --objects 7 --baseline");
         set(&mut words, "--watchers", "6");
         set(&mut words, "--objects", "8");
         set(&mut words, "--rounds", "9");
         assert_eq!(
             words.join(" "),
-            "steady --watchers 6 --objects=8 --baseline --rounds 9"
+            "steady --watchers 6 --objects 8 --baseline --rounds 9"
         );
         assert_eq!(value(&words, "--objects"), Some("8"));
         assert_eq!(value(&words, "--rounds"), Some("9"));
@@ -123,14 +107,14 @@ mod tests {
 
     #[test]
     fn added_flags_replace_those_that_are_there() {
-        let mut words = split("steady --watchers 5 --http2 --objects=7");
+        let mut words = split("steady --watchers 5 --http2 --objects 7");
         add(
             &mut words,
-            &split("--http2 --objects 8 --watchers=6 --baseline --rounds 9"),
+            &split("--http2 --objects 8 --watchers 6 --baseline --rounds 9"),
         );
         assert_eq!(
             words.join(" "),
-            "steady --watchers 6 --http2 --objects=8 --baseline --rounds 9"
+            "steady --watchers 6 --http2 --objects 8 --baseline --rounds 9"
         );
     }
 

@@ -8,10 +8,10 @@ use clap::Parser;
 use serde_json::Value;
 
 use super::scenario_file::ScenarioFile;
-use super::scenario_process::read_all_results;
+use super::scenario_process::read_all;
 use crate::command::Subcommand;
 use crate::report::page::{page, quoted};
-use crate::report::{Report, RunReport, ScenarioReport, claim};
+use crate::report::{Report, ScenarioReport, claim};
 
 /// Separates a scenario file from the file with its figures in an input of `merge`.
 const FIGURES_SEPARATOR: char = '=';
@@ -37,13 +37,7 @@ pub struct Merge {
     pub command: Option<String>,
 }
 
-impl Subcommand for Merge {
-    fn execute(&self) -> Result<bool> {
-        merge(self).map(|()| true)
-    }
-}
-
-/// Prints docs/PERFORMANCE.md, made from a report.
+/// Prints docs/PERFORMANCE.md, made from a report. If there is no such file, the page says that nothing was measured.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "page")]
 pub struct Page {
@@ -53,7 +47,14 @@ pub struct Page {
 
 impl Subcommand for Page {
     fn execute(&self) -> Result<bool> {
-        print!("{}", page_text(self)?);
+        let report = match self.file.exists() {
+            true => Some(Report::read(&self.file)?),
+            false => None,
+        };
+        let history = self.file.with_file_name(HISTORY_FILE);
+        let history =
+            std::fs::read_to_string(&history).with_context(|| history.display().to_string())?;
+        print!("{}", page(report.as_ref(), &history));
         Ok(true)
     }
 }
@@ -71,52 +72,61 @@ pub struct Quote {
 
 impl Subcommand for Quote {
     fn execute(&self) -> Result<bool> {
-        quote(self).map(|()| true)
+        let report = Report::read(&self.file)?;
+        for file in &self.documents {
+            let path = || file.display().to_string();
+            let text = std::fs::read_to_string(file).with_context(path)?;
+            let text = quoted(&text, &report).with_context(path)?;
+            std::fs::write(file, text).with_context(path)?;
+        }
+        Ok(true)
     }
 }
 
-/// Makes one report from several, and from the figures of benches and scenarios.
-fn merge(flags: &Merge) -> Result<()> {
-    let mut merged: Option<Report> = None;
-    let mut others = Vec::new();
-    for input in &flags.inputs {
-        // A scenario of a trial that was run by itself has the trial's scale, so that its targets are invalid.
-        let first = merged.as_ref().and_then(|report| report.scenarios.first());
-        match read(input, first.map_or(1.0, |scenario| scenario.scale))? {
-            Input::Report(report) => match &mut merged {
-                None => merged = Some(*report),
-                Some(first) => add(first, *report).with_context(|| input.clone())?,
-            },
-            Input::ScenarioReport(scenario) => others.push(*scenario),
+impl Subcommand for Merge {
+    fn execute(&self) -> Result<bool> {
+        let mut merged: Option<Report> = None;
+        let mut others = Vec::new();
+        for input in &self.inputs {
+            // A scenario of a trial that was run by itself has the trial's scale, so that its targets are invalid.
+            let first = merged.as_ref().and_then(|report| report.scenarios.first());
+            match read(input, first.map_or(1.0, |scenario| scenario.scale))? {
+                Input::Report(report) => match &mut merged {
+                    None => merged = Some(*report),
+                    Some(first) => add(first, *report).with_context(|| input.clone())?,
+                },
+                Input::ScenarioReport(scenario) => others.push(*scenario),
+            }
         }
+        let mut report =
+            merged.context("no report among the files: figures need its commit and machine")?;
+        report.scenarios.extend(others);
+        let mut names: Vec<&str> = report
+            .scenarios
+            .iter()
+            .map(|scenario| scenario.name.as_str())
+            .collect();
+        names.sort_unstable();
+        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            bail!("scenario {}: occurs twice", pair[0]);
+        }
+        // Only charts need histograms, and they would be most of the file.
+        let scenarios = report.scenarios.iter_mut();
+        for run in scenarios.flat_map(|scenario| &mut scenario.runs) {
+            run.columns
+                .iter_mut()
+                .for_each(|column| column.histograms.clear());
+        }
+        if let Some(took_s) = self.took {
+            report.took_s = took_s;
+        }
+        if let Some(command) = &self.command {
+            report.command.clone_from(command);
+        }
+        report.claims = claim::all(&report.scenarios);
+        report.write(&self.out)?;
+        Ok(true)
     }
-    let mut report =
-        merged.context("no report among the files: figures need its commit and machine")?;
-    report.scenarios.extend(others);
-    let mut names: Vec<&str> = report
-        .scenarios
-        .iter()
-        .map(|scenario| scenario.name.as_str())
-        .collect();
-    names.sort_unstable();
-    if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-        bail!("scenario {}: occurs twice", pair[0]);
-    }
-    // Only charts need histograms, and they would be most of the file.
-    let scenarios = report.scenarios.iter_mut();
-    for run in scenarios.flat_map(|scenario| &mut scenario.runs) {
-        run.columns
-            .iter_mut()
-            .for_each(|column| column.histograms.clear());
-    }
-    if let Some(took_s) = flags.took {
-        report.took_s = took_s;
-    }
-    if let Some(command) = &flags.command {
-        report.command.clone_from(command);
-    }
-    report.claims = claim::all(&report.scenarios);
-    report.write(&flags.out)
 }
 
 fn add(report: &mut Report, other: Report) -> Result<()> {
@@ -156,7 +166,9 @@ fn read(input: &str, scale: f64) -> Result<Input> {
     if let Some((scenario, figures)) = input.split_once(FIGURES_SEPARATOR) {
         let scenario = ScenarioFile::read(Path::new(scenario))?;
         let text = std::fs::read(figures).with_context(|| figures.to_owned())?;
-        let report = from_results(&scenario, scale, &text).with_context(|| figures.to_owned())?;
+        let mut report = scenario.heading(scale);
+        report.command = scenario.play.join(" ");
+        report.runs = read_all(&text).with_context(|| figures.to_owned())?;
         return Ok(Input::ScenarioReport(Box::new(report)));
     }
     let text = std::fs::read(input).with_context(|| input.to_owned())?;
@@ -167,48 +179,6 @@ fn read(input: &str, scale: f64) -> Result<Input> {
     }
     let report = serde_json::from_value(document).with_context(|| input.to_owned())?;
     Ok(Input::ScenarioReport(Box::new(report)))
-}
-
-/// The report of a scenario that was run by itself: each of its results is a run, labelled with the result's title.
-fn from_results(scenario: &ScenarioFile, scale: f64, text: &[u8]) -> Result<ScenarioReport> {
-    let mut report = scenario.heading(scale);
-    report.command = scenario.play.join(" ");
-    for (label, results) in read_all_results(text)? {
-        report.runs.push(RunReport {
-            label,
-            repeats: 1,
-            columns: results.columns,
-            faults: results.faults,
-            invalid: results.invalid,
-            notes: results.notes,
-            ..RunReport::default()
-        });
-    }
-    Ok(report)
-}
-
-/// The page of a report. If there is no such file, the page says that nothing was measured.
-fn page_text(flags: &Page) -> Result<String> {
-    let report = match flags.file.exists() {
-        true => Some(Report::read(&flags.file)?),
-        false => None,
-    };
-    let history = flags.file.with_file_name(HISTORY_FILE);
-    let history =
-        std::fs::read_to_string(&history).with_context(|| history.display().to_string())?;
-    Ok(page(report.as_ref(), &history))
-}
-
-/// Replaces the marked figures of files by those of the report.
-fn quote(flags: &Quote) -> Result<()> {
-    let report = Report::read(&flags.file)?;
-    for file in &flags.documents {
-        let path = || file.display().to_string();
-        let text = std::fs::read_to_string(file).with_context(path)?;
-        let text = quoted(&text, &report).with_context(path)?;
-        std::fs::write(file, text).with_context(path)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

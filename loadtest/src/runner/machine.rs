@@ -63,25 +63,3 @@ fn field(file: &str, name: &str) -> Option<String> {
 fn kib(text: &str) -> u64 {
     text.trim_end_matches(" kB").parse().unwrap_or(0)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn this_machine_is_known() {
-        let machine = facts(0.0);
-        assert!(machine.cores > 0 && machine.memory_mib > 0 && !machine.kernel.is_empty());
-        assert!(available_memory().unwrap() > 0.0);
-        assert_eq!(load().split(' ').count(), 3);
-    }
-
-    #[test]
-    fn a_moment_is_written_to_the_second() {
-        let now = now();
-        assert!(
-            now.len() == 20 && now.ends_with('Z') && now.as_bytes()[10] == b'T',
-            "{now}"
-        );
-    }
-}

@@ -163,16 +163,3 @@ fn free_ports() -> Result<Vec<u16>> {
     }
     anyhow::bail!("no free ports from {} to {}", PORTS.start, PORTS.end)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ports_differ_and_are_low() {
-        let mut ports = free_ports().unwrap();
-        assert!(ports.iter().all(|port| PORTS.contains(port)));
-        ports.dedup();
-        assert_eq!(ports.len(), PORT_COUNT);
-    }
-}

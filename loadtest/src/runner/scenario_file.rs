@@ -1,6 +1,5 @@
 //! Scenario files: scenario, servers and figures. README.md documents every key.
 
-use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,10 +9,8 @@ use serde::{Deserialize, Deserializer};
 
 use super::arguments;
 use crate::report::ScenarioReport;
-use crate::report::target::{Comparison, FigureTarget};
+use crate::report::target::{BETWEEN, Comparison, FigureTarget};
 
-/// The longest scenario file has 2 KB; a wrong path to a huge file must not fill the memory.
-const FILE_LEN_MAX: u64 = 1 << 20;
 /// Longest time of a scenario unless the file has a limit.
 const LIMIT: Duration = Duration::from_secs(300);
 /// Most chained gateways.
@@ -173,10 +170,7 @@ impl RunServers {
 impl ScenarioFile {
     /// Reads a file.
     pub fn read(file: &Path) -> anyhow::Result<Self> {
-        let mut text = String::new();
-        std::fs::File::open(file)
-            .and_then(|opened| opened.take(FILE_LEN_MAX).read_to_string(&mut text))
-            .with_context(|| file.display().to_string())?;
+        let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
         Self::parse(file, &text)
     }
 
@@ -231,7 +225,7 @@ impl ScenarioFile {
             .flatten()
             .chain(self.compare.iter().map(|comparison| &comparison.to))
         {
-            let label = place.split(" / ").next().unwrap_or_default();
+            let label = place.split(BETWEEN).next().unwrap_or_default();
             ensure!(labels.contains(&label), "{place}: no run is called {label}");
         }
         let is_empty = |sweep: &Sweep| sweep.values.is_empty();

@@ -8,25 +8,13 @@ use serde::Deserialize;
 
 use super::plan::RunPlan;
 use super::servers::{Endpoint, Servers};
-use crate::report::figure::Figure;
-use crate::report::{Column, TARGET_COLUMN};
-
-/// The figures and remarks of a run.
-#[derive(Debug, Default)]
-pub struct RunFigures {
-    /// Columns of figures.
-    pub columns: Vec<Column>,
-    /// Wrong answers of the server.
-    pub faults: Vec<String>,
-    /// Why the figures are not those of the scenario.
-    pub invalid: Vec<String>,
-    /// Other remarks.
-    pub notes: Vec<String>,
-}
+use crate::report::{Column, RunReport, TARGET_COLUMN};
 
 /// The scenario's JSON; further keys are ignored.
 #[derive(Debug, Deserialize)]
 struct ResultsText {
+    #[serde(default)]
+    scenario: String,
     runs: BTreeMap<String, BTreeMap<String, f64>>,
     #[serde(default)]
     histograms: BTreeMap<String, BTreeMap<String, Vec<(f64, u64)>>>,
@@ -41,7 +29,7 @@ struct ResultsText {
 
 /// Starts the servers, runs the scenario, and reads the figures. `servers` knows all started processes, also when this future is dropped.
 /// Wrong answers are faults, not errors.
-pub async fn play(planned: &RunPlan, servers: &mut Servers) -> Result<RunFigures> {
+pub async fn play(planned: &RunPlan, servers: &mut Servers) -> Result<RunReport> {
     let (api, gateway) = servers.start(planned).await?;
     let json = servers.json();
     // A file of an earlier run must not be taken for this one's.
@@ -87,54 +75,50 @@ pub fn arguments(
 }
 
 /// The figures in a scenario's file.
-pub fn read(text: &[u8]) -> Result<RunFigures> {
-    Ok(found(serde_json::from_slice(text)?))
+pub fn read(text: &[u8]) -> Result<RunReport> {
+    let results: ResultsText = serde_json::from_slice(text)?;
+    Ok(results.into())
 }
 
-/// The figures in a file with one result or a list of results, each with its title.
-pub fn read_all_results(text: &[u8]) -> Result<Vec<(String, RunFigures)>> {
-    let document: serde_json::Value = serde_json::from_slice(text)?;
-    let all_results = match document {
-        serde_json::Value::Array(all_results) => all_results,
-        results => vec![results],
-    };
-    let read = |results: serde_json::Value| {
-        let title = results["scenario"].as_str().unwrap_or_default().to_owned();
-        Ok((title, found(serde_json::from_value(results)?)))
-    };
-    all_results.into_iter().map(read).collect()
+/// The figures in a file with one result or a list of results, each labelled with its title.
+pub fn read_all(text: &[u8]) -> Result<Vec<RunReport>> {
+    let one = |_| serde_json::from_slice(text).map(|one| vec![one]);
+    let all: Vec<ResultsText> = serde_json::from_slice(text).or_else(one)?;
+    Ok(all.into_iter().map(RunReport::from).collect())
 }
 
-fn found(mut written: ResultsText) -> RunFigures {
-    let column = |(name, figures): (String, BTreeMap<String, f64>)| {
-        let histograms = written.histograms.remove(&name).unwrap_or_default();
-        Column {
-            name,
-            figures: figures
-                .into_iter()
-                .map(|(name, value)| (name, Figure::from(value)))
-                .collect(),
-            histograms,
+impl From<ResultsText> for RunReport {
+    fn from(mut results: ResultsText) -> Self {
+        let column = |(name, figures): (String, BTreeMap<String, f64>)| {
+            let figures = figures.into_iter();
+            Column {
+                histograms: results.histograms.remove(&name).unwrap_or_default(),
+                figures: figures.map(|(name, of)| (name, of.into())).collect(),
+                name,
+            }
+        };
+        let mut columns: Vec<Column> = results.runs.into_iter().map(column).collect();
+        // The target comes first, then what it is compared with.
+        columns.sort_by_key(|column| column.name != TARGET_COLUMN);
+        if !results.passed && results.faults.is_empty() {
+            results.faults.push("not passed".to_owned());
         }
-    };
-    let mut columns: Vec<Column> = written.runs.into_iter().map(column).collect();
-    // The target comes first, then what it is compared with.
-    columns.sort_by_key(|column| column.name != TARGET_COLUMN);
-    let mut faults = written.faults;
-    if !written.passed && faults.is_empty() {
-        faults.push("not passed".to_owned());
-    }
-    RunFigures {
-        columns,
-        faults,
-        invalid: written.invalid,
-        notes: written.notes,
+        Self {
+            label: results.scenario,
+            repeats: 1,
+            columns,
+            faults: results.faults,
+            invalid: results.invalid,
+            notes: results.notes,
+            ..Self::default()
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::figure::Figure;
 
     #[test]
     fn figures_and_histograms_come_together_by_column() {

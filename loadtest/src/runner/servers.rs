@@ -111,10 +111,15 @@ impl Servers {
         Ok(self.scenario.insert(scenario))
     }
 
-    /// Starts a program that ends with this one.
+    /// Starts a program that ends with this one. The recorded command line names programs without the folders of this machine.
     fn spawn(&mut self, name: &str, program: &Path, arguments: &[String]) -> Result<ChildProcess> {
-        let base = program.file_name().unwrap_or_default().to_string_lossy();
-        let line = [&[base.into_owned()], arguments].concat();
+        let base = |path: &Path| path.file_name().unwrap_or_default().display().to_string();
+        let gateway = self.programs.gateway.display().to_string();
+        let words = arguments.iter().map(|word| match *word == gateway {
+            true => base(&self.programs.gateway),
+            false => word.clone(),
+        });
+        let line: Vec<String> = [base(program)].into_iter().chain(words).collect();
         self.commands.push(arguments::joined(&line));
         let mut command = Command::new(&self.programs.loadtest);
         command.args(guarded::arguments(program, arguments));

@@ -269,13 +269,7 @@ impl Load {
                 results.fault_of(&format!("lister {number}"), wrong);
             }
         }
-        for (who, recorder) in [("lists", &self.lists), ("watches", &self.watches)] {
-            for (cause, count) in &recorder.ends {
-                results.note(format!("{who}: {cause}: {count}"));
-            }
-            for message in recorder.messages.lines() {
-                results.note(format!("{who}: {message}"));
-            }
-        }
+        self.lists.note_ends(results, "lists");
+        self.watches.note_ends(results, "watches");
     }
 }

@@ -161,13 +161,22 @@ async fn play_cases(
 ) -> Result<()> {
     let mut running = run.begin(results).await?;
     let (mut all, mut outcomes) = (Writes::default(), Vec::new());
-    for case in cases {
+    'cases: for case in cases {
         let mut outcome = CaseOutcome::default();
         for round in 0..flags.rounds {
-            let (written, catch_up) = play_round(&mut running, *case, round).await?;
-            catch_up.report_slowness(results, &format!("{case}, round {}", round + 1));
-            outcome.add(catch_up);
-            all.add(written);
+            let name = format!("{case}, round {}", round + 1);
+            match play_round(&mut running, *case, round).await {
+                Ok((written, catch_up)) => {
+                    catch_up.report_slowness(results, &name);
+                    outcome.add(catch_up);
+                    all.add(written);
+                }
+                // The figures so far, and the verdict about all watchers, are worth having.
+                Err(error) => {
+                    results.fault(format!("{name}: {error:#}"));
+                    break 'cases;
+                }
+            }
         }
         outcome.report(results, *case);
         outcomes.push(outcome);

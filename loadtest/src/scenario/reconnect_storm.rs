@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Parser;
 use kube_fanout::apiserver::reviews::Review;
+use tempfile::TempDir;
 
 use super::population::Population;
 use super::watch_run::WatchRun;
@@ -18,7 +19,6 @@ use crate::process::raise_open_files;
 use crate::results::Results;
 use crate::runner::gateway::GatewayProcess;
 use crate::target::user_token;
-use crate::temp_folder::TempFolder;
 use server::{ReviewServer, WRITER};
 
 /// Streams are not authorized again during the measurement, because that would add reviews.
@@ -45,7 +45,7 @@ impl Scenario for ReconnectStorm {
     }
 
     async fn run(&self, results: &mut Results) -> Result<()> {
-        let folder = TempFolder::new("reconnect-storm")?;
+        let folder = tempfile::tempdir()?;
         let server = ReviewServer::start(self.users, folder.path()).await?;
         let mut unchecked = start_gateway(self, &server, &folder, UNCHECKED).await?;
         play("none", self, &server, &unchecked, results).await?;
@@ -67,7 +67,7 @@ impl Scenario for ReconnectStorm {
 async fn start_gateway(
     flags: &ReconnectStorm,
     server: &ReviewServer,
-    folder: &TempFolder,
+    folder: &TempDir,
     auth: &str,
 ) -> Result<GatewayProcess> {
     let mut words: Vec<String> = auth.split(' ').map(str::to_owned).collect();

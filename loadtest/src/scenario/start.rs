@@ -4,6 +4,7 @@
 mod delivered;
 mod fresh;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -15,10 +16,9 @@ use crate::cli::{GatewayFlags, ServerFlags, seconds};
 use crate::pods::{Fleet, seed};
 use crate::process::Usage;
 use crate::results::{Results, mib};
+use crate::runner::gateway::GatewayProcess;
 use crate::target::Target;
-use crate::temp_folder::TempFolder;
 use delivered::{Delivery, Protocol, deliver};
-use fresh::{FreshGateway, Upstream};
 
 /// Number of concurrent requests of the seeder.
 const SEED_IN_FLIGHT: usize = 64;
@@ -93,10 +93,11 @@ impl Scenario for Start {
             seeded.duration.as_secs_f64(),
             seeded.pod_len
         ));
-        let folder = TempFolder::new("start")?;
+        let folder = tempfile::tempdir()?;
         let scene = StartRun {
             flags: self,
-            upstream: Upstream::of(&self.server, folder.path())?,
+            folder: folder.path(),
+            gateway_flags: fresh::gateway_flags(&self.server, &target, folder.path())?,
             target,
         };
         for encoding in self.encodings() {
@@ -120,7 +121,8 @@ impl Start {
 
 struct StartRun<'a> {
     flags: &'a Start,
-    upstream: Upstream,
+    folder: &'a Path,
+    gateway_flags: Vec<String>,
     target: Target,
 }
 
@@ -155,13 +157,14 @@ impl StartRun<'_> {
         results: &mut Results,
     ) -> Result<()> {
         let program = self.flags.gateway.program()?;
-        let mut fresh = FreshGateway::start(&program, &self.upstream).await?;
+        let mut gateway = GatewayProcess::start(&program, self.folder, &self.gateway_flags).await?;
+        let pid = gateway.process.pid()?;
         let upstream_cpu = || self.flags.server.server_pid.map(Usage::of).transpose();
-        let (before, upstream_before) = (fresh.usage()?, upstream_cpu()?);
+        let (before, upstream_before) = (Usage::of(pid)?, upstream_cpu()?);
         let started = Instant::now();
-        fresh.ready(encoding, self.flags.wait).await?;
+        fresh::ready(&gateway, encoding, self.flags.wait).await?;
         times.ready.push(started.elapsed());
-        let (after, upstream_after) = (fresh.usage()?, upstream_cpu()?);
+        let (after, upstream_after) = (Usage::of(pid)?, upstream_cpu()?);
         times.cpu.push(after.cpu.saturating_sub(before.cpu));
         if let Some((before, after)) = upstream_before.zip(upstream_after) {
             times
@@ -172,7 +175,8 @@ impl StartRun<'_> {
         if is_checked {
             let protocol = Protocol::Http1;
             let (path, wait) = (&self.flags.server.path, self.flags.wait);
-            let initial = deliver(&fresh.target()?, path, protocol, encoding, wait).await?;
+            let target = Target::new(&gateway.url, None, None)?;
+            let initial = deliver(&target, path, protocol, encoding, wait).await?;
             // Events are upstream's bytes, only the marker is the gateway's own. A difference of half an object means that one is missing.
             let object_len = times.len / self.flags.fleet.pods.max(1) as u64;
             if initial.len.abs_diff(times.len) > object_len / 2 {
@@ -184,7 +188,7 @@ impl StartRun<'_> {
                 ));
             }
         }
-        fresh.stop().await
+        gateway.process.stop().await
     }
 }
 

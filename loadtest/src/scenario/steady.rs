@@ -1,11 +1,10 @@
 //! `steady`: many watchers under steady churn; with `--baseline` the same swarm against a bare socket loop afterwards.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Parser;
+use tokio::process::Command;
 
 use super::population::Population;
 use super::watch_run::window::{
@@ -15,6 +14,7 @@ use super::watch_run::window::{
 use super::watch_run::{WatchRun, spare};
 use super::{Scenario, connections_of};
 use crate::cli::{ChurnFlags, WatchRunFlags};
+use crate::process::piped::PipedChild;
 use crate::process::raise_open_files;
 use crate::report::number::quantity;
 use crate::report::target::RATES_APART_MAX;
@@ -22,9 +22,6 @@ use crate::results::Results;
 use crate::socket_loop::RATE_MET;
 use crate::target::Target;
 use crate::writer::Churn;
-
-/// Longest certificate that is read, lines of PEM.
-const CERTIFICATE_LINES_MAX: usize = 200;
 
 /// Many watchers under steady churn: no event lost or duplicated, order kept; latency and CPU per event.
 #[derive(Debug, Clone, Parser)]
@@ -100,8 +97,8 @@ async fn against_socket_loop(
         ("--events-per-write", events_per_write.max(1).to_string()),
         ("--duration", life.as_secs().to_string()),
     ];
-    let socket_loop = SocketLoopProcess::start(&arguments, run.swarm_config.target.tls.is_some())?;
-    let target = Target::trusting(&socket_loop.url, socket_loop.certificate.as_bytes())?;
+    let tls = run.swarm_config.target.tls.is_some();
+    let (socket_loop, target) = start_socket_loop(&arguments, tls).await?;
     let mut swarm_config = run.swarm_config.clone();
     swarm_config.target = target.clone();
     raise_open_files(connections_of(
@@ -115,7 +112,7 @@ async fn against_socket_loop(
         churn: None,
         // Other processes would not trust its certificate.
         processes: 1,
-        server_pid: Some(socket_loop.child.id()),
+        server_pid: socket_loop.pid(),
         upstream_pid: None,
         ..run.clone()
     };
@@ -164,64 +161,32 @@ fn compare(results: &mut Results) {
     }
 }
 
-/// This program as a socket loop, killed when dropped.
-struct SocketLoopProcess {
-    child: Child,
-    url: String,
-    /// PEM, empty without TLS.
-    certificate: String,
-}
-
-impl SocketLoopProcess {
-    fn start(arguments: &[(&str, String)], tls: bool) -> Result<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg("socket-loop");
-        for (flag, value) in arguments {
-            command.args([flag, value.as_str()]);
-        }
-        if tls {
-            command.arg("--tls");
-        }
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let mut socket_loop = Self {
-            url: String::new(),
-            certificate: String::new(),
-            child,
-        };
-        let stdout = socket_loop
-            .child
-            .stdout
-            .take()
-            .context("invariant: stdout is piped")?;
-        // The loop prints its lines at once or ends; both end these reads.
-        let mut stdout = BufReader::new(stdout);
-        stdout.read_line(&mut socket_loop.url)?;
-        socket_loop.url = socket_loop.url.trim().to_owned();
-        if tls {
-            for _ in 0..CERTIFICATE_LINES_MAX {
-                stdout.read_line(&mut socket_loop.certificate)?;
-                if socket_loop
-                    .certificate
-                    .trim_end()
-                    .ends_with("-----END CERTIFICATE-----")
-                {
-                    return Ok(socket_loop);
-                }
-            }
-            bail!("the socket loop has printed no certificate");
-        }
-        Ok(socket_loop)
+/// Starts this program as a socket loop, killed when dropped; returns it with its target.
+async fn start_socket_loop(
+    arguments: &[(&str, String)],
+    tls: bool,
+) -> Result<(PipedChild, Target)> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("socket-loop");
+    for (flag, value) in arguments {
+        command.args([flag, value.as_str()]);
     }
-}
-
-impl Drop for SocketLoopProcess {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    if tls {
+        command.arg("--tls");
     }
+    let mut child = PipedChild::spawn(&mut command)?;
+    // The loop prints its lines at once or ends; both end these reads.
+    let url = child.line().await?.context("the socket loop has ended")?;
+    let mut certificate = String::new();
+    while tls && !certificate.ends_with("-----END CERTIFICATE-----\n") {
+        certificate += &child
+            .line()
+            .await?
+            .context("no certificate of the socket loop")?;
+        certificate.push('\n');
+    }
+    let target = Target::trusting(&url, certificate.as_bytes())?;
+    Ok((child, target))
 }
 
 #[cfg(test)]

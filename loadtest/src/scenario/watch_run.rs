@@ -302,17 +302,7 @@ impl ActiveRun<'_> {
         if let Some(written) = written {
             self.run.judge_writes(results, written, &self.recording);
         }
-        ends(results, name, &recorder);
+        recorder.note_ends(results, name);
         Ok(recorder)
-    }
-}
-
-/// Notes why streams have ended.
-fn ends(results: &mut Results, name: &str, recorder: &Recorder) {
-    for (cause, count) in &recorder.ends {
-        results.note(format!("{name}: {cause}: {count}"));
-    }
-    for message in recorder.messages.lines() {
-        results.note(format!("{name}: {message}"));
     }
 }

@@ -56,7 +56,7 @@ pub struct RemoteWorkers {
 
 /// Watchers that have stopped and are to be judged.
 #[derive(Debug)]
-pub struct StoppedWorkers {
+pub struct WorkerResults {
     /// Their counters.
     pub recorder: Recorder,
     /// The newest version that any of them received.
@@ -147,12 +147,12 @@ impl Workers {
     }
 
     /// Stops all watchers.
-    pub async fn finish(self) -> Result<StoppedWorkers> {
+    pub async fn finish(self) -> Result<WorkerResults> {
         match self {
             Self::Local(swarm) => {
                 let (watchers, recorder) = swarm.finish()?;
                 let last = watchers.iter().map(|watcher| watcher.track().last());
-                Ok(StoppedWorkers {
+                Ok(WorkerResults {
                     recorder,
                     furthest: last.max().unwrap_or(0),
                     judged: VerdictSource::Local(watchers),
@@ -163,12 +163,12 @@ impl Workers {
                 let (mut recorder, mut furthest) = (Recorder::default(), 0);
                 let mut parts = Vec::new();
                 for relay in remote.relays {
-                    let (part, stopped) = relay.await??;
-                    recorder.merge(&Recorder::from(&stopped.counts));
-                    furthest = furthest.max(stopped.furthest);
+                    let (part, counts) = relay.await??;
+                    recorder.merge(&counts.recorder);
+                    furthest = furthest.max(counts.furthest);
                     parts.push(part);
                 }
-                Ok(StoppedWorkers {
+                Ok(WorkerResults {
                     recorder,
                     furthest,
                     judged: VerdictSource::Remote(parts),
@@ -178,7 +178,7 @@ impl Workers {
     }
 }
 
-impl StoppedWorkers {
+impl WorkerResults {
     /// Compares all watchers with the reference.
     pub async fn judge(
         self,

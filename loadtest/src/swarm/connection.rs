@@ -1,18 +1,17 @@
 //! One HTTP/1.1 connection of the swarm: a non-blocking socket, perhaps TLS, one response at a time.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use mio::net::TcpStream;
 use rustls::{ClientConfig, ClientConnection};
-use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{Member, ResponseEnd, TOO_MANY};
 use crate::recorder::Recorder;
-use crate::target::{SLOW_SEGMENT_LEN, Target};
+use crate::target::{Target, source_socket};
 use crate::wire::response::{Head, Progress, Response};
 use crate::wire::websocket::{SWITCHING, WebSocketFrames};
 
@@ -69,21 +68,7 @@ impl Connection {
         source: Ipv4Addr,
         receive_buffer: Option<usize>,
     ) -> Result<Self> {
-        let socket = Socket::new(
-            Domain::for_address(target.address),
-            Type::STREAM.nonblocking(),
-            Some(Protocol::TCP),
-        )?;
-        socket.set_tcp_nodelay(true)?;
-        if let Some(len) = receive_buffer {
-            socket.set_recv_buffer_size(len)?;
-            socket.set_tcp_mss(SLOW_SEGMENT_LEN)?;
-        }
-        if source != Ipv4Addr::LOCALHOST {
-            socket
-                .bind(&SocketAddr::from((source, 0)).into())
-                .with_context(|| format!("source address {source}"))?;
-        }
+        let socket = source_socket(target.address, source, receive_buffer)?;
         match socket.connect(&target.address.into()) {
             Err(error)
                 if error.raw_os_error() != Some(rustix::io::Errno::INPROGRESS.raw_os_error()) =>

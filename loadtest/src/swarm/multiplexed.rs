@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail, ensure};
 use http_body_util::{BodyExt, Empty};
-use hyper::Request;
+use hyper::Method;
 use hyper::body::Body;
 use hyper::client::conn::http2::Builder;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -158,18 +158,12 @@ async fn exchange<M: Member>(
     history.retry_after = None;
     let target = thread.swarm_config.target.of_client(number);
     let mut sender = sender(thread, shared).await?;
-    let scheme = if target.tls.is_some() {
-        "https"
-    } else {
-        "http"
-    };
-    let mut request = Request::get(format!("{scheme}://{}{path}", target.authority))
+    let request = target.request(Method::GET, &target.url(path));
+    let request = request
         .header("accept", thread.swarm_config.accept.header())
-        .header("accept-encoding", target.encoding);
-    if let Some(token) = &target.token {
-        request = request.header("authorization", format!("Bearer {token}"));
-    }
-    let response = sender.send_request(request.body(Empty::new())?).await?;
+        .header("accept-encoding", target.encoding)
+        .body(Empty::new())?;
+    let response = sender.send_request(request).await?;
     let status = response.status().as_u16();
     if status == 200 && !history.was_ready {
         history.was_ready = true;

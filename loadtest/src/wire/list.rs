@@ -3,9 +3,12 @@
 //! Relies on the field order that [`Event::parse`](super::event::Event::parse) relies on: items start with their metadata, and that with
 //! name, namespace and version.
 
+use anyhow::{Context, Result};
 use memchr::memmem;
+use serde_json::Value;
 
-use super::event::{first_name, first_version};
+use super::event::{first_name, first_version, name_of};
+use crate::client::list_version;
 use crate::verify::reference::object_print;
 
 /// The start of an item. User text cannot contain it: inside a string each quote has a backslash before it.
@@ -16,6 +19,19 @@ const VERSION: &[u8] = b"\"resourceVersion\":\"";
 const HEAD_LEN: usize = 512;
 /// Length of an item's beginning that holds its version.
 const ITEM_HEAD_LEN: usize = 4_096;
+
+/// A list as far as it is compared: its version, and the objects' namespaced names with their versions.
+pub type ListVersions = (u64, Vec<(String, u64)>);
+
+/// Reads a list that a JSON parser has read.
+pub fn json_list(list: &Value) -> Result<ListVersions> {
+    let items = list["items"].as_array().context("no items")?;
+    let version = |of: &Value| of["metadata"]["resourceVersion"].as_str()?.parse().ok();
+    let objects = items
+        .iter()
+        .filter_map(|object| Some((name_of(object)?, version(object)?)));
+    Ok((list_version(list)?, objects.collect()))
+}
 
 /// A list in progress.
 #[derive(Debug, Default)]

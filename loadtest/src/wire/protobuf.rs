@@ -5,6 +5,7 @@ use kube_fanout::resource::ByteSpan;
 use kube_fanout::resource::wire::{MAGIC, WireField, WireFields, WireValue};
 
 use super::event::{Event, EventKind, WRITTEN_AT, WriteTime};
+use super::list::ListVersions;
 
 /// `ObjectMeta` of every object, and `ListMeta` of every list.
 const METADATA: u32 = 1;
@@ -21,9 +22,6 @@ struct Metadata {
     version: Option<u64>,
     write: Option<WriteTime>,
 }
-
-/// A list as far as it is compared: its version, and the objects' namespaced names with their versions.
-pub type ListVersions = (u64, Vec<(String, u64)>);
 
 /// Reads a watch event without its length prefix.
 pub fn event(frame: &[u8]) -> Result<Event> {

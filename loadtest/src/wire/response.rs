@@ -212,13 +212,17 @@ impl Response {
     }
 }
 
-/// Reads one response from a stream, drops its body, and returns its head.
-pub async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> Result<Head> {
+/// Reads one response from a stream, drops its body, and returns its head. `has_started` becomes true with its first byte.
+pub async fn read_head(
+    stream: &mut (impl AsyncRead + Unpin),
+    has_started: &mut bool,
+) -> Result<Head> {
     let mut response = Response::default();
     let mut buffer = vec![0; 16 << 10];
     loop {
         let len = stream.read(&mut buffer).await?;
         ensure!(len > 0, "closed within a response");
+        *has_started = true;
         if let Progress::Complete(_) = response.feed(&buffer[..len], |_, _| ())? {
             return response.head().context("a body without a head");
         }

@@ -9,6 +9,7 @@ pub struct StreamSearch {
     /// The end of what came before, shorter than the text.
     seam: Vec<u8>,
     count: u64,
+    len: u64,
 }
 
 impl StreamSearch {
@@ -18,11 +19,13 @@ impl StreamSearch {
             needle,
             seam: Vec::new(),
             count: 0,
+            len: 0,
         }
     }
 
     /// Reads the next piece.
     pub fn feed(&mut self, data: &[u8]) {
+        self.len += data.len() as u64;
         let keep = self.needle.len() - 1;
         self.seam.extend_from_slice(&data[..data.len().min(keep)]);
         let found = |text: &[u8]| memmem::find_iter(text, self.needle).count() as u64;
@@ -34,6 +37,11 @@ impl StreamSearch {
             let surplus = self.seam.len().saturating_sub(keep);
             self.seam.drain(..surplus);
         }
+    }
+
+    /// Length of the stream so far.
+    pub const fn len(&self) -> u64 {
+        self.len
     }
 
     /// Occurrences so far.

@@ -4,9 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
-use k8s_openapi::api::core::v1::Pod;
-use kube_fanout::informer::{Cached, EventHandler, ListWatch, Packed, SharedInformer};
-use kube_fanout::resource::Gvr;
+use kube_fanout::informer::{Cached, EventHandler, ListWatch, SharedInformer};
 use kube_fanout::upstream::client::{Client, ConnectSource};
 
 use super::{HandlerProgress, InformerHandle};
@@ -35,43 +33,8 @@ impl<T: Send + Sync + 'static> EventHandler<T> for Counter {
     }
 }
 
-/// k8s-openapi's pods.
-pub async fn typed(kubeconfig: &Path) -> Result<InformerHandle> {
-    follow(kubeconfig, ListWatch::<Pod>::of_kind()).await
-}
-
-/// The same without managed fields.
-pub async fn typed_bare(kubeconfig: &Path) -> Result<InformerHandle> {
-    let pods = ListWatch::<Pod>::of_kind().without_managed_fields();
-    follow(kubeconfig, pods).await
-}
-
-/// Pods that are decoded on access.
-pub async fn packed(kubeconfig: &Path) -> Result<InformerHandle> {
-    follow(kubeconfig, ListWatch::<Packed<Pod>>::packed_kind()).await
-}
-
-/// The same without managed fields.
-pub async fn packed_bare(kubeconfig: &Path) -> Result<InformerHandle> {
-    let pods = ListWatch::<Packed<Pod>>::packed_kind().without_managed_fields();
-    follow(kubeconfig, pods).await
-}
-
-/// Pods as bytes.
-pub async fn raw(kubeconfig: &Path) -> Result<InformerHandle> {
-    follow(kubeconfig, ListWatch::raw(&pods())).await
-}
-
-/// The metadata of pods.
-pub async fn metadata(kubeconfig: &Path) -> Result<InformerHandle> {
-    follow(kubeconfig, ListWatch::metadata(&pods())).await
-}
-
-fn pods() -> Gvr {
-    Gvr::new("", "v1", "pods")
-}
-
-async fn follow<T: Send + Sync + 'static>(
+/// Starts an informer.
+pub async fn start<T: Send + Sync + 'static>(
     kubeconfig: &Path,
     list_watch: ListWatch<T>,
 ) -> Result<InformerHandle> {

@@ -1,12 +1,12 @@
 //! Reports and figures of benches become one report; inputs of different commits or machines are refused.
 
 use serde_json::json;
+use tempfile::TempDir;
 
 use super::*;
-use crate::temp_folder::TempFolder;
 
 /// Writes a file into a folder; returns its path.
-fn write(folder: &TempFolder, name: &str, text: &str) -> String {
+fn write(folder: &TempDir, name: &str, text: &str) -> String {
     let file = folder.path().join(name);
     std::fs::write(&file, text).unwrap();
     file.display().to_string()
@@ -31,20 +31,21 @@ fn report(commit: &str, scenario: &str) -> String {
     .to_string()
 }
 
-fn merged(folder: &TempFolder, inputs: &[String]) -> Result<Report> {
+fn merged(folder: &TempDir, inputs: &[String]) -> Result<Report> {
     let out = folder.path().join("merged.json");
-    merge(&Merge {
+    let merge = Merge {
         inputs: inputs.to_vec(),
         out: out.clone(),
         took: None,
         command: None,
-    })?;
+    };
+    assert!(merge.execute()?);
     Report::read(&out)
 }
 
 #[test]
 fn reports_benches_and_sheets_become_one_report() {
-    let folder = TempFolder::new("documents-merge").unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let scenario = write(
         &folder,
         "informers.yaml",
@@ -82,7 +83,7 @@ fn reports_benches_and_sheets_become_one_report() {
 
 #[test]
 fn reports_of_different_commits_or_machines_are_refused() {
-    let folder = TempFolder::new("documents-refused").unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let first = write(&folder, "a.json", &report("4fb7e20", "a"));
     let check = |second: String, says: &str| {
         let error = merged(&folder, &[first.clone(), second]).unwrap_err();

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 
 use crate::results::Results;
 use crate::swarm::TOO_MANY;
 use crate::target::Target;
-use crate::wire::response::{Progress, Response};
+use crate::wire::response::read_head;
 
 /// Time between connections.
 const EVERY: Duration = Duration::from_millis(20);
@@ -115,18 +115,7 @@ async fn ask(target: &Target, path: &str, has_started: &mut bool) -> Result<u16>
     let mut stream = target.connect("http/1.1").await?;
     let request = target.fetch_text_as(path, "application/json");
     stream.write_all(&request).await?;
-    let mut response = Response::default();
-    let mut buffer = vec![0; 16 << 10];
-    loop {
-        let len = stream.read(&mut buffer).await?;
-        if len == 0 {
-            bail!("closed before the end");
-        }
-        *has_started = true;
-        if let Progress::Complete(_) = response.feed(&buffer[..len], |_, _| ())? {
-            return Ok(response.head().map_or(0, |head| head.status));
-        }
-    }
+    Ok(read_head(&mut stream, has_started).await?.status)
 }
 
 /// All outcomes, each with whether the probe was late.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Parser;
 
 use super::HerdFlags;
@@ -11,9 +11,8 @@ use crate::client::Client;
 use crate::lister::initial::WatchLister;
 use crate::results::Results;
 use crate::scenario::Scenario;
-use crate::target::Target;
 use crate::verify::reference::{ObjectVersions, fingerprint};
-use crate::watcher::state_entry;
+use crate::wire::list::json_list;
 
 /// Many clients take their list as a stream of initial events at once, several times: every state complete.
 #[derive(Debug, Clone, Parser)]
@@ -46,7 +45,9 @@ impl Scenario for WatchListHerd {
             .await?;
         herd.report_rounds(results);
         herd.judge(results, flags.clients, expected.items);
-        let print = fingerprint(&objects_of(&reference, &flags.server.path).await?);
+        // Nothing is written while herds list.
+        let list = Client::new(reference).json(&flags.server.path).await?;
+        let print = fingerprint(&ObjectVersions::from_iter(json_list(&list)?.1));
         for (client, lists) in herd.lists.iter().enumerate() {
             for one in lists {
                 if one.failure.is_none() && one.digest != print {
@@ -59,11 +60,4 @@ impl Scenario for WatchListHerd {
         }
         Ok(())
     }
-}
-
-/// The server's objects; nothing is written while herds list.
-async fn objects_of(target: &Target, path: &str) -> Result<ObjectVersions> {
-    let list = Client::new(target.clone()).json(path).await?;
-    let items = list["items"].as_array().context("a list without items")?;
-    Ok(items.iter().filter_map(state_entry).collect())
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 use hyper::Method;
 use kube_fanout::quiet::{BOUND, Silence};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -92,7 +92,7 @@ impl OperationRecord {
 
 /// A write of the witness.
 #[derive(Debug)]
-struct WrittenVersion {
+struct WitnessWrite {
     version: u64,
     due_ns: u64,
     has_come: bool,
@@ -101,7 +101,7 @@ struct WrittenVersion {
 #[derive(Debug, Default)]
 struct WitnessLog {
     done: Vec<OperationRecord>,
-    versions: Vec<WrittenVersion>,
+    versions: Vec<WitnessWrite>,
     /// No new operation is started.
     is_over: bool,
     /// For each timed operation, when the current or the next one is due.
@@ -119,10 +119,10 @@ impl WitnessLog {
     }
 
     /// The record of a version, whose event or response has arrived.
-    fn version(&mut self, version: u64, due_ns: u64) -> &mut WrittenVersion {
+    fn version(&mut self, version: u64, due_ns: u64) -> &mut WitnessWrite {
         let known = self.versions.iter().rposition(|one| one.version == version);
         let at = known.unwrap_or_else(|| {
-            self.versions.push(WrittenVersion {
+            self.versions.push(WitnessWrite {
                 version,
                 due_ns,
                 has_come: false,
@@ -228,7 +228,7 @@ impl Witness {
     /// Stops the operations and waits until the last event has arrived, or until none has arrived for [`BOUND`].
     pub async fn finish(mut self) -> WitnessReport {
         let end_ns = now_ns();
-        held(&self.notes).is_over = true;
+        self.notes.lock().is_over = true;
         self.others.shutdown().await;
         // A write without a response may have an event that is not missed.
         let written = async { while self.writing.join_next().await.is_some() {} };
@@ -236,26 +236,22 @@ impl Witness {
         self.writing.shutdown().await;
         // This runtime reads the events too, so nothing can be pending here for long.
         let came = || {
-            let notes = held(&self.notes);
+            let notes = self.notes.lock();
             (notes.versions.len() - notes.missing()) as u64
         };
         let started = Instant::now();
         let mut silence = Silence::begin(came(), started.elapsed());
-        while held(&self.notes).missing() > 0 && silence.look(came(), started.elapsed()) < BOUND {
+        while self.notes.lock().missing() > 0 && silence.look(came(), started.elapsed()) < BOUND {
             tokio::time::sleep(LOOK).await;
         }
         self.watching.shutdown().await;
-        let mut notes = std::mem::take(&mut *held(&self.notes));
+        let mut notes = std::mem::take(&mut *self.notes.lock());
         notes.close(end_ns);
         WitnessReport {
             missing: notes.missing(),
             done: notes.done,
         }
     }
-}
-
-fn held(notes: &Mutex<WitnessLog>) -> MutexGuard<'_, WitnessLog> {
-    notes.lock()
 }
 
 fn object(due: Instant) -> Vec<u8> {
@@ -277,9 +273,9 @@ async fn repeat(scene: WitnessContext, operation: Operation, number: usize) {
     let mut due = Instant::now();
     let mut due_ns = now_ns();
     loop {
-        held(&scene.notes).due_ns[number] = due_ns;
+        scene.notes.lock().due_ns[number] = due_ns;
         tokio::time::sleep_until(due).await;
-        if held(&scene.notes).is_over {
+        if scene.notes.lock().is_over {
             return;
         }
         let doing = once(&scene, (operation, due, due_ns), &mut client);
@@ -290,7 +286,7 @@ async fn repeat(scene: WitnessContext, operation: Operation, number: usize) {
         if outcome.is_err() {
             client = Client::new(scene.target.clone());
         }
-        held(&scene.notes).done.push(OperationRecord {
+        scene.notes.lock().done.push(OperationRecord {
             operation,
             due_ns,
             duration: Some(due.elapsed()),
@@ -332,7 +328,7 @@ async fn once(
     };
     ensure!(status.is_success(), "{status}");
     if let (Operation::Write, Some(version)) = (operation, first_version(&body)) {
-        held(&scene.notes).version(version, due_ns);
+        scene.notes.lock().version(version, due_ns);
     }
     Ok(())
 }
@@ -350,7 +346,10 @@ async fn watch(scene: WitnessContext, mut version: u64) {
             Ok(()) => "the stream was ended".to_owned(),
             Err(error) => format!("{error:#}"),
         };
-        held(&scene.notes).fail(Operation::Event, now_ns(), None, why);
+        scene
+            .notes
+            .lock()
+            .fail(Operation::Event, now_ns(), None, why);
         tokio::time::sleep(AGAIN_AFTER).await;
     }
 }
@@ -361,7 +360,7 @@ async fn stream(scene: &WitnessContext, version: &mut u64) -> Result<()> {
         *version = newest(&scene.target, &scene.path).await?;
         // Events up to this version will not be delivered.
         let now_ns = now_ns();
-        let mut notes = held(&scene.notes);
+        let mut notes = scene.notes.lock();
         let older = notes.versions.iter_mut();
         let skipped: Vec<_> = older
             .filter(|one| one.version <= *version && !one.has_come)
@@ -399,7 +398,7 @@ fn record_event(scene: &WitnessContext, line: &[u8], version: &mut u64) -> Resul
     *version = event.version;
     let now_ns = now_ns();
     let due_ns = event.write.map_or(now_ns, WriteTime::due_ns);
-    let mut notes = held(&scene.notes);
+    let mut notes = scene.notes.lock();
     notes.version(event.version, due_ns).has_come = true;
     if event.write.is_some() {
         notes.done.push(OperationRecord {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
-use hyper::Request;
+use hyper::Method;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use kube_fanout::resource::Encoding;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -84,20 +84,20 @@ async fn over_http1(target: &Target, path: &str, encoding: Encoding) -> Result<u
     stream.write_all(&request).await?;
     stream.flush().await?;
     let mut response = Response::default();
-    let mut search = Search::new();
+    let mut search = StreamSearch::new(MARKER);
     let mut buffer = vec![0; READ_LEN];
-    while !search.is_found() {
+    while search.count() == 0 {
         let len = stream.read(&mut buffer).await?;
         ensure!(len > 0, "{path}: closed before the initial events' end");
         let progress = response.feed(&buffer[..len], |_, data| search.feed(data))?;
         if let Some(head) = response.head() {
             ensure!(head.status == 200, "{path}: {}", head.status);
         }
-        if matches!(progress, Progress::Complete(_)) && !search.is_found() {
+        if matches!(progress, Progress::Complete(_)) && search.count() == 0 {
             bail!("{path}: over before the initial events' end");
         }
     }
-    Ok(search.len)
+    Ok(search.len())
 }
 
 async fn over_http2(target: &Target, path: &str, encoding: Encoding) -> Result<u64> {
@@ -110,19 +110,16 @@ async fn over_http2(target: &Target, path: &str, encoding: Encoding) -> Result<u
         .context("HTTP/2")?;
     // Ends when the sender is dropped.
     tokio::spawn(connection);
-    let mut request = Request::get(format!("https://{}{path}", target.authority))
-        .header("accept", encoding.media_type());
-    if let Some(token) = &target.token {
-        request = request.header("authorization", format!("Bearer {token}"));
-    }
+    let request = target.request(Method::GET, &target.url(path));
+    let request = request
+        .header("accept", encoding.media_type())
+        .body(Empty::<Bytes>::new())?;
     sender.ready().await?;
-    let response = sender
-        .send_request(request.body(Empty::<Bytes>::new())?)
-        .await?;
+    let response = sender.send_request(request).await?;
     ensure!(response.status() == 200, "{path}: {}", response.status());
     let mut body = response.into_body();
-    let mut search = Search::new();
-    while !search.is_found() {
+    let mut search = StreamSearch::new(MARKER);
+    while search.count() == 0 {
         let frame = body.frame().await;
         let frame =
             frame.with_context(|| format!("{path}: over before the initial events' end"))??;
@@ -130,32 +127,7 @@ async fn over_http2(target: &Target, path: &str, encoding: Encoding) -> Result<u
             search.feed(data);
         }
     }
-    Ok(search.len)
-}
-
-/// Counts bytes and looks for the marker.
-#[derive(Debug)]
-struct Search {
-    marker: StreamSearch,
-    len: u64,
-}
-
-impl Search {
-    const fn new() -> Self {
-        Self {
-            marker: StreamSearch::new(MARKER),
-            len: 0,
-        }
-    }
-
-    fn feed(&mut self, data: &[u8]) {
-        self.len += data.len() as u64;
-        self.marker.feed(data);
-    }
-
-    const fn is_found(&self) -> bool {
-        self.marker.count() > 0
-    }
+    Ok(search.len())
 }
 
 #[cfg(test)]

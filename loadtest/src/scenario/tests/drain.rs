@@ -9,6 +9,7 @@ use kube_fanout::apiserver::{Apiserver, Options};
 use kube_fanout::config::{ListenTransport, ServeSettings};
 use kube_fanout::gateway;
 use kube_fanout::shutdown::Drain;
+use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -16,7 +17,6 @@ use super::spoiler::{Spoiler, Spoils};
 use super::{DEADLINE, finds, proves, server};
 use crate::results::Results;
 use crate::scenario::drain;
-use crate::temp_folder::TempFolder;
 
 /// Number of clients with these watchers of all kinds and four listers.
 const WATCHERS: usize = 40;
@@ -86,7 +86,7 @@ async fn play(api: &Apiserver, gateway: &Gateway, more: &str) -> Results {
 }
 
 /// TLS with a certificate for this machine, whose files are in the folder.
-fn tls(folder: &TempFolder) -> ListenTransport {
+fn tls(folder: &TempDir) -> ListenTransport {
     let (cert, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     std::fs::write(&cert, made.cert.pem()).unwrap();
@@ -116,7 +116,7 @@ async fn a_gateway_that_ends_as_it_should_passes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn over_tls_too_unless_the_end_of_tls_does_not_come() {
-    let certificate = TempFolder::new("drain").unwrap();
+    let certificate = tempfile::tempdir().unwrap();
     let ca = certificate.path().join("tls.crt");
     let api = server(Options::default()).await;
     let flags = |address: SocketAddr| format!("--target https://{address} --ca {}", ca.display());

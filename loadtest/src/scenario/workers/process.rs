@@ -15,7 +15,7 @@ use crate::cli::ServerFlags;
 use crate::command::{Subcommand, block_on};
 use crate::process::piped::PipedChild;
 use crate::process::raise_open_files;
-use crate::recorder::{Control, RecorderData};
+use crate::recorder::{Control, Recorder};
 use crate::scenario::population::Population;
 use crate::scenario::watch_run::verdicts::WatchOutcome;
 use crate::scenario::{connections_of, swarm_config, targets};
@@ -93,7 +93,7 @@ struct WorkerStatus {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct WorkerCounts {
     /// Latencies and ends.
-    pub counts: RecorderData,
+    pub recorder: Recorder,
     /// The newest version that any of its watchers received.
     pub furthest: u64,
 }
@@ -102,7 +102,7 @@ pub struct WorkerCounts {
 #[derive(Debug, Serialize, Deserialize)]
 enum WorkerMessage {
     WorkerStatus(WorkerStatus),
-    WorkerCounts(WorkerCounts),
+    WorkerCounts(Box<WorkerCounts>),
     WatchOutcome(WatchOutcome),
 }
 
@@ -154,7 +154,7 @@ impl WorkerProcess {
                         status.add_since(&last, &control);
                         last = status;
                     }
-                    WorkerMessage::WorkerCounts(stopped) => return Ok((self, stopped)),
+                    WorkerMessage::WorkerCounts(counts) => return Ok((self, *counts)),
                     WorkerMessage::WatchOutcome(_) => bail!("a verdict before there is a reference"),
                 },
                 _ = tick.tick() => {
@@ -290,11 +290,11 @@ async fn run(server: &ServerFlags) -> Result<()> {
     }
     let (watchers, recorder) = swarm.finish()?;
     let last = watchers.iter().map(|watcher| watcher.track().last());
-    let stopped = WorkerCounts {
-        counts: RecorderData::from(&recorder),
+    let counts = Box::new(WorkerCounts {
+        recorder,
         furthest: last.max().unwrap_or(0),
-    };
-    say(&mut output, &WorkerMessage::WorkerCounts(stopped)).await?;
+    });
+    say(&mut output, &WorkerMessage::WorkerCounts(counts)).await?;
     let line = input
         .next_line()
         .await?
