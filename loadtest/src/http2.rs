@@ -28,25 +28,20 @@ pub struct Http2Client {
     sender: SendRequest<Full<Bytes>>,
 }
 
-/// A request.
 #[derive(Debug)]
 pub struct Call<'a> {
     /// GET, POST, …
     pub method: Method,
-    /// Path and query.
     pub path: &'a str,
-    /// `accept`.
     pub accept: &'a str,
     /// `content-type` of the body.
     pub content: &'a str,
     /// `user-agent`, which names the manager of the fields that are written.
     pub agent: &'a str,
-    /// The body.
     pub body: Vec<u8>,
 }
 
 impl<'a> Call<'a> {
-    /// A GET request.
     pub const fn get(path: &'a str, accept: &'a str) -> Self {
         Self {
             method: Method::GET,

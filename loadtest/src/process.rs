@@ -13,7 +13,6 @@ use rustix::time::{ClockId, clock_gettime};
 pub struct Usage {
     /// User and system time of all threads.
     pub cpu: Duration,
-    /// User time alone.
     pub user: Duration,
     /// Resident memory, bytes.
     pub rss: u64,
@@ -22,7 +21,6 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Reads `/proc/PID`.
     pub fn of(pid: u32) -> Result<Self> {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))
             .with_context(|| format!("process {pid}"))?;
@@ -98,7 +96,6 @@ pub struct MachineCpu {
 }
 
 impl MachineCpu {
-    /// The current values.
     pub fn now() -> Result<Self> {
         let text = std::fs::read_to_string("/proc/stat").context("/proc/stat")?;
         Self::parse(&text).context("/proc/stat")

@@ -91,9 +91,7 @@ impl Control {
 /// What a thread has read in some time.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Arrivals {
-    /// Data events.
     pub events: u64,
-    /// Bookmarks.
     pub bookmarks: u64,
     /// Body bytes.
     pub bytes: u64,
@@ -128,11 +126,9 @@ pub struct Recorder {
     /// Time from when the write was due; it includes the time that the writes of a slow writer waited for each other.
     #[serde(with = "values")]
     pub latency_from_due: Histogram<u64>,
-    /// Data events.
     pub events: u64,
     /// Body bytes.
     pub bytes: u64,
-    /// Bookmarks.
     pub bookmarks: u64,
     /// The newest version that any watcher of this thread has received.
     #[serde(skip)]

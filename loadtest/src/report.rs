@@ -63,9 +63,7 @@ pub struct Machine {
     pub cores: usize,
     /// Model of the processors.
     pub processor: String,
-    /// Main memory.
     pub memory_mib: u64,
-    /// Kernel release.
     pub kernel: String,
     /// Load averages over 1, 5 and 15 minutes before the first run.
     pub load_before: String,
@@ -89,7 +87,6 @@ pub struct ScenarioReport {
     pub swept: Option<String>,
     /// The figures that are shown first and drawn.
     pub show: Vec<String>,
-    /// Ratios to compute.
     pub compare: Vec<Comparison>,
     /// Targets of the figures.
     pub targets: Vec<FigureTarget>,
@@ -104,7 +101,6 @@ pub struct RunReport {
     pub label: String,
     /// Value of the swept flag.
     pub size: Option<String>,
-    /// Number of repeats.
     #[serde(default)]
     pub repeats: usize,
     /// Load averages over 1, 5 and 15 minutes before it, for each repeat.
@@ -130,7 +126,6 @@ pub struct RunReport {
     /// Why the figures are not those of the scenario.
     #[serde(default)]
     pub invalid: Vec<String>,
-    /// Other remarks.
     #[serde(default)]
     pub notes: Vec<String>,
 }

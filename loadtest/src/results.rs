@@ -38,7 +38,6 @@ struct Distribution {
 }
 
 impl Results {
-    /// Results without columns.
     pub fn new(title: impl Into<String>) -> Self {
         Self {
             title: title.into(),

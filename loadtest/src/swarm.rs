@@ -117,7 +117,6 @@ pub trait Member: Send + 'static {
 /// Configuration of a swarm.
 #[derive(Debug, Clone)]
 pub struct SwarmConfig {
-    /// The server.
     pub target: Target,
     /// Threads that share the members.
     pub threads: usize,

@@ -31,7 +31,6 @@ pub struct Target {
     pub authority: String,
     /// TLS, if the URL said https.
     pub tls: Option<Tls>,
-    /// Bearer token.
     pub token: Option<String>,
     /// Accept-Encoding: `gzip` or `identity`.
     pub encoding: &'static str,

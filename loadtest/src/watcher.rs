@@ -32,7 +32,6 @@ enum Mode {
     ListReader,
 }
 
-/// One watcher.
 #[derive(Debug)]
 pub struct Watcher {
     plan: Arc<Plan>,

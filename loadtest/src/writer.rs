@@ -37,7 +37,6 @@ pub struct Churn {
     pub path: String,
     /// Prefix of the objects' names.
     pub prefix: String,
-    /// Number of objects.
     pub objects: usize,
     /// Approximate size of one object on the wire, bytes.
     pub object_len: usize,
@@ -58,7 +57,6 @@ pub struct Churn {
 pub struct Writes {
     /// Versions of all successful writes.
     pub versions: Vec<u64>,
-    /// Writes that failed.
     pub failed: u64,
     /// Why the first failed.
     pub first_failure: Option<String>,
@@ -67,7 +65,6 @@ pub struct Writes {
 }
 
 impl Writes {
-    /// The newest version.
     pub fn last(&self) -> u64 {
         self.versions.iter().copied().max().unwrap_or(0)
     }
@@ -81,7 +78,6 @@ impl Writes {
     }
 }
 
-/// Running writers.
 #[derive(Debug)]
 #[must_use]
 pub struct WriterTasks {
@@ -182,7 +178,6 @@ impl Churn {
     }
 }
 
-/// When connections write.
 #[derive(Debug, Clone)]
 enum Pacing {
     /// This many times a second, all together.

@@ -145,11 +145,7 @@ fn exists(path: &str, name: &str) -> bool {
 }
 
 /// Files that programs write, or that tests create.
-const MADE_BY_PROGRAMS: &[&str] = &[
-    "page.md",
-    "out/README.md",
-    "out/PERFORMANCE.md",
-];
+const MADE_BY_PROGRAMS: &[&str] = &["page.md", "out/README.md", "out/PERFORMANCE.md"];
 
 fn dangling(path: &str, text: &str, sections_of_protocol: &BTreeSet<String>) -> Vec<String> {
     let mut found = Vec::new();

@@ -17,7 +17,6 @@ const ANSWER_WAIT: Duration = Duration::from_secs(60);
 /// Longest time for a process to end.
 const END_WAIT: Duration = Duration::from_secs(30);
 
-/// A running informer.
 pub struct Informer {
     name: String,
     process: PipedChild,

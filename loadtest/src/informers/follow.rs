@@ -82,7 +82,6 @@ impl HandlerProgress {
     }
 }
 
-/// A running informer.
 pub struct InformerHandle {
     /// Counters of its handler.
     pub seen: Arc<HandlerProgress>,

@@ -16,7 +16,6 @@ pub enum Form {
     Bare,
     /// An object of any kind.
     Dynamic,
-    /// Metadata.
     Metadata,
 }
 
@@ -33,7 +32,6 @@ impl Form {
         }
     }
 
-    /// A title.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Typed => "typed objects",
@@ -49,16 +47,13 @@ impl Form {
 pub enum Program {
     /// client-go, with its flags and a value of GOGC, if not the default.
     ClientGo(&'static [&'static str], Option<&'static str>),
-    /// This program's `follow`.
     Own(InformerKind),
 }
 
 /// One informer to be measured.
 #[derive(Debug, Clone, Copy)]
 pub struct InformerRow {
-    /// Its name.
     pub name: &'static str,
-    /// What it keeps.
     pub form: Form,
     /// How it is started.
     pub program: Program,

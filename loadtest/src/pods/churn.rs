@@ -21,22 +21,18 @@ const STRIDE: usize = 7_919;
 /// What to change, how fast and how long.
 #[derive(Debug, Clone, Copy)]
 pub struct PodChurn {
-    /// The pods.
     pub fleet: Fleet,
     /// Changes a second.
     pub rate: f64,
-    /// For how long.
     pub duration: Duration,
 }
 
 /// The outcome of the changes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PodWrites {
-    /// Changes made.
     pub count: usize,
     /// The newest version among them.
     pub last: u64,
-    /// Duration.
     pub duration: Duration,
 }
 

@@ -9,15 +9,12 @@ use crate::http2::{Call, Http2Client};
 use crate::target::Target;
 use crate::wire::list::json_list;
 
-/// Items per page.
 const PAGE_LEN: usize = 2_000;
-/// Metadata only.
 const ACCEPT: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
 /// Number and hash of the objects in a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreDigest {
-    /// Objects.
     pub objects: usize,
     /// [`digest`] of their lines.
     pub hash: String,

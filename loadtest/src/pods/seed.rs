@@ -21,7 +21,6 @@ const CONNECTIONS: usize = 2;
 pub struct SeedOutcome {
     /// Pods that were created.
     pub made: usize,
-    /// Duration.
     pub duration: Duration,
     /// Length of the last response, bytes: a pod as the server returns it.
     pub pod_len: usize,

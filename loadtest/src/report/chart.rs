@@ -35,7 +35,6 @@ const LOG_FROM: f64 = 20.0;
 
 type Drawing<T> = Result<T, Box<dyn Error>>;
 
-/// A named line.
 #[derive(Debug, Clone)]
 pub struct Series {
     /// Its name in the legend.
@@ -120,7 +119,6 @@ pub fn lines(titles: AxisTitles<'_>, series: &[Series]) -> String {
 enum Axis {
     /// From 0 to this value.
     Linear(f64),
-    /// Whole decades.
     Log(f64, f64),
 }
 

@@ -18,11 +18,8 @@ pub struct Claim {
     pub measured: String,
     /// Runs with a value.
     pub runs: usize,
-    /// The median.
     pub median: Option<f64>,
-    /// The lowest value.
     pub lowest: Option<f64>,
-    /// The highest value.
     pub highest: Option<f64>,
     /// The bound, if there is one.
     pub target: String,

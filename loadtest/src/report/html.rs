@@ -71,7 +71,6 @@ struct Key {
     is_dashed: bool,
 }
 
-/// The whole page.
 pub fn page(report: &Report) -> Result<String> {
     let scenarios = report.scenarios.iter().map(ScenarioView::of).collect();
     let view = PageView {

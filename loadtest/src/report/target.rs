@@ -46,10 +46,8 @@ pub struct FigureTarget {
     /// Subtract the figure of this server or column.
     #[serde(default)]
     pub less: Option<String>,
-    /// Upper bound.
     #[serde(default)]
     pub at_most: Option<f64>,
-    /// Lower bound.
     #[serde(default)]
     pub at_least: Option<f64>,
 }
@@ -57,9 +55,7 @@ pub struct FigureTarget {
 /// The verdict about a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TargetVerdict {
-    /// Within its bound.
     Met,
-    /// Outside of it.
     Short,
     /// Not measured in these runs.
     Unknown,

@@ -16,9 +16,7 @@ const START_WAIT: Duration = Duration::from_secs(30);
 /// A gateway that serves plain HTTP on a port of the system's choice.
 #[derive(Debug)]
 pub struct GatewayProcess {
-    /// The process.
     pub process: ChildProcess,
-    /// Its URL.
     pub url: String,
 }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::arguments;
 use super::scenario_file::{Owner, ScenarioFile, ServerKind};
 
-/// One run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunPlan {
     /// Label of its servers.
@@ -20,7 +19,6 @@ pub struct RunPlan {
     pub play: Vec<String>,
     /// Flags of the embedded API server.
     pub apiserver: Vec<String>,
-    /// Flags of gateways.
     pub gateway: Vec<String>,
     /// Most open files of each gateway.
     pub gateway_files: Option<u32>,

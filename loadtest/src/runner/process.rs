@@ -18,7 +18,6 @@ const OUTPUT_WAIT: Duration = Duration::from_secs(10);
 /// Lines of a log that are shown when a run fails.
 const LAST_LINES: usize = 12;
 
-/// A running process.
 #[derive(Debug)]
 pub struct ChildProcess {
     /// Its name, for messages.
@@ -49,7 +48,6 @@ impl ChildProcess {
         })
     }
 
-    /// Its process id.
     pub fn pid(&self) -> Result<u32> {
         self.child
             .id()

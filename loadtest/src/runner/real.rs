@@ -102,7 +102,6 @@ impl RealServer {
         Ok(())
     }
 
-    /// Where it listens.
     pub fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.ports[0])
     }
@@ -126,7 +125,6 @@ impl RealServer {
             .with_context(|| file.display().to_string())
     }
 
-    /// The script's output.
     pub fn log(&self) -> PathBuf {
         self.state.join("script.log")
     }

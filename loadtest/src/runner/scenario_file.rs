@@ -13,17 +13,14 @@ use crate::report::target::{BETWEEN, Comparison, FigureTarget};
 
 /// Longest time of a scenario unless the file has a limit.
 const LIMIT: Duration = Duration::from_secs(300);
-/// Most chained gateways.
 const TIERS_MAX: usize = 8;
 
-/// A scenario file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScenarioFile {
     /// The file's name without its extension.
     #[serde(skip)]
     pub name: String,
-    /// Description.
     pub about: String,
     /// The scenario: a subcommand and its flags.
     #[serde(deserialize_with = "words")]
@@ -33,7 +30,6 @@ pub struct ScenarioFile {
     /// Flags of the embedded API server.
     #[serde(default, deserialize_with = "words")]
     pub apiserver: Vec<String>,
-    /// Flags of gateways.
     #[serde(default, deserialize_with = "words")]
     pub gateway: Vec<String>,
     /// A flag with several values.
@@ -48,10 +44,8 @@ pub struct ScenarioFile {
     /// Figures to show first and to draw.
     #[serde(default)]
     pub show: Vec<String>,
-    /// Ratios to compute.
     #[serde(default)]
     pub compare: Vec<Comparison>,
-    /// Targets of figures.
     #[serde(default)]
     pub targets: Vec<FigureTarget>,
 }
@@ -118,9 +112,7 @@ pub struct Sweep {
     /// Owner of the flag.
     #[serde(default)]
     pub of: Owner,
-    /// The flag.
     pub flag: String,
-    /// Its values.
     pub values: Vec<String>,
 }
 
@@ -128,12 +120,10 @@ pub struct Sweep {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Owner {
-    /// The scenario.
     #[default]
     Play,
     /// The embedded API server.
     Apiserver,
-    /// The gateways.
     Gateway,
 }
 
@@ -168,7 +158,6 @@ impl RunServers {
 }
 
 impl ScenarioFile {
-    /// Reads a file.
     pub fn read(file: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
         Self::parse(file, &text)

@@ -42,13 +42,10 @@ pub struct Servers {
 /// Address and credentials of a server.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
-    /// Its URL.
     pub url: String,
-    /// CA certificate.
     pub ca: Option<PathBuf>,
     /// File with a bearer token.
     pub token: Option<PathBuf>,
-    /// Process id.
     pub pid: u32,
 }
 
@@ -63,7 +60,6 @@ impl Endpoint {
 }
 
 impl Servers {
-    /// No servers yet.
     pub fn new(programs: &Programs, folder: &Path) -> Self {
         Self {
             programs: programs.clone(),

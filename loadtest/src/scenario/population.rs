@@ -21,7 +21,6 @@ const STREAM_TIMEOUT_S: u64 = 3_600;
 /// The objects that watchers select.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Select {
-    /// The whole collection.
     All,
     /// Watcher `i` selects the pods of node `i`, out of this many nodes.
     Nodes(usize),
@@ -30,7 +29,6 @@ pub enum Select {
 /// The watchers of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Population {
-    /// Number of watchers.
     pub watchers: usize,
     /// The objects that they select.
     pub select: Select,

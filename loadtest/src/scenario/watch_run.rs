@@ -49,7 +49,6 @@ pub struct WatchRun<'a> {
     pub path: &'a str,
     /// The writer; `None` if the server churns by itself.
     pub churn: Option<Churn>,
-    /// The watchers.
     pub population: Population,
     /// Whether watchers start at different versions, some without bookmarks, and some writes go through the server under test.
     pub is_mixed: bool,
@@ -59,7 +58,6 @@ pub struct WatchRun<'a> {
     pub server: &'a ServerFlags,
     /// Churn before the measured window.
     pub warm_up: Duration,
-    /// The measured window.
     pub duration: Duration,
     /// Process of the server under test.
     pub server_pid: Option<u32>,
@@ -70,9 +68,7 @@ pub struct WatchRun<'a> {
 /// A run whose watchers are all connected.
 #[derive(Debug)]
 pub struct ActiveRun<'a> {
-    /// Its configuration.
     pub run: &'a WatchRun<'a>,
-    /// The reference.
     pub recording: Recording,
     /// Orders to the swarm, and its counters.
     pub control: Arc<Control>,

@@ -26,9 +26,7 @@ pub struct WorkerConfig<'a> {
     pub server: &'a ServerFlags,
     /// Configuration of the swarm in this process.
     pub swarm_config: &'a SwarmConfig,
-    /// The watchers.
     pub population: &'a Population,
-    /// Number of processes.
     pub processes: usize,
     /// Path of the collection.
     pub path: &'a str,
@@ -36,10 +34,8 @@ pub struct WorkerConfig<'a> {
     pub start: u64,
 }
 
-/// Running watchers.
 #[derive(Debug)]
 pub enum Workers {
-    /// In this process.
     Local(Swarm<Watcher>),
     /// In other processes. Each task relays orders and counters until its process has stopped.
     Remote(RemoteWorkers),
@@ -57,7 +53,6 @@ pub struct RemoteWorkers {
 /// Watchers that have stopped and are to be judged.
 #[derive(Debug)]
 pub struct WorkerResults {
-    /// Their counters.
     pub recorder: Recorder,
     /// The newest version that any of them received.
     pub furthest: u64,
@@ -71,7 +66,6 @@ enum VerdictSource {
 }
 
 impl Workers {
-    /// Starts the watchers.
     pub async fn start(
         config: &WorkerConfig<'_>,
         plans: &[Arc<Plan>],
@@ -146,7 +140,6 @@ impl Workers {
         }
     }
 
-    /// Stops all watchers.
     pub async fn finish(self) -> Result<WorkerResults> {
         match self {
             Self::Local(swarm) => {

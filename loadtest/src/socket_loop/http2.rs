@@ -6,7 +6,6 @@ use std::io::IoSlice;
 use super::pipe::Pipe;
 use super::{EventLog, Piece};
 
-/// The client's preface.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Initial windows of the protocol.
 const WINDOW_LEN: i64 = 65_535;
@@ -30,7 +29,6 @@ const INITIAL_WINDOW: u16 = 4;
 /// `:status: 200` in HPACK's static table.
 const STATUS_200: u8 = 0x88;
 
-/// A connection.
 pub struct Http2Connection {
     streams: Vec<Http2Stream>,
     window: i64,
@@ -47,7 +45,6 @@ struct Http2Stream {
     offset: usize,
 }
 
-/// A received frame.
 struct Frame<'a> {
     kind: u8,
     flags: u8,

@@ -8,7 +8,6 @@ use mio::net::TcpStream;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection};
 
-/// A client's socket.
 pub struct Pipe {
     /// For the poller.
     pub socket: TcpStream,

@@ -61,7 +61,6 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Starts to connect.
     pub fn begin(
         target: &Target,
         tls: Option<&Arc<ClientConfig>>,

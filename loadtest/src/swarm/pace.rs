@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 pub enum ReadPace {
     /// As fast as the others.
     Freely,
-    /// Not at all.
     Never,
     /// At most this many bytes, then a pause.
     Pieces {
@@ -21,9 +20,7 @@ pub enum ReadPace {
     },
     /// Freely for a while, then not at all, in turn; all such clients at the same time.
     Spells {
-        /// Time of reading.
         reads: Duration,
-        /// Time without reading.
         rests: Duration,
     },
 }

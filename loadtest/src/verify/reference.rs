@@ -10,9 +10,7 @@ use crate::wire::event::EventKind;
 /// One event of the reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReferenceEvent {
-    /// Resource version.
     pub version: u64,
-    /// Event type.
     pub kind: EventKind,
     /// Hash of the event's line, see [`line_hash`].
     pub body_hash: u64,
@@ -131,7 +129,6 @@ impl Reference {
         self.entries.last().map_or(0, |entry| entry.version)
     }
 
-    /// Number of events.
     pub fn len(&self) -> usize {
         self.entries.len()
     }

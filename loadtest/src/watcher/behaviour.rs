@@ -119,7 +119,6 @@ const VISIT_EVENTS_MAX: u64 = 200;
 const FRESH_STARTS_MAX: u32 = 48;
 
 impl Visits {
-    /// The first visit.
     pub fn begin(seed: u64) -> Self {
         let mut visits = Self {
             random: fastrand::Rng::with_seed(seed),
@@ -130,7 +129,6 @@ impl Visits {
         visits
     }
 
-    /// Counts an event.
     pub fn event(&mut self) {
         self.events_left = self.events_left.saturating_sub(1);
     }

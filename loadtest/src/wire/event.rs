@@ -27,11 +27,9 @@ const WRITTEN_AT_FIELD: &[u8] = b"\"kube-fanout.dev/written-at\":\"";
 pub enum EventKind {
     /// An object was created, or matches the selector now.
     Added,
-    /// An object changed.
     Modified,
     /// An object was deleted, or no longer matches the selector.
     Deleted,
-    /// A version only.
     Bookmark,
     /// A Status; the last event of its stream.
     Error,
@@ -84,7 +82,6 @@ impl fmt::Display for WriteTime {
 /// The fields of an event that the swarm uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// Event type.
     pub kind: EventKind,
     /// Resource version; for [`EventKind::Error`] the Status code.
     pub version: u64,

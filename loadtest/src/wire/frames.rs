@@ -12,7 +12,6 @@ const LENGTH_LEN: usize = 4;
 /// The unfinished event of one stream.
 #[derive(Debug)]
 pub enum Frames {
-    /// Events are lines.
     Json(Lines),
     /// Events have a length prefix.
     Protobuf(decode::Frames),

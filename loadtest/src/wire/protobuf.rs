@@ -52,7 +52,6 @@ pub fn event(frame: &[u8]) -> Result<Event> {
     })
 }
 
-/// Reads a list.
 pub fn list(body: &[u8]) -> Result<ListVersions> {
     let list = object_in(body, whole(body)?)?;
     let (mut version, mut items) = (None, Vec::new());

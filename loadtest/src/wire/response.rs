@@ -20,7 +20,6 @@ const CHUNK_LEN_MAX: u64 = 1 << 34;
 /// The parts of a response's head that clients here use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
-    /// HTTP status code.
     pub status: u16,
     /// The server will close the connection after this response.
     pub closes: bool,

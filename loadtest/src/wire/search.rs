@@ -44,7 +44,6 @@ impl StreamSearch {
         self.len
     }
 
-    /// Occurrences so far.
     pub const fn count(&self) -> u64 {
         self.count
     }

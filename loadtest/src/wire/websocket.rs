@@ -17,7 +17,6 @@ const TEXT: u8 = 1;
 const BINARY: u8 = 2;
 const CLOSE: u8 = 8;
 
-/// Reads frames.
 #[derive(Debug, Default)]
 pub struct WebSocketFrames {
     head: [u8; HEAD_LEN_MAX],

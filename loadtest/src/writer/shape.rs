@@ -13,10 +13,7 @@ pub enum Shape {
     /// Secrets, written with PUT, with an annotation that gives them their length.
     Secret,
     /// Pods on this many nodes, changed by patching an annotation: most of a pod is immutable.
-    Pod {
-        /// Number of nodes.
-        nodes: usize,
-    },
+    Pod { nodes: usize },
 }
 
 /// The node of pod `number`.

@@ -19,7 +19,6 @@ use serde::de::DeserializeOwned;
 
 use super::{HandlerProgress, InformerHandle};
 
-/// k8s-openapi's pods.
 pub async fn typed(kubeconfig: &Path) -> Result<InformerHandle> {
     let api = Api::<Pod>::all(client(kubeconfig).await?);
     Ok(reflect(watched(api), ()))

@@ -33,7 +33,6 @@ impl<T: Send + Sync + 'static> EventHandler<T> for Counter {
     }
 }
 
-/// Starts an informer.
 pub async fn start<T: Send + Sync + 'static>(
     kubeconfig: &Path,
     list_watch: ListWatch<T>,

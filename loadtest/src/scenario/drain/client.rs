@@ -7,7 +7,6 @@ use crate::swarm::{Member, Next, ResponseEnd};
 use crate::verify::reference::{Fingerprints, Reference};
 use crate::watcher::Watcher;
 
-/// Its request.
 #[derive(Debug)]
 pub enum Request {
     Watch(Box<Watcher>),

@@ -61,7 +61,6 @@ const fn kind(name: &'static str, percent: usize, traits: &'static [ClientTrait]
     }
 }
 
-/// Kinds of watchers.
 const WATCHERS: [ClientKind; 9] = [
     kind("HTTP/1.1", 30, &[]),
     kind("HTTP/1.1 without bookmarks", 10, &[WithoutBookmarks]),
@@ -89,7 +88,6 @@ pub enum ClientSet {
     Prompt,
     /// Clients that do not read before they are woken.
     Slow,
-    /// All clients.
     All,
 }
 
@@ -112,21 +110,17 @@ struct ClientGroup {
     swarm: Swarm<DrainClient>,
 }
 
-/// All running clients.
 #[derive(Debug)]
 pub struct DrainClients(Vec<ClientGroup>);
 
 /// The stopped clients of a kind.
 #[derive(Debug)]
 pub struct GroupResult {
-    /// Their kind.
     pub kind: ClientKind,
     pub clients: Vec<DrainClient>,
-    /// Their counters.
     pub recorder: Recorder,
 }
 
-/// All stopped clients.
 #[derive(Debug)]
 pub struct ClientResults(pub Vec<GroupResult>);
 
@@ -253,7 +247,6 @@ impl DrainClients {
         self.0.iter().for_each(wake);
     }
 
-    /// Stops all clients.
     pub fn finish(self) -> Result<ClientResults> {
         let groups = self.0.into_iter().map(|group| {
             let (clients, recorder) = group.swarm.finish()?;

@@ -64,7 +64,6 @@ impl Collections {
         &self.0[usize::from(is_forwarded)]
     }
 
-    /// Starts to write.
     pub fn write(&self) -> [WriterTasks; 2] {
         self.0.each_ref().map(|collection| collection.churn.start())
     }

@@ -13,7 +13,6 @@ use crate::swarm::TOO_MANY;
 use crate::target::Target;
 use crate::wire::response::read_head;
 
-/// Time between connections.
 const EVERY: Duration = Duration::from_millis(20);
 /// A connection without a response after this time counts as left waiting.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
@@ -83,7 +82,6 @@ impl ConnectionProbes {
         self.count()
     }
 
-    /// Number of outcomes.
     pub fn count(&self) -> usize {
         self.0.outcomes.lock().len()
     }
@@ -93,7 +91,6 @@ impl ConnectionProbes {
         self.0.has_stopped.store(true, Ordering::Relaxed);
     }
 
-    /// The outcomes.
     pub fn finish(&self) -> ProbeOutcomes {
         ProbeOutcomes(self.0.outcomes.lock().clone())
     }

@@ -19,7 +19,6 @@ const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// Longest time for the process to end.
 const END_WAIT: Duration = Duration::from_secs(5);
 
-/// A running attack.
 #[derive(Debug)]
 pub struct AttackerProcess {
     tally: Arc<Mutex<AttackCounts>>,

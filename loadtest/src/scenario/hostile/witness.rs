@@ -75,7 +75,6 @@ pub struct OperationRecord {
     pub due_ns: u64,
     /// Time from then until its end, or until now; none for failures without a length, such as a stream that ended.
     pub duration: Option<Duration>,
-    /// Why it failed.
     pub failure: Option<String>,
 }
 

@@ -14,10 +14,8 @@ use crate::target::{Target, user_token};
 
 /// The token of the writer, which also creates roles.
 pub const WRITER: &str = "token-of-writer";
-/// The gateway's token.
 const GATEWAY: &str = "token-of-gateway";
 const MASTERS: &str = "system:masters";
-/// The users' group.
 const USERS: &str = "loadtest:users";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
@@ -25,7 +23,6 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 pub struct ReviewServer {
     /// Stopped when dropped.
     pub running: Apiserver,
-    /// Its URL.
     pub url: String,
     /// Kubeconfig for the gateway.
     pub kubeconfig: PathBuf,

@@ -18,7 +18,6 @@ const EVENT_LEN_MIN: usize = 400;
 pub(crate) enum HoldBack {
     /// With the next one.
     UntilNext,
-    /// After this time.
     For(Duration),
     /// Never: the first connection with such a piece is closed after this time.
     ThenCut(Duration),

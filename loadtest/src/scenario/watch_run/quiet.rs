@@ -29,7 +29,6 @@ pub struct CatchUp {
 /// Open watches without the newest events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lag {
-    /// Number of watches.
     pub watchers: usize,
     /// Number of events that the last of them lacks.
     pub events: usize,

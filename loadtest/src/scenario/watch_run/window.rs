@@ -19,7 +19,6 @@ pub struct Snapshot {
     pub delivered: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// The machine.
     pub machine: MachineCpu,
     /// The load test itself.
     pub own: Usage,

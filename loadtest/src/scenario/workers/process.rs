@@ -49,7 +49,6 @@ impl Subcommand for Part {
 /// The task of a part.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct WorkerTask {
-    /// Its watchers.
     pub population: Population,
     /// Path of the collection.
     pub path: String,
@@ -92,7 +91,6 @@ struct WorkerStatus {
 /// Counters of a stopped part.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct WorkerCounts {
-    /// Latencies and ends.
     pub recorder: Recorder,
     /// The newest version that any of its watchers received.
     pub furthest: u64,
@@ -106,7 +104,6 @@ enum WorkerMessage {
     WatchOutcome(WatchOutcome),
 }
 
-/// A part's process.
 #[derive(Debug)]
 pub struct WorkerProcess {
     child: PipedChild,
