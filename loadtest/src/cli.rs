@@ -77,9 +77,6 @@ pub struct ChurnFlags {
     /// Size of an object on the wire, bytes.
     #[arg(long, default_value_t = 1_024)]
     pub object_size: usize,
-    /// Do not delete the written objects at the end.
-    #[arg(long)]
-    pub keep_objects: bool,
 }
 
 /// Flags of scenarios with watchers under churn.

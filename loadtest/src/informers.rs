@@ -104,9 +104,6 @@ impl Subcommand for Compare {
 pub struct SeedPods {
     #[command(flatten)]
     pub written: PodFlags,
-    /// Number of concurrent requests.
-    #[arg(long, default_value_t = 64)]
-    pub in_flight: usize,
 }
 
 impl Subcommand for SeedPods {
@@ -123,7 +120,7 @@ async fn within<T>(limit: Duration, work: impl Future<Output = Result<T>>) -> Re
 
 async fn seed(flags: &SeedPods) -> Result<Results> {
     let target = target(&flags.written)?;
-    let seeded = seed_pods(&target, flags.written.fleet, flags.in_flight).await?;
+    let seeded = seed_pods(&target, flags.written.fleet).await?;
     let mut results = Results::new("seed-pods");
     results.column("pods");
     results.figure("made", seeded.made as f64);
@@ -170,7 +167,7 @@ async fn compare_all(flags: &Compare) -> Result<Vec<Results>> {
             continue;
         }
         if measured.len() > 1 && measured[0].0.collects() {
-            compare(&mut results);
+            COMPARED.iter().for_each(|name| results.ratios(name));
         }
         all_results.push(results);
         if !flags.apart_only {
@@ -323,13 +320,6 @@ impl InformersRun<'_> {
             ));
         }
         equal
-    }
-}
-
-/// Adds the ratios to client-go, which is the first column.
-fn compare(results: &mut Results) {
-    for name in COMPARED {
-        results.ratios(name);
     }
 }
 

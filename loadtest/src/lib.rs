@@ -68,7 +68,7 @@ const LOADTEST: &[Entry] = &[
     Entry::of::<runner::documents::Merge>(),
     Entry::of::<runner::documents::Page>(),
     Entry::of::<runner::documents::Quote>(),
-    Entry::of::<runner::guarded::GuardedProgram>(),
+    Entry::of::<runner::guarded::ProgramGuard>(),
 ];
 
 /// The subcommands of `kube-fanout-informers`.

@@ -30,7 +30,7 @@ use crate::cli::{ChurnFlags, ServerFlags, WatchFlags, WatchRunFlags};
 use crate::command::{Entry, block_on};
 use crate::process::raise_open_files;
 use crate::results::{self, Results};
-use crate::swarm::{Accept, SwarmConfig};
+use crate::swarm::SwarmConfig;
 use crate::target::Target;
 use population::Population;
 use watch_run::{WatchRun, spare};
@@ -108,14 +108,10 @@ pub fn swarm_config(
         .filter(|watching| watching.http2)
         .map(|watching| watching.streams_per_connection);
     SwarmConfig {
-        target,
         threads: server.threads,
         streams_per_connection,
-        websocket: false,
-        accept: Accept::Json,
-        stream_window: None,
-        impatient: false,
         source: server.source,
+        ..SwarmConfig::new(target)
     }
 }
 
@@ -178,9 +174,9 @@ impl<'a> WatchRun<'a> {
         })
     }
 
-    /// Deletes the written objects, unless they are to be kept.
-    pub async fn clean(&self, flags: &ChurnFlags) {
-        if let Some(churn) = self.churn.as_ref().filter(|_| !flags.keep_objects) {
+    /// Deletes the written objects.
+    pub async fn clean(&self) {
+        if let Some(churn) = &self.churn {
             churn.clean().await;
         }
     }

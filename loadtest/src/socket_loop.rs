@@ -134,13 +134,7 @@ fn run(flags: &SocketLoop) -> Result<()> {
         tls,
         peers: HashMap::new(),
         next_token: 0,
-        tape: EventLog {
-            pieces: Vec::new(),
-            pieces_len: 0,
-            event_len: flags.event_size,
-            events_per_write: flags.events_per_write.max(1),
-            listed: 0,
-        },
+        tape: EventLog::new(flags.event_size, flags.events_per_write.max(1)),
         lose_one_in: flags.lose_one_in,
     };
     let started = Instant::now();
@@ -237,6 +231,16 @@ impl Loop {
 }
 
 impl EventLog {
+    const fn new(event_len: usize, events_per_write: usize) -> Self {
+        Self {
+            pieces: Vec::new(),
+            pieces_len: 0,
+            event_len,
+            events_per_write,
+            listed: 0,
+        }
+    }
+
     fn has_room(&self) -> bool {
         self.pieces.len() < PIECES_MAX && self.pieces_len < PIECES_LEN_MAX
     }

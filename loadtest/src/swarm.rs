@@ -135,6 +135,20 @@ pub struct SwarmConfig {
 }
 
 impl SwarmConfig {
+    /// One thread over HTTP/1.1, for clients that read JSON.
+    pub const fn new(target: Target) -> Self {
+        Self {
+            target,
+            threads: 1,
+            streams_per_connection: None,
+            websocket: false,
+            accept: Accept::Json,
+            stream_window: None,
+            impatient: false,
+            source: Ipv4Addr::LOCALHOST,
+        }
+    }
+
     /// The pause after a response with this Retry-After.
     fn pause(&self, retry_after: Option<Duration>) -> Duration {
         let obeyed = retry_after.filter(|_| !self.impatient);
@@ -318,14 +332,8 @@ mod tests {
     fn patient_members_obey_retry_after_within_bounds() {
         let target = Target::new("http://127.0.0.1:1", None, None).unwrap();
         let swarm_config = |impatient| SwarmConfig {
-            target: target.clone(),
-            threads: 1,
-            streams_per_connection: None,
-            websocket: false,
-            accept: Accept::Json,
-            stream_window: None,
             impatient,
-            source: Ipv4Addr::LOCALHOST,
+            ..SwarmConfig::new(target.clone())
         };
         for (retry_after_s, patient, impatient) in [
             (None, PAUSE, PAUSE),

@@ -38,44 +38,45 @@ impl Attack {
         value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// Default number of clients.
-    pub const fn clients(self) -> usize {
+    /// Its usual size. The rate is what one thread can do, so that the attacker does not starve the server of CPU.
+    pub const fn size(self) -> AttackSize {
         match self {
-            Self::Selectors | Self::Exact => 1_000,
-            Self::Labels => 20,
-            Self::Forwarded => 6_000,
-            Self::SlowLists => 500,
-            Self::Connections | Self::Stalled => 3_000,
-            Self::Descriptors => 2_000,
-            Self::Pings | Self::Settings | Self::WindowUpdates | Self::Priorities => 4,
-        }
-    }
-
-    /// Default operations a second of all clients together: what one thread can do, so that the attacker does not starve the
-    /// server of CPU.
-    pub const fn rate(self) -> f64 {
-        match self {
-            Self::Selectors | Self::Labels => 200.0,
-            Self::Exact => 2_000.0,
-            Self::Forwarded | Self::Descriptors | Self::SlowLists => 1_000.0,
-            Self::Connections | Self::Stalled => 500.0,
-            Self::Pings | Self::Settings | Self::WindowUpdates | Self::Priorities => 1_000_000.0,
-        }
-    }
-
-    /// Objects that the attack writes a second, if it needs events.
-    pub const fn writes(self) -> Option<f64> {
-        match self {
-            Self::Selectors => Some(35.0),
-            Self::Exact => Some(100.0),
-            Self::Labels => Some(1.0),
-            Self::Stalled => Some(20.0),
-            _ => None,
+            Self::Selectors => AttackSize::of(1_000, 200.0, Some(35.0)),
+            Self::Labels => AttackSize::of(20, 200.0, Some(1.0)),
+            Self::Exact => AttackSize::of(1_000, 2_000.0, Some(100.0)),
+            Self::Forwarded => AttackSize::of(6_000, 1_000.0, None),
+            Self::SlowLists => AttackSize::of(500, 1_000.0, None),
+            Self::Connections => AttackSize::of(3_000, 500.0, None),
+            Self::Descriptors => AttackSize::of(2_000, 1_000.0, None),
+            Self::Stalled => AttackSize::of(3_000, 500.0, Some(20.0)),
+            Self::Pings | Self::Settings | Self::WindowUpdates | Self::Priorities => {
+                AttackSize::of(4, 1_000_000.0, None)
+            }
         }
     }
 
     /// Whether its clients use the witness's address.
     pub const fn shares_address(self) -> bool {
         matches!(self, Self::SlowLists)
+    }
+}
+
+/// The size of an attack.
+#[derive(Debug, Clone, Copy)]
+pub struct AttackSize {
+    pub clients: usize,
+    /// Operations a second of all clients together.
+    pub rate: f64,
+    /// Objects that the attack writes a second, if it needs events.
+    pub writes: Option<f64>,
+}
+
+impl AttackSize {
+    const fn of(clients: usize, rate: f64, writes: Option<f64>) -> Self {
+        Self {
+            clients,
+            rate,
+            writes,
+        }
     }
 }

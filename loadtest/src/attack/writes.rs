@@ -26,7 +26,7 @@ const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// Creates an object if the attack needs one, and changes it from then on.
 pub(super) async fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) -> Result<()> {
     let attack = scene.flags.attack;
-    let Some(rate) = attack.writes() else {
+    let Some(rate) = attack.size().writes else {
         return Ok(());
     };
     let now = Instant::now();

@@ -19,12 +19,12 @@ const MARKER: &[u8] = b"\"k8s.io/initial-events-end\":\"true\"";
 pub struct WatchLister {
     path: Arc<str>,
     listed: Vec<ListResult>,
-    current: StreamedList,
+    current: ListProgress,
 }
 
 /// The list that is being received.
 #[derive(Debug, Default)]
-struct StreamedList {
+struct ListProgress {
     lines: Lines,
     listed: ListResult,
     is_marked: bool,
@@ -36,7 +36,7 @@ impl WatchLister {
         Self {
             path,
             listed: Vec::new(),
-            current: StreamedList::default(),
+            current: ListProgress::default(),
         }
     }
 }
@@ -47,7 +47,7 @@ impl ListClient for WatchLister {
     }
 }
 
-impl StreamedList {
+impl ListProgress {
     fn line(listed: &mut ListResult, is_marked: &mut bool, line: &[u8]) -> Result<(), String> {
         let event = Event::parse(line).map_err(|error| format!("{error:#}"))?;
         if *is_marked {
@@ -86,7 +86,7 @@ impl Member for WatchLister {
             return recorder.refusal(status, data);
         }
         recorder.events += 1;
-        let StreamedList {
+        let ListProgress {
             lines,
             listed,
             is_marked,
@@ -94,7 +94,7 @@ impl Member for WatchLister {
         listed.wire_bytes += data.len() as u64;
         let mut wrong = None;
         let fed = lines.feed(data, |line| {
-            if let Err(why) = StreamedList::line(listed, is_marked, line) {
+            if let Err(why) = ListProgress::line(listed, is_marked, line) {
                 wrong.get_or_insert(why);
             }
         });
@@ -105,7 +105,7 @@ impl Member for WatchLister {
     }
 
     fn response_ended(&mut self, how: ResponseEnd<'_>, recorder: &mut Recorder) {
-        let StreamedList {
+        let ListProgress {
             mut listed,
             is_marked,
             ..

@@ -15,6 +15,8 @@ use crate::target::Target;
 
 /// Number of connections: a server handles each on a single thread.
 const CONNECTIONS: usize = 2;
+/// Number of concurrent requests.
+const LANES: usize = 64;
 
 /// The outcome of seeding.
 #[derive(Debug)]
@@ -26,8 +28,8 @@ pub struct SeedOutcome {
     pub pod_len: usize,
 }
 
-/// Creates all pods of the fleet, `in_flight` at a time.
-pub async fn seed(target: &Target, fleet: Fleet, in_flight: usize) -> Result<SeedOutcome> {
+/// Creates all pods of the fleet.
+pub async fn seed(target: &Target, fleet: Fleet) -> Result<SeedOutcome> {
     let started = Instant::now();
     let next = Arc::new(AtomicUsize::new(0));
     let mut lanes = JoinSet::new();
@@ -35,7 +37,7 @@ pub async fn seed(target: &Target, fleet: Fleet, in_flight: usize) -> Result<See
     for _ in 0..CONNECTIONS {
         connections.push(Http2Client::connect(target).await?);
     }
-    for lane in 0..in_flight.max(1) {
+    for lane in 0..LANES {
         let http2 = connections[lane % CONNECTIONS].clone();
         let next = Arc::clone(&next);
         lanes.spawn(async move {

@@ -15,7 +15,7 @@ use crate::command::Subcommand;
 /// Runs a program that ends with the process that starts it.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "guarded", hide = true)]
-pub struct GuardedProgram {
+pub struct ProgramGuard {
     /// The process to end with.
     #[arg(long)]
     pub parent: u32,
@@ -26,7 +26,7 @@ pub struct GuardedProgram {
     pub arguments: Vec<OsString>,
 }
 
-impl Subcommand for GuardedProgram {
+impl Subcommand for ProgramGuard {
     fn execute(&self) -> Result<bool> {
         match become_program(self)? {}
     }
@@ -47,7 +47,7 @@ pub fn arguments(program: &Path, arguments: &[String]) -> Vec<OsString> {
 }
 
 /// Replaces this process by the program.
-fn become_program(flags: &GuardedProgram) -> Result<Infallible> {
+fn become_program(flags: &ProgramGuard) -> Result<Infallible> {
     set_parent_process_death_signal(Some(Signal::TERM))?;
     // The signal is sent only for deaths from now on.
     let parent = getppid().map(|pid| pid.as_raw_nonzero().get());

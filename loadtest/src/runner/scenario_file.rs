@@ -185,27 +185,19 @@ impl ScenarioFile {
         ensure!(!self.runs.is_empty(), "runs: none");
         let mut labels: Vec<&str> = Vec::new();
         for run in &self.runs {
+            let (label, tiers) = (run.label(), run.tiers);
+            let is_alone = !run.server.has_gateway();
+            ensure!(!labels.contains(&label), "runs: two are called {label}");
             ensure!(
-                !labels.contains(&run.label()),
-                "runs: two are called {}",
-                run.label()
+                (1..=TIERS_MAX).contains(&tiers),
+                "{label}: tiers: 1 to {TIERS_MAX}"
             );
+            ensure!(!is_alone || tiers == 1, "{label}: tiers without a gateway");
             ensure!(
-                (1..=TIERS_MAX).contains(&run.tiers),
-                "{}: tiers: 1 to {TIERS_MAX}",
-                run.label()
+                !is_alone || run.gateway_files.is_none(),
+                "{label}: gateway-files without a gateway"
             );
-            ensure!(
-                run.server.has_gateway() || run.tiers == 1,
-                "{}: tiers without a gateway",
-                run.label()
-            );
-            ensure!(
-                run.server.has_gateway() || run.gateway_files.is_none(),
-                "{}: gateway-files without a gateway",
-                run.label()
-            );
-            labels.push(run.label());
+            labels.push(label);
         }
         for place in self
             .targets

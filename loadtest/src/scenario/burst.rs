@@ -26,9 +26,6 @@ pub struct BurstFlags {
     /// Time without writes before each burst, such as 1s.
     #[arg(long, default_value = "1s", value_parser = seconds)]
     pub quiet: Duration,
-    /// Do not delete the written objects at the end.
-    #[arg(long)]
-    pub keep_objects: bool,
 }
 
 /// No writes, then many at once, several times: how long until the last watcher has the last event?
@@ -118,9 +115,7 @@ impl BurstFlags {
         run.window(results, &snapshots);
         report(results, &times);
         running.finish(results, Some(&all)).await?;
-        if let Some(churn) = run.churn.as_ref().filter(|_| !self.keep_objects) {
-            churn.clean().await;
-        }
+        run.clean().await;
         Ok(())
     }
 }

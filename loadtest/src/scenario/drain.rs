@@ -57,9 +57,6 @@ pub struct Drain {
     /// Objects in these lists besides those that are written; missing ones are created.
     #[arg(long, default_value_t = 600)]
     pub ballast_objects: usize,
-    /// Size of each of them, bytes.
-    #[arg(long, default_value_t = 5_000)]
-    pub ballast_size: usize,
     /// The gateway's drain timeout.
     #[arg(long, default_value = "25s", value_parser = seconds)]
     pub drain_timeout: Duration,
@@ -108,7 +105,7 @@ pub async fn play(
     collections.settle(&writes, seen, results).await;
     collections.judge(&writes, results);
     clients.report(times.asked_ns, &collections, results);
-    collections.clean(&flags.churning).await;
+    collections.clean().await;
     Ok(())
 }
 

@@ -42,9 +42,6 @@ pub struct HerdFlags {
     /// Size of a created object on the wire, bytes.
     #[arg(long, default_value_t = 2_900)]
     pub object_size: usize,
-    /// Query of the list.
-    #[arg(long, default_value = "resourceVersion=0")]
-    pub query: String,
     /// Longest time for one round, such as 60s.
     #[arg(long, default_value = "60s", value_parser = seconds)]
     pub round_wait: Duration,
@@ -115,7 +112,7 @@ impl HerdFlags {
     }
 
     fn list_path(&self) -> Arc<str> {
-        format!("{}?{}", self.server.path, self.query).into()
+        format!("{}?resourceVersion=0", self.server.path).into()
     }
 
     fn swarm_config(&self, target: Target) -> SwarmConfig {

@@ -104,12 +104,21 @@ impl Scenario for Hostile {
         let cpu = Usage::of(pid)?.cpu;
         let attack = now_ns();
         let started = Instant::now();
-        let attacking = AttackerProcess::begin(self, reference, self.time_limit())?;
-        let first = watch_memory(pid, &mut memory, BEGIN_WAIT, || attacking.has_started()).await?;
-        watch_memory(pid, &mut memory, self.duration, || false).await?;
+        let mut attacker = AttackerProcess::begin(self, reference, self.time_limit())?;
+        let deadline = started + BEGIN_WAIT;
+        while !attacker.has_started() && Instant::now() < deadline {
+            memory.sample(pid)?;
+            attacker.read(LOOK).await?;
+        }
+        let has_started = attacker.has_started();
+        let deadline = Instant::now() + self.duration;
+        while Instant::now() < deadline {
+            memory.sample(pid)?;
+            attacker.read(LOOK).await?;
+        }
         let seconds = started.elapsed().as_secs_f64();
         let cpu = (Usage::of(pid)?.cpu - cpu).as_secs_f64() / seconds;
-        let tally = attacking.end().await?;
+        let counts = attacker.end().await?;
         let times = Times {
             attack,
             end: now_ns(),
@@ -123,14 +132,14 @@ impl Scenario for Hostile {
                 "behind at the end: the witness lacks {missing} of its events"
             ));
         }
-        if !first {
+        if !has_started {
             results.invalid(format!(
                 "{}: not all clients of the attack connected within {BEGIN_WAIT:?}",
                 self.attack.name()
             ));
         }
         results.figure("server CPU under attack, cores", cpu);
-        report_attack(results, self, &tally, seconds);
+        report_attack(results, self, &counts, seconds);
         let mut verdict = verdict(results, &done, &times);
         verdict.memory(results, &memory);
         verdict.report(results, self);
@@ -138,34 +147,23 @@ impl Scenario for Hostile {
     }
 }
 
-/// Samples memory until `is_over`, for this time at most; returns whether it was.
-async fn watch_memory(
-    pid: u32,
-    memory: &mut Memory,
-    time: Duration,
-    mut is_over: impl FnMut() -> bool,
-) -> Result<bool> {
-    let deadline = Instant::now() + time;
-    while Instant::now() < deadline {
-        memory.peak = memory.peak.max(Usage::of(pid)?.rss);
-        if is_over() {
-            return Ok(true);
-        }
-        tokio::time::sleep(LOOK).await;
+impl Memory {
+    fn sample(&mut self, pid: u32) -> Result<()> {
+        self.peak = self.peak.max(Usage::of(pid)?.rss);
+        Ok(())
     }
-    Ok(false)
 }
 
-fn report_attack(results: &mut Results, flags: &Hostile, tally: &AttackCounts, seconds: f64) {
-    results.figure("attack: connections at its end", tally.connections as f64);
-    results.figure("attack: done a second", tally.done as f64 / seconds);
-    results.figure("attack: refused", tally.refused as f64);
+fn report_attack(results: &mut Results, flags: &Hostile, counts: &AttackCounts, seconds: f64) {
+    results.figure("attack: connections at its end", counts.connections as f64);
+    results.figure("attack: done a second", counts.done as f64 / seconds);
+    results.figure("attack: refused", counts.refused as f64);
     results.figure(
         "attack: connections closed by the server",
-        tally.closed as f64,
+        counts.closed as f64,
     );
-    if let Some(rate) = flags.attack.writes() {
-        let written = tally.written as f64 / seconds;
+    if let Some(rate) = flags.attack.size().writes {
+        let written = counts.written as f64 / seconds;
         results.figure("attack: objects written a second", written);
         if written < rate * WRITES_MET {
             results.invalid(format!(

@@ -33,7 +33,7 @@ impl Scenario for Joiners {
         };
         let run = WatchRun::churning("joiners", &self.setting, population)?;
         run.run(results).await?;
-        run.clean(&self.setting.churning).await;
+        run.clean().await;
         Ok(())
     }
 }

@@ -55,7 +55,7 @@ impl Scenario for NodeSelectors {
         run.name = &many;
         run.population = population(watchers);
         run.run(results).await?;
-        run.clean(&self.setting.churning).await;
+        run.clean().await;
         results.ratios(SERVER_PER_UPSTREAM_EVENT);
         Ok(())
     }

@@ -13,7 +13,7 @@ use super::watch_run::quiet::{self, CatchUp};
 use super::watch_run::verdicts::WatchOutcome;
 use super::watch_run::{WatchRun, done_wait, ready_wait};
 use super::{Scenario, swarm_config};
-use crate::cli::{WatchRunFlags, seconds};
+use crate::cli::WatchRunFlags;
 use crate::lister::list_once;
 use crate::lister::repeat::{LIST_COMPLETE, RepeatLister};
 use crate::process::{Usage, raise_open_files};
@@ -30,6 +30,10 @@ const SPARE: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(50);
 /// Time between attempts to list after the load.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// Longest time until the server answers a list after the load.
+const RECOVERY: Duration = Duration::from_secs(5);
+/// Size of each object that makes lists long, bytes.
+const BALLAST_LEN: usize = 2_900;
 /// Longest time for a list.
 const LIST_WAIT: Duration = Duration::from_secs(30);
 /// Time of live events for the late watchers.
@@ -60,9 +64,6 @@ pub struct Overload {
     /// Objects in these lists besides those that are written; missing ones are created.
     #[arg(long, default_value_t = 10_000)]
     pub ballast_objects: usize,
-    /// Size of each of them, bytes.
-    #[arg(long, default_value_t = 2_900)]
-    pub ballast_size: usize,
     /// Most memory that the server may have at any time, MiB.
     #[arg(long)]
     pub memory_max: Option<u64>,
@@ -73,9 +74,6 @@ pub struct Overload {
     /// 30 s.
     #[arg(long)]
     pub impatient: bool,
-    /// Longest time until the server answers a list after the load.
-    #[arg(long, default_value = "5s", value_parser = seconds)]
-    pub recovery: Duration,
 }
 
 impl Scenario for Overload {
@@ -84,9 +82,7 @@ impl Scenario for Overload {
     }
 
     async fn run(&self, results: &mut Results) -> Result<()> {
-        let WatchRunFlags {
-            watching, churning, ..
-        } = &self.setting;
+        let watching = &self.setting.watching;
         let population = Population::of(watching.watchers);
         let mut run = WatchRun::churning("overload", &self.setting, population)?;
         run.swarm_config.impatient = self.impatient;
@@ -107,7 +103,7 @@ impl Scenario for Overload {
         let mut recording = Recording::begin(run.reference.clone(), run.path).await?;
         let writing = run.churn.as_ref().map(Churn::start);
         let load = press(self, &run, &recording, &path).await?;
-        recover(self, &run, &path, results).await;
+        recover(&run, &path, results).await;
         let (late, plans) = late_watchers(self, &run, &recording, results).await?;
         tokio::time::sleep(LATE_TIME).await;
         let written = match writing {
@@ -145,7 +141,7 @@ impl Scenario for Overload {
         let outcome = WatchOutcome::of(&late, &plans, &parts, 0);
         outcome.report(results, "late", reference.len());
         outcome.report_drops(results, "late");
-        run.clean(churning).await;
+        run.clean().await;
         Ok(())
     }
 }
@@ -155,7 +151,7 @@ fn ballast(flags: &Overload, run: &WatchRun<'_>) -> Churn {
     Churn {
         prefix: "ballast".to_owned(),
         objects: flags.ballast_objects,
-        object_len: flags.ballast_size,
+        object_len: BALLAST_LEN,
         ..super::steady::writer(&flags.setting.churning, &run.reference, run.path)
     }
 }
@@ -198,7 +194,7 @@ async fn press(
 }
 
 /// Waits until the server answers a list again.
-async fn recover(flags: &Overload, run: &WatchRun<'_>, path: &str, results: &mut Results) {
+async fn recover(run: &WatchRun<'_>, path: &str, results: &mut Results) {
     let started = Instant::now();
     let mut last = None;
     let answered = loop {
@@ -206,17 +202,16 @@ async fn recover(flags: &Overload, run: &WatchRun<'_>, path: &str, results: &mut
             Ok(_) => break true,
             Err(error) => last = Some(error),
         }
-        if started.elapsed() > flags.recovery {
+        if started.elapsed() > RECOVERY {
             break false;
         }
         tokio::time::sleep(AGAIN_AFTER).await;
     };
     let elapsed = started.elapsed();
     results.figure("first list after the load, ms", elapsed.as_secs_f64() * 1e3);
-    if !answered || elapsed > flags.recovery {
+    if !answered || elapsed > RECOVERY {
         results.fault(format!(
-            "no list within {:?} after the load: {last:?}",
-            flags.recovery
+            "no list within {RECOVERY:?} after the load: {last:?}"
         ));
     }
 }

@@ -180,18 +180,13 @@ mod tests {
     //! Excluded watchers, starts, and the parts of the reference.
 
     use super::*;
-    use crate::swarm::pace::ReadPace;
     use crate::verify::reference::ReferenceEvent;
     use crate::wire::event::EventKind;
 
     #[test]
     fn excluded_watchers_are_as_many_as_configured_and_leave_some_to_sample() {
         for (watchers, excluded) in [(5_000, 50), (100, 50), (10, 5), (4, 4), (20, 0)] {
-            let slowness = Some(Slowness {
-                pace: ReadPace::Never,
-                receive_buffer: 4_096,
-                renews_every: None,
-            });
+            let slowness = Some(Slowness::STALLED);
             let population = Population {
                 excluded,
                 slowness,

@@ -187,9 +187,7 @@ async fn play_cases(
     let bytes = running.control.bytes.load(Ordering::Relaxed);
     results.figure("MiB delivered", mib(bytes));
     running.finish(results, Some(&all)).await?;
-    if let Some(churn) = &run.churn {
-        churn.clean().await;
-    }
+    run.clean().await;
     Ok(())
 }
 

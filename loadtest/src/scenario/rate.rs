@@ -69,7 +69,7 @@ impl Scenario for Rate {
             None => None,
         };
         running.finish(results, writes.as_ref()).await?;
-        run.clean(&self.setting.churning).await;
+        run.clean().await;
         Ok(())
     }
 }

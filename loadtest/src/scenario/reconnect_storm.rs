@@ -99,7 +99,7 @@ async fn play(
     run.reference.token = Some(WRITER.to_owned());
     run.churn = Some(steady::writer(&setting.churning, &run.reference, run.path));
     run.run(results).await?;
-    run.clean(&setting.churning).await;
+    run.clean().await;
     Ok(())
 }
 

@@ -15,7 +15,7 @@ use super::watch_run::WatchRun;
 use crate::cli::{ChurnFlags, WatchRunFlags, seconds};
 use crate::recorder::{LEFT, Recorder};
 use crate::results::Results;
-use crate::swarm::pace::{ReadPace, Slowness};
+use crate::swarm::pace::{ReadPace, SLOW_BUFFER_LEN, Slowness};
 use given_up::given_up;
 
 /// Reads a second of a client that reads slowly.
@@ -42,9 +42,6 @@ pub struct Slow {
     /// How long a watcher that renews stays on a stream, such as 0.5s.
     #[arg(long, default_value = "0.5s", value_parser = seconds)]
     pub renews_every: Duration,
-    /// Receive buffer of slow watchers over HTTP/1.1, bytes.
-    #[arg(long, default_value_t = 4_096)]
-    pub receive_buffer: usize,
 }
 
 /// How slow watchers are slow.
@@ -105,7 +102,7 @@ async fn play(flags: &Slow, kind: SlowKind, results: &mut Results) -> Result<()>
     run.name = &with;
     run.population.slowness = Some(Slowness {
         pace: kind.pace(&setting.churning),
-        receive_buffer: flags.receive_buffer,
+        receive_buffer: SLOW_BUFFER_LEN,
         renews_every: kind.renews().then_some(flags.renews_every),
     });
     let beside_slow = run_counted(&run, results).await?;
@@ -118,7 +115,7 @@ async fn play(flags: &Slow, kind: SlowKind, results: &mut Results) -> Result<()>
             results.fault(format!("{with}: no stream was renewed: nothing was proven"));
         }
     }
-    run.clean(&setting.churning).await;
+    run.clean().await;
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use super::watch_run::WatchRun;
 use super::{Scenario, tax};
 use crate::cli::WatchRunFlags;
 use crate::results::Results;
-use crate::swarm::pace::{ReadPace, Slowness};
+use crate::swarm::pace::Slowness;
 
 /// Steady twice, the second time with some watchers that stop reading: are the others delayed, do the stalled watchers recover?
 #[derive(Debug, Clone, Parser)]
@@ -21,9 +21,6 @@ pub struct Stalled {
     /// Number of watchers that stop reading.
     #[arg(long, default_value_t = 50)]
     pub stalled: usize,
-    /// Receive buffer of these watchers, bytes.
-    #[arg(long, default_value_t = 4_096)]
-    pub receive_buffer: usize,
 }
 
 impl Scenario for Stalled {
@@ -39,14 +36,10 @@ impl Scenario for Stalled {
         let mut run = WatchRun::churning("all reading", &self.setting, population)?;
         let all_reading = run.run(results).await?;
         run.name = "some stalled";
-        run.population.slowness = Some(Slowness {
-            pace: ReadPace::Never,
-            receive_buffer: self.receive_buffer,
-            renews_every: None,
-        });
+        run.population.slowness = Some(Slowness::STALLED);
         let some_stalled = run.run(results).await?;
         tax::tax(results, &all_reading.latency, &some_stalled.latency);
-        run.clean(&self.setting.churning).await;
+        run.clean().await;
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use clap::{Parser, ValueEnum};
 use kube_fanout::resource::Encoding;
 
 use super::Scenario;
-use crate::cli::{GatewayFlags, ServerFlags, seconds};
+use crate::cli::{GatewayFlags, ServerFlags};
 use crate::pods::{Fleet, seed};
 use crate::process::Usage;
 use crate::results::{Results, mib};
@@ -20,8 +20,8 @@ use crate::runner::gateway::GatewayProcess;
 use crate::target::Target;
 use delivered::{Delivery, Protocol, deliver};
 
-/// Number of concurrent requests of the seeder.
-const SEED_IN_FLIGHT: usize = 64;
+/// Longest time for the initial events.
+const WAIT: Duration = Duration::from_secs(60);
 /// Seeding is bounded too: a real server takes 2,000 pods a second.
 const SEED_WAIT: Duration = Duration::from_secs(300);
 
@@ -57,9 +57,6 @@ pub struct Start {
     /// Rounds for each encoding.
     #[arg(long, default_value_t = 5)]
     pub rounds: usize,
-    /// Longest time for the initial events, such as 60s.
-    #[arg(long, default_value = "60s", value_parser = seconds)]
-    pub wait: Duration,
     #[command(flatten)]
     pub gateway: GatewayFlags,
 }
@@ -78,13 +75,13 @@ impl Scenario for Start {
         let rounds = self.rounds.max(1) * self.encodings.len();
         let rounds = u32::try_from(rounds).unwrap_or(u32::MAX);
         // Each round delivers over two protocols, waits for the gateway, and compares.
-        SEED_WAIT + (self.wait * 4).saturating_mul(rounds)
+        SEED_WAIT + (WAIT * 4).saturating_mul(rounds)
     }
 
     async fn run(&self, results: &mut Results) -> Result<()> {
         let (target, _) = super::targets(&self.server)?;
         let fleet = self.fleet;
-        let seeded = tokio::time::timeout(SEED_WAIT, seed(&target, fleet, SEED_IN_FLIGHT))
+        let seeded = tokio::time::timeout(SEED_WAIT, seed(&target, fleet))
             .await
             .with_context(|| format!("no {} pods after {SEED_WAIT:?}", fleet.pods))??;
         results.note(format!(
@@ -144,8 +141,8 @@ impl StartRun<'_> {
     }
 
     async fn deliver(&self, protocol: Protocol, encoding: Encoding) -> Result<Delivery> {
-        let Start { server, wait, .. } = self.flags;
-        deliver(&self.target, &server.path, protocol, encoding, *wait).await
+        let path = &self.flags.server.path;
+        deliver(&self.target, path, protocol, encoding, WAIT).await
     }
 
     /// Measures one gateway, from its first request until it answers from memory.
@@ -162,7 +159,7 @@ impl StartRun<'_> {
         let upstream_cpu = || self.flags.server.server_pid.map(Usage::of).transpose();
         let (before, upstream_before) = (Usage::of(pid)?, upstream_cpu()?);
         let started = Instant::now();
-        fresh::ready(&gateway, encoding, self.flags.wait).await?;
+        fresh::ready(&gateway, encoding, WAIT).await?;
         times.ready.push(started.elapsed());
         let (after, upstream_after) = (Usage::of(pid)?, upstream_cpu()?);
         times.cpu.push(after.cpu.saturating_sub(before.cpu));
@@ -174,9 +171,9 @@ impl StartRun<'_> {
         times.peak_rss = times.peak_rss.max(after.peak_rss);
         if is_checked {
             let protocol = Protocol::Http1;
-            let (path, wait) = (&self.flags.server.path, self.flags.wait);
+            let path = &self.flags.server.path;
             let target = Target::new(&gateway.url, None, None)?;
-            let initial = deliver(&target, path, protocol, encoding, wait).await?;
+            let initial = deliver(&target, path, protocol, encoding, WAIT).await?;
             // Events are upstream's bytes, only the marker is the gateway's own. A difference of half an object means that one is missing.
             let object_len = times.len / self.flags.fleet.pods.max(1) as u64;
             if initial.len.abs_diff(times.len) > object_len / 2 {

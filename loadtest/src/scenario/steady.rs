@@ -57,7 +57,7 @@ impl Scenario for Steady {
             churn.also = self.mixed.then(|| run.swarm_config.target.clone());
         }
         run.run(results).await?;
-        run.clean(&self.setting.churning).await;
+        run.clean().await;
         if self.baseline {
             against_socket_loop(&run, self.writes_at_once, results).await?;
         }

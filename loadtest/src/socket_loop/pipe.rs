@@ -79,22 +79,7 @@ impl Pipe {
 
     /// Sends some of `bytes`, or none if the socket is full; returns the number.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let Some(tls) = &mut self.tls else {
-            return match self.socket.write(bytes) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.writable = false;
-                    Ok(0)
-                }
-                result => result,
-            };
-        };
-        if tls.wants_write() {
-            self.flush()?;
-            return Ok(0);
-        }
-        tls.writer().write_all(bytes)?;
-        self.flush()?;
-        Ok(bytes.len())
+        self.send_all(&[IoSlice::new(bytes)])
     }
 
     /// Like [`Self::send`], for several slices, with one system call.

@@ -16,13 +16,7 @@ fn chunks(tape: &EventLog) -> Vec<u8> {
 
 /// A log of this many events of this length, and a peer at its start with the other end of its socket.
 fn behind(events: usize, len: usize) -> (EventLog, Peer, std::net::TcpStream) {
-    let mut tape = EventLog {
-        pieces: Vec::new(),
-        pieces_len: 0,
-        event_len: len,
-        events_per_write: 1,
-        listed: 0,
-    };
+    let mut tape = EventLog::new(len, 1);
     let due = Instant::now();
     (0..events).for_each(|_| tape.extend(due));
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -94,13 +88,7 @@ fn a_late_event_says_when_it_was_due() {
 #[test]
 fn a_piece_is_a_chunk_of_events_of_the_asked_length() {
     for (len, events_per_write) in [(300, 1), (1_024, 16), (5_000, 3)] {
-        let mut tape = EventLog {
-            pieces: Vec::new(),
-            pieces_len: 0,
-            event_len: len,
-            events_per_write,
-            listed: 0,
-        };
+        let mut tape = EventLog::new(len, events_per_write);
         tape.extend(Instant::now());
         tape.extend(Instant::now());
         let head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";

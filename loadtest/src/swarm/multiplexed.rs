@@ -284,7 +284,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::swarm::{Accept, Swarm};
+    use crate::swarm::Swarm;
     use crate::target::Target;
 
     const PREFACE_LEN: usize = 24;
@@ -338,15 +338,10 @@ mod tests {
             stream.write_all(&[BEGINNING, last].concat()).unwrap();
             let _ = stream.read_to_end(&mut Vec::new());
         });
+        let target = Target::new(&format!("http://{address}"), None, None).unwrap();
         let swarm_config = SwarmConfig {
-            target: Target::new(&format!("http://{address}"), None, None).unwrap(),
-            threads: 1,
             streams_per_connection: Some(1),
-            websocket: false,
-            accept: Accept::Json,
-            stream_window: None,
-            impatient: false,
-            source: std::net::Ipv4Addr::LOCALHOST,
+            ..SwarmConfig::new(target)
         };
         let control = Arc::new(Control::default());
         let swarm = Swarm::start(vec![Once::default()], &swarm_config, control).unwrap();

@@ -45,7 +45,17 @@ pub struct Slowness {
     pub renews_every: Option<Duration>,
 }
 
+/// Receive buffer of slow clients over HTTP/1.1, bytes.
+pub const SLOW_BUFFER_LEN: usize = 4_096;
+
 impl Slowness {
+    /// Reads nothing until it is woken.
+    pub const STALLED: Self = Self {
+        pace: ReadPace::Never,
+        receive_buffer: SLOW_BUFFER_LEN,
+        renews_every: None,
+    };
+
     /// Whether a stream of this age is left.
     pub fn renews(&self, age: Duration) -> bool {
         self.renews_every.is_some_and(|every| age >= every)

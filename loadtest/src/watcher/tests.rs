@@ -3,16 +3,11 @@
 use super::*;
 use crate::results::Results;
 use crate::scenario::watch_run::verdicts::WatchOutcome;
-use crate::swarm::pace::ReadPace;
 use crate::verify::reference::ReferenceEvent;
 use crate::wire::protobuf::tests::frame;
 
 const START: u64 = 10;
-const STALLS: Behaviour = Behaviour::Slow(Slowness {
-    pace: ReadPace::Never,
-    receive_buffer: 4_096,
-    renews_every: None,
-});
+const STALLS: Behaviour = Behaviour::Slow(Slowness::STALLED);
 
 fn line(kind: &str, name: &str, version: u64) -> String {
     format!(
@@ -206,9 +201,8 @@ fn events_in_protobuf_are_held_to_the_reference() {
 #[test]
 fn a_renewed_watch_skips_to_the_newest_version_and_loses_nothing_after_it() {
     let renews = Behaviour::Slow(Slowness {
-        pace: ReadPace::Never,
-        receive_buffer: 4_096,
         renews_every: Some(std::time::Duration::from_millis(500)),
+        ..Slowness::STALLED
     });
     for (lost, convicted) in [(0, false), (1, true)] {
         let mut bench = Bench::new(renews);

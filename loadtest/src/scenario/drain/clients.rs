@@ -13,7 +13,7 @@ use crate::recorder::{Control, Recorder};
 use crate::scenario::population::Population;
 use crate::scenario::swarm_config;
 use crate::scenario::watch_run::ready_wait;
-use crate::swarm::pace::{ReadPace, Slowness};
+use crate::swarm::pace::Slowness;
 use crate::swarm::{Accept, Swarm, SwarmConfig};
 use crate::target::Target;
 
@@ -21,12 +21,6 @@ use crate::target::Target;
 const STREAMS: usize = 20;
 /// Receive window of an HTTP/2 stream, bytes: longer responses stay in progress while they are not read.
 const WINDOW_LEN: u32 = 64 << 10;
-/// A slow client reads nothing until it is woken.
-const SLOW: Slowness = Slowness {
-    pace: ReadPace::Never,
-    receive_buffer: 4_096,
-    renews_every: None,
-};
 
 /// How a client differs from one that reads JSON over HTTP/1.1 from memory, with bookmarks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,7 +149,11 @@ impl ClientKind {
     fn client(&self, request: Request) -> DrainClient {
         // Over HTTP/2 other clients share the connection, and a WebSocket ends with its connection.
         let sees_close = !self.is(Http2) && !self.is(WebSocket);
-        DrainClient::new(request, self.is(Slow).then_some(SLOW), sees_close)
+        DrainClient::new(
+            request,
+            self.is(Slow).then_some(Slowness::STALLED),
+            sees_close,
+        )
     }
 
     fn watchers(&self, count: usize, collections: &Collections) -> Vec<DrainClient> {

@@ -6,13 +6,15 @@ use anyhow::{Context, Result};
 
 use super::Drain;
 use super::SETTLE_WAIT;
-use crate::cli::ChurnFlags;
 use crate::recording::Recording;
 use crate::results::Results;
 use crate::scenario::steady;
 use crate::target::Target;
 use crate::writer::shape::Shape;
 use crate::writer::{Churn, WriterTasks, Writes};
+
+/// Size of each object that makes lists long, bytes.
+const BALLAST_LEN: usize = 5_000;
 
 /// A collection with changing objects, and its reference.
 #[derive(Debug)]
@@ -35,7 +37,7 @@ impl Collection {
         let ballast = Churn {
             prefix: "ballast".to_owned(),
             objects: flags.ballast_objects,
-            object_len: flags.ballast_size,
+            object_len: BALLAST_LEN,
             ..churn.clone()
         };
         ballast.prepare().await?;
@@ -94,11 +96,9 @@ impl Collections {
         }
     }
 
-    /// Deletes the changing objects, unless they are to be kept.
-    pub async fn clean(&self, flags: &ChurnFlags) {
-        if !flags.keep_objects {
-            let [cached, forwarded] = &self.0;
-            tokio::join!(cached.churn.clean(), forwarded.churn.clean());
-        }
+    /// Deletes the changing objects.
+    pub async fn clean(&self) {
+        let [cached, forwarded] = &self.0;
+        tokio::join!(cached.churn.clean(), forwarded.churn.clean());
     }
 }

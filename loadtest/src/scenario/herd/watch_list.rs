@@ -36,8 +36,8 @@ impl Scenario for WatchListHerd {
         let mut config = flags.swarm_config(target);
         config.streams_per_connection = self.streams_per_connection;
         let path: Arc<str> = format!(
-            "{}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&{}",
-            flags.server.path, flags.query
+            "{}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion=0",
+            flags.server.path
         )
         .into();
         let herd = flags

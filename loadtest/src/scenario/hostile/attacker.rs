@@ -1,14 +1,10 @@
 //! The attacker's process: it ends when its input does, or with its parent.
 
 use std::net::Ipv4Addr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use parking_lot::Mutex;
+use anyhow::{Context, Result, bail};
 use tokio::process::Command;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
 use super::Hostile;
 use crate::attack::AttackCounts;
@@ -21,19 +17,17 @@ const END_WAIT: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub struct AttackerProcess {
-    tally: Arc<Mutex<AttackCounts>>,
-    /// Reads the process's counts until the input is closed, then ends it.
-    reading: JoinHandle<Result<()>>,
-    input: oneshot::Sender<()>,
+    child: PipedChild,
     clients: u64,
+    counts: AttackCounts,
 }
 
 impl AttackerProcess {
     /// Starts the process, which ends after `life` at the latest.
     pub fn begin(flags: &Hostile, reference: &str, life: Duration) -> Result<Self> {
         let attack = flags.attack;
-        let clients = flags.clients.unwrap_or(attack.clients());
-        let rate = flags.rate.unwrap_or(attack.rate());
+        let clients = flags.clients.unwrap_or(attack.size().clients);
+        let rate = flags.rate.unwrap_or(attack.size().rate);
         let source = if attack.shares_address() {
             Ipv4Addr::LOCALHOST
         } else {
@@ -47,55 +41,40 @@ impl AttackerProcess {
             .args(["--rate", &rate.to_string()])
             .args(["--source", &source.to_string()])
             .args(["--life", &life.as_secs().to_string()]);
-        let child = PipedChild::spawn(&mut command)?;
-        let tally = Arc::<Mutex<AttackCounts>>::default();
-        let (input, over) = oneshot::channel();
-        // Ends with the process, or when the sender of `over` is used.
-        let reading = tokio::spawn(read(child, tally.clone(), over));
         Ok(Self {
-            tally,
-            reading,
-            input,
+            child: PipedChild::spawn(&mut command)?,
             clients: clients as u64,
+            counts: AttackCounts::default(),
         })
     }
 
-    fn tally(&self) -> AttackCounts {
-        *self.tally.lock()
+    /// Reads its counts for this time.
+    pub async fn read(&mut self, time: Duration) -> Result<()> {
+        match tokio::time::timeout(time, self.read_on()).await {
+            Ok(ended) => ended.context("the attacker"),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Reads its counts until it ends, which is an error. Can be cancelled without loss.
+    async fn read_on(&mut self) -> Result<()> {
+        while let Some(line) = self.child.line().await? {
+            self.counts = serde_json::from_str(&line)?;
+        }
+        bail!("it has ended early")
     }
 
     /// Whether all its clients have connected or were refused.
     pub fn has_started(&self) -> bool {
-        self.tally().started >= self.clients
+        self.counts.started >= self.clients
     }
 
     /// Ends it; returns its counts.
     pub async fn end(self) -> Result<AttackCounts> {
-        // If the reader is gone it has failed; its error is returned next.
-        let _ = self.input.send(());
-        self.reading.await?.context("the attacker")?;
-        Ok(*self.tally.lock())
-    }
-}
-
-async fn read(
-    mut child: PipedChild,
-    tally: Arc<Mutex<AttackCounts>>,
-    mut over: oneshot::Receiver<()>,
-) -> Result<()> {
-    let keep = |line: &str| {
-        if let Ok(counts) = serde_json::from_str(line) {
-            *tally.lock() = counts;
-        }
-    };
-    loop {
-        tokio::select! {
-            // Both can be cancelled without loss.
-            line = child.line() => keep(&line?.context("it has ended early")?),
-            _ = &mut over => break,
+        let lines = self.child.end(END_WAIT).await.context("the attacker")?;
+        match lines.last() {
+            Some(line) => Ok(serde_json::from_str(line)?),
+            None => Ok(self.counts),
         }
     }
-    let last = child.end(END_WAIT).await?;
-    last.iter().for_each(|line| keep(line));
-    Ok(())
 }

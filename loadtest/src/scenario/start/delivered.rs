@@ -157,7 +157,7 @@ mod tests {
             namespaces: 3,
             nodes: 2,
         };
-        let seeded = seed(&target, fleet, 4).await.unwrap();
+        let seeded = seed(&target, fleet).await.unwrap();
         assert_eq!(seeded.made, fleet.pods);
         let each = (len().await - without) / fleet.pods as u64;
         // Versions and names differ by a byte or two.
