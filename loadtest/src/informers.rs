@@ -13,7 +13,7 @@ use clap::{Args, Parser};
 
 use crate::cli::seconds;
 use crate::command::{Subcommand, block_on};
-use crate::pods::{Fleet, PodChurn, StoreDigest, held, seed as seed_pods};
+use crate::pods::{Fleet, PodChurn, StoreDigest, seed as seed_pods, server_digest};
 use crate::results::{self, Results};
 use crate::runner::machine;
 use crate::socket_loop::RATE_MET;
@@ -144,7 +144,7 @@ async fn compare_all(flags: &Compare) -> Result<Vec<Results>> {
             duration: flags.churn,
         },
         turn: 0,
-        before: held(&target).await?,
+        before: server_digest(&target).await?,
         target,
     };
     let mut all_results = Vec::new();
@@ -153,7 +153,7 @@ async fn compare_all(flags: &Compare) -> Result<Vec<Results>> {
         let mut results = Results::new(format!("informers, {}", form.title()));
         let mut measured = Vec::new();
         let wanted = ROWS.iter().filter(|row| row.form == form);
-        for row in wanted.filter(|row| row.wanted(flags)) {
+        for row in wanted.filter(|row| row.is_selected(flags)) {
             let load = machine::load();
             eprintln!("{} (load {load})", row.id());
             let peak = scene.measure(row, &mut results).await?;
@@ -236,7 +236,7 @@ impl InformersRun<'_> {
             );
         }
         let store = informer.state().await?;
-        self.before = held(&self.target).await?;
+        self.before = server_digest(&self.target).await?;
         let equal = self.check(&row.id(), &store, results);
         results.figure("store is the server's state", f64::from(u8::from(equal)));
         if equal {
@@ -276,7 +276,7 @@ impl InformersRun<'_> {
             informers.push((row.id(), informer));
         }
         let last = self.write(results).await?;
-        self.before = held(&self.target).await?;
+        self.before = server_digest(&self.target).await?;
         results.figure("informers", informers.len() as f64);
         let mut equal: u32 = 0;
         for (name, mut informer) in informers {

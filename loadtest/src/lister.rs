@@ -118,7 +118,7 @@ impl Lister {
     }
 
     /// Like [`Self::new`], for bodies that must be compressed.
-    pub fn compressed(path: Arc<str>) -> Self {
+    pub fn gzip(path: Arc<str>) -> Self {
         Self {
             decoder: Some(GzDecoder::new(Vec::new())),
             ..Self::new(path)

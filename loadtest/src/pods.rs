@@ -6,7 +6,7 @@ mod digest;
 mod seed;
 
 pub use churn::PodChurn;
-pub use digest::{StoreDigest, digest, held};
+pub use digest::{StoreDigest, digest, server_digest};
 pub use seed::seed;
 
 use clap::Args;

@@ -209,7 +209,7 @@ impl Recorder {
     }
 
     /// Records the latency of the newest event, if its write was sent in the measured window.
-    pub fn written(&mut self, write: WriteTime) {
+    pub fn record_latency(&mut self, write: WriteTime) {
         if write.sent_ns >= self.window.0 && write.sent_ns < self.window.1 {
             let us = |since_ns: u64| self.now_ns.saturating_sub(since_ns) / 1_000;
             let (latency, from_due) = (us(write.sent_ns), us(write.due_ns()));
@@ -317,7 +317,7 @@ mod tests {
         recorder.tick(&control);
         let sent_ns = now_ns();
         recorder.event(1);
-        recorder.written(WriteTime {
+        recorder.record_latency(WriteTime {
             sent_ns,
             late_ns: 3_000_000_000,
         });

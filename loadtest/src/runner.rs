@@ -190,7 +190,7 @@ async fn play_scenario(
         }
         repeats.push(runs);
     }
-    merge::repeated(repeats)
+    merge::merge_repeats(repeats)
 }
 
 /// One run; its servers are stopped at the end in every case.
@@ -259,7 +259,7 @@ fn command() -> String {
     if let Some(program) = words.first_mut() {
         *program = env!("CARGO_PKG_NAME").to_owned();
     }
-    arguments::joined(&words)
+    arguments::join(&words)
 }
 
 impl Programs {

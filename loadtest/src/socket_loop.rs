@@ -20,7 +20,7 @@ use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token};
 use rustls::ServerConfig;
 
-use pipe::{Pipe, certified};
+use pipe::{Pipe, self_signed};
 
 use crate::cli::seconds;
 use crate::command::Subcommand;
@@ -121,7 +121,7 @@ fn run(flags: &SocketLoop) -> Result<()> {
         .register(&mut listener, LISTENER, Interest::READABLE)?;
     let address = listener.local_addr()?;
     let tls = if flags.tls {
-        let (certificate, config) = certified(&address.ip().to_string())?;
+        let (certificate, config) = self_signed(&address.ip().to_string())?;
         println!("https://{address}\n{}", certificate.trim_end());
         Some(config)
     } else {

@@ -283,7 +283,7 @@ impl Inner {
                     (event.write, event.kind)
                     && matches!(self.behaviour, Behaviour::Reads | Behaviour::Sampled)
                 {
-                    recorder.written(write);
+                    recorder.record_latency(write);
                 }
             }
         }

@@ -141,7 +141,7 @@ impl Churn {
     /// Writes this many times, as fast as the server accepts it.
     pub async fn burst(&self, writes: usize) -> Writes {
         self.write(Pacing::Burst(Arc::new(AtomicUsize::new(writes))))
-            .joined()
+            .join()
             .await
     }
 
@@ -191,10 +191,10 @@ impl WriterTasks {
     pub async fn finish(self) -> Writes {
         // Relaxed: the tasks are joined below.
         self.stop.store(true, Ordering::Relaxed);
-        self.joined().await
+        self.join().await
     }
 
-    async fn joined(mut self) -> Writes {
+    async fn join(mut self) -> Writes {
         let mut all = Writes::default();
         while let Some(Ok(one)) = self.lanes.join_next().await {
             all.add(one);

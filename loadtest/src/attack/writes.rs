@@ -31,7 +31,7 @@ pub(super) async fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) -
     };
     let now = Instant::now();
     let (collection, object) = match attack {
-        Attack::Labels => (PODS, labelled()),
+        Attack::Labels => (PODS, pod_with_labels()),
         Attack::Stalled => {
             let object = Shape::ConfigMap.object("attack", 0, LONG_LEN, now);
             (CONFIG_MAPS, object)
@@ -56,7 +56,7 @@ pub(super) async fn begin(scene: &Arc<AttackState>, clients: &mut JoinSet<()>) -
     Ok(())
 }
 
-fn labelled() -> Vec<u8> {
+fn pod_with_labels() -> Vec<u8> {
     let mut labels = String::new();
     for number in 0..LABELS {
         let comma = if number == 0 { "" } else { "," };

@@ -115,7 +115,7 @@ impl InformerRow {
     }
 
     /// Whether the flags select it.
-    pub fn wanted(&self, flags: &Compare) -> bool {
+    pub fn is_selected(&self, flags: &Compare) -> bool {
         let id = self.id();
         // A complete name selects that row alone: others may start with it.
         let is_name = |part: &str| ROWS.iter().any(|row| row.id() == part);

@@ -45,7 +45,7 @@ fn a_compressed_body_is_looked_at_decompressed() {
     let member = encoder.finish().unwrap();
     let plain = listed(Lister::new("/".into()), &body, 100);
     for piece_len in [1, 7, member.len()] {
-        let seen = listed(Lister::compressed("/".into()), &member, piece_len);
+        let seen = listed(Lister::gzip("/".into()), &member, piece_len);
         assert_eq!(seen.wire_bytes, member.len() as u64);
         let seen = ListResult {
             wire_bytes: plain.wire_bytes,
@@ -60,7 +60,7 @@ fn a_compressed_body_is_looked_at_decompressed() {
     let cut = &member[..member.len() - 1];
     let more = [&member[..], b"x"].concat();
     for bad in [&wrong_sum, cut, &more, &body] {
-        let seen = listed(Lister::compressed("/".into()), bad, 11);
+        let seen = listed(Lister::gzip("/".into()), bad, 11);
         assert!(seen.failure.is_some());
     }
 }

@@ -36,7 +36,7 @@ pub fn digest(mut lines: Vec<String>) -> StoreDigest {
 }
 
 /// All pods of the server at one version.
-pub async fn held(target: &Target) -> Result<StoreDigest> {
+pub async fn server_digest(target: &Target) -> Result<StoreDigest> {
     let http2 = Http2Client::connect(target).await?;
     let (mut lines, mut more) = (Vec::new(), String::new());
     loop {

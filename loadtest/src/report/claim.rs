@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ScenarioReport;
-use super::markdown::measured;
+use super::markdown::measurement;
 use super::number::unit;
 use super::target::FigureTarget;
 
@@ -49,7 +49,7 @@ fn claim(played: &ScenarioReport, target: &FigureTarget) -> Claim {
         None => unit(&target.figure),
     };
     let text = figure.as_ref().and_then(|figure| figure.text(unit));
-    let measured = text.unwrap_or_else(|| measured(played, target));
+    let measured = text.unwrap_or_else(|| measurement(played, target));
     let (bound, verdict) = (target.bound(), target.verdict(played).word());
     let quote = match (target.limit(), verdict.is_empty()) {
         (Some(limit), _) => format!("{measured} [{limit}: {verdict}]"),

@@ -9,7 +9,9 @@ use serde::Serialize;
 
 use super::chart::{self, Series, bars, lines};
 use super::figure::Figure;
-use super::markdown::{TableRow, figures, filled, headings, name, ratios, remarks, targets};
+use super::markdown::{
+    TableRow, figures, headings, name, ratios, remarks, targets, without_empty_columns,
+};
 use super::number::{short, unit};
 use super::{Report, RunReport, ScenarioReport, histogram};
 
@@ -110,7 +112,7 @@ impl<'a> ScenarioView<'a> {
             remarks: scenario.runs.iter().flat_map(of_run).collect(),
             targets: targets(scenario),
             charts: charts(scenario),
-            ratios: table(filled(&headings, &ratios(scenario))),
+            ratios: table(without_empty_columns(&headings, &ratios(scenario))),
             figures: table((headings, figures(scenario))),
             runs: scenario.runs.iter().map(|run| (name(run), run)).collect(),
         }

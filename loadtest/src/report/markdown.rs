@@ -32,11 +32,11 @@ pub fn summary(played: &ScenarioReport) -> String {
         .filter(|row| played.show.contains(&row.0));
     let rows: Vec<TableRow> = shown.chain(ratios(played)).collect();
     if !rows.is_empty() {
-        let (headings, rows) = filled(&headings(played), &rows);
+        let (headings, rows) = without_empty_columns(&headings(played), &rows);
         text.push('\n');
         // Many runs are listed downwards: a table of two dozen columns fits no page.
         text.push_str(&if headings.len() > COLUMNS_MAX {
-            turned(&headings, &rows)
+            transpose(&headings, &rows)
         } else {
             table("", &headings, &rows)
         });
@@ -55,7 +55,10 @@ pub fn summary(played: &ScenarioReport) -> String {
 }
 
 /// Drops the columns without a value in these rows.
-pub fn filled(headings: &[String], rows: &[TableRow]) -> (Vec<String>, Vec<TableRow>) {
+pub fn without_empty_columns(
+    headings: &[String],
+    rows: &[TableRow],
+) -> (Vec<String>, Vec<TableRow>) {
     let says = |at: &usize| rows.iter().any(|(_, cells)| cells[*at] != NONE);
     let kept: Vec<usize> = (0..headings.len()).filter(says).collect();
     let of = |cells: &[String]| kept.iter().map(|at| cells[*at].clone()).collect();
@@ -136,7 +139,7 @@ pub fn targets(played: &ScenarioReport) -> Vec<TableRow> {
         (
             target.what.clone(),
             vec![
-                measured(played, target),
+                measurement(played, target),
                 target.bound(),
                 target.verdict(played).word().to_owned(),
             ],
@@ -146,7 +149,7 @@ pub fn targets(played: &ScenarioReport) -> Vec<TableRow> {
 }
 
 /// The measured value of a target, or why there is none.
-pub fn measured(played: &ScenarioReport, target: &super::target::FigureTarget) -> String {
+pub fn measurement(played: &ScenarioReport, target: &super::target::FigureTarget) -> String {
     let figure = target.measured(played);
     let text = figure.and_then(|figure| figure.text(""));
     text.unwrap_or_else(|| match target.rates_differ(played) {
@@ -217,7 +220,7 @@ pub fn table(corner: &str, headings: &[String], rows: &[TableRow]) -> String {
 }
 
 /// The same table with rows and columns exchanged.
-fn turned(headings: &[String], rows: &[TableRow]) -> String {
+fn transpose(headings: &[String], rows: &[TableRow]) -> String {
     let names: Vec<String> = rows.iter().map(|(name, _)| name.clone()).collect();
     let lines: Vec<TableRow> = headings
         .iter()

@@ -3,7 +3,7 @@
 use super::{Column, RunReport};
 
 /// Merges the runs of all repeats, which are in the same order; an interrupted repeat has fewer.
-pub fn repeated(repeats: Vec<Vec<RunReport>>) -> Vec<RunReport> {
+pub fn merge_repeats(repeats: Vec<Vec<RunReport>>) -> Vec<RunReport> {
     let count = repeats.len();
     let mut merged: Vec<RunReport> = Vec::new();
     for (number, runs) in repeats.into_iter().enumerate() {
@@ -115,7 +115,7 @@ mod tests {
         (broken.columns, broken.error) = (Vec::new(), Some("no start".to_owned()));
         let mut third = run("a", 5.0);
         third.faults = vec!["lost".to_owned()];
-        let merged = repeated(vec![
+        let merged = merge_repeats(vec![
             vec![run("a", 1.0), run("b", 9.0)],
             vec![broken, run("b", 9.0)],
             vec![third],

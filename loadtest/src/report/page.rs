@@ -39,13 +39,13 @@ pub fn page(report: Option<&Report>, history: &str) -> String {
     let mut text = format!("{TITLE}{HOW}\n");
     match report {
         None => text += NOTHING,
-        Some(report) => measured(&mut text, report),
+        Some(report) => write_measurements(&mut text, report),
     }
     let _ = write!(text, "\n{}\n", history.trim_end());
     text
 }
 
-fn measured(text: &mut String, report: &Report) {
+fn write_measurements(text: &mut String, report: &Report) {
     let machine = &report.machine;
     let _ = writeln!(
         text,
@@ -138,7 +138,7 @@ fn build(report: &Report) -> String {
 }
 
 /// Replaces the quoted figures of a text by those of the report: `<!-- figure: SCENARIO: WHAT -->…<!-- end -->`.
-pub fn quoted(text: &str, report: &Report) -> Result<String> {
+pub fn insert_quotes(text: &str, report: &Report) -> Result<String> {
     let [begin, between, end] = QUOTE;
     let mut parts = text.split(begin);
     let mut made = parts.next().unwrap_or_default().to_owned();

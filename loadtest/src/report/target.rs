@@ -96,7 +96,7 @@ impl Comparison {
         };
         place
             .has_rate_of(&to)
-            .then(|| value.with(by, divided))
+            .then(|| value.with(by, quotient))
             .filter(|ratio| ratio.runs() > 0)
     }
 }
@@ -117,7 +117,7 @@ impl FigureTarget {
         let other = played.place(other, self.other_at())?;
         let by = other.figure(&self.figure)?;
         let of = |value: f64, by: f64| match self.to {
-            Some(_) => divided(value, by),
+            Some(_) => quotient(value, by),
             None => Some(value - by),
         };
         Some(figure.with(by, of)).filter(|_| place.has_rate_of(&other))
@@ -242,6 +242,6 @@ impl ScenarioReport {
     }
 }
 
-fn divided(value: f64, by: f64) -> Option<f64> {
+fn quotient(value: f64, by: f64) -> Option<f64> {
     (by > 0.0).then(|| value / by)
 }

@@ -400,17 +400,17 @@ fn quoted_figures_are_those_of_the_claims() {
     let report = report(vec![three_repeats([100.0, 100.0])]);
     let text =
         "<!-- figure: build -->?<!-- end --> a <!-- figure: steady: CPU -->0.1 ×<!-- end --> loop";
-    let made = page::quoted(text, &report).unwrap();
+    let made = page::insert_quotes(text, &report).unwrap();
     assert_eq!(
         made,
         "<!-- figure: build -->Measured at commit `4fb7e20` (2026-11-21, 2 processors, CPU <x>)<!-- end --> a <!-- figure: steady: CPU -->1.5 × (1 to 3) [≤ 1.5: met]<!-- end --> loop"
     );
-    assert_eq!(page::quoted(&made, &report).unwrap(), made);
+    assert_eq!(page::insert_quotes(&made, &report).unwrap(), made);
     for (bad, says) in [
         ("<!-- figure: steady: RAM -->1<!-- end -->", "no such row"),
         ("<!-- figure: steady: CPU -->1", "no <!-- end -->"),
     ] {
-        let error = page::quoted(bad, &report).unwrap_err();
+        let error = page::insert_quotes(bad, &report).unwrap_err();
         assert!(error.to_string().contains(says), "{error:#}");
     }
 }

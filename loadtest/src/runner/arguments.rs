@@ -9,7 +9,7 @@ pub fn split(text: &str) -> Vec<String> {
 }
 
 /// A command line with quoting, to read and to repeat.
-pub fn joined(words: &[String]) -> String {
+pub fn join(words: &[String]) -> String {
     let quoted = |word: &String| {
         let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=./:,@%+".contains(letter);
         if !word.is_empty() && word.chars().all(plain) {
@@ -48,7 +48,7 @@ pub fn add(words: &mut Vec<String>, more: &[String]) {
 }
 
 /// Multiplies every number in a flag's value: counts become at least 1, times at least a second.
-pub fn scaled(value: &str, factor: f64) -> String {
+pub fn scale(value: &str, factor: f64) -> String {
     let mut text = String::new();
     let mut rest = value;
     while let Some(begin) = rest.find(|letter: char| letter.is_ascii_digit()) {
@@ -85,9 +85,9 @@ mod tests {
             ("pods=1000,configmaps=100", "pods=20,configmaps=2"),
             ("resourceVersion", "resourceVersion"),
         ] {
-            assert_eq!(scaled(value, 0.02), expected, "{value}");
+            assert_eq!(scale(value, 0.02), expected, "{value}");
         }
-        assert_eq!(scaled("5000", 2.0), "10000");
+        assert_eq!(scale("5000", 2.0), "10000");
     }
 
     #[test]
@@ -121,6 +121,6 @@ mod tests {
     #[test]
     fn a_command_line_can_be_pasted() {
         let words = ["a", "--b=c", "it's", "x y", ""].map(str::to_owned);
-        assert_eq!(joined(&words), r"a --b=c 'it'\''s' 'x y' ''");
+        assert_eq!(join(&words), r"a --b=c 'it'\''s' 'x y' ''");
     }
 }

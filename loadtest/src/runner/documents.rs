@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::scenario_file::ScenarioFile;
 use super::scenario_process::read_all;
 use crate::command::Subcommand;
-use crate::report::page::{page, quoted};
+use crate::report::page::{insert_quotes, page};
 use crate::report::{Report, ScenarioReport, claim};
 
 /// Separates a scenario file from the file with its figures in an input of `merge`.
@@ -76,7 +76,7 @@ impl Subcommand for Quote {
         for file in &self.documents {
             let path = || file.display().to_string();
             let text = std::fs::read_to_string(file).with_context(path)?;
-            let text = quoted(&text, &report).with_context(path)?;
+            let text = insert_quotes(&text, &report).with_context(path)?;
             std::fs::write(file, text).with_context(path)?;
         }
         Ok(true)

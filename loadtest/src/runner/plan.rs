@@ -86,7 +86,7 @@ fn sizes(scenario: &ScenarioFile, scale: f64) -> Vec<Option<String>> {
     let is_scaled = scale != 1.0 && scenario.scaled.contains(&sweep.flag);
     let value = |value: &String| {
         Some(if is_scaled {
-            arguments::scaled(value, scale)
+            arguments::scale(value, scale)
         } else {
             value.clone()
         })
@@ -102,7 +102,7 @@ fn shrink(play: &mut Vec<String>, flags: &[String], scale: f64) {
     }
     for flag in flags {
         if let Some(value) = arguments::value(play, flag) {
-            let value = arguments::scaled(value, scale);
+            let value = arguments::scale(value, scale);
             arguments::set(play, flag, &value);
         }
     }

@@ -116,7 +116,7 @@ impl Servers {
             false => word.clone(),
         });
         let line: Vec<String> = [base(program)].into_iter().chain(words).collect();
-        self.commands.push(arguments::joined(&line));
+        self.commands.push(arguments::join(&line));
         let mut command = Command::new(&self.programs.loadtest);
         command.args(guarded::arguments(program, arguments));
         ChildProcess::start(name, command, &self.folder)

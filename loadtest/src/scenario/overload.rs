@@ -116,7 +116,7 @@ impl Scenario for Overload {
             .set_goals(&plans, &recording.reference(), start);
         let control = late.control();
         let count = self.late_watchers;
-        match quiet::settled(control, count, done_wait(count), || Ok(())).await {
+        match quiet::wait_for_goal(control, count, done_wait(count), || Ok(())).await {
             Ok(distance) => {
                 let behind = distance.map(|distance| distance.in_events(&recording.reference()));
                 let delivered_ns = control.last_delivery_ns.load(Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! `slow`: ways to read slowly, each beside the same run without it. Are the other watchers delayed, and do the slow ones recover? Three of
 //! them are those of Kubernetes' BenchmarkSlowWatcherTax (kubernetes/kubernetes#141450).
 
-mod given_up;
+mod terminations;
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::cli::{ChurnFlags, WatchRunFlags, seconds};
 use crate::recorder::{LEFT, Recorder};
 use crate::results::Results;
 use crate::swarm::pace::{ReadPace, SLOW_BUFFER_LEN, Slowness};
-use given_up::given_up;
+use terminations::terminations;
 
 /// Reads a second of a client that reads slowly.
 const SLOW_READS: f64 = 10.0;
@@ -121,9 +121,9 @@ async fn play(flags: &Slow, kind: SlowKind, results: &mut Results) -> Result<()>
 
 /// Plays a run; counts the watches that the API server has terminated in it.
 async fn run_counted(run: &WatchRun<'_>, results: &mut Results) -> Result<Recorder> {
-    let before = given_up(&run.reference).await?;
+    let before = terminations(&run.reference).await?;
     let recorder = run.run(results).await?;
-    if let (Some(before), Some(after)) = (before, given_up(&run.reference).await?) {
+    if let (Some(before), Some(after)) = (before, terminations(&run.reference).await?) {
         results.figure("watches given up by the API server", after - before);
     }
     Ok(recorder)

@@ -245,7 +245,7 @@ impl ActiveRun<'_> {
             .set_goals(&self.plans, &self.recording.reference(), start);
         let count = self.run.population.watchers;
         let works = || self.workers.works();
-        let distance = quiet::settled(&self.control, count, done_wait(count), works).await?;
+        let distance = quiet::wait_for_goal(&self.control, count, done_wait(count), works).await?;
         let behind = distance.map(|distance| distance.in_events(&self.recording.reference()));
         let delivered_ns = self.control.last_delivery_ns.load(Ordering::Relaxed);
         Ok(CatchUp::between(written_ns, delivered_ns, behind))

@@ -123,7 +123,7 @@ impl Pipe {
 }
 
 /// A new certificate for `host` in PEM, and a server configuration with it.
-pub fn certified(host: &str) -> Result<(String, Arc<ServerConfig>)> {
+pub fn self_signed(host: &str) -> Result<(String, Arc<ServerConfig>)> {
     let made = rcgen::generate_simple_self_signed([host.to_owned()])?;
     let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
     let mut config = ServerConfig::builder()

@@ -113,7 +113,7 @@ fn a_piece_is_a_chunk_of_events_of_the_asked_length() {
 
 #[test]
 fn with_tls_the_bytes_are_the_same() {
-    let (certificate, config) = certified("127.0.0.1").unwrap();
+    let (certificate, config) = self_signed("127.0.0.1").unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let target = Target::trusting(&format!("https://{address}"), certificate.as_bytes()).unwrap();

@@ -99,7 +99,7 @@ impl Connection {
     }
 
     /// Whether the TCP connection is established.
-    pub fn connected(&self) -> Result<bool> {
+    pub fn is_connected(&self) -> Result<bool> {
         if let Some(error) = self.socket.take_error()? {
             return Err(error.into());
         }

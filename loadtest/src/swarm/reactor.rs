@@ -244,7 +244,7 @@ impl<M: Member> Reactor<'_, M> {
             return;
         };
         if seat.place == SlotState::Connecting {
-            match connection.connected() {
+            match connection.is_connected() {
                 Ok(false) => return,
                 Ok(true) => {
                     seat.place = SlotState::Resting;

@@ -35,9 +35,7 @@ impl Scenario for GzipHerd {
         let config = flags.swarm_config(target.clone());
         let plain = flags.play(config, || Lister::new(path.clone())).await?;
         let config = flags.swarm_config(target.compressing());
-        let compressed = flags
-            .play(config, || Lister::compressed(path.clone()))
-            .await?;
+        let compressed = flags.play(config, || Lister::gzip(path.clone())).await?;
         results.column("plain");
         plain.report(results, 2..=flags.rounds);
         results.column("gzip, first");

@@ -102,7 +102,7 @@ impl fmt::Display for Lag {
 
 /// Waits until `count` members have reached their goal (returns none), or until nothing has arrived for [`BOUND`] although some are behind.
 /// Members that get there later were behind all the same: something other than a write has pushed out the events.
-pub async fn settled(
+pub async fn wait_for_goal(
     control: &Control,
     count: usize,
     wait: Duration,

@@ -10,7 +10,7 @@ use crate::target::Target;
 const COUNTER: &str = "apiserver_terminated_watchers_total{";
 
 /// The count since the server's start; none if the server has no such counter, like the embedded one.
-pub async fn given_up(server: &Target) -> Result<Option<f64>> {
+pub async fn terminations(server: &Target) -> Result<Option<f64>> {
     let mut client = Client::new(server.clone());
     let (status, body) = client.call(Method::GET, "/metrics", Vec::new()).await?;
     let is_there = status == StatusCode::OK;
