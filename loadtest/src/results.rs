@@ -28,7 +28,7 @@ pub struct Results {
     notes: Texts,
 }
 
-/// A histogram; in the JSON only, for charts.
+/// A histogram; in the JSON only.
 #[derive(Debug)]
 struct Distribution {
     column: usize,
