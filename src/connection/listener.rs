@@ -1,12 +1,12 @@
 //! Accepts connections and serves HTTP/1.1 or HTTP/2 on them, chosen by ALPN under TLS and by the first bytes without TLS.
 //!
-//! [`run`] accepts; each connection has a task, which runs `ClientConnection::run`.
+//! [`run`] accepts; each connection has a task, which runs `ClientConnection::run`, and `drive` runs HTTP on it.
 
 mod accept_errors;
+mod drive;
 mod head_timer;
 mod socket;
 
-use std::future::{Future, poll_fn};
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -24,26 +24,26 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, error};
 
+use super::go_away::GoAway;
 use super::hijack::{HijackSlot, Hijacked};
 use super::preface::{NoPreface, PREFACE, check_preface, speaks_http2};
-use super::service::{AcceptDecision, HyperService};
+use super::service::{AcceptDecision, HttpService, HyperService};
 use crate::admission::Admission;
 use crate::audit::request::ConnectionAddress;
 use crate::auth::caller::PeerIdentity;
 use crate::config::OpenFiles;
 use crate::fairness::{Peer, Permit, Permits};
 use crate::metrics::{ConnectionFailure, ListenerMetrics, TaskKind};
-use crate::serve::Service;
-use crate::serve::resources::Resources;
 use crate::shutdown::Drain;
-use crate::transport::abort_limit::{AbortAction, AbortLimit, failure};
-use crate::transport::stall::{self, StallExecutor};
+use crate::transport::abort_limit::AbortLimit;
+use crate::transport::stall::StallExecutor;
 use crate::transport::{
     CoalescedConnection, ControlFrameMeter, Traffic, Transport, WriteCoalescer, linger,
 };
 use crate::watch::Watch;
 use crate::watch::delivery::Delivery;
 use accept_errors::AcceptErrors;
+use drive::{ConnectionEnds, HttpEnd};
 use head_timer::{HEAD_TIMEOUT, HeadTimeout, HeadTimer};
 pub use socket::{bind, set_options};
 
@@ -74,13 +74,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub type ServerTls = Arc<ArcSwap<rustls::ServerConfig>>;
 
 /// Serves until the drain starts, then waits for open requests until its deadline.
-pub async fn run<R: Resources>(
+pub async fn run<S: HttpService>(
     listener: TcpListener,
     tls: Option<ServerTls>,
-    service: Service<R>,
+    service: S,
     drain: Drain,
 ) {
-    let metrics = service.resources().listener_metrics();
+    let metrics = service.listener_metrics();
     let delivery = delivery(metrics);
     let connections_max = service
         .admission()
@@ -123,6 +123,7 @@ pub async fn run<R: Resources>(
                     tls: tls.as_ref().map(|tls| tls.load_full().into()),
                     service: service.clone(),
                     drain: drain.clone(),
+                    go_away: GoAway::default(),
                 };
                 connections.spawn(async move {
                     match decision {
@@ -196,22 +197,23 @@ impl Drop for ConnectionGauge<'_> {
     }
 }
 
-struct ClientConnection<R> {
+struct ClientConnection<S> {
     peer: IpAddr,
     decision: AcceptDecision,
     delivery: Delivery,
     /// The client's certificates, known once TLS is established; empty without TLS.
     identity: PeerIdentity,
     tls: Option<TlsAcceptor>,
-    service: Service<R>,
+    service: S,
     drain: Drain,
+    go_away: GoAway,
 }
 
-impl<R: Resources> ClientConnection<R> {
+impl<S: HttpService> ClientConnection<S> {
     /// Serves the connection. The permit is released when the socket closes.
     async fn run(mut self, stream: TcpStream, permit: Option<Permit>) {
-        let resources = Arc::clone(self.service.resources());
-        let metrics = resources.listener_metrics();
+        let service = self.service.clone();
+        let metrics = service.listener_metrics();
         let _open = metrics.map(ConnectionGauge::count);
         if let Err(error) = set_options(&stream) {
             debug!(%error, "cannot set socket options");
@@ -266,7 +268,7 @@ impl<R: Resources> ClientConnection<R> {
                 return Ok(());
             };
             match self.delivery.deliver(io, head, watch).await {
-                Some(io) if !self.drain.is_begun() => transport = io,
+                Some(io) if !self.drain.is_begun() && !self.go_away.is_begun() => transport = io,
                 Some(io) => {
                     Box::pin(io.close()).await;
                     return Ok(());
@@ -307,21 +309,16 @@ impl<R: Resources> ClientConnection<R> {
                     HeadTimeout::Idle => Ok(HttpEnd::Closed),
                     HeadTimeout::Head => Err(ConnectionFailure::Timeout),
                     HeadTimeout::Answer => {
-                        if let Some(metrics) = self.service.resources().listener_metrics() {
+                        if let Some(metrics) = self.service.listener_metrics() {
                             metrics.streams_stalled.inc();
                         }
                         Ok(HttpEnd::Closed)
                     }
                 })
             };
-            drive_connection(
-                Pin::new(&mut connection),
-                shut_down,
-                poll_end,
-                &self.drain,
-                abort_limit,
-            )
-            .await
+            let ends = self.ends(abort_limit);
+            ends.drive(Pin::new(&mut connection), shut_down, poll_end)
+                .await
         };
         match (ended, hijack.take()) {
             (Ok(HttpEnd::Hijacked), Some(Hijacked::Watch { head, watch })) => {
@@ -348,7 +345,7 @@ impl<R: Resources> ClientConnection<R> {
             Ok(Err(NoPreface::Wrong)) => return Err(ConnectionFailure::Protocol),
             Err(_) => return Err(ConnectionFailure::Timeout),
         }
-        let metrics = self.service.resources().listener_metrics();
+        let metrics = self.service.listener_metrics();
         let builder = http2_builder(StallExecutor::new(metrics));
         let abort_limit = self.abort_limit();
         let service = self.hyper_service(&abort_limit, None);
@@ -364,28 +361,30 @@ impl<R: Resources> ClientConnection<R> {
             |coalesced: Pin<&mut CoalescedConnection<'_, http2::Connection<_, _, _>, _>>| {
                 coalesced.get_mut().connection().graceful_shutdown();
             };
-        drive_connection(
-            coalesced,
-            shut_down,
-            |_| Poll::Pending,
-            &self.drain,
-            &abort_limit,
-        )
-        .await?;
+        let ends = self.ends(&abort_limit);
+        ends.drive(coalesced, shut_down, |_| Poll::Pending).await?;
         linger(coalescer).await;
         Ok(())
     }
 
     fn abort_limit(&self) -> AbortLimit {
-        let metrics = self.service.resources().listener_metrics();
+        let metrics = self.service.listener_metrics();
         AbortLimit::new(metrics.map(|metrics| metrics.request_aborts.clone()))
+    }
+
+    fn ends<'a>(&'a self, abort_limit: &'a AbortLimit) -> ConnectionEnds<'a> {
+        ConnectionEnds {
+            drain: &self.drain,
+            go_away: &self.go_away,
+            abort_limit,
+        }
     }
 
     fn hyper_service(
         &self,
         abort_limit: &AbortLimit,
         http1: Option<(HijackSlot, Traffic)>,
-    ) -> HyperService<R> {
+    ) -> HyperService<S> {
         let (hijack, traffic) = http1.unzip();
         let peer = match self.service.admission() {
             Some(admission) if admission.is_for_operators() => Peer::from(self.peer).operator(),
@@ -403,6 +402,7 @@ impl<R: Resources> ClientConnection<R> {
                 ..self.identity.clone()
             },
             decision: self.decision,
+            go_away: self.go_away.clone(),
         }
     }
 }
@@ -429,72 +429,6 @@ fn http2_builder(streams: StallExecutor) -> http2::Builder<StallExecutor> {
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT);
     builder
-}
-
-/// How HTTP on a connection ended without an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum HttpEnd {
-    /// The connection is closed.
-    Closed,
-    /// A watch has taken the connection over; the socket stays open.
-    Hijacked,
-}
-
-type HttpResult = Result<HttpEnd, ConnectionFailure>;
-
-/// Runs a connection until it ends or `poll_end` is ready. Once the drain starts, or the client has exceeded the limit of aborted
-/// requests, the connection accepts no more requests.
-async fn drive_connection<C>(
-    mut connection: Pin<&mut C>,
-    shut_down: fn(Pin<&mut C>),
-    mut poll_end: impl FnMut(&mut Context<'_>) -> Poll<HttpResult>,
-    drain: &Drain,
-    abort_limit: &AbortLimit,
-) -> HttpResult
-where
-    C: Future<Output = hyper::Result<()>>,
-{
-    let exceeded_limit = tokio::select! {
-        ended = drive_until_hijacked(connection.as_mut(), &mut poll_end) => return ended,
-        () = drain.begun() => false,
-        () = abort_limit.reaches(AbortAction::GoAway) => true,
-    };
-    shut_down(connection.as_mut());
-    // A client that does not answer the PING which follows GOAWAY can still open streams, so its connection is cut in the end.
-    let ended = tokio::select! {
-        ended = drive_until_hijacked(connection, &mut poll_end) => ended,
-        () = abort_limit.reaches(AbortAction::Cut) => Err(ConnectionFailure::Flood),
-    };
-    if exceeded_limit {
-        return Err(ConnectionFailure::Flood);
-    }
-    ended
-}
-
-/// Polls the connection until it ends or `poll_end` is ready. Safe to cancel: the connection keeps its state.
-async fn drive_until_hijacked<C>(
-    mut connection: Pin<&mut C>,
-    poll_end: &mut impl FnMut(&mut Context<'_>) -> Poll<HttpResult>,
-) -> HttpResult
-where
-    C: Future<Output = hyper::Result<()>>,
-{
-    poll_fn(|context| {
-        stall::clear_signal();
-        match connection.as_mut().poll(context) {
-            Poll::Ready(ended) => Poll::Ready(classify_end(ended).map(|()| HttpEnd::Closed)),
-            Poll::Pending => poll_end(context),
-        }
-    })
-    .await
-}
-
-fn classify_end(ended: hyper::Result<()>) -> Result<(), ConnectionFailure> {
-    let Err(error) = ended else {
-        return Ok(());
-    };
-    debug!(%error, "connection ended");
-    failure(&error).map_or(Ok(()), Err)
 }
 
 #[cfg(test)]

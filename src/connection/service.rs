@@ -1,9 +1,11 @@
-//! Adapts the service to hyper: adds the connection's facts to each request, and passes each response to hyper or to the hijack slot.
+//! Adapts an [`HttpService`] to hyper: adds the connection's facts to each request, and passes each response to hyper or to the hijack
+//! slot.
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 
+use bytes::Bytes;
 use http::header::CONNECTION;
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
@@ -11,13 +13,15 @@ use hyper::body::{Body, Incoming};
 use hyper::upgrade::OnUpgrade;
 
 use super::body::ClientBody;
+use super::go_away::GoAway;
 use super::head::chunked_ok;
 use super::hijack::{HijackSlot, Hijacked};
 use super::websocket::Socket;
+use crate::admission::Admission;
 use crate::audit::request::ConnectionAddress;
 use crate::auth::caller::PeerIdentity;
 use crate::fairness::{Peer, Shortage};
-use crate::metrics::{LimitLabel, PermitKind};
+use crate::metrics::{LimitLabel, ListenerMetrics, PermitKind};
 use crate::protocol::websocket::{CanSwitch, Framing};
 use crate::protocol::{audit_id, with_audit_id};
 use crate::serve::resources::{ForwardLifetime, Resources};
@@ -25,6 +29,58 @@ use crate::serve::{AnswerBody, Service};
 use crate::transport::Traffic;
 use crate::transport::abort_limit::AbortLimit;
 use crate::transport::stall::{SplitLastByte, SplitMode};
+
+/// Answers the requests of a listener's connections: the gateway's [`Service`], or the embedded API server.
+///
+/// Each request has its connection's facts as extensions: [`Peer`], [`ConnectionAddress`], and [`PeerIdentity`] with the client's
+/// certificates.
+pub trait HttpService: Clone + Send + Sync + 'static {
+    /// Body of a response that comes from elsewhere.
+    type Forwarded: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
+        + Send
+        + Unpin
+        + 'static;
+    /// Why a request gets no response: its connection, or its HTTP/2 stream, is aborted.
+    type Error: std::error::Error + Send + Sync + 'static;
+
+    /// Answers one request. `go_away` ends its connection after the open requests.
+    fn call(
+        &self,
+        request: Request<Incoming>,
+        go_away: &GoAway,
+    ) -> impl Future<Output = Result<Response<AnswerBody<Self::Forwarded>>, Self::Error>> + Send;
+
+    /// The limits; `None` means no limits.
+    fn admission(&self) -> Option<&Admission> {
+        None
+    }
+
+    /// The metrics of connections, if there are any.
+    fn listener_metrics(&self) -> Option<&ListenerMetrics> {
+        None
+    }
+}
+
+impl<R: Resources> HttpService for Service<R> {
+    type Forwarded = R::Forwarded;
+    type Error = Infallible;
+
+    async fn call(
+        &self,
+        request: Request<Incoming>,
+        _: &GoAway,
+    ) -> Result<Response<AnswerBody<R::Forwarded>>, Infallible> {
+        Ok(self.answer(request).await)
+    }
+
+    fn admission(&self) -> Option<&Admission> {
+        self.admission()
+    }
+
+    fn listener_metrics(&self) -> Option<&ListenerMetrics> {
+        self.resources().listener_metrics()
+    }
+}
 
 /// Whether a connection is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +91,8 @@ pub(super) enum AcceptDecision {
 }
 
 /// The service that hyper calls. Its futures are boxed: they are large, and live as long as a forwarded request.
-pub(super) struct HyperService<R> {
-    pub(super) service: Service<R>,
+pub(super) struct HyperService<S> {
+    pub(super) service: S,
     pub(super) abort_limit: AbortLimit,
     /// Only for HTTP/1.1: a request can take the connection over.
     pub(super) hijack: Option<HijackSlot>,
@@ -46,15 +102,16 @@ pub(super) struct HyperService<R> {
     pub(super) peer: Peer,
     pub(super) identity: PeerIdentity,
     pub(super) decision: AcceptDecision,
+    pub(super) go_away: GoAway,
 }
 
-pub(super) type ListenerResponse<R> =
-    Response<SplitLastByte<ClientBody<<R as Resources>::Forwarded>>>;
+pub(super) type ListenerResponse<S> =
+    Response<SplitLastByte<ClientBody<<S as HttpService>::Forwarded>>>;
 
-impl<R: Resources> hyper::service::Service<Request<Incoming>> for HyperService<R> {
-    type Response = ListenerResponse<R>;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<ListenerResponse<R>, Infallible>> + Send>>;
+impl<S: HttpService> hyper::service::Service<Request<Incoming>> for HyperService<S> {
+    type Response = ListenerResponse<S>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<ListenerResponse<S>, S::Error>> + Send>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         if let AcceptDecision::Refused(shortage) = self.decision {
@@ -72,8 +129,9 @@ impl<R: Resources> hyper::service::Service<Request<Incoming>> for HyperService<R
         let hijack = self.hijack.clone().filter(|_| can_be_hijacked(&request));
         let (service, request_in_flight) = (self.service.clone(), self.abort_limit.begin());
         let (split, traffic) = (SplitMode::of(request.version()), self.traffic.clone());
+        let go_away = self.go_away.clone();
         Box::pin(async move {
-            let answer = service.answer(request).await;
+            let answer = service.call(request, &go_away).await?;
             let in_flight = request_in_flight.answered();
             if let (Some(traffic), AnswerBody::Forwarded(_, lifetime)) = (traffic, answer.body())
                 && (*lifetime == ForwardLifetime::Long
@@ -104,8 +162,8 @@ impl<R: Resources> hyper::service::Service<Request<Incoming>> for HyperService<R
     }
 }
 
-impl<R: Resources> HyperService<R> {
-    fn refused(&self, request: &Request<Incoming>, shortage: Shortage) -> ListenerResponse<R> {
+impl<S: HttpService> HyperService<S> {
+    fn refused(&self, request: &Request<Incoming>, shortage: Shortage) -> ListenerResponse<S> {
         let (limit, kind) = (LimitLabel::Connections, PermitKind::Connections);
         let mut answer = match self.service.admission() {
             Some(admission) => admission.refuse_permit(limit, kind, shortage).to_response(),

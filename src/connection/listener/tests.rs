@@ -17,8 +17,9 @@ use super::*;
 use crate::cache::tests::samples::{World, kind};
 use crate::metrics::Metrics;
 use crate::resource::{CacheKey, Layout};
+use crate::serve::Service;
 use crate::serve::resources::{
-    Availability, FillWait, ForwardLifetime, Latest, RequestOutcome as AnsweredRequest,
+    Availability, FillWait, ForwardLifetime, Latest, RequestOutcome as AnsweredRequest, Resources,
 };
 use crate::transport::LINGER_TIME;
 use crate::view::{Hub, ServedResource};
@@ -62,11 +63,11 @@ impl Resources for Upstream {
     fn answered(&self, _: AnsweredRequest<'_>) {}
 }
 
-fn connection() -> ClientConnection<Upstream> {
+fn connection() -> ClientConnection<Service<Upstream>> {
     connection_to(Upstream::default())
 }
 
-fn connection_to<R: Resources>(upstream: R) -> ClientConnection<R> {
+fn connection_to<R: Resources>(upstream: R) -> ClientConnection<Service<R>> {
     ClientConnection {
         peer: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
         decision: AcceptDecision::Served,
@@ -75,6 +76,7 @@ fn connection_to<R: Resources>(upstream: R) -> ClientConnection<R> {
         tls: None,
         service: Service::new(Arc::new(upstream)),
         drain: Drain::new(),
+        go_away: GoAway::default(),
     }
 }
 
@@ -581,6 +583,6 @@ fn the_task_of_a_connection_is_small() {
     fn len_of<A, B, C, F: Fn(A, B, C) -> T, T>(_: F) -> usize {
         size_of::<T>()
     }
-    let len = len_of(ClientConnection::<Upstream>::run);
+    let len = len_of(ClientConnection::<Service<Upstream>>::run);
     assert!(len <= 2_048, "{len} bytes");
 }

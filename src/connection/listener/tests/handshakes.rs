@@ -21,7 +21,7 @@ fn hello() -> Vec<u8> {
     hello
 }
 
-fn connection_over_tls(metrics: &Metrics) -> ClientConnection<impl Resources> {
+fn connection_over_tls(metrics: &Metrics) -> ClientConnection<impl HttpService> {
     let resources = Forwarding {
         answer: |_: Request<Incoming>| Response::new(Full::<Bytes>::default()),
         metrics: Some(metrics.listener()),

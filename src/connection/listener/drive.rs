@@ -1,0 +1,88 @@
+//! Runs HTTP on one connection until it ends, by itself or because no more requests are to be accepted.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tracing::debug;
+
+use crate::connection::go_away::GoAway;
+use crate::metrics::ConnectionFailure;
+use crate::shutdown::Drain;
+use crate::transport::abort_limit::{AbortAction, AbortLimit, failure};
+use crate::transport::stall;
+
+/// How HTTP on a connection ended without an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HttpEnd {
+    /// The connection is closed.
+    Closed,
+    /// A watch has taken the connection over; the socket stays open.
+    Hijacked,
+}
+
+pub(super) type HttpResult = Result<HttpEnd, ConnectionFailure>;
+
+/// What makes a connection accept no more requests.
+pub(super) struct ConnectionEnds<'a> {
+    pub(super) drain: &'a Drain,
+    pub(super) go_away: &'a GoAway,
+    pub(super) abort_limit: &'a AbortLimit,
+}
+
+impl ConnectionEnds<'_> {
+    /// Runs a connection until it ends or `poll_end` is ready. Once the drain starts, the service ends the connection, or the client
+    /// has exceeded the limit of aborted requests, the connection accepts no more requests.
+    pub(super) async fn drive<C>(
+        self,
+        mut connection: Pin<&mut C>,
+        shut_down: fn(Pin<&mut C>),
+        mut poll_end: impl FnMut(&mut Context<'_>) -> Poll<HttpResult>,
+    ) -> HttpResult
+    where
+        C: Future<Output = hyper::Result<()>>,
+    {
+        let exceeded_limit = tokio::select! {
+            ended = drive_until_hijacked(connection.as_mut(), &mut poll_end) => return ended,
+            () = self.drain.begun() => false,
+            () = self.go_away.begun() => false,
+            () = self.abort_limit.reaches(AbortAction::GoAway) => true,
+        };
+        shut_down(connection.as_mut());
+        // A client that does not answer the PING which follows GOAWAY can still open streams, so its connection is cut in the end.
+        let ended = tokio::select! {
+            ended = drive_until_hijacked(connection, &mut poll_end) => ended,
+            () = self.abort_limit.reaches(AbortAction::Cut) => Err(ConnectionFailure::Flood),
+        };
+        if exceeded_limit {
+            return Err(ConnectionFailure::Flood);
+        }
+        ended
+    }
+}
+
+/// Polls the connection until it ends or `poll_end` is ready. Safe to cancel: the connection keeps its state.
+async fn drive_until_hijacked<C>(
+    mut connection: Pin<&mut C>,
+    poll_end: &mut impl FnMut(&mut Context<'_>) -> Poll<HttpResult>,
+) -> HttpResult
+where
+    C: Future<Output = hyper::Result<()>>,
+{
+    poll_fn(|context| {
+        stall::clear_signal();
+        match connection.as_mut().poll(context) {
+            Poll::Ready(ended) => Poll::Ready(classify_end(ended).map(|()| HttpEnd::Closed)),
+            Poll::Pending => poll_end(context),
+        }
+    })
+    .await
+}
+
+fn classify_end(ended: hyper::Result<()>) -> Result<(), ConnectionFailure> {
+    let Err(error) = ended else {
+        return Ok(());
+    };
+    debug!(%error, "connection ended");
+    failure(&error).map_or(Ok(()), Err)
+}
