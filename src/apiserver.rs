@@ -6,9 +6,9 @@
 //! churn  ────────────────────────────────────────▶
 //! ```
 //!
-//! `connections` accepts clients; `server` takes each request through the steps above. Lists and watches do not reach `answer`:
-//! they are answered from the watch caches with the gateway's own `serve` (see `reads`). Start reading at [`start`], then
-//! `server`, [`storage`] and [`faults`].
+//! Clients are served by the gateway's own listener (`connection`); `server` takes each request through the steps above. Lists and
+//! watches do not reach `answer`: they are answered from the watch caches with the gateway's own `serve` (see `reads`), and watches are
+//! delivered as the gateway's are. Start reading at [`start`], then `server`, [`storage`] and [`faults`].
 
 mod answer;
 pub mod auth;
@@ -16,10 +16,10 @@ mod body;
 mod caches;
 pub mod churn;
 mod churn_task;
-mod connections;
 mod discovery;
 pub mod faults;
 mod form;
+mod json_errors;
 pub mod kinds;
 mod nesting;
 mod object_meta;
@@ -27,6 +27,9 @@ pub mod patch;
 mod reads;
 pub mod refusal;
 mod render;
+mod request_body;
+mod response;
+mod review_kinds;
 pub mod reviews;
 pub mod route;
 mod server;
@@ -40,46 +43,27 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 use tracing::info;
 
-use auth::{Auth, AuthError, AuthOptions, Tokens};
+use auth::{Auth, AuthError, Tokens};
 use caches::Caches;
-use churn::{Churn, InitialCount, UnknownResource};
+use churn::{Churn, UnknownResource};
 use faults::{FaultCounts, FaultError, FaultOrder};
-use kinds::{Catalogue, ServedKind};
+use kinds::Catalogue;
 use reads::{NoRecorder, Reads};
 use reviews::ReviewCounts;
 use server::Server;
-pub use settings::OptionsError;
+pub use settings::{Options, OptionsError};
 use storage::Storage;
 use store::Store;
 
 use crate::config::ApiserverSettings;
 use crate::connection::listener;
 use crate::shutdown::Drain;
-
-/// The options of an embedded API server.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Kinds that are served in addition to the built-in ones.
-    pub extra_kinds: Vec<ServedKind>,
-    /// How many objects of each kind the server creates at start; churn changes these objects.
-    pub objects: Vec<InitialCount>,
-    /// Approximate length of each of these objects, in bytes.
-    pub object_len: usize,
-    /// Changes per second to these objects; 0 for none.
-    pub churn_per_second: u32,
-    /// Seed of the objects and changes; random if absent.
-    pub seed: Option<u64>,
-    /// TLS configuration; plain HTTP if absent.
-    pub tls: Option<Arc<rustls::ServerConfig>>,
-    /// Authentication and authorization; every request is allowed if absent.
-    pub auth: Option<AuthOptions>,
-}
 
 /// Why the embedded API server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -122,7 +106,7 @@ pub struct Apiserver {
     rate: watch::Sender<u32>,
     /// The task that accepts connections. Dropping the set aborts it, which closes the connections, too.
     serving: JoinSet<()>,
-    /// The tasks for churn and progress.
+    /// The tasks for churn, progress, and the end of watches.
     _tasks: JoinSet<()>,
 }
 
@@ -159,8 +143,8 @@ pub fn start_until(
 ) -> Result<Apiserver, StartError> {
     let address = listener.local_addr().map_err(StartError::Listener)?;
     let catalogue = Arc::new(Catalogue::new(&options.extra_kinds));
-    let random = RandomState::new().hash_one(address);
-    let seed = options.seed.unwrap_or(random);
+    let random = || RandomState::new().hash_one(address);
+    let seed = options.seed.unwrap_or_else(random);
     let mut churn = Churn::new(&catalogue, &options.objects, options.object_len, seed)
         .map_err(StartError::Objects)?;
     let caches = Caches::new(&catalogue);
@@ -175,12 +159,18 @@ pub fn start_until(
         served,
         recorder: Arc::new(NoRecorder),
     };
-    let server = Arc::new(Server::new(reads, address, auth, random));
+    let server = Arc::new(Server::new(reads, address, auth));
     let mut serving = JoinSet::new();
-    let tls = options.tls.map(TlsAcceptor::from);
-    serving.spawn(connections::run(listener, tls, Arc::clone(&server), drain));
+    let tls = options.tls.map(|tls| Arc::new(ArcSwap::new(tls)));
+    serving.spawn(listener::run(
+        listener,
+        tls,
+        Arc::clone(&server),
+        drain.clone(),
+    ));
     let (rate, rate_receiver) = watch::channel(options.churn_per_second);
     let mut tasks = JoinSet::new();
+    tasks.spawn(end_watches(Arc::clone(&server), drain));
     tasks.spawn(churn_task::progress(Arc::clone(&store)));
     tasks.spawn(churn_task::run(store, churn, rate_receiver));
     Ok(Apiserver {
@@ -190,6 +180,12 @@ pub fn start_until(
         serving,
         _tasks: tasks,
     })
+}
+
+/// Ends the open watches when the drain starts, so that their connections can end.
+async fn end_watches(server: Arc<Server>, drain: Drain) {
+    drain.begun().await;
+    server.reads().close();
 }
 
 impl Apiserver {

@@ -3,42 +3,33 @@
 mod options;
 
 use std::error::Error;
-use std::io;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, VARY, X_CONTENT_TYPE_OPTIONS};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, Limited};
 
 use super::caches::object;
 use super::form::{AcceptHeader, ResultShape, in_requested_form};
 use super::kinds::{Catalogue, ServedKind};
 use super::patch::Patch;
-use super::reads::unknown_label;
-use super::route::{ResourceVerb, Route, RouteError};
+use super::refusal::unknown_label;
+use super::request_body::{collect_body, content_type, unknown_format};
+use super::route::{ResourceVerb, Route};
 use super::storage::WriteTarget;
 use super::store::Store;
-use super::{body, discovery, nesting};
+use super::{body, discovery, nesting, response};
 use crate::protocol::request::Query;
-use crate::protocol::status::{NO_CACHE, PlainText, Status};
+use crate::protocol::status::{PlainText, Status};
 use crate::resource::{FieldTable, ResourceVersion};
 use crate::selector::{FieldSelector, LabelSelector, Selector};
 use options::{delete_options, dry_run};
 
-/// The body of every response that is made here.
-pub(super) type ApiBody = UnsyncBoxBody<Bytes, io::Error>;
-
-/// kube-apiserver's limit on the body of a write.
-const BODY_LEN_MAX: usize = 3 << 20;
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const AGGREGATED: HeaderValue = HeaderValue::from_static(
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
 );
-const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// The parts of the server that responses are made from.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +51,7 @@ struct ObjectRequest<'a> {
 
 impl AnswerContext<'_> {
     /// Answers one request that is neither a list nor a watch.
-    pub(super) async fn answer<B>(&self, route: Route, request: Request<B>) -> Response<ApiBody>
+    pub(super) async fn answer<B>(&self, route: Route, request: Request<B>) -> Response<Bytes>
     where
         B: Body<Data = Bytes>,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -75,17 +66,17 @@ impl AnswerContext<'_> {
         } = route
         else {
             if head.method != http::Method::GET && head.method != http::Method::HEAD {
-                return refused(&Status::method_not_allowed());
+                return Status::method_not_allowed().to_response();
             }
             return self.document(&route, &head.headers);
         };
         let choice = match AcceptHeader::of(&head.headers).choice() {
             Ok(choice) => choice,
-            Err(refusal) => return refused(&refusal),
+            Err(refusal) => return refusal.to_response(),
         };
         let body = match collect_body(body).await {
             Ok(body) => body,
-            Err(refusal) => return refused(&refusal),
+            Err(refusal) => return refusal.to_response(),
         };
         let outcome = dry_run(verb, query).and_then(|mode| {
             let target = WriteTarget {
@@ -113,9 +104,11 @@ impl AnswerContext<'_> {
         // The write is kept even if its result cannot be converted.
         let outcome = outcome.and_then(|bytes| in_requested_form(choice, shape, kind, bytes));
         match outcome {
-            Ok(bytes) if verb == ResourceVerb::Create => json(StatusCode::CREATED, &bytes),
-            Ok(bytes) => json(StatusCode::OK, &bytes),
-            Err(refusal) => refused(&refusal),
+            Ok(bytes) if verb == ResourceVerb::Create => {
+                response::json(StatusCode::CREATED, &bytes)
+            }
+            Ok(bytes) => response::json(StatusCode::OK, &bytes),
+            Err(refusal) => refusal.to_response(),
         }
     }
 
@@ -195,7 +188,7 @@ impl AnswerContext<'_> {
     }
 
     /// Answers discovery, the version and health checks.
-    fn document(&self, route: &Route, headers: &HeaderMap) -> Response<ApiBody> {
+    fn document(&self, route: &Route, headers: &HeaderMap) -> Response<Bytes> {
         let aggregated = wants_aggregated(headers);
         match route {
             Route::CoreVersions if aggregated => {
@@ -204,87 +197,37 @@ impl AnswerContext<'_> {
             Route::Groups if aggregated => {
                 discovery_response(discovery::aggregated_groups(self.catalogue))
             }
-            Route::CoreVersions => json(
+            Route::CoreVersions => response::json(
                 StatusCode::OK,
                 &discovery::core_versions(&self.address.to_string()),
             ),
-            Route::Groups => json(
+            Route::Groups => response::json(
                 StatusCode::OK,
                 &discovery::groups(self.catalogue, &self.address.to_string()),
             ),
             Route::Group(name) => match discovery::group(self.catalogue, name) {
-                Some(document) => json(StatusCode::OK, &document),
-                None => page_not_found(),
+                Some(document) => response::json(StatusCode::OK, &document),
+                None => PlainText::not_found().to_response(),
             },
             Route::Resources(group, version) => {
                 match discovery::resources(self.catalogue, group, version) {
-                    Some(document) => json(StatusCode::OK, &document),
+                    Some(document) => response::json(StatusCode::OK, &document),
                     None if discovery::group(self.catalogue, group).is_some() => {
-                        refused(&Status::unknown_resource())
+                        Status::unknown_resource().to_response()
                     }
-                    None => page_not_found(),
+                    None => PlainText::not_found().to_response(),
                 }
             }
-            Route::Version => respond(StatusCode::OK, JSON, discovery::version()),
-            Route::Health => nosniff(respond(StatusCode::OK, TEXT, Bytes::from_static(b"ok"))),
-            Route::Faults | Route::Review(_) | Route::Resource { .. } => page_not_found(),
+            Route::Version => response::whole(StatusCode::OK, response::JSON, discovery::version()),
+            Route::Health => nosniff(response::whole(
+                StatusCode::OK,
+                TEXT,
+                Bytes::from_static(b"ok"),
+            )),
+            Route::Faults | Route::Review(_) | Route::Resource { .. } => {
+                PlainText::not_found().to_response()
+            }
         }
-    }
-}
-
-/// The response to a request without a route.
-pub(super) fn no_route(error: &RouteError) -> Response<ApiBody> {
-    match error {
-        RouteError::Page => page_not_found(),
-        RouteError::Refused(refusal) => refused(refusal),
-    }
-}
-
-/// The response with a `Status`.
-pub(super) fn refused(refusal: &Status) -> Response<ApiBody> {
-    whole_body(refusal.to_response())
-}
-
-/// A response with compact JSON and a newline.
-pub(super) fn json(code: StatusCode, document: &Bytes) -> Response<ApiBody> {
-    respond(code, JSON, [document, b"\n".as_slice()].concat().into())
-}
-
-/// Adds the headers that every response carries: the audit id, and `Cache-Control` unless it is set already.
-pub(super) fn with_common_headers<B>(
-    mut response: Response<B>,
-    audit_id: HeaderValue,
-) -> Response<B> {
-    response.headers_mut().insert(AUDIT_ID, audit_id);
-    response
-        .headers_mut()
-        .entry(CACHE_CONTROL)
-        .or_insert(NO_CACHE);
-    response
-}
-
-/// The audit id that a client sent.
-pub(super) fn audit_id(headers: &HeaderMap) -> Option<HeaderValue> {
-    headers.get(AUDIT_ID).cloned()
-}
-
-/// Reads a whole body, up to [`BODY_LEN_MAX`].
-///
-/// # Errors
-/// 413 for a longer body, 400 if reading it fails.
-pub(super) async fn collect_body<B>(body: B) -> Result<Bytes, Status>
-where
-    B: Body<Data = Bytes>,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
-{
-    match Limited::new(body, BODY_LEN_MAX).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(fault) if fault.is::<http_body_util::LengthLimitError>() => Err(Status::new(
-            413,
-            "RequestEntityTooLarge",
-            format!("Request entity too large: limit is {BODY_LEN_MAX}"),
-        )),
-        Err(fault) => Err(Status::bad_request(fault.to_string())),
     }
 }
 
@@ -297,24 +240,6 @@ fn written_object(
         "application/json" | "" => body::decode(kind, &request.body),
         _ => Err(unknown_format()),
     }
-}
-
-/// 415 for a body whose content type is not JSON.
-pub(super) fn unknown_format() -> Status {
-    Status::new(
-        415,
-        "UnsupportedMediaType",
-        "the body of the request was in an unknown format - accepted media types include: application/json",
-    )
-}
-
-/// The media type of a request's body, without parameters; empty if there is none.
-pub(super) fn content_type(headers: &HeaderMap) -> &str {
-    let value = headers
-        .get(CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
-    value.split(';').next().unwrap_or_default().trim()
 }
 
 fn wants_aggregated(headers: &HeaderMap) -> bool {
@@ -337,8 +262,8 @@ fn accept_elements(headers: &HeaderMap) -> impl Iterator<Item = &str> {
         .filter(|element| !element.is_empty())
 }
 
-fn discovery_response(document: Bytes) -> Response<ApiBody> {
-    let mut response = json(StatusCode::OK, &document);
+fn discovery_response(document: Bytes) -> Response<Bytes> {
+    let mut response = response::json(StatusCode::OK, &document);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, AGGREGATED);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("public"));
@@ -346,25 +271,9 @@ fn discovery_response(document: Bytes) -> Response<ApiBody> {
     response
 }
 
-fn page_not_found() -> Response<ApiBody> {
-    whole_body(PlainText::not_found().to_response())
-}
-
-fn nosniff(mut response: Response<ApiBody>) -> Response<ApiBody> {
+fn nosniff(mut response: Response<Bytes>) -> Response<Bytes> {
     response
         .headers_mut()
         .insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
-}
-
-fn respond(code: StatusCode, content_type: HeaderValue, body: Bytes) -> Response<ApiBody> {
-    let mut response = whole_body(Response::new(body));
-    *response.status_mut() = code;
-    response.headers_mut().insert(CONTENT_TYPE, content_type);
-    response
-}
-
-/// Boxes the response's body, which is in memory.
-pub(super) fn whole_body(response: Response<Bytes>) -> Response<ApiBody> {
-    response.map(|body| UnsyncBoxBody::new(Full::new(body).map_err(|never| match never {})))
 }

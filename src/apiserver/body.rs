@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value};
 
+use super::json_errors::go_name;
 use super::kinds::ServedKind;
 use super::{nesting, object_meta, render};
 use crate::protocol::status::{Status, StatusCause, StatusDetails};
@@ -97,9 +98,6 @@ fn unreadable_patch(kind: &ServedKind, value: &Value, why: &str) -> Status {
     Status::invalid("", details)
 }
 
-/// kube-apiserver's message for a patch that cannot be applied.
-pub(super) const REJECTED: &str = "the server rejected our request due to an error in our request";
-
 /// An object of another kind or version. kube-apiserver's error for it depends on whether it is a body or a patched object.
 struct Mismatch {
     /// The error for a body.
@@ -190,54 +188,6 @@ fn check_metadata_types(kind: &ServedKind, value: &Value) -> Result<(), String> 
 /// A member's text; `""` if it is absent or not a string.
 pub(super) fn text<'a>(map: &'a Map<String, Value>, key: &str) -> &'a str {
     map.get(key).and_then(Value::as_str).unwrap_or_default()
-}
-
-/// The message for invalid JSON: Go's, where it can be derived from serde_json's; otherwise serde_json's.
-pub(super) fn syntax(fault: &serde_json::Error, body: &[u8]) -> String {
-    if fault.is_eof() {
-        return "unexpected end of JSON input".to_owned();
-    }
-    let text = fault.to_string();
-    let go_message = GO_MESSAGES.iter().find(|(ours, _)| text.starts_with(ours));
-    let line = body
-        .split(|byte| *byte == b'\n')
-        .nth(fault.line().saturating_sub(1));
-    let offender = line.and_then(|line| line.get(fault.column().checked_sub(1)?));
-    match (go_message, offender) {
-        (Some((_, go_message)), Some(byte)) => {
-            format!("invalid character {:?} {go_message}", char::from(*byte))
-        }
-        _ => text,
-    }
-}
-
-/// The start of serde_json's message for an unexpected character, and the end of Go's.
-const GO_MESSAGES: &[(&str, &str)] = &[
-    (
-        "key must be a string",
-        "looking for beginning of object key string",
-    ),
-    (
-        "trailing comma",
-        "looking for beginning of object key string",
-    ),
-    ("expected value", "looking for beginning of value"),
-    ("expected `:`", "after object key"),
-    ("expected `,` or `}`", "after object key:value pair"),
-    ("expected `,` or `]`", "after array element"),
-    ("trailing characters", "after top-level value"),
-];
-
-/// Go's name for the type of a JSON value.
-pub(super) fn go_name(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 fn default<'a>(text: &'a str, fallback: &'a str) -> &'a str {

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::kinds::{Catalogue, ServedKind, StatusPart};
 use super::render;
-use super::reviews::Review;
+use super::review_kinds::{Review, discovered};
 use crate::resource::Layout;
 
 /// Verbs of compiled-in kinds, in kube-apiserver's order.
@@ -198,8 +198,7 @@ pub(super) fn core_versions(address: &str) -> Bytes {
 /// The response to `GET /apis`: all groups but the core group. `address` is the server's `host:port`.
 #[must_use]
 pub(super) fn groups(catalogue: &Catalogue, address: &str) -> Bytes {
-    let groups = catalogue
-        .groups()
+    let groups = groups_with_versions(catalogue)
         .into_iter()
         .map(|(name, versions)| ApiGroup {
             kind: None,
@@ -217,7 +216,7 @@ pub(super) fn groups(catalogue: &Catalogue, address: &str) -> Bytes {
 /// The response to `GET /apis/GROUP`; `None` for a group that is not served.
 #[must_use]
 pub(super) fn group(catalogue: &Catalogue, name: &str) -> Option<Bytes> {
-    let groups = catalogue.groups();
+    let groups = groups_with_versions(catalogue);
     let (name, versions) = groups.iter().find(|(group, _)| *group == name)?;
     Some(render::json(&group_of(name, versions)))
 }
@@ -226,7 +225,7 @@ pub(super) fn group(catalogue: &Catalogue, name: &str) -> Option<Bytes> {
 #[must_use]
 pub(super) fn resources(catalogue: &Catalogue, group: &str, version: &str) -> Option<Bytes> {
     let mut resources = Vec::new();
-    for kind in catalogue.of(group, version) {
+    for kind in kinds_of(catalogue, group, version) {
         let entry = |name: String, verbs| Resource {
             name,
             singular_name: "",
@@ -266,7 +265,7 @@ pub(super) fn aggregated_core(catalogue: &Catalogue) -> Bytes {
 /// The aggregated discovery document (v2) for `/apis`: all groups but the core group.
 #[must_use]
 pub(super) fn aggregated_groups(catalogue: &Catalogue) -> Bytes {
-    let groups = catalogue.groups();
+    let groups = groups_with_versions(catalogue);
     let mut items: Vec<_> = groups
         .iter()
         .map(|(name, versions)| aggregated_group(catalogue, name, versions))
@@ -293,8 +292,7 @@ fn aggregated_group<'a>(
         .iter()
         .map(|version| ApiVersionDiscovery {
             version,
-            resources: catalogue
-                .of(name, version)
+            resources: kinds_of(catalogue, name, version)
                 .map(aggregated_resource)
                 .collect(),
             freshness: "Current",
@@ -337,6 +335,31 @@ fn aggregated_resource(kind: &ServedKind) -> ApiResourceDiscovery<'_> {
         short_names: &kind.short_names,
         subresources: status.into_iter().collect(),
     }
+}
+
+/// The groups with their versions, in the order of discovery, without the core group.
+fn groups_with_versions(catalogue: &Catalogue) -> Vec<(&str, Vec<&str>)> {
+    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+    let gvrs = discovered(catalogue).map(|kind| &kind.resource.gvr);
+    for gvr in gvrs.filter(|gvr| !gvr.group.is_empty()) {
+        match groups.iter_mut().find(|(group, _)| *group == &*gvr.group) {
+            Some((_, versions)) if versions.contains(&&*gvr.version) => {}
+            Some((_, versions)) => versions.push(&gvr.version),
+            None => groups.push((&gvr.group, vec![&gvr.version])),
+        }
+    }
+    groups
+}
+
+/// The kinds of a group and version, in the order of discovery.
+fn kinds_of<'a>(
+    catalogue: &'a Catalogue,
+    group: &'a str,
+    version: &'a str,
+) -> impl Iterator<Item = &'a ServedKind> {
+    discovered(catalogue).filter(move |kind| {
+        &*kind.resource.gvr.group == group && &*kind.resource.gvr.version == version
+    })
 }
 
 fn group_of<'a>(name: &'a str, versions: &[&'a str]) -> ApiGroup<'a> {

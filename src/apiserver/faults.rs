@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::reviews::Review;
+use super::review_kinds::Review;
 use super::route::ResourceVerb;
 use crate::protocol::status::Status;
 pub use nonsense::Nonsense;

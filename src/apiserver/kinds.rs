@@ -2,7 +2,6 @@
 
 use std::str::FromStr;
 
-use super::reviews;
 use crate::config::ExtraKind;
 use crate::protocol::status::StatusDetails;
 use crate::resource::{Encoding, Gvr, Layout, ResourceKind};
@@ -406,36 +405,6 @@ impl Catalogue {
         self.0
             .iter()
             .position(|kind| &*kind.resource.gvr.resource == plural)
-    }
-
-    /// The groups with their versions, in the order of discovery, without the core group.
-    pub(super) fn groups(&self) -> Vec<(&str, Vec<&str>)> {
-        let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
-        let gvrs = self.discovered().map(|kind| &kind.resource.gvr);
-        for gvr in gvrs.filter(|gvr| !gvr.group.is_empty()) {
-            match groups.iter_mut().find(|(group, _)| *group == &*gvr.group) {
-                Some((_, versions)) if versions.contains(&&*gvr.version) => {}
-                Some((_, versions)) => versions.push(&gvr.version),
-                None => groups.push((&gvr.group, vec![&gvr.version])),
-            }
-        }
-        groups
-    }
-
-    /// The kinds of a group and version, in the order of discovery.
-    pub(super) fn of<'a>(
-        &'a self,
-        group: &'a str,
-        version: &'a str,
-    ) -> impl Iterator<Item = &'a ServedKind> {
-        self.discovered().filter(move |kind| {
-            &*kind.resource.gvr.group == group && &*kind.resource.gvr.version == version
-        })
-    }
-
-    /// All kinds in discovery: those of the catalogue, and reviews.
-    pub(super) fn discovered(&self) -> impl Iterator<Item = &ServedKind> {
-        self.0.iter().chain(reviews::kinds())
     }
 }
 

@@ -10,7 +10,7 @@ use std::thread::Builder;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
-use super::body::syntax;
+use super::json_errors::syntax;
 use crate::decode::DEPTH_MAX;
 use crate::protocol::status::Status;
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::body::go_name;
+use super::json_errors::go_name;
 
 /// The Go type of a field. For a field, `null` counts as absent; inside of lists and maps Go decodes it to an empty value.
 #[derive(Clone, Copy)]

@@ -7,12 +7,15 @@ pub mod strategic;
 use serde_json::Value;
 
 use self::strategic::StrategicError;
-use super::body::{REJECTED, go_name};
+use super::json_errors::go_name;
 use super::kinds::ServedKind;
 use super::{nesting, refusal};
 use crate::decode::DEPTH_MAX;
 use crate::protocol::status::Status;
 use crate::resource::Layout;
+
+/// kube-apiserver's message for a patch that cannot be applied.
+const REJECTED: &str = "the server rejected our request due to an error in our request";
 
 /// A patch that has been decoded.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,22 +1,26 @@
 //! The [`Resources`] of the embedded API server: the gateway's `serve` answers its lists and watches from the caches that the
 //! store feeds.
 
+use std::io;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::header::{ACCEPT, UPGRADE, USER_AGENT};
 use http::{Request, Response, Uri};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 
-use super::answer::{ApiBody, no_route, refused};
 use super::form::{ResultShape, accept_header};
-use super::kinds::{Catalogue, ServedKind};
+use super::kinds::Catalogue;
+use super::refusal::unknown_label;
 use super::route::RouteError;
 use super::store::Store;
 use crate::protocol::continue_token::ContinueToken;
 use crate::protocol::request::{JsonChoice, ListOptions, RequestTarget, Spelling, is_oversized};
 use crate::protocol::status::Status;
-use crate::resource::{CacheKey, Encoding, FieldTable, Gvr, Layout};
-use crate::selector::{FieldSelector, FieldSelectorError};
+use crate::protocol::websocket::CanSwitch;
+use crate::resource::{CacheKey, Encoding, Gvr};
 use crate::serve::resources::{Availability, FillWait, Latest, Peer, RequestOutcome, Resources};
 use crate::view::ServedResource;
 use crate::watch::{WatchRecorder, WatchTotals};
@@ -24,6 +28,9 @@ use crate::watch::{WatchRecorder, WatchTotals};
 /// Query parameters that are removed before a request is parsed: lists are never indented here, and sharded lists are behind a
 /// feature gate that is off by default (docs/PROTOCOL.md §2.7).
 const DROPPED_PARAMETERS: [&str; 2] = ["pretty", "shardSelector"];
+
+/// The body of a response that `serve` did not make: a refusal, or a watch with ordered faults.
+pub(super) type ApiBody = UnsyncBoxBody<Bytes, io::Error>;
 
 /// The caches, for reading. There is no upstream to forward requests to.
 #[derive(Debug)]
@@ -63,22 +70,21 @@ impl Reads {
     }
 
     /// kube-apiserver's response to a read that the caches cannot answer.
-    fn refusal(&self, request: &Request<Incoming>) -> Response<ApiBody> {
+    fn refusal(&self, request: &Request<Incoming>) -> Response<Bytes> {
         let Ok(RequestTarget::Resource(path)) = RequestTarget::parse(request.uri()) else {
-            return no_route(&RouteError::Page);
+            return RouteError::Page.to_response();
         };
         let (Some(kind_index), Spelling::Clean) = (self.index_of(&path.gvr), path.spelling) else {
-            return no_route(&RouteError::Page);
+            return RouteError::Page.to_response();
         };
         if request.headers().contains_key(UPGRADE) {
-            return refused(&Status::bad_request(
-                "the embedded API server does not upgrade connections",
-            ));
+            let message = "the embedded API server does not upgrade connections";
+            return Status::bad_request(message).to_response();
         }
         let kind = self.catalogue.kind(kind_index);
         let status = match ListOptions::parse(request.uri().query()) {
             Ok(options) => match unknown_label(kind, &options.field_selector) {
-                Some(refusal) => return refused(&refusal),
+                Some(refusal) => return refusal.to_response(),
                 None if is_oversized(&options, &kind.resource) => Status::bad_request(
                     "the embedded API server does not serve selectors of this length",
                 ),
@@ -90,7 +96,7 @@ impl Reads {
             },
             Err(status) => status,
         };
-        refused(&status)
+        status.to_response()
     }
 }
 
@@ -119,7 +125,12 @@ impl Resources for Reads {
     }
 
     async fn forward(&self, request: Request<Incoming>) -> Response<ApiBody> {
-        self.refusal(&request)
+        let refusal = self.refusal(&request);
+        refusal.map(|body| {
+            Full::new(body)
+                .map_err(|never| match never {})
+                .boxed_unsync()
+        })
     }
 
     fn tally(&self, _: &CacheKey) -> Arc<dyn WatchRecorder> {
@@ -129,8 +140,10 @@ impl Resources for Reads {
     fn answered(&self, _: RequestOutcome<'_>) {}
 }
 
-/// Rewrites a read to request compact JSON, the only format that is served here, as whole objects or metadata.
+/// Rewrites a read to request compact JSON, the only format that is served here, as whole objects or metadata. Connections are not
+/// upgraded.
 pub(super) fn as_json(request: &mut Request<Incoming>, choice: JsonChoice, shape: ResultShape) {
+    request.extensions_mut().remove::<CanSwitch>();
     let headers = request.headers_mut();
     headers.insert(ACCEPT, accept_header(choice, shape));
     // `serve` indents lists for browsers and curl, which it recognizes by the user agent.
@@ -157,35 +170,6 @@ fn without_dropped_parameters(uri: &Uri) -> Option<Uri> {
         return None;
     }
     format!("{}?{}", uri.path(), kept.join("&")).parse().ok()
-}
-
-/// The error for a field selector with a field that the kind does not support; `None` if it supports all
-/// (docs/PROTOCOL.md §2.6).
-pub(super) fn unknown_label(kind: &ServedKind, selector: &str) -> Option<Status> {
-    let gvr = &kind.resource.gvr;
-    let label = match FieldSelector::parse(selector, FieldTable::of(gvr)) {
-        Err(FieldSelectorError::UnknownLabel(label)) => label,
-        Ok(fields) if fields.names_namespace() && !kind.resource.namespaced => {
-            "metadata.namespace".to_owned()
-        }
-        Ok(_) | Err(FieldSelectorError::Syntax(_)) => return None,
-    };
-    let message = match (&*gvr.group, &*gvr.resource) {
-        ("batch", "jobs") => format!("field label {label:?} not supported for batchv1.Job"),
-        ("", "configmaps" | "serviceaccounts") => known_only(&label),
-        ("", _) => format!("field label not supported: {label}"),
-        _ if kind.resource.layout == Layout::Dynamic => {
-            format!("field label not supported: {label}")
-        }
-        _ => known_only(&label),
-    };
-    Some(Status::bad_request(message))
-}
-
-fn known_only(label: &str) -> String {
-    format!(
-        r#"{label:?} is not a known field selector: only "metadata.name", "metadata.namespace""#
-    )
 }
 
 /// The error for a read of a version or a continue token that the history no longer reaches (docs/PROTOCOL.md §3.5).

@@ -1,13 +1,14 @@
 //! Resolves a method and a path to a route (docs/PROTOCOL.md §1). Of the query only `watch` matters: it tells a watch from a list.
 
-use http::Method;
+use bytes::Bytes;
+use http::{Method, Response};
 use serde::Deserialize;
 
 use super::kinds::{Catalogue, ServedKind, StatusPart};
-use super::reviews::{self, Review, ReviewEndpoint};
+use super::review_kinds::{Review, ReviewEndpoint, discovered};
 use super::storage::WritablePart;
 use crate::protocol::request::{Query, is_true};
-use crate::protocol::status::Status;
+use crate::protocol::status::{PlainText, Status};
 use crate::resource::{Layout, ObjectKey};
 
 /// The verb of a request to a resource, as in authorization.
@@ -70,6 +71,15 @@ pub(super) enum RouteError {
     Refused(Status),
 }
 
+impl RouteError {
+    pub(super) fn to_response(&self) -> Response<Bytes> {
+        match self {
+            Self::Page => PlainText::not_found().to_response(),
+            Self::Refused(refusal) => refusal.to_response(),
+        }
+    }
+}
+
 impl Route {
     /// Resolves a method, a percent-decoded path and a raw query.
     pub(super) fn of(
@@ -124,7 +134,7 @@ fn resource(
     };
     if let Some(review) = Review::of(group, version, plural) {
         let has_name = !name.is_empty() || forced_watch;
-        return reviews::endpoint(review, namespace, has_name, method)
+        return ReviewEndpoint::of(review, namespace, has_name, method)
             .map(Route::Review)
             .map_err(RouteError::Refused);
     }
@@ -204,8 +214,7 @@ fn verb(method: &Method, name: &str, watch: bool) -> Option<ResourceVerb> {
 /// The error for an unknown resource: a `Status` if the group has compiled-in kinds, otherwise the 404 of any unknown path
 /// (docs/PROTOCOL.md §6.1, §6.2).
 fn unknown(catalogue: &Catalogue, group: &str) -> RouteError {
-    let compiled_in = catalogue
-        .discovered()
+    let compiled_in = discovered(catalogue)
         .any(|kind| kind.resource.layout == Layout::Typed && &*kind.resource.gvr.group == group);
     if compiled_in {
         RouteError::Refused(Status::unknown_resource())

@@ -7,38 +7,38 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
-use http_body_util::{BodyExt, Either};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 use serde::Serialize;
-use tokio::sync::watch;
 
-use super::answer::{
-    AnswerContext, ApiBody, audit_id, collect_body, json, no_route, refused, whole_body,
-    with_common_headers,
-};
+use super::answer::AnswerContext;
 use super::auth::Auth;
-use super::connections::ConnectionInfo;
-use super::faults::body::{CleanEnd, FaultyBody};
-use super::faults::{FaultCounts, FaultEffect, FaultOrder, Faults};
+use super::faults::body::FaultyBody;
+use super::faults::{FaultCounts, FaultEffect, FaultError, FaultOrder, Faults, StreamFate};
 use super::form::{AcceptHeader, ResultShape, shape_mismatch};
 use super::kinds::{Catalogue, ServedKind};
-use super::reads::{Reads, as_json};
-use super::render;
-use super::reviews::{self, ReviewCounts, ReviewEndpoint, ReviewTotals};
+use super::reads::{ApiBody, Reads, as_json};
+use super::request_body::collect_body;
+use super::review_kinds::ReviewEndpoint;
+use super::reviews::{self, ReviewCounts, ReviewTotals};
 use super::route::{ResourceVerb, Route, RouteError};
-use super::store::{Entropy, Store};
+use super::store::Store;
+use super::{render, response};
+use crate::audit::request::ConnectionAddress;
+use crate::auth::caller::PeerIdentity;
+use crate::auth::lease::Lease;
 use crate::auth::user::User;
-use crate::connection::ClientBody;
+use crate::connection::{ClientBody, GoAway, HttpService};
+use crate::protocol::audit_id;
 use crate::protocol::indent::Indenter;
 use crate::protocol::request::decoded_path;
 use crate::protocol::status::{Status, StatusForm};
 use crate::serve::resources::ForwardLifetime;
-use crate::serve::{self, Service};
+use crate::serve::{AnswerBody, Service};
 
-/// The body of any response. The body of a watch passes through a [`FaultyBody`].
-pub(super) type ServerBody = Either<ReadBody, FaultyBody<ReadBody>>;
-type ReadBody = ClientBody<ApiBody>;
+/// Any response. The connection delivers lists and watches as the gateway's are; only a watch with ordered faults is a [`FaultyBody`].
+type ServerResponse = Response<AnswerBody<ApiBody>>;
 
 /// The state that all connections share.
 #[derive(Debug)]
@@ -49,9 +49,8 @@ pub(super) struct Server {
     pub(super) auth: Auth,
     service: Service<Reads>,
     faults: Mutex<Faults>,
-    /// One sender for each kind, by its index: a send ends the kind's open watches.
-    watch_ends: Vec<watch::Sender<()>>,
-    audit_ids: Mutex<Entropy>,
+    /// The lease of each kind's open watches, by the kind's index: revoking it ends them.
+    watch_leases: Vec<Mutex<Lease>>,
     pub(super) reviews: ReviewCounts,
 }
 
@@ -69,21 +68,16 @@ struct ServerCounters {
 pub(super) struct ConnectionBreak;
 
 impl Server {
-    pub(super) fn new(reads: Reads, address: SocketAddr, auth: Auth, seed: u64) -> Self {
+    pub(super) fn new(reads: Reads, address: SocketAddr, auth: Auth) -> Self {
         let (catalogue, store) = (Arc::clone(&reads.catalogue), Arc::clone(&reads.store));
         Self {
             service: Service::new(Arc::new(reads)),
-            watch_ends: catalogue
-                .kinds()
-                .iter()
-                .map(|_| watch::Sender::new(()))
-                .collect(),
+            watch_leases: catalogue.kinds().iter().map(|_| Mutex::default()).collect(),
             catalogue,
             store,
             address,
             auth,
             faults: Mutex::default(),
-            audit_ids: Mutex::new(Entropy(seed)),
             reviews: ReviewCounts::default(),
         }
     }
@@ -99,13 +93,13 @@ impl Server {
     }
 
     /// Takes an order, and performs it at once if it is not one that waits for requests.
-    pub(super) fn order(&self, order: FaultOrder) -> Result<(), super::faults::FaultError> {
+    pub(super) fn order(&self, order: FaultOrder) -> Result<(), FaultError> {
         let effect = self.faults().order(order)?;
         match effect {
             FaultEffect::Armed => {}
             FaultEffect::EndWatches(resource) => self.for_each_kind(resource.as_deref(), |index| {
-                // The send fails if there is no receiver: no watch is open.
-                self.watch_ends[index].send(()).unwrap_or_default();
+                let open = std::mem::take(&mut *self.watch_leases[index].lock());
+                open.revoke();
             }),
             FaultEffect::Compact(resource) => {
                 self.for_each_kind(resource.as_deref(), |index| self.store.compact(index))
@@ -127,31 +121,31 @@ impl Server {
     ///
     /// # Errors
     /// [`ConnectionBreak`] if a fault aborts the connection.
-    pub(super) async fn answer(
+    async fn answer(
         &self,
         request: Request<Incoming>,
-        connection: &ConnectionInfo,
-    ) -> Result<Response<ServerBody>, ConnectionBreak> {
-        let audit_id = audit_id(request.headers()).unwrap_or_else(|| self.new_audit_id());
+        go_away: &GoAway,
+    ) -> Result<ServerResponse, ConnectionBreak> {
+        let audit_id = audit_id(request.headers());
         // A path with invalid escapes gets the response of an empty path: 404.
         let path = decoded_path(request.uri()).unwrap_or_default();
         let query = request.uri().query().unwrap_or_default();
         let version = request.version();
         let mut response = match Route::of(&self.catalogue, request.method(), &path, query) {
             // Neither authenticated nor authorized: only loopback peers are answered.
-            Ok(Route::Faults) => own_response(self.answer_faults(request, connection.peer).await),
+            Ok(Route::Faults) => self.answer_faults(request).await.map(AnswerBody::whole),
             route => {
                 let form = AcceptHeader::of(request.headers());
-                let answer = self.admit(route, request, connection, form).await?;
+                let answer = self.admit(route, request, go_away, form).await?;
                 in_accepted_form(form, answer).await
             }
         };
-        if connection.is_closing() && version < Version::HTTP_2 {
+        if go_away.is_begun() && version < Version::HTTP_2 {
             response
                 .headers_mut()
                 .insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        Ok(with_common_headers(response, audit_id))
+        Ok(response::with_common_headers(response, &audit_id))
     }
 
     /// Authenticates and authorizes the request before its route is used, so that a caller without permission does not learn
@@ -160,29 +154,31 @@ impl Server {
         &self,
         route: Result<Route, RouteError>,
         request: Request<Incoming>,
-        connection: &ConnectionInfo,
+        go_away: &GoAway,
         form: AcceptHeader,
-    ) -> Result<Response<ServerBody>, ConnectionBreak> {
-        let admitted = self.auth.admit(&request, &connection.certificates);
+    ) -> Result<ServerResponse, ConnectionBreak> {
+        let identity = request.extensions().get::<PeerIdentity>();
+        let chain = identity.map_or(&[][..], |identity| &*identity.certificates);
+        let admitted = self.auth.admit(&request, chain);
         let is_unknown = match &admitted {
             Ok(admitted) => admitted.is_anonymous,
             Err(rejection) => rejection.is_unauthenticated(),
         };
         // Like kube-apiserver: an HTTP/2 connection with an unauthenticated request is closed.
         if is_unknown && request.version() == Version::HTTP_2 {
-            connection.close();
+            go_away.begin();
         }
         let user = match admitted {
             Ok(admitted) => admitted.user,
-            Err(rejection) => return Ok(own_response(whole_body(rejection.to_response()))),
+            Err(rejection) => return Ok(rejection.to_response().map(AnswerBody::whole)),
         };
         match route {
             Ok(Route::Review(endpoint)) => {
-                self.answer_review(endpoint, &user, request, connection)
-                    .await
+                let answer = self.answer_review(endpoint, &user, request, go_away);
+                Ok(answer.await?.map(AnswerBody::whole))
             }
-            Ok(route) => Ok(self.answer_route(route, request, connection, form).await),
-            Err(error) => Ok(own_response(no_route(&error))),
+            Ok(route) => Ok(self.answer_route(route, request, go_away, form).await),
+            Err(error) => Ok(error.to_response().map(AnswerBody::whole)),
         }
     }
 
@@ -191,8 +187,8 @@ impl Server {
         endpoint: ReviewEndpoint,
         user: &User,
         request: Request<Incoming>,
-        connection: &ConnectionInfo,
-    ) -> Result<Response<ServerBody>, ConnectionBreak> {
+        go_away: &GoAway,
+    ) -> Result<Response<Bytes>, ConnectionBreak> {
         let fate = self
             .faults()
             .on_request(ResourceVerb::Create, endpoint.review.plural());
@@ -200,34 +196,35 @@ impl Server {
             tokio::time::sleep(delay).await;
         }
         if fate.close_connection {
-            connection.close();
+            go_away.begin();
         }
         if fate.break_off {
             return Err(ConnectionBreak);
         }
         if let Some(refusal) = &fate.refusal {
-            return Ok(own_response(refused(refusal)));
+            return Ok(refusal.to_response());
         }
         let review = endpoint.review;
         let answer = reviews::answer(&self.auth, &self.reviews, user, endpoint, request).await;
-        Ok(own_response(match fate.nonsense {
-            Some(nonsense) => nonsense.instead_of(answer, review).await,
+        Ok(match fate.nonsense {
+            Some(nonsense) => nonsense.instead_of(answer, review),
             None => answer,
-        }))
+        })
     }
 
     async fn answer_route(
         &self,
         route: Route,
         request: Request<Incoming>,
-        connection: &ConnectionInfo,
+        go_away: &GoAway,
         form: AcceptHeader,
-    ) -> Response<ServerBody> {
+    ) -> ServerResponse {
         let Route::Resource {
             verb, kind_index, ..
         } = route
         else {
-            return own_response(self.answer_context().answer(route, request).await);
+            let answer = self.answer_context().answer(route, request).await;
+            return answer.map(AnswerBody::whole);
         };
         let kind = self.catalogue.kind(kind_index);
         let plural = &kind.resource.gvr.resource;
@@ -236,24 +233,28 @@ impl Server {
             tokio::time::sleep(delay).await;
         }
         if fate.close_connection {
-            connection.close();
+            go_away.begin();
         }
         if let Some(refusal) = &fate.refusal {
-            return own_response(refused(refusal));
+            return refusal.to_response().map(AnswerBody::whole);
         }
         match verb {
-            ResourceVerb::List => {
-                let answer = self.read(request, form, ResultShape::List, kind).await;
-                answer.map(Either::Left)
-            }
+            ResourceVerb::List => self.read(request, form, ResultShape::List, kind).await,
             ResourceVerb::Watch => {
-                let end = self.watch_end(kind_index);
+                let lease = self.watch_leases[kind_index].lock().hold();
                 let answer = self.read(request, form, ResultShape::Object, kind).await;
                 // An error is not a stream: it has no stream faults and keeps its content length.
                 if !answer.status().is_success() {
-                    return answer.map(Either::Left);
+                    return answer;
                 }
-                answer.map(|body| Either::Right(FaultyBody::new(body, &fate.stream, end)))
+                answer.map(|body| {
+                    let body = if let AnswerBody::Watch(watch) = body {
+                        AnswerBody::Watch(Box::new(watch.leased(Some(lease))))
+                    } else {
+                        body
+                    };
+                    with_faults(body, &fate.stream)
+                })
             }
             ResourceVerb::Get
             | ResourceVerb::Create
@@ -261,7 +262,8 @@ impl Server {
             | ResourceVerb::Patch
             | ResourceVerb::Delete
             | ResourceVerb::DeleteCollection => {
-                own_response(self.answer_context().answer(route, request).await)
+                let answer = self.answer_context().answer(route, request).await;
+                answer.map(AnswerBody::whole)
             }
         }
     }
@@ -273,40 +275,28 @@ impl Server {
         form: AcceptHeader,
         shape: ResultShape,
         kind: &ServedKind,
-    ) -> Response<ReadBody> {
-        let refuse = |refusal| refused(&refusal).map(forwarded_body);
+    ) -> ServerResponse {
+        let refuse = |refusal: Status| refusal.to_response().map(AnswerBody::whole);
         let choice = match form.choice() {
             Ok(choice) => choice,
             Err(refusal) => return refuse(refusal),
         };
         as_json(&mut request, choice, shape);
-        let answer = self.service.answer(request).await.map(ClientBody::from);
+        let answer = self.service.answer(request).await;
         // Like kube-apiserver: an error of the read itself takes precedence over a conversion that does not fit.
         match shape_mismatch(choice, shape, kind).filter(|_| answer.status().is_success()) {
             None => answer,
             Some(refusal) if shape == ResultShape::List => refuse(refusal),
             // Like kube-apiserver: the watch is answered with 200, and its stream ends without an event.
-            Some(_) => answer.map(|_| ClientBody::Whole(None)),
+            Some(_) => answer.map(|_| AnswerBody::Stream(None)),
         }
     }
 
-    /// Resolves when an order ends the kind's watches.
-    fn watch_end(&self, kind_index: usize) -> CleanEnd {
-        let mut receiver = self.watch_ends[kind_index].subscribe();
-        Box::pin(async move {
-            // A closed channel means that the server has been dropped: the stream ends, too.
-            receiver.changed().await.unwrap_or_default();
-        })
-    }
-
     /// Answers `/debug/faults`: GET returns the counters, POST takes an order first.
-    async fn answer_faults(
-        &self,
-        request: Request<Incoming>,
-        peer: SocketAddr,
-    ) -> Response<ApiBody> {
-        if !peer.ip().to_canonical().is_loopback() {
-            return no_route(&RouteError::Page);
+    async fn answer_faults(&self, request: Request<Incoming>) -> Response<Bytes> {
+        let address = request.extensions().get::<ConnectionAddress>();
+        if !address.is_some_and(|address| address.0.to_canonical().is_loopback()) {
+            return RouteError::Page.to_response();
         }
         let outcome = match *request.method() {
             Method::GET => Ok(()),
@@ -314,14 +304,14 @@ impl Server {
             _ => Err(Status::method_not_allowed()),
         };
         match outcome {
-            Ok(()) => json(
+            Ok(()) => response::json(
                 StatusCode::OK,
                 &render::json(&ServerCounters {
                     faults: self.faults().counts(),
                     reviews: self.reviews.totals(),
                 }),
             ),
-            Err(refusal) => refused(&refusal),
+            Err(refusal) => refusal.to_response(),
         }
     }
 
@@ -340,19 +330,24 @@ impl Server {
             address: self.address,
         }
     }
+}
 
-    fn new_audit_id(&self) -> HeaderValue {
-        let uuid = self.audit_ids.lock().uuid();
-        HeaderValue::try_from(uuid).unwrap_or(HeaderValue::from_static("-"))
+impl HttpService for Arc<Server> {
+    type Forwarded = ApiBody;
+    type Error = ConnectionBreak;
+
+    async fn call(
+        &self,
+        request: Request<Incoming>,
+        go_away: &GoAway,
+    ) -> Result<ServerResponse, ConnectionBreak> {
+        self.answer(request, go_away).await
     }
 }
 
 /// Indents an error for a client that requests indented errors, or that accepts nothing but conversions
 /// (docs/PROTOCOL.md §5.2).
-async fn in_accepted_form(
-    form: AcceptHeader,
-    answer: Response<ServerBody>,
-) -> Response<ServerBody> {
+async fn in_accepted_form(form: AcceptHeader, answer: ServerResponse) -> ServerResponse {
     let is_json = answer
         .headers()
         .get(CONTENT_TYPE)
@@ -361,19 +356,19 @@ async fn in_accepted_form(
         return answer;
     }
     let (head, body) = answer.into_parts();
-    let body = match body.collect().await {
+    let body = match ClientBody::from(body).collect().await {
         Ok(whole) => Indenter::default().piece(&whole.to_bytes()),
         // Unreachable: an error's body is in memory, so reading it does not fail.
         Err(_) => Bytes::new(),
     };
-    let body = Either::Left(serve::AnswerBody::whole(body).into());
-    Response::from_parts(head, body)
+    Response::from_parts(head, AnswerBody::whole(body))
 }
 
-fn own_response(response: Response<ApiBody>) -> Response<ServerBody> {
-    response.map(|body| Either::Left(forwarded_body(body)))
-}
-
-const fn forwarded_body(body: ApiBody) -> ReadBody {
-    ClientBody::Forwarded(body, ForwardLifetime::Short)
+/// Applies the ordered faults of a stream to its body.
+fn with_faults(body: AnswerBody<ApiBody>, fate: &StreamFate) -> AnswerBody<ApiBody> {
+    if *fate == StreamFate::default() {
+        return body;
+    }
+    let faulty = FaultyBody::new(ClientBody::from(body), fate).boxed_unsync();
+    AnswerBody::Forwarded(faulty, ForwardLifetime::Watch)
 }

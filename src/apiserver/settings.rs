@@ -1,17 +1,36 @@
-//! Converts settings to options: reads the files that the settings name.
+//! The options of a server, and how settings become options: the files that the settings name are read.
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
-use super::auth::{AuthOptions, AuthorizerKind, FrontProxy, Tokens};
-use super::churn::InvalidObjectCount;
+use super::auth::{AuthOptions, AuthorizerKind, FrontProxy, TokenFileError, Tokens};
+use super::churn::{InitialCount, InvalidObjectCount};
 use super::kinds::ServedKind;
-use super::{Options, auth};
 use crate::config::{ApiserverAuth, ApiserverSettings, AuthorizationMode, ListenTransport};
 use crate::tls::{PairFiles, ServerIdentity, TlsError, TlsFiles};
+
+/// The options of an embedded API server.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Kinds that are served in addition to the built-in ones.
+    pub extra_kinds: Vec<ServedKind>,
+    /// How many objects of each kind the server creates at start; churn changes these objects.
+    pub objects: Vec<InitialCount>,
+    /// Approximate length of each of these objects, in bytes.
+    pub object_len: usize,
+    /// Changes per second to these objects; 0 for none.
+    pub churn_per_second: u32,
+    /// Seed of the objects and changes; random if absent.
+    pub seed: Option<u64>,
+    /// TLS configuration; plain HTTP if absent.
+    pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// Authentication and authorization; every request is allowed if absent.
+    pub auth: Option<AuthOptions>,
+}
 
 /// Why settings cannot be converted to options. Each message is one line for the terminal.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +52,7 @@ pub enum OptionsError {
         /// Path of the file.
         path: PathBuf,
         /// The parser's error; it names the line but does not quote it.
-        fault: auth::TokenFileError,
+        fault: TokenFileError,
     },
     /// A file contains no certificate, or one that is malformed.
     #[error("{} does not contain PEM certificates", path.display())]
@@ -70,7 +89,7 @@ impl TryFrom<&ApiserverSettings> for Options {
 fn tls(
     transport: &ListenTransport,
     auth: Option<&ApiserverAuth>,
-) -> Result<Option<std::sync::Arc<rustls::ServerConfig>>, OptionsError> {
+) -> Result<Option<Arc<rustls::ServerConfig>>, OptionsError> {
     let ListenTransport::Tls { cert, key, sni } = transport else {
         return Ok(None);
     };

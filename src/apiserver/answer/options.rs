@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::super::body::syntax;
+use super::super::json_errors::syntax;
 use super::super::route::ResourceVerb;
 use super::super::storage::{Preconditions, WriteMode};
 use crate::protocol::request::Query;

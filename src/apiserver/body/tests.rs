@@ -125,25 +125,3 @@ fn what_a_patch_made_unreadable_is_refused_with_what_it_made() {
         r#" "" is invalid: patch: Invalid value: "[]": couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#,
     );
 }
-
-#[test]
-fn broken_json_is_told_in_go_s_words() {
-    for (body, expected) in [
-        (
-            "{bad",
-            "invalid character 'b' looking for beginning of object key string",
-        ),
-        ("x", "invalid character 'x' looking for beginning of value"),
-        ("{\"a\" 1}", "invalid character '1' after object key"),
-        (
-            "{\"a\":1 2}",
-            "invalid character '2' after object key:value pair",
-        ),
-        ("[1 2]", "invalid character '2' after array element"),
-        ("{\n}\n x", "invalid character 'x' after top-level value"),
-        ("{\"a\":", "unexpected end of JSON input"),
-    ] {
-        let fault = serde_json::from_str::<Value>(body).unwrap_err();
-        assert_eq!(syntax(&fault, body.as_bytes()), expected, "{body}");
-    }
-}

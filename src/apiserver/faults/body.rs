@@ -1,8 +1,6 @@
-//! A watch body with ordered faults: it is aborted, contains an injected frame, or is ended from outside. Without faults the frames
-//! pass unchanged.
+//! A watch body with ordered faults: it is aborted, or contains an injected frame. Without faults the frames pass unchanged.
 
 use std::error::Error;
-use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -13,13 +11,9 @@ use http_body::{Body, Frame};
 use super::{InjectedFrame, StreamFate};
 use crate::protocol::BufList;
 
-/// Resolves when the stream has to end cleanly.
-pub type CleanEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
-
 /// A body to which the faults of a stream are applied.
 pub struct FaultyBody<B> {
     inner: B,
-    end: CleanEnd,
     /// Bytes that may still be sent before the abort; `None` if the stream is not to be aborted.
     bytes_before_cut: Option<u64>,
     inject: Injection,
@@ -38,11 +32,10 @@ enum Injection {
 }
 
 impl<B> FaultyBody<B> {
-    /// Applies `fate` to `inner`. `end` ends the stream cleanly at any time.
-    pub fn new(inner: B, fate: &StreamFate, end: CleanEnd) -> Self {
+    /// Applies `fate` to `inner`.
+    pub fn new(inner: B, fate: &StreamFate) -> Self {
         Self {
             inner,
-            end,
             bytes_before_cut: fate.cut_after,
             inject: fate.inject.map_or(Injection::None, Injection::AfterFirst),
             flushed: false,
@@ -51,13 +44,14 @@ impl<B> FaultyBody<B> {
     }
 
     /// Truncates a frame at the byte where the stream is aborted.
-    fn truncated(&mut self, mut data: BufList) -> BufList {
+    fn truncated(&mut self, mut data: impl Buf) -> Bytes {
+        let len = data.remaining();
         let Some(budget) = &mut self.bytes_before_cut else {
-            return data;
+            return data.copy_to_bytes(len);
         };
-        let kept = usize::try_from(*budget).map_or(data.len(), |budget| budget.min(data.len()));
+        let kept = usize::try_from(*budget).map_or(len, |budget| budget.min(len));
         *budget -= kept as u64;
-        data.copy_to_bytes(kept).into()
+        data.copy_to_bytes(kept)
     }
 }
 
@@ -66,13 +60,13 @@ where
     B: Body<Data = BufList> + Unpin,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    type Data = BufList;
+    type Data = Bytes;
     type Error = io::Error;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<BufList>, io::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         let this = self.get_mut();
         if this.ended {
             return Poll::Ready(None);
@@ -91,12 +85,8 @@ where
         }
         if let Injection::Next(frame) = this.inject {
             this.inject = Injection::None;
-            let data = this.truncated(injected(frame).into());
+            let data = this.truncated(injected(frame));
             return Poll::Ready(Some(Ok(Frame::data(data))));
-        }
-        if this.end.as_mut().poll(cx).is_ready() {
-            this.ended = true;
-            return Poll::Ready(None);
         }
         let Some(frame) = ready!(Pin::new(&mut this.inner).poll_frame(cx)) else {
             this.ended = true;
@@ -109,7 +99,7 @@ where
                 }
                 Ok(Frame::data(this.truncated(data)))
             }
-            Err(trailers) => Ok(trailers),
+            Err(trailers) => Ok(trailers.map_data(|mut data| data.copy_to_bytes(data.len()))),
         }))
     }
 
@@ -137,7 +127,6 @@ fn injected(frame: InjectedFrame) -> Bytes {
 mod tests {
     use std::collections::VecDeque;
     use std::convert::Infallible;
-    use std::future::{pending, ready};
 
     use http_body_util::BodyExt;
 
@@ -158,15 +147,14 @@ mod tests {
         }
     }
 
-    async fn outcome(fate: StreamFate, end: CleanEnd) -> (Vec<u8>, bool) {
+    async fn outcome(fate: StreamFate) -> (Vec<u8>, bool) {
         let frames = ["one\n", "two\n"].map(Bytes::from).into();
-        let mut body = FaultyBody::new(Frames(frames), &fate, end);
+        let mut body = FaultyBody::new(Frames(frames), &fate);
         let mut received = Vec::new();
         while let Some(frame) = body.frame().await {
             match frame {
                 Ok(frame) => {
-                    let mut data = frame.into_data().unwrap();
-                    received.extend_from_slice(&data.copy_to_bytes(data.len()));
+                    received.extend_from_slice(&frame.into_data().unwrap());
                 }
                 Err(_) => return (received, true),
             }
@@ -176,7 +164,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_stream_without_a_fate_passes() {
-        let (received, broken) = outcome(StreamFate::default(), Box::pin(pending())).await;
+        let (received, broken) = outcome(StreamFate::default()).await;
         assert_eq!(
             (received.as_slice(), broken),
             (b"one\ntwo\n".as_slice(), false)
@@ -195,7 +183,7 @@ mod tests {
                 cut_after: Some(cut_after),
                 inject: None,
             };
-            let (received, broken) = outcome(fate, Box::pin(pending())).await;
+            let (received, broken) = outcome(fate).await;
             assert_eq!(
                 (received.as_slice(), broken),
                 (expected, true),
@@ -217,15 +205,9 @@ mod tests {
                 cut_after: None,
                 inject: Some(frame),
             };
-            let (received, broken) = outcome(fate, Box::pin(pending())).await;
+            let (received, broken) = outcome(fate).await;
             assert!(received.starts_with(b"one\n") && received.ends_with(b"two\n"));
             assert_eq!((received.len(), broken), (8 + len, false));
         }
-    }
-
-    #[tokio::test]
-    async fn a_stream_ends_cleanly_when_told() {
-        let (received, broken) = outcome(StreamFate::default(), Box::pin(ready(()))).await;
-        assert_eq!((received.as_slice(), broken), (b"".as_slice(), false));
     }
 }

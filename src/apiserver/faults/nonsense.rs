@@ -2,13 +2,11 @@
 
 use bytes::Bytes;
 use http::Response;
-use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::apiserver::answer::{ApiBody, whole_body};
 use crate::apiserver::render;
-use crate::apiserver::reviews::Review;
+use crate::apiserver::review_kinds::Review;
 
 /// The kinds of invalid responses to a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -46,21 +44,15 @@ pub enum Nonsense {
 
 impl Nonsense {
     /// Replaces the body of a successful response; an error stays unchanged.
-    pub(in crate::apiserver) async fn instead_of(
+    pub(in crate::apiserver) fn instead_of(
         self,
-        answer: Response<ApiBody>,
+        answer: Response<Bytes>,
         review: Review,
-    ) -> Response<ApiBody> {
+    ) -> Response<Bytes> {
         if !answer.status().is_success() {
             return answer;
         }
-        let (head, body) = answer.into_parts();
-        let whole = body
-            .collect()
-            .await
-            .map(http_body_util::Collected::to_bytes);
-        let body = self.body(&whole.unwrap_or_default(), review);
-        whole_body(Response::from_parts(head, body))
+        answer.map(|body| self.body(&body, review))
     }
 
     fn body(self, answer: &Bytes, review: Review) -> Bytes {

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-use super::super::body::go_name;
+use super::super::json_errors::go_name;
 use super::super::{nesting, render};
 use crate::decode::DEPTH_MAX;
 use crate::protocol::status::Status;

@@ -7,8 +7,9 @@ use k8s_openapi::api::authorization::v1::{
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Review, ReviewInput};
+use super::ReviewInput;
 use crate::apiserver::render;
+use crate::apiserver::review_kinds::Review;
 use crate::auth::access::{Access, ResourceAccess};
 use crate::auth::rbac::RbacDecision;
 use crate::auth::user::User;

@@ -6,7 +6,7 @@ use std::fmt;
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 
-use super::Review;
+use crate::apiserver::review_kinds::Review;
 
 /// Maximum number of subjects that are counted separately. Reviews of further subjects count only in the totals.
 const SUBJECTS_MAX: usize = 100_000;

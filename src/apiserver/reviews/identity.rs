@@ -6,7 +6,8 @@ use bytes::Bytes;
 use k8s_openapi::api::authentication::v1::TokenReviewSpec;
 use serde::Serialize;
 
-use super::{Review, ReviewInput};
+use super::ReviewInput;
+use crate::apiserver::review_kinds::Review;
 use crate::auth::user::User;
 use crate::protocol::status::Status;
 
