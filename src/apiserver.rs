@@ -232,7 +232,7 @@ impl Apiserver {
     /// The number of open watches.
     #[must_use]
     pub fn watch_count(&self) -> usize {
-        self.server.reads().watch_count()
+        self.server.watch_count()
     }
 
     /// Orders a fault, like `POST /debug/faults`.

@@ -35,7 +35,7 @@ use impersonation::LastModes;
 use parking_lot::RwLock;
 use roles::Roles;
 
-pub use certificates::FrontProxy;
+pub use certificates::{AuthError, FrontProxy};
 pub use token_file::TokenFileError;
 pub use tokens::{TokenUser, Tokens};
 
@@ -58,17 +58,6 @@ pub struct AuthOptions {
     pub client_ca: Vec<CertificateDer<'static>>,
     /// The trusted front proxies, if any.
     pub front_proxy: Option<FrontProxy>,
-}
-
-/// Why authentication cannot be set up.
-#[derive(Debug, thiserror::Error)]
-pub enum AuthError {
-    /// A certificate cannot serve as a trust anchor.
-    #[error("a CA certificate for client certificates cannot be used")]
-    Authority(#[from] rustls::Error),
-    /// The list of authorities is empty, or the verifier refuses it.
-    #[error("cannot build the verifier of client certificates")]
-    Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
 /// What decides whether a request is allowed.

@@ -39,7 +39,7 @@ pub(super) struct Reads {
     pub(super) store: Arc<Store>,
     /// Cache and hub of each kind, by the kind's index.
     pub(super) served: Vec<ServedResource>,
-    /// Each open watch holds one clone, so that the reference count tells how many watches are open.
+    /// The recorder of all watches.
     pub(super) recorder: Arc<NoRecorder>,
 }
 
@@ -54,11 +54,6 @@ impl WatchRecorder for NoRecorder {
 }
 
 impl Reads {
-    /// The number of open watches.
-    pub(super) fn watch_count(&self) -> usize {
-        Arc::strong_count(&self.recorder) - 1
-    }
-
     /// Ends all open watches; later watches end immediately.
     pub(super) fn close(&self) {
         self.served.iter().for_each(|served| served.hub.close());

@@ -49,7 +49,7 @@ pub(super) struct Server {
     pub(super) auth: Auth,
     service: Service<Reads>,
     faults: Mutex<Faults>,
-    /// The lease of each kind's open watches, by the kind's index: revoking it ends them.
+    /// The lease that each kind's open watches hold, by the kind's index: revoking it ends them.
     watch_leases: Vec<Mutex<Lease>>,
     pub(super) reviews: ReviewCounts,
 }
@@ -90,6 +90,12 @@ impl Server {
     /// The caches that lists and watches are answered from.
     pub(super) fn reads(&self) -> &Reads {
         self.service.resources()
+    }
+
+    /// The number of open watches, without those that an order has ended.
+    pub(super) fn watch_count(&self) -> usize {
+        let counts = self.watch_leases.iter();
+        counts.map(|lease| lease.lock().stream_count()).sum()
     }
 
     /// Takes an order, and performs it at once if it is not one that waits for requests.
@@ -241,7 +247,7 @@ impl Server {
         match verb {
             ResourceVerb::List => self.read(request, form, ResultShape::List, kind).await,
             ResourceVerb::Watch => {
-                let lease = self.watch_leases[kind_index].lock().hold();
+                let lease = self.watch_leases[kind_index].lock().clone();
                 let answer = self.read(request, form, ResultShape::Object, kind).await;
                 // An error is not a stream: it has no stream faults and keeps its content length.
                 if !answer.status().is_success() {
@@ -249,7 +255,7 @@ impl Server {
                 }
                 answer.map(|body| {
                     let body = if let AnswerBody::Watch(watch) = body {
-                        AnswerBody::Watch(Box::new(watch.leased(Some(lease))))
+                        AnswerBody::Watch(Box::new(watch.leased(Some(lease.hold()))))
                     } else {
                         body
                     };

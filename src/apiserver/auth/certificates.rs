@@ -11,7 +11,6 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::AuthError;
 use super::authentication::CredentialCheck;
 use crate::auth::user::User;
 
@@ -20,6 +19,17 @@ const UID: &str = "1.3.6.1.4.1.57683.2";
 /// Key of the extra field with the hash of the certificate that authenticated the user.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 const REMOTE_EXTRA: &str = "x-remote-extra-";
+
+/// Why authentication cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthError {
+    /// A certificate cannot serve as a trust anchor.
+    #[error("a CA certificate for client certificates cannot be used")]
+    Authority(#[from] rustls::Error),
+    /// The list of authorities is empty, or the verifier refuses it.
+    #[error("cannot build the verifier of client certificates")]
+    Verifier(#[from] rustls::server::VerifierBuilderError),
+}
 
 /// Which front proxies are trusted. They name the user in `X-Remote-User`, `X-Remote-Uid`, `X-Remote-Group` and
 /// `X-Remote-Extra-*`.

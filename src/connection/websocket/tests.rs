@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::socket::SocketIo;
+use super::SocketIo;
 use crate::protocol::BufList;
 use crate::protocol::websocket::Framing;
 
