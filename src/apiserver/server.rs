@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE};
-use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
+use http::header::CONTENT_TYPE;
+use http::{Method, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
@@ -136,8 +136,7 @@ impl Server {
         // A path with invalid escapes gets the response of an empty path: 404.
         let path = decoded_path(request.uri()).unwrap_or_default();
         let query = request.uri().query().unwrap_or_default();
-        let version = request.version();
-        let mut response = match Route::of(&self.catalogue, request.method(), &path, query) {
+        let response = match Route::of(&self.catalogue, request.method(), &path, query) {
             // Neither authenticated nor authorized: only loopback peers are answered.
             Ok(Route::Faults) => self.answer_faults(request).await.map(AnswerBody::whole),
             route => {
@@ -146,11 +145,6 @@ impl Server {
                 in_accepted_form(form, answer).await
             }
         };
-        if go_away.is_begun() && version < Version::HTTP_2 {
-            response
-                .headers_mut()
-                .insert(CONNECTION, HeaderValue::from_static("close"));
-        }
         Ok(response::with_common_headers(response, &audit_id))
     }
 

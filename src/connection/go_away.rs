@@ -4,8 +4,8 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::sync::Notify;
 
-/// Makes one connection accept no more requests; its open requests are finished. Over HTTP/2 the client gets GOAWAY. Over HTTP/1.1
-/// the connection is closed after the response, which should say `Connection: close`. Clones share the connection.
+/// Makes one connection accept no more requests; its open requests are finished. Over HTTP/2 the client gets GOAWAY, over HTTP/1.1 a
+/// response with `Connection: close`. Clones share the connection.
 #[derive(Clone, Debug, Default)]
 pub struct GoAway(Arc<GoAwayState>);
 

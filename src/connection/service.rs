@@ -128,10 +128,13 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for HyperService
         }
         let hijack = self.hijack.clone().filter(|_| can_be_hijacked(&request));
         let (service, request_in_flight) = (self.service.clone(), self.abort_limit.begin());
-        let (split, traffic) = (SplitMode::of(request.version()), self.traffic.clone());
+        let (version, traffic) = (request.version(), self.traffic.clone());
         let go_away = self.go_away.clone();
         Box::pin(async move {
-            let answer = service.call(request, &go_away).await?;
+            let mut answer = service.call(request, &go_away).await?;
+            if go_away.is_begun() {
+                announce_close(&mut answer, version);
+            }
             let in_flight = request_in_flight.answered();
             if let (Some(traffic), AnswerBody::Forwarded(_, lifetime)) = (traffic, answer.body())
                 && (*lifetime == ForwardLifetime::Long
@@ -156,7 +159,7 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for HyperService
                 }
                 (_, _, body) => body.into(),
             };
-            let body = SplitLastByte::new(body, split).counted(in_flight);
+            let body = SplitLastByte::new(body, SplitMode::of(version)).counted(in_flight);
             Ok(Response::from_parts(parts, body))
         })
     }
@@ -169,13 +172,18 @@ impl<S: HttpService> HyperService<S> {
             Some(admission) => admission.refuse_permit(limit, kind, shortage).to_response(),
             None => Response::default(),
         };
-        // HTTP/2 has no such header; the listener closes its connection after `REFUSAL_TIME`.
-        if request.version() < Version::HTTP_2 {
-            let close = HeaderValue::from_static("close");
-            answer.headers_mut().insert(CONNECTION, close);
-        }
+        // The listener closes the connection after `REFUSAL_TIME`, over HTTP/2, too.
+        announce_close(&mut answer, request.version());
         let answer = with_audit_id(answer.map(AnswerBody::whole), &audit_id(request.headers()));
         answer.map(|body| SplitLastByte::new(body.into(), SplitMode::AsItComes))
+    }
+}
+
+/// Says that the connection is closed after this response. HTTP/2 has no such header.
+fn announce_close<B>(answer: &mut Response<B>, version: Version) {
+    if version < Version::HTTP_2 {
+        let close = HeaderValue::from_static("close");
+        answer.headers_mut().insert(CONNECTION, close);
     }
 }
 

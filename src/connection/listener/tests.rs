@@ -1,5 +1,6 @@
 //! Connections that keep the gateway waiting, over in-memory streams with paused time.
 
+mod go_away;
 mod handshakes;
 mod identity;
 
@@ -68,13 +69,17 @@ fn connection() -> ClientConnection<Service<Upstream>> {
 }
 
 fn connection_to<R: Resources>(upstream: R) -> ClientConnection<Service<R>> {
+    connection_of(Service::new(Arc::new(upstream)))
+}
+
+fn connection_of<S: HttpService>(service: S) -> ClientConnection<S> {
     ClientConnection {
         peer: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
         decision: AcceptDecision::Served,
         delivery: Delivery::start(1, None),
         identity: PeerIdentity::default(),
         tls: None,
-        service: Service::new(Arc::new(upstream)),
+        service,
         drain: Drain::new(),
         go_away: GoAway::default(),
     }
