@@ -7,6 +7,7 @@
 
 mod active;
 mod body;
+mod body_error;
 mod boundary;
 mod deadlines;
 mod guarded;
@@ -42,7 +43,8 @@ use proven_tokens::{ProvenTokens, TokenHash};
 use refusal::ForwardRefusal;
 use tunnel::Tunnels;
 
-pub use body::{BodyError, PassthroughBody};
+pub use body::PassthroughBody;
+pub use body_error::BodyError;
 pub use deadlines::ForwardDeadlines;
 pub use headers::{ProxyHeaders, impersonates};
 

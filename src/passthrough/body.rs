@@ -11,6 +11,7 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 
 use super::active::ActiveRequest;
+use super::body_error::BodyError;
 use super::boundary::Boundary;
 use super::deadlines::ForwardDeadlines;
 use super::guarded::{AbortPolicy, GuardedBody};
@@ -27,20 +28,6 @@ impl ByteCounter for ShardedCounter {
 /// does.
 #[derive(Debug)]
 pub struct PassthroughBody(BodyKind);
-
-/// Why a response was not completed.
-#[derive(Debug, thiserror::Error)]
-pub enum BodyError {
-    /// Upstream's connection failed.
-    #[error("the API server broke off its response")]
-    Broken(#[from] hyper::Error),
-    /// Upstream has sent nothing for the time limit.
-    #[error("the API server did not continue its response in time")]
-    Silent,
-    /// The gateway has ended the response: its deadline has passed, or the caller may no longer read it.
-    #[error("the gateway ended the response")]
-    Ended,
-}
 
 impl PassthroughBody {
     pub(super) const fn empty() -> Self {

@@ -13,7 +13,7 @@ use http_body::{Body, Frame, SizeHint};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::task::AbortHandle;
 
-use super::body::BodyError;
+use super::body_error::BodyError;
 use super::boundary::Boundary;
 use super::deadlines::ForwardDeadlines;
 use crate::metrics::{PassthroughError, PassthroughMetrics};
