@@ -11,7 +11,9 @@ use tokio::time::Instant;
 
 use super::bookmarks::BookmarkSchedule;
 use super::initial::InitialEvents;
-use super::{FRAMES, FrameLimits, Start, Timing, WatchEnd, WatchRecorder, WatchTotals};
+use super::limits::{FRAMES, FrameLimits};
+use super::recorder::{WatchEnd, WatchRecorder, WatchTotals};
+use super::start::{Start, Timing};
 use crate::admission::{ListPermit, WatchPermit};
 use crate::audit::AuditTrail;
 use crate::auth::lease::LeaseHold;

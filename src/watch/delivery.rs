@@ -13,6 +13,8 @@
 mod chunk;
 mod group;
 mod inbox;
+mod limits;
+mod new_stream;
 mod stream;
 mod supervisor;
 mod worker;
@@ -25,33 +27,13 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use self::inbox::Inbox;
+use self::limits::LIMITS;
+use self::new_stream::NewStream;
 use self::supervisor::Supervisor;
-use self::worker::{DeliveryWorker, NewStream};
+use self::worker::DeliveryWorker;
 use crate::metrics::{ByLabel, TaskKind};
 use crate::transport::Transport;
 use crate::watch::Watch;
-
-/// How much work is done before other streams or tasks have their turn.
-#[derive(Clone, Copy, Debug)]
-struct TurnLimits {
-    /// Length of a shared chunk in bytes, without framing; it has at least one batch. A chunk up to this length is copied into one
-    /// slice, a longer one is not.
-    chunk_len: usize,
-    /// Number of chunks kept during a pass. The clients of a view are at very few different positions.
-    chunks: usize,
-    /// Number of writes to one stream, of about 64 KiB each, before other streams have their turn.
-    stream_turn: usize,
-    /// Number of streams visited before other tasks of the thread have their turn: about a tenth of a millisecond.
-    worker_turn: usize,
-}
-
-/// The limits in production; tests have smaller ones.
-const LIMITS: TurnLimits = TurnLimits {
-    chunk_len: 64 << 10,
-    chunks: 4,
-    stream_turn: 8,
-    worker_turn: 64,
-};
 
 /// A handle to the delivery workers. They end when the last clone of it is dropped.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::FrameLimits;
+use super::limits::FrameLimits;
 use crate::admission::ListPermit;
 use crate::cache::{Chunk, Snapshot};
 use crate::protocol::BufList;

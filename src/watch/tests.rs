@@ -4,17 +4,18 @@ use std::pin::Pin;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use bytes::Buf;
 use http_body::Body;
-use tokio::time::advance;
+use tokio::time::{Instant, advance};
 
 use super::*;
 use crate::auth::lease::Lease;
 use crate::cache::tests::samples::{Sample, World, kind, told};
-use crate::resource::Layout;
+use crate::resource::{Layout, ResourceVersion};
 use crate::selector::{LabelSelector, Selector};
-use crate::view::Hub;
+use crate::view::{Hub, Marker};
 
 #[derive(Debug, Default)]
 struct Tally(Mutex<Vec<WatchTotals>>, Mutex<Vec<Duration>>);

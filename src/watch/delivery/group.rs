@@ -7,8 +7,8 @@ use crate::cache::Sequence;
 use crate::view::{View, WatchWaiter};
 use crate::watch::WatchRecorder;
 
-use super::TurnLimits;
 use super::chunk::SharedChunk;
+use super::limits::TurnLimits;
 
 /// The streams of one worker that share a view, and the progress of a pass over them.
 #[derive(Debug)]
@@ -225,7 +225,7 @@ mod tests {
             published_at: smallvec::smallvec![published_at; 2],
             buf: crate::protocol::BufList::default(),
         };
-        let limits = super::super::LIMITS;
+        let limits = super::super::limits::LIMITS;
         let made = vec![(chunk(2, 100), 3), (chunk(5, 7), 0), (chunk(1, 10), 1)];
         let mut chunks = SharedChunks { limits, made };
         let recorder = Told::default();

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-use super::worker::NewStream;
+use super::new_stream::NewStream;
 use crate::sync::{Mutex, MutexGuard};
 
 /// A woken stream or group. Keys are reused, so the worker must ignore tokens of streams that are gone.

@@ -9,19 +9,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
 use hashbrown::HashMap;
 use slab::Slab;
-use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
-use super::TurnLimits;
 use super::group::{DeliveryGroup, SharedChunks};
 use super::inbox::{Inbox, WakeToken, waker};
+use super::limits::TurnLimits;
+use super::new_stream::NewStream;
 use super::stream::{DeliveryStream, StreamProgress};
-use crate::transport::Transport;
-use crate::view::{View, WatchWaiter};
-use crate::watch::WatchCursor;
+use crate::view::View;
 
 /// Number of timer entries of removed streams that may remain, in addition to as many as there are streams.
 const TIMERS_SPARE: usize = 64;
@@ -30,16 +27,6 @@ const TIMERS_SPARE: usize = 64;
 const BACKLOG_SHARE: usize = 8;
 /// The timer of a worker without deadlines.
 const IDLE: Duration = Duration::from_secs(3_600);
-
-/// A new watch.
-#[derive(Debug)]
-pub(super) struct NewStream {
-    pub(super) transport: Transport,
-    pub(super) head: Bytes,
-    pub(super) cursor: WatchCursor,
-    pub(super) waiter: WatchWaiter,
-    pub(super) done: oneshot::Sender<Transport>,
-}
 
 /// Work of this turn or of later ones.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,23 @@
+//! The bounds of a worker's turn.
+
+/// How much work is done before other streams or tasks have their turn.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TurnLimits {
+    /// Length of a shared chunk in bytes, without framing; it has at least one batch. A chunk up to this length is copied into one
+    /// slice, a longer one is not.
+    pub(super) chunk_len: usize,
+    /// Number of chunks kept during a pass. The clients of a view are at very few different positions.
+    pub(super) chunks: usize,
+    /// Number of writes to one stream, of about 64 KiB each, before other streams have their turn.
+    pub(super) stream_turn: usize,
+    /// Number of streams visited before other tasks of the thread have their turn: about a tenth of a millisecond.
+    pub(super) worker_turn: usize,
+}
+
+/// The limits in production; tests have smaller ones.
+pub(super) const LIMITS: TurnLimits = TurnLimits {
+    chunk_len: 64 << 10,
+    chunks: 4,
+    stream_turn: 8,
+    worker_turn: 64,
+};

@@ -1,0 +1,18 @@
+//! A new watch, on its way to a worker.
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use crate::transport::Transport;
+use crate::view::WatchWaiter;
+use crate::watch::WatchCursor;
+
+/// A new watch.
+#[derive(Debug)]
+pub(super) struct NewStream {
+    pub(super) transport: Transport,
+    pub(super) head: Bytes,
+    pub(super) cursor: WatchCursor,
+    pub(super) waiter: WatchWaiter,
+    pub(super) done: oneshot::Sender<Transport>,
+}

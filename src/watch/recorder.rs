@@ -1,0 +1,42 @@
+//! What is recorded about watches.
+
+use std::time::Duration;
+
+/// Why a watch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WatchEnd {
+    /// Its timeout was reached, or the client's credential has expired.
+    Deadline,
+    /// The client's permission was revoked.
+    Revoked,
+    /// Its events were no longer in the history; the client got 410.
+    Lagged,
+    /// The resource is no longer served, or the gateway is draining.
+    Closed,
+    /// The client disconnected.
+    Client,
+}
+
+/// The totals of a stream, recorded once at its end.
+#[derive(Clone, Copy, Debug)]
+pub struct WatchTotals {
+    /// Why it ended.
+    pub end: WatchEnd,
+    /// Number of events, without bookmarks.
+    pub events: u64,
+    /// Number of bytes of event frames.
+    pub bytes: u64,
+}
+
+/// Records what watches deliver; the composition root implements it with metrics.
+pub trait WatchRecorder: Send + Sync + std::fmt::Debug {
+    /// Called once per stream, at its start.
+    fn started(&self) {}
+    /// Called when events are sent, with their number and length.
+    fn delivered(&self, events: u64, bytes: u64);
+    /// Called when a batch is sent that was published while the stream was open, with the time since its publication and the number
+    /// of clients. For a client that is behind and reads the history, called once per frame, for the frame's oldest event.
+    fn delayed(&self, _by: Duration, _clients: u64) {}
+    /// Called once per stream, at its end.
+    fn ended(&self, totals: WatchTotals);
+}
