@@ -240,7 +240,6 @@ mod queue_sink;
 mod raw;
 mod reflector;
 mod shared_informer;
-mod subscription;
 
 pub use cached::Cached;
 pub use counts::{InformerCounters, InformerCounts};
@@ -255,20 +254,19 @@ pub use indexer::{
     index_by_label, index_by_namespace, index_by_pointer,
 };
 pub use key::{KeyError, KeyFn, KeylessObjects, cached_key};
-pub use list_watch::{DecodeError, ListWatch};
+pub use list_watch::ListWatch;
 pub use lister::Lister;
 pub use metadata::Metadata;
 pub use notification::Notification;
 pub use packed::Packed;
 pub use processor::{
     HandlerCounts, HandlerEnd, HandlerPanic, InitialState, PanicHook, Processor, ProcessorEnd,
-    Registration,
+    Registration, StreamOverflow, Subscription, SubscriptionOptions,
 };
 pub use queue_sink::Transform;
-pub use raw::Raw;
+pub use raw::{DecodeError, Raw};
 pub use reflector::Reflector;
 pub use shared_informer::{InformerOptions, NotSynced, SharedInformer};
-pub use subscription::{StreamOverflow, Subscription, SubscriptionOptions};
 
 pub use crate::decode::UpstreamStatus;
 pub use crate::upstream::driver::{FrameRejection, RequestKind};

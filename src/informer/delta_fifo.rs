@@ -9,6 +9,7 @@
 //! resync, by at most one delta per object each.
 
 mod delta;
+mod known_objects;
 mod pending;
 
 use std::fmt;
@@ -22,17 +23,10 @@ use self::pending::PendingDeltas;
 use super::key::{KeyError, KeyFn, KeylessObjects, key_of, keyed};
 use crate::resource::ObjectKey;
 pub use delta::{Delta, DeltaKind, DeltaSubject};
+pub use known_objects::KnownObjects;
 
 /// The default bound of a queue, in deltas. With objects of 5 KiB this is 50 MB that the store does not share yet.
 pub const PENDING_MAX_DEFAULT: usize = 10_000;
-
-/// The objects that the queue's consumer has stored. The queue uses them to find out what a replacement deletes.
-pub trait KnownObjects<V>: Send + Sync {
-    /// The keys of all objects.
-    fn keys(&self) -> Vec<ObjectKey>;
-    /// The object with this key.
-    fn object(&self, key: &ObjectKey) -> Option<Arc<V>>;
-}
 
 /// A change was not queued.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::key::KeyError;
-use super::list_watch::DecodeError;
+use super::raw::DecodeError;
 use crate::decode::UpstreamStatus;
 use crate::resource::{ObjectKey, ResourceVersion};
 use crate::upstream::driver::{FrameRejection, RequestKind};

@@ -11,6 +11,7 @@ mod names;
 mod pages;
 mod pointer;
 mod postings;
+mod store_snapshot;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,30 +20,16 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use self::contents::{IndexContents, IndexValues};
-use self::pages::Pages;
 use self::postings::Postings;
 use super::delta_fifo::KnownObjects;
 use super::key::{KeyError, KeyFn, KeylessObjects, key_of, keyed};
 use crate::resource::ObjectKey;
+pub use contents::IndexError;
 pub use functions::{
-    NAMESPACE_INDEX, index_by, index_by_label, index_by_namespace, index_by_pointer,
+    IndexFn, NAMESPACE_INDEX, index_by, index_by_label, index_by_namespace, index_by_pointer,
 };
 pub use pointer::PointerError;
-
-/// Returns the values under which an index lists an object, possibly none. It may read the store, but must not write to it or add
-/// handlers to its informer.
-pub type IndexFn<V> = Arc<dyn Fn(&V) -> Vec<String> + Send + Sync>;
-
-/// An index does not exist, or exists already.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum IndexError {
-    /// The store has no index of this name.
-    #[error("there is no index {0:?}")]
-    Unknown(Box<str>),
-    /// The store already has an index of this name.
-    #[error("there is an index {0:?} already")]
-    Taken(Box<str>),
-}
+pub use store_snapshot::StoreSnapshot;
 
 /// Objects by key, with indices.
 ///
@@ -58,13 +45,6 @@ pub struct Indexer<V> {
 struct Function<V> {
     name: Box<str>,
     values: IndexFn<V>,
-}
-
-/// The objects of a store at one moment. Creating it copies a pointer. While it exists, a change to the store copies the page that it
-/// changes, each page at most once.
-pub struct StoreSnapshot<V> {
-    objects: Pages<Arc<V>>,
-    len: usize,
 }
 
 impl<V> Indexer<V> {
@@ -245,56 +225,6 @@ impl<V> fmt::Debug for Indexer<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Indexer")
             .field("len", &self.len())
-            .finish_non_exhaustive()
-    }
-}
-
-impl<V> StoreSnapshot<V> {
-    /// The objects, in arbitrary order.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<V>> {
-        self.objects.iter()
-    }
-
-    /// The number of objects.
-    #[must_use]
-    pub const fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether the snapshot has no objects.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-}
-
-impl<V> IntoIterator for StoreSnapshot<V>
-where
-    V: Send + Sync + 'static,
-{
-    type Item = Arc<V>;
-    type IntoIter = Box<dyn Iterator<Item = Arc<V>> + Send>;
-
-    /// The objects, in arbitrary order. The iterator keeps the snapshot's memory.
-    fn into_iter(self) -> Self::IntoIter {
-        let slots = 0..self.objects.slot_count();
-        Box::new(slots.filter_map(move |slot| self.objects.at(slot).cloned()))
-    }
-}
-
-impl<V> Clone for StoreSnapshot<V> {
-    fn clone(&self) -> Self {
-        Self {
-            objects: self.objects.clone(),
-            len: self.len,
-        }
-    }
-}
-
-impl<V> fmt::Debug for StoreSnapshot<V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StoreSnapshot")
-            .field("len", &self.len)
             .finish_non_exhaustive()
     }
 }

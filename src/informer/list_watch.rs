@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
+use super::raw::DecodeError;
 use super::{Metadata, Packed, Raw};
 use crate::resource::{Gvr, Object};
 use crate::upstream::driver::Collection;
@@ -12,17 +13,6 @@ use crate::upstream::reflector::{InitialVersion, StreamingLists};
 
 /// Items per page, as in client-go and kube-rs.
 const PAGE_LEN: u32 = 500;
-
-/// The JSON of an object does not fit the requested type.
-#[derive(Debug, thiserror::Error)]
-#[error("the object cannot be read")]
-pub struct DecodeError(#[source] serde_json::Error);
-
-impl DecodeError {
-    pub(super) const fn new(error: serde_json::Error) -> Self {
-        Self(error)
-    }
-}
 
 /// Decodes an object as `T`.
 pub(super) type Decode<T> = Arc<dyn Fn(Raw) -> Result<T, DecodeError> + Send + Sync>;

@@ -5,8 +5,7 @@ use std::marker::PhantomData;
 
 use serde::de::DeserializeOwned;
 
-use super::Raw;
-use super::list_watch::DecodeError;
+use super::raw::{DecodeError, Raw};
 
 /// A `T` kept as its JSON. A decoded Kubernetes struct takes several times that memory, most of it for absent fields, so this is worth
 /// it where there are many objects and few of them are accessed.

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use super::{EventHandler, HandlerOptions, Notification, Subscription, SubscriptionOptions};
+use super::{EventHandler, HandlerOptions, Notification};
 use handler_pool::HandlerPool;
-use listener::ListenerContext;
-use parking_lot::{Mutex, MutexGuard};
+use listener::{Listener, ListenerContext};
+use parking_lot::Mutex;
 use resync::Resync;
+use state::{ProcessorMembers, ProcessorState};
 
 mod deferred_work;
 mod handler_pool;
@@ -23,12 +24,15 @@ mod queue;
 mod registration;
 mod resync;
 mod scheduler;
+mod state;
+mod subscription;
+mod user_code;
 
 pub(super) use deferred_work::DeferredWork;
-pub(super) use listener::Listener;
 pub use listener::{HandlerCounts, HandlerEnd, HandlerPanic, PanicHook};
 pub use queue::InitialState;
 pub use registration::Registration;
+pub use subscription::{StreamOverflow, Subscription, SubscriptionOptions};
 
 /// The handlers and streams of one informer. Clones are handles of the same processor.
 ///
@@ -50,33 +54,10 @@ pub struct ProcessorEnd {
     pub dropped: u64,
 }
 
-pub(super) struct ProcessorState<T: Send + Sync + 'static> {
-    pool: HandlerPool<Listener<T>>,
-    context: Arc<ListenerContext>,
-    members: Mutex<ProcessorMembers<T>>,
-    /// A handler with a resync period was added.
-    resync_changed: Notify,
-}
-
-struct ProcessorMembers<T> {
-    all: Vec<ProcessorMember<T>>,
-    /// The members with `Overflow::Block`, which may make the informer wait.
-    blocking: Vec<Arc<Listener<T>>>,
-    initial_list_complete: bool,
-    closed: bool,
-}
-
 /// How a listener is added: its initial state, and where to defer work.
 pub(super) struct JoinOptions<'a, T: Send + Sync + 'static> {
     pub(super) initial_state: InitialState<T>,
     pub(super) deferred: &'a mut DeferredWork<T>,
-}
-
-struct ProcessorMember<T> {
-    listener: Arc<Listener<T>>,
-    resync: Option<Resync>,
-    /// Whether the handler takes part in the running resync.
-    resyncing: bool,
 }
 
 impl<T: Send + Sync + 'static> Processor<T> {
@@ -306,104 +287,6 @@ impl<T: Send + Sync + 'static> Processor<T> {
         let members = std::mem::take(&mut self.inner.locked().all);
         drop(members);
         ProcessorEnd { dropped }
-    }
-}
-
-impl<T: Send + Sync + 'static> ProcessorState<T> {
-    fn locked(&self) -> MutexGuard<'_, ProcessorMembers<T>> {
-        self.members.lock()
-    }
-
-    fn join(
-        &self,
-        listener: &Arc<Listener<T>>,
-        resync: Option<Resync>,
-        deferred: &mut DeferredWork<T>,
-    ) {
-        let mut members = self.locked();
-        let follow_up = if members.closed {
-            listener.end(HandlerEnd::ShutDown)
-        } else if members.initial_list_complete {
-            listener.end_initial_list()
-        } else {
-            listener.start()
-        };
-        deferred.add(follow_up, listener);
-        if !members.closed {
-            if listener.blocks() {
-                members.blocking.push(Arc::clone(listener));
-            }
-            members.all.push(ProcessorMember {
-                listener: Arc::clone(listener),
-                resync,
-                resyncing: false,
-            });
-        }
-        drop(members);
-        if resync.is_some() {
-            self.resync_changed.notify_one();
-        }
-    }
-
-    fn distribute(
-        &self,
-        changes: &[Notification<T>],
-        is_recipient: impl Fn(&ProcessorMember<T>) -> bool,
-        deferred: &mut DeferredWork<T>,
-    ) {
-        if changes.is_empty() {
-            return;
-        }
-        let mut members = self.locked();
-        let before = members.all.len();
-        members.all.retain(|member| {
-            if is_recipient(member) {
-                let (follow_up, discarded) = member.listener.push(changes);
-                deferred.add(follow_up, &member.listener);
-                deferred.discard(discarded);
-            }
-            // May be dropped under the lock: a listener that has ended owns no user values.
-            member.listener.ended().is_none()
-        });
-        if members.all.len() < before {
-            members
-                .blocking
-                .retain(|listener| listener.ended().is_none());
-        }
-    }
-
-    fn is_blocked(&self) -> bool {
-        let blocking = &self.locked().blocking;
-        blocking.iter().any(|listener| listener.is_blocking())
-    }
-
-    /// Removes a handler or stream: it receives nothing more.
-    pub(super) fn remove_member(&self, listener: &Arc<Listener<T>>) {
-        let mut members = self.locked();
-        members
-            .all
-            .retain(|member| !Arc::ptr_eq(&member.listener, listener));
-        members
-            .blocking
-            .retain(|blocking| !Arc::ptr_eq(blocking, listener));
-    }
-
-    /// Stops distribution. Returns the listeners whose waiting notifications are still to be delivered.
-    fn close(&self) -> Vec<Arc<Listener<T>>> {
-        let mut members = self.locked();
-        members.closed = true;
-        members.blocking.clear();
-        let listeners: Vec<_> = members
-            .all
-            .iter()
-            .map(|member| Arc::clone(&member.listener))
-            .collect();
-        drop(members);
-        for listener in &listeners {
-            listener.close().finish(listener);
-        }
-        self.context.room.notify_waiters();
-        listeners
     }
 }
 

@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
-use super::list_watch::DecodeError;
 use crate::decode::without_managed_fields;
 use crate::resource::Object;
 
@@ -45,6 +44,17 @@ impl Raw {
     /// The JSON does not fit `U`.
     pub fn read<U: DeserializeOwned>(&self) -> Result<U, DecodeError> {
         serde_json::from_slice(&self.0).map_err(DecodeError::new)
+    }
+}
+
+/// The JSON of an object does not fit the requested type.
+#[derive(Debug, thiserror::Error)]
+#[error("the object cannot be read")]
+pub struct DecodeError(#[source] serde_json::Error);
+
+impl DecodeError {
+    pub(super) const fn new(error: serde_json::Error) -> Self {
+        Self(error)
     }
 }
 

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use self::dispatcher::Dispatcher;
 use self::lifecycle::Lifecycle;
+pub use self::lifecycle::NotSynced;
 use super::failure_recorder::{FailureRecorder, log_failures};
 use super::{
     Cached, DeltaFifo, EventHandler, HandlerOptions, HandlerPanic, IndexError, Indexer,
@@ -26,14 +27,6 @@ use crate::upstream::driver::{Collection, Fetch};
 
 /// How long a shutdown waits for handlers to process the notifications that are queued for them; then these are dropped.
 const HANDLER_GRACE: Duration = Duration::from_secs(5);
-
-/// The informer was shut down before it held its initial list.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the informer of {} was shut down before it held its initial list", collection.gvr)]
-pub struct NotSynced {
-    /// The collection that the informer reads.
-    pub collection: Collection,
-}
 
 /// Options of an informer, set when it is created.
 pub struct InformerOptions<T> {

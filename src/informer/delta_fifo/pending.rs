@@ -8,7 +8,8 @@ use hashbrown::hash_map::Entry;
 use hashbrown::{HashMap, HashSet};
 use smallvec::{SmallVec, smallvec};
 
-use super::{Delta, DeltaKind, DeltaSubject, KnownObjects};
+use super::delta::{Delta, DeltaKind, DeltaSubject};
+use super::known_objects::KnownObjects;
 use crate::resource::ObjectKey;
 
 /// The capacity that an empty queue keeps, in objects: enough for bursts of a usual watch. Lists need more; that is freed after them.

@@ -6,7 +6,7 @@ use super::members::{ManySlots, PostingSet};
 use super::names::Names;
 use super::pages::Pages;
 use super::postings::Postings;
-use super::{IndexError, StoreSnapshot};
+use super::store_snapshot::StoreSnapshot;
 use crate::resource::ObjectKey;
 
 /// The values of one object in each index, in the order of the indices; `None` where the index function panicked.
@@ -169,4 +169,15 @@ impl<V> IndexContents<V> {
     pub(super) const fn add_index_panics(&mut self, panics: u64) {
         self.index_panics += panics;
     }
+}
+
+/// An index does not exist, or exists already.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IndexError {
+    /// The store has no index of this name.
+    #[error("there is no index {0:?}")]
+    Unknown(Box<str>),
+    /// The store already has an index of this name.
+    #[error("there is an index {0:?} already")]
+    Taken(Box<str>),
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::IndexFn;
 use super::pointer::{JsonPointer, PointerError};
 use crate::informer::{Cached, Raw};
 
@@ -42,3 +41,7 @@ pub fn index_by_pointer(pointer: &str) -> Result<IndexFn<Cached<Raw>>, PointerEr
         pointer.text_in(object.bytes())
     }))
 }
+
+/// Returns the values under which an index lists an object, possibly none. It may read the store, but must not write to it or add
+/// handlers to its informer.
+pub type IndexFn<V> = Arc<dyn Fn(&V) -> Vec<String> + Send + Sync>;

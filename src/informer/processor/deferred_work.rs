@@ -1,38 +1,14 @@
 //! Work that is deferred until no lock is held, because it may run user code: wakers, and the destructors of handlers and objects.
 //! Each of them may call the informer.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Waker;
 
 use super::handler_pool::HandlerPool;
-use super::listener::{Listener, ListenerRemains};
+use super::listener::{FollowUp, Listener};
 use super::queue::QueueRemains;
+use super::user_code::{drop_each, ignore_panic};
 use crate::informer::{Cached, Notification};
-
-/// Deferred work for one listener.
-#[must_use]
-pub(in crate::informer) enum FollowUp<T> {
-    Nothing,
-    /// Its queue is no longer empty: give the listener to the handler pool.
-    Serve,
-    Wake(Waker),
-    /// It has processed the initial list.
-    Synced,
-    Ended(ListenerRemains<T>),
-}
-
-impl<T: Send + Sync + 'static> FollowUp<T> {
-    /// Does the work now. The caller holds no lock, and knows that the result cannot be `Serve`.
-    pub(in crate::informer) fn finish(self, listener: &Listener<T>) {
-        match self {
-            Self::Nothing | Self::Serve => {}
-            Self::Wake(waker) => ignore_panic(|| waker.wake()),
-            Self::Synced => listener.set_synced(),
-            Self::Ended(ended) => listener.announce_end(ended),
-        }
-    }
-}
 
 /// Deferred work for many listeners. It is done when this is dropped, so create this before taking a lock.
 pub(in crate::informer) struct DeferredWork<T: Send + Sync + 'static> {
@@ -101,16 +77,4 @@ impl<T: Send + Sync + 'static> Drop for DeferredWork<T> {
         drop_each(self.delivered.drain(..));
         drop_each(self.objects.drain(..));
     }
-}
-
-/// Drops user values one by one, each with its panic caught: a second panic during unwinding would abort the process.
-pub(super) fn drop_each<V>(values: impl IntoIterator<Item = V>) {
-    values
-        .into_iter()
-        .for_each(|value| ignore_panic(|| drop(value)));
-}
-
-/// Runs user code and ignores its panic, which the process's panic hook has already reported.
-pub(super) fn ignore_panic(run: impl FnOnce()) {
-    drop(catch_unwind(AssertUnwindSafe(run)));
 }

@@ -10,9 +10,9 @@ use std::task::{Context, Waker};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 
-use super::deferred_work::{FollowUp, drop_each, ignore_panic};
 use super::handler_pool::PoolTask;
 use super::queue::{InitialState, NotificationQueue, QueueOverflow, QueueRemains};
+use super::user_code::{drop_each, ignore_panic};
 use crate::informer::{EventHandler, HandlerOptions, Notification, Overflow};
 use crate::resource::ObjectKey;
 
@@ -104,6 +104,30 @@ pub(in crate::informer) struct ListenerRemains<T> {
     queue: QueueRemains<T>,
     /// No call is running.
     idle: bool,
+}
+
+/// What is left to do for a listener once no lock is held.
+#[must_use]
+pub(in crate::informer) enum FollowUp<T> {
+    Nothing,
+    /// Its queue is no longer empty: give the listener to the handler pool.
+    Serve,
+    Wake(Waker),
+    /// It has processed the initial list.
+    Synced,
+    Ended(ListenerRemains<T>),
+}
+
+impl<T: Send + Sync + 'static> FollowUp<T> {
+    /// Does the work now. The caller holds no lock, and knows that the result cannot be `Serve`.
+    pub(in crate::informer) fn finish(self, listener: &Listener<T>) {
+        match self {
+            Self::Nothing | Self::Serve => {}
+            Self::Wake(waker) => ignore_panic(|| waker.wake()),
+            Self::Synced => listener.set_synced(),
+            Self::Ended(ended) => listener.announce_end(ended),
+        }
+    }
 }
 
 /// One handler or stream of a processor.

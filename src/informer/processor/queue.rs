@@ -11,7 +11,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
-use super::deferred_work::drop_each;
+use super::user_code::drop_each;
 use crate::informer::{Cached, Notification, Overflow};
 use crate::resource::ObjectKey;
 

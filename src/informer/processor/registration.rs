@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use super::ProcessorState;
 use super::listener::{HandlerCounts, HandlerEnd, Listener};
+use super::state::ProcessorState;
 
 /// The handle of a handler that was added (client-go's `ResourceEventHandlerRegistration`). Clones refer to the same handler. Dropping
 /// them has no effect: only [`Registration::remove`] removes the handler.

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
-use super::NotSynced;
 use super::dispatcher::Dispatcher;
 use crate::upstream::driver::Collection;
 
@@ -129,4 +128,12 @@ impl Lifecycle {
             is_unsynced
         });
     }
+}
+
+/// The informer was shut down before it held its initial list.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the informer of {} was shut down before it held its initial list", collection.gvr)]
+pub struct NotSynced {
+    /// The collection that the informer reads.
+    pub collection: Collection,
 }

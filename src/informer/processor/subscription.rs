@@ -8,8 +8,9 @@ use std::task::{Context, Poll};
 
 use futures_core::Stream;
 
-use super::processor::{HandlerCounts, HandlerEnd, Listener, ProcessorState};
-use super::{HandlerOptions, Notification, Overflow};
+use super::listener::{HandlerCounts, HandlerEnd, Listener};
+use super::state::ProcessorState;
+use crate::informer::{HandlerOptions, Notification, Overflow};
 
 /// What happens when the queue of a stream is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
