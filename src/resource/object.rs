@@ -7,10 +7,10 @@ use std::fmt;
 
 use bytes::{Buf as _, Bytes};
 
-use self::packed::{FramePieces, PackedBytes};
-pub use self::parts::{ByteSpan, ObjectParts};
+use self::packed::{FramePieces, PackedBytes, offset};
+pub use self::parts::ObjectParts;
 use super::wire::field_len;
-use super::{Encoding, EventKind, KeyRef, Layout, ResourceVersion, protobuf};
+use super::{ByteSpan, Encoding, EventKind, KeyRef, Layout, ResourceVersion, protobuf};
 
 /// One object at one version, immutable. Clones share its memory.
 ///
@@ -26,14 +26,6 @@ const fn frame_end(encoding: Encoding) -> &'static [u8] {
         Encoding::Json => b"}\n",
         Encoding::Protobuf => protobuf::FRAME_END,
     }
-}
-
-#[expect(
-    clippy::expect_used,
-    reason = "frames are bounded far below 4 GiB where they are read"
-)]
-fn offset(at: usize) -> u32 {
-    u32::try_from(at).expect("a frame is shorter than 4 GiB")
 }
 
 impl Object {

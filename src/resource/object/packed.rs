@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{ByteSpan, ObjectParts, offset};
-use crate::resource::{Encoding, ResourceVersion};
+use super::ObjectParts;
+use crate::resource::{ByteSpan, Encoding, ResourceVersion};
 
 /// Offsets of the numbers.
 const VERSION: usize = 0;
@@ -372,6 +372,14 @@ impl Cursor<'_> {
         self.out[self.at..end].copy_from_slice(bytes);
         self.at = end;
     }
+}
+
+#[expect(
+    clippy::expect_used,
+    reason = "frames are bounded far below 4 GiB where they are read"
+)]
+pub(super) fn offset(at: usize) -> u32 {
+    u32::try_from(at).expect("a frame is shorter than 4 GiB")
 }
 
 #[cfg(test)]

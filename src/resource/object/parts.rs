@@ -2,24 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::resource::{FieldTable, ResourceVersion};
-
-/// A range of an object's bytes, `start..end`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ByteSpan {
-    /// First byte.
-    pub start: u32,
-    /// One past the last byte.
-    pub end: u32,
-}
-
-impl ByteSpan {
-    /// The spanned bytes.
-    #[must_use]
-    pub fn of(self, bytes: &[u8]) -> &[u8] {
-        &bytes[self.start as usize..self.end as usize]
-    }
-}
+use crate::resource::{ByteSpan, FieldTable, ResourceVersion};
 
 /// The parts that a scanner found; [`Object::new`](super::Object::new) turns them into an [`Object`](super::Object).
 ///
