@@ -18,6 +18,7 @@
 mod blocks;
 mod envelope;
 mod frames;
+mod item_framing;
 mod json;
 mod list;
 mod managed_fields;
@@ -29,8 +30,9 @@ mod walk;
 
 pub use envelope::{EventEnvelope, WatchLine, WireKind, scan_event, scan_line};
 pub use frames::{FrameTooLong, Frames, object_in, scan_envelope, scan_watch};
+pub use item_framing::{ItemFraming, watch_form};
 pub use json::{DEPTH_MAX, ScanError};
-pub use list::{ItemFraming, ListPage, scan_list, watch_form};
+pub use list::{ListPage, scan_list};
 pub use managed_fields::without_managed_fields;
 pub use protobuf::{
     is_canonical_frame, scan_frame, scan_protobuf_event, scan_protobuf_list, scan_protobuf_object,

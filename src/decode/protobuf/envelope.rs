@@ -6,9 +6,10 @@ use crate::decode::json::{ScanError, span};
 use crate::resource::wire::{WireFields, field_len};
 use crate::resource::{ByteSpan, FieldTable};
 
+use super::fields::{bytes_of, expected, text};
 use super::object::{scan_protobuf_bookmark, scan_protobuf_object};
 use super::status::scan_protobuf_status;
-use super::{Unknown, after_magic, bytes_of, expected, text};
+use super::unknown::{Unknown, after_magic};
 
 /// Bytes of the length before each frame.
 const LENGTH_LEN: usize = 4;

@@ -5,7 +5,8 @@ use crate::decode::list::ListPage;
 use crate::resource::wire::WireFields;
 use crate::resource::{ByteSpan, Layout, ResourceVersion};
 
-use super::{Unknown, bytes_of, integer, text, version};
+use super::fields::{bytes_of, integer, text, version};
+use super::unknown::Unknown;
 
 /// Reads a list body, including the magic. Items are bare messages, without type and envelope (docs/PROTOCOL.md §5.8).
 ///

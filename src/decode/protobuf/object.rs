@@ -9,7 +9,7 @@ use crate::resource::{
     ByteSpan, FieldTable, FieldValue, ObjectParts, ResourceVersion, SelectableField,
 };
 
-use super::{bytes_of, entry, integer, text, version};
+use super::fields::{bytes_of, entry, integer, text, version};
 
 /// Number of the field that holds `ObjectMeta`, in every kind.
 const METADATA: u32 = 1;

@@ -5,7 +5,8 @@ use crate::decode::status::{UpstreamStatus, scan_status};
 use crate::resource::ByteSpan;
 use crate::resource::wire::{MAGIC, WireFields};
 
-use super::{Unknown, bytes_of, integer, text};
+use super::fields::{bytes_of, integer, text};
+use super::unknown::Unknown;
 
 /// Reads a `Status`: a whole response body with its envelope, or the bare message of an ERROR event.
 ///

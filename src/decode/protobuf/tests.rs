@@ -3,9 +3,10 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::decode::ScanError;
 use crate::decode::{Frames, WatchLine, scan_line};
 use crate::resource::wire::put_bytes;
-use crate::resource::{Encoding, EventKind, FieldTable, Gvr, ObjectParts};
+use crate::resource::{ByteSpan, Encoding, EventKind, FieldTable, Gvr, ObjectParts};
 
 /// A file of tests/captured.
 pub(super) fn captured(name: &str) -> Vec<u8> {
