@@ -16,6 +16,7 @@ mod families;
 mod files;
 mod labels;
 mod passthrough;
+mod resource_labels;
 mod sharded;
 mod upstream;
 
@@ -29,7 +30,6 @@ use prometheus::{IntGauge, Opts, Registry, TextEncoder};
 use tokio::time::Instant;
 
 use crate::build_info;
-use crate::resource::CacheKey;
 
 pub use admission::{AdmissionMetrics, Shortages};
 pub use audit::AuditMetrics;
@@ -39,7 +39,7 @@ pub use authentication::{
 pub use authorization::{AuthorizationMetrics, Recheck, ReviewOutcome, Revocation};
 pub use cache::CacheMetrics;
 pub use downstream::{DownstreamMetrics, ListenerMetrics, RequestCounters};
-pub use families::{ByLabel, StateGauges};
+pub use families::{ByLabel, MetricsError, StateGauges};
 pub use files::{FileKind, FileMetrics, ReloadOutcome};
 pub use labels::{
     AuditEvents, AuthRefusal, BadRequest, CacheState, ClientWatchEnd, ConnectionFailure,
@@ -47,6 +47,7 @@ pub use labels::{
     PermitKind, RelistLabel, TaskKind, UpstreamWatchEnd, VerbLabel,
 };
 pub use passthrough::PassthroughMetrics;
+pub use resource_labels::ResourceLabels;
 pub use sharded::{ShardedCounter, ShardedHistogram};
 pub use upstream::{TableMetrics, UpstreamMetrics};
 
@@ -62,53 +63,6 @@ const UNUSED_AGE_MAX: Duration = Duration::from_secs(600);
 
 /// The prefix of the gateway's metrics; an underscore follows it.
 const PREFIX: &str = "kube_fanout";
-
-/// Metrics cannot be registered or written. This is a programming error, which any test that creates metrics finds.
-#[derive(Debug, thiserror::Error)]
-#[error("metrics are inconsistent")]
-pub struct MetricsError(#[from] prometheus::Error);
-
-/// The labels that identify a cached resource in one encoding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ResourceLabels<'a> {
-    /// API group; empty for the core group.
-    pub group: &'a str,
-    /// API version.
-    pub version: &'a str,
-    /// Plural name.
-    pub resource: &'a str,
-    /// The encoding in which the cache holds objects: `json` or `protobuf`.
-    pub encoding: &'a str,
-}
-
-impl<'a> From<&'a CacheKey> for ResourceLabels<'a> {
-    fn from(key: &'a CacheKey) -> Self {
-        let gvr = &key.gvr;
-        Self {
-            group: &gvr.group,
-            version: &gvr.version,
-            resource: &gvr.resource,
-            encoding: key.encoding.as_str(),
-        }
-    }
-}
-
-impl<'a> ResourceLabels<'a> {
-    const NAMES: [&'static str; 4] = ["group", "version", "resource", "encoding"];
-
-    fn of([group, version, resource, encoding]: &'a [Box<str>; 4]) -> Self {
-        Self {
-            group,
-            version,
-            resource,
-            encoding,
-        }
-    }
-
-    const fn values(&self) -> [&'a str; 4] {
-        [self.group, self.version, self.resource, self.encoding]
-    }
-}
 
 /// All metrics of a process.
 #[derive(Debug)]

@@ -2,8 +2,7 @@
 
 use prometheus::{IntCounter, Registry};
 
-use super::MetricsError;
-use super::families::{ByLabel, Register};
+use super::families::{ByLabel, MetricsError, Register};
 use super::labels::AuditEvents;
 
 /// Handles of the audit log.

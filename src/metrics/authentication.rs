@@ -2,8 +2,7 @@
 
 use prometheus::{Histogram, HistogramOpts, Registry};
 
-use super::MetricsError;
-use super::families::{ByLabel, Register};
+use super::families::{ByLabel, MetricsError, Register};
 use super::labels::Label;
 
 /// Handles of authentication.

@@ -2,8 +2,7 @@
 
 use prometheus::{Histogram, HistogramOpts, IntCounter, IntGauge, Opts, Registry};
 
-use super::MetricsError;
-use super::families::{ByLabel, Register};
+use super::families::{ByLabel, MetricsError, Register};
 use super::labels::Label;
 
 /// Handles of authorization.

@@ -2,9 +2,9 @@
 
 use prometheus::{Gauge, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
-use super::families::{ByLabel, Register, StateGauges, resource_and};
+use super::families::{ByLabel, MetricsError, Register, StateGauges, resource_and};
 use super::labels::{CacheState, GiveUpReason};
-use super::{MetricsError, ResourceLabels};
+use super::resource_labels::ResourceLabels;
 
 /// Handles of one resource's watch cache. The cache itself counts in plain integers; its driver copies them into these.
 #[derive(Clone, Debug)]

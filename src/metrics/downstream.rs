@@ -6,14 +6,14 @@ use prometheus::{
     Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
 
-use super::families::{ByLabel, Register, resource_and};
+use super::families::{ByLabel, MetricsError, Register, resource_and};
 use super::labels::{
     AuthRefusal, BadRequest, ClientWatchEnd, ConnectionFailure, Label, TaskKind, VerbLabel,
 };
+use super::resource_labels::ResourceLabels;
 use super::sharded::{
     BOUND_COUNT, ShardedCounter, ShardedCounters, ShardedHistogram, ShardedHistograms,
 };
-use super::{MetricsError, ResourceLabels};
 
 /// Status codes with a label value of their own. All others are counted as `other`, so that the set of values is closed.
 const CODES: [u16; 14] = [

@@ -7,8 +7,8 @@ use prometheus::{
 };
 
 use super::labels::Label;
+use super::resource_labels::ResourceLabels;
 use super::sharded::{BOUND_COUNT, ShardedCounters, ShardedHistograms};
-use super::{MetricsError, ResourceLabels};
 
 /// One counter for each value of a closed label set.
 #[derive(Clone, Debug)]
@@ -155,3 +155,8 @@ pub(super) fn resource_and(label: &'static str) -> [&'static str; 5] {
     let [group, version, resource, encoding] = ResourceLabels::NAMES;
     [group, version, resource, encoding, label]
 }
+
+/// Metrics cannot be registered or written. This is a programming error, which any test that creates metrics finds.
+#[derive(Debug, thiserror::Error)]
+#[error("metrics are inconsistent")]
+pub struct MetricsError(#[from] prometheus::Error);

@@ -2,8 +2,7 @@
 
 use prometheus::{IntGauge, Opts, Registry};
 
-use super::MetricsError;
-use super::families::{ByLabel, Register};
+use super::families::{ByLabel, MetricsError, Register};
 use super::labels::Label;
 
 /// The use of a file.

@@ -2,9 +2,8 @@
 
 use prometheus::{IntCounter, IntGauge, Opts, Registry};
 
-use super::MetricsError;
 use super::admission::Shortages;
-use super::families::{ByLabel, Register};
+use super::families::{ByLabel, MetricsError, Register};
 use super::labels::PassthroughError;
 use super::sharded::ShardedCounter;
 

@@ -2,10 +2,10 @@
 
 use prometheus::{Gauge, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
-use super::families::{ByLabel, Register, resource_and};
+use super::families::{ByLabel, MetricsError, Register, resource_and};
 use super::labels::{Contradiction, FrameRejectionLabel, RelistLabel, UpstreamWatchEnd};
+use super::resource_labels::ResourceLabels;
 use super::sharded::{ShardedCounter, ShardedCounters};
-use super::{MetricsError, ResourceLabels};
 
 /// Handles of one resource's upstream watch.
 #[derive(Clone, Debug)]
