@@ -1,20 +1,22 @@
 //! The command line: commands, flags, their help texts and their defaults.
 //!
-//! `serve`, `apiserver` and `demo` hold the flags of one command each, `defaults` every default with its reason, and `words` the syntax of
+//! `serve`, `apiserver` and `demo` hold the flags of one command each, `defaults` every default with its reason, `choices` and `words` the
 //! values. Flags are checked one by one here; [`config`](crate::config) checks them together and turns them into settings.
 
 mod apiserver;
+mod choices;
 mod defaults;
 mod demo;
 mod serve;
 mod words;
 
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
-pub use apiserver::{ApiserverFlags, AuthorizationMode};
+pub use apiserver::ApiserverFlags;
+pub use choices::{AuthMode, AuthorizationMode, LogFormat, LogLevel, choice_name};
 pub use defaults::*;
 pub use demo::DemoFlags;
-pub use serve::{AuthMode, ServeFlags};
+pub use serve::ServeFlags;
 pub use words::{ByteLen, InvalidValue, ObjectCount, TimeSpan};
 
 #[cfg(test)]
@@ -81,39 +83,6 @@ pub struct ProcessFlags {
     /// Longest orderly shutdown after SIGTERM or SIGINT; connections that are still open then are cut. A second signal exits immediately.
     #[arg(long, global = true, value_name = "TIME", default_value_t = DRAIN_TIMEOUT)]
     pub drain_timeout: TimeSpan,
-}
-
-/// Format of the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// Lines of text, for people.
-    Text,
-    /// One JSON object per line.
-    Json,
-}
-
-/// Levels of the log, most severe first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LogLevel {
-    /// Failures that an operator must act on.
-    Error,
-    /// Problems that an operator should look at.
-    Warn,
-    /// Changes of state.
-    Info,
-    /// Details of single requests.
-    Debug,
-    /// Everything.
-    Trace,
-}
-
-/// The name of a choice as flags and configuration files write it; empty for a variant that clap skips.
-#[must_use]
-pub fn choice_name<T: ValueEnum>(choice: T) -> String {
-    choice
-        .to_possible_value()
-        .map(|value| value.get_name().to_owned())
-        .unwrap_or_default()
 }
 
 /// The command line as clap describes it: commands, flags, help. Global flags have been passed on to the subcommands.

@@ -3,20 +3,11 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
-use super::{API_AUDIENCE, APISERVER_LISTEN, ByteLen, CHURN, OBJECT_LEN, ObjectCount, objects};
-
-/// How requests are authorized; the values are spelled like kube-apiserver's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum AuthorizationMode {
-    /// Every user may do everything
-    #[value(name = "AlwaysAllow")]
-    AlwaysAllow,
-    /// Roles and bindings
-    #[value(name = "RBAC")]
-    Rbac,
-}
+use super::choices::AuthorizationMode;
+use super::defaults::{API_AUDIENCE, APISERVER_LISTEN, CHURN, OBJECT_LEN, objects};
+use super::words::{ByteLen, ObjectCount};
 
 /// Flags of `apiserver`.
 #[derive(Clone, Debug, Args)]

@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use super::{AuthMode, ByteLen, LogFormat, LogLevel, ObjectCount, TimeSpan};
+use super::choices::{AuthMode, LogFormat, LogLevel};
+use super::words::{ByteLen, ObjectCount, TimeSpan};
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 

@@ -2,7 +2,8 @@
 
 use clap::Args;
 
-use super::{CHURN, ObjectCount, TimeSpan, WATCHERS, objects};
+use super::defaults::{CHURN, WATCHERS, objects};
+use super::words::{ObjectCount, TimeSpan};
 
 /// Flags of `demo`.
 #[derive(Clone, Debug, Args)]

@@ -3,31 +3,19 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
-use super::{
+use super::choices::AuthMode;
+use super::defaults::{
     ADMIN_LISTEN, AUDIT_LOG_MAXAGE, AUDIT_LOG_MAXBACKUP, AUDIT_LOG_MAXSIZE, AUTH, AUTH_ALLOW_TTL,
-    AUTH_DENY_TTL, ByteLen, CACHE_RESOURCES, COALESCE_DELAY_MAX, CONNECTIONS_MAX,
-    FORWARDED_REQUESTS_MAX, FORWARDED_WATCHES_MAX, FRAME_LEN_MAX, IDLE_RESOURCE_TIMEOUT,
-    LIST_STALL_MAX, LIST_WAIT_MAX, LISTEN, LISTS_MAX, LISTS_WAITING_MAX, MEMORY_MAX,
-    PASSTHROUGH_RESOURCES, REAUTHORIZE_GRACE, REAUTHORIZE_INTERVAL,
-    REQUESTHEADER_EXTRA_HEADERS_PREFIX, REQUESTHEADER_GROUP_HEADERS, REQUESTHEADER_UID_HEADERS,
-    REQUESTHEADER_USERNAME_HEADERS, RING_AGE_MIN, RING_BYTES_MAX, RING_EVENTS_MAX, TUNNELS_MAX,
-    TimeSpan, WATCHES_MAX,
+    AUTH_DENY_TTL, CACHE_RESOURCES, COALESCE_DELAY_MAX, CONNECTIONS_MAX, FORWARDED_REQUESTS_MAX,
+    FORWARDED_WATCHES_MAX, FRAME_LEN_MAX, IDLE_RESOURCE_TIMEOUT, LIST_STALL_MAX, LIST_WAIT_MAX,
+    LISTEN, LISTS_MAX, LISTS_WAITING_MAX, MEMORY_MAX, PASSTHROUGH_RESOURCES, REAUTHORIZE_GRACE,
+    REAUTHORIZE_INTERVAL, REQUESTHEADER_EXTRA_HEADERS_PREFIX, REQUESTHEADER_GROUP_HEADERS,
+    REQUESTHEADER_UID_HEADERS, REQUESTHEADER_USERNAME_HEADERS, RING_AGE_MIN, RING_BYTES_MAX,
+    RING_EVENTS_MAX, TUNNELS_MAX, WATCHES_MAX,
 };
-
-/// How callers are authenticated and authorized.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum AuthMode {
-    /// TokenReview and SubjectAccessReview upstream, under the gateway's identity
-    Review,
-    /// SelfSubjectReview and SelfSubjectAccessReview upstream, with the caller's own credentials
-    SelfCheck,
-    /// TokenReview upstream; the gateway decides access by the roles and bindings that it lists and watches
-    Rbac,
-    /// No authentication: every client that can connect has the gateway's rights
-    None,
-}
+use super::words::{ByteLen, TimeSpan};
 
 /// Flags of `serve`, and of `config check` and `config print`.
 #[derive(Clone, Debug, Args)]

@@ -1,0 +1,60 @@
+//! Values of flags that are one of a few words.
+
+use clap::ValueEnum;
+
+/// How callers are authenticated and authorized.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AuthMode {
+    /// TokenReview and SubjectAccessReview upstream, under the gateway's identity
+    Review,
+    /// SelfSubjectReview and SelfSubjectAccessReview upstream, with the caller's own credentials
+    SelfCheck,
+    /// TokenReview upstream; the gateway decides access by the roles and bindings that it lists and watches
+    Rbac,
+    /// No authentication: every client that can connect has the gateway's rights
+    None,
+}
+
+/// How requests are authorized; the values are spelled like kube-apiserver's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AuthorizationMode {
+    /// Every user may do everything
+    #[value(name = "AlwaysAllow")]
+    AlwaysAllow,
+    /// Roles and bindings
+    #[value(name = "RBAC")]
+    Rbac,
+}
+
+/// Format of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Lines of text, for people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Levels of the log, most severe first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogLevel {
+    /// Failures that an operator must act on.
+    Error,
+    /// Problems that an operator should look at.
+    Warn,
+    /// Changes of state.
+    Info,
+    /// Details of single requests.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+/// The name of a choice as flags and configuration files write it; empty for a variant that clap skips.
+#[must_use]
+pub fn choice_name<T: ValueEnum>(choice: T) -> String {
+    choice
+        .to_possible_value()
+        .map(|value| value.get_name().to_owned())
+        .unwrap_or_default()
+}
