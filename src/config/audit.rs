@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{SettingsError, in_range};
+use super::settings_error::{SettingsError, in_range};
 use crate::cli::ServeFlags;
 
 /// In megabytes. A file of more than a terabyte would never be rotated.

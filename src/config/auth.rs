@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-use super::{ListenTransport, SettingsError, in_range, words};
+use super::settings_error::{SettingsError, in_range, words};
+use super::transport::ListenTransport;
 use crate::cli::{self, AuthMode, ServeFlags, TimeSpan};
 
 /// A decision that is older than an hour says little about the caller's present rights.

@@ -1,14 +1,20 @@
 //! Settings of the embedded API server and the demo, and of servers that run inside one process for the demo and the tests.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{
-    AdmissionLimits, ApiserverAuth, ApiserverSettings, AuthMode, AuthSettings, CacheLists,
-    DemoSettings, ExemptSettings, ForwardLimits, ListenTransport, ResourcePattern, RingLimits,
-    ServeSettings, SettingsError, UpstreamSource, in_range, kinds, words,
+use super::auth::AuthSettings;
+use super::kinds::{self, ExtraKind};
+use super::patterns::{CacheLists, ResourcePattern};
+use super::serve_settings::{
+    AdmissionLimits, ExemptSettings, ForwardLimits, RingLimits, ServeSettings, UpstreamSource,
 };
-use crate::cli::{self, ApiserverFlags, AuthorizationMode, ByteLen, DemoFlags, TimeSpan};
+use super::settings_error::{SettingsError, in_range, words};
+use super::transport::ListenTransport;
+use crate::cli::{
+    self, ApiserverFlags, AuthMode, AuthorizationMode, ByteLen, DemoFlags, ObjectCount, TimeSpan,
+};
 
 /// Any free port on loopback.
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -57,7 +63,7 @@ impl ApiserverSettings {
 
     /// An embedded API server on any port, without extra kinds.
     #[must_use]
-    pub fn embedded(objects: Vec<cli::ObjectCount>, churn: u32) -> Self {
+    pub fn embedded(objects: Vec<ObjectCount>, churn: u32) -> Self {
         Self {
             listen: ANY_PORT,
             objects,
@@ -182,4 +188,51 @@ impl ServeSettings {
 fn default_patterns(list: &str) -> Vec<ResourcePattern> {
     let words = list.split(',');
     words.filter_map(|word| word.parse().ok()).collect()
+}
+
+/// Settings of the embedded API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiserverSettings {
+    /// Loopback address; port 0 lets the system choose.
+    pub listen: SocketAddr,
+    /// Initial objects.
+    pub objects: Vec<ObjectCount>,
+    /// Writes per second.
+    pub churn: u32,
+    /// Approximate length of an object's JSON, in bytes.
+    pub object_len: usize,
+    /// Kinds besides the built-in ones.
+    pub extra_kinds: Vec<ExtraKind>,
+    /// Plain HTTP, or TLS.
+    pub transport: ListenTransport,
+    /// How callers are authenticated and authorized; `None` if every request is allowed.
+    pub auth: Option<ApiserverAuth>,
+}
+
+/// How the embedded API server authenticates and authorizes its callers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiserverAuth {
+    /// File with users by bearer token.
+    pub token_file: Option<PathBuf>,
+    /// PEM file with the authorities of client certificates.
+    pub client_ca: Option<PathBuf>,
+    /// PEM file with the authorities of front proxies, and the accepted common names; empty for any.
+    pub front_proxy: Option<(PathBuf, Vec<String>)>,
+    /// The server's own audiences.
+    pub audiences: Vec<String>,
+    /// Whether requests without credentials are those of `system:anonymous`. Otherwise they are refused.
+    pub anonymous: bool,
+    /// How requests are authorized.
+    pub authorization: AuthorizationMode,
+}
+
+/// Settings of the demo.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DemoSettings {
+    /// The embedded API server, on a port that the system chooses.
+    pub apiserver: ApiserverSettings,
+    /// Number of watchers that connect to the gateway.
+    pub watchers: usize,
+    /// Ends the demo after this time; `None` runs until the drain begins.
+    pub duration: Option<Duration>,
 }

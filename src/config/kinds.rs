@@ -1,6 +1,5 @@
 //! The syntax of resources and kinds in settings.
 
-use crate::config::ExtraKind;
 use crate::resource::Gvr;
 use crate::resource::names::{is_dns_label, is_dns_subdomain};
 
@@ -56,4 +55,15 @@ pub(super) fn is_version(text: &str) -> bool {
         && text
             .strip_prefix('v')
             .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+/// A kind that the embedded API server serves like a custom resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExtraKind {
+    /// Group, version and plural name.
+    pub gvr: Gvr,
+    /// The kind's name, such as `Widget`.
+    pub kind: String,
+    /// Whether its objects are namespaced.
+    pub namespaced: bool,
 }

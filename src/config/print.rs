@@ -3,10 +3,12 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::{
-    AuditOutput, AuditSettings, AuthSettings, ListenTransport, ProcessSettings, ServeSettings,
-    UpstreamSource, audit, file,
-};
+use super::audit::{self, AuditOutput, AuditSettings};
+use super::auth::AuthSettings;
+use super::file;
+use super::process::ProcessSettings;
+use super::serve_settings::{ServeSettings, UpstreamSource};
+use super::transport::ListenTransport;
 use crate::cli::{AuthMode, ByteLen, TimeSpan, choice_name};
 
 /// The complete file, with every setting.

@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
-use super::{
-    AdmissionLimits, AuditSettings, AuthSettings, CacheLists, ExemptSettings, ForwardLimits,
-    InvalidPattern, ListenTransport, ResourcePattern, RingLimits, ServeSettings, SettingsError,
-    SniCertificate, UpstreamSource, in_range, kinds, words,
+use super::audit::AuditSettings;
+use super::auth::AuthSettings;
+use super::kinds;
+use super::patterns::{CacheLists, InvalidPattern, ResourcePattern};
+use super::serve_settings::{
+    AdmissionLimits, ExemptSettings, ForwardLimits, RingLimits, ServeSettings, UpstreamSource,
 };
+use super::settings_error::{SettingsError, in_range, words};
+use super::transport::{ListenTransport, SniCertificate};
 use crate::cli::{AuthMode, ByteLen, ServeFlags, TimeSpan};
 use crate::resource::names::is_dns_subdomain;
 use std::net::SocketAddr;

@@ -2,8 +2,11 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::time::Duration;
 
 use super::*;
+use crate::cli;
+use crate::resource::Gvr;
 
 /// The settings of a command line, variables and an optional file, or the error of one line. `{file}` in the command line stands for the
 /// file's path.

@@ -1,0 +1,125 @@
+//! Settings of the gateway.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::audit::AuditSettings;
+use super::auth::AuthSettings;
+use super::patterns::CacheLists;
+use super::transport::ListenTransport;
+use crate::cli;
+use crate::resource::Gvr;
+
+/// Settings of the gateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServeSettings {
+    /// The upstream API server.
+    pub upstream: UpstreamSource,
+    /// Longest frame accepted from upstream, in bytes: one watch event or one list item.
+    pub frame_len_max: usize,
+    /// Address for clients; port 0 lets the system choose.
+    pub listen: SocketAddr,
+    /// Plain HTTP or TLS, on `listen` and `operator_listen`.
+    pub transport: ListenTransport,
+    /// Address for operators, with limits of its own; port 0 lets the system choose.
+    pub operator_listen: Option<SocketAddr>,
+    /// How callers are authenticated and authorized.
+    pub auth: AuthSettings,
+    /// The audit log, if there is one.
+    pub audit: Option<AuditSettings>,
+    /// Address for metrics and health; port 0 lets the system choose.
+    pub admin_listen: SocketAddr,
+    /// Resources whose caches are filled at start and kept.
+    pub pin_resources: Vec<Gvr>,
+    /// Resources that may be cached.
+    pub cached: CacheLists,
+    /// How long a cache is kept after its last client has left.
+    pub idle_resource_timeout: Duration,
+    /// Bounds of each resource's history.
+    pub ring: RingLimits,
+    /// Longest delay of an event, under load, in which more events are collected for the same write.
+    pub coalesce_delay_max: Duration,
+    /// Limits for all clients together.
+    pub admission: AdmissionLimits,
+    /// Callers that are not limited to a share.
+    pub exempt: ExemptSettings,
+    /// Limits of forwarded requests.
+    pub forwards: ForwardLimits,
+}
+
+/// How to reach the upstream API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UpstreamSource {
+    /// By a kubeconfig file.
+    Kubeconfig {
+        /// Path of the kubeconfig.
+        path: PathBuf,
+        /// The context's name; `None` for the current one.
+        context: Option<String>,
+    },
+    /// By the service account of the pod that the process runs in.
+    InCluster,
+    /// By an `http` or `https` URL, without credentials.
+    Url(http::Uri),
+}
+
+/// Bounds of the history of one resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingLimits {
+    /// Maximum number of events.
+    pub events_max: usize,
+    /// Maximum number of bytes.
+    pub bytes_max: usize,
+    /// Events younger than this stay as long as the other two bounds allow.
+    pub age_min: Duration,
+}
+
+/// Limits of connections, watches, lists and memory, for all clients together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdmissionLimits {
+    /// Maximum number of client connections; 0 for what the limit of open files leaves.
+    pub connections_max: usize,
+    /// Maximum number of watches.
+    pub watches_max: usize,
+    /// Maximum number of lists that are sent at the same time.
+    pub lists_max: usize,
+    /// Maximum number of lists in the queue.
+    pub lists_waiting_max: usize,
+    /// Longest wait of a list in the queue.
+    pub list_wait_max: Duration,
+    /// How long a list keeps its permit while its client reads nothing and other lists wait for a permit.
+    pub list_stall_max: Duration,
+    /// Resident bytes of the process above which new watches are refused, and lists while another list runs; 0 for no bound.
+    pub memory_max: usize,
+}
+
+/// Callers that are not limited to a share. The limits for all clients together apply to them, too.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExemptSettings {
+    /// Names of users.
+    pub users: Vec<String>,
+    /// Names of groups.
+    pub groups: Vec<String>,
+}
+
+/// Limits of forwarded requests, for all clients together. The limit of open files may allow fewer (see [`OpenFiles`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForwardLimits {
+    /// Maximum number of short requests.
+    pub requests_max: usize,
+    /// Maximum number of watches, logs and other long requests.
+    pub watches_max: usize,
+    /// Maximum number of upgraded connections.
+    pub tunnels_max: usize,
+}
+
+impl Default for ForwardLimits {
+    fn default() -> Self {
+        Self {
+            requests_max: cli::FORWARDED_REQUESTS_MAX,
+            watches_max: cli::FORWARDED_WATCHES_MAX,
+            tunnels_max: cli::TUNNELS_MAX,
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Why settings are refused, and the checks that every command shares.
+
+use std::net::SocketAddr;
+
+/// An invalid setting, or settings that contradict each other. The message names the flag.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    /// No upstream, or more than one.
+    #[error("give one of --kubeconfig, --in-cluster and --upstream")]
+    Upstream,
+    /// A context without a kubeconfig.
+    #[error("--context needs --kubeconfig")]
+    ContextAlone,
+    /// Neither TLS nor plain HTTP was chosen, or both.
+    #[error("give either --tls-cert and --tls-key, or --plain-http")]
+    Transport,
+    /// A choice that lets every client that reaches the port read the cluster.
+    #[error(
+        "{what} is refused on {listen}, which is not loopback; add --i-know-this-is-insecure to do it anyway"
+    )]
+    Insecure {
+        /// `--plain-http` or `--auth none`.
+        what: &'static str,
+        /// The address.
+        listen: SocketAddr,
+    },
+    /// The embedded API server is for trials and serves only loopback, whether or not it authenticates its callers.
+    #[error("--listen {0}: the embedded API server serves loopback addresses only")]
+    ApiserverOffLoopback(SocketAddr),
+    /// A flag that has no effect without another one.
+    #[error("--{flag} needs {needed}")]
+    Needs {
+        /// The flag.
+        flag: &'static str,
+        /// What the flag needs.
+        needed: &'static str,
+    },
+    /// A number outside its range.
+    #[error("--{flag} must be between {min} and {max}, not {given}")]
+    OutOfRange {
+        /// The flag.
+        flag: &'static str,
+        /// The value that was given.
+        given: String,
+        /// Smallest allowed value.
+        min: String,
+        /// Largest allowed value.
+        max: String,
+    },
+    /// A value of a flag that has the right syntax for the command line, but no valid meaning.
+    #[error("--{flag} {given}: {reason}")]
+    Value {
+        /// The flag.
+        flag: &'static str,
+        /// The value that was given.
+        given: String,
+        /// Why the value is invalid.
+        reason: String,
+    },
+    /// The same address and port for two listeners.
+    #[error("{one} and {other} are both {address}")]
+    SameAddress {
+        /// One flag.
+        one: &'static str,
+        /// The other flag.
+        other: &'static str,
+        /// The address.
+        address: SocketAddr,
+    },
+}
+
+/// Returns `given` if it lies between `min` and `max`, both included.
+pub(super) fn in_range<T: PartialOrd + std::fmt::Display>(
+    flag: &'static str,
+    given: T,
+    min: T,
+    max: T,
+) -> Result<T, SettingsError> {
+    if given >= min && given <= max {
+        return Ok(given);
+    }
+    Err(SettingsError::OutOfRange {
+        flag,
+        given: given.to_string(),
+        min: min.to_string(),
+        max: max.to_string(),
+    })
+}
+
+/// The elements of a list. Empty strings are left out: an empty value is how a shell or a file writes an empty list.
+pub(super) fn words(elements: &[String]) -> Vec<String> {
+    elements
+        .iter()
+        .filter(|word| !word.is_empty())
+        .cloned()
+        .collect()
+}
