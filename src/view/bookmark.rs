@@ -1,21 +1,14 @@
 //! Bookmarks: events that carry only a version (docs/PROTOCOL.md §4.7).
 
+mod marker;
 mod protobuf;
 
 use bytes::Bytes;
 
 use crate::resource::protobuf::{frame_around, type_meta};
 use crate::resource::{ByteSpan, Encoding, ResourceKind, ResourceVersion};
+pub use marker::Marker;
 pub use protobuf::ProtobufTemplate;
-
-/// Whether a bookmark ends the initial events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Marker {
-    /// A plain bookmark.
-    None,
-    /// The first bookmark of a streamed list, annotated `k8s.io/initial-events-end: "true"`.
-    InitialEventsEnd,
-}
 
 /// The template of a resource's bookmarks, in the encoding of its cache.
 #[derive(Clone, Debug, PartialEq, Eq)]

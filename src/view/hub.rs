@@ -5,6 +5,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 mod directory;
+mod position;
 mod view_table;
 
 use super::bookmark::BookmarkTemplate;
@@ -20,16 +21,8 @@ use crate::selector::Selector;
 use crate::sync::{Mutex, MutexGuard};
 use directory::{ViewDirectory, ViewKey, ViewRoom};
 use parking_lot::RwLock;
+pub use position::HubPosition;
 use view_table::ViewTable;
-
-/// How far a resource's views have got. Both values change together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HubPosition {
-    /// The views have all events with a lower sequence.
-    pub through: Sequence,
-    /// The corresponding version. Bookmarks may carry it after its events were delivered.
-    pub version: ResourceVersion,
-}
 
 /// Where a watch starts in a view: it reads the history below `reached.through`, then the view's batches from `cursor` on. The
 /// first of them may repeat events from below `reached.through`.

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{LabelTerm, LabelTest, LabelValues};
+use super::term::{LabelTerm, LabelTest};
+use super::values::LabelValues;
 use crate::resource::names::{label_key_faults, label_value_faults};
 use crate::resource::quoted;
 

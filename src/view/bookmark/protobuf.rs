@@ -1,6 +1,6 @@
 //! The template of bookmarks in protobuf: the fields around the version in a bookmark's message.
 
-use super::Marker;
+use super::marker::Marker;
 use crate::resource::wire::{WireField, WireFields, WireValue, put_bytes, put_head};
 use crate::resource::{ByteSpan, ResourceVersion};
 
