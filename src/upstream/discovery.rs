@@ -2,6 +2,7 @@
 //! again.
 
 mod documents;
+mod resource;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,30 +17,9 @@ use tokio::task::JoinSet;
 use crate::resource::Gvr;
 use crate::upstream::client::{Client, SendError};
 
+pub use resource::DiscoveredResource;
+
 use documents::{DiscoveryResponse, GroupVersionEntry};
-
-/// One resource type that the server offers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DiscoveredResource {
-    /// Group, version, plural name.
-    pub gvr: Gvr,
-    /// `Pod`; empty if the server does not say.
-    pub kind: String,
-    /// Whether objects live in namespaces.
-    pub namespaced: bool,
-    /// Whether it can be listed.
-    pub list: bool,
-    /// Whether it can be watched.
-    pub watch: bool,
-}
-
-impl DiscoveredResource {
-    /// Whether the gateway can cache it, which requires both list and watch.
-    #[must_use]
-    pub const fn can_be_cached(&self) -> bool {
-        self.list && self.watch
-    }
-}
 
 /// A part of the API that could not be discovered. The rest of [`Discovery`] is valid.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,173 +6,38 @@
 //! pages and `stream.rs` reads watches; the other files hold small requests outside the driver's loop and what all of them
 //! share.
 
+mod clock;
 mod fault;
+mod fetch;
 mod lists;
 #[cfg(feature = "gateway")]
 mod object_versions;
+mod page;
 mod probe;
+mod read_spec;
+mod recorder;
 mod request;
 mod sample;
 mod scan;
 mod stream;
 
-use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::Bytes;
-use http::Response;
-use http_body::Body;
-
-use super::reflector::{Action, Effect, GiveUp, Input, ReflectorMachine, RelistReason, StopReason};
+use super::reflector::{Action, Effect, Input, ReflectorMachine, StopReason};
 use super::sink::{Sink, UpstreamWentBack};
-use crate::resource::{Encoding, FieldTable};
+pub(super) use clock::now;
 use fault::AttemptFailure;
 pub use fault::{FailureReport, FrameRejection, RequestKind};
-use lists::{PageAhead, UpstreamPageRequest};
+pub use fetch::{Fetch, FetchError, RequestPurpose};
 #[cfg(feature = "gateway")]
 pub use object_versions::{CENSUS_MAX, ObjectVersions, census};
+use page::{PageAhead, UpstreamPageRequest};
 pub use probe::{Probe, newest_version, offers_protobuf, probe};
+pub use read_spec::ReadSpec;
+pub use recorder::{DriverEnd, DriverRecorder, StreamEnd, WatchConnection};
 pub use request::{Collection, escaped};
 pub use sample::{Sample, SampleEntry, cluster_uid, sample};
-
-/// What a request is for. It decides which connections the request uses and which forms of objects it accepts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RequestPurpose {
-    /// A list, or another short request.
-    Read,
-    /// A list of which only metadata is read.
-    ReadMetadata,
-    /// A list of which only names and versions are read.
-    ReadVersions,
-    /// A watch.
-    Watch,
-    /// A watch of which only metadata is read.
-    WatchMetadata,
-}
-
-/// Upstream did not respond.
-#[derive(Debug, thiserror::Error)]
-#[error("upstream did not answer")]
-pub struct FetchError(#[source] pub Box<dyn std::error::Error + Send + Sync>);
-
-/// Sends requests upstream. Tests have their own implementation.
-pub trait Fetch: Send + Sync + 'static {
-    /// The body of a response.
-    type Body: Body<Data = Bytes, Error: fmt::Display + Send> + Send + Unpin;
-
-    /// Sends a GET that accepts this encoding, uncompressed.
-    fn get(
-        &self,
-        path_and_query: String,
-        purpose: RequestPurpose,
-        encoding: Encoding,
-    ) -> impl Future<Output = Result<Response<Self::Body>, FetchError>> + Send;
-}
-
-/// Receives the progress and the failures of a driver, for metrics and logs. Nothing else may depend on it: state belongs to
-/// the [`Sink`]. Called from the driver's task.
-pub trait DriverRecorder: Send + Sync + fmt::Debug {
-    /// This many bytes of a response body arrived.
-    fn received(&self, bytes: usize);
-    /// A frame or a page could not be used.
-    fn rejected(&self, reason: FrameRejection);
-    /// All objects are requested.
-    fn relisted(&self, reason: RelistReason);
-    /// The watch was opened, or has ended.
-    fn connected(&self, connected: WatchConnection);
-    /// A bookmark arrived.
-    fn bookmark(&self) {}
-    /// An attempt failed. The reflector decides what is tried next.
-    fn failed(&self, _report: FailureReport<'_>) {}
-    /// An event or a bookmark was left out, because its version is lower than the held state's.
-    fn ignored(&self) {}
-}
-
-/// Whether the watch upstream is open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WatchConnection {
-    /// The watch is open.
-    Yes,
-    /// The watch has ended, in this way.
-    No(StreamEnd),
-}
-
-/// How a watch upstream ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StreamEnd {
-    /// Between two frames, as watches regularly do.
-    Clean,
-    /// The connection broke or went silent.
-    Cut,
-    /// With an ERROR event, or because the driver stopped.
-    Error,
-    /// With a frame that cannot be used.
-    Unreadable,
-}
-
-/// Why a driver stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DriverEnd {
-    /// Upstream no longer knows the resource.
-    Gone,
-    /// Upstream's versions went back, as after a restored backup. The sink must be built again.
-    WentBack,
-    /// The reflector stopped after too many failures. Only one made with [`ReflectorMachine::giving_up`] does so.
-    GivenUp(GiveUp),
-}
-
-/// What a driver reads, and how.
-#[derive(Clone, Debug)]
-pub struct ReadSpec {
-    /// What is listed and watched.
-    pub collection: Collection,
-    /// Selectable fields to look for in each object.
-    pub fields: FieldTable,
-    /// Whether only the objects' metadata is read.
-    pub metadata_only: bool,
-    /// Encoding of the objects. Metadata alone is read in JSON only.
-    pub encoding: Encoding,
-    /// Longest watch frame, bytes.
-    pub frame_len_max: usize,
-}
-
-impl ReadSpec {
-    /// All objects of a resource, whole, with its selectable fields.
-    #[must_use]
-    pub fn all(gvr: &crate::resource::Gvr, frame_len_max: usize) -> Self {
-        Self {
-            collection: Collection::all(gvr),
-            fields: FieldTable::of(gvr),
-            metadata_only: false,
-            encoding: Encoding::Json,
-            frame_len_max,
-        }
-    }
-
-    /// The same collection in another encoding.
-    #[must_use]
-    pub fn in_encoding(self, encoding: Encoding) -> Self {
-        Self { encoding, ..self }
-    }
-
-    const fn list_purpose(&self) -> RequestPurpose {
-        if self.metadata_only {
-            RequestPurpose::ReadMetadata
-        } else {
-            RequestPurpose::Read
-        }
-    }
-
-    const fn watch_purpose(&self) -> RequestPurpose {
-        if self.metadata_only {
-            RequestPurpose::WatchMetadata
-        } else {
-            RequestPurpose::Watch
-        }
-    }
-}
 
 /// Lists and watches one collection.
 #[derive(Debug)]
@@ -184,11 +49,6 @@ pub struct Driver<F, S> {
     recorder: Arc<dyn DriverRecorder>,
     /// The next page, if it was fetched while the last one was read.
     page_ahead: Option<PageAhead>,
-}
-
-/// The runtime's clock, which timers use as well: a test that pauses it pauses the driver.
-pub(super) fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
 }
 
 /// The error of a step after which the driver ends.

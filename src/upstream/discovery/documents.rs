@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer};
 
-use super::DiscoveredResource;
+use super::resource::DiscoveredResource;
 use crate::resource::Gvr;
 
 /// The document of one discovery path.

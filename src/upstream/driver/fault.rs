@@ -5,7 +5,7 @@ use std::fmt;
 use http::Response;
 use http::header::CONTENT_TYPE;
 
-use super::FetchError;
+use super::fetch::FetchError;
 use crate::decode::{ScanError, UpstreamStatus};
 use crate::resource::Encoding;
 #[cfg(feature = "client")]

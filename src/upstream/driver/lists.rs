@@ -8,16 +8,16 @@ use http::header::RETRY_AFTER;
 use http_body::Body;
 use http_body_util::BodyExt;
 
-use super::fault::check_content_type;
+use super::fault::{AttemptFailure, FrameRejection, RequestKind, check_content_type};
+use super::fetch::{Fetch, RequestPurpose};
+use super::page::{PageAhead, UpstreamPageRequest};
 use super::scan::{BLOCKING_LEN_MIN, ScannedPage, run_blocking};
-use super::{
-    AttemptFailure, Driver, Fetch, FrameRejection, RequestKind, RequestPurpose, Sink, StopResult,
-    request,
-};
+use super::{Driver, StopResult, request};
 use crate::decode::{UpstreamStatus, scan_protobuf_status, scan_status};
 use crate::resource::wire::MAGIC;
 use crate::resource::{Encoding, EventKind, Object};
-use crate::upstream::reflector::{Action, Effect, Input, ListVersion};
+use crate::upstream::reflector::{Effect, Input};
+use crate::upstream::sink::Sink;
 
 /// Longest page, bytes. 500 objects of the largest size that etcd accepts by default (1.5 MiB each) fit.
 const PAGE_LEN_MAX: usize = 1 << 30;
@@ -30,44 +30,6 @@ const STATUS_LEN_MAX: usize = 64 << 10;
 /// The API server ends its lists after 60 s, so a response that has been silent for as long will not continue, whether it
 /// is streamed or not. That the connection below is alive proves nothing.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
-
-/// A request for one page of a list.
-#[derive(Debug)]
-pub(super) struct UpstreamPageRequest {
-    pub(super) version: ListVersion,
-    pub(super) continue_token: Option<String>,
-    pub(super) limit: Option<u32>,
-}
-
-impl UpstreamPageRequest {
-    /// The page request of an action; `None` if the action is not a list.
-    fn of(action: &Action) -> Option<Self> {
-        match action {
-            Action::List {
-                resource_version,
-                continue_token,
-                limit,
-                ..
-            } => Some(Self {
-                version: *resource_version,
-                continue_token: continue_token.clone(),
-                limit: *limit,
-            }),
-            Action::WatchList { .. }
-            | Action::Watch { .. }
-            | Action::WaitUntil(_)
-            | Action::Stop(_) => None,
-        }
-    }
-}
-
-/// The response to a page request that was sent while the previous page was read. It is used only if the reflector then
-/// asks for exactly this page.
-#[derive(Debug)]
-pub(super) struct PageAhead {
-    pub(super) action: Action,
-    pub(super) response: Result<Bytes, AttemptFailure>,
-}
 
 impl<F: Fetch, S: Sink> Driver<F, S> {
     pub(super) async fn list(

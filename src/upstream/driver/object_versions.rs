@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 
+use super::fetch::{Fetch, RequestPurpose};
 use super::lists::fetch_body;
 use super::request::{self, Collection};
 use super::scan::{BLOCKING_LEN_MIN, run_blocking};
-use super::{Fetch, RequestPurpose};
 use crate::cache::Snapshot;
 use crate::decode::{scan_list, scan_object};
 use crate::resource::{Encoding, FieldTable, Gvr, Object, ObjectKey, ResourceVersion};

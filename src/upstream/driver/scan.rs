@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
-use super::ReadSpec;
 use super::fault::{AttemptFailure, FrameRejection};
+use super::read_spec::ReadSpec;
 use crate::decode::{ItemFraming, ListPage, scan_list, scan_protobuf_list};
 use crate::resource::{Encoding, FieldTable, Object};
 

@@ -11,15 +11,16 @@ use http::Response;
 use http_body::Body;
 use http_body_util::BodyExt;
 
-use super::fault::check_content_type;
+use super::clock::now;
+use super::fault::{AttemptFailure, FrameRejection, RequestKind, check_content_type};
+use super::fetch::Fetch;
 use super::lists::{SILENCE_MAX, read_status};
-use super::{
-    AttemptFailure, Driver, Fetch, FrameRejection, RequestKind, Sink, StopResult, StreamEnd,
-    WatchConnection, now, request,
-};
+use super::recorder::{StreamEnd, WatchConnection};
+use super::{Driver, StopResult, request};
 use crate::decode::{Frames, WatchLine, object_in, scan_envelope, scan_watch};
 use crate::resource::{EventKind, Object};
 use crate::upstream::reflector::{Effect, Input};
+use crate::upstream::sink::Sink;
 
 /// While nothing arrives, the sink is called this often, so that it can drop old history.
 const TICK: Duration = Duration::from_secs(5);

@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http_body::Frame;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -16,11 +17,10 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::cache::tests::samples::{Sample, keep, kind};
 use crate::cache::{ApplyOutcome, CacheWriter};
-use crate::resource::Layout;
-use crate::resource::Object;
+use crate::resource::{Layout, Object};
 use crate::upstream::backoff::Backoff;
 use crate::upstream::cache_sink::{CacheSink, FillRecorder, FillState};
-use crate::upstream::reflector::{InitialVersion, ReflectorOptions, StreamingLists};
+use crate::upstream::reflector::{InitialVersion, ReflectorOptions, RelistReason, StreamingLists};
 use crate::view::Hub;
 use scripted::{Asked, EXPIRED, Feed, Script, bookmark, marker, push, settled, sort_of};
 

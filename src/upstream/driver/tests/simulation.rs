@@ -7,11 +7,13 @@ use std::collections::BTreeMap;
 use std::task::Waker;
 
 use bytes::Buf;
-use http::StatusCode;
+use http::{Response, StatusCode};
+use http_body::Body;
 use tokio::time::Instant as Moment;
 
 use super::*;
 use crate::cache::tests::samples::{Dice, told};
+use crate::resource::Encoding;
 use crate::selector::Selector;
 use crate::view::{Marker, ServedResource};
 use crate::watch::{Start, Timing, Watch, WatchBody, WatchRecorder, WatchTotals};

@@ -1,0 +1,56 @@
+//! What a driver reads, and how.
+
+use super::fetch::RequestPurpose;
+use super::request::Collection;
+use crate::resource::{Encoding, FieldTable};
+
+/// What a driver reads, and how.
+#[derive(Clone, Debug)]
+pub struct ReadSpec {
+    /// What is listed and watched.
+    pub collection: Collection,
+    /// Selectable fields to look for in each object.
+    pub fields: FieldTable,
+    /// Whether only the objects' metadata is read.
+    pub metadata_only: bool,
+    /// Encoding of the objects. Metadata alone is read in JSON only.
+    pub encoding: Encoding,
+    /// Longest watch frame, bytes.
+    pub frame_len_max: usize,
+}
+
+impl ReadSpec {
+    /// All objects of a resource, whole, with its selectable fields.
+    #[must_use]
+    pub fn all(gvr: &crate::resource::Gvr, frame_len_max: usize) -> Self {
+        Self {
+            collection: Collection::all(gvr),
+            fields: FieldTable::of(gvr),
+            metadata_only: false,
+            encoding: Encoding::Json,
+            frame_len_max,
+        }
+    }
+
+    /// The same collection in another encoding.
+    #[must_use]
+    pub fn in_encoding(self, encoding: Encoding) -> Self {
+        Self { encoding, ..self }
+    }
+
+    pub(super) const fn list_purpose(&self) -> RequestPurpose {
+        if self.metadata_only {
+            RequestPurpose::ReadMetadata
+        } else {
+            RequestPurpose::Read
+        }
+    }
+
+    pub(super) const fn watch_purpose(&self) -> RequestPurpose {
+        if self.metadata_only {
+            RequestPurpose::WatchMetadata
+        } else {
+            RequestPurpose::Watch
+        }
+    }
+}

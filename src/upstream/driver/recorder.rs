@@ -1,0 +1,58 @@
+//! What a driver reports.
+
+use std::fmt;
+
+use super::fault::{FailureReport, FrameRejection};
+use crate::upstream::reflector::{GiveUp, RelistReason};
+
+/// Receives the progress and the failures of a driver, for metrics and logs. Nothing else may depend on it: state belongs to
+/// the sink. Called from the driver's task.
+pub trait DriverRecorder: Send + Sync + fmt::Debug {
+    /// This many bytes of a response body arrived.
+    fn received(&self, bytes: usize);
+    /// A frame or a page could not be used.
+    fn rejected(&self, reason: FrameRejection);
+    /// All objects are requested.
+    fn relisted(&self, reason: RelistReason);
+    /// The watch was opened, or has ended.
+    fn connected(&self, connected: WatchConnection);
+    /// A bookmark arrived.
+    fn bookmark(&self) {}
+    /// An attempt failed. The reflector decides what is tried next.
+    fn failed(&self, _report: FailureReport<'_>) {}
+    /// An event or a bookmark was left out, because its version is lower than the held state's.
+    fn ignored(&self) {}
+}
+
+/// Whether the watch upstream is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchConnection {
+    /// The watch is open.
+    Yes,
+    /// The watch has ended, in this way.
+    No(StreamEnd),
+}
+
+/// How a watch upstream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamEnd {
+    /// Between two frames, as watches regularly do.
+    Clean,
+    /// The connection broke or went silent.
+    Cut,
+    /// With an ERROR event, or because the driver stopped.
+    Error,
+    /// With a frame that cannot be used.
+    Unreadable,
+}
+
+/// Why a driver stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DriverEnd {
+    /// Upstream no longer knows the resource.
+    Gone,
+    /// Upstream's versions went back, as after a restored backup. The sink must be built again.
+    WentBack,
+    /// The reflector stopped after too many failures. Only one made with [`ReflectorMachine::giving_up`] does so.
+    GivenUp(GiveUp),
+}
