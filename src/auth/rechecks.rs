@@ -1,28 +1,27 @@
 //! Checks the requirements of open streams again: at an interval, and one second after changes of roles. One task owns the queue of
 //! checks; it scans the leases, starts the checks that are due, and revokes leases whose requirements are no longer met.
 
+mod check;
 mod queue;
+mod task;
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::Instant;
 
 use super::authenticator::Authenticator;
 use super::caller::{BearerToken, Credential};
 use super::changes::{RoleScope, ScopeSet};
 use super::decisions::Decisions;
 use super::lease::Lease;
-use super::leases::{Confirmation, LeaseKey, Leases, RecheckTimes, Requirement, RequirementKey};
+use super::leases::{Confirmation, LeaseKey, Leases, RecheckTimes, Requirement};
 use super::question::{AccessQuestion, QuestionIdentity};
 use super::token_review::TokenVerdict;
 use super::upstream::ReviewError;
-use crate::metrics::{AuthorizationMetrics, Recheck, Revocation};
-
-use queue::CheckQueue;
+use crate::metrics::{AuthorizationMetrics, Revocation};
 
 /// Decides whether credentials are still valid. Tests replace it.
 pub trait CredentialAuthority: Send + Sync + std::fmt::Debug + 'static {
@@ -132,63 +131,6 @@ impl Rechecks {
         self.change.notify_one();
     }
 
-    /// Scans the leases and runs their checks. Never returns.
-    pub async fn run(self: &Arc<Self>) {
-        let mut queue = CheckQueue::new();
-        let mut tick = tokio::time::interval(self.tick());
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut settled_at = None;
-        loop {
-            // Every branch is cancel-safe.
-            tokio::select! {
-                _ = tick.tick() => self.scan(&mut queue),
-                Some(()) = queue.end_one() => {}
-                () = self.change.notified() => {
-                    settled_at.get_or_insert_with(|| Instant::now() + SETTLING_TIME);
-                }
-                () = until(settled_at) => {
-                    settled_at = None;
-                    self.mark_doubtful();
-                    self.scan(&mut queue);
-                }
-            }
-        }
-    }
-
-    /// Makes the requirements due that recent changes of roles may affect. The API server's authorizer also learns of changes by a watch,
-    /// so this runs a second after a change. Decisions of that second may be outdated, so they are invalidated again.
-    fn mark_doubtful(&self) {
-        let mut changes = self.changes.lock();
-        let scopes = std::mem::take(&mut *changes);
-        drop(changes);
-        self.decisions.forget(&scopes);
-        self.leases().mark_doubtful(&scopes, Instant::now());
-    }
-
-    fn scan(self: &Arc<Self>, queue: &mut CheckQueue) {
-        let now = Instant::now();
-        let mut leases = self.leases();
-        let scan = leases.scan(now);
-        leases.offer_due(now, |requirement| {
-            queue.accept(requirement.payer(), || RequirementCheck {
-                key: requirement.key(),
-                requirement: requirement.clone(),
-                rechecks: Arc::clone(self),
-                is_done: false,
-            })
-        });
-        drop(leases);
-        queue.start();
-        self.record_revocations(Revocation::GraceOver, scan.revoked);
-        self.metrics
-            .leases
-            .set(i64::try_from(scan.held).unwrap_or(i64::MAX));
-    }
-
-    fn tick(&self) -> Duration {
-        (self.times.interval / 30).clamp(TICK_MIN, TICK_MAX)
-    }
-
     fn record_revocations(&self, reason: Revocation, count: usize) {
         for _ in 0..count {
             self.metrics.revocations.inc(reason);
@@ -257,62 +199,6 @@ impl Rechecks {
         }
     }
 }
-
-/// A check of a requirement, which waits or is running.
-struct RequirementCheck {
-    key: RequirementKey,
-    requirement: Requirement,
-    rechecks: Arc<Rechecks>,
-    is_done: bool,
-}
-
-impl RequirementCheck {
-    async fn run(mut self) {
-        let result = self.rechecks.check(&self.requirement).await;
-        self.is_done = true;
-        let metrics = &self.rechecks.metrics;
-        let now = Instant::now();
-        match result {
-            CheckResult::Confirmed(at) => {
-                metrics.rechecks.inc(Recheck::Confirmed);
-                self.rechecks.leases().confirm(&self.key, at, now);
-            }
-            CheckResult::Refused(reason) => {
-                metrics.rechecks.inc(Recheck::Refused);
-                let count = self.rechecks.leases().refuse(&self.key);
-                self.rechecks.record_revocations(reason, count);
-            }
-            CheckResult::Failed => {
-                metrics.rechecks.inc(Recheck::Failed);
-                self.rechecks.leases().fail(&self.key, now);
-            }
-        }
-    }
-}
-
-/// A check that panics, or is dropped with the task, counts as failed.
-impl Drop for RequirementCheck {
-    fn drop(&mut self) {
-        if !self.is_done {
-            self.rechecks.leases().fail(&self.key, Instant::now());
-        }
-    }
-}
-
-async fn until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// From a change of roles to the checks that it causes. Collects changes that come in batches, and lets the API server's authorizer
-/// learn of them.
-const SETTLING_TIME: Duration = Duration::from_secs(1);
-
-/// Bounds of the time between two scans, which is otherwise a thirtieth of the interval.
-const TICK_MIN: Duration = Duration::from_millis(50);
-const TICK_MAX: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests;

@@ -12,7 +12,7 @@ use x509_parser::der_parser::oid;
 use x509_parser::prelude::FromDer;
 use x509_parser::x509::AttributeTypeAndValue;
 
-use super::CertificateError;
+use super::certificate_error::CertificateError;
 use crate::auth::user::User;
 
 /// The user of a certificate, and its common name. Does not verify the certificate.

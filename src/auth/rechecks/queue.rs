@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use tokio::task::{Id, JoinSet};
 
-use super::RequirementCheck;
+use super::check::RequirementCheck;
 use crate::fairness::Peer;
 use crate::fairness::fair_queue::{FairQueue, QueueDecision};
 

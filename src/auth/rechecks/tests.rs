@@ -1,6 +1,7 @@
 //! Rechecks with a scripted authorizer, under tokio's paused clock.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use http::HeaderValue;
 use rustls_pki_types::CertificateDer;
@@ -14,6 +15,7 @@ use super::super::digest::CredentialHasher;
 use super::super::lease::LeaseHold;
 use super::super::question::QuestionKey;
 use super::queue::{IN_FLIGHT_MAX, WAITING_MAX};
+use super::task::SETTLING_TIME;
 use super::*;
 use crate::metrics::Metrics;
 
