@@ -8,12 +8,12 @@
 //! | `/version` | name and version as JSON |
 
 mod answer;
+mod readiness;
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::server::conn::http1;
@@ -24,46 +24,11 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::fairness::Permits;
-use crate::metrics::Metrics;
-use crate::shutdown::Drain;
+pub use answer::AdminState;
+pub use readiness::{CheckOutcome, Readiness, ReadinessCheck};
 
 #[cfg(test)]
 mod tests;
-
-/// The source of readiness checks; the composition root implements it.
-pub trait Readiness: Send + Sync {
-    /// All checks, in the order in which `/readyz?verbose` lists them.
-    fn checks(&self) -> Vec<ReadinessCheck>;
-}
-
-/// One line of `/readyz?verbose`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReadinessCheck {
-    /// Name of the check: `upstream`, or a resource such as `pods.v1`.
-    pub name: String,
-    /// Result of the check.
-    pub outcome: CheckOutcome,
-}
-
-/// The result of a readiness check.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CheckOutcome {
-    /// The check passed. The text is a note for operators, and may be empty.
-    Passed(String),
-    /// The check failed, for this reason, so the replica is not ready.
-    Failed(String),
-}
-
-/// The sources of the admin port's responses.
-#[derive(Clone)]
-pub struct AdminState {
-    /// The metrics of `/metrics`.
-    pub metrics: Arc<Metrics>,
-    /// The checks of `/readyz`.
-    pub readiness: Arc<dyn Readiness>,
-    /// `/readyz` fails once this drain has begun, so that load balancers send no new clients.
-    pub drain: Drain,
-}
 
 /// The admin port cannot be opened.
 #[derive(Debug, thiserror::Error)]

@@ -30,11 +30,9 @@ use tokio::sync::oneshot;
 use tracing::warn;
 
 use self::file::{LogFile, LogRetention};
-use self::policy::{AuditAttributes, AuditLevel, AuditPolicy, PolicyError};
+use self::policy::{AuditPolicy, PolicyError};
 use self::queue::AuditQueue;
-use self::request::Request;
 pub use self::trail::AuditTrail;
-use crate::auth::user::User;
 use crate::config::{AuditOutput, AuditSettings};
 use crate::metrics::{AuditEvents, AuditMetrics};
 
@@ -135,19 +133,6 @@ impl Audit {
             .policy
             .store(Arc::new(read_policy(&self.0.policy_path)?));
         Ok(())
-    }
-
-    /// Starts to record a request. `user` is the authenticated user, or `None` for a request without one. Returns `None` if the
-    /// policy does not record this request.
-    #[must_use]
-    pub fn begin(&self, request: Request, user: Option<&Arc<User>>) -> Option<AuditTrail> {
-        let verdict = self.0.policy.load().evaluate(AuditAttributes {
-            user: user.map(AsRef::as_ref),
-            verb: &request.verb,
-            target: request.target(),
-        });
-        (verdict.level != AuditLevel::None)
-            .then(|| AuditTrail::new(self.clone(), request, verdict.omitted, user.cloned()))
     }
 
     /// Stops recording, and waits at most `timeout` until all queued events are written.

@@ -4,12 +4,13 @@
 //! upstream ── one watch per key ──▶ TableStreamKeeper ──▶ ring of StoredTableEvent ──▶ TableBody, one per client ──▶ clients
 //! ```
 //!
-//! `request` decides which watches can share a stream, `stream` reads the upstream watch into a ring, `event` is what the ring stores, and
-//! `body` is one client's response body. Lists, initial events and unusual requests are forwarded one by one.
+//! `request` decides which watches can share a stream, `stream` reads the upstream watch into a ring, `event` is what the ring stores,
+//! `response` joins a client to a stream, and `body` is its response body. Lists, initial events and unusual requests are forwarded one by one.
 
 mod body;
 mod event;
 mod request;
+mod response;
 mod stream;
 
 use std::fmt;
@@ -18,25 +19,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashMap;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, WARNING};
-use http::{HeaderMap, Response};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 use tracing::error;
 
 use crate::metrics::{ByLabel, Metrics, TaskKind};
-use crate::protocol::status::NO_CACHE;
-use crate::protocol::{audit_id, with_audit_id};
 use crate::resource::{CacheKey, ResourceVersion};
-use crate::serve::resources::Permission;
 use crate::task::catch_panic;
 use crate::upstream::client::Client;
-use crate::watch::WatchRecorder;
 pub(crate) use body::TableBody;
 use request::Key;
 pub(crate) use request::{TableWatchRequest, candidate};
-use stream::{StreamMember, TableStream, TableStreamEnd, TableStreamKeeper, TableStreamPhase};
+use stream::{StreamMember, TableStream, TableStreamEnd, TableStreamKeeper};
 
 /// Each stream stores up to a megabyte. Watches beyond this number of streams are forwarded.
 const STREAMS_MAX: usize = 128;
@@ -121,38 +115,6 @@ impl Tables {
             frame_len_max,
             tasks: Mutex::default(),
         }
-    }
-
-    /// Answers a watch from a shared stream; `None` if the watch must be forwarded. `recorder` is called if the watch is answered.
-    pub(crate) async fn watch(
-        self: &Arc<Self>,
-        request: TableWatchRequest,
-        (headers, permission): (&HeaderMap, Option<&Permission>),
-        recorder: impl FnOnce() -> Arc<dyn WatchRecorder>,
-    ) -> Option<Response<TableBody>> {
-        let started = Instant::now();
-        let member = self.join(&request.key, request.after)?;
-        let TableStreamPhase::Open(warnings) = member.stream().settled().await else {
-            return None;
-        };
-        let timeout = request.timeout.lasts(crate::resource::fraction());
-        let timeout = permission.map_or(timeout, |permission| permission.limit(started, timeout));
-        let body = TableBody::new(
-            Arc::clone(self),
-            member,
-            &request,
-            started + timeout,
-            recorder(),
-        );
-        let body = body.leased(permission.map(|permission| permission.lease.hold()));
-        let mut answer = Response::new(body);
-        let response_headers = answer.headers_mut();
-        response_headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        response_headers.insert(CACHE_CONTROL, NO_CACHE);
-        for warning in warnings.iter() {
-            response_headers.append(WARNING, warning.clone());
-        }
-        Some(with_audit_id(answer, &audit_id(headers)))
     }
 
     /// Joins a stream that has all events after a version; starts one if necessary and if the number of streams allows it.

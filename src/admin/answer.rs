@@ -1,15 +1,17 @@
 //! The responses of the admin port, by path.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 
-use super::{AdminState, CheckOutcome, ReadinessCheck};
+use super::readiness::{CheckOutcome, Readiness, ReadinessCheck};
 use crate::build_info;
-use crate::metrics::PAGE_CONTENT_TYPE;
+use crate::metrics::{Metrics, PAGE_CONTENT_TYPE};
+use crate::shutdown::Drain;
 
 type AdminResponse = Response<Full<Bytes>>;
 
@@ -139,4 +141,15 @@ fn reply(status: StatusCode, content_type: &'static str, body: String) -> AdminR
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
+}
+
+/// The sources of the admin port's responses.
+#[derive(Clone)]
+pub struct AdminState {
+    /// The metrics of `/metrics`.
+    pub metrics: Arc<Metrics>,
+    /// The checks of `/readyz`.
+    pub readiness: Arc<dyn Readiness>,
+    /// `/readyz` fails once this drain has begun, so that load balancers send no new clients.
+    pub drain: Drain,
 }

@@ -1,12 +1,14 @@
 //! Tests of the responses to probes, scrapers and people, over a real socket.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 
 use super::*;
+use crate::metrics::Metrics;
+use crate::shutdown::Drain;
 
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 

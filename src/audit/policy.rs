@@ -100,14 +100,6 @@ struct GroupResources {
 }
 
 impl AuditPolicy {
-    /// Parses a policy in YAML or JSON.
-    ///
-    /// # Errors
-    /// The first mistake, with its line.
-    pub fn parse(text: &str) -> Result<Self, PolicyError> {
-        file::parse(text)
-    }
-
     /// Whether a rule has a level above `Metadata`, which is the most that is recorded.
     #[must_use]
     pub fn exceeds_metadata(&self) -> bool {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::event::{AuditDecision, ObjectReference, ResponseStatus};
+use super::request::Request;
 use super::*;
+use crate::auth::user::User;
 use crate::metrics::Metrics;
 
 const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- {level: None, verbs: [get]}\n- {level: Metadata}\n";

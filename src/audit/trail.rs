@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::Audit;
 use super::event::{AuditDecision, AuditEvent, AuditStage, ResponseStatus};
-use super::policy::StageSet;
+use super::policy::{AuditAttributes, AuditLevel, StageSet};
 use super::request::Request;
 use crate::auth::user::User;
 
@@ -31,13 +31,23 @@ struct TrailRecord {
     is_forwarded: bool,
 }
 
+impl Audit {
+    /// Starts to record a request. `user` is the authenticated user, or `None` for a request without one. Returns `None` if the
+    /// policy does not record this request.
+    #[must_use]
+    pub fn begin(&self, request: Request, user: Option<&Arc<User>>) -> Option<AuditTrail> {
+        let verdict = self.0.policy.load().evaluate(AuditAttributes {
+            user: user.map(AsRef::as_ref),
+            verb: &request.verb,
+            target: request.target(),
+        });
+        (verdict.level != AuditLevel::None)
+            .then(|| AuditTrail::new(self.clone(), request, verdict.omitted, user.cloned()))
+    }
+}
+
 impl AuditTrail {
-    pub(super) fn new(
-        audit: Audit,
-        request: Request,
-        omitted: StageSet,
-        user: Option<Arc<User>>,
-    ) -> Self {
+    fn new(audit: Audit, request: Request, omitted: StageSet, user: Option<Arc<User>>) -> Self {
         Self(Arc::new(Mutex::new(TrailRecord {
             audit,
             request,

@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::WARNING;
-use http::{Request, StatusCode};
+use http::header::{CONTENT_TYPE, HeaderValue, WARNING};
+use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -15,10 +15,11 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use super::*;
 use crate::upstream::client::ConnectSource;
-use crate::watch::WatchTotals;
+use crate::watch::{WatchRecorder, WatchTotals};
 
 /// More than any test leaves unread.
 const QUEUE: usize = 16;

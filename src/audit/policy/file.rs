@@ -71,7 +71,17 @@ struct GroupResourcesFile {
     resource_names: Option<Vec<String>>,
 }
 
-pub(super) fn parse(text: &str) -> Result<AuditPolicy, PolicyError> {
+impl AuditPolicy {
+    /// Parses a policy in YAML or JSON.
+    ///
+    /// # Errors
+    /// The first mistake, with its line.
+    pub fn parse(text: &str) -> Result<Self, PolicyError> {
+        parse(text)
+    }
+}
+
+fn parse(text: &str) -> Result<AuditPolicy, PolicyError> {
     let first = |message: &str| PolicyError {
         line: 1,
         message: message.to_owned(),
