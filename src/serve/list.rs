@@ -6,7 +6,10 @@
 
 mod compressed;
 mod envelope;
+mod item_format;
+mod limits;
 mod measure;
+mod page;
 mod search;
 mod segment;
 mod separators;
@@ -19,175 +22,24 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame};
 
-use crate::cache::{BlockFormat, Chunk, LengthForm, Snapshot};
+use crate::cache::Chunk;
 use crate::protocol::BufList;
 use crate::protocol::ItemRange;
-use crate::resource::{Encoding, Layout, Object, ResourceKind};
-use crate::selector::Selector;
-use crate::view::walk::Walk;
-use crate::view::{
-    ManagedFields, MetaVersion, ObjectFormat, ObjectPart, Projection, ProjectionError,
-};
+use crate::resource::ResourceKind;
+use crate::view::{ObjectFormat, ProjectionError};
 pub use compressed::{BlockCounts, CompressedList, LengthCheck};
-use envelope::{Envelope, IndentedItem, ListMeta};
+use envelope::{Envelope, IndentedItem};
+use item_format::ItemFormat;
+use limits::{FRAME_LEN, FRAME_SLICES};
 pub use measure::PageMeasurement;
+pub use page::{PageRequest, SnapshotPage};
 pub use search::PageSearch;
 use segment::PartialSegment;
 use separators::ItemSeparators;
 use step::Budget;
 
-/// Approximate length of one body frame: what a socket buffer takes at once.
-const FRAME_LEN: usize = 128 << 10;
-/// Maximum number of slices in a body frame: hyper passes 64 to one `writev`, including the head and the end of the HTTP chunk.
-const FRAME_SLICES: usize = 60;
 /// Responses up to this length have a Content-Length, as with Go's server (docs/PROTOCOL.md §3.8).
 const SIZED_LEN_MAX: usize = 2048;
-
-/// The part of a snapshot that a list requests.
-#[derive(Debug)]
-pub struct PageRequest<'a> {
-    /// The resource.
-    pub kind: &'a ResourceKind,
-    /// The namespace and the selectors.
-    pub selector: &'a Selector,
-    /// The first key, in the form that a continue token has: relative to the namespace and without a leading slash.
-    pub start: Option<&'a str>,
-    /// Maximum number of items.
-    pub limit: Option<u64>,
-}
-
-/// One page: the metadata of its envelope, and its items.
-#[derive(Clone, Debug)]
-pub struct SnapshotPage {
-    meta: ListMeta,
-    items: PageItems,
-}
-
-#[derive(Clone, Debug)]
-enum PageItems {
-    /// All matching objects from a position on; they are found while the list is sent.
-    Rest {
-        snapshot: Arc<Snapshot>,
-        walk: Walk,
-        selector: Selector,
-    },
-    /// The items of a limited page, in reverse order.
-    Found(Vec<Object>),
-}
-
-impl SnapshotPage {
-    /// Evaluates the next object in scope; `Some(None)` if the selector does not match it.
-    fn look(&mut self) -> Option<Option<Object>> {
-        match &mut self.items {
-            PageItems::Found(items) => items.pop().map(Some),
-            PageItems::Rest {
-                snapshot,
-                walk,
-                selector,
-            } => {
-                let object = walk.next(&snapshot.objects)?;
-                Some(selector.matches(object).then(|| object.clone()))
-            }
-        }
-    }
-}
-
-/// The format of items in a list.
-#[derive(Clone, Copy, Debug)]
-struct ItemFormat {
-    layout: Layout,
-    /// The encoding of the objects in the cache.
-    source: Encoding,
-    /// The projection that is applied to the items, if any.
-    projection: Option<Projection>,
-    indented: bool,
-}
-
-impl ItemFormat {
-    /// The items of `kind` in this format, not indented.
-    fn new(kind: &ResourceKind, format: ObjectFormat) -> Self {
-        Self {
-            layout: kind.layout,
-            source: kind.encoding,
-            projection: Projection::new(format, kind),
-            indented: false,
-        }
-    }
-
-    /// The encoding in which items are written.
-    fn encoding(self) -> Encoding {
-        self.projection
-            .map_or(self.source, |projection| projection.rendition().encoding)
-    }
-
-    /// The form under which the lengths of items are kept with their chunk.
-    fn length_form(self) -> LengthForm {
-        let Some(format) = self.projection.map(|projection| projection.rendition()) else {
-            return LengthForm::Whole;
-        };
-        match (format.form, format.managed_fields) {
-            (ObjectPart::Whole, ManagedFields::Kept) => LengthForm::Whole,
-            (ObjectPart::Whole, ManagedFields::Dropped) => LengthForm::WithoutManagedFields,
-            (ObjectPart::Metadata(_), ManagedFields::Kept) => LengthForm::Metadata,
-            (ObjectPart::Metadata(_), ManagedFields::Dropped) => {
-                LengthForm::MetadataWithoutManagedFields
-            }
-        }
-    }
-
-    /// Length of one item, without indentation.
-    fn item_len(self, object: &Object) -> Result<usize, ProjectionError> {
-        match self.projection {
-            None => Ok(object.list_item_bytes(self.layout).len()),
-            Some(projection) => Ok(projection.list_item(object)?.len()),
-        }
-    }
-
-    /// One item; in JSON without its opening brace. Not indented.
-    fn item(self, object: &Object) -> Result<Bytes, ProjectionError> {
-        match self.projection {
-            None => Ok(object.list_item(self.layout)),
-            Some(projection) => projection.list_item(object),
-        }
-    }
-
-    /// One item as it is sent, in parts of bounded length.
-    fn parts(
-        self,
-        object: &Object,
-    ) -> Result<impl Iterator<Item = Bytes> + use<>, ProjectionError> {
-        let item = self.item(object)?;
-        let (plain, indented) = match self.indented {
-            true => (None, Some(IndentedItem::new(item))),
-            false => (Some(item), None),
-        };
-        Ok(plain.into_iter().chain(indented.into_iter().flatten()))
-    }
-
-    /// Whether items are sent exactly as they are in memory.
-    fn is_as_kept(self) -> bool {
-        self.projection.is_none() && !self.indented
-    }
-
-    /// The format under which compressed blocks are kept with their chunk; `None` for rare formats, which are not kept.
-    fn block_format(self) -> Option<BlockFormat> {
-        let metadata = |encoding| ObjectFormat {
-            encoding,
-            form: ObjectPart::Metadata(MetaVersion::V1),
-            managed_fields: ManagedFields::Kept,
-        };
-        match self.projection {
-            _ if self.indented => None,
-            None => Some(BlockFormat::Whole),
-            Some(projection) if projection.rendition() == metadata(self.source) => {
-                Some(BlockFormat::Metadata)
-            }
-            // A resource has one cache for each encoding, so only metadata is ever converted to another one.
-            Some(projection) => (projection.rendition() == metadata(Encoding::Protobuf))
-                .then_some(BlockFormat::Translated),
-        }
-    }
-}
 
 /// Streams a page: the envelope's head, the items as they are in memory or projected from it, and the envelope's tail.
 #[derive(Clone, Debug)]

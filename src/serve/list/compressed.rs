@@ -11,9 +11,11 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame};
 
+use super::item_format::ItemFormat;
+use super::limits::{FRAME_LEN, FRAME_SLICES};
 use super::segment::PageSegment;
 use super::step::{Budget, wake_if_pending};
-use super::{FRAME_LEN, FRAME_SLICES, ItemFormat, ListBody, ListPhase};
+use super::{ListBody, ListPhase};
 use crate::cache::DeflateBlock;
 use crate::protocol::BufList;
 use crate::resource::Object;
@@ -105,6 +107,12 @@ pub struct LengthCheck {
 }
 
 impl ListBody {
+    /// Does one step of the next segment.
+    fn next_segment(&mut self, budget: &mut Budget) -> Poll<Option<PageSegment>> {
+        let format = self.form.block_format();
+        self.partial_segment.next(&mut self.page, format, budget)
+    }
+
     /// Starts to determine whether the rest of the list is longer than `len` bytes.
     #[must_use]
     pub fn length_check(&self, len: usize) -> LengthCheck {

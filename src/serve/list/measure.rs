@@ -3,8 +3,9 @@
 
 use std::task::Poll;
 
+use super::item_format::ItemFormat;
+use super::page::{PageItems, SnapshotPage};
 use super::step::Budget;
-use super::{ItemFormat, PageItems, SnapshotPage};
 use crate::cache::Chunk;
 use crate::resource::{Encoding, Object, ResourceKind};
 use crate::view::{ObjectFormat, ProjectionError};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use super::envelope::ListMeta;
+use super::page::{PageItems, PageRequest, SnapshotPage};
 use super::step::Budget;
-use super::{PageItems, PageRequest, SnapshotPage};
 use crate::cache::Snapshot;
 use crate::protocol::continue_token::ContinueToken;
 use crate::resource::Object;

@@ -4,8 +4,8 @@ use std::mem;
 use std::sync::Arc;
 use std::task::Poll;
 
+use super::page::SnapshotPage;
 use super::step::Budget;
-use super::{ListBody, PageItems, SnapshotPage};
 use crate::cache::{BlockFormat, Chunk};
 use crate::resource::Object;
 
@@ -38,19 +38,23 @@ pub(super) struct PartialSegment {
     len: usize,
 }
 
-impl ListBody {
-    /// Does one step of the next segment. Ready once the segment is complete, with `None` at the end. Whole chunks are returned
-    /// only in a format whose blocks are kept.
-    pub(super) fn next_segment(&mut self, budget: &mut Budget) -> Poll<Option<PageSegment>> {
-        let (page, segment) = (&mut self.page, &mut self.partial_segment);
-        let format = self.form.block_format().filter(|_| page.shows_all());
-        if let Some(format) = format.filter(|_| segment.objects.is_empty())
+impl PartialSegment {
+    /// Does one step of the page's next segment. Ready once the segment is complete, with `None` at the end. Whole chunks are
+    /// returned only if blocks are kept in the list's format.
+    pub(super) fn next(
+        &mut self,
+        page: &mut SnapshotPage,
+        format: Option<BlockFormat>,
+        budget: &mut Budget,
+    ) -> Poll<Option<PageSegment>> {
+        let format = format.filter(|_| page.shows_all());
+        if let Some(format) = format.filter(|_| self.objects.is_empty())
             && let Some(chunk) = page.next_chunk()
         {
             return Poll::Ready(Some(PageSegment::Chunk(chunk, format)));
         }
-        while segment.len < SEGMENT_LEN
-            && !(format.is_some() && !segment.objects.is_empty() && page.is_at_chunk())
+        while self.len < SEGMENT_LEN
+            && !(format.is_some() && !self.objects.is_empty() && page.is_at_chunk())
         {
             if budget.is_spent() {
                 return Poll::Pending;
@@ -60,42 +64,12 @@ impl ListBody {
                 None => break,
                 Some(None) => {}
                 Some(Some(object)) => {
-                    segment.len += object.frame_len();
-                    segment.objects.push(object);
+                    self.len += object.frame_len();
+                    self.objects.push(object);
                 }
             }
         }
-        let PartialSegment { objects, len } = mem::take(segment);
+        let Self { objects, len } = mem::take(self);
         Poll::Ready((!objects.is_empty()).then_some(PageSegment::Objects(objects, len)))
-    }
-}
-
-impl SnapshotPage {
-    /// The next chunk, if all of its objects are on the page.
-    pub(super) fn next_whole_chunk(&mut self) -> Option<Arc<Chunk>> {
-        self.shows_all().then(|| self.next_chunk()).flatten()
-    }
-
-    /// True if all objects in scope are on the page.
-    pub(super) fn shows_all(&self) -> bool {
-        match &self.items {
-            PageItems::Rest { selector, .. } => selector.is_scope(),
-            PageItems::Found(_) => false,
-        }
-    }
-
-    /// The next chunk, if all of its objects are in scope; the selector may match only some of them.
-    pub(super) fn next_chunk(&mut self) -> Option<Arc<Chunk>> {
-        match &mut self.items {
-            PageItems::Rest { snapshot, walk, .. } => walk.next_chunk(&snapshot.objects).cloned(),
-            PageItems::Found(_) => None,
-        }
-    }
-
-    fn is_at_chunk(&self) -> bool {
-        match &self.items {
-            PageItems::Rest { snapshot, walk, .. } => walk.is_at_chunk(&snapshot.objects),
-            PageItems::Found(_) => false,
-        }
     }
 }

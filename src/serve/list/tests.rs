@@ -5,12 +5,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cache::tests::samples::{Sample, keep, kind};
-use crate::cache::{CacheWriter, Observer};
+use crate::cache::{CacheWriter, Observer, Snapshot};
 use crate::protocol::continue_token::ContinueToken;
 use crate::protocol::indent::Indenter;
-use crate::resource::ResourceVersion;
-use crate::selector::LabelSelector;
-use crate::view::{Hub, MetaVersion, ObjectPart, Partial};
+use crate::resource::{Encoding, Layout, Object, ResourceVersion};
+use crate::selector::{LabelSelector, Selector};
+use crate::view::{Hub, ManagedFields, MetaVersion, ObjectPart, Partial};
 
 pub(super) const LAYOUTS: [Layout; 2] = [Layout::Typed, Layout::Dynamic];
 

@@ -9,12 +9,12 @@ use super::*;
 use crate::cache::Snapshot;
 use crate::cache::tests::samples::kind;
 use crate::resource::{Encoding, FieldTable, Layout};
-use crate::selector::LabelSelector;
+use crate::selector::{LabelSelector, Selector};
 use crate::serve::list::tests::{
     LAYOUTS, changed, everything, last_step, list_body, namespace, page, plain, sized, snapshot,
     tier_x,
 };
-use crate::serve::list::{Selector, SnapshotPage, StreamedList};
+use crate::serve::list::{SnapshotPage, StreamedList};
 use crate::view::{ManagedFields, MetaVersion, ObjectFormat, ObjectPart};
 
 /// Five chunks of 192 objects, the last one shorter. Namespace `b` has whole chunks and shares one at either end.
