@@ -6,6 +6,7 @@
 )]
 
 mod behaviours;
+mod circles;
 mod documents;
 mod edges;
 mod figures;
