@@ -544,9 +544,12 @@ impl Resources for Registry {
 
 impl Readiness for Registry {
     fn checks(&self) -> Vec<ReadinessCheck> {
-        let upstream = match &*self.undiscovered.lock() {
-            None => CheckOutcome::Passed(String::new()),
-            Some(reason) => CheckOutcome::Failed(format!("discovery failed: {reason}")),
+        let upstream = ReadinessCheck {
+            name: "upstream".to_owned(),
+            outcome: match &*self.undiscovered.lock() {
+                None => CheckOutcome::Passed(String::new()),
+                Some(reason) => CheckOutcome::Failed(format!("discovery failed: {reason}")),
+            },
         };
         let slots = self.slots();
         let mut checks: Vec<_> = slots
@@ -570,13 +573,7 @@ impl Readiness for Registry {
             },
         }));
         checks.sort_by(|one, other| one.name.cmp(&other.name));
-        checks.insert(
-            0,
-            ReadinessCheck {
-                name: "upstream".to_owned(),
-                outcome: upstream,
-            },
-        );
+        checks.insert(0, upstream);
         checks
     }
 }
