@@ -4,13 +4,15 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
+use std::time::Duration;
 
 use loom::model::Builder;
 use loom::thread;
+use tokio::time::Instant;
 
 use super::*;
 use crate::cache::tests::samples::{World, kind};
-use crate::resource::Layout;
+use crate::resource::{Layout, ResourceVersion};
 use crate::selector::Selector;
 use crate::view::Hub;
 
