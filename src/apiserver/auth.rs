@@ -10,6 +10,7 @@ mod attributes;
 mod authentication;
 mod bootstrap;
 mod certificates;
+mod extra_key;
 mod impersonation;
 mod roles;
 mod token_file;

@@ -8,6 +8,7 @@ use http::header::{AUTHORIZATION, CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use rustls_pki_types::CertificateDer;
 
 use super::Auth;
+use super::certificates::CredentialCheck;
 use crate::auth::user::User;
 
 /// Prefix of the WebSocket subprotocol that carries a token: browsers cannot set other headers on a WebSocket.
@@ -16,17 +17,6 @@ const WEBSOCKET_BEARER: &str = "base64url.bearer.authorization.k8s.io.";
 /// All credentials are invalid, or there are none and anonymous requests are refused.
 #[derive(Debug)]
 pub(super) struct Unauthenticated;
-
-/// The outcome of checking one kind of credential.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum CredentialCheck {
-    /// The request has no such credential.
-    Absent,
-    /// The credential is invalid.
-    Failed,
-    /// The credential is valid and belongs to this user.
-    Succeeded(User),
-}
 
 /// The token that a request carries.
 #[derive(Debug, PartialEq, Eq)]

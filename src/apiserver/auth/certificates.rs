@@ -11,7 +11,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::authentication::CredentialCheck;
+use super::extra_key::unescaped;
 use crate::auth::user::User;
 
 /// Object identifier of the subject attribute that kube-apiserver reads a user's uid from.
@@ -39,6 +39,17 @@ pub struct FrontProxy {
     pub client_ca: Vec<CertificateDer<'static>>,
     /// Allowed common names of these certificates; if empty, any.
     pub allowed_names: Vec<String>,
+}
+
+/// The outcome of checking one kind of credential.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum CredentialCheck {
+    /// The request has no such credential.
+    Absent,
+    /// The credential is invalid.
+    Failed,
+    /// The credential is valid and belongs to this user.
+    Succeeded(User),
 }
 
 /// Verifies client certificate chains. A chain is verified for every request, because a certificate can expire while its
@@ -171,7 +182,7 @@ fn user_from_headers(headers: &HeaderMap) -> CredentialCheck {
     user.groups.retain(|group| !group.is_empty());
     for name in headers.keys() {
         if let Some(key) = name.as_str().strip_prefix(REMOTE_EXTRA) {
-            let key = super::impersonation::unescaped(key);
+            let key = unescaped(key);
             user.extra
                 .entry(key)
                 .or_default()

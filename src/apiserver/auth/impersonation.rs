@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use super::Auth;
 use super::attributes::denied;
+use super::extra_key::unescaped;
 use crate::apiserver::validation::{NameRule, name_faults};
 use crate::auth::access::{Access, ResourceAccess};
 use crate::auth::rbac::RbacDecision;
@@ -136,27 +137,6 @@ fn target_user(headers: &HeaderMap) -> Result<Option<User>, Status> {
         go_struct(&user)
     );
     Err(Status::bad_request(message))
-}
-
-/// Decodes `%` escapes; returns the key unchanged if one is invalid.
-pub(super) fn unescaped(key: &str) -> String {
-    let mut bytes = Vec::with_capacity(key.len());
-    let mut rest = key.as_bytes();
-    while let [first, tail @ ..] = rest {
-        rest = tail;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let digits = tail.get(..2).and_then(|two| std::str::from_utf8(two).ok());
-        let digits = digits.filter(|two| two.bytes().all(|digit| digit.is_ascii_hexdigit()));
-        let Some(byte) = digits.and_then(|two| u8::from_str_radix(two, 16).ok()) else {
-            return key.to_owned();
-        };
-        bytes.push(byte);
-        rest = &tail[2..];
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Formats a user like Go's `%#v` formats the struct.
