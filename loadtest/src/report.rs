@@ -1,9 +1,12 @@
-//! The results of a run of scenarios: kept as JSON, shown as Markdown.
+//! The results of a run of scenarios: kept as JSON, shown as one HTML page, and in short as tables on a terminal.
 //!
 //! Everything here is a function of the kept JSON, so that a report can be rendered again; nothing is measured.
 
+pub mod chart;
 pub mod claim;
 pub mod figure;
+pub mod histogram;
+pub mod html;
 pub mod markdown;
 pub mod merge;
 pub mod number;
@@ -22,7 +25,7 @@ use target::{Comparison, FigureTarget};
 
 /// The file in a report's folder from which the page is made.
 pub const JSON: &str = "report.json";
-const MARKDOWN: &str = "report.md";
+const HTML: &str = "report.html";
 /// The format of the JSON. Format 1 had one value per figure, and no commit.
 pub const SCHEMA: u32 = 2;
 /// The column that scenarios name after the server under test.
@@ -82,7 +85,7 @@ pub struct ScenarioReport {
     pub scale: f64,
     /// The flag that the runs sweep over, if any.
     pub swept: Option<String>,
-    /// The figures that are shown first.
+    /// The figures that are shown first and drawn.
     pub show: Vec<String>,
     pub compare: Vec<Comparison>,
     /// Targets of the figures.
@@ -222,12 +225,12 @@ impl Report {
         std::fs::write(file, text).with_context(|| file.display().to_string())
     }
 
-    /// Writes JSON and Markdown to a folder, which is created if needed.
+    /// Writes JSON and HTML to a folder, which is created if needed.
     pub fn save(&self, folder: &Path) -> Result<()> {
         std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
         self.write(&folder.join(JSON))?;
-        let file = folder.join(MARKDOWN);
-        std::fs::write(&file, markdown::page(self)).with_context(|| file.display().to_string())
+        let file = folder.join(HTML);
+        std::fs::write(&file, html::page(self)?).with_context(|| file.display().to_string())
     }
 }
 

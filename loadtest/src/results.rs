@@ -28,7 +28,7 @@ pub struct Results {
     notes: Texts,
 }
 
-/// A histogram; in the JSON only.
+/// A histogram; in the JSON only, for charts.
 #[derive(Debug)]
 struct Distribution {
     column: usize,

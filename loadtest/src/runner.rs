@@ -64,7 +64,7 @@ pub struct Runner {
     /// How often each run is repeated; all runs of a scenario once, then all again.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub repeat: u32,
-    /// Write report.json and report.md to this folder.
+    /// Write report.json and report.html to this folder.
     #[arg(long, value_name = "FOLDER")]
     pub report: Option<PathBuf>,
     /// Factor on counts and times of the scenarios; figures of less than 1 only prove that everything works.
@@ -92,7 +92,10 @@ impl Subcommand for Runner {
         let report = runtime.block_on(play_all(self, &programs, &scenarios))?;
         if let Some(folder) = &self.report {
             report.save(folder)?;
-            note(&format!("report: {}\n", folder.join("report.md").display()));
+            note(&format!(
+                "report: {}\n",
+                folder.join("report.html").display()
+            ));
         }
         Ok(report.passed())
     }
@@ -110,7 +113,9 @@ impl Subcommand for Render {
     fn execute(&self) -> Result<bool> {
         let report = Report::read(&self.folder.join(JSON))?;
         report.save(&self.folder)?;
-        print_result(&markdown::page(&report));
+        for played in &report.scenarios {
+            print_result(&markdown::summary(played));
+        }
         Ok(true)
     }
 }

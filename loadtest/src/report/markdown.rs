@@ -1,4 +1,4 @@
-//! The report as Markdown: tables that are also readable on a terminal.
+//! Tables in Markdown, which are also readable on a terminal.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::figure::Figure;
 use super::number::{quantity, short};
 use super::target::RATES_DIFFER;
-use super::{Column, Report, RunReport, ScenarioReport};
+use super::{Column, RunReport, ScenarioReport};
 
 /// Stands for a missing figure.
 const NONE: &str = "–";
@@ -16,34 +16,6 @@ const COLUMNS_MAX: usize = 6;
 
 /// A table's row: a name and one cell per column.
 pub type TableRow = (String, Vec<String>);
-
-/// The whole report.
-pub fn page(report: &Report) -> String {
-    let machine = &report.machine;
-    let mut text = format!(
-        "# Load test of {}\n\n`{}`\n\n{} processors ({}), {} MiB, Linux {}",
-        report.begun_at,
-        report.command,
-        machine.cores,
-        machine.processor,
-        machine.memory_mib,
-        machine.kernel
-    );
-    for (program, version) in &report.versions {
-        let _ = write!(text, "; {program} {version}");
-    }
-    let _ = write!(
-        text,
-        "; load before {}, {} % busy",
-        machine.load_before,
-        short(machine.busy_before)
-    );
-    text.push('\n');
-    for played in &report.scenarios {
-        let _ = write!(text, "\n{}{}", summary(played), details(played));
-    }
-    text
-}
 
 /// One scenario: its description, targets and remarks.
 pub fn summary(played: &ScenarioReport) -> String {
@@ -82,31 +54,11 @@ pub fn summary(played: &ScenarioReport) -> String {
     text
 }
 
-/// All figures of a scenario, and its commands.
-fn details(played: &ScenarioReport) -> String {
-    let mut text = String::new();
-    let rows = figures(played);
-    if !rows.is_empty() {
-        let _ = write!(
-            text,
-            "\n### All figures\n\n{}",
-            table("", &headings(played), &rows)
-        );
-    }
-    text.push_str("\n### Commands\n");
-    for run in &played.runs {
-        let (took, load) = (short(run.took_s), &run.load_before);
-        let _ = writeln!(text, "\n{}: {took} s, load before {load}\n\n```", name(run));
-        for command in &run.commands {
-            let _ = writeln!(text, "{}", command.replace("```", "` ` `"));
-        }
-        text.push_str("```\n");
-    }
-    text
-}
-
 /// Drops the columns without a value in these rows.
-fn without_empty_columns(headings: &[String], rows: &[TableRow]) -> (Vec<String>, Vec<TableRow>) {
+pub fn without_empty_columns(
+    headings: &[String],
+    rows: &[TableRow],
+) -> (Vec<String>, Vec<TableRow>) {
     let says = |at: &usize| rows.iter().any(|(_, cells)| cells[*at] != NONE);
     let kept: Vec<usize> = (0..headings.len()).filter(says).collect();
     let of = |cells: &[String]| kept.iter().map(|at| cells[*at].clone()).collect();
@@ -119,7 +71,7 @@ fn without_empty_columns(headings: &[String], rows: &[TableRow]) -> (Vec<String>
 }
 
 /// Titles of the columns.
-fn headings(played: &ScenarioReport) -> Vec<String> {
+pub fn headings(played: &ScenarioReport) -> Vec<String> {
     played
         .columns()
         .map(|(run, column)| run.heading(column))
@@ -144,7 +96,7 @@ pub fn remarks(run: &RunReport) -> impl Iterator<Item = (&'static str, &str)> {
 }
 
 /// All figures: first those to be shown, then the others by name.
-fn figures(played: &ScenarioReport) -> Vec<TableRow> {
+pub fn figures(played: &ScenarioReport) -> Vec<TableRow> {
     let mut names: Vec<&str> = played.show.iter().map(String::as_str).collect();
     let shown: BTreeSet<&str> = names.iter().copied().collect();
     let all: BTreeSet<&str> = played
@@ -168,7 +120,7 @@ fn figures(played: &ScenarioReport) -> Vec<TableRow> {
 }
 
 /// The ratios that the scenario asks for, if they could be computed.
-fn ratios(played: &ScenarioReport) -> Vec<TableRow> {
+pub fn ratios(played: &ScenarioReport) -> Vec<TableRow> {
     let row = |comparison: &super::target::Comparison| {
         let name = format!("{} × {}", quantity(&comparison.figure), comparison.to);
         (
@@ -182,7 +134,7 @@ fn ratios(played: &ScenarioReport) -> Vec<TableRow> {
 }
 
 /// The targets: measured value, bound, verdict.
-fn targets(played: &ScenarioReport) -> Vec<TableRow> {
+pub fn targets(played: &ScenarioReport) -> Vec<TableRow> {
     let row = |target: &super::target::FigureTarget| {
         (
             target.what.clone(),

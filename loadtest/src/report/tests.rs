@@ -1,4 +1,4 @@
-//! Reports of an invented run: ratios, verdicts, headings, and tables with hostile texts.
+//! Reports of an invented run: ratios, verdicts, headings, tables, and pages with hostile texts.
 
 use super::figure::Figure;
 use super::target::TargetVerdict;
@@ -186,6 +186,11 @@ fn many_runs_are_read_downwards() {
         "{text}"
     );
     assert!(!text.contains("peak RSS"), "only what is shown: {text}");
+    assert!(
+        html::page(&report(vec![swept]))
+            .unwrap()
+            .contains("<polyline")
+    );
 }
 
 #[test]
@@ -197,7 +202,11 @@ fn a_column_that_says_nothing_is_left_out() {
     };
     played.runs[1].columns.push(empty);
     assert!(!markdown::summary(&played).contains("beyond the loop"));
-    assert!(markdown::page(&report(vec![played])).contains("beyond the loop"));
+    assert!(
+        html::page(&report(vec![played]))
+            .unwrap()
+            .contains("beyond the loop")
+    );
 }
 
 #[test]
@@ -208,14 +217,16 @@ fn failures_are_reported() {
     let report = report(vec![bad]);
     assert!(!report.passed());
     let text = markdown::summary(&report.scenarios[0]);
+    let html = html::page(&report).unwrap();
     assert!(
         text.contains("NOT PLAYED (embedded): it did not start")
             && text.contains("FAULT (gateway): lost <7>")
     );
+    assert!(html.contains("FAULT (gateway): lost &lt;7&gt;"));
 }
 
 #[test]
-fn no_text_breaks_out_of_its_cell() {
+fn no_text_breaks_out_of_the_page() {
     let nasty = "<script>\"'&|\n";
     let mut played = two_servers();
     for text in [&mut played.name, &mut played.about, &mut played.show[0]] {
@@ -236,7 +247,13 @@ fn no_text_breaks_out_of_its_cell() {
     let mut report = report(vec![played]);
     report.command = nasty.to_owned();
     report.versions = BTreeMap::from([(nasty.to_owned(), nasty.to_owned())]);
-    let rows = markdown::page(&report);
+    let html = html::page(&report).unwrap();
+    assert!(!html.contains("<script"), "{html}");
+    assert!(
+        !html.contains("src=") && !html.contains("@import"),
+        "the page needs nothing else"
+    );
+    let rows = markdown::summary(&report.scenarios[0]);
     let table: Vec<usize> = rows
         .lines()
         .filter(|line| line.starts_with('|'))
@@ -253,7 +270,7 @@ fn the_kept_report_is_the_one_that_was_made() {
     let made = report(vec![two_servers()]);
     let text = serde_json::to_string(&made).unwrap();
     let kept: Report = serde_json::from_str(&text).unwrap();
-    assert_eq!(markdown::page(&kept), markdown::page(&made));
+    assert_eq!(html::page(&kept).unwrap(), html::page(&made).unwrap());
 }
 
 #[test]

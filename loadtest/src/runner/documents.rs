@@ -110,7 +110,7 @@ impl Subcommand for Merge {
         if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
             bail!("scenario {}: occurs twice", pair[0]);
         }
-        // Nothing that is made from the report needs histograms, and they would be most of the file.
+        // Only charts need histograms, and they would be most of the file.
         let scenarios = report.scenarios.iter_mut();
         for run in scenarios.flat_map(|scenario| &mut scenario.runs) {
             run.columns
