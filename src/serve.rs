@@ -38,8 +38,8 @@ use crate::auth::guard::Guard;
 use crate::fairness::Users;
 use crate::metrics::BadRequest;
 use crate::protocol::request::{
-    Bookmarks, CacheRead, ListOptions, ListPlan, ListRead, ReadPlan, ReadRefusal, RequestFault,
-    SELECTORS_LEN_MAX, WatchPlan, WatchStart, WatchTimeout,
+    Accept, Bookmarks, CacheRead, ListOptions, ListPlan, ListRead, ReadPlan, ReadRefusal,
+    RequestFault, SELECTORS_LEN_MAX, WatchPlan, WatchStart, WatchTimeout,
 };
 use crate::protocol::status::Status;
 use crate::protocol::{audit_id, with_audit_id};
@@ -56,7 +56,7 @@ use cooperation::run_in_steps;
 pub use fresh::wait_until_fresh;
 use lost_history::{lost_start, stream_of};
 use negotiation::Negotiation;
-use read_request::{ReadRequest, accept, decide, fill_wait, is_short, read_request};
+use read_request::{ReadRequest, decide, fill_wait, is_short, read_request};
 use read_state::is_retained;
 pub use record::response_status;
 use request_timeout::timeout_response;
@@ -285,11 +285,7 @@ impl<R: Resources> Service<R> {
     ) -> Result<ServiceResponse<R>, ReadRefusal> {
         let gates = self.resources.gates();
         // Only upstream writes CBOR.
-        if gates.cbor
-            && accept(request)
-                .iter()
-                .any(|header| header.contains("application/cbor"))
-        {
+        if gates.cbor && Accept::of(request.headers()).names_cbor() {
             return Err(ReadRefusal::Forward);
         }
         if let (Ok(options), false) = (&mut read.options, gates.shards) {

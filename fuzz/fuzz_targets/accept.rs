@@ -1,10 +1,7 @@
 //! Content negotiation never panics, and parts of a header that have no meaning do not change its outcome.
 #![no_main]
 
-use kube_fanout::protocol::request::{
-    AcceptPurpose, JsonChoice, Representation, json_refusal_form, negotiate, refusal_form,
-    wanted_table, wish,
-};
+use kube_fanout::protocol::request::{Accept, AcceptPurpose, JsonChoice, Representation};
 use kube_fanout::protocol::status::StatusForm;
 use kube_fanout::resource::{Encoding, Layout};
 use kube_fanout::view::{ManagedFields, ObjectPart};
@@ -21,27 +18,29 @@ fuzz_target!(|header: &str| {
         })
         .collect::<Vec<_>>()
         .join(",");
+    let accept = Accept::parse([header]);
     let same = [&[header, "text/plain"][..], &[&padded], &[&noted]];
-    for other in same {
-        assert_eq!(refusal_form(other), refusal_form(&[header]), "{other:?}");
-        assert_eq!(wanted_table(other), wanted_table(&[header]), "{other:?}");
-        assert_eq!(wish(other), wish(&[header]), "{other:?}");
+    let same = same.map(|values| Accept::parse(values.iter().copied()));
+    for other in &same {
+        assert_eq!(other.refusal_form(), accept.refusal_form(), "{other:?}");
+        assert_eq!(other.wanted_table(), accept.wanted_table(), "{other:?}");
+        assert_eq!(other.json_choice(), accept.json_choice(), "{other:?}");
     }
     for layout in [Layout::Typed, Layout::Dynamic] {
         for purpose in [AcceptPurpose::List, AcceptPurpose::Watch] {
-            let found = negotiate(&[header], layout, purpose);
-            for other in same {
-                assert_eq!(negotiate(other, layout, purpose), found, "{other:?}");
+            let found = accept.negotiate(layout, purpose);
+            for other in &same {
+                assert_eq!(other.negotiate(layout, purpose), found, "{other:?}");
             }
             if !header.contains(',') {
-                check_single(header, found, purpose);
+                check_single(&accept, found, purpose);
             }
         }
     }
 });
 
 /// For a single element it is clear what a server that only has JSON does.
-fn check_single(header: &str, found: Representation, purpose: AcceptPurpose) {
+fn check_single(accept: &Accept, found: Representation, purpose: AcceptPurpose) {
     let format = match found {
         Representation::Cached(format) | Representation::Indented(format) => format,
         Representation::Forward => return,
@@ -54,13 +53,13 @@ fn check_single(header: &str, found: Representation, purpose: AcceptPurpose) {
         (ObjectPart::Metadata(version), AcceptPurpose::List) => JsonChoice::MetadataList(version),
         (ObjectPart::Metadata(version), AcceptPurpose::Watch) => JsonChoice::Metadata(version),
     };
-    assert_eq!(wish(&[header]), Some(expected));
+    assert_eq!(accept.json_choice(), Some(expected));
     // Watches are never indented, so their result does not show it.
     if purpose == AcceptPurpose::List {
         let refusal = match (found, expected) {
             (Representation::Cached(_), JsonChoice::Whole) => StatusForm::Json,
             _ => StatusForm::Indented,
         };
-        assert_eq!(json_refusal_form(&[header]), refusal);
+        assert_eq!(accept.json_refusal_form(), refusal);
     }
 }

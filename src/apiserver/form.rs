@@ -1,12 +1,11 @@
 //! The form of responses that a client accepts: whole objects or their metadata, and compact or indented errors.
 
 use bytes::Bytes;
-use http::header::ACCEPT;
 use http::{HeaderMap, HeaderValue};
 
 use super::kinds::ServedKind;
 use crate::decode::{ScanError, scan_list};
-use crate::protocol::request::{JsonChoice, json_refusal_form, wish};
+use crate::protocol::request::{Accept, JsonChoice};
 use crate::protocol::status::{Status, StatusForm};
 use crate::resource::Layout;
 use crate::view::{MetaVersion, Partial};
@@ -34,11 +33,10 @@ pub(super) enum ResultShape {
 impl AcceptHeader {
     /// Parses the header. Only JSON is served here, and no Tables; elements for anything else are skipped (docs/PROTOCOL.md §5.1).
     pub(super) fn of(headers: &HeaderMap) -> Self {
-        let values = headers.get_all(ACCEPT).iter();
-        let accept: Vec<&str> = values.filter_map(|value| value.to_str().ok()).collect();
+        let accept = Accept::of(headers);
         Self {
-            choice: wish(&accept),
-            refusals: json_refusal_form(&accept),
+            choice: accept.json_choice(),
+            refusals: accept.json_refusal_form(),
         }
     }
 

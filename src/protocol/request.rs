@@ -1,4 +1,7 @@
 //! What a request asks for: its path, verb and options, and the read plan that follows from them. Reads no data and no clock.
+//!
+//! [`RequestInfo`] is the head of a request, parsed once. From it follow the format of the response ([`Accept::negotiate`]) and, with the
+//! resource's kind, the plan ([`CacheRead::decide`]).
 
 use crate::resource::names::is_dns_label;
 use crate::resource::{FieldTable, ResourceKind};
@@ -7,15 +10,14 @@ use crate::selector::{FieldSelector, FieldSelectorError, LabelSelector, Selector
 use super::status::Status;
 
 mod accept;
+mod info;
 mod options;
 mod path;
 mod plan;
 mod query;
 
-pub use accept::{
-    AcceptPurpose, JsonChoice, Representation, json_refusal_form, negotiate, refusal_form,
-    wanted_table, wants_pretty, wish,
-};
+pub use accept::{Accept, AcceptPurpose, JsonChoice, Representation, wants_pretty};
+pub use info::RequestInfo;
 pub use options::{ListOptions, is_true};
 pub use path::{
     PathForm, RequestTarget, ResourcePath, Spelling, Verb, authorized_name, decoded_path, verb,

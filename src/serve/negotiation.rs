@@ -4,8 +4,8 @@
 use http::Request;
 use hyper::body::Incoming;
 
-use super::read_request::{accept, prefers_indented};
-use crate::protocol::request::{AcceptPurpose, Representation, Verb, negotiate};
+use super::read_request::prefers_indented;
+use crate::protocol::request::{Accept, AcceptPurpose, Representation, Verb};
 use crate::resource::{Encoding, Layout, ResourceKind};
 use crate::view::{ObjectFormat, ObjectPart};
 
@@ -17,14 +17,14 @@ pub(super) struct Negotiation {
 
 impl Negotiation {
     pub(super) fn of(request: &Request<Incoming>, verb: Verb) -> Self {
-        let accept = accept(request);
+        let accept = Accept::of(request.headers());
         let purpose = if verb == Verb::Watch {
             AcceptPurpose::Watch
         } else {
             AcceptPurpose::List
         };
         let of = |layout| {
-            let representation = negotiate(&accept, layout, purpose);
+            let representation = accept.negotiate(layout, purpose);
             if purpose == AcceptPurpose::List && prefers_indented(request) {
                 representation.indented()
             } else {

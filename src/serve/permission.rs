@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use super::read_request::prefers_indented;
 use super::record::{decision, response_status};
 use super::request_timeout::{LIMIT, timeout_response};
-use super::{AnswerBody, ReadRequest, Service, ServiceResponse, accept};
+use super::{AnswerBody, ReadRequest, Service, ServiceResponse};
 use crate::audit::event::{AuditDecision, ResponseStatus};
 use crate::auth::access::{Access, ResourceAccess};
 use crate::auth::bearer::{self, TokenHeader};
@@ -16,9 +16,7 @@ use crate::auth::caller::{Caller, CallerRefusal, PeerIdentity};
 use crate::auth::guard::{Authorization, Forwarding};
 use crate::fairness::Peer;
 use crate::metrics::AuthRefusal;
-use crate::protocol::request::{
-    PathForm, Query, ResourcePath, Verb, authorized_name, refusal_form,
-};
+use crate::protocol::request::{Accept, PathForm, Query, ResourcePath, Verb, authorized_name};
 use crate::protocol::status::{ForbiddenAccess, PlainText, Status, StatusForm};
 use crate::protocol::{audit_id, with_audit_id};
 use crate::resource::Gvr;
@@ -169,7 +167,7 @@ impl<R: Resources> Service<R> {
         refusal: &CallerRefusal,
         request: &Request<Incoming>,
     ) -> Box<ServiceResponse<R>> {
-        let form = match refusal_form(&accept(request)) {
+        let form = match Accept::of(request.headers()).refusal_form() {
             Some(StatusForm::Json) if prefers_indented(request) => StatusForm::Indented,
             // There is no upstream to write the response here, so use the default format.
             form => form.unwrap_or_default(),

@@ -1,6 +1,6 @@
 //! A list or watch request, parsed before anything is answered.
 
-use http::header::{ACCEPT, HeaderValue, USER_AGENT};
+use http::header::{HeaderValue, USER_AGENT};
 use http::{Method, Request};
 use hyper::body::Incoming;
 use tokio::time::Instant;
@@ -9,8 +9,8 @@ use super::request_timeout::RequestTimeout;
 use crate::audit::AuditTrail;
 use crate::fairness::Peer;
 use crate::protocol::request::{
-    CacheRead, ListOptions, PathForm, Query, ReadRefusal, RequestFault, RequestTarget,
-    ResourcePath, Spelling, Verb, is_routed, refusal_form, verb, wants_pretty,
+    Accept, CacheRead, ListOptions, PathForm, Query, ReadRefusal, RequestFault, RequestTarget,
+    ResourcePath, Spelling, Verb, is_routed, verb, wants_pretty,
 };
 use crate::protocol::status::{PlainText, Status, StatusForm};
 use crate::protocol::websocket::{CanSwitch, UpgradeRequest, WebSocketUpgrade};
@@ -101,7 +101,7 @@ pub(super) fn read_request(request: &Request<Incoming>) -> Result<Option<ReadReq
         // Lists ignore upgrade requests.
         UpgradeRequest::Http | UpgradeRequest::WebSocket(_) | UpgradeRequest::Upstream => None,
     };
-    let status_form = match refusal_form(&accept(request)) {
+    let status_form = match Accept::of(request.headers()).refusal_form() {
         Some(StatusForm::Json) if prefers_indented(request) => Some(StatusForm::Indented),
         form => form,
     };
@@ -132,11 +132,6 @@ pub(super) fn read_request(request: &Request<Incoming>) -> Result<Option<ReadReq
 /// Whether the connection can become a WebSocket.
 fn can_upgrade(request: &Request<Incoming>) -> bool {
     request.extensions().get::<CanSwitch>().is_some()
-}
-
-pub(super) fn accept(request: &Request<Incoming>) -> Vec<&str> {
-    let values = request.headers().get_all(ACCEPT).iter();
-    values.filter_map(|value| value.to_str().ok()).collect()
 }
 
 /// Whether the query or the `User-Agent` asks for indented JSON; the media type can ask for it, too.

@@ -4,8 +4,8 @@ use http::header::{ACCEPT, UPGRADE};
 use http::{HeaderValue, Method, Request, Uri};
 
 use crate::protocol::request::{
-    Bookmarks, CacheRead, ListOptions, PathForm, Query, ReadPlan, RequestTarget, WatchStart,
-    WatchTimeout, wanted_table,
+    Accept, Bookmarks, CacheRead, ListOptions, PathForm, Query, ReadPlan, RequestTarget,
+    WatchStart, WatchTimeout,
 };
 use crate::resource::{Encoding, Gvr, Layout, ResourceKind, ResourceVersion};
 use crate::upstream::driver::escaped;
@@ -74,12 +74,7 @@ impl TableWatchRequest {
         if twice || !names.iter().all(|name| KNOWN.contains(name)) || path.form != PathForm::Plain {
             return None;
         }
-        let accept: Vec<&str> = headers
-            .get_all(ACCEPT)
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .collect();
-        let version = wanted_table(&accept)?;
+        let version = Accept::of(headers).wanted_table()?;
         let options = ListOptions::from_query(&query).ok()?;
         let ReadPlan::Watch(plan) =
             CacheRead::decide(&path, &options, &kind_of(&path.gvr, namespaced))

@@ -645,7 +645,7 @@ fn a_read_knows_its_scope_and_single_keys_are_not_exact() {
 
 #[track_caller]
 fn negotiated(accept: &str, typed: Representation, dynamic: Representation) {
-    let of = |layout| negotiate(&[accept], layout, AcceptPurpose::List);
+    let of = |layout| Accept::parse([accept]).negotiate(layout, AcceptPurpose::List);
     assert_eq!(of(Layout::Typed), typed, "built-in, {accept:?}");
     assert_eq!(of(Layout::Dynamic), dynamic, "custom, {accept:?}");
 }
@@ -748,17 +748,18 @@ fn media_types_are_chosen_as_the_server_chooses() {
     }
     let pretty = ["application/json;pretty=1"];
     assert_eq!(
-        negotiate(&pretty, Layout::Typed, AcceptPurpose::Watch),
+        Accept::parse(pretty).negotiate(Layout::Typed, AcceptPurpose::Watch),
         json
     );
     let cut = ["application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"];
     assert_eq!(
-        negotiate(&cut, Layout::Typed, AcceptPurpose::Watch),
+        Accept::parse(cut).negotiate(Layout::Typed, AcceptPurpose::Watch),
         metadata(MetaVersion::V1)
     );
     let two = ["application/yaml", "application/json"];
-    assert_eq!(negotiate(&two, Layout::Typed, AcceptPurpose::List), Forward);
-    assert_eq!(negotiate(&[], Layout::Typed, AcceptPurpose::List), json);
+    let of = |accept: Accept| accept.negotiate(Layout::Typed, AcceptPurpose::List);
+    assert_eq!(of(Accept::parse(two)), Forward);
+    assert_eq!(of(Accept::parse([])), json);
 }
 
 #[test]
@@ -838,8 +839,9 @@ fn a_server_of_nothing_but_json_passes_over_the_rest() {
             indented,
         ),
     ] {
-        assert_eq!(wish(&[&accept]), expected, "{accept:?}");
-        assert_eq!(json_refusal_form(&[&accept]), refusal, "{accept:?}");
+        let parsed = Accept::parse([&*accept]);
+        assert_eq!(parsed.json_choice(), expected, "{accept:?}");
+        assert_eq!(parsed.json_refusal_form(), refusal, "{accept:?}");
     }
 }
 
@@ -862,10 +864,66 @@ fn people_get_indented_answers() {
     }
 }
 
+#[test]
+fn a_head_is_read_as_its_parts_are() {
+    let info = |method: Method, uri: &str, headers: &[(&'static str, &'static str)]| {
+        let mut request = http::Request::builder().method(method).uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        RequestInfo::of(&request.body(()).unwrap())
+    };
+    let watch = info(
+        Method::GET,
+        "/api/v1/namespaces/ns/pods?watch=1&fieldSelector=metadata.name%3Dp&limit=x",
+        &[("user-agent", "curl/8")],
+    );
+    let path = watch.resource().unwrap();
+    assert_eq!(
+        (path, watch.verb),
+        (&target("/api/v1/namespaces/ns/pods"), Verb::Watch)
+    );
+    assert_eq!(watch.query.first("limit"), Some("x"));
+    assert_eq!(watch.authorized_name(), "", "the options do not parse");
+    assert_eq!(watch.refusal_form(), Some(StatusForm::Indented));
+
+    let accept = ("accept", "application/vnd.kubernetes.protobuf");
+    let other = ("accept", "application/json");
+    let get = info(
+        Method::GET,
+        "/api/v1/namespaces/ns/pods/p?watch=1",
+        &[accept, other],
+    );
+    assert_eq!((get.verb, &*get.authorized_name()), (Verb::Get, "p"));
+    assert_eq!(get.refusal_form(), Some(StatusForm::Protobuf));
+
+    let version = info(Method::GET, "/version?watch=1&pretty=1", &[]);
+    assert_eq!(version.target, Ok(RequestTarget::NonResource));
+    assert_eq!((version.resource(), version.verb), (None, Verb::Other));
+    assert_eq!(version.refusal_form(), Some(StatusForm::Indented));
+
+    let cut = info(Method::GET, "/api/v1/watch?watch=1", &[]);
+    assert!(cut.target.is_err());
+    assert_eq!((cut.resource(), cut.verb), (None, Verb::Other));
+}
+
+#[test]
+fn cbor_is_noticed_in_every_accept_header() {
+    for (values, expected) in [
+        (&["application/cbor"][..], true),
+        (&["application/json", "application/cbor;q=0.1"], true),
+        (&["application/json"], false),
+        (&[], false),
+    ] {
+        let accept = Accept::parse(values.iter().copied());
+        assert_eq!(accept.names_cbor(), expected, "{values:?}");
+    }
+}
+
 proptest! {
     #[test]
     fn no_request_makes_it_panic(path in "(/(api|apis|watch|proxy|namespaces|v1|[a-z%/]{0,4})){0,9}", query in "([a-zA-Z]{1,3}|watch|limit|continue|labelSelector|fieldSelector|resourceVersion)?=?[ -~]{0,12}(&[ -~]{0,20})?", accept in "[ -~]{0,40}") {
-        let _ = negotiate(&[&accept], Layout::Dynamic, AcceptPurpose::List);
+        let _ = Accept::parse([&*accept]).negotiate(Layout::Dynamic, AcceptPurpose::List);
         let parameters = Query::parse(Some(&query));
         let Ok(uri) = path.parse::<Uri>() else { return Ok(()) };
         if let Ok(RequestTarget::Resource(path)) = RequestTarget::parse(&uri) {
