@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::{Request, Response};
+use http::Response;
 use http_body_util::{Empty, combinators::BoxBody};
-use hyper::body::Incoming;
 use kube_fanout::cache::{CacheWriter, Change, Retention};
 use kube_fanout::connection::listener;
 use kube_fanout::decode::{WatchLine, scan_line};
@@ -19,7 +18,7 @@ use kube_fanout::resource::{
 };
 use kube_fanout::serve::Service;
 use kube_fanout::serve::resources::{
-    Availability, FillWait, Latest, Peer, RequestOutcome, Resources,
+    Availability, FillWait, ForwardRequest, Latest, Peer, RequestOutcome, Resources,
 };
 use kube_fanout::shutdown::Drain;
 use kube_fanout::view::{Hub, ServedResource};
@@ -70,7 +69,7 @@ impl Resources for OneCache {
         Latest::At(served.hub.reached().version)
     }
 
-    async fn forward(&self, _: Request<Incoming>) -> Response<Self::Forwarded> {
+    async fn forward(&self, _: ForwardRequest) -> Response<Self::Forwarded> {
         Response::new(BoxBody::new(Empty::new()))
     }
 

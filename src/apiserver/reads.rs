@@ -19,9 +19,10 @@ use super::store::Store;
 use crate::protocol::continue_token::ContinueToken;
 use crate::protocol::request::{JsonChoice, ListOptions, RequestTarget, Spelling, is_oversized};
 use crate::protocol::status::Status;
-use crate::protocol::websocket::CanSwitch;
 use crate::resource::{CacheKey, Encoding, Gvr};
-use crate::serve::resources::{Availability, FillWait, Latest, Peer, RequestOutcome, Resources};
+use crate::serve::resources::{
+    Availability, FillWait, ForwardRequest, Latest, Peer, RequestOutcome, Resources,
+};
 use crate::view::ServedResource;
 use crate::watch::{WatchRecorder, WatchTotals};
 
@@ -119,8 +120,8 @@ impl Resources for Reads {
             })
     }
 
-    async fn forward(&self, request: Request<Incoming>) -> Response<ApiBody> {
-        let refusal = self.refusal(&request);
+    async fn forward(&self, forward: ForwardRequest) -> Response<ApiBody> {
+        let refusal = self.refusal(&forward.request.http);
         refusal.map(|body| {
             Full::new(body)
                 .map_err(|never| match never {})
@@ -135,10 +136,8 @@ impl Resources for Reads {
     fn answered(&self, _: RequestOutcome<'_>) {}
 }
 
-/// Rewrites a read to request compact JSON, the only format that is served here, as whole objects or metadata. Connections are not
-/// upgraded.
+/// Rewrites a read to request compact JSON, the only format that is served here, as whole objects or metadata.
 pub(super) fn as_json(request: &mut Request<Incoming>, choice: JsonChoice, shape: ResultShape) {
-    request.extensions_mut().remove::<CanSwitch>();
     let headers = request.headers_mut();
     headers.insert(ACCEPT, accept_header(choice, shape));
     // `serve` indents lists for browsers and curl, which it recognizes by the user agent.

@@ -25,8 +25,6 @@ use super::reviews::{self, ReviewCounts, ReviewTotals};
 use super::route::{ResourceVerb, Route, RouteError};
 use super::store::Store;
 use super::{render, response};
-use crate::audit::request::ConnectionAddress;
-use crate::auth::caller::PeerIdentity;
 use crate::auth::lease::Lease;
 use crate::auth::user::User;
 use crate::connection::{ClientBody, GoAway, HttpService};
@@ -35,7 +33,7 @@ use crate::protocol::indent::Indenter;
 use crate::protocol::request::decoded_path;
 use crate::protocol::status::{Status, StatusForm};
 use crate::serve::resources::ForwardLifetime;
-use crate::serve::{AnswerBody, Service};
+use crate::serve::{AnswerBody, ClientRequest, ConnectInfo, Service};
 
 /// Any response. The connection delivers lists and watches as the gateway's are; only a watch with ordered faults is a [`FaultyBody`].
 type ServerResponse = Response<AnswerBody<ApiBody>>;
@@ -157,8 +155,8 @@ impl Server {
         go_away: &GoAway,
         form: AcceptHeader,
     ) -> Result<ServerResponse, ConnectionBreak> {
-        let identity = request.extensions().get::<PeerIdentity>();
-        let chain = identity.map_or(&[][..], |identity| &*identity.certificates);
+        let connection = request.extensions().get::<ConnectInfo>();
+        let chain = connection.map_or(&[][..], |connection| &*connection.identity.certificates);
         let admitted = self.auth.admit(&request, chain);
         let is_unknown = match &admitted {
             Ok(admitted) => admitted.is_anonymous,
@@ -282,7 +280,7 @@ impl Server {
             Err(refusal) => return refuse(refusal),
         };
         as_json(&mut request, choice, shape);
-        let answer = self.service.answer(request).await;
+        let answer = self.service.answer(request.into()).await;
         // Like kube-apiserver: an error of the read itself takes precedence over a conversion that does not fit.
         match shape_mismatch(choice, shape, kind).filter(|_| answer.status().is_success()) {
             None => answer,
@@ -294,8 +292,8 @@ impl Server {
 
     /// Answers `/debug/faults`: GET returns the counters, POST takes an order first.
     async fn answer_faults(&self, request: Request<Incoming>) -> Response<Bytes> {
-        let address = request.extensions().get::<ConnectionAddress>();
-        if !address.is_some_and(|address| address.0.to_canonical().is_loopback()) {
+        let connection = request.extensions().get::<ConnectInfo>();
+        if !connection.is_some_and(|connection| connection.address.to_canonical().is_loopback()) {
             return RouteError::Page.to_response();
         }
         let outcome = match *request.method() {
@@ -338,10 +336,16 @@ impl HttpService for Arc<Server> {
 
     async fn call(
         &self,
-        request: Request<Incoming>,
+        request: ClientRequest,
         go_away: &GoAway,
     ) -> Result<ServerResponse, ConnectionBreak> {
-        self.answer(request, go_away).await
+        let ClientRequest {
+            mut http,
+            connection,
+            ..
+        } = request;
+        http.extensions_mut().insert(connection);
+        self.answer(http, go_away).await
     }
 }
 

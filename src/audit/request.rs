@@ -13,10 +13,6 @@ use super::policy::AuditTarget;
 const USER_AGENT_LEN_MAX: usize = 1024;
 const TRUNCATED: &str = "...TRUNCATED";
 
-/// The client address of a request's connection. The listener adds it to each request as an extension.
-#[derive(Clone, Copy, Debug)]
-pub struct ConnectionAddress(pub IpAddr);
-
 /// The request that audit events are about.
 #[derive(Clone, Debug)]
 pub struct Request {

@@ -13,7 +13,7 @@ use crate::fairness::Peer;
 /// A certificate chain, end entity first.
 pub type CertificateChain = Arc<[CertificateDer<'static>]>;
 
-/// The client's identity as the connection shows it. The listener adds it to each request as an extension.
+/// The client's identity as the connection shows it. Each request has it.
 #[derive(Clone, Debug, Default)]
 pub struct PeerIdentity {
     /// The client's certificate chain as sent, end entity first; empty if the client sent none. The TLS handshake has verified only

@@ -29,7 +29,6 @@ use super::hijack::{HijackSlot, Hijacked};
 use super::preface::{NoPreface, PREFACE, check_preface, speaks_http2};
 use super::service::{AcceptDecision, HttpService, HyperService};
 use crate::admission::Admission;
-use crate::audit::request::ConnectionAddress;
 use crate::auth::caller::PeerIdentity;
 use crate::config::OpenFiles;
 use crate::fairness::{Peer, Permit, Permits};
@@ -395,8 +394,7 @@ impl<S: HttpService> ClientConnection<S> {
             abort_limit: abort_limit.clone(),
             hijack,
             traffic,
-            peer,
-            address: ConnectionAddress(self.peer),
+            address: self.peer,
             identity: PeerIdentity {
                 peer,
                 ..self.identity.clone()

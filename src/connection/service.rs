@@ -1,8 +1,9 @@
-//! Adapts an [`HttpService`] to hyper: adds the connection's facts to each request, and passes each response to hyper or to the hijack
-//! slot.
+//! Adapts an [`HttpService`] to hyper: parses the head of each request and adds what the connection knows, and passes each response to
+//! hyper or to the hijack slot.
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 
 use bytes::Bytes;
@@ -18,14 +19,13 @@ use super::head::chunked_ok;
 use super::hijack::{HijackSlot, Hijacked};
 use super::websocket::Socket;
 use crate::admission::Admission;
-use crate::audit::request::ConnectionAddress;
 use crate::auth::caller::PeerIdentity;
-use crate::fairness::{Peer, Shortage};
+use crate::fairness::Shortage;
 use crate::metrics::{LimitLabel, ListenerMetrics, PermitKind};
-use crate::protocol::websocket::{CanSwitch, Framing};
+use crate::protocol::websocket::Framing;
 use crate::protocol::{audit_id, with_audit_id};
 use crate::serve::resources::{ForwardLifetime, Resources};
-use crate::serve::{AnswerBody, Service};
+use crate::serve::{AnswerBody, ClientRequest, ConnectInfo, Service};
 use crate::transport::Traffic;
 use crate::transport::abort_limit::AbortLimit;
 use crate::transport::stall::{SplitLastByte, SplitMode};
@@ -46,7 +46,7 @@ pub trait HttpService: Clone + Send + Sync + 'static {
     /// Answers one request. `go_away` ends its connection after the open requests.
     fn call(
         &self,
-        request: Request<Incoming>,
+        request: ClientRequest,
         go_away: &GoAway,
     ) -> impl Future<Output = Result<Response<AnswerBody<Self::Forwarded>>, Self::Error>> + Send;
 
@@ -67,7 +67,7 @@ impl<R: Resources> HttpService for Service<R> {
 
     async fn call(
         &self,
-        request: Request<Incoming>,
+        request: ClientRequest,
         _: &GoAway,
     ) -> Result<Response<AnswerBody<R::Forwarded>>, Infallible> {
         Ok(self.answer(request).await)
@@ -98,8 +98,7 @@ pub(super) struct HyperService<S> {
     pub(super) hijack: Option<HijackSlot>,
     /// Only for HTTP/1.1: the connection can become a tunnel.
     pub(super) traffic: Option<Traffic>,
-    pub(super) address: ConnectionAddress,
-    pub(super) peer: Peer,
+    pub(super) address: IpAddr,
     pub(super) identity: PeerIdentity,
     pub(super) decision: AcceptDecision,
     pub(super) go_away: GoAway,
@@ -113,23 +112,23 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for HyperService
     type Error = S::Error;
     type Future = Pin<Box<dyn Future<Output = Result<ListenerResponse<S>, S::Error>> + Send>>;
 
-    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
         if let AcceptDecision::Refused(shortage) = self.decision {
             let answer = self.refused(&request, shortage);
             return Box::pin(std::future::ready(Ok(answer)));
         }
-        request.extensions_mut().insert(self.peer);
-        request.extensions_mut().insert(self.identity.clone());
-        request.extensions_mut().insert(self.address);
         let upgrade = request.extensions().get::<OnUpgrade>().cloned();
         let upgrade = self.hijack.clone().zip(upgrade);
-        if upgrade.is_some() {
-            request.extensions_mut().insert(CanSwitch);
-        }
         let hijack = self.hijack.clone().filter(|_| can_be_hijacked(&request));
         let (service, request_in_flight) = (self.service.clone(), self.abort_limit.begin());
         let (version, traffic) = (request.version(), self.traffic.clone());
         let go_away = self.go_away.clone();
+        let connection = ConnectInfo {
+            identity: self.identity.clone(),
+            address: self.address,
+            can_upgrade: upgrade.is_some(),
+        };
+        let request = ClientRequest::new(request, connection);
         Box::pin(async move {
             let mut answer = service.call(request, &go_away).await?;
             if go_away.is_begun() {

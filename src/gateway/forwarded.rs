@@ -6,15 +6,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Extensions, Request};
+use http::Request;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Either;
 
 use crate::auth::guard::Forwarding;
 use crate::passthrough::{ForwardDeadlines, PassthroughBody};
-use crate::protocol::request::{PathForm, Query, RequestTarget, Verb, verb};
+use crate::protocol::request::{PathForm, RequestInfo, Verb};
 use crate::resource::fraction;
-use crate::serve::resources::{ForwardLifetime, ForwardPermit, Permission, expiry};
+use crate::serve::resources::{ForwardCaller, ForwardLifetime, ForwardPermit, expiry};
 use crate::tables::TableBody;
 
 /// Upstream's response to this request, or a watch of Tables that several clients share. The latter is boxed because it is much larger.
@@ -56,12 +56,12 @@ impl Body for ForwardedBody {
 }
 
 /// When a forwarded request must end, by its caller and its kind.
-pub(super) fn deadlines<B>(
-    request: &Request<B>,
+pub(super) fn deadlines(
+    caller: &ForwardCaller,
     lifetime: ForwardLifetime,
     permit: Option<ForwardPermit>,
 ) -> ForwardDeadlines {
-    let revocation = revocation(request.extensions(), lifetime);
+    let revocation = revocation(caller, lifetime);
     let deadlines = match (lifetime, permit.is_some()) {
         (ForwardLifetime::Watch, true) => ForwardDeadlines::default().limited_by(async move {
             either(or_pending(revocation), fallback_end()).await;
@@ -80,10 +80,10 @@ pub(super) fn deadlines<B>(
 /// upstream: its requests end when its certificate expires or its authority is removed. A watch that the gateway has authorized also ends
 /// when the permission is revoked. `None` if upstream alone decides.
 pub(super) fn revocation(
-    extensions: &Extensions,
+    caller: &ForwardCaller,
     lifetime: ForwardLifetime,
 ) -> Option<impl Future<Output = ()> + Send + use<>> {
-    let (lease, expires_at) = match (extensions.get(), extensions.get::<Permission>()) {
+    let (lease, expires_at) = match (&caller.forwarding, &caller.permission) {
         (Some(Forwarding::Impersonating { caller, lease }), _) => (lease, expiry(caller)),
         (Some(Forwarding::AsCaller) | None, Some(permission))
             if lifetime == ForwardLifetime::Watch =>
@@ -129,16 +129,17 @@ const FALLBACK_SPREAD: f64 = 0.25;
 const LONG_SUBRESOURCES: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
 
 /// How long a request may last, by its kind.
-pub(super) fn lifetime_of<B>(request: &Request<B>) -> ForwardLifetime {
-    let path = match RequestTarget::parse(request.uri()) {
-        Ok(RequestTarget::Resource(path)) => path,
+pub(super) fn lifetime_of<B>(request: &Request<B>, info: &RequestInfo) -> ForwardLifetime {
+    let Some(path) = info.resource() else {
         // The client chooses the duration of a profile.
-        _ if request.uri().path().starts_with("/debug/pprof/") => return ForwardLifetime::Long,
-        _ => return ForwardLifetime::Short,
+        return if request.uri().path().starts_with("/debug/pprof/") {
+            ForwardLifetime::Long
+        } else {
+            ForwardLifetime::Short
+        };
     };
-    let query = Query::parse(request.uri().query());
     let subresource = path.subresource.as_deref().unwrap_or_default();
-    if verb(request.method(), &path, &query) == Verb::Watch {
+    if info.verb == Verb::Watch {
         ForwardLifetime::Watch
     } else if path.form == PathForm::ProxyPrefix || LONG_SUBRESOURCES.contains(&subresource) {
         ForwardLifetime::Long

@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use hashbrown::{HashMap, HashSet};
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Response};
 use http_body_util::Either;
-use hyper::body::Incoming;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -23,7 +22,6 @@ use super::recorders::{ResourceRecorder, StreamRecorder};
 use super::slot::{ReadLimits, Slot, SlotParts, SlotState};
 use crate::admin::{CheckOutcome, Readiness, ReadinessCheck};
 use crate::admission::Admission;
-use crate::audit::AuditTrail;
 use crate::audit::event::ResponseStatus;
 use crate::cache::Retention;
 use crate::config::CacheLists;
@@ -34,8 +32,8 @@ use crate::protocol::request::Verb;
 use crate::protocol::{audit_id, with_audit_id};
 use crate::resource::{CacheKey, Gates, Gvr, ResourceVersion};
 use crate::serve::resources::{
-    Availability, FillWait, ForwardLifetime, ForwardPermit, Latest, ListRecorder, Permission,
-    RequestOutcome, Resources,
+    Availability, FillWait, ForwardLifetime, ForwardPermit, ForwardRequest, Latest, ListRecorder,
+    Permission, RequestOutcome, Resources,
 };
 use crate::serve::response_status;
 use crate::tables::{self, Tables};
@@ -329,19 +327,19 @@ impl Registry {
 
     /// Answers a watch of Tables from a shared stream; `None` for every other request. It needs a watch permit, as a watch from memory
     /// does.
-    async fn table_watch(&self, request: &Request<Incoming>) -> Option<Response<ForwardedSource>> {
-        let gvr = tables::candidate(request)?;
+    async fn table_watch(&self, forward: &ForwardRequest) -> Option<Response<ForwardedSource>> {
+        let (http, info) = (&forward.request.http, &forward.request.info);
+        let gvr = tables::candidate(http, info)?;
         if !self.is_for_memory(&gvr) {
             return None;
         }
         let namespaced = self.discovery.load().resource(&gvr)?.namespaced;
-        let table_request = tables::TableWatchRequest::of(request, namespaced)?;
-        let permission = request.extensions().get::<Permission>();
-        if !may_share(self.settings.is_guarded, request) {
+        let table_request = tables::TableWatchRequest::of(http, info, namespaced)?;
+        let permission = forward.caller.permission.as_ref();
+        if !may_share(self.settings.is_guarded, permission, http.headers()) {
             return None;
         }
-        let trail = request.extensions().get::<AuditTrail>();
-        let peer = peer_of(request);
+        let (trail, peer) = (forward.trail.as_ref(), forward.caller.peer);
         let permit = self.admission_of(peer).map(|all| all.watch(peer));
         let permit = match permit.transpose() {
             Ok(permit) => permit,
@@ -351,11 +349,11 @@ impl Registry {
                 }
                 let answer = refused.to_response().map(PassthroughBody::from);
                 let answer = answer.map(Either::Left);
-                return Some(with_audit_id(answer, &audit_id(request.headers())));
+                return Some(with_audit_id(answer, &audit_id(http.headers())));
             }
         };
         let recorder = || self.tally(&CacheKey::json(&gvr));
-        let caller = (request.headers(), permission);
+        let caller = (http.headers(), permission);
         let answer = self.tables.watch(table_request, caller, recorder).await?;
         if let Some(trail) = trail {
             trail.respond(ResponseStatus::of_code(answer.status().as_u16()));
@@ -397,21 +395,14 @@ impl Registry {
     }
 }
 
-/// The client that the request counts for.
-fn peer_of<B>(request: &Request<B>) -> Peer {
-    let peer = request.extensions().get().copied();
-    peer.unwrap_or(Peer::UNKNOWN)
-}
-
 /// kube-apiserver itself keeps no watch cache of events and sends no bookmarks for them (docs/PROTOCOL.md §0.1).
 fn is_uncached_upstream(gvr: &Gvr) -> bool {
     &*gvr.resource == "events" && matches!(&*gvr.group, "" | "events.k8s.io")
 }
 
 /// Whether a request may share a stream with others. Unauthenticated and impersonating requests are left to upstream.
-fn may_share<B>(is_guarded: bool, request: &Request<B>) -> bool {
-    request.extensions().get::<Permission>().is_some()
-        || !is_guarded && !impersonates(request.headers())
+fn may_share(is_guarded: bool, permission: Option<&Permission>, headers: &HeaderMap) -> bool {
+    permission.is_some() || !is_guarded && !impersonates(headers)
 }
 
 impl Resources for Registry {
@@ -489,16 +480,24 @@ impl Resources for Registry {
         }
     }
 
-    async fn forward(&self, mut request: Request<Incoming>) -> Response<ForwardedBody> {
-        let permit = request.extensions_mut().remove::<ForwardPermit>();
-        if let Some(answer) = self.table_watch(&request).await {
-            let mut answer = answer.map(|body| ForwardedBody::new(body, permit));
+    async fn forward(&self, forward: ForwardRequest) -> Response<ForwardedBody> {
+        if let Some(answer) = self.table_watch(&forward).await {
+            let mut answer = answer.map(|body| ForwardedBody::new(body, forward.permit));
             answer.extensions_mut().insert(ForwardLifetime::Watch);
             return answer;
         }
-        let lifetime = lifetime_of(&request);
-        let deadlines = deadlines(&request, lifetime, permit);
-        let passthrough = self.passthrough_of(peer_of(&request));
+        let ForwardRequest {
+            request, caller, ..
+        } = forward;
+        let lifetime = lifetime_of(&request.http, &request.info);
+        let deadlines = deadlines(&caller, lifetime, forward.permit);
+        let passthrough = self.passthrough_of(caller.peer);
+        let mut request = request.http;
+        let extensions = request.extensions_mut();
+        extensions.insert(caller.peer);
+        if let Some(forwarding) = caller.forwarding {
+            extensions.insert(forwarding);
+        }
         let answer = match lifetime {
             ForwardLifetime::Watch => {
                 let deadlines = deadlines.drained_by(self.draining.begun());

@@ -15,10 +15,6 @@ pub(crate) use events::{CloseCode, close, pong};
 pub use events::{EventFrames, Framing};
 use handshake::{Handshake, HandshakeFault};
 
-/// Request extension: the request's connection can become a WebSocket.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CanSwitch;
-
 /// The protocol that a request asks to upgrade its connection to.
 #[derive(Debug)]
 pub enum UpgradeRequest {
@@ -52,10 +48,10 @@ impl WebSocketUpgrade {
     /// The response to a watch that was accepted: the head that switches protocols, or the API server's response to an invalid handshake,
     /// which it checks last.
     #[must_use]
-    pub fn accept(self) -> Response<Bytes> {
-        let handshake = match self.0 {
+    pub fn accept(&self) -> Response<Bytes> {
+        let handshake = match &self.0 {
             Ok(handshake) => handshake,
-            Err(fault) => return refused(&fault),
+            Err(fault) => return refused(fault),
         };
         let mut switching = Response::new(Bytes::new());
         *switching.status_mut() = StatusCode::SWITCHING_PROTOCOLS;

@@ -1,44 +1,54 @@
 //! Watches that start in a history that upstream has lost. Upstream would not notice and leave events out, so these clients get 410
 //! and list again.
 
-use super::{AnswerBody, ReadRequest, Service, ServiceResponse, with_content_type};
+use super::body::AnswerBody;
+use super::negotiation::NegotiatedRead;
+use super::read_request::ReadRequest;
+use super::resources::{ForwardPermit, Resources};
+use super::response::with_content_type;
+use super::service::{Service, ServiceResponse};
 use crate::protocol::request::{Verb, WatchPlan, WatchStart};
 use crate::protocol::status::Status;
-use crate::resource::Encoding;
-use crate::serve::resources::{ForwardPermit, Resources};
+use crate::resource::{CacheKey, Encoding};
 use crate::view::ServedResource;
 
 impl<R: Resources> Service<R> {
-    /// The 410 for a watch that would be forwarded because there is no cache, if it may start in a lost history.
-    pub(super) fn lost_watch(&self, read: &ReadRequest) -> Option<ServiceResponse<R>> {
+    /// The 410 for a watch that would be forwarded because there is no cache of this key, if it may start in a lost history.
+    pub(super) fn lost_watch(
+        &self,
+        read: &ReadRequest,
+        key: &CacheKey,
+    ) -> Option<ServiceResponse<R>> {
         let options = read.options.as_ref().ok()?;
         let is_watch = read.verb == Verb::Watch;
         let plan = is_watch.then(|| WatchPlan::decide(options))?.ok()?;
         let WatchStart::After(version) = plan.start else {
             return None;
         };
-        let encoding = read.key.encoding;
-        let is_lost = self.resources.may_be_lost(&read.key, version);
+        let is_lost = self.resources.may_be_lost(key, version);
         is_lost.then(|| {
             let status = Status::expired_watch(version, version);
-            with_content_type(encoding.stream_type(), stream_of(&status, encoding))
+            with_content_type(key.encoding.stream_type(), stream_of(&status, key.encoding))
         })
     }
 
     /// A permit to forward a watch that starts before the cache's history, instead of answering it with 410.
     pub(super) fn permit_before_history(
         &self,
-        read: &ReadRequest,
-        (start, served): (WatchStart, &ServedResource),
+        read: &NegotiatedRead<'_>,
+        start: WatchStart,
         status: &Status,
     ) -> Option<ForwardPermit> {
         let WatchStart::After(version) = start else {
             return None;
         };
         // Upstream would not notice a version of a lost history, so such a watch is not forwarded.
-        let is_known = status.code == 410 && !served.cache.may_be_lost(version);
+        let is_known = status.code == 410 && !read.served.cache.may_be_lost(version);
         is_known
-            .then(|| self.resources.before_history(&read.key, read.peer))
+            .then(|| {
+                self.resources
+                    .before_history(read.key, read.authorized.peer)
+            })
             .flatten()
     }
 }

@@ -1,13 +1,10 @@
 //! The format that a client accepts. It is negotiated for compiled-in kinds and custom resources alike, because the kind is not
 //! known before a cache is chosen.
 
-use http::Request;
-use hyper::body::Incoming;
-
-use super::read_request::prefers_indented;
-use crate::protocol::request::{Accept, AcceptPurpose, Representation, Verb};
-use crate::resource::{Encoding, Layout, ResourceKind};
-use crate::view::{ObjectFormat, ObjectPart};
+use super::permission::AuthorizedRead;
+use crate::protocol::request::{AcceptPurpose, Representation, RequestInfo, Verb};
+use crate::resource::{CacheKey, Encoding, Gates, Layout, ResourceKind};
+use crate::view::{ObjectFormat, ObjectPart, ServedResource};
 
 /// The API server's choice among media types, for each layout that a resource can have.
 pub(super) struct Negotiation {
@@ -15,17 +12,35 @@ pub(super) struct Negotiation {
     dynamic: Representation,
 }
 
+/// An authorized read with the cache that it reads and the format of its response.
+#[derive(Clone, Copy)]
+pub(super) struct NegotiatedRead<'a> {
+    pub(super) authorized: &'a AuthorizedRead,
+    /// The key of the cache, with the encoding of its objects.
+    pub(super) key: &'a CacheKey,
+    pub(super) served: &'a ServedResource,
+    pub(super) format: ObjectFormat,
+    /// Whether a list is indented.
+    pub(super) is_indented: bool,
+}
+
 impl Negotiation {
-    pub(super) fn of(request: &Request<Incoming>, verb: Verb) -> Self {
-        let accept = Accept::of(request.headers());
-        let purpose = if verb == Verb::Watch {
+    pub(super) fn of(info: &RequestInfo, gates: Gates) -> Self {
+        // Only upstream writes CBOR.
+        if gates.cbor && info.accept.names_cbor() {
+            return Self {
+                typed: Representation::Forward,
+                dynamic: Representation::Forward,
+            };
+        }
+        let purpose = if info.verb == Verb::Watch {
             AcceptPurpose::Watch
         } else {
             AcceptPurpose::List
         };
         let of = |layout| {
-            let representation = accept.negotiate(layout, purpose);
-            if purpose == AcceptPurpose::List && prefers_indented(request) {
+            let representation = info.accept.negotiate(layout, purpose);
+            if purpose == AcceptPurpose::List && info.prefers_indented {
                 representation.indented()
             } else {
                 representation
@@ -47,6 +62,22 @@ impl Negotiation {
         }
     }
 
+    /// The read from this cache; `None` if the cache's objects cannot be written in the format that the client gets.
+    pub(super) fn with_cache<'a>(
+        &self,
+        authorized: &'a AuthorizedRead,
+        (key, served): (&'a CacheKey, &'a ServedResource),
+    ) -> Option<NegotiatedRead<'a>> {
+        let kind = served.cache.kind();
+        Some(NegotiatedRead {
+            authorized,
+            key,
+            served,
+            format: self.format_for(kind)?,
+            is_indented: matches!(self.of_layout(kind.layout), Representation::Indented(_)),
+        })
+    }
+
     fn of_layout(&self, layout: Layout) -> Representation {
         match layout {
             Layout::Typed => self.typed,
@@ -54,13 +85,8 @@ impl Negotiation {
         }
     }
 
-    /// Whether lists of this kind are indented.
-    pub(super) fn are_indented(&self, kind: &ResourceKind) -> bool {
-        matches!(self.of_layout(kind.layout), Representation::Indented(_))
-    }
-
     /// The format that the client gets from a cache of this kind; `None` if the cache's objects cannot be written in it.
-    pub(super) fn format_for(&self, kind: &ResourceKind) -> Option<ObjectFormat> {
+    fn format_for(&self, kind: &ResourceKind) -> Option<ObjectFormat> {
         let format = match self.of_layout(kind.layout) {
             Representation::Cached(format) | Representation::Indented(format) => format,
             Representation::Forward => return None,

@@ -1,72 +1,132 @@
 //! Authenticates and authorizes callers. Decides nothing itself: it asks the guard, and writes refusals as the API server does.
 
-use http::header::{HeaderMap, X_CONTENT_TYPE_OPTIONS};
-use http::{Extensions, HeaderValue, Request, Uri};
-use hyper::body::Incoming;
+use http::header::X_CONTENT_TYPE_OPTIONS;
+use http::{HeaderValue, Uri};
 use tokio::time::timeout;
 
-use super::read_request::prefers_indented;
+use super::body::AnswerBody;
+use super::client_request::ClientRequest;
+use super::read_request::ReadRequest;
 use super::record::{decision, response_status};
-use super::request_timeout::{LIMIT, timeout_response};
-use super::{AnswerBody, ReadRequest, Service, ServiceResponse};
+use super::request_timeout::{LIMIT, before_deadline, timeout_response};
+use super::resources::{ForwardCaller, Permission, Resources, expiry};
+use super::service::{Service, ServiceResponse};
+use crate::audit::AuditTrail;
 use crate::audit::event::{AuditDecision, ResponseStatus};
 use crate::auth::access::{Access, ResourceAccess};
 use crate::auth::bearer::{self, TokenHeader};
-use crate::auth::caller::{Caller, CallerRefusal, PeerIdentity};
+use crate::auth::caller::{Caller, CallerRefusal};
 use crate::auth::guard::{Authorization, Forwarding};
 use crate::fairness::Peer;
 use crate::metrics::AuthRefusal;
-use crate::protocol::request::{Accept, PathForm, Query, ResourcePath, Verb, authorized_name};
+use crate::protocol::request::{PathForm, RequestInfo, ResourcePath};
 use crate::protocol::status::{ForbiddenAccess, PlainText, Status, StatusForm};
 use crate::protocol::{audit_id, with_audit_id};
 use crate::resource::Gvr;
-use crate::serve::resources::{Permission, Resources, expiry};
+
+/// A read that its caller may have.
+pub(super) struct AuthorizedRead {
+    pub(super) request: ReadRequest,
+    /// The client whose share of permits pays for the read.
+    pub(super) peer: Peer,
+    /// `None` if callers are not authenticated.
+    pub(super) permission: Option<Permission>,
+    /// The request's entry in the audit log; `None` if it is not recorded.
+    pub(super) trail: Option<AuditTrail>,
+}
+
+/// A read that is not authorized here.
+pub(super) struct DeniedRead<R: Resources> {
+    pub(super) request: ReadRequest,
+    /// As in [`AuthorizedRead`]; `None`, too, if the caller is unknown.
+    pub(super) trail: Option<AuditTrail>,
+    /// `None` if the request has to be forwarded.
+    pub(super) response: Option<ServiceResponse<R>>,
+}
+
+impl AuthorizedRead {
+    /// The caller, if the request is forwarded after all.
+    pub(super) fn forward_caller(&self) -> ForwardCaller {
+        ForwardCaller {
+            peer: self.peer,
+            forwarding: self.permission.as_ref().map(Permission::forwarding),
+            permission: self.permission.clone(),
+        }
+    }
+}
 
 impl<R: Resources> Service<R> {
-    /// Authenticates the caller and authorizes the request; `None` if callers are not authenticated.
-    pub(super) async fn permission(
+    /// Authenticates the caller and authorizes the read. Does nothing if callers are not authenticated.
+    pub(super) async fn authorize(
         &self,
-        read: &mut ReadRequest,
-        request: &Request<Incoming>,
-        audit_id: &HeaderValue,
-    ) -> Result<Option<Permission>, CallerRefusal> {
+        read: ReadRequest,
+        request: &ClientRequest,
+    ) -> Result<AuthorizedRead, DeniedRead<R>> {
+        let identity = &request.connection.identity;
         let Some(guard) = &self.guard else {
-            read.trail = self.trail(request, audit_id, None);
-            return Ok(None);
+            return Ok(AuthorizedRead {
+                peer: identity.peer,
+                permission: None,
+                trail: self.trail(request, &read.audit_id, None),
+                request: read,
+            });
         };
-        let access = access(&read.path, read.verb, request.uri());
-        let (headers, peer) = (request.headers(), peer_identity(request.extensions()));
-        let caller = guard.authenticate(headers, &peer).await?;
-        read.trail = self.caller_trail(request, audit_id, &caller);
-        let Authorization { lease, verdict } = guard.authorize(&caller, &access).await?;
-        read.decide(|| AuditDecision::Allow(verdict.reason.clone()));
-        Ok(Some(Permission {
-            expires_at: expiry(&caller),
-            caller: caller.into(),
-            lease,
-        }))
+        let authenticated = guard.authenticate(request.http.headers(), identity);
+        let caller = match before_deadline(read.deadline, authenticated).await {
+            Some(Ok(caller)) => caller,
+            Some(Err(refusal)) => return Err(self.denied((read, None), request, &refusal)),
+            None => return Err(timed_out(read, None)),
+        };
+        let trail = self.caller_trail(request, &read.audit_id, &caller);
+        let access = access(&read.path, &request.info);
+        let authorized = guard.authorize(&caller, &access);
+        let Authorization { lease, verdict } =
+            match before_deadline(read.deadline, authorized).await {
+                Some(Ok(authorization)) => authorization,
+                Some(Err(refusal)) => return Err(self.denied((read, trail), request, &refusal)),
+                None => return Err(timed_out(read, trail)),
+            };
+        if let Some(trail) = &trail {
+            trail.decide(AuditDecision::Allow(verdict.reason.clone()));
+        }
+        Ok(AuthorizedRead {
+            request: read,
+            peer: self.identify_peer(identity.peer, &caller),
+            permission: Some(Permission {
+                expires_at: expiry(&caller),
+                caller: caller.into(),
+                lease,
+            }),
+            trail,
+        })
     }
 
-    /// The [`Self::denial`] of a list or watch, recorded in the audit log.
-    pub(super) fn denied(
+    /// A read with its [`Self::denial`], which is recorded in the audit log.
+    fn denied(
         &self,
-        read: &ReadRequest,
-        request: &Request<Incoming>,
-        (refusal, audit_id): (&CallerRefusal, &HeaderValue),
-    ) -> Option<ServiceResponse<R>> {
-        let response = self.denial(refusal, request.uri(), read.status_form)?;
-        if read.trail.is_some() {
-            read.decide(|| decision(refusal));
-            read.respond(|| recorded(refusal));
-        } else if self.audit.is_some() {
-            self.record_refusal(request, audit_id, (refusal, recorded(refusal)));
+        (read, trail): (ReadRequest, Option<AuditTrail>),
+        request: &ClientRequest,
+        refusal: &CallerRefusal,
+    ) -> DeniedRead<R> {
+        let response = self.denial(refusal, request.http.uri(), read.status_form);
+        match &trail {
+            _ if response.is_none() => {}
+            Some(trail) => {
+                trail.decide(decision(refusal));
+                trail.respond(recorded(refusal));
+            }
+            None => self.record_refusal(request, &read.audit_id, (refusal, || recorded(refusal))),
         }
-        Some(response)
+        DeniedRead {
+            request: read,
+            trail,
+            response,
+        }
     }
 
     /// The response to a rejected request; `None` if the request has to be forwarded, because only upstream can decide it or write
     /// the response. Upstream then authorizes the caller itself.
-    pub(super) fn denial(
+    fn denial(
         &self,
         refusal: &CallerRefusal,
         uri: &Uri,
@@ -104,53 +164,53 @@ impl<R: Resources> Service<R> {
         Some(response.map(AnswerBody::whole))
     }
 
-    /// Determines how a request is forwarded, and adds that to the request as an extension. Does nothing if callers are not
-    /// authenticated.
+    /// The caller of a request that is forwarded without having been authorized here.
     ///
     /// # Errors
     /// The response to a request that is rejected here.
-    pub(super) async fn set_forwarding(
+    pub(super) async fn forward_caller(
         &self,
-        request: &mut Request<Incoming>,
-    ) -> Result<(), Box<ServiceResponse<R>>> {
+        request: &ClientRequest,
+    ) -> Result<ForwardCaller, Box<ServiceResponse<R>>> {
+        let identity = &request.connection.identity;
         let Some(guard) = &self.guard else {
-            return Ok(());
+            return Ok(ForwardCaller {
+                peer: identity.peer,
+                forwarding: None,
+                permission: None,
+            });
         };
-        let forwarding = match request.extensions().get::<Permission>() {
-            Some(permission) => permission.forwarding(),
-            None => {
-                let (headers, peer) = (request.headers(), peer_identity(request.extensions()));
-                match timeout(LIMIT, guard.forwarding(headers, &peer)).await {
-                    Ok(Ok(forwarding)) => {
-                        let peer = self.forwarded_peer(request, &forwarding);
-                        request.extensions_mut().insert(peer);
-                        forwarding
-                    }
-                    Ok(Err(refusal)) => return Err(self.forwarding_denial(&refusal, request)),
-                    Err(_) => return Err(finished(timeout_response(), request.headers())),
-                }
+        let headers = request.http.headers();
+        match timeout(LIMIT, guard.forwarding(headers, identity)).await {
+            Ok(Ok(forwarding)) => Ok(ForwardCaller {
+                peer: self.forwarded_peer(request, &forwarding),
+                forwarding: Some(forwarding),
+                permission: None,
+            }),
+            Ok(Err(refusal)) => Err(self.forwarding_denial(&refusal, request)),
+            Err(_) => {
+                let response = timeout_response().map(AnswerBody::whole);
+                Err(Box::new(with_audit_id(response, &audit_id(headers))))
             }
-        };
-        request.extensions_mut().insert(forwarding);
-        Ok(())
+        }
     }
 
     /// The peer as the client that its caller is. A caller that impersonates counts as itself.
-    pub(super) fn identify_peer(&self, peer: Peer, caller: &Caller) -> Peer {
+    fn identify_peer(&self, peer: Peer, caller: &Caller) -> Peer {
         let user = caller.authenticated();
         self.users.known(peer, &user.name, &user.groups)
     }
 
     /// The client of a request that upstream authorizes. The owner of a token is not looked up. Its token is taken out of the
     /// header, so that writing the header differently does not make one client several.
-    fn forwarded_peer(&self, request: &Request<Incoming>, forwarding: &Forwarding) -> Peer {
-        let peer = request.extensions().get().copied();
-        let peer = peer.unwrap_or(Peer::UNKNOWN);
+    fn forwarded_peer(&self, request: &ClientRequest, forwarding: &Forwarding) -> Peer {
+        let peer = request.connection.identity.peer;
         if let Forwarding::Impersonating { caller, .. } = forwarding {
             return self.identify_peer(peer, caller);
         }
-        let token = match bearer::authorization(request.headers()) {
-            TokenHeader::Absent => bearer::websocket(request.headers()),
+        let headers = request.http.headers();
+        let token = match bearer::authorization(headers) {
+            TokenHeader::Absent => bearer::websocket(headers),
             found @ (TokenHeader::Invalid | TokenHeader::Token(_)) => found,
         };
         match token {
@@ -165,47 +225,36 @@ impl<R: Resources> Service<R> {
     fn forwarding_denial(
         &self,
         refusal: &CallerRefusal,
-        request: &Request<Incoming>,
+        request: &ClientRequest,
     ) -> Box<ServiceResponse<R>> {
-        let form = match Accept::of(request.headers()).refusal_form() {
-            Some(StatusForm::Json) if prefers_indented(request) => StatusForm::Indented,
-            // There is no upstream to write the response here, so use the default format.
-            form => form.unwrap_or_default(),
-        };
-        let response = self.denial(refusal, request.uri(), Some(form));
+        // Upstream does not write this response, so its formats are replaced by the default one.
+        let form = request.info.refusal_form().unwrap_or_default();
+        let response = self.denial(refusal, request.http.uri(), Some(form));
         // The guard does not refuse requests that it leaves to upstream, so this is a fallback.
         let response = response.unwrap_or_else(|| {
             let status = Status::unauthorized().to_response_in(form);
             status.map(AnswerBody::whole)
         });
-        let audit_id = audit_id(request.headers());
-        if self.audit.is_some() {
-            self.record_refusal(request, &audit_id, (refusal, recorded(refusal)));
-        }
+        let audit_id = audit_id(request.http.headers());
+        self.record_refusal(request, &audit_id, (refusal, || recorded(refusal)));
         Box::new(with_audit_id(response, &audit_id))
     }
 }
 
-fn finished<F>(
-    response: http::Response<bytes::Bytes>,
-    headers: &HeaderMap,
-) -> Box<http::Response<AnswerBody<F>>> {
-    Box::new(with_audit_id(
-        response.map(AnswerBody::whole),
-        &audit_id(headers),
-    ))
-}
-
-/// The identity of the client that the connection has established.
-fn peer_identity(extensions: &Extensions) -> PeerIdentity {
-    extensions.get().cloned().unwrap_or_default()
+/// A read whose time is over before its caller was authorized.
+fn timed_out<R: Resources>(request: ReadRequest, trail: Option<AuditTrail>) -> DeniedRead<R> {
+    DeniedRead {
+        request,
+        trail,
+        response: Some(timeout_response().map(AnswerBody::whole)),
+    }
 }
 
 /// The attributes to authorize (docs/PROTOCOL.md §1.1 h, j).
-fn access(path: &ResourcePath, verb: Verb, uri: &Uri) -> Access {
-    let query = Query::parse(uri.query());
+fn access(path: &ResourcePath, info: &RequestInfo) -> Access {
     let selector = |name| {
-        let value = query.first(name).filter(|_| path.form == PathForm::Plain);
+        let value = info.query.first(name);
+        let value = value.filter(|_| path.form == PathForm::Plain);
         value.unwrap_or_default().to_owned()
     };
     let Gvr {
@@ -214,13 +263,13 @@ fn access(path: &ResourcePath, verb: Verb, uri: &Uri) -> Access {
         resource,
     } = &path.gvr;
     Access::Resource(ResourceAccess {
-        verb: verb.as_str().to_owned(),
+        verb: info.verb.as_str().to_owned(),
         group: group.to_string(),
         version: version.to_string(),
         resource: resource.to_string(),
         subresource: String::new(),
         namespace: path.namespace.clone().unwrap_or_default(),
-        name: authorized_name(path, verb, &query).unwrap_or_default(),
+        name: info.authorized_name(),
         field_selector: selector("fieldSelector"),
         label_selector: selector("labelSelector"),
     })

@@ -1,160 +1,134 @@
-//! A list or watch request, parsed before anything is answered.
+//! A list or a watch that memory may answer, before its caller is known.
 
-use http::header::{HeaderValue, USER_AGENT};
-use http::{Method, Request};
-use hyper::body::Incoming;
+use http::{HeaderValue, Method};
 use tokio::time::Instant;
 
+use super::client_request::ClientRequest;
+use super::gzip::accepts_gzip;
 use super::request_timeout::RequestTimeout;
-use crate::audit::AuditTrail;
-use crate::fairness::Peer;
+use super::resources::FillWait;
+use crate::protocol::audit_id;
 use crate::protocol::request::{
-    Accept, CacheRead, ListOptions, PathForm, Query, ReadRefusal, RequestFault, RequestTarget,
-    ResourcePath, Spelling, Verb, is_routed, verb, wants_pretty,
+    CacheRead, ListOptions, PathForm, ReadRefusal, RequestFault, RequestTarget, ResourcePath,
+    Spelling, Verb, is_routed,
 };
 use crate::protocol::status::{PlainText, Status, StatusForm};
-use crate::protocol::websocket::{CanSwitch, UpgradeRequest, WebSocketUpgrade};
-use crate::resource::{CacheKey, Gvr, ResourceKind};
-use crate::selector::Selector;
-use crate::serve::gzip::accepts_gzip;
-use crate::serve::resources::{FillWait, ForwardPermit, Permission};
-use crate::view::ObjectFormat;
+use crate::protocol::websocket::{UpgradeRequest, WebSocketUpgrade};
+use crate::resource::{Gates, Gvr, ResourceKind};
 
-/// A list or watch that memory may answer.
+/// What a list or a watch asks of memory.
+#[derive(Debug)]
 pub(super) struct ReadRequest {
     pub(super) path: ResourcePath,
     pub(super) verb: Verb,
-    /// The options, or the error if a number among them does not parse.
+    /// The options that upstream would use, or the error if a number among them does not parse.
     pub(super) options: Result<ListOptions, Status>,
-    /// The cache to read. Its encoding is JSON until a cache is chosen.
-    pub(super) key: CacheKey,
-    pub(super) format: ObjectFormat,
+    /// Length of all selectors as the client sent them, in bytes; of the whole query if the options do not parse.
+    pub(super) selectors_len: usize,
     /// The format of error responses; `None` if only upstream can write it.
     pub(super) status_form: Option<StatusForm>,
-    /// `Warning` headers, which every response to this request has.
-    pub(super) warnings: Vec<HeaderValue>,
-    pub(super) is_indented: bool,
     pub(super) takes_gzip: bool,
     /// The upgrade of a watch that requests WebSocket.
     pub(super) socket: Option<WebSocketUpgrade>,
     pub(super) started: Instant,
     /// The time by which the response must have started; `None` for watches.
     pub(super) deadline: Option<Instant>,
-    pub(super) peer: Peer,
-    /// The permit to forward the request although its cache is being filled.
-    pub(super) permit: Option<ForwardPermit>,
-    /// The caller's permission, once it is authorized; `None` if callers are not authenticated.
-    pub(super) permission: Option<Permission>,
-    /// The request's entry in the audit log.
-    pub(super) trail: Option<AuditTrail>,
+    pub(super) audit_id: HeaderValue,
 }
 
-/// Sending this many items costs less than waiting for a permit.
-const SHORT_ITEMS: u64 = 100;
-
-/// Whether a list is certain to be so short that it needs no permit: one object, or a short page without selectors to evaluate.
-pub(super) fn is_short(selector: &Selector, limit: Option<u64>) -> bool {
-    let is_searched = !selector.labels.is_empty() || !selector.fields.is_empty();
-    selector.fields.pinned_name().is_some()
-        || limit.is_some_and(|limit| limit <= SHORT_ITEMS && !is_searched)
-}
-
-/// How long the request waits for its cache to be filled. A page or one object costs upstream little; kube-apiserver also answers
-/// these from its storage while its cache is being filled (docs/PROTOCOL.md §6.9).
-pub(super) fn fill_wait(read: &ReadRequest) -> FillWait {
-    let Ok(options) = &read.options else {
-        return FillWait::Short;
-    };
-    let is_page = options.limit > 0 && options.field_selector.is_empty();
-    let is_object = options.field_selector.starts_with("metadata.name=");
-    let is_searched = !options.label_selector.is_empty();
-    if read.verb == Verb::List && (is_page || is_object) && !is_searched {
-        FillWait::Short
-    } else {
-        FillWait::Long
-    }
-}
-
-/// Parses the request; `None` if memory cannot answer it.
-pub(super) fn read_request(request: &Request<Incoming>) -> Result<Option<ReadRequest>, PlainText> {
-    let path = match RequestTarget::parse(request.uri())? {
-        RequestTarget::Resource(path) => path,
-        RequestTarget::NonResource => return Ok(None),
-    };
-    let query = Query::parse(request.uri().query());
-    let verb = verb(request.method(), &path, &query);
-    let reads = request.method() == Method::GET && matches!(verb, Verb::List | Verb::Watch);
-    let plain = path.spelling == Spelling::Clean
-        && path.subresource.is_none()
-        && path.form != PathForm::ProxyPrefix;
-    let timeout = RequestTimeout::of(&query, verb);
-    if !reads || !plain || timeout == RequestTimeout::Unknown {
-        return Ok(None);
-    }
-    let socket = match UpgradeRequest::of(request.version(), request.headers()) {
-        UpgradeRequest::WebSocket(upgrade) if verb == Verb::Watch && can_upgrade(request) => {
-            Some(upgrade)
-        }
-        UpgradeRequest::WebSocket(_) | UpgradeRequest::Upstream if verb == Verb::Watch => {
+impl ReadRequest {
+    /// What the request asks of memory; `None` if memory cannot answer it.
+    ///
+    /// # Errors
+    /// The response to a path that the API server does not parse.
+    pub(super) fn of(request: &ClientRequest, gates: Gates) -> Result<Option<Self>, PlainText> {
+        let (http, info) = (&request.http, &request.info);
+        let path = match &info.target {
+            Ok(RequestTarget::Resource(path)) => path,
+            Ok(RequestTarget::NonResource) => return Ok(None),
+            Err(text) => return Err(text.clone()),
+        };
+        let verb = info.verb;
+        let reads = http.method() == Method::GET && matches!(verb, Verb::List | Verb::Watch);
+        let plain = path.spelling == Spelling::Clean
+            && path.subresource.is_none()
+            && path.form != PathForm::ProxyPrefix;
+        let timeout = RequestTimeout::of(&info.query, verb);
+        if !reads || !plain || timeout == RequestTimeout::Unknown {
             return Ok(None);
         }
-        // Lists ignore upgrade requests.
-        UpgradeRequest::Http | UpgradeRequest::WebSocket(_) | UpgradeRequest::Upstream => None,
-    };
-    let status_form = match Accept::of(request.headers()).refusal_form() {
-        Some(StatusForm::Json) if prefers_indented(request) => Some(StatusForm::Indented),
-        form => form,
-    };
-    let started = Instant::now();
-    Ok(Some(ReadRequest {
-        key: CacheKey::json(&path.gvr),
-        path,
-        verb,
-        options: ListOptions::from_query(&query),
-        format: ObjectFormat::default(),
-        status_form,
-        warnings: Vec::new(),
-        is_indented: false,
-        takes_gzip: accepts_gzip(request.headers()),
-        deadline: match timeout {
-            RequestTimeout::Until(limit) => Some(started + limit),
-            RequestTimeout::Endless | RequestTimeout::Unknown => None,
-        },
-        socket,
-        started,
-        peer: request.extensions().get().copied().unwrap_or(Peer::UNKNOWN),
-        permit: None,
-        permission: None,
-        trail: None,
-    }))
-}
-
-/// Whether the connection can become a WebSocket.
-fn can_upgrade(request: &Request<Incoming>) -> bool {
-    request.extensions().get::<CanSwitch>().is_some()
-}
-
-/// Whether the query or the `User-Agent` asks for indented JSON; the media type can ask for it, too.
-pub(super) fn prefers_indented(request: &Request<Incoming>) -> bool {
-    let agent = request.headers().get(USER_AGENT);
-    let agent = agent.and_then(|value| value.to_str().ok());
-    wants_pretty(&Query::parse(request.uri().query()), agent)
-}
-
-/// Derives the read from the request and its kind, or says that upstream must answer.
-pub(super) fn decide(read: &ReadRequest, kind: &ResourceKind) -> Result<CacheRead, ReadRefusal> {
-    if read.path.namespace.is_some()
-        && !kind.namespaced
-        && read.path.gvr != Gvr::new("", "v1", "namespaces")
-    {
-        return Err(ReadRefusal::Forward);
+        let socket = match UpgradeRequest::of(http.version(), http.headers()) {
+            UpgradeRequest::WebSocket(upgrade)
+                if verb == Verb::Watch && request.connection.can_upgrade =>
+            {
+                Some(upgrade)
+            }
+            UpgradeRequest::WebSocket(_) | UpgradeRequest::Upstream if verb == Verb::Watch => {
+                return Ok(None);
+            }
+            // Lists ignore upgrade requests.
+            UpgradeRequest::Http | UpgradeRequest::WebSocket(_) | UpgradeRequest::Upstream => None,
+        };
+        let mut options = ListOptions::from_query(&info.query);
+        let selectors_len = options.as_ref().map_or_else(
+            |_| http.uri().query().map_or(0, str::len),
+            ListOptions::selectors_len,
+        );
+        if let (Ok(options), false) = (&mut options, gates.shards) {
+            options.shard_selector.clear();
+        }
+        let started = Instant::now();
+        Ok(Some(Self {
+            path: path.clone(),
+            verb,
+            options,
+            selectors_len,
+            status_form: info.refusal_form(),
+            takes_gzip: accepts_gzip(http.headers()),
+            socket,
+            started,
+            deadline: match timeout {
+                RequestTimeout::Until(limit) => Some(started + limit),
+                RequestTimeout::Endless | RequestTimeout::Unknown => None,
+            },
+            audit_id: audit_id(http.headers()),
+        }))
     }
-    // Check the route before the options: a path without a route is upstream's 404, whatever its options.
-    if !is_routed(&read.path, kind) {
-        return Err(ReadRefusal::Forward);
+
+    /// How long the request waits for its cache to be filled. A page or one object costs upstream little; kube-apiserver also answers
+    /// these from its storage while its cache is being filled (docs/PROTOCOL.md §6.9).
+    pub(super) fn fill_wait(&self) -> FillWait {
+        let Ok(options) = &self.options else {
+            return FillWait::Short;
+        };
+        let is_page = options.limit > 0 && options.field_selector.is_empty();
+        let is_object = options.field_selector.starts_with("metadata.name=");
+        let is_searched = !options.label_selector.is_empty();
+        if self.verb == Verb::List && (is_page || is_object) && !is_searched {
+            FillWait::Short
+        } else {
+            FillWait::Long
+        }
     }
-    let options = read.options.as_ref();
-    let options =
-        options.map_err(|status| ReadRefusal::Bad(RequestFault::Options, status.clone()))?;
-    CacheRead::decide(&read.path, options, kind)
+
+    /// Derives the plan from the request and its kind.
+    ///
+    /// # Errors
+    /// The response to an invalid request, or that upstream must answer.
+    pub(super) fn plan(&self, kind: &ResourceKind) -> Result<CacheRead, ReadRefusal> {
+        if self.path.namespace.is_some()
+            && !kind.namespaced
+            && self.path.gvr != Gvr::new("", "v1", "namespaces")
+        {
+            return Err(ReadRefusal::Forward);
+        }
+        // Check the route before the options: a path without a route is upstream's 404, whatever its options.
+        if !is_routed(&self.path, kind) {
+            return Err(ReadRefusal::Forward);
+        }
+        let options = self.options.as_ref();
+        let options =
+            options.map_err(|status| ReadRefusal::Bad(RequestFault::Options, status.clone()))?;
+        CacheRead::decide(&self.path, options, kind)
+    }
 }

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::Service;
 use super::fresh::{FreshError, WAIT, wait_until_fresh};
+use super::resources::{Latest, Resources};
+use super::service::Service;
 use crate::cache::Snapshot;
 use crate::fairness::Peer;
 use crate::protocol::request::{EndMarker, Freshness, ListRead, ReadRefusal, WatchStart};
 use crate::protocol::status::Status;
 use crate::resource::ResourceVersion;
 use crate::selector::Selector;
-use crate::serve::resources::{Latest, Resources};
 use crate::view::{self, ObjectFormat, ServedResource, TooManyViews};
 use crate::watch::Start;
 

@@ -1,10 +1,12 @@
-//! The time that a list may take until its response starts (docs/PROTOCOL.md §2.1, §3.11). Pure.
+//! The time that a list may take until its response starts (docs/PROTOCOL.md §2.1, §3.11).
 
+use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Response, StatusCode};
+use tokio::time::{Instant, timeout_at};
 
 use crate::protocol::request::{Query, Verb};
 use crate::protocol::status::NO_CACHE;
@@ -54,6 +56,18 @@ fn go_duration(text: &str) -> Option<Duration> {
     }
     // Go counts nanoseconds in 63 bits and rejects longer durations.
     .filter(|duration| i64::try_from(duration.as_nanos()).is_ok())
+}
+
+/// The output of `work`; `None` if it is not there at the deadline. Then work for this client alone is cancelled; shared work continues for
+/// the other clients.
+pub(super) async fn before_deadline<T>(
+    deadline: Option<Instant>,
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    match deadline {
+        Some(deadline) => timeout_at(deadline, work).await.ok(),
+        None => Some(work.await),
+    }
 }
 
 /// The response of kube-apiserver's timeout filter: a Status without kind and version, as plain text.

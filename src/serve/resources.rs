@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Response};
 use http_body::Body;
-use hyper::body::Incoming;
 use tokio::time::Instant;
 
+use super::client_request::ClientRequest;
 use super::list::BlockCounts;
+use crate::audit::AuditTrail;
 use crate::auth::caller::{Caller, Credential};
 use crate::auth::guard::Forwarding;
 use crate::auth::lease::Lease;
@@ -39,8 +40,7 @@ pub enum Availability {
     Forwarded(Option<ForwardPermit>),
 }
 
-/// The permit to forward a request although a cache would be ready soon. It is an extension of the request and is held until the
-/// response is complete.
+/// The permit to forward a request although a cache would be ready soon. It is held until the response is complete.
 #[derive(Clone, Debug)]
 pub struct ForwardPermit(Arc<Permit>);
 
@@ -58,8 +58,7 @@ impl From<Permit> for ForwardPermit {
     }
 }
 
-/// The permission to read what the request asks for, an extension of authorized requests. If callers are authenticated, nothing
-/// shared may be joined without it.
+/// The permission to read what the request asks for. If callers are authenticated, nothing shared may be joined without it.
 #[derive(Clone, Debug)]
 pub struct Permission {
     /// The authenticated caller.
@@ -97,6 +96,30 @@ impl Permission {
 pub fn expiry(caller: &Caller) -> Option<Instant> {
     let remaining = caller.expires_at?.duration_since(SystemTime::now());
     Instant::now().checked_add(remaining.unwrap_or_default())
+}
+
+/// A request that upstream answers.
+#[derive(Debug)]
+pub struct ForwardRequest {
+    /// The request.
+    pub request: ClientRequest,
+    /// Its caller.
+    pub caller: ForwardCaller,
+    /// The permit to forward it although a cache would be ready soon.
+    pub permit: Option<ForwardPermit>,
+    /// Its entry in the audit log, in case that it is answered here after all.
+    pub trail: Option<AuditTrail>,
+}
+
+/// The caller of a forwarded request.
+#[derive(Clone, Debug)]
+pub struct ForwardCaller {
+    /// The client whose share of permits pays for the request.
+    pub peer: Peer,
+    /// Whose identity the request carries; `None` if callers are not authenticated.
+    pub forwarding: Option<Forwarding>,
+    /// The caller's permission, if the gateway has authorized the request.
+    pub permission: Option<Permission>,
 }
 
 /// How long a forwarded request lasts, which decides how long its client may stop reading. It is an extension of the response.
@@ -199,11 +222,10 @@ pub trait Resources: Send + Sync + 'static {
     /// What a consistent read of the resource must have seen. Costs upstream one small request, which concurrent reads share.
     fn latest(&self, served: &ServedResource) -> impl Future<Output = Latest> + Send;
 
-    /// Forwards a request. The response's lifetime is the extension [`ForwardLifetime`]. If callers are authenticated, the request
-    /// has a [`Forwarding`] as an extension, and its [`Permission`] if it was authorized.
+    /// Forwards a request. The response's lifetime is the extension [`ForwardLifetime`].
     fn forward(
         &self,
-        request: Request<Incoming>,
+        request: ForwardRequest,
     ) -> impl Future<Output = Response<Self::Forwarded>> + Send;
 
     /// The recorder of a resource's watches.

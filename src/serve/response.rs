@@ -3,7 +3,7 @@
 use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, VARY};
 use http::{HeaderValue, Response, StatusCode};
 
-use super::AnswerBody;
+use super::body::AnswerBody;
 use crate::protocol::status::NO_CACHE;
 use crate::protocol::websocket::{Framing, WebSocketUpgrade};
 
@@ -19,7 +19,7 @@ pub(super) fn with_content_type<B>(media_type: &'static str, body: B) -> Respons
 /// the handshake after everything else.
 pub(super) fn switched<F>(
     response: Response<AnswerBody<F>>,
-    upgrade: WebSocketUpgrade,
+    upgrade: &WebSocketUpgrade,
 ) -> Response<AnswerBody<F>> {
     if response.status() != StatusCode::OK {
         return response;

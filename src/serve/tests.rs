@@ -1,31 +1,36 @@
 //! The service behind a real HTTP/1.1 connection in memory, with a constructed history and a paused clock.
 
 use std::convert::Infallible;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::StatusCode;
 use http::header::{
     CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, VARY,
 };
+use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty, Full};
+use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
 
+use super::Service;
+use super::gzip::PLAIN_LEN_MAX;
+use super::resources::{
+    Availability, FillWait, ForwardPermit, ForwardRequest, Latest, RequestOutcome, Resources,
+};
 use super::unhandled::is_escaped_well;
-use super::*;
+use crate::admission::Admission;
 use crate::cache::tests::samples::{World, kind, told};
 use crate::config::AdmissionLimits;
 use crate::connection::ClientBody;
 use crate::fairness::{Peer, Permits};
-use crate::protocol::AUDIT_ID;
-use crate::resource::{CacheKey, Layout, ResourceVersion};
+use crate::protocol::{AUDIT_ID, audit_id};
+use crate::resource::{CacheKey, Encoding, Layout, ResourceVersion};
 use crate::selector::{LabelSelector, Selector};
-use crate::serve::resources::{FillWait, ForwardPermit, Latest};
-use crate::view::{Hub, ObjectFormat};
+use crate::view::{Hub, ObjectFormat, ServedResource};
 use crate::watch::{WatchRecorder, WatchTotals};
 
 #[derive(Debug)]
@@ -80,7 +85,7 @@ impl Resources for Stage {
             .unwrap_or(Latest::Unknown)
     }
 
-    async fn forward(&self, _: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn forward(&self, _: ForwardRequest) -> Response<Full<Bytes>> {
         Response::new(Full::from("forwarded"))
     }
 
@@ -99,9 +104,9 @@ struct Scene {
 }
 
 async fn serve(far: tokio::io::DuplexStream, service: Service<Stage>) {
-    let service = service_fn(move |request| {
+    let service = service_fn(move |request: Request<Incoming>| {
         let service = service.clone();
-        async move { Ok::<_, Infallible>(service.answer(request).await.map(ClientBody::from)) }
+        async move { Ok::<_, Infallible>(service.answer(request.into()).await.map(ClientBody::from)) }
     });
     // The client's end of the connection is what tests check.
     let _ = hyper::server::conn::http1::Builder::new()

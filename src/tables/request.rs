@@ -4,8 +4,8 @@ use http::header::{ACCEPT, UPGRADE};
 use http::{HeaderValue, Method, Request, Uri};
 
 use crate::protocol::request::{
-    Accept, Bookmarks, CacheRead, ListOptions, PathForm, Query, ReadPlan, RequestTarget,
-    WatchStart, WatchTimeout,
+    Bookmarks, CacheRead, ListOptions, PathForm, Query, ReadPlan, RequestInfo, WatchStart,
+    WatchTimeout,
 };
 use crate::resource::{Encoding, Gvr, Layout, ResourceKind, ResourceVersion};
 use crate::upstream::driver::escaped;
@@ -44,40 +44,38 @@ pub(crate) struct TableWatchRequest {
 }
 
 /// The resource of a request that may be a watch of Tables; a cheap check that needs no discovery.
-pub(crate) fn candidate<B>(request: &Request<B>) -> Option<Gvr> {
+pub(crate) fn candidate<B>(request: &Request<B>, info: &RequestInfo) -> Option<Gvr> {
     let wants_table =
         |accept: &HeaderValue| memchr::memmem::find(accept.as_bytes(), b"as=Table").is_some();
     let query = request.uri().query()?;
-    let Ok(RequestTarget::Resource(path)) = RequestTarget::parse(request.uri()) else {
-        return None;
-    };
+    let path = info.resource()?;
     let fits = request.method() == Method::GET
         && query.contains("watch")
         && request.headers().get(ACCEPT).is_some_and(wants_table);
-    fits.then_some(path.gvr)
+    fits.then(|| path.gvr.clone())
 }
 
 impl TableWatchRequest {
     /// Reads a request; `None` if it must be forwarded: initial events, bookmarks, unusual parameters, upgrades, invalid requests.
-    pub(crate) fn of<B>(request: &Request<B>, namespaced: bool) -> Option<Self> {
-        let headers = request.headers();
-        if headers.contains_key(UPGRADE) {
+    pub(crate) fn of<B>(
+        request: &Request<B>,
+        info: &RequestInfo,
+        namespaced: bool,
+    ) -> Option<Self> {
+        if request.headers().contains_key(UPGRADE) {
             return None;
         }
-        let Ok(RequestTarget::Resource(path)) = RequestTarget::parse(request.uri()) else {
-            return None;
-        };
-        let query = Query::parse(request.uri().query());
+        let (path, query) = (info.resource()?, &info.query);
         let mut names: Vec<&str> = query.names().collect();
         names.sort_unstable();
         let twice = names.windows(2).any(|pair| pair[0] == pair[1]);
         if twice || !names.iter().all(|name| KNOWN.contains(name)) || path.form != PathForm::Plain {
             return None;
         }
-        let version = Accept::of(headers).wanted_table()?;
-        let options = ListOptions::from_query(&query).ok()?;
+        let version = info.accept.wanted_table()?;
+        let options = ListOptions::from_query(query).ok()?;
         let ReadPlan::Watch(plan) =
-            CacheRead::decide(&path, &options, &kind_of(&path.gvr, namespaced))
+            CacheRead::decide(path, &options, &kind_of(&path.gvr, namespaced))
                 .ok()?
                 .plan
         else {
@@ -92,11 +90,11 @@ impl TableWatchRequest {
         }
         Some(Self {
             key: Key {
-                gvr: path.gvr,
+                gvr: path.gvr.clone(),
                 path: request.uri().path().to_owned(),
                 label_selector: options.label_selector,
                 field_selector: options.field_selector,
-                include_object: include_object(&query)?,
+                include_object: include_object(query)?,
                 version,
             },
             after,
@@ -167,7 +165,8 @@ mod tests {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        TableWatchRequest::of(&request.body(()).unwrap(), true)
+        let request = request.body(()).unwrap();
+        TableWatchRequest::of(&request, &RequestInfo::of(&request), true)
     }
 
     #[test]

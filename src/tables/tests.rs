@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::*;
+use crate::protocol::request::RequestInfo;
 use crate::upstream::client::ConnectSource;
 use crate::watch::{WatchRecorder, WatchTotals};
 
@@ -26,6 +27,10 @@ const QUEUE: usize = 16;
 const COLUMNS: &str = r#"[{"name":"Name"}]"#;
 const EXPIRED: &str =
     "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"code\":410,\"reason\":\"Expired\"}}\n";
+
+fn table_watch_request(request: &Request<()>) -> TableWatchRequest {
+    TableWatchRequest::of(request, &RequestInfo::of(request), true).unwrap()
+}
 
 /// The body of a watch; it ends when the sender is dropped.
 struct Played(mpsc::Receiver<String>);
@@ -122,7 +127,7 @@ impl Upstream {
             .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
             .body(())
             .unwrap();
-        let table_request = TableWatchRequest::of(&request, true).unwrap();
+        let table_request = table_watch_request(&request);
         let tables = Arc::clone(&self.tables);
         tokio::spawn(async move {
             let answer = tables
@@ -359,7 +364,7 @@ async fn a_stream_waits_a_while_for_another_client() {
     let request = Request::get("/api/v1/pods?watch=1&resourceVersion=5")
         .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
         .body(());
-    let table_request = TableWatchRequest::of(&request.unwrap(), true).unwrap();
+    let table_request = table_watch_request(&request.unwrap());
     let (stream, _writer) = TableStream::new(table_request.key, table_request.after);
     let start = Instant::now();
     let member = StreamMember::of(&stream);

@@ -8,7 +8,7 @@ use http::{Request, Response, StatusCode, Version};
 use std::convert::Infallible;
 
 use http_body_util::{Empty, Full};
-use hyper::body::{Body, Incoming};
+use hyper::body::Body;
 use hyper_util::rt::TokioExecutor;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::Instant;
@@ -20,7 +20,8 @@ use crate::metrics::Metrics;
 use crate::resource::{CacheKey, Layout};
 use crate::serve::Service;
 use crate::serve::resources::{
-    Availability, FillWait, ForwardLifetime, Latest, RequestOutcome as AnsweredRequest, Resources,
+    Availability, FillWait, ForwardLifetime, ForwardRequest, Latest,
+    RequestOutcome as AnsweredRequest, Resources,
 };
 use crate::transport::LINGER_TIME;
 use crate::view::{Hub, ServedResource};
@@ -53,7 +54,7 @@ impl Resources for Upstream {
         Latest::Unknown
     }
 
-    async fn forward(&self, _: Request<Incoming>) -> Response<Self::Forwarded> {
+    async fn forward(&self, _: ForwardRequest) -> Response<Self::Forwarded> {
         Response::new(Full::from("whole"))
     }
 
@@ -337,7 +338,7 @@ struct Forwarding<F> {
 
 impl<F, B> Resources for Forwarding<F>
 where
-    F: Fn(Request<Incoming>) -> Response<B> + Send + Sync + 'static,
+    F: Fn(ForwardRequest) -> Response<B> + Send + Sync + 'static,
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
@@ -351,7 +352,7 @@ where
         Latest::Unknown
     }
 
-    async fn forward(&self, request: Request<Incoming>) -> Response<B> {
+    async fn forward(&self, request: ForwardRequest) -> Response<B> {
         (self.answer)(request)
     }
 
@@ -373,8 +374,8 @@ async fn a_panic_ends_one_connection_or_stream_and_is_counted() {
     let address = listener.local_addr().unwrap();
     let drain = Drain::new();
     let fragile = Forwarding {
-        answer: |request: Request<Incoming>| {
-            assert_ne!(request.uri().path(), "/panic", "planted");
+        answer: |request: ForwardRequest| {
+            assert_ne!(request.request.http.uri().path(), "/panic", "planted");
             Response::new(Full::from("whole"))
         },
         metrics: Some(metrics.listener()),
@@ -414,7 +415,8 @@ async fn a_panic_ends_one_connection_or_stream_and_is_counted() {
 
 /// An upstream that accepts every protocol upgrade and passes the client's end of the tunnel to the test.
 fn tunnelling(sender: tokio::sync::mpsc::Sender<hyper::upgrade::OnUpgrade>) -> impl Resources {
-    let answer = move |mut request: Request<Incoming>| {
+    let answer = move |forward: ForwardRequest| {
+        let mut request = forward.request.http;
         let mut answer = Response::new(Full::<Bytes>::default());
         let headers = request.headers();
         if headers.contains_key(http::header::UPGRADE) {
@@ -486,7 +488,7 @@ impl Body for EndlessBody {
 /// Answers one request with an [`EndlessBody`].
 fn endless(lifetime: ForwardLifetime, dropped: tokio::sync::oneshot::Sender<()>) -> impl Resources {
     let dropped = std::sync::Mutex::new(Some(dropped));
-    let answer = move |_: Request<Incoming>| {
+    let answer = move |_: ForwardRequest| {
         let mut answer = Response::new(EndlessBody(dropped.lock().unwrap().take()));
         answer.extensions_mut().insert(lifetime);
         answer

@@ -5,6 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::task::{Context, Waker};
 
 use futures::FutureExt;
+use http::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -19,6 +21,8 @@ use crate::auth::guard::Forwarding;
 use crate::cache::tests::samples::keep;
 use crate::config::ResourcePattern;
 use crate::fairness::Permits;
+use crate::protocol::request::RequestInfo;
+use crate::serve::resources::ForwardCaller;
 use crate::upstream::client::{ConnectSource, ForwardIdentity};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -169,7 +173,8 @@ fn requests_last_as_long_as_on_the_api_server() {
     let check = |method: &str, target: &str, expected| {
         let request = Request::builder().method(method).uri(target);
         let request = request.body(()).unwrap();
-        assert_eq!(lifetime_of(&request), expected, "{method} {target}");
+        let info = RequestInfo::of(&request);
+        assert_eq!(lifetime_of(&request, &info), expected, "{method} {target}");
     };
     let pod = "/api/v1/namespaces/a/pods/b";
     for (method, target) in [
@@ -197,30 +202,28 @@ fn requests_last_as_long_as_on_the_api_server() {
 
 #[test]
 fn only_what_was_authorized_is_shared_where_callers_are_told_apart() {
-    let plain = || Request::new(());
-    let mut impersonating = Request::new(());
+    let plain = HeaderMap::new();
+    let mut impersonating = HeaderMap::new();
     let root = http::HeaderValue::from_static("root");
-    let headers = impersonating.headers_mut();
-    headers.insert("impersonate-user", root);
-    let mut authorized = impersonating.clone();
-    authorized.extensions_mut().insert(permission());
-    for (is_guarded, request, expected) in [
-        (false, plain(), true),
-        (false, impersonating.clone(), false),
-        (true, plain(), false),
-        (true, impersonating, false),
-        (true, authorized, true),
+    impersonating.insert("impersonate-user", root);
+    let permission = permission();
+    for (is_guarded, headers, permission, expected) in [
+        (false, &plain, None, true),
+        (false, &impersonating, None, false),
+        (true, &plain, None, false),
+        (true, &impersonating, None, false),
+        (true, &impersonating, Some(&permission), true),
     ] {
-        assert_eq!(may_share(is_guarded, &request), expected, "{request:?}");
+        let shares = may_share(is_guarded, permission, headers);
+        assert_eq!(shares, expected, "{headers:?} {permission:?}");
     }
 }
 
 #[tokio::test]
 async fn a_forwarded_watch_ends_with_the_permission_or_the_credential() {
     let start = |permission: Permission| {
-        let mut extensions = http::Extensions::new();
-        extensions.insert(permission);
-        revocation(&extensions, ForwardLifetime::Watch).unwrap()
+        let caller = caller(None, Some(permission));
+        revocation(&caller, ForwardLifetime::Watch).unwrap()
     };
     let open = permission();
     let mut ended = std::pin::pin!(start(open.clone()));
@@ -233,42 +236,44 @@ async fn a_forwarded_watch_ends_with_the_permission_or_the_credential() {
         ..permission()
     };
     tokio::time::timeout(TIMEOUT, start(expired)).await.unwrap();
-    assert!(revocation(&http::Extensions::new(), ForwardLifetime::Watch).is_none());
+    assert!(revocation(&caller(None, None), ForwardLifetime::Watch).is_none());
 }
 
 /// Upstream checks tokens itself, but does not see certificates.
 #[tokio::test]
 async fn all_that_is_forwarded_ends_with_a_certificate_and_only_authorized_watches_with_a_token() {
-    let Permission { caller, lease, .. } = permission();
+    let shown = permission();
     let impersonating = Forwarding::Impersonating {
-        caller: (*caller).clone(),
-        lease: lease.clone(),
+        caller: (*shown.caller).clone(),
+        lease: shown.lease.clone(),
     };
-    lease.revoke();
+    shown.lease.revoke();
     for (forwarding, is_authorized, expected) in [
         (impersonating.clone(), false, [true, true, true]),
         (impersonating, true, [true, true, true]),
         (Forwarding::AsCaller, false, [false, false, false]),
         (Forwarding::AsCaller, true, [true, false, false]),
     ] {
-        let mut extensions = http::Extensions::new();
-        extensions.insert(forwarding);
-        if is_authorized {
-            let permission = permission();
+        let permission = is_authorized.then(permission);
+        if let Some(permission) = &permission {
             permission.lease.revoke();
-            extensions.insert(permission);
         }
+        let caller = caller(Some(forwarding), permission);
         let ended = [
             ForwardLifetime::Watch,
             ForwardLifetime::Long,
             ForwardLifetime::Short,
         ]
-        .map(|lifetime| revocation(&extensions, lifetime).and_then(FutureExt::now_or_never));
-        assert_eq!(
-            ended.map(|ended| ended.is_some()),
-            expected,
-            "{extensions:?}"
-        );
+        .map(|lifetime| revocation(&caller, lifetime).and_then(FutureExt::now_or_never));
+        assert_eq!(ended.map(|ended| ended.is_some()), expected, "{caller:?}");
+    }
+}
+
+fn caller(forwarding: Option<Forwarding>, permission: Option<Permission>) -> ForwardCaller {
+    ForwardCaller {
+        peer: Peer::UNKNOWN,
+        forwarding,
+        permission,
     }
 }
 
@@ -318,10 +323,15 @@ async fn client_of(registry: &Arc<Registry>, permit: ForwardPermit) -> TcpStream
     let client = TcpStream::connect(listener.local_addr().unwrap()).await;
     let (stream, _) = listener.accept().await.unwrap();
     let registry = Arc::clone(registry);
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(permit.clone());
+    let service = service_fn(move |request: Request<Incoming>| {
+        let forward = ForwardRequest {
+            request: request.into(),
+            caller: caller(None, None),
+            permit: Some(permit.clone()),
+            trail: None,
+        };
         let registry = Arc::clone(&registry);
-        async move { Ok::<_, std::convert::Infallible>(registry.forward(request).await) }
+        async move { Ok::<_, std::convert::Infallible>(registry.forward(forward).await) }
     });
     let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     tokio::spawn(connection.with_upgrades());

@@ -103,10 +103,10 @@ fn without_token(headers: &HeaderMap) -> Option<Vec<u8>> {
 
 impl Handshake {
     /// Writes the response headers that accept the handshake.
-    pub(super) fn accept(self, headers: &mut HeaderMap) {
-        headers.insert(ACCEPT, self.accept);
-        if let Some(protocol) = self.protocol {
-            headers.insert(PROTOCOL, protocol);
+    pub(super) fn accept(&self, headers: &mut HeaderMap) {
+        headers.insert(ACCEPT, self.accept.clone());
+        if let Some(protocol) = &self.protocol {
+            headers.insert(PROTOCOL, protocol.clone());
         }
     }
 }

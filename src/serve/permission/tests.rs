@@ -1,9 +1,8 @@
 //! The attributes of requests that are authorized.
 
-use http::Method;
+use http::Request;
 
 use super::*;
-use crate::protocol::request::{RequestTarget, verb};
 
 #[test]
 fn every_part_of_a_request_is_asked_about() {
@@ -37,12 +36,11 @@ fn every_part_of_a_request_is_asked_about() {
         ),
     ];
     for (uri, expected) in rows {
-        let uri: Uri = uri.parse().unwrap();
-        let Ok(RequestTarget::Resource(path)) = RequestTarget::parse(&uri) else {
+        let info = RequestInfo::of(&Request::get(uri).body(()).unwrap());
+        let Some(path) = info.resource() else {
             panic!("{uri} is not a resource path");
         };
-        let verb = verb(&Method::GET, &path, &Query::parse(uri.query()));
-        let Access::Resource(access) = access(&path, verb, &uri) else {
+        let Access::Resource(access) = access(path, &info) else {
             panic!("{uri} is a resource path");
         };
         let attributes = [

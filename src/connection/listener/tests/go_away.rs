@@ -1,7 +1,7 @@
 //! A service that ends its connections: in order after the response, or by aborting them instead of answering.
 
 use super::*;
-use crate::serve::AnswerBody;
+use crate::serve::{AnswerBody, ClientRequest};
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 
@@ -15,7 +15,7 @@ impl HttpService for OneAnswer {
 
     async fn call(
         &self,
-        _: Request<Incoming>,
+        _: ClientRequest,
         go_away: &GoAway,
     ) -> Result<Response<AnswerBody<Full<Bytes>>>, Infallible> {
         go_away.begin();
@@ -33,7 +33,7 @@ impl HttpService for NoAnswer {
 
     async fn call(
         &self,
-        _: Request<Incoming>,
+        _: ClientRequest,
         _: &GoAway,
     ) -> Result<Response<AnswerBody<Full<Bytes>>>, std::fmt::Error> {
         Err(std::fmt::Error)

@@ -23,7 +23,7 @@ fn hello() -> Vec<u8> {
 
 fn connection_over_tls(metrics: &Metrics) -> ClientConnection<impl HttpService> {
     let resources = Forwarding {
-        answer: |_: Request<Incoming>| Response::new(Full::<Bytes>::default()),
+        answer: |_: ForwardRequest| Response::new(Full::<Bytes>::default()),
         metrics: Some(metrics.listener()),
     };
     ClientConnection {

@@ -9,9 +9,9 @@ use crate::tls::tests::samples::{Authority, Folder, Pair, client, connector, nam
 
 /// Answers with the number of certificates that the request carries, followed by the first of them.
 fn echo_identity() -> impl Resources {
-    let answer = |request: Request<Incoming>| {
-        let identity = request.extensions().get::<PeerIdentity>().unwrap();
-        assert_eq!(Some(&identity.peer), request.extensions().get());
+    let answer = |request: ForwardRequest| {
+        let identity = request.request.connection.identity;
+        assert_eq!(identity.peer, request.caller.peer);
         assert_eq!(identity.peer, IpAddr::from([127, 0, 0, 1]).into());
         let count = [u8::try_from(identity.certificates.len()).unwrap()];
         let first = identity.certificates.first();

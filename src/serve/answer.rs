@@ -1,0 +1,251 @@
+//! Answers one request, step by step; at each of them the request can turn out to be upstream's.
+
+use http::HeaderValue;
+use http::header::WARNING;
+
+use super::body::AnswerBody;
+use super::client_request::ClientRequest;
+use super::permission::DeniedRead;
+use super::read::{ReadFailure, ReadOutcome};
+use super::read_request::ReadRequest;
+use super::record::response_status;
+use super::request_timeout::{before_deadline, timeout_response};
+use super::resources::{ForwardRequest, RequestOutcome, Resources};
+use super::response::switched;
+use super::service::{Service, ServiceResponse};
+use super::unhandled::unhandled;
+use crate::audit::AuditTrail;
+use crate::audit::event::ResponseStatus;
+use crate::metrics::BadRequest;
+use crate::protocol::request::{ReadRefusal, RequestFault, SELECTORS_LEN_MAX};
+use crate::protocol::{audit_id, with_audit_id};
+use crate::resource::CacheKey;
+
+/// Maximum length of the names of objects and namespaces, in bytes.
+const NAME_LEN_MAX: usize = 253;
+
+/// What is counted and recorded of a read, and sent with its response, whatever that is.
+struct ReadAccount<'a> {
+    request: &'a ReadRequest,
+    trail: Option<&'a AuditTrail>,
+    key: &'a CacheKey,
+    warnings: &'a [HeaderValue],
+}
+
+impl ReadAccount<'_> {
+    /// Records the response, unless one is recorded already.
+    fn respond(&self, status: impl FnOnce() -> ResponseStatus) {
+        if let Some(trail) = self.trail {
+            trail.respond(status());
+        }
+    }
+}
+
+impl<R: Resources> Service<R> {
+    /// Answers one request. Never fails: an error is a response, too.
+    pub async fn answer(&self, request: ClientRequest) -> ServiceResponse<R> {
+        if let Some(response) = unhandled(&request.http) {
+            self.count_bad_request(BadRequest::Http);
+            return response.map(AnswerBody::whole);
+        }
+        let is_guarded = self.guard.is_some();
+        if !is_guarded && self.resources.must_forward(request.http.headers()) {
+            return self.forward(request, None).await;
+        }
+        match ReadRequest::of(&request, self.resources.gates()) {
+            Ok(Some(read)) if !is_guarded || self.may_answer(&read) => {
+                self.answer_read(read, request).await
+            }
+            Ok(_) => self.forward(request, None).await,
+            Err(text) => {
+                self.count_bad_request(BadRequest::Http);
+                let response = text.to_response().map(AnswerBody::whole);
+                with_audit_id(response, &audit_id(request.http.headers()))
+            }
+        }
+    }
+
+    /// Whether memory may answer this request at all, as far as a cheap check can say. Other requests are forwarded without a
+    /// review of the caller: reviews of requests of unbounded length are not sent upstream.
+    fn may_answer(&self, read: &ReadRequest) -> bool {
+        let is_short = |name: &String| name.len() <= NAME_LEN_MAX;
+        self.resources.may_serve(&read.path.gvr)
+            && read.selectors_len <= SELECTORS_LEN_MAX
+            && read.path.namespace.as_ref().is_none_or(is_short)
+            && read.path.name.as_ref().is_none_or(is_short)
+    }
+
+    async fn answer_read(&self, read: ReadRequest, request: ClientRequest) -> ServiceResponse<R> {
+        // Authorize before a cache is started, a view is joined or anything is waited for.
+        let read = match self.authorize(read, &request).await {
+            Ok(read) => read,
+            Err(denied) => return self.answer_denied(denied, request).await,
+        };
+        let ReadOutcome {
+            key,
+            warnings,
+            result,
+        } = self.read(&read, &request.info).await;
+        let account = ReadAccount {
+            request: &read.request,
+            trail: read.trail.as_ref(),
+            key: &key,
+            warnings: &warnings,
+        };
+        let permit = match result {
+            Ok(response) => return self.answer_from_memory(&account, response),
+            Err(ReadFailure::TimedOut) => return self.timed_out(&account),
+            Err(ReadFailure::Refused(refusal)) => match self.refusal(&account, refusal) {
+                Some(response) => return self.finished(&account, response),
+                None => None,
+            },
+            Err(ReadFailure::Permitted(permit)) => Some(permit),
+        };
+        let forwarded = self.send_upstream(ForwardRequest {
+            caller: read.forward_caller(),
+            trail: read.trail.clone(),
+            request,
+            permit,
+        });
+        let forwarded = before_deadline(read.request.deadline, forwarded).await;
+        self.answer_forwarded(&account, forwarded)
+    }
+
+    async fn answer_denied(
+        &self,
+        denied: DeniedRead<R>,
+        request: ClientRequest,
+    ) -> ServiceResponse<R> {
+        let key = CacheKey::json(&denied.request.path.gvr);
+        let account = ReadAccount {
+            request: &denied.request,
+            trail: denied.trail.as_ref(),
+            key: &key,
+            warnings: &[],
+        };
+        if let Some(response) = denied.response {
+            return self.finished(&account, response);
+        }
+        let forwarded = self.forward(request, denied.trail.clone());
+        let forwarded = before_deadline(denied.request.deadline, forwarded).await;
+        self.answer_forwarded(&account, forwarded)
+    }
+
+    fn answer_from_memory(
+        &self,
+        account: &ReadAccount<'_>,
+        mut response: ServiceResponse<R>,
+    ) -> ServiceResponse<R> {
+        if let Some(trail) = account.trail {
+            response.body_mut().hold(trail);
+        }
+        match &account.request.socket {
+            None => self.finished(account, response),
+            // Like the API server's, WebSocket responses have only their own headers.
+            Some(upgrade) => {
+                let response = switched(response, upgrade);
+                self.count(account, &response);
+                account.respond(|| ResponseStatus::of_code(response.status().as_u16()));
+                response
+            }
+        }
+    }
+
+    /// The response to a read that was forwarded; `response` is `None` if upstream did not answer before the deadline.
+    fn answer_forwarded(
+        &self,
+        account: &ReadAccount<'_>,
+        response: Option<ServiceResponse<R>>,
+    ) -> ServiceResponse<R> {
+        let Some(response) = response else {
+            return self.timed_out(account);
+        };
+        self.count(account, &response);
+        match account.trail {
+            // A watch of Tables that clients share: the gateway answers it itself.
+            Some(trail) if trail.is_answered() => {
+                with_audit_id(response, &account.request.audit_id)
+            }
+            Some(trail) => {
+                trail.forget();
+                response
+            }
+            None => response,
+        }
+    }
+
+    /// The response to a read that is not answered from a cache; `None` if it has to be forwarded. Counts invalid requests.
+    fn refusal(
+        &self,
+        account: &ReadAccount<'_>,
+        refusal: ReadRefusal,
+    ) -> Option<ServiceResponse<R>> {
+        let status = match refusal {
+            ReadRefusal::Forward => return None,
+            ReadRefusal::Answer(status) => status,
+            ReadRefusal::Bad(fault, status) => {
+                self.count_bad_request(match fault {
+                    RequestFault::Selector => BadRequest::Selector,
+                    RequestFault::Options => BadRequest::Parameter,
+                    RequestFault::ResourceVersion => BadRequest::ResourceVersion,
+                    RequestFault::ContinueToken => BadRequest::ContinueToken,
+                });
+                status
+            }
+        };
+        let response = status.to_response_in(account.request.status_form?);
+        account.respond(|| response_status(&status));
+        Some(response.map(AnswerBody::whole))
+    }
+
+    fn timed_out(&self, account: &ReadAccount<'_>) -> ServiceResponse<R> {
+        self.finished(account, timeout_response().map(AnswerBody::whole))
+    }
+
+    fn finished(
+        &self,
+        account: &ReadAccount<'_>,
+        mut response: ServiceResponse<R>,
+    ) -> ServiceResponse<R> {
+        self.count(account, &response);
+        account.respond(|| ResponseStatus::of_code(response.status().as_u16()));
+        for warning in account.warnings {
+            response.headers_mut().append(WARNING, warning.clone());
+        }
+        with_audit_id(response, &account.request.audit_id)
+    }
+
+    fn count(&self, account: &ReadAccount<'_>, response: &ServiceResponse<R>) {
+        self.resources.answered(RequestOutcome {
+            key: account.key,
+            verb: account.request.verb,
+            code: response.status().as_u16(),
+        });
+    }
+
+    /// Forwards a request that is not authorized here. `trail` is its entry in the audit log.
+    async fn forward(
+        &self,
+        request: ClientRequest,
+        trail: Option<AuditTrail>,
+    ) -> ServiceResponse<R> {
+        match self.forward_caller(&request).await {
+            Ok(caller) => {
+                let forwarded = self.send_upstream(ForwardRequest {
+                    request,
+                    caller,
+                    permit: None,
+                    trail,
+                });
+                forwarded.await
+            }
+            Err(refused) => *refused,
+        }
+    }
+
+    async fn send_upstream(&self, request: ForwardRequest) -> ServiceResponse<R> {
+        let response = self.resources.forward(request).await;
+        let lifetime = response.extensions().get().copied().unwrap_or_default();
+        response.map(|body| AnswerBody::Forwarded(body, lifetime))
+    }
+}

@@ -1,0 +1,65 @@
+//! A client's request as its connection hands it to the service. Its head is parsed here and nowhere later.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use http::Request;
+use hyper::body::Incoming;
+use jiff::Timestamp;
+
+use crate::auth::caller::PeerIdentity;
+use crate::protocol::request::RequestInfo;
+
+/// A request with its parsed head and with what its connection knows about the client.
+#[derive(Debug)]
+pub struct ClientRequest {
+    /// The request as it was received.
+    pub http: Request<Incoming>,
+    /// Its head, parsed.
+    pub info: RequestInfo,
+    /// Its connection.
+    pub connection: ConnectInfo,
+    /// When it was received.
+    pub received_at: Timestamp,
+}
+
+/// What a connection knows about its client.
+#[derive(Clone, Debug)]
+pub struct ConnectInfo {
+    /// The client's certificates, and the peer that its requests count for.
+    pub identity: PeerIdentity,
+    /// The client's address.
+    pub address: IpAddr,
+    /// Whether the connection can become a WebSocket.
+    pub can_upgrade: bool,
+}
+
+impl Default for ConnectInfo {
+    /// An unknown client.
+    fn default() -> Self {
+        Self {
+            identity: PeerIdentity::default(),
+            address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            can_upgrade: false,
+        }
+    }
+}
+
+impl ClientRequest {
+    /// Parses the head of a request that has been received on this connection.
+    #[must_use]
+    pub fn new(http: Request<Incoming>, connection: ConnectInfo) -> Self {
+        Self {
+            info: RequestInfo::of(&http),
+            http,
+            connection,
+            received_at: Timestamp::now(),
+        }
+    }
+}
+
+impl From<Request<Incoming>> for ClientRequest {
+    /// A request of an unknown client.
+    fn from(http: Request<Incoming>) -> Self {
+        Self::new(http, ConnectInfo::default())
+    }
+}

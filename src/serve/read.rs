@@ -1,0 +1,304 @@
+//! From an authorized read to the response of memory: negotiates the format, chooses a cache, and reads it as planned.
+
+use http::HeaderValue;
+
+use super::body::{AnswerBody, ListStream, MeasuredList};
+use super::cooperation::run_in_steps;
+use super::gzip::PLAIN_LEN_MAX;
+use super::list::{CompressedList, ListBody, PageRequest, PageSearch, StreamedList};
+use super::lost_history::{lost_start, stream_of};
+use super::negotiation::{NegotiatedRead, Negotiation};
+use super::permission::AuthorizedRead;
+use super::read_state::is_retained;
+use super::request_timeout::before_deadline;
+use super::resources::{Availability, ForwardPermit, Resources};
+use super::response::{gzipped, with_content_type};
+use super::service::{Service, ServiceResponse};
+use crate::admission::ListPermit;
+use crate::protocol::request::{
+    Bookmarks, CacheRead, ListPlan, ListRead, ReadPlan, ReadRefusal, RequestInfo, WatchPlan,
+    WatchStart, WatchTimeout,
+};
+use crate::protocol::status::Status;
+use crate::resource::{CacheKey, Encoding};
+use crate::selector::Selector;
+use crate::view::ServedResource;
+use crate::watch::{Timing, Watch};
+
+/// The response to a read, or why memory has none, and what is counted and sent in both cases.
+pub(super) struct ReadOutcome<R: Resources> {
+    /// The cache that was read, or the last one that was looked for.
+    pub(super) key: CacheKey,
+    /// `Warning` headers, which every response to this request has.
+    pub(super) warnings: Vec<HeaderValue>,
+    pub(super) result: Result<ServiceResponse<R>, ReadFailure>,
+}
+
+/// Why memory has no response to a read.
+pub(super) enum ReadFailure {
+    /// The request is refused, or forwarded as any other.
+    Refused(ReadRefusal),
+    /// The request is forwarded on this permit.
+    Permitted(ForwardPermit),
+    /// The request's time is over.
+    TimedOut,
+}
+
+impl From<ReadRefusal> for ReadFailure {
+    fn from(refusal: ReadRefusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl ReadFailure {
+    fn is_forwarded(&self) -> bool {
+        match self {
+            Self::Refused(ReadRefusal::Forward) | Self::Permitted(_) => true,
+            Self::Refused(ReadRefusal::Answer(_) | ReadRefusal::Bad(..)) | Self::TimedOut => false,
+        }
+    }
+}
+
+/// Sending this many items costs less than waiting for a permit.
+const SHORT_ITEMS: u64 = 100;
+
+/// Whether a list is certain to be so short that it needs no permit: one object, or a short page without selectors to evaluate.
+fn is_short(selector: &Selector, limit: Option<u64>) -> bool {
+    let is_searched = !selector.labels.is_empty() || !selector.fields.is_empty();
+    selector.fields.pinned_name().is_some()
+        || limit.is_some_and(|limit| limit <= SHORT_ITEMS && !is_searched)
+}
+
+impl<R: Resources> Service<R> {
+    /// Chooses a cache and reads from it.
+    pub(super) async fn read(&self, read: &AuthorizedRead, info: &RequestInfo) -> ReadOutcome<R> {
+        let negotiation = Negotiation::of(info, self.resources.gates());
+        let Some(first) = negotiation.first_choice() else {
+            return ReadOutcome {
+                key: CacheKey::json(&read.request.path.gvr),
+                warnings: Vec::new(),
+                result: Err(ReadRefusal::Forward.into()),
+            };
+        };
+        let (key, served) = self.cache(read, first).await;
+        let served = match served {
+            Ok(served) => served,
+            Err(failure) => {
+                let is_forwarded = failure.is_forwarded();
+                let lost = is_forwarded.then(|| self.lost_watch(&read.request, &key));
+                return ReadOutcome {
+                    key,
+                    warnings: Vec::new(),
+                    result: lost.flatten().ok_or(failure),
+                };
+            }
+        };
+        let warnings = served.cache.kind().warnings.iter();
+        let warnings = warnings.filter_map(|text| text.parse().ok()).collect();
+        let result = self.read_cache((read, &negotiation), (&key, &served));
+        let result = before_deadline(read.request.deadline, result).await;
+        ReadOutcome {
+            key,
+            warnings,
+            result: result.unwrap_or(Err(ReadFailure::TimedOut)),
+        }
+    }
+
+    /// The cache to read from, with its key, or else the key that was tried last.
+    async fn cache(
+        &self,
+        read: &AuthorizedRead,
+        first: Encoding,
+    ) -> (CacheKey, Result<ServedResource, ReadFailure>) {
+        let mut key = CacheKey {
+            encoding: first,
+            ..CacheKey::json(&read.request.path.gvr)
+        };
+        let mut served = self.served(read, &key).await;
+        // Custom resources have no protobuf encoding, but the gateway can write their metadata in protobuf.
+        if matches!(served, Ok(None)) && first == Encoding::Protobuf {
+            key.encoding = Encoding::Json;
+            served = self.served(read, &key).await;
+        }
+        let served = served.and_then(|served| served.ok_or_else(|| ReadRefusal::Forward.into()));
+        (key, served)
+    }
+
+    /// The cache of this key; `None` if upstream has the resource only in another encoding.
+    async fn served(
+        &self,
+        read: &AuthorizedRead,
+        key: &CacheKey,
+    ) -> Result<Option<ServedResource>, ReadFailure> {
+        let wait = read.request.fill_wait();
+        let availability = self.resources.availability(key, wait, read.peer);
+        let availability = before_deadline(read.request.deadline, availability).await;
+        match availability.ok_or(ReadFailure::TimedOut)? {
+            Availability::Ready(served) => Ok(Some(served)),
+            Availability::OtherEncoding => Ok(None),
+            Availability::Forwarded(Some(permit)) => Err(ReadFailure::Permitted(permit)),
+            Availability::Forwarded(None) => Err(ReadRefusal::Forward.into()),
+            Availability::Filling {
+                retry_after_seconds,
+            } => Err(ReadRefusal::Answer(Status::initializing(retry_after_seconds)).into()),
+        }
+    }
+
+    async fn read_cache(
+        &self,
+        (read, negotiation): (&AuthorizedRead, &Negotiation),
+        cache: (&CacheKey, &ServedResource),
+    ) -> Result<ServiceResponse<R>, ReadFailure> {
+        let negotiated = negotiation.with_cache(read, cache);
+        let negotiated = negotiated.ok_or(ReadRefusal::Forward)?;
+        let CacheRead { selector, plan } = read.request.plan(negotiated.served.cache.kind())?;
+        match plan {
+            ReadPlan::List(plan) => self.list(&negotiated, &selector, &plan).await,
+            ReadPlan::Watch(plan) => self.watch(&negotiated, &selector, plan).await,
+        }
+    }
+
+    /// Waits for a permit to send a list; `None` if the list needs none.
+    async fn list_permit(
+        &self,
+        read: &AuthorizedRead,
+        is_short: bool,
+    ) -> Result<Option<ListPermit>, ReadRefusal> {
+        let Some(admission) = self.admission.as_ref().filter(|_| !is_short) else {
+            return Ok(None);
+        };
+        let permit = admission.list(read.peer).await;
+        permit.map(Some).map_err(ReadRefusal::Answer)
+    }
+
+    async fn list(
+        &self,
+        read: &NegotiatedRead<'_>,
+        selector: &Selector,
+        plan: &ListPlan,
+    ) -> Result<ServiceResponse<R>, ReadFailure> {
+        let (served, request) = (read.served, &read.authorized.request);
+        let is_short = is_short(selector, plan.limit);
+        // Waiting for upstream needs no permit. Undoing events costs CPU, so the permit comes first, even for a short list.
+        let (snapshot, permit) = if let ListRead::Exact(version) = plan.read {
+            let is_retained = is_retained(version, served).await?;
+            let permit = self.list_permit(read.authorized, is_short && is_retained);
+            let permit = permit.await?;
+            (self.list_state(plan.read, served).await?, permit)
+        } else {
+            let snapshot = self.list_state(plan.read, served).await?;
+            (snapshot, self.list_permit(read.authorized, is_short).await?)
+        };
+        let start = plan.start.as_deref();
+        let kind = served.cache.kind();
+        let mut search = PageSearch::new(
+            snapshot,
+            &PageRequest {
+                kind,
+                selector,
+                start,
+                limit: plan.limit,
+            },
+        );
+        let page = run_in_steps(|| search.step()).await;
+        let recorder = self.resources.list_tally(read.key);
+        let media_type = read.format.encoding.media_type();
+        let mut measure = page.measure(kind, read.format);
+        let measured = run_in_steps(|| measure.step()).await;
+        // Forward the request if an object cannot be written in this format: once the list has started, it could only be broken
+        // off.
+        let items_len = measured.map_err(|_| ReadRefusal::Forward)?;
+        let mut list = ListBody::new(page, kind, read.format, items_len);
+        if read.is_indented {
+            list = list.indented();
+        }
+        let streamed = |list, recorder| {
+            let list = MeasuredList::new(list, request.started, recorder, permit);
+            AnswerBody::List(Box::new(list))
+        };
+        if request.takes_gzip {
+            let mut check = list.length_check(PLAIN_LEN_MAX);
+            if run_in_steps(|| check.step()).await {
+                let list = CompressedList::new(list, self.compressor.clone());
+                let body = streamed(ListStream::Compressed(list), recorder);
+                return Ok(gzipped(with_content_type(media_type, body)));
+            }
+        }
+        let first = run_in_steps(|| list.step()).await.unwrap_or_default();
+        let body = match list.sized(first) {
+            Ok((whole, items)) => {
+                // A body this small counts as delivered.
+                if let Some(recorder) = recorder {
+                    recorder.listed(items, request.started.elapsed());
+                }
+                AnswerBody::Whole(Some(whole))
+            }
+            Err(rest) => streamed(ListStream::Plain(StreamedList::from(rest)), recorder),
+        };
+        Ok(with_content_type(media_type, body))
+    }
+
+    async fn watch(
+        &self,
+        read: &NegotiatedRead<'_>,
+        selector: &Selector,
+        plan: WatchPlan,
+    ) -> Result<ServiceResponse<R>, ReadFailure> {
+        let (format, served, authorized) = (read.format, read.served, read.authorized);
+        let streamed = |body| Ok(with_content_type(format.encoding.stream_type(), body));
+        if plan.timeout == WatchTimeout::Ended {
+            return streamed(AnswerBody::Stream(None));
+        }
+        let admission = self.admission.as_ref();
+        let admitted = admission.map(|all| all.watch(authorized.peer));
+        let watch_permit = admitted.transpose().map_err(ReadRefusal::Answer)?;
+        let is_short =
+            !matches!(plan.start, WatchStart::Initial { .. }) || is_short(selector, None);
+        // As for lists, wait for upstream before taking a permit. A request that has joined a view must not wait for a permit any
+        // more.
+        let started = match self.watch_state(plan.start, served).await {
+            Ok(state) => {
+                let list_permit = self.list_permit(authorized, is_short).await?;
+                let view_params = (selector, format, authorized.peer);
+                let start = self.watch_start(view_params, plan.start, state, served);
+                start.await.map(|started| (started, list_permit))
+            }
+            Err(status) => Err(ReadRefusal::Answer(status)),
+        };
+        match started {
+            Ok(((entry, start), list_permit)) => {
+                let recorder = self.resources.tally(read.key);
+                let timing = timing(authorized, plan);
+                let watch = Watch::new(served.clone(), entry, start, timing, recorder);
+                let permission = authorized.permission.as_ref();
+                let lease = permission.map(|permission| permission.lease.hold());
+                let watch = watch.holding(watch_permit, list_permit).leased(lease);
+                streamed(AnswerBody::Watch(Box::new(watch)))
+            }
+            Err(ReadRefusal::Answer(status) | ReadRefusal::Bad(_, status)) => {
+                match self.permit_before_history(read, plan.start, &status) {
+                    Some(permit) => Err(ReadFailure::Permitted(permit)),
+                    // A watch that the gateway answers reports failures as events of a started stream (docs/PROTOCOL.md §4.3).
+                    None => streamed(stream_of(&status, format.encoding)),
+                }
+            }
+            // The resource's views have no room for this watch.
+            Err(ReadRefusal::Forward) => match lost_start(plan.start, served) {
+                Some(status) => streamed(stream_of(&status, format.encoding)),
+                None => Err(ReadRefusal::Forward.into()),
+            },
+        }
+    }
+}
+
+/// When the watch ends: at its timeout, or when the caller's credential expires.
+fn timing(read: &AuthorizedRead, plan: WatchPlan) -> Timing {
+    let started = read.request.started;
+    let timeout = plan.timeout.lasts(crate::resource::fraction());
+    let permission = read.permission.as_ref();
+    Timing {
+        started,
+        timeout: permission.map_or(timeout, |permission| permission.limit(started, timeout)),
+        bookmarks: plan.bookmarks == Bookmarks::On,
+    }
+}
