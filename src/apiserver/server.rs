@@ -280,7 +280,7 @@ impl Server {
             Err(refusal) => return refuse(refusal),
         };
         as_json(&mut request, choice, shape);
-        let answer = self.service.answer(request.into()).await;
+        let answer = Box::pin(self.service.answer(request.into())).await;
         // Like kube-apiserver: an error of the read itself takes precedence over a conversion that does not fit.
         match shape_mismatch(choice, shape, kind).filter(|_| answer.status().is_success()) {
             None => answer,
