@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::response::Parts;
-use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -30,6 +30,7 @@ use hyper::upgrade::OnUpgrade;
 
 use crate::auth::guard::Forwarding;
 use crate::config::{ForwardLimits, OpenFiles};
+use crate::fairness::Peer;
 use crate::metrics::{PassthroughError, PassthroughMetrics};
 use crate::upstream::client::{
     BodySendGuard, Client, ForwardIdentity, RequestBody, ResponseBody, SendError,
@@ -55,7 +56,7 @@ pub use headers::{ProxyHeaders, impersonates};
 /// caller use every impersonation that the gateway is allowed.
 ///
 /// With [`ForwardIdentity::Caller`] a request carries its caller's own credentials, over connections that carry none of the gateway's,
-/// unless a [`Forwarding`] among its extensions says that the gateway impersonates the caller.
+/// unless its [`Forwarding`] says that the gateway impersonates the caller.
 pub struct Passthrough {
     client: Client,
     identity: ForwardIdentity,
@@ -66,6 +67,17 @@ pub struct Passthrough {
     tunnels: Tunnels,
     answer_wait_max: Duration,
     event_grace: Duration,
+}
+
+/// A request that is forwarded.
+#[derive(Debug)]
+pub struct PassthroughRequest {
+    /// The request as it was received.
+    pub http: Request<Incoming>,
+    /// The client whose share of permits pays for the request.
+    pub peer: Peer,
+    /// Whose identity the request carries; `None` if callers are not authenticated.
+    pub forwarding: Option<Forwarding>,
 }
 
 /// The result of a forwarded request.
@@ -98,7 +110,7 @@ const ANSWER_WAIT_MAX: Duration = Duration::from_secs(65);
 const EVENT_GRACE: Duration = Duration::from_secs(10);
 
 impl Passthrough {
-    /// Forwards over `client`. `identity` applies to requests without a [`Forwarding`] among their extensions.
+    /// Forwards over `client`. `identity` applies to requests without a [`Forwarding`].
     #[must_use]
     pub fn new(client: Client, identity: ForwardIdentity, metrics: PassthroughMetrics) -> Self {
         Self {
@@ -157,11 +169,11 @@ impl Passthrough {
     /// Forwards one request that ends soon. Always returns a response: upstream's, whatever its status, or the gateway's own `Status` if
     /// upstream does not answer, or not in time. Dropping the future, or later the body, cancels the request upstream.
     ///
-    /// Each client has a share of the requests that are open at a time; its `Peer` is an extension of the request. For upgrades, the
-    /// connection of `request` must be served with upgrades enabled.
+    /// Each client has a share of the requests that are open at a time. For upgrades, the connection of `request` must be served with
+    /// upgrades enabled.
     pub async fn forward(
         &self,
-        request: Request<Incoming>,
+        request: PassthroughRequest,
         mut deadlines: ForwardDeadlines,
     ) -> Response<PassthroughBody> {
         let answer = self
@@ -177,7 +189,7 @@ impl Passthrough {
     /// Forwards a request that may last, and be silent, for any time: a followed log, a proxied service.
     pub async fn forward_long(
         &self,
-        request: Request<Incoming>,
+        request: PassthroughRequest,
         mut deadlines: ForwardDeadlines,
     ) -> Response<PassthroughBody> {
         let answer = self
@@ -190,10 +202,10 @@ impl Passthrough {
     async fn answered_in(
         &self,
         lane: ForwardLane,
-        request: Request<Incoming>,
+        request: PassthroughRequest,
         deadlines: &mut ForwardDeadlines,
     ) -> Response<PassthroughBody> {
-        let audit_id = request.headers().get(headers::AUDIT_ID).cloned();
+        let audit_id = request.http.headers().get(headers::AUDIT_ID).cloned();
         let answer = self.forward_in(lane, request, deadlines);
         let answered = tokio::time::timeout(self.answer_wait_max, answer).await;
         answered.unwrap_or_else(|_elapsed| self.refused(ForwardRefusal::Timeout, audit_id))
@@ -202,12 +214,12 @@ impl Passthrough {
     async fn forward_in(
         &self,
         lane: ForwardLane,
-        request: Request<Incoming>,
+        request: PassthroughRequest,
         deadlines: &mut ForwardDeadlines,
     ) -> Response<PassthroughBody> {
         let active = ActiveRequest::begin(&self.metrics, deadlines.take_permit());
-        let audit_id = request.headers().get(headers::AUDIT_ID).cloned();
-        let exchange = match self.refuse(&request) {
+        let audit_id = request.http.headers().get(headers::AUDIT_ID).cloned();
+        let exchange = match self.refuse(&request.http) {
             Some(refusal) => Err(refusal),
             // Dropping the future cancels the request upstream.
             None => tokio::select! {
@@ -238,7 +250,7 @@ impl Passthrough {
     /// Forwards a watch. Upstream accepts or refuses it at once, and may then be silent until something happens.
     pub async fn forward_watch(
         &self,
-        request: Request<Incoming>,
+        request: PassthroughRequest,
         mut deadlines: ForwardDeadlines,
     ) -> Response<PassthroughBody> {
         let response = self
@@ -268,27 +280,32 @@ impl Passthrough {
     async fn exchange(
         &self,
         lane: ForwardLane,
-        mut request: Request<Incoming>,
+        request: PassthroughRequest,
         active: ActiveRequest,
     ) -> Result<Exchange, ForwardRefusal> {
+        let PassthroughRequest {
+            http: mut request,
+            peer,
+            forwarding,
+        } = request;
         let upgrade = match request.version() {
             Version::HTTP_11 => Upgrade::requested_by(request.headers()),
             _ => None,
         };
-        let sender = self.sender(&request);
+        let sender = self.sender(request.headers(), forwarding.as_ref());
         let lane = match (&upgrade, lane) {
             (Some(_), _) => ForwardLane::Tunnels,
             (None, lane) if !self.may_share(sender) => lane.unproven(),
             (None, lane) => lane,
         };
         let has_body = !request.body().is_end_stream();
-        let permit = self.lanes.acquire(lane, &request).map_err(|shortage| {
+        let permit = self.lanes.acquire(lane, peer).map_err(|shortage| {
             self.metrics.shortages.inc(lane.permit_kind(), shortage);
             lane.refusal()
         });
         let active = active.with_permit(permit?);
         headers::clear_request(request.headers_mut(), &self.proxy_headers);
-        let identity = self.identify(&mut request)?;
+        let identity = self.identify(request.headers_mut(), forwarding)?;
         let exchange = async {
             match upgrade {
                 Some(upgrade) => {
@@ -310,14 +327,14 @@ impl Passthrough {
     }
 
     /// Whose credentials upstream will see.
-    fn sender<B>(&self, request: &Request<B>) -> ForwardSender {
-        match (self.identity, request.extensions().get()) {
+    fn sender(&self, headers: &HeaderMap, forwarding: Option<&Forwarding>) -> ForwardSender {
+        match (self.identity, forwarding) {
             (ForwardIdentity::Gateway, _)
             | (ForwardIdentity::Caller, Some(Forwarding::Impersonating { .. })) => {
                 ForwardSender::Gateway
             }
             (ForwardIdentity::Caller, Some(Forwarding::AsCaller) | None) => {
-                ForwardSender::Caller(self.proven.hash(request.headers()))
+                ForwardSender::Caller(self.proven.hash(headers))
             }
         }
     }
@@ -336,15 +353,18 @@ impl Passthrough {
     }
 
     /// Decides which identity a request carries, and removes the credential headers that do not belong to it.
-    fn identify<B>(&self, request: &mut Request<B>) -> Result<ForwardIdentity, ForwardRefusal> {
-        let forwarding = request.extensions_mut().remove();
+    fn identify(
+        &self,
+        headers: &mut HeaderMap,
+        forwarding: Option<Forwarding>,
+    ) -> Result<ForwardIdentity, ForwardRefusal> {
         match (self.identity, forwarding) {
             (ForwardIdentity::Gateway, _) => {
-                headers::make_anonymous(request.headers_mut());
+                headers::make_anonymous(headers);
                 Ok(ForwardIdentity::Gateway)
             }
             (ForwardIdentity::Caller, Some(Forwarding::Impersonating { caller, .. })) => {
-                headers::impersonate(request.headers_mut(), &caller.user)?;
+                headers::impersonate(headers, &caller.user)?;
                 Ok(ForwardIdentity::Gateway)
             }
             (ForwardIdentity::Caller, Some(Forwarding::AsCaller) | None) => {

@@ -27,7 +27,7 @@ use crate::cache::Retention;
 use crate::config::CacheLists;
 use crate::fairness::Peer;
 use crate::metrics::{GiveUpReason, ListenerMetrics, Metrics, VerbLabel};
-use crate::passthrough::{Passthrough, PassthroughBody, impersonates};
+use crate::passthrough::{Passthrough, PassthroughBody, PassthroughRequest, impersonates};
 use crate::protocol::request::Verb;
 use crate::protocol::{audit_id, with_audit_id};
 use crate::resource::{CacheKey, Gates, Gvr, ResourceVersion};
@@ -492,12 +492,11 @@ impl Resources for Registry {
         let lifetime = lifetime_of(&request.http, &request.info);
         let deadlines = deadlines(&caller, lifetime, forward.permit);
         let passthrough = self.passthrough_of(caller.peer);
-        let mut request = request.http;
-        let extensions = request.extensions_mut();
-        extensions.insert(caller.peer);
-        if let Some(forwarding) = caller.forwarding {
-            extensions.insert(forwarding);
-        }
+        let request = PassthroughRequest {
+            http: request.http,
+            peer: caller.peer,
+            forwarding: caller.forwarding,
+        };
         let answer = match lifetime {
             ForwardLifetime::Watch => {
                 let deadlines = deadlines.drained_by(self.draining.begun());

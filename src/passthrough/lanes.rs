@@ -2,7 +2,7 @@
 
 use std::sync::Once;
 
-use http::{Request, StatusCode, Version};
+use http::{StatusCode, Version};
 
 use super::refusal::ForwardRefusal;
 use crate::config::{ForwardLimits, OpenFiles};
@@ -120,13 +120,8 @@ impl ForwardLanes {
         lanes
     }
 
-    /// A permit for the client that sent the request, if its share allows one.
-    pub(super) fn acquire<B>(
-        &self,
-        lane: ForwardLane,
-        request: &Request<B>,
-    ) -> Result<LanePermit, Shortage> {
-        let peer = request.extensions().get().copied().unwrap_or(Peer::UNKNOWN);
+    /// A permit for this client, if its share allows one.
+    pub(super) fn acquire(&self, lane: ForwardLane, peer: Peer) -> Result<LanePermit, Shortage> {
         let permits = match lane {
             ForwardLane::Requests => &self.requests,
             ForwardLane::Unproven => &self.unproven,

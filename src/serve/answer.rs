@@ -1,5 +1,7 @@
 //! Answers one request, step by step; at each of them the request can turn out to be upstream's.
 
+use std::pin::pin;
+
 use http::HeaderValue;
 use http::header::WARNING;
 
@@ -43,7 +45,7 @@ impl ReadAccount<'_> {
 
 impl<R: Resources> Service<R> {
     /// Answers one request. Never fails: an error is a response, too.
-    pub async fn answer(&self, request: ClientRequest) -> ServiceResponse<R> {
+    pub async fn answer(&self, request: Box<ClientRequest>) -> ServiceResponse<R> {
         if let Some(response) = unhandled(&request.http) {
             self.count_bad_request(BadRequest::Http);
             return response.map(AnswerBody::whole);
@@ -75,7 +77,11 @@ impl<R: Resources> Service<R> {
             && read.path.name.as_ref().is_none_or(is_short)
     }
 
-    async fn answer_read(&self, read: ReadRequest, request: ClientRequest) -> ServiceResponse<R> {
+    async fn answer_read(
+        &self,
+        read: Box<ReadRequest>,
+        request: Box<ClientRequest>,
+    ) -> ServiceResponse<R> {
         // Authorize before a cache is started, a view is joined or anything is waited for.
         let read = match self.authorize(read, &request).await {
             Ok(read) => read,
@@ -107,14 +113,14 @@ impl<R: Resources> Service<R> {
             request,
             permit,
         });
-        let forwarded = before_deadline(read.request.deadline, forwarded).await;
+        let forwarded = before_deadline(read.request.deadline, pin!(forwarded)).await;
         self.answer_forwarded(&account, forwarded)
     }
 
     async fn answer_denied(
         &self,
         denied: DeniedRead<R>,
-        request: ClientRequest,
+        request: Box<ClientRequest>,
     ) -> ServiceResponse<R> {
         let key = CacheKey::json(&denied.request.path.gvr);
         let account = ReadAccount {
@@ -127,7 +133,7 @@ impl<R: Resources> Service<R> {
             return self.finished(&account, response);
         }
         let forwarded = self.forward(request, denied.trail.clone());
-        let forwarded = before_deadline(denied.request.deadline, forwarded).await;
+        let forwarded = before_deadline(denied.request.deadline, pin!(forwarded)).await;
         self.answer_forwarded(&account, forwarded)
     }
 
@@ -226,18 +232,18 @@ impl<R: Resources> Service<R> {
     /// Forwards a request that is not authorized here. `trail` is its entry in the audit log.
     async fn forward(
         &self,
-        request: ClientRequest,
+        request: Box<ClientRequest>,
         trail: Option<AuditTrail>,
     ) -> ServiceResponse<R> {
         match self.forward_caller(&request).await {
             Ok(caller) => {
-                let forwarded = self.send_upstream(ForwardRequest {
+                let forward = ForwardRequest {
                     request,
                     caller,
                     permit: None,
                     trail,
-                });
-                forwarded.await
+                };
+                self.send_upstream(forward).await
             }
             Err(refused) => *refused,
         }

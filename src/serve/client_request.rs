@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use crate::auth::caller::PeerIdentity;
 use crate::protocol::request::RequestInfo;
 
-/// A request with its parsed head and with what its connection knows about the client.
+/// A request with its parsed head and with what its connection knows about the client. It moves through many futures, so it is boxed.
 #[derive(Debug)]
 pub struct ClientRequest {
     /// The request as it was received.
@@ -47,19 +47,19 @@ impl Default for ConnectInfo {
 impl ClientRequest {
     /// Parses the head of a request that has been received on this connection.
     #[must_use]
-    pub fn new(http: Request<Incoming>, connection: ConnectInfo) -> Self {
-        Self {
+    pub fn new(http: Request<Incoming>, connection: ConnectInfo) -> Box<Self> {
+        Box::new(Self {
             info: RequestInfo::of(&http),
             http,
             connection,
             received_at: Timestamp::now(),
-        }
+        })
     }
 }
 
-impl From<Request<Incoming>> for ClientRequest {
+impl From<Request<Incoming>> for Box<ClientRequest> {
     /// A request of an unknown client.
     fn from(http: Request<Incoming>) -> Self {
-        Self::new(http, ConnectInfo::default())
+        ClientRequest::new(http, ConnectInfo::default())
     }
 }

@@ -1,5 +1,7 @@
 //! Authenticates and authorizes callers. Decides nothing itself: it asks the guard, and writes refusals as the API server does.
 
+use std::pin::pin;
+
 use http::header::X_CONTENT_TYPE_OPTIONS;
 use http::{HeaderValue, Uri};
 use tokio::time::timeout;
@@ -26,7 +28,7 @@ use crate::resource::Gvr;
 
 /// A read that its caller may have.
 pub(super) struct AuthorizedRead {
-    pub(super) request: ReadRequest,
+    pub(super) request: Box<ReadRequest>,
     /// The client whose share of permits pays for the read.
     pub(super) peer: Peer,
     /// `None` if callers are not authenticated.
@@ -37,7 +39,7 @@ pub(super) struct AuthorizedRead {
 
 /// A read that is not authorized here.
 pub(super) struct DeniedRead<R: Resources> {
-    pub(super) request: ReadRequest,
+    pub(super) request: Box<ReadRequest>,
     /// As in [`AuthorizedRead`]; `None`, too, if the caller is unknown.
     pub(super) trail: Option<AuditTrail>,
     /// `None` if the request has to be forwarded.
@@ -59,7 +61,7 @@ impl<R: Resources> Service<R> {
     /// Authenticates the caller and authorizes the read. Does nothing if callers are not authenticated.
     pub(super) async fn authorize(
         &self,
-        read: ReadRequest,
+        read: Box<ReadRequest>,
         request: &ClientRequest,
     ) -> Result<AuthorizedRead, DeniedRead<R>> {
         let identity = &request.connection.identity;
@@ -72,7 +74,8 @@ impl<R: Resources> Service<R> {
             });
         };
         let authenticated = guard.authenticate(request.http.headers(), identity);
-        let caller = match before_deadline(read.deadline, authenticated).await {
+        let authenticated = before_deadline(read.deadline, pin!(authenticated)).await;
+        let caller = match authenticated {
             Some(Ok(caller)) => caller,
             Some(Err(refusal)) => return Err(self.denied((read, None), request, &refusal)),
             None => return Err(timed_out(read, None)),
@@ -80,12 +83,12 @@ impl<R: Resources> Service<R> {
         let trail = self.caller_trail(request, &read.audit_id, &caller);
         let access = access(&read.path, &request.info);
         let authorized = guard.authorize(&caller, &access);
-        let Authorization { lease, verdict } =
-            match before_deadline(read.deadline, authorized).await {
-                Some(Ok(authorization)) => authorization,
-                Some(Err(refusal)) => return Err(self.denied((read, trail), request, &refusal)),
-                None => return Err(timed_out(read, trail)),
-            };
+        let authorized = before_deadline(read.deadline, pin!(authorized)).await;
+        let Authorization { lease, verdict } = match authorized {
+            Some(Ok(authorization)) => authorization,
+            Some(Err(refusal)) => return Err(self.denied((read, trail), request, &refusal)),
+            None => return Err(timed_out(read, trail)),
+        };
         if let Some(trail) = &trail {
             trail.decide(AuditDecision::Allow(verdict.reason.clone()));
         }
@@ -104,7 +107,7 @@ impl<R: Resources> Service<R> {
     /// A read with its [`Self::denial`], which is recorded in the audit log.
     fn denied(
         &self,
-        (read, trail): (ReadRequest, Option<AuditTrail>),
+        (read, trail): (Box<ReadRequest>, Option<AuditTrail>),
         request: &ClientRequest,
         refusal: &CallerRefusal,
     ) -> DeniedRead<R> {
@@ -242,7 +245,7 @@ impl<R: Resources> Service<R> {
 }
 
 /// A read whose time is over before its caller was authorized.
-fn timed_out<R: Resources>(request: ReadRequest, trail: Option<AuditTrail>) -> DeniedRead<R> {
+fn timed_out<R: Resources>(request: Box<ReadRequest>, trail: Option<AuditTrail>) -> DeniedRead<R> {
     DeniedRead {
         request,
         trail,

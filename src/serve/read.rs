@@ -1,5 +1,7 @@
 //! From an authorized read to the response of memory: negotiates the format, chooses a cache, and reads it as planned.
 
+use std::pin::pin;
+
 use http::HeaderValue;
 
 use super::body::{AnswerBody, ListStream, MeasuredList};
@@ -96,7 +98,7 @@ impl<R: Resources> Service<R> {
         let warnings = served.cache.kind().warnings.iter();
         let warnings = warnings.filter_map(|text| text.parse().ok()).collect();
         let result = self.read_cache((read, &negotiation), (&key, &served));
-        let result = before_deadline(read.request.deadline, result).await;
+        let result = before_deadline(read.request.deadline, pin!(result)).await;
         ReadOutcome {
             key,
             warnings,
@@ -132,7 +134,7 @@ impl<R: Resources> Service<R> {
     ) -> Result<Option<ServedResource>, ReadFailure> {
         let wait = read.request.fill_wait();
         let availability = self.resources.availability(key, wait, read.peer);
-        let availability = before_deadline(read.request.deadline, availability).await;
+        let availability = before_deadline(read.request.deadline, pin!(availability)).await;
         match availability.ok_or(ReadFailure::TimedOut)? {
             Availability::Ready(served) => Ok(Some(served)),
             Availability::OtherEncoding => Ok(None),

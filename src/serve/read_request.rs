@@ -16,7 +16,7 @@ use crate::protocol::status::{PlainText, Status, StatusForm};
 use crate::protocol::websocket::{UpgradeRequest, WebSocketUpgrade};
 use crate::resource::{Gates, Gvr, ResourceKind};
 
-/// What a list or a watch asks of memory.
+/// What a list or a watch asks of memory. The later stages contain it, so it is boxed.
 #[derive(Debug)]
 pub(super) struct ReadRequest {
     pub(super) path: ResourcePath,
@@ -41,7 +41,10 @@ impl ReadRequest {
     ///
     /// # Errors
     /// The response to a path that the API server does not parse.
-    pub(super) fn of(request: &ClientRequest, gates: Gates) -> Result<Option<Self>, PlainText> {
+    pub(super) fn of(
+        request: &ClientRequest,
+        gates: Gates,
+    ) -> Result<Option<Box<Self>>, PlainText> {
         let (http, info) = (&request.http, &request.info);
         let path = match &info.target {
             Ok(RequestTarget::Resource(path)) => path,
@@ -78,7 +81,7 @@ impl ReadRequest {
             options.shard_selector.clear();
         }
         let started = Instant::now();
-        Ok(Some(Self {
+        Ok(Some(Box::new(Self {
             path: path.clone(),
             verb,
             options,
@@ -92,7 +95,7 @@ impl ReadRequest {
                 RequestTimeout::Endless | RequestTimeout::Unknown => None,
             },
             audit_id: audit_id(http.headers()),
-        }))
+        })))
     }
 
     /// How long the request waits for its cache to be filled. A page or one object costs upstream little; kube-apiserver also answers

@@ -1,6 +1,7 @@
 //! The time that a list may take until its response starts (docs/PROTOCOL.md §2.1, §3.11).
 
 use std::future::Future;
+use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -58,11 +59,11 @@ fn go_duration(text: &str) -> Option<Duration> {
     .filter(|duration| i64::try_from(duration.as_nanos()).is_ok())
 }
 
-/// The output of `work`; `None` if it is not there at the deadline. Then work for this client alone is cancelled; shared work continues for
-/// the other clients.
+/// The output of `work`; `None` if it is not there at the deadline. Dropping work for this client alone cancels it; shared work continues for
+/// the other clients. Callers pin `work`, so that it is not copied into this future.
 pub(super) async fn before_deadline<T>(
     deadline: Option<Instant>,
-    work: impl Future<Output = T>,
+    work: Pin<&mut impl Future<Output = T>>,
 ) -> Option<T> {
     match deadline {
         Some(deadline) => timeout_at(deadline, work).await.ok(),

@@ -102,7 +102,7 @@ pub fn expiry(caller: &Caller) -> Option<Instant> {
 #[derive(Debug)]
 pub struct ForwardRequest {
     /// The request.
-    pub request: ClientRequest,
+    pub request: Box<ClientRequest>,
     /// Its caller.
     pub caller: ForwardCaller,
     /// The permit to forward it although a cache would be ready soon.

@@ -20,7 +20,9 @@ use kube_fanout::auth::lease::Lease;
 use kube_fanout::auth::user::User;
 use kube_fanout::config::{ForwardLimits, OpenFiles};
 use kube_fanout::metrics::{Metrics, PassthroughMetrics};
-use kube_fanout::passthrough::{ForwardDeadlines, Passthrough, PassthroughBody};
+use kube_fanout::passthrough::{
+    ForwardDeadlines, Passthrough, PassthroughBody, PassthroughRequest,
+};
 use kube_fanout::upstream::client::{Client, ConnectSource, ForwardIdentity};
 use rustls_pki_types::PrivatePkcs8KeyDer;
 use tokio::net::TcpListener;
@@ -279,17 +281,19 @@ fn jane() -> Caller {
 /// Forwards a request as the gateway does: the kind of request depends on the target.
 async fn forward(
     passthrough: &Passthrough,
-    mut request: Request<Incoming>,
+    http: Request<Incoming>,
     mut limited: watch::Receiver<()>,
 ) -> Response<PassthroughBody> {
-    let query = request.uri().query().unwrap_or_default().to_owned();
+    let query = http.uri().query().unwrap_or_default().to_owned();
     let has_parameter = |name| query.split('&').any(|part| part == name);
-    if has_parameter(AS_JANE) {
-        request.extensions_mut().insert(Forwarding::Impersonating {
+    let request = PassthroughRequest {
+        http,
+        peer: kube_fanout::fairness::Peer::UNKNOWN,
+        forwarding: has_parameter(AS_JANE).then(|| Forwarding::Impersonating {
             caller: jane(),
             lease: Lease::new(),
-        });
-    }
+        }),
+    };
     let mut ends = ForwardDeadlines::default();
     if has_parameter(LIMITED) {
         // Completes when the sender is dropped.
