@@ -280,7 +280,7 @@ impl Server {
             Err(refusal) => return refuse(refusal),
         };
         as_json(&mut request, choice, shape);
-        let answer = Box::pin(self.service.answer(request.into())).await;
+        let answer = self.service.answer(request.into()).await;
         // Like kube-apiserver: an error of the read itself takes precedence over a conversion that does not fit.
         match shape_mismatch(choice, shape, kind).filter(|_| answer.status().is_success()) {
             None => answer,
@@ -336,14 +336,14 @@ impl HttpService for Arc<Server> {
 
     async fn call(
         &self,
-        request: ClientRequest,
+        request: Box<ClientRequest>,
         go_away: &GoAway,
     ) -> Result<ServerResponse, ConnectionBreak> {
         let ClientRequest {
             mut http,
             connection,
             ..
-        } = request;
+        } = *request;
         http.extensions_mut().insert(connection);
         self.answer(http, go_away).await
     }

@@ -46,7 +46,7 @@ pub trait HttpService: Clone + Send + Sync + 'static {
     /// Answers one request. `go_away` ends its connection after the open requests.
     fn call(
         &self,
-        request: ClientRequest,
+        request: Box<ClientRequest>,
         go_away: &GoAway,
     ) -> impl Future<Output = Result<Response<AnswerBody<Self::Forwarded>>, Self::Error>> + Send;
 
@@ -67,7 +67,7 @@ impl<R: Resources> HttpService for Service<R> {
 
     async fn call(
         &self,
-        request: ClientRequest,
+        request: Box<ClientRequest>,
         _: &GoAway,
     ) -> Result<Response<AnswerBody<R::Forwarded>>, Infallible> {
         Ok(self.answer(request).await)

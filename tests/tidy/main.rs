@@ -11,6 +11,7 @@ mod documents;
 mod edges;
 mod figures;
 mod files;
+mod parsing;
 mod planted;
 mod references;
 mod source;

@@ -15,7 +15,7 @@ impl HttpService for OneAnswer {
 
     async fn call(
         &self,
-        _: ClientRequest,
+        _: Box<ClientRequest>,
         go_away: &GoAway,
     ) -> Result<Response<AnswerBody<Full<Bytes>>>, Infallible> {
         go_away.begin();
@@ -33,7 +33,7 @@ impl HttpService for NoAnswer {
 
     async fn call(
         &self,
-        _: ClientRequest,
+        _: Box<ClientRequest>,
         _: &GoAway,
     ) -> Result<Response<AnswerBody<Full<Bytes>>>, std::fmt::Error> {
         Err(std::fmt::Error)

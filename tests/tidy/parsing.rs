@@ -1,0 +1,51 @@
+//! The head of a request is parsed in one place; everything else reads the result.
+
+use crate::source::{Source, sources};
+use crate::{assert_no_violations, assert_violation};
+
+/// Each parser of a part of the head, and the only file that calls it outside of `protocol`.
+const PARSERS: [(&str, &str); 6] = [
+    ("RequestInfo::of(", "src/serve/client_request.rs"),
+    ("RequestTarget::parse(", ""),
+    ("Query::parse(", ""),
+    ("ListOptions::parse(", ""),
+    ("Accept::of(", ""),
+    ("Accept::parse(", ""),
+];
+
+/// The rooms that have the parsers, and the embedded API server, which routes requests in its own way.
+const EXEMPT: [&str; 2] = ["src/protocol/", "src/apiserver/"];
+
+fn violations(source: &Source) -> Vec<String> {
+    let is_exempt = EXEMPT.iter().any(|room| source.path.starts_with(room));
+    if source.is_test() || is_exempt {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for (number, line) in source.lines() {
+        for (parser, place) in PARSERS {
+            if line.contains(parser) && source.path != place {
+                found.push(format!(
+                    "{}:{number}: {parser}…) is called; take the part from RequestInfo",
+                    source.path
+                ));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn a_request_is_parsed_once() {
+    let found = sources("src").iter().flat_map(violations).collect();
+    assert_no_violations("parsing of requests", found);
+}
+
+#[test]
+fn a_second_parse_is_found() {
+    let code = "fn f(uri: &Uri) { let query = Query::parse(uri.query()); }";
+    let planted = Source::new("src/gateway/forwarded.rs", code);
+    assert_violation(&violations(&planted), "src/gateway/forwarded.rs:1: Query");
+    let parser = Source::new("src/protocol/request/info.rs", code);
+    assert_eq!(violations(&parser), Vec::<String>::new());
+}
