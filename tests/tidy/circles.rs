@@ -341,16 +341,7 @@ fn sibling(edge: &Edge) -> Option<Edge> {
 }
 
 /// Rooms whose circles are about to end: uses between two files of the same one are not looked at.
-const PENDING: &[&[&str]] = &[
-    &["apiserver"],
-    &["gateway"],
-    &[
-        "serve",
-        "serve::lost_history",
-        "serve::read_state",
-        "serve::record",
-    ],
-];
+const PENDING: &[&[&str]] = &[&["apiserver"]];
 
 fn is_pending(edge: &Edge) -> bool {
     let is_in = |module: &Module, room: &[&str]| {
