@@ -76,6 +76,7 @@
 //! | [`resource`] | the domain: names, versions, objects, and the positions of their parts in the bytes |
 //! | [`decode`] | from the bytes that upstream sends to events and objects |
 //! | [`cache`] | the watch cache of one resource: the newest snapshot and the history of events |
+//! | [`checkpoint`] | the state of a cache on disk, for the next process |
 //! | [`view`] | selectors, and the events that watches with the same parameters share |
 //! | [`upstream`] | the side of the API server: client, discovery, reflector, driver |
 //! | [`protocol`] | what a request means, and how responses and errors are written; pure |
@@ -130,6 +131,8 @@ pub mod auth;
 pub mod build_info;
 #[cfg(feature = "gateway")]
 pub mod cache;
+#[cfg(feature = "gateway")]
+pub mod checkpoint;
 #[cfg(feature = "gateway")]
 pub mod cli;
 #[cfg(feature = "gateway")]

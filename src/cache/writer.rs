@@ -12,6 +12,10 @@ use super::snapshot::{Epoch, Gap, Snapshot};
 use super::{DispatchOutcome, Observer, WatchCache};
 use crate::resource::{EventKind, Object, ResourceKind, ResourceVersion};
 
+mod restore;
+
+pub use restore::{PastEvent, PriorState};
+
 /// One change as upstream reports it. The cache decides whether it adds or modifies the object.
 #[derive(Debug)]
 pub enum Change {

@@ -157,6 +157,12 @@ impl Object {
         }
     }
 
+    /// The frame as it is stored, whatever its type.
+    #[must_use]
+    pub fn stored_frame(&self) -> &[u8] {
+        self.0.frame()
+    }
+
     /// Length of the frame, in bytes.
     #[must_use]
     pub fn frame_len(&self) -> usize {

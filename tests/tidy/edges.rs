@@ -27,6 +27,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "sync", "resource", "decode", "cache", "selector", "fairness",
         ],
     ),
+    ("checkpoint", &["build_info", "resource", "decode", "cache"]),
     ("upstream", &["resource", "decode", "cache"]),
     (
         "auth",

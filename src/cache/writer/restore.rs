@@ -1,0 +1,59 @@
+//! Fills an empty cache with the state that another process held.
+
+use std::time::Instant;
+
+use super::{CacheWriter, Change};
+use crate::cache::objects::ObjectMap;
+use crate::cache::snapshot::{Epoch, Gap};
+use crate::resource::ResourceVersion;
+
+/// An event of the history that is restored.
+#[derive(Debug)]
+pub struct PastEvent {
+    /// What changed.
+    pub change: Change,
+    /// When the event became readable in the process that held it.
+    pub published_at: Instant,
+}
+
+/// The state of a cache: the objects at the start of its history, and the history.
+#[derive(Debug)]
+pub struct PriorState {
+    /// The objects before the first event.
+    pub base: ObjectMap,
+    /// The version of the base: `events` has every change after it, except in the gaps.
+    pub base_version: ResourceVersion,
+    /// History below this version must not be used.
+    pub forgotten: ResourceVersion,
+    /// Versions between which the history is not known, newest last.
+    pub gaps: Vec<Gap>,
+    /// The history, in the order of versions.
+    pub events: Vec<PastEvent>,
+    /// The version that the resource has reached with the last event; not below that of any event.
+    pub version: ResourceVersion,
+}
+
+impl CacheWriter {
+    /// Publishes a restored state as the first state of this cache. [`CacheWriter::dispatch`] must follow.
+    ///
+    /// Clients can resume from every version from which they could in the process that held the state, as far as this cache's retention
+    /// reaches. The next list continues the history, as after a watch that was lost.
+    pub fn publish_restored(&mut self, restored: PriorState) {
+        debug_assert_eq!(self.state.epoch, Epoch(0), "the cache is empty");
+        self.state.epoch = Epoch(1);
+        self.cache.begin_epoch(Epoch(1));
+        self.objects_len = restored.base.frames_len();
+        self.state.objects = restored.base;
+        self.state.listed_at = restored.base_version;
+        self.state.forgotten = restored.forgotten;
+        self.state.gaps = restored.gaps;
+        for PastEvent {
+            change,
+            published_at,
+        } in restored.events
+        {
+            self.append(change, published_at);
+        }
+        self.publish(restored.version, Vec::new());
+    }
+}

@@ -1,0 +1,129 @@
+//! The state of a cache in one moment, as a checkpoint needs it. Taken without a lock, and without holding the writer up.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use crate::cache::{Epoch, Event, Sequence, Snapshot, WatchCache, floor};
+use crate::resource::{KeyRef, Object, ResourceVersion};
+
+/// How much of the history goes into a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HistoryShare {
+    /// All that the cache holds.
+    All,
+    /// None: the checkpoint begins with the newest state.
+    None,
+}
+
+/// A snapshot and the events that lead to it.
+#[derive(Clone, Debug)]
+pub struct Capture {
+    snapshot: Arc<Snapshot>,
+    events: Vec<Arc<Event>>,
+    base_version: ResourceVersion,
+}
+
+impl Capture {
+    /// Captures the cache; `None` if it is not filled yet.
+    #[must_use]
+    pub fn of(cache: &WatchCache, share: HistoryShare) -> Option<Self> {
+        let snapshot = cache.snapshot()?;
+        let mut events = Vec::new();
+        let mut base_version = snapshot.resource_version;
+        if share == HistoryShare::All {
+            // The floor first: an eviction afterwards can only make the history shorter, which the next lines notice.
+            let known = floor(&snapshot, cache.history());
+            let oldest = cache.history().oldest().min(snapshot.sequence);
+            let read = cache.history().read(oldest, |_, event| {
+                if event.sequence() >= snapshot.sequence {
+                    return ControlFlow::Break(());
+                }
+                events.push(Arc::clone(event));
+                ControlFlow::Continue(())
+            });
+            if read.is_ok() {
+                let first = events.first().filter(|event| event.sequence() > 0);
+                let before = |event: &Arc<Event>| ResourceVersion(event.resource_version().0 - 1);
+                base_version = first.map_or(known, |first| before(first).max(known));
+            } else {
+                events.clear();
+            }
+        }
+        Some(Self {
+            snapshot,
+            events,
+            base_version,
+        })
+    }
+
+    /// The newest state.
+    #[must_use]
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// The events, oldest first.
+    #[must_use]
+    pub fn events(&self) -> &[Arc<Event>] {
+        &self.events
+    }
+
+    /// The version from which on the events are complete.
+    #[must_use]
+    pub const fn base_version(&self) -> ResourceVersion {
+        self.base_version
+    }
+
+    /// The sequence of the first event that the capture does not hold.
+    #[must_use]
+    pub fn next_sequence(&self) -> Sequence {
+        self.snapshot.sequence
+    }
+
+    /// The number of lists that the cache was filled from.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.snapshot.epoch
+    }
+
+    /// About the length of the frames that a checkpoint of it holds.
+    #[must_use]
+    pub fn frames_len(&self) -> u64 {
+        let events = self.events.iter().map(|event| event.object().frame_len());
+        let len = self.snapshot.objects.frames_len() + events.sum::<usize>();
+        len as u64
+    }
+
+    /// Visits the objects as they were before the first event, in key order; returns their number, or the first error.
+    pub(super) fn each_base_object<E>(
+        &self,
+        mut visit: impl FnMut(&Object) -> Result<(), E>,
+    ) -> Result<u64, E> {
+        // The first event of an object has the object's state in the base.
+        let mut touched: BTreeMap<KeyRef<'_>, Option<&Object>> = BTreeMap::new();
+        for event in &self.events {
+            let first = touched.entry(event.object().key());
+            first.or_insert_with(|| event.previous());
+        }
+        let mut touched = touched.into_iter().peekable();
+        let mut count = 0;
+        let mut visit = |object: Option<&Object>| {
+            count += u64::from(object.is_some());
+            object.map_or(Ok(()), &mut visit)
+        };
+        for object in self.snapshot.objects.iter() {
+            while let Some((_, earlier)) = touched.next_if(|(key, _)| *key < object.key()) {
+                visit(earlier)?;
+            }
+            match touched.next_if(|(key, _)| *key == object.key()) {
+                Some((_, earlier)) => visit(earlier)?,
+                None => visit(Some(object))?,
+            }
+        }
+        for (_, earlier) in touched {
+            visit(earlier)?;
+        }
+        Ok(count)
+    }
+}

@@ -1,0 +1,281 @@
+//! Tests of checkpoints: what is written is read again, and what is damaged is refused.
+
+use std::io::Cursor;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::*;
+use crate::cache::CacheWriter;
+use crate::cache::tests::samples::{Dice, Recorder, Sample, World, keep, kind};
+use crate::resource::{Layout, ResourceVersion};
+
+const OBSERVED: fn() -> Arc<Recorder> = || Arc::new(Recorder::default());
+
+fn clock() -> WriteClock {
+    WriteClock::new(
+        Instant::now(),
+        SystemTime::UNIX_EPOCH + Duration::from_secs(2_000_000),
+    )
+}
+
+fn key(byte: u8) -> StateKey {
+    use base64::Engine as _;
+    let text = base64::engine::general_purpose::STANDARD.encode([byte; 32]);
+    StateKey::parse(&format!("{text}\n")).unwrap()
+}
+
+fn written(capture: &Capture, key: Option<&StateKey>) -> CheckpointWriter<Vec<u8>> {
+    let kind = kind(Layout::Typed);
+    let header = CheckpointHeader::new(&kind, Some("c1".to_owned()), capture, (b"b", 5));
+    CheckpointWriter::create(Vec::new(), key, &header, capture, clock()).unwrap()
+}
+
+fn read(bytes: &[u8], key: Option<&StateKey>) -> Result<CheckpointContent, CheckpointError> {
+    let reader = CheckpointReader::open(Cursor::new(bytes), bytes.len() as u64, key)?;
+    reader.restore(clock())
+}
+
+fn restored(bytes: &[u8], key: Option<&StateKey>) -> CacheWriter {
+    let restored = read(bytes, key).unwrap();
+    assert!(restored.header.is_of(&kind(Layout::Typed)));
+    let mut writer = CacheWriter::new(kind(Layout::Typed), keep(1_000), OBSERVED());
+    writer.publish_restored(restored.state);
+    writer.dispatch(Instant::now());
+    writer
+}
+
+/// What a client that resumes from `version` receives: each event's sequence-free text, or the floor of a refusal.
+fn resumed(writer: &CacheWriter, version: u64) -> Result<Vec<String>, ResourceVersion> {
+    let cache = writer.cache();
+    let from = cache.resume_after(ResourceVersion(version));
+    let from = from.map_err(|too_old| too_old.floor)?;
+    let mut events = Vec::new();
+    let read = cache.history().read(from, |_, event| {
+        let frame = event.frame(event.kind());
+        events.push(String::from_utf8(frame.to_vec()).unwrap());
+        std::ops::ControlFlow::Continue(())
+    });
+    read.unwrap();
+    Ok(events)
+}
+
+fn objects(writer: &CacheWriter) -> Vec<String> {
+    let snapshot = writer.cache().snapshot().unwrap();
+    let bytes = snapshot
+        .objects
+        .iter()
+        .map(|object| object.bytes().to_vec());
+    bytes
+        .map(|bytes| String::from_utf8(bytes).unwrap())
+        .collect()
+}
+
+#[track_caller]
+fn assert_same(held: &CacheWriter, restored: &CacheWriter, newest: u64) {
+    assert_eq!(objects(held), objects(restored));
+    assert_eq!(held.objects_len(), restored.objects_len());
+    let version = |writer: &CacheWriter| writer.cache().newest_version();
+    assert_eq!(version(held), version(restored));
+    for version in 0..=newest + 1 {
+        let (held, restored) = (resumed(held, version), resumed(restored, version));
+        assert_eq!(held, restored, "from version {version}");
+    }
+}
+
+#[test]
+fn a_restored_cache_serves_what_the_first_one_served() {
+    for seed in 0..30 {
+        let mut world = World::new(seed, 40, OBSERVED());
+        for _ in 0..seed * 3 {
+            world.step();
+        }
+        let capture = Capture::of(world.writer.cache(), HistoryShare::All).unwrap();
+        let bytes = written(&capture, None).out().clone();
+        assert_same(&world.writer, &restored(&bytes, None), world.version);
+    }
+}
+
+#[test]
+fn the_journal_continues_the_history() {
+    for key in [None, Some(key(1))] {
+        let mut world = World::new(7, 1_000, OBSERVED());
+        (0..10).for_each(|_| world.step());
+        let capture = Capture::of(world.writer.cache(), HistoryShare::All).unwrap();
+        let mut file = written(&capture, key.as_ref());
+        let mut next = capture.next_sequence();
+        for _ in 0..20 {
+            world.step();
+            let newest = Capture::of(world.writer.cache(), HistoryShare::All).unwrap();
+            let events: Vec<_> = newest
+                .events()
+                .iter()
+                .filter(|e| e.sequence() >= next)
+                .cloned()
+                .collect();
+            file.append(&events, newest.snapshot().resource_version, clock())
+                .unwrap();
+            next = newest.next_sequence();
+        }
+        let bytes = file.out().clone();
+        assert_eq!(read(&bytes, key.as_ref()).unwrap().end, JournalEnd::Whole);
+        assert_same(
+            &world.writer,
+            &restored(&bytes, key.as_ref()),
+            world.version,
+        );
+    }
+}
+
+/// After a relist only the difference is known; versions inside the gap stay too old, and the gap's events stay.
+#[test]
+fn gaps_are_restored() {
+    let mut world = World::new(3, 1_000, OBSERVED());
+    (0..20).for_each(|_| world.step());
+    let listed: Vec<_> = world.state.values().skip(1).map(Sample::object).collect();
+    let version = ResourceVersion(world.version + 40);
+    world.writer.replace(listed, version, world.now).unwrap();
+    world.version += 40;
+    world.state = world.state.into_iter().skip(1).collect();
+    (0..5).for_each(|_| world.step());
+    let capture = Capture::of(world.writer.cache(), HistoryShare::All).unwrap();
+    let bytes = written(&capture, None).out().clone();
+    assert_same(&world.writer, &restored(&bytes, None), world.version);
+}
+
+#[test]
+fn a_checkpoint_without_history_begins_with_the_newest_state() {
+    let mut world = World::new(3, 1_000, OBSERVED());
+    (0..20).for_each(|_| world.step());
+    let capture = Capture::of(world.writer.cache(), HistoryShare::None).unwrap();
+    let bytes = written(&capture, None).out().clone();
+    let restored = restored(&bytes, None);
+    assert_eq!(objects(&world.writer), objects(&restored));
+    assert_eq!(resumed(&restored, world.version), Ok(Vec::new()));
+    let too_old = resumed(&restored, world.version - 1);
+    assert_eq!(too_old, Err(ResourceVersion(world.version)));
+}
+
+/// A file with a journal of several blocks, and the state of each moment that it holds.
+fn sample_file(key: Option<&StateKey>) -> (Vec<u8>, Vec<Vec<String>>) {
+    let mut world = World::new(11, 1_000, OBSERVED());
+    (0..6).for_each(|_| world.step());
+    let capture = Capture::of(world.writer.cache(), HistoryShare::All).unwrap();
+    let mut file = written(&capture, key);
+    let mut states = vec![objects(&world.writer)];
+    let mut next = capture.next_sequence();
+    for _ in 0..4 {
+        world.step();
+        let newest = Capture::of(world.writer.cache(), HistoryShare::All).unwrap();
+        let events: Vec<_> = newest
+            .events()
+            .iter()
+            .filter(|e| e.sequence() >= next)
+            .cloned()
+            .collect();
+        file.append(&events, newest.snapshot().resource_version, clock())
+            .unwrap();
+        next = newest.next_sequence();
+        states.push(objects(&world.writer));
+    }
+    (file.out().clone(), states)
+}
+
+/// Whatever byte is wrong, the file is refused or gives the state of a moment that there was.
+#[test]
+fn any_changed_byte_is_noticed() {
+    for key in [None, Some(key(1))] {
+        let (bytes, states) = sample_file(key.as_ref());
+        let newest = states.last().unwrap();
+        for at in 0..bytes.len() {
+            for flip in [1, 0x80] {
+                let mut changed = bytes.clone();
+                changed[at] ^= flip;
+                let Ok(restored) = read(&changed, key.as_ref()) else {
+                    continue;
+                };
+                assert_ne!(restored.end, JournalEnd::Whole, "byte {at}");
+                let mut writer = CacheWriter::new(kind(Layout::Typed), keep(1_000), OBSERVED());
+                writer.publish_restored(restored.state);
+                let objects = objects(&writer);
+                assert!(states.contains(&objects), "byte {at}");
+                assert!(&objects != newest || states.iter().filter(|s| *s == newest).count() > 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_that_was_cut_gives_an_earlier_state_or_is_refused() {
+    let (bytes, states) = sample_file(None);
+    let mut seen = 0;
+    for len in 0..bytes.len() {
+        if let Ok(restored) = read(&bytes[..len], None) {
+            let mut writer = CacheWriter::new(kind(Layout::Typed), keep(1_000), OBSERVED());
+            writer.publish_restored(restored.state);
+            assert!(states.contains(&objects(&writer)), "{len} bytes");
+            seen += 1;
+        }
+    }
+    assert!(seen > 0);
+}
+
+#[test]
+fn keys_are_told_apart() {
+    let (plain, _) = sample_file(None);
+    let (sealed, _) = sample_file(Some(&key(1)));
+    let refused = |bytes: &[u8], key: Option<&StateKey>| read(bytes, key).unwrap_err().to_string();
+    assert_eq!(
+        refused(&plain, Some(&key(1))),
+        "it is not encrypted, although there is a --state-key-file"
+    );
+    assert_eq!(
+        refused(&sealed, None),
+        "it is encrypted, and there is no --state-key-file"
+    );
+    assert_eq!(
+        refused(&sealed, Some(&key(2))),
+        "it was encrypted with another key"
+    );
+    let holds = |bytes: &[u8], text: &str| {
+        bytes
+            .windows(text.len())
+            .any(|part| part == text.as_bytes())
+    };
+    assert!(holds(&plain, "resourceVersion"));
+    assert!(!holds(&sealed, "resourceVersion"));
+}
+
+#[test]
+fn other_files_are_refused_with_their_reason() {
+    let (bytes, _) = sample_file(None);
+    let refused = |bytes: &[u8]| read(bytes, None).unwrap_err().to_string();
+    let no_checkpoint = "it is not a checkpoint, or its first bytes are damaged";
+    assert_eq!(refused(b""), no_checkpoint);
+    assert_eq!(refused(&[0; 4096]), no_checkpoint);
+    let mut future = bytes.clone();
+    future[8] = 2;
+    let check = crc32fast::hash(&future[..28]).to_le_bytes();
+    future[28..32].copy_from_slice(&check);
+    assert_eq!(
+        refused(&future),
+        "it has format 2, and this build reads format 1"
+    );
+    let mut dice = Dice(1);
+    for _ in 0..200 {
+        let noise: Vec<u8> = (0..dice.below(2_000))
+            .map(|_| u8::try_from(dice.below(256)).unwrap())
+            .collect();
+        assert!(read(&noise, None).is_err());
+        let mut tail = bytes[..32].to_vec();
+        tail.extend(noise);
+        assert!(read(&tail, None).is_err());
+    }
+}
+
+#[test]
+fn keys_have_32_bytes_in_base64() {
+    for text in ["", "secret", "c2hvcnQ="] {
+        assert_eq!(StateKey::parse(text).unwrap_err(), SealError::Key);
+    }
+    assert_eq!(format!("{:?}", key(3)), "StateKey(…)");
+}
