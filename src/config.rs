@@ -36,7 +36,8 @@ pub use layers::FlagsError;
 pub use patterns::{CacheLists, InvalidPattern, ResourcePattern};
 pub use process::ProcessSettings;
 pub use serve_settings::{
-    AdmissionLimits, ExemptSettings, ForwardLimits, RingLimits, ServeSettings, UpstreamSource,
+    AdmissionLimits, ExemptSettings, ForwardLimits, RingLimits, ServeSettings, StateSettings,
+    UpstreamSource,
 };
 pub use settings_error::SettingsError;
 pub use transport::{ListenTransport, SniCertificate};

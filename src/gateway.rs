@@ -7,6 +7,7 @@
 
 mod audit_log;
 mod callers;
+mod checkpoints;
 mod consistency;
 mod drain_flag;
 mod forwarded;
@@ -31,7 +32,10 @@ use crate::admin::{self, AdminState};
 use crate::admission::Admission;
 use crate::audit::AuditError;
 use crate::cache::Retention;
-use crate::config::{AuthMode, ListenTransport, OpenFiles, ServeSettings, UpstreamSource};
+use crate::checkpoint::directory::{DirectoryError, StateDirectory};
+use crate::config::{
+    AuthMode, ListenTransport, OpenFiles, ServeSettings, StateSettings, UpstreamSource,
+};
 use crate::connection::listener;
 use crate::fairness::Users;
 use crate::metrics::{Metrics, TaskKind};
@@ -45,6 +49,7 @@ use crate::upstream::discovery::{Discovery, discover};
 use audit_log::AuditLog;
 use callers::Callers;
 pub use callers::CallersError;
+use checkpoints::Checkpoints;
 use hooks::Hooks;
 use operators::OperatorLimits;
 use registry::{Registry, RegistrySettings};
@@ -60,6 +65,9 @@ const START_WAIT: Duration = Duration::from_secs(5);
 
 /// How long the end waits for the last audit events to be written.
 const AUDIT_WRITE_TIME: Duration = Duration::from_secs(5);
+
+/// How long the end waits for the checkpoints. A base of gigabytes takes seconds; most of the time only the last changes are missing.
+const CHECKPOINT_WRITE_TIME: Duration = Duration::from_secs(20);
 
 /// Why the gateway cannot start; each is printed as one line.
 #[derive(Debug, thiserror::Error)]
@@ -83,6 +91,9 @@ pub enum GatewayError {
         /// The system's error.
         source: std::io::Error,
     },
+    /// The state directory cannot be used.
+    #[error(transparent)]
+    State(#[from] DirectoryError),
     /// The audit log cannot be started.
     #[error("audit")]
     Audit(#[from] AuditError),
@@ -132,6 +143,7 @@ impl Gateway {
     async fn build_with(mut settings: ServeSettings, hooks: Hooks) -> Result<Self, GatewayError> {
         let tls = server_identity(&settings)?.map(Arc::new);
         let metrics = Arc::new(Metrics::new()?);
+        let checkpoints = settings.state.take().map(checkpoints).transpose()?;
         let audit_log = AuditLog::start(settings.audit.as_ref(), &metrics)?;
         let client = Client::connect(source(&settings.upstream)).await?;
         let listener = bind("--listen", settings.listen)?;
@@ -160,7 +172,7 @@ impl Gateway {
         let passthrough = passthrough().bounded(settings.forwards, files);
         let admission = Admission::new(settings.admission, Some(metrics.admission()));
         let registry = Registry::new(
-            registry_settings(settings, admission.clone(), hooks),
+            registry_settings(settings, admission.clone(), (hooks, checkpoints)),
             client.clone(),
             passthrough,
             Arc::clone(&metrics),
@@ -233,6 +245,7 @@ impl Gateway {
             info!(%address, %admin, tls = tls.is_some(), "serving");
         }
         registry.start_pinned();
+        registry.start_restored();
         let mut tasks = JoinSet::new();
         let reloads = Reloads::new(&metrics);
         if let Some(tls) = &tls {
@@ -269,6 +282,7 @@ impl Gateway {
             deadline.saturating_duration_since(tokio::time::Instant::now())
         });
         registry.drain_tunnels(grace).await;
+        registry.finish_checkpoints(CHECKPOINT_WRITE_TIME).await;
         if let Some(audit) = audit {
             audit.finish(AUDIT_WRITE_TIME).await;
         }
@@ -359,6 +373,16 @@ fn open_files(clients_max: usize) -> OpenFiles {
     files
 }
 
+fn checkpoints(settings: StateSettings) -> Result<Checkpoints, DirectoryError> {
+    let key_file = settings.key_file.as_deref();
+    let directory = StateDirectory::open(&settings.directory, key_file, settings.len_max)?;
+    Ok(Checkpoints::new(
+        directory,
+        settings.interval,
+        settings.excluded,
+    ))
+}
+
 /// Reads discovery, with a timeout. The error is one line for `/readyz`.
 async fn discovered_at_start(client: &Client) -> Result<Discovery, String> {
     match tokio::time::timeout(START_WAIT, discover(client)).await {
@@ -391,7 +415,7 @@ fn source(source: &UpstreamSource) -> client::ConnectSource {
 fn registry_settings(
     settings: ServeSettings,
     admission: Admission,
-    hooks: Hooks,
+    (hooks, checkpoints): (Hooks, Option<Checkpoints>),
 ) -> RegistrySettings {
     let ring = settings.ring;
     RegistrySettings {
@@ -413,6 +437,7 @@ fn registry_settings(
         admission: Some(admission),
         is_guarded: settings.auth.mode != AuthMode::None,
         hooks,
+        checkpoints,
     }
 }
 

@@ -11,6 +11,7 @@ mod audit;
 mod authentication;
 mod authorization;
 mod cache;
+mod checkpoint;
 mod downstream;
 mod families;
 mod files;
@@ -38,13 +39,14 @@ pub use authentication::{
 };
 pub use authorization::{AuthorizationMetrics, Recheck, ReviewOutcome, Revocation};
 pub use cache::CacheMetrics;
+pub use checkpoint::CheckpointMetrics;
 pub use downstream::{DownstreamMetrics, ListenerMetrics, RequestCounters};
 pub use families::{ByLabel, MetricsError, StateGauges};
 pub use files::{FileKind, FileMetrics, ReloadOutcome};
 pub use labels::{
     AuditEvents, AuthRefusal, BadRequest, CacheState, ClientWatchEnd, ConnectionFailure,
     Contradiction, FrameRejectionLabel, GiveUpReason, Label, LimitLabel, PassthroughError,
-    PermitKind, RelistLabel, TaskKind, UpstreamWatchEnd, VerbLabel,
+    PermitKind, RelistLabel, RestoreOutcome, TaskKind, UpstreamWatchEnd, VerbLabel,
 };
 pub use passthrough::PassthroughMetrics;
 pub use resource_labels::ResourceLabels;
@@ -72,6 +74,7 @@ pub struct Metrics {
     process: Registry,
     upstream: upstream::UpstreamFamilies,
     cache: cache::CacheFamilies,
+    checkpoint: checkpoint::CheckpointFamilies,
     downstream: downstream::DownstreamFamilies,
     listener: ListenerMetrics,
     admission: AdmissionMetrics,
@@ -118,6 +121,7 @@ impl Metrics {
         Ok(Self {
             upstream: upstream::UpstreamFamilies::register(&gateway)?,
             cache: cache::CacheFamilies::register(&gateway)?,
+            checkpoint: checkpoint::CheckpointFamilies::register(&gateway)?,
             downstream: downstream::DownstreamFamilies::register(&gateway)?,
             listener: ListenerMetrics::register(&gateway, task_ends.clone())?,
             admission: AdmissionMetrics::register(&gateway, shortages.clone())?,
@@ -167,6 +171,7 @@ impl Metrics {
             }
             self.upstream.remove(labels);
             self.cache.remove(labels);
+            self.checkpoint.remove(labels);
             self.downstream.remove(labels);
             false
         });
@@ -194,6 +199,12 @@ impl Metrics {
         self.with_usage(labels, |_| self.cache.of(labels))
     }
 
+    /// Handles of one resource's checkpoint. Only for resources that have one.
+    #[must_use]
+    pub fn checkpoint(&self, labels: ResourceLabels<'_>) -> CheckpointMetrics {
+        self.with_usage(labels, |_| self.checkpoint.of(labels))
+    }
+
     /// Handles of the clients' requests for one resource. Call once per resource and keep the result.
     #[must_use]
     pub fn downstream(&self, labels: ResourceLabels<'_>) -> DownstreamMetrics {
@@ -209,6 +220,7 @@ impl Metrics {
     pub fn forget(&self, labels: ResourceLabels<'_>) {
         self.upstream.forget(labels);
         self.cache.forget(labels);
+        self.checkpoint.forget(labels);
     }
 
     /// Handles of the listener for clients.

@@ -58,6 +58,10 @@ pub const RING_EVENTS_MAX: usize = 102_400;
 pub const RING_BYTES_MAX: ByteLen = ByteLen(256 << 20);
 /// As long as the API server keeps events itself, so that a client that can resume at the API server can also resume here.
 pub const RING_AGE_MIN: TimeSpan = TimeSpan(Duration::from_secs(75));
+/// As much as a large cluster's objects take twice: each cache's file has at most about twice the length of its objects.
+pub const STATE_BYTES_MAX: ByteLen = ByteLen(8 << 30);
+/// What a killed process loses is read again from upstream, which has a minute's history.
+pub const STATE_INTERVAL: TimeSpan = TimeSpan(Duration::from_secs(1));
 /// Ten times etcd's limit of 1.5 MiB for one object, because JSON can be longer than the stored form.
 pub const FRAME_LEN_MAX: ByteLen = ByteLen(16 << 20);
 /// A controller that restarts or is rolled out is back within minutes, and must not cause a list upstream.

@@ -13,7 +13,7 @@ use super::defaults::{
     LISTEN, LISTS_MAX, LISTS_WAITING_MAX, MEMORY_MAX, PASSTHROUGH_RESOURCES, REAUTHORIZE_GRACE,
     REAUTHORIZE_INTERVAL, REQUESTHEADER_EXTRA_HEADERS_PREFIX, REQUESTHEADER_GROUP_HEADERS,
     REQUESTHEADER_UID_HEADERS, REQUESTHEADER_USERNAME_HEADERS, RING_AGE_MIN, RING_BYTES_MAX,
-    RING_EVENTS_MAX, TUNNELS_MAX, WATCHES_MAX,
+    RING_EVENTS_MAX, STATE_BYTES_MAX, STATE_INTERVAL, TUNNELS_MAX, WATCHES_MAX,
 };
 use super::words::{ByteLen, TimeSpan};
 
@@ -189,6 +189,28 @@ pub struct ServeFlags {
     /// delivered immediately.
     #[arg(long, value_name = "TIME", help_heading = "Caches", default_value_t = COALESCE_DELAY_MAX)]
     pub coalesce_delay_max: TimeSpan,
+
+    /// Directory for checkpoints of the caches: objects, history and version. A gateway that starts again continues from them, and its
+    /// clients need not list. Readable by the gateway's user only.
+    #[arg(long, value_name = "DIRECTORY", help_heading = "State")]
+    pub state_dir: Option<PathBuf>,
+    /// File with 32 bytes in base64, with which checkpoints are encrypted.
+    #[arg(long, value_name = "FILE", help_heading = "State")]
+    pub state_key_file: Option<PathBuf>,
+    /// Maximum size of all checkpoints. A cache that does not fit is written without its history, or not at all.
+    #[arg(long, value_name = "BYTES", help_heading = "State", default_value_t = STATE_BYTES_MAX)]
+    pub state_bytes_max: ByteLen,
+    /// How often changes are appended to the checkpoints.
+    #[arg(long, value_name = "TIME", help_heading = "State", default_value_t = STATE_INTERVAL)]
+    pub state_interval: TimeSpan,
+    /// Resources without a checkpoint, such as configmaps,*.v1.example.com. Without --state-key-file secrets have none either.
+    #[arg(
+        long,
+        value_name = "LIST",
+        help_heading = "State",
+        value_delimiter = ','
+    )]
+    pub state_exclude: Vec<String>,
 
     /// Maximum number of client connections; 0 means what the limit of open files leaves besides connections to upstream.
     /// A connection beyond it is answered 429 and closed.

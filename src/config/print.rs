@@ -7,7 +7,7 @@ use super::audit::{self, AuditOutput, AuditSettings};
 use super::auth::AuthSettings;
 use super::file;
 use super::process::ProcessSettings;
-use super::serve_settings::{ServeSettings, UpstreamSource};
+use super::serve_settings::{ServeSettings, StateSettings, UpstreamSource};
 use super::transport::ListenTransport;
 use crate::cli::{AuthMode, ByteLen, TimeSpan, choice_name};
 
@@ -65,25 +65,32 @@ pub(super) fn file(process: &ProcessSettings, serve: &ServeSettings) -> String {
         "coalesceDelayMax",
         TimeSpan(serve.coalesce_delay_max),
     );
-    let admission = &serve.admission;
-    plain(&mut out, "connectionsMax", admission.connections_max);
-    plain(&mut out, "watchesMax", admission.watches_max);
-    plain(&mut out, "listsMax", admission.lists_max);
-    plain(&mut out, "listsWaitingMax", admission.lists_waiting_max);
-    plain(&mut out, "listWaitMax", TimeSpan(admission.list_wait_max));
-    plain(&mut out, "listStallMax", TimeSpan(admission.list_stall_max));
-    list(&mut out, "exemptUsers", serve.exempt.users.iter());
-    list(&mut out, "exemptGroups", serve.exempt.groups.iter());
-    let forwards = &serve.forwards;
-    plain(&mut out, "forwardedRequestsMax", forwards.requests_max);
-    plain(&mut out, "forwardedWatchesMax", forwards.watches_max);
-    plain(&mut out, "tunnelsMax", forwards.tunnels_max);
-    plain(&mut out, "memoryMax", ByteLen(admission.memory_max));
+    if let Some(settings) = &serve.state {
+        state(&mut out, settings);
+    }
+    limits(&mut out, serve);
     plain(&mut out, "logFormat", choice_name(process.log_format));
     plain(&mut out, "logLevel", choice_name(process.log_level));
     plain(&mut out, "workerThreads", process.worker_threads);
     plain(&mut out, "drainTimeout", TimeSpan(process.drain_timeout));
     out
+}
+
+fn limits(out: &mut String, serve: &ServeSettings) {
+    let admission = &serve.admission;
+    plain(out, "connectionsMax", admission.connections_max);
+    plain(out, "watchesMax", admission.watches_max);
+    plain(out, "listsMax", admission.lists_max);
+    plain(out, "listsWaitingMax", admission.lists_waiting_max);
+    plain(out, "listWaitMax", TimeSpan(admission.list_wait_max));
+    plain(out, "listStallMax", TimeSpan(admission.list_stall_max));
+    list(out, "exemptUsers", serve.exempt.users.iter());
+    list(out, "exemptGroups", serve.exempt.groups.iter());
+    let forwards = &serve.forwards;
+    plain(out, "forwardedRequestsMax", forwards.requests_max);
+    plain(out, "forwardedWatchesMax", forwards.watches_max);
+    plain(out, "tunnelsMax", forwards.tunnels_max);
+    plain(out, "memoryMax", ByteLen(admission.memory_max));
 }
 
 fn auth(out: &mut String, auth: &AuthSettings) {
@@ -137,6 +144,17 @@ fn audit(out: &mut String, audit: &AuditSettings) {
             plain(out, "auditLogMaxage", days);
         }
     }
+}
+
+fn state(out: &mut String, state: &StateSettings) {
+    path_line(out, "stateDir", &state.directory);
+    if let Some(file) = &state.key_file {
+        path_line(out, "stateKeyFile", file);
+    }
+    let len_max = usize::try_from(state.len_max).unwrap_or(usize::MAX);
+    plain(out, "stateBytesMax", ByteLen(len_max));
+    plain(out, "stateInterval", TimeSpan(state.interval));
+    list(out, "stateExclude", state.excluded.iter());
 }
 
 /// Writes a value that is a plain YAML scalar without quotes.

@@ -7,7 +7,8 @@ use super::auth::AuthSettings;
 use super::kinds;
 use super::patterns::{CacheLists, InvalidPattern, ResourcePattern};
 use super::serve_settings::{
-    AdmissionLimits, ExemptSettings, ForwardLimits, RingLimits, ServeSettings, UpstreamSource,
+    AdmissionLimits, ExemptSettings, ForwardLimits, RingLimits, ServeSettings, StateSettings,
+    UpstreamSource,
 };
 use super::settings_error::{SettingsError, in_range, words};
 use super::transport::{ListenTransport, SniCertificate};
@@ -30,6 +31,14 @@ const COALESCE_DELAY_LIMIT: TimeSpan = TimeSpan(Duration::from_secs(1));
 const IDLE_RANGE: (TimeSpan, TimeSpan) = (
     TimeSpan(Duration::from_secs(1)),
     TimeSpan(Duration::from_secs(7 * 86_400)),
+);
+
+/// With less than a megabyte nothing fits; a terabyte is a typing error.
+const STATE_BYTES_RANGE: (ByteLen, ByteLen) = (ByteLen(1 << 20), ByteLen(1 << 40));
+/// Shorter intervals write blocks of few events; after a minute upstream may no longer have what was not written.
+const STATE_INTERVAL_RANGE: (TimeSpan, TimeSpan) = (
+    TimeSpan(Duration::from_millis(100)),
+    TimeSpan(Duration::from_secs(60)),
 );
 
 /// Zero would serve no client; more than sixteen million exceed one machine.
@@ -84,6 +93,7 @@ impl ServeSettings {
                 COALESCE_DELAY_LIMIT,
             )?
             .0,
+            state: state(&flags)?,
             admission: admission(&flags)?,
             exempt: ExemptSettings {
                 users: words(&flags.exempt_users),
@@ -218,18 +228,43 @@ fn refuse_same_address(flags: &ServeFlags) -> Result<(), SettingsError> {
     Ok(())
 }
 
-fn cache_lists(flags: &ServeFlags) -> Result<CacheLists, SettingsError> {
-    let patterns = |flag, given: &[String]| -> Result<Vec<ResourcePattern>, SettingsError> {
-        let parse = |text: String| {
-            text.parse()
-                .map_err(|error: InvalidPattern| SettingsError::Value {
-                    flag,
-                    reason: error.to_string(),
-                    given: text.clone(),
-                })
-        };
-        words(given).into_iter().map(parse).collect()
+fn patterns(flag: &'static str, given: &[String]) -> Result<Vec<ResourcePattern>, SettingsError> {
+    let parse = |text: String| {
+        text.parse()
+            .map_err(|error: InvalidPattern| SettingsError::Value {
+                flag,
+                reason: error.to_string(),
+                given: text.clone(),
+            })
     };
+    words(given).into_iter().map(parse).collect()
+}
+
+fn state(flags: &ServeFlags) -> Result<Option<StateSettings>, SettingsError> {
+    let Some(directory) = &flags.state_dir else {
+        let needs = |flag| SettingsError::Needs {
+            flag,
+            needed: "--state-dir",
+        };
+        return match (&flags.state_key_file, flags.state_exclude.is_empty()) {
+            (Some(_), _) => Err(needs("state-key-file")),
+            (None, false) => Err(needs("state-exclude")),
+            (None, true) => Ok(None),
+        };
+    };
+    let (min, max) = STATE_BYTES_RANGE;
+    let len_max = in_range("state-bytes-max", flags.state_bytes_max, min, max)?;
+    let (min, max) = STATE_INTERVAL_RANGE;
+    Ok(Some(StateSettings {
+        directory: directory.clone(),
+        key_file: flags.state_key_file.clone(),
+        len_max: len_max.0 as u64,
+        interval: in_range("state-interval", flags.state_interval, min, max)?.0,
+        excluded: patterns("state-exclude", &flags.state_exclude)?,
+    }))
+}
+
+fn cache_lists(flags: &ServeFlags) -> Result<CacheLists, SettingsError> {
     Ok(CacheLists {
         allowed: patterns("cache-resources", &flags.cache_resources)?,
         denied: patterns("passthrough-resources", &flags.passthrough_resources)?,

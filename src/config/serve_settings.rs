@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::audit::AuditSettings;
 use super::auth::AuthSettings;
-use super::patterns::CacheLists;
+use super::patterns::{CacheLists, ResourcePattern};
 use super::transport::ListenTransport;
 use crate::cli;
 use crate::resource::Gvr;
@@ -40,12 +40,29 @@ pub struct ServeSettings {
     pub ring: RingLimits,
     /// Longest delay of an event, under load, in which more events are collected for the same write.
     pub coalesce_delay_max: Duration,
+    /// Where checkpoints of the caches are kept; `None` for none.
+    pub state: Option<StateSettings>,
     /// Limits for all clients together.
     pub admission: AdmissionLimits,
     /// Callers that are not limited to a share.
     pub exempt: ExemptSettings,
     /// Limits of forwarded requests.
     pub forwards: ForwardLimits,
+}
+
+/// Where and how checkpoints of the caches are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateSettings {
+    /// The directory.
+    pub directory: PathBuf,
+    /// The file with the key that they are encrypted with.
+    pub key_file: Option<PathBuf>,
+    /// Maximum size of all checkpoints, in bytes.
+    pub len_max: u64,
+    /// How often changes are appended.
+    pub interval: Duration,
+    /// Resources without a checkpoint.
+    pub excluded: Vec<ResourcePattern>,
 }
 
 /// How to reach the upstream API server.

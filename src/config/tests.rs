@@ -489,6 +489,9 @@ fn printed_settings_read_back_as_the_same_settings() {
          --exempt-groups system:masters --cache-resources pods,*.*.k8s.io --passthrough-resources=",
     );
     prints_what_reads_back(&format!("{PLAIN} --audit-policy-file p --audit-log-path -"));
+    prints_what_reads_back(&format!(
+        "{PLAIN} --state-dir /s --state-key-file k --state-bytes-max 64MiB --state-interval 5s --state-exclude pods,*.*.k8s.io"
+    ));
     prints_what_reads_back(
         "--in-cluster --listen 0.0.0.0:1 --plain-http --auth none --i-know-this-is-insecure",
     );

@@ -125,6 +125,17 @@ pub(super) async fn contradiction<F: Fetch>(
     }
 }
 
+/// Compares a page of upstream's objects with a state that was held before. An upstream that cannot be read contradicts nothing.
+pub(super) async fn contradicts_upstream<F: Fetch>(
+    fetch: &F,
+    served: &ServedResource,
+) -> Option<Contradiction> {
+    let snapshot = served.cache.snapshot()?;
+    let collection = Collection::all(&served.cache.kind().gvr);
+    let page = sample(fetch, &collection, SAMPLE_LEN).await.ok()?;
+    differs(&page, &snapshot)
+}
+
 fn jitter(most: Duration) -> Duration {
     let most = u64::try_from(most.as_millis()).unwrap_or(u64::MAX);
     Duration::from_millis(random() % most.max(1))

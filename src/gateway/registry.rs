@@ -1,6 +1,7 @@
 //! Decides which resources are served from memory: starts their caches on demand and ends caches that are no longer used.
 
 mod memory;
+mod restart;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use super::checkpoints::Checkpoints;
 use super::drain_flag::DrainFlag;
 use super::forwarded::{ForwardedBody, ForwardedSource, deadlines, lifetime_of};
 use super::hooks::Hooks;
@@ -66,6 +68,8 @@ pub(super) struct RegistrySettings {
     /// Whether callers are authenticated. Then only authorized requests may share a stream.
     pub(super) is_guarded: bool,
     pub(super) hooks: Hooks,
+    /// `None` keeps no checkpoints.
+    pub(super) checkpoints: Option<Checkpoints>,
 }
 
 /// All caches of the gateway.
@@ -187,6 +191,7 @@ impl Registry {
             recorder: Arc::new(recorder),
             filled: self.pinned.get(key).cloned().unwrap_or_default(),
             observer: self.settings.hooks.observer,
+            checkpoint: self.checkpoint(key),
         };
         info!(resource = %key, "starting a cache");
         let streams = Arc::new(self.stream_recorder(key));
@@ -217,7 +222,7 @@ impl Registry {
             state.slots.remove(key)
         };
         if let Some(slot) = slot {
-            slot.close();
+            slot.discard();
         }
     }
 
@@ -322,7 +327,7 @@ impl Registry {
             state.slots.values().cloned().collect()
         };
         self.tables.close();
-        slots.iter().for_each(|slot| slot.close());
+        slots.iter().for_each(|slot| slot.end());
     }
 
     /// Answers a watch of Tables from a shared stream; `None` for every other request. It needs a watch permit, as a watch from memory

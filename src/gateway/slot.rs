@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use super::checkpoints::Checkpoint;
 use super::freshness::ResourceFreshness;
 use super::recorders::{ResourceRecorder, StreamRecorder};
 use crate::admin::CheckOutcome;
@@ -49,6 +50,9 @@ pub(super) struct Slot {
     eviction: watch::Sender<()>,
     started_at: Instant,
     used_at: Mutex<Instant>,
+    checkpoint: Option<Checkpoint>,
+    /// Set when the process ends: the checkpoint is written a last time.
+    ending: watch::Sender<bool>,
     task: AbortHandle,
 }
 
@@ -63,7 +67,9 @@ impl Slot {
             eviction: watch::Sender::new(()),
             loss: Arc::default(),
             cache_len: CacheLen::default(),
+            ending: watch::Sender::new(false),
         };
+        let checkpoint = parts.checkpoint.clone();
         let recorder = Arc::clone(&parts.recorder);
         let task = tasks.spawn(CacheKeeper::new(parts, cells.clone()).run());
         let KeeperCells {
@@ -71,6 +77,7 @@ impl Slot {
             eviction,
             loss,
             cache_len,
+            ending,
         } = cells;
         let now = Instant::now();
         Self {
@@ -85,6 +92,8 @@ impl Slot {
             eviction,
             started_at: now,
             used_at: Mutex::new(now),
+            checkpoint,
+            ending,
             task,
         }
     }
@@ -199,8 +208,22 @@ impl Slot {
         whole
     }
 
+    /// [`Slot::close`], because nobody uses the resource or upstream no longer has it: its checkpoint is removed.
+    pub(super) fn discard(&self) {
+        self.close();
+        if let Some(checkpoint) = &self.checkpoint {
+            checkpoint.remove();
+        }
+    }
+
+    /// [`Slot::close`], because the process ends: its checkpoint is written a last time, so that the next process continues from it.
+    pub(super) fn end(&self) {
+        self.ending.send_replace(true);
+        self.close();
+    }
+
     /// Ends its watches and its task. If the cache becomes ready at this moment, it is not served.
-    pub(super) fn close(&self) {
+    fn close(&self) {
         self.slot_state.close();
         self.task.abort();
     }

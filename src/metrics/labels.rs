@@ -293,6 +293,29 @@ impl Label for CacheState {
     }
 }
 
+/// What became of the attempt to fill a cache from its checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestoreOutcome {
+    /// The cache continues from it.
+    Restored,
+    /// There was none.
+    Missing,
+    /// It was damaged, too old, or another cluster's.
+    Refused,
+}
+
+impl Label for RestoreOutcome {
+    const ALL: &'static [Self] = &[Self::Restored, Self::Missing, Self::Refused];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Restored => "restored",
+            Self::Missing => "missing",
+            Self::Refused => "refused",
+        }
+    }
+}
+
 /// Why a frame from upstream was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameRejectionLabel {

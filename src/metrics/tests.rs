@@ -21,6 +21,7 @@ fn full() -> Metrics {
         metrics.upstream(PODS),
         metrics.tables(PODS),
         metrics.cache(PODS),
+        metrics.checkpoint(PODS),
         metrics.listener(),
         metrics.passthrough(),
     );
@@ -85,6 +86,7 @@ fn what_an_ended_cache_said_last_is_not_shown() {
         "upstream_connected{",
         "cache_objects{",
         "ring_oldest_age_seconds{",
+        "checkpoint_bytes{",
     ] {
         assert!(!page.contains(gone), "{gone}");
     }
@@ -101,7 +103,7 @@ fn lines_of(metrics: &Metrics, resource: &str) -> usize {
 /// Creates every series that a resource can have.
 fn use_everything(metrics: &Metrics, labels: ResourceLabels<'_>) -> DownstreamMetrics {
     let _ = (metrics.upstream(labels), metrics.tables(labels));
-    let _ = metrics.cache(labels);
+    let _ = (metrics.cache(labels), metrics.checkpoint(labels));
     let downstream = metrics.downstream(labels);
     for verb in VerbLabel::ALL {
         for code in 200..600 {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::driver::now;
 use super::sink::{Sink, UpstreamWentBack};
-use crate::cache::{ApplyOutcome, CacheWriter, Change};
+use crate::cache::{ApplyOutcome, CacheWriter, Change, PriorState};
 use crate::resource::{EventKind, Object, ResourceVersion};
 use initial_buffer::InitialBuffer;
 
@@ -80,6 +80,13 @@ impl CacheSink {
     pub fn cache_len(&self) -> usize {
         let (_, history_len, _) = self.writer.history_size();
         self.writer.objects_len() + history_len
+    }
+
+    /// Fills the cache with a state that was held before, for a driver that watches from its version.
+    pub fn restore(&mut self, state: PriorState) {
+        self.writer.publish_restored(state);
+        self.dispatch(ApplyOutcome::default());
+        self.record_state();
     }
 
     /// Dispatches what was published to the views, or a first part of it if that is expensive; [`Sink::ready`] dispatches

@@ -18,3 +18,4 @@ mod rbac_answers;
 mod secrets;
 mod support;
 mod trust;
+mod warm_restart;

@@ -4,6 +4,7 @@
 pub(crate) mod auth;
 pub(crate) mod gateway;
 pub(crate) mod history;
+pub(crate) mod process;
 pub(crate) mod quiet;
 pub(crate) mod random;
 pub(crate) mod wire;

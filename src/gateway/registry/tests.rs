@@ -48,6 +48,7 @@ async fn registry(address: SocketAddr) -> Registry {
         admission: None,
         is_guarded: false,
         hooks: Hooks::default(),
+        checkpoints: None,
     };
     let discovery = discover(&client).await.unwrap();
     let passthrough = Passthrough::new(

@@ -12,16 +12,17 @@ use super::sink::{CacheLen, SlotSink};
 use super::state::{SlotState, SlotStateMachine};
 use crate::admission::resident;
 use crate::cache::{CacheWriter, Observer, Retention};
-use crate::gateway::consistency::contradiction;
+use crate::gateway::checkpoints::Checkpoint;
+use crate::gateway::consistency::{contradiction, contradicts_upstream};
 use crate::gateway::recorders::ResourceRecorder;
-use crate::metrics::{CacheState, Contradiction, GiveUpReason, Label};
-use crate::resource::{Encoding, Layout, ResourceKind};
+use crate::metrics::{CacheState, Contradiction, GiveUpReason, Label, RestoreOutcome};
+use crate::resource::{Encoding, Layout, ResourceKind, ResourceVersion};
 use crate::task::catch_panic;
 use crate::upstream::backoff::Backoff;
 use crate::upstream::cache_sink::{CacheSink, FillRecorder};
 use crate::upstream::client::Client;
 use crate::upstream::discovery::DiscoveredResource;
-use crate::upstream::driver::{Driver, DriverEnd, ReadSpec, offers_protobuf, probe};
+use crate::upstream::driver::{Driver, DriverEnd, ReadSpec, cluster_uid, offers_protobuf, probe};
 use crate::upstream::reflector::{
     Failure, Failures, GiveUp, InitialVersion, ReflectorMachine, ReflectorOptions, StreamingLists,
 };
@@ -58,6 +59,8 @@ pub(in crate::gateway) struct SlotParts {
     pub(in crate::gateway) filled: Arc<OnceLock<()>>,
     /// Wraps what observes the writer; only tests change anything.
     pub(in crate::gateway) observer: fn(Arc<Hub>) -> Arc<dyn Observer>,
+    /// Where the cache's state is kept for the next process; `None` if it is not kept.
+    pub(in crate::gateway) checkpoint: Option<Checkpoint>,
 }
 
 /// What a slot's task shares with the slot.
@@ -68,6 +71,8 @@ pub(super) struct KeeperCells {
     pub(super) eviction: watch::Sender<()>,
     pub(super) loss: Arc<HistoryLoss>,
     pub(super) cache_len: CacheLen,
+    /// Set when the process ends: the checkpoint is written a last time.
+    pub(super) ending: watch::Sender<bool>,
 }
 
 /// How one attempt to keep a cache ended.
@@ -82,6 +87,8 @@ enum FillOutcome {
     Contradiction(Contradiction),
     /// The cache cannot be kept, for this reason.
     GivenUp(GiveUpReason),
+    /// Upstream's objects contradict those of the checkpoint, which nobody was served from.
+    ForeignCheckpoint(Contradiction),
 }
 
 /// Fills a cache, and a new one when it ends or its task panics, until upstream no longer has the resource. When a cache ends, the slot's
@@ -94,6 +101,8 @@ pub(super) struct CacheKeeper {
     went_back_at: Option<Instant>,
     /// Contradictions between upstream and the caches so far.
     contradictions: u64,
+    /// Whether the next cache may continue from the checkpoint: not after its history was lost.
+    may_restore: bool,
     /// Bytes freed when the cache was last evicted: this much memory must be available before it is filled again.
     headroom: usize,
 }
@@ -107,6 +116,7 @@ impl CacheKeeper {
             long_backoff: Backoff::patient(),
             went_back_at: None,
             contradictions: 0,
+            may_restore: true,
             headroom: 0,
         }
     }
@@ -159,7 +169,7 @@ impl CacheKeeper {
         };
         let recorder = Arc::clone(&parts.recorder).for_cache();
         let (connections, connected) = watch::channel(0);
-        let sink = SlotSink {
+        let mut sink = SlotSink {
             cache_sink: CacheSink::new(
                 writer,
                 parts.limits.coalesce_delay_max,
@@ -170,11 +180,24 @@ impl CacheKeeper {
             recorder: Arc::clone(&parts.recorder),
             cache_len: self.cells.cache_len.clone(),
             connections,
+            is_restored: false,
         };
+        let cluster = match &parts.checkpoint {
+            Some(_) => cluster_uid(&*parts.client).await.ok(),
+            None => None,
+        };
+        let restored = self.restore(&mut sink, cluster.as_deref()).await;
+        let start_from = match restored {
+            Ok(version) => version,
+            Err(contradiction) => return FillOutcome::ForeignCheckpoint(contradiction),
+        };
+        let _follower = parts.checkpoint.clone().map(|checkpoint| {
+            checkpoint.follow(served.clone(), cluster, self.cells.ending.subscribe())
+        });
         let options = ReflectorOptions {
             streaming: StreamingLists::Preferred,
             page_len: PAGE_LEN,
-            start_from: None,
+            start_from,
             initial: InitialVersion::Latest,
         };
         let driver = Driver::new(
@@ -200,6 +223,30 @@ impl CacheKeeper {
         }
     }
 
+    /// Fills an empty cache from the checkpoint. Returns the version to watch from; `None` if there is no checkpoint that can be used.
+    async fn restore(
+        &self,
+        sink: &mut SlotSink,
+        cluster: Option<&str>,
+    ) -> Result<Option<ResourceVersion>, Contradiction> {
+        let checkpoint = self.parts.checkpoint.as_ref();
+        let Some(checkpoint) = checkpoint.filter(|_| self.may_restore) else {
+            return Ok(None);
+        };
+        let kind = sink.served.cache.kind();
+        let Some(restored) = checkpoint.restore(kind, cluster).await else {
+            return Ok(None);
+        };
+        let version = restored.state.version;
+        sink.restore(restored);
+        if let Some(contradiction) = contradicts_upstream(&*self.parts.client, &sink.served).await {
+            checkpoint.count(RestoreOutcome::Refused);
+            return Err(contradiction);
+        }
+        checkpoint.count(RestoreOutcome::Restored);
+        Ok(Some(version))
+    }
+
     fn is_memory_short(&self) -> bool {
         let max = self.parts.limits.memory_max;
         max > 0 && resident().is_some_and(|len| len.saturating_add(self.headroom) > max)
@@ -211,6 +258,7 @@ impl CacheKeeper {
         match outcome {
             FillOutcome::Gone => {
                 info!(%resource, "upstream no longer has the resource");
+                self.forget_checkpoint();
                 self.cells.slot_state.replace(SlotState::Gone, Hub::close);
                 None
             }
@@ -230,6 +278,18 @@ impl CacheKeeper {
                 Some(self.start_over())
             }
             FillOutcome::GivenUp(reason) => Some(self.give_up(reason)),
+            FillOutcome::ForeignCheckpoint(reason) => {
+                warn!(%resource, reason = reason.as_str(), "the checkpoint is not used: upstream has another history");
+                self.forget_checkpoint();
+                Some(Duration::ZERO)
+            }
+        }
+    }
+
+    fn forget_checkpoint(&mut self) {
+        self.may_restore = false;
+        if let Some(checkpoint) = &self.parts.checkpoint {
+            checkpoint.remove();
         }
     }
 
@@ -238,6 +298,7 @@ impl CacheKeeper {
         let resource = &self.parts.resource.gvr;
         warn!(%resource, "upstream's history was replaced: clients must list again");
         self.record_loss();
+        self.forget_checkpoint();
         let before = self.went_back_at.replace(Instant::now());
         if before.is_some_and(|before| before.elapsed() < WENT_BACK_APART) {
             return self.give_up(GiveUpReason::WentBack);

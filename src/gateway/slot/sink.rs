@@ -8,9 +8,10 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::state::SlotStateMachine;
-use crate::decode::Bookmark;
+use crate::checkpoint::{CheckpointContent, CheckpointHeader};
+use crate::decode::{Bookmark, WatchLine, scan_envelope, scan_watch};
 use crate::gateway::recorders::ResourceRecorder;
-use crate::resource::{EventKind, Object, ResourceVersion};
+use crate::resource::{EventKind, FieldTable, Object, ResourceKind, ResourceVersion};
 use crate::upstream::cache_sink::CacheSink;
 use crate::upstream::sink::{Sink, UpstreamWentBack};
 use crate::view::{BookmarkTemplate, ServedResource};
@@ -39,11 +40,54 @@ pub(super) struct SlotSink {
     pub(super) cache_len: CacheLen,
     /// How often the upstream watch was opened.
     pub(super) connections: watch::Sender<u64>,
+    /// Whether the cache holds the state of a checkpoint, and upstream was not asked to list since.
+    pub(super) is_restored: bool,
+}
+
+impl SlotSink {
+    /// Fills the cache from a checkpoint. It is served once upstream continues its history.
+    pub(super) fn restore(&mut self, restored: CheckpointContent) {
+        let ServedResource { cache, hub } = &self.served;
+        if let Some(template) = bookmark_of(&restored.header, cache.kind()) {
+            hub.learn_bookmark(template);
+        }
+        self.cache_sink.restore(restored.state);
+        self.cache_len.store(self.cache_sink.cache_len());
+        self.is_restored = true;
+    }
+
+    /// Makes the slot ready, unless it is.
+    fn serve(&self, version: ResourceVersion) {
+        let ready = || self.recorder.filled();
+        if self.slot_state.serve(&self.served, ready) {
+            let snapshot = self.served.cache.snapshot();
+            let objects = snapshot.map_or(0, |snapshot| snapshot.objects.len());
+            let resource = self.served.cache.kind().cache_key();
+            tracing::info!(%resource, objects, %version, "serving from memory");
+        }
+    }
+}
+
+/// The template of the bookmarks that the checkpoint's gateway sent.
+fn bookmark_of(header: &CheckpointHeader, kind: &ResourceKind) -> Option<BookmarkTemplate> {
+    let frame = header.bookmark_frame()?;
+    let envelope = scan_envelope(kind.encoding, &frame).ok()?;
+    let line = scan_watch(kind.encoding, &frame, FieldTable::default()).ok()?;
+    let WatchLine::Bookmark(bookmark) = line else {
+        return None;
+    };
+    BookmarkTemplate::seen(envelope.object.of(&frame), bookmark.version_span, kind)
 }
 
 impl Sink for SlotSink {
     fn watch_opened(&mut self) {
         self.connections.send_modify(|count| *count += 1);
+        // Upstream continues the restored history, and sends what is missing at once.
+        if self.is_restored
+            && let Some(snapshot) = self.served.cache.snapshot()
+        {
+            self.serve(snapshot.resource_version);
+        }
     }
 
     /// The bookmark that completes the initial data comes before [`SlotSink::replace`], so the first client gets bookmarks that look as
@@ -58,6 +102,7 @@ impl Sink for SlotSink {
     }
 
     fn restart(&mut self) {
+        self.is_restored = false;
         self.cache_sink.restart();
     }
 
@@ -69,15 +114,7 @@ impl Sink for SlotSink {
     fn replace(&mut self, version: ResourceVersion) -> Result<(), UpstreamWentBack> {
         self.cache_sink.replace(version)?;
         self.cache_len.store(self.cache_sink.cache_len());
-        if self
-            .slot_state
-            .serve(&self.served, || self.recorder.filled())
-        {
-            let snapshot = self.served.cache.snapshot();
-            let objects = snapshot.map_or(0, |snapshot| snapshot.objects.len());
-            let resource = self.served.cache.kind().cache_key();
-            tracing::info!(%resource, objects, %version, "serving from memory");
-        }
+        self.serve(version);
         Ok(())
     }
 

@@ -131,6 +131,7 @@ impl Stage {
             recorder: Arc::new(recorder),
             filled: Arc::default(),
             observer: |hub| hub,
+            checkpoint: None,
         };
         adjust(&mut parts);
         let mut tasks = JoinSet::new();
@@ -325,6 +326,7 @@ async fn a_slot_that_is_closed_does_not_become_ready_any_more() {
         recorder: Arc::clone(recorder),
         cache_len: CacheLen::default(),
         connections: watch::Sender::new(0),
+        is_restored: false,
     };
     stage.slot.close();
     assert!(served.hub.is_closed());

@@ -87,6 +87,7 @@ impl Scene {
             recorder,
             cache_len: cache_len.clone(),
             connections,
+            is_restored: false,
         };
         let scene = Self {
             metrics,

@@ -1,0 +1,401 @@
+//! Keeps the checkpoint of one cache up to date, and reads it back (decision 43).
+//!
+//! The task follows the cache's history as a client does: it never holds the writer up, and all work on files is done on threads for
+//! blocking work. After an error it starts over with a new file; the old one stays valid until the new one replaces it.
+
+use std::fs::File;
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::{Semaphore, watch};
+use tokio::task::{JoinHandle, spawn_blocking};
+use tracing::{info, warn};
+
+use crate::cache::{Epoch, Sequence, WatchCache};
+use crate::checkpoint::directory::StateDirectory;
+use crate::checkpoint::{
+    Capture, CheckpointContent, CheckpointError, CheckpointHeader, CheckpointReader,
+    CheckpointWriter, HistoryShare, JournalEnd, WriteClock,
+};
+use crate::config::ResourcePattern;
+use crate::metrics::{CheckpointMetrics, Metrics, RestoreOutcome};
+use crate::resource::{CacheKey, Gvr, ResourceKind};
+use crate::view::{Marker, ServedResource};
+
+/// A file is written anew once its journal is longer than its base and longer than this.
+const JOURNAL_LEN_MIN: u64 = 16 << 20;
+/// The pause after an error.
+const RETRY_PAUSE: Duration = Duration::from_secs(30);
+/// One file is written anew at a time: several would compete for the disk, and for memory with the clients.
+const REWRITES_MAX: usize = 1;
+
+/// The checkpoints of all caches.
+#[derive(Debug)]
+pub(super) struct Checkpoints {
+    directory: Arc<StateDirectory>,
+    interval: Duration,
+    excluded: Vec<ResourcePattern>,
+    rewrites: Arc<Semaphore>,
+    /// Number of running tasks that write.
+    followers: watch::Sender<usize>,
+}
+
+/// The checkpoint of one cache.
+#[derive(Clone, Debug)]
+pub(super) struct Checkpoint {
+    key: CacheKey,
+    directory: Arc<StateDirectory>,
+    interval: Duration,
+    rewrites: Arc<Semaphore>,
+    followers: watch::Sender<usize>,
+    metrics: CheckpointMetrics,
+}
+
+impl Checkpoints {
+    pub(super) fn new(
+        directory: StateDirectory,
+        interval: Duration,
+        excluded: Vec<ResourcePattern>,
+    ) -> Self {
+        Self {
+            directory: Arc::new(directory),
+            interval,
+            excluded,
+            rewrites: Arc::new(Semaphore::new(REWRITES_MAX)),
+            followers: watch::Sender::new(0),
+        }
+    }
+
+    /// The checkpoint of a cache; `None` if the resource has none.
+    pub(super) fn of(&self, key: &CacheKey, metrics: &Metrics) -> Option<Checkpoint> {
+        let is_secret = key.gvr == Gvr::new("", "v1", "secrets");
+        let is_excluded = self.excluded.iter().any(|pattern| pattern.covers(&key.gvr))
+            || (is_secret && self.directory.key().is_none());
+        (!is_excluded).then(|| Checkpoint {
+            key: key.clone(),
+            directory: Arc::clone(&self.directory),
+            interval: self.interval,
+            rewrites: Arc::clone(&self.rewrites),
+            followers: self.followers.clone(),
+            metrics: metrics.checkpoint(key.into()),
+        })
+    }
+
+    /// Waits until the tasks that were told to end have written their files, at most this long.
+    pub(super) async fn finish(&self, wait: Duration) {
+        let mut followers = self.followers.subscribe();
+        let finished = followers.wait_for(|count| *count == 0);
+        if tokio::time::timeout(wait, finished).await.is_err() {
+            warn!("the last changes of some caches are not in their checkpoints: the disk is slow");
+        }
+    }
+
+    /// The caches that had a checkpoint when the process started.
+    pub(super) fn keys(&self) -> Vec<CacheKey> {
+        self.directory.keys().unwrap_or_else(|error| {
+            warn!(%error, "cannot read the state directory (--state-dir)");
+            Vec::new()
+        })
+    }
+}
+
+/// Why a checkpoint is not used; then the cache is filled from upstream.
+#[derive(Debug, thiserror::Error)]
+enum RestoreError {
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    #[error("it holds another resource, or the resource in another form")]
+    OtherResource,
+    #[error("it is another cluster's")]
+    OtherCluster,
+}
+
+impl Checkpoint {
+    /// The state that the checkpoint holds of a resource of this kind in the cluster with this uid; `None` if there is none that can be
+    /// used.
+    pub(super) async fn restore(
+        &self,
+        kind: &ResourceKind,
+        cluster: Option<&str>,
+    ) -> Option<CheckpointContent> {
+        let (this, kind) = (self.clone(), kind.clone());
+        let cluster = cluster.map(str::to_owned);
+        let began = Instant::now();
+        let read = spawn_blocking(move || this.read(&kind, cluster.as_deref())).await;
+        let read =
+            read.unwrap_or_else(|panic| Err(CheckpointError::Damaged(panic.to_string()).into()));
+        let resource = &self.key;
+        match read {
+            Ok(Some(restored)) => {
+                let state = &restored.state;
+                let (objects, events, version) =
+                    (state.base.len(), state.events.len(), state.version);
+                info!(%resource, objects, events, %version, elapsed = ?began.elapsed(), "read the checkpoint");
+                Some(restored)
+            }
+            Ok(None) => {
+                self.count(RestoreOutcome::Missing);
+                None
+            }
+            Err(error) => {
+                warn!(%resource, %error, "the checkpoint is not used; the resource is listed upstream");
+                self.count(RestoreOutcome::Refused);
+                None
+            }
+        }
+    }
+
+    /// Counts what became of the checkpoint.
+    pub(super) fn count(&self, outcome: RestoreOutcome) {
+        self.metrics.restores.inc(outcome);
+    }
+
+    fn read(
+        &self,
+        kind: &ResourceKind,
+        cluster: Option<&str>,
+    ) -> Result<Option<CheckpointContent>, RestoreError> {
+        let opened = self
+            .directory
+            .read(&self.key)
+            .map_err(CheckpointError::from)?;
+        let Some((file, len)) = opened else {
+            return Ok(None);
+        };
+        let reader = CheckpointReader::open(file, len, self.directory.key())?;
+        let header = reader.header();
+        if !header.is_of(kind) {
+            return Err(RestoreError::OtherResource);
+        }
+        if let (Some(known), Some(cluster)) = (&header.cluster, cluster)
+            && known != cluster
+        {
+            return Err(RestoreError::OtherCluster);
+        }
+        let restored = reader.restore(clock())?;
+        if let JournalEnd::Cut(reason) = &restored.end {
+            info!(resource = %self.key, reason, "the end of the checkpoint is missing; continuing from what precedes it");
+        }
+        Ok(Some(restored))
+    }
+
+    /// Removes the file, because its history is no longer upstream's or nobody uses the resource.
+    pub(super) fn remove(&self) {
+        let this = self.clone();
+        spawn_blocking(move || match this.directory.remove(&this.key) {
+            Ok(()) => this.metrics.bytes.set(0),
+            Err(error) => this.failed(&error),
+        });
+    }
+
+    fn failed(&self, error: &io::Error) {
+        self.metrics.errors.inc();
+        warn!(resource = %self.key, %error, "cannot write the checkpoint");
+    }
+
+    /// Starts a task that writes the checkpoint of a cache and appends what changes. It ends with the guard, or writes a last time and
+    /// ends once `end` is set.
+    pub(super) fn follow(
+        self,
+        served: ServedResource,
+        cluster: Option<String>,
+        end: watch::Receiver<bool>,
+    ) -> FollowGuard {
+        let guard_end = end.clone();
+        self.followers.send_modify(|count| *count += 1);
+        let count = FollowerCount(self.followers.clone());
+        let task = tokio::spawn(async move {
+            let _count = count;
+            self.write_until(served, cluster, end).await;
+        });
+        FollowGuard {
+            task,
+            end: guard_end,
+        }
+    }
+
+    async fn write_until(
+        self,
+        served: ServedResource,
+        cluster: Option<String>,
+        mut end: watch::Receiver<bool>,
+    ) {
+        let mut file = None;
+        let mut pause = self.interval;
+        loop {
+            // An error inside means that the slot is gone; then there is no later write either.
+            let ended = tokio::time::timeout(pause, end.wait_for(|end| *end));
+            let is_last = ended.await.is_ok();
+            match self
+                .write(file.take(), &served, cluster.clone(), is_last)
+                .await
+            {
+                Ok(next) => (file, pause) = (next, self.interval),
+                Err(error) => {
+                    self.failed(&error);
+                    pause = RETRY_PAUSE;
+                }
+            }
+            if is_last {
+                return;
+            }
+        }
+    }
+
+    /// Appends to the file what it lacks, or writes a new one if there is none or if it cannot be continued.
+    async fn write(
+        &self,
+        file: Option<CheckpointFile>,
+        served: &ServedResource,
+        cluster: Option<String>,
+        is_last: bool,
+    ) -> io::Result<Option<CheckpointFile>> {
+        let Some(snapshot) = served.cache.snapshot() else {
+            return Ok(None);
+        };
+        let continued = file.filter(|file| file.epoch == snapshot.epoch && !file.is_long());
+        let permit = match &continued {
+            Some(_) => None,
+            None => Arc::clone(&self.rewrites).acquire_owned().await.ok(),
+        };
+        let (this, served) = (self.clone(), served.clone());
+        let written = spawn_blocking(move || {
+            let _permit = permit;
+            let appended = continued
+                .map(|file| file.append(&served.cache))
+                .transpose()?;
+            let file = match appended.flatten() {
+                Some(file) => Some(file),
+                None => this.rewrite(&served, cluster)?,
+            };
+            let Some(mut file) = file else {
+                return Ok(None);
+            };
+            if is_last {
+                file.writer.out().sync_data()?;
+            }
+            let len = i64::try_from(file.len()).unwrap_or(i64::MAX);
+            this.metrics.bytes.set(len);
+            Ok(Some(file))
+        });
+        written.await.map_err(io::Error::other)?
+    }
+
+    /// Writes a new file and replaces the old one with it; `None` if it does not fit.
+    fn rewrite(
+        &self,
+        served: &ServedResource,
+        cluster: Option<String>,
+    ) -> io::Result<Option<CheckpointFile>> {
+        let room = self.directory.room_for(&self.key)?;
+        let Some(capture) = fitting_capture(&served.cache, room) else {
+            warn!(resource = %self.key, room, "the checkpoint does not fit (--state-bytes-max)");
+            self.metrics.errors.inc();
+            self.directory.remove(&self.key)?;
+            self.metrics.bytes.set(0);
+            return Ok(None);
+        };
+        let clock = clock();
+        let version = capture.snapshot().resource_version;
+        let bookmark = served.hub.bookmark().frame(version, Marker::None);
+        let kind = served.cache.kind();
+        let header = CheckpointHeader::new(kind, cluster, &capture, (&bookmark, clock.unix_ms));
+        let out = self.directory.write_aside(&self.key)?;
+        let key = self.directory.key();
+        let mut writer = CheckpointWriter::create(out, key, &header, &capture, clock)?;
+        self.directory.replace(&self.key, writer.out())?;
+        self.metrics.writes.inc();
+        Ok(Some(CheckpointFile {
+            writer,
+            epoch: capture.epoch(),
+            next: capture.next_sequence(),
+            room,
+        }))
+    }
+}
+
+/// The moment on both clocks.
+fn clock() -> WriteClock {
+    WriteClock::new(Instant::now(), SystemTime::now())
+}
+
+/// What is written of a cache: with its history if that fits into `room` bytes; `None` if not even the objects do.
+fn fitting_capture(cache: &WatchCache, room: u64) -> Option<Capture> {
+    let shares = [HistoryShare::All, HistoryShare::None];
+    let mut captures = shares.iter().filter_map(|share| Capture::of(cache, *share));
+    captures.find(|capture| capture.frames_len() <= room)
+}
+
+/// Ends the task that follows a cache, unless that task was told to write a last time.
+#[derive(Debug)]
+pub(super) struct FollowGuard {
+    task: JoinHandle<()>,
+    end: watch::Receiver<bool>,
+}
+
+impl Drop for FollowGuard {
+    fn drop(&mut self) {
+        if !*self.end.borrow() {
+            self.task.abort();
+        }
+    }
+}
+
+/// Counts a running task until it is dropped.
+struct FollowerCount(watch::Sender<usize>);
+
+impl Drop for FollowerCount {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
+
+/// A file that is appended to.
+struct CheckpointFile {
+    writer: CheckpointWriter<File>,
+    epoch: Epoch,
+    /// The first event that the file does not hold.
+    next: Sequence,
+    /// The length that the file may reach.
+    room: u64,
+}
+
+impl CheckpointFile {
+    fn len(&self) -> u64 {
+        let (base, journal) = self.writer.lens();
+        base + journal
+    }
+
+    /// Whether a new file would be much shorter, or this one is longer than it may be.
+    fn is_long(&self) -> bool {
+        let (base, journal) = self.writer.lens();
+        journal > base.max(JOURNAL_LEN_MIN) || self.len() > self.room
+    }
+
+    /// Appends what the cache has published since; `None` if the cache has forgotten a part of it.
+    fn append(mut self, cache: &WatchCache) -> io::Result<Option<Self>> {
+        let Some(snapshot) = cache
+            .snapshot()
+            .filter(|snapshot| snapshot.epoch == self.epoch)
+        else {
+            return Ok(None);
+        };
+        let mut events = Vec::new();
+        let read = cache.history().read(self.next, |_, event| {
+            if event.sequence() >= snapshot.sequence {
+                return ControlFlow::Break(());
+            }
+            events.push(Arc::clone(event));
+            ControlFlow::Continue(())
+        });
+        if read.is_err() {
+            return Ok(None);
+        }
+        self.writer
+            .append(&events, snapshot.resource_version, clock())?;
+        self.next = snapshot.sequence;
+        Ok(Some(self))
+    }
+}
