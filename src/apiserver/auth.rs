@@ -12,27 +12,23 @@ mod bootstrap;
 mod certificates;
 mod extra_key;
 mod impersonation;
+mod impersonation_mode;
+mod request;
 mod roles;
 mod token_file;
 mod tokens;
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::header::X_CONTENT_TYPE_OPTIONS;
-use http::{HeaderValue, Request, Response};
 use rustls_pki_types::CertificateDer;
 
 use super::kinds::Catalogue;
 use super::store::Store;
 use crate::auth::access::Access;
 use crate::auth::rbac::{RbacDecision, RbacPolicy};
-use crate::auth::user::{ANONYMOUS, MASTERS, UNAUTHENTICATED, User};
-use crate::protocol::status::{PlainText, Status};
-use attributes::{access, denied};
-use authentication::Unauthenticated;
+use crate::auth::user::{MASTERS, User};
 use certificates::{CertificateAuthorities, FrontProxies};
-use impersonation::LastModes;
+use impersonation_mode::LastModes;
 use parking_lot::RwLock;
 use roles::Roles;
 
@@ -105,25 +101,6 @@ enum RequestChecks {
     Enabled,
 }
 
-/// The user that an admitted request acts as, after impersonation.
-#[derive(Debug)]
-pub(super) struct AdmittedUser {
-    pub(super) user: Arc<User>,
-    /// Whether the sender presented no credentials.
-    pub(super) is_anonymous: bool,
-}
-
-/// Why a request is not admitted.
-#[derive(Debug)]
-pub(super) enum Rejection {
-    /// 401.
-    Unauthorized,
-    /// 403, or 400 for inconsistent impersonation headers.
-    Status { status: Status, is_anonymous: bool },
-    /// 500 for a path that cannot be parsed.
-    Text(PlainText),
-}
-
 impl Auth {
     /// Sets up authentication and authorization. With RBAC, the default roles are written to the store, and the policy follows
     /// the store's roles and bindings.
@@ -169,45 +146,6 @@ impl Auth {
         &self.options.tokens
     }
 
-    /// Authenticates and authorizes a request. `chain` is the connection's client certificate chain.
-    ///
-    /// # Errors
-    /// The first [`Rejection`], in the order of kube-apiserver's checks (docs/PROTOCOL.md §0).
-    pub(super) fn admit<B>(
-        &self,
-        request: &Request<B>,
-        chain: &[CertificateDer<'static>],
-    ) -> Result<AdmittedUser, Rejection> {
-        if self.checks == RequestChecks::Disabled {
-            return Ok(AdmittedUser {
-                user: Arc::clone(&self.anonymous),
-                is_anonymous: false,
-            });
-        }
-        let access = access(request.method(), request.uri()).map_err(Rejection::Text)?;
-        let sender = self
-            .authenticate(request.headers(), chain)
-            .map_err(|Unauthenticated| Rejection::Unauthorized)?;
-        let is_anonymous = sender.name == ANONYMOUS || sender.is_in(UNAUTHENTICATED);
-        let user = self
-            .impersonated(&sender, request.headers(), &access)
-            .map_err(|status| Rejection::Status {
-                status,
-                is_anonymous,
-            })?
-            .unwrap_or(sender);
-        match self.authorize(&user, &access) {
-            RbacDecision::Allowed(_) => Ok(AdmittedUser {
-                user: Arc::new(user),
-                is_anonymous,
-            }),
-            RbacDecision::NotAllowed(reason) => Err(Rejection::Status {
-                status: denied(&user, &access, &reason),
-                is_anonymous,
-            }),
-        }
-    }
-
     /// The user of a token, and those of the requested audiences that the token is valid for. An empty request means the
     /// server's own audiences. `None` if the token is invalid.
     pub(super) fn review_token(
@@ -228,30 +166,5 @@ impl Auth {
         }
         let policy = self.policy.read();
         policy.decide(user, access)
-    }
-}
-
-impl Rejection {
-    /// Whether the sender presented no valid credentials.
-    pub(super) const fn is_unauthenticated(&self) -> bool {
-        match self {
-            Self::Unauthorized => true,
-            Self::Status { is_anonymous, .. } => *is_anonymous,
-            Self::Text(_) => false,
-        }
-    }
-
-    /// The HTTP response, without the headers that every response carries.
-    pub(super) fn to_response(&self) -> Response<Bytes> {
-        match self {
-            Self::Unauthorized => Status::unauthorized().to_response(),
-            Self::Status { status, .. } => {
-                let mut response = status.to_response();
-                let headers = response.headers_mut();
-                headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-                response
-            }
-            Self::Text(text) => text.to_response(),
-        }
     }
 }

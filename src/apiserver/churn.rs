@@ -11,8 +11,7 @@ use super::kinds::Catalogue;
 use super::store::Entropy;
 use crate::resource::ObjectKey;
 
-/// Annotation of every written object: the time of the write in nanoseconds since the Unix epoch, for measuring latency.
-pub const WRITTEN_AT: &str = "kube-fanout.dev/written-at";
+pub use objects::WRITTEN_AT;
 
 /// Percentages of deletions and creations among the steps; the rest are updates.
 const DELETE_PERCENT: u64 = 5;

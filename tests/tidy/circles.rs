@@ -340,18 +340,6 @@ fn sibling(edge: &Edge) -> Option<Edge> {
     })
 }
 
-/// Rooms whose circles are about to end: uses between two files of the same one are not looked at.
-const PENDING: &[&[&str]] = &[&["apiserver"]];
-
-fn is_pending(edge: &Edge) -> bool {
-    let is_in = |module: &Module, room: &[&str]| {
-        let path = module.join("::");
-        room.contains(&path.as_str()) || (room.len() == 1 && module[0] == room[0])
-    };
-    let mut rooms = PENDING.iter();
-    rooms.any(|room| is_in(&edge.from, room) && is_in(&edge.to, room))
-}
-
 /// The product's code, without the crate's roots, which declare and compose.
 fn product() -> Vec<Source> {
     let mut found = sources("src");
@@ -374,9 +362,8 @@ fn violations(edges: &[Edge]) -> Vec<String> {
 
 #[test]
 fn no_file_uses_itself_through_others() {
-    let mut edges = edges(&product());
+    let edges = edges(&product());
     assert!(edges.len() > 1_000, "the uses were not found");
-    edges.retain(|edge| !is_pending(edge));
     assert_no_violations("circles of files", violations(&edges));
 }
 

@@ -1,14 +1,14 @@
 //! Impersonation like in kube-apiserver 1.36: first the constrained modes, which need a permission for the request itself, then
 //! the legacy mode. The gateway's parser of the headers is not used, so that tests compare two independent implementations.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use http::HeaderMap;
-use parking_lot::Mutex;
 
 use super::Auth;
 use super::attributes::denied;
 use super::extra_key::unescaped;
+use super::impersonation_mode::ImpersonationMode;
 use crate::apiserver::validation::{NameRule, name_faults};
 use crate::auth::access::{Access, ResourceAccess};
 use crate::auth::rbac::RbacDecision;
@@ -26,21 +26,6 @@ const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 const NODES: &str = "system:nodes";
 /// With at least this many groups or extra values, permission for all of them (`*`) is checked first.
 const WILDCARD_COUNT_MIN: usize = 4;
-/// Number of users whose last mode is remembered; kube-apiserver's number.
-const REMEMBERED_MAX: usize = 10_000;
-
-/// A mode of impersonation. Modes differ in the verbs that are checked and in the users that they apply to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ImpersonationMode {
-    /// The node that the sender's service account token is bound to.
-    AssociatedNode,
-    ArbitraryNode,
-    ServiceAccount,
-    /// A user that is neither a node nor a service account.
-    UserInfo,
-    /// Any user. The permission is not limited to certain requests.
-    Legacy,
-}
 
 /// The modes in the order in which they are tried.
 const MODES: [ImpersonationMode; 5] = [
@@ -50,25 +35,6 @@ const MODES: [ImpersonationMode; 5] = [
     ImpersonationMode::UserInfo,
     ImpersonationMode::Legacy,
 ];
-
-/// The mode by which each user last succeeded. It is tried first, so its refusal is the one that the client sees.
-#[derive(Debug, Default)]
-pub(super) struct LastModes(Mutex<HashMap<String, ImpersonationMode>>);
-
-impl LastModes {
-    fn of(&self, user: &User) -> Option<ImpersonationMode> {
-        let last = self.0.lock();
-        last.get(&user.name).copied()
-    }
-
-    fn put(&self, user: &User, mode: ImpersonationMode) {
-        let mut last = self.0.lock();
-        if last.len() >= REMEMBERED_MAX {
-            last.clear();
-        }
-        last.insert(user.name.clone(), mode);
-    }
-}
 
 impl Auth {
     /// The user that a request acts as; `None` if it does not impersonate.

@@ -4,8 +4,10 @@ use serde_json::{Value, json};
 
 use super::super::kinds::ServedKind;
 use super::super::render;
-use super::WRITTEN_AT;
 use crate::resource::{Layout, ObjectKey};
+
+/// Annotation of every written object: the time of the write in nanoseconds since the Unix epoch, for measuring latency.
+pub const WRITTEN_AT: &str = "kube-fanout.dev/written-at";
 
 /// Numbers of namespaces, nodes and applications that objects are spread over, as in a cluster of a hundred nodes.
 const NAMESPACE_COUNT: u32 = 20;

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::super::kinds::ServedKind;
 use super::super::refusal;
-use super::Preconditions;
+use super::input::Preconditions;
 use super::metadata::metadata_text;
 use crate::protocol::status::{Status, StatusCause, StatusDetails};
 use crate::resource::{Layout, ObjectKey, ResourceVersion};

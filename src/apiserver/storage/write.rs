@@ -10,8 +10,8 @@ use super::super::validation::{
     NameRule, finalizer_name_faults, label_faults, name_faults, owner_faults,
 };
 use super::checks::check_namespace;
+use super::input::{Stamp, WritablePart, WriteTarget};
 use super::metadata::{finalizers, metadata_mut, metadata_text, remove, set};
-use super::{Stamp, WritablePart, WriteTarget};
 use crate::protocol::status::{Status, StatusCause};
 use crate::resource::{Layout, ObjectKey};
 
