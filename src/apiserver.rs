@@ -1,5 +1,5 @@
 //! The embedded API server of the demo and the tests. It behaves like kube-apiserver, over an in-memory store with one global
-//! revision. Nothing is persisted, and there is no garbage collector. Without [`AuthOptions`] every request is allowed.
+//! revision. Nothing is persisted, and there is no garbage collector. Without [`auth::AuthOptions`] every request is allowed.
 //!
 //! ```text
 //! request ─▶ server (auth, route, faults) ─▶ answer ─▶ store (lock) ─▶ storage (rules) ─▶ publisher ─▶ watch caches

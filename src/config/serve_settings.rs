@@ -120,7 +120,7 @@ pub struct ExemptSettings {
     pub groups: Vec<String>,
 }
 
-/// Limits of forwarded requests, for all clients together. The limit of open files may allow fewer (see [`OpenFiles`]).
+/// Limits of forwarded requests, for all clients together. The limit of open files may allow fewer (see `config::OpenFiles`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForwardLimits {
     /// Maximum number of short requests.

@@ -32,8 +32,7 @@ use crate::transport::stall::{SplitLastByte, SplitMode};
 
 /// Answers the requests of a listener's connections: the gateway's [`Service`], or the embedded API server.
 ///
-/// Each request has its connection's facts as extensions: [`Peer`], [`ConnectionAddress`], and [`PeerIdentity`] with the client's
-/// certificates.
+/// Each request comes with what its connection knows about the client: see [`ClientRequest`].
 pub trait HttpService: Clone + Send + Sync + 'static {
     /// Body of a response that comes from elsewhere.
     type Forwarded: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>

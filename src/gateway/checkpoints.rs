@@ -266,12 +266,9 @@ impl Checkpoint {
             let appended = continued
                 .map(|file| file.append(&served.cache))
                 .transpose()?;
-            let file = match appended.flatten() {
-                Some(file) => Some(file),
+            let mut file = match appended.flatten() {
+                Some(file) => file,
                 None => this.rewrite(&served, cluster)?,
-            };
-            let Some(mut file) = file else {
-                return Ok(None);
             };
             if is_last {
                 file.writer.out().sync_data()?;
@@ -283,19 +280,17 @@ impl Checkpoint {
         written.await.map_err(io::Error::other)?
     }
 
-    /// Writes a new file and replaces the old one with it; `None` if it does not fit.
+    /// Writes a new file and replaces the old one with it. If it does not fit, neither is there afterwards.
     fn rewrite(
         &self,
         served: &ServedResource,
         cluster: Option<String>,
-    ) -> io::Result<Option<CheckpointFile>> {
+    ) -> io::Result<CheckpointFile> {
         let room = self.directory.room_for(&self.key)?;
         let Some(capture) = fitting_capture(&served.cache, room) else {
-            warn!(resource = %self.key, room, "the checkpoint does not fit (--state-bytes-max)");
-            self.metrics.errors.inc();
             self.directory.remove(&self.key)?;
             self.metrics.bytes.set(0);
-            return Ok(None);
+            return Err(io::Error::other("it does not fit (--state-bytes-max)"));
         };
         let clock = clock();
         let version = capture.snapshot().resource_version;
@@ -307,12 +302,14 @@ impl Checkpoint {
         let mut writer = CheckpointWriter::create(out, key, &header, &capture, clock)?;
         self.directory.replace(&self.key, writer.out())?;
         self.metrics.writes.inc();
-        Ok(Some(CheckpointFile {
+        let (base_len, _) = writer.lens();
+        Ok(CheckpointFile {
             writer,
             epoch: capture.epoch(),
             next: capture.next_sequence(),
-            room,
-        }))
+            // Blocks and their heads may make the file a little longer than was estimated.
+            room: room.max(base_len),
+        })
     }
 }
 

@@ -413,3 +413,16 @@ async fn a_full_disk_costs_only_the_checkpoint() {
     .await;
     assert_eq!(restored, 1.0);
 }
+
+#[tokio::test]
+async fn caches_that_do_not_fit_have_no_checkpoint() {
+    let stage = Stage::new().await;
+    let flags = ["--state-bytes-max", "1MiB"];
+    let gateway = stage.gateway(&flags).await;
+    fs::write(stage.state().join("else"), vec![0; 1 << 20]).unwrap();
+    let expected = listed(stage.apiserver.address()).await;
+    assert_eq!(listed(gateway.address).await, expected);
+    let fields = gateway.logged("cannot write the checkpoint").await;
+    assert_eq!(fields["error"], "it does not fit (--state-bytes-max)");
+    assert!(!stage.checkpoint().exists());
+}

@@ -65,6 +65,7 @@ pub async fn offers_protobuf<F: Fetch>(fetch: &F, gvr: &Gvr) -> Result<bool, Fai
     }
 }
 
+#[cfg(feature = "gateway")]
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -53,6 +53,6 @@ pub enum DriverEnd {
     Gone,
     /// Upstream's versions went back, as after a restored backup. The sink must be built again.
     WentBack,
-    /// The reflector stopped after too many failures. Only one made with [`ReflectorMachine::giving_up`] does so.
+    /// The reflector stopped after too many failures. Only one made with `ReflectorMachine::giving_up` does so.
     GivenUp(GiveUp),
 }
