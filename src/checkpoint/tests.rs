@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::*;
-use crate::cache::CacheWriter;
 use crate::cache::tests::samples::{Dice, Recorder, Sample, World, keep, kind};
+use crate::cache::{CacheWriter, Sequence};
 use crate::resource::{Layout, ResourceVersion};
 
 const OBSERVED: fn() -> Arc<Recorder> = || Arc::new(Recorder::default());
@@ -42,6 +42,19 @@ fn restored(bytes: &[u8], key: Option<&StateKey>) -> CacheWriter {
     writer.publish_restored(restored.state);
     writer.dispatch(Instant::now());
     writer
+}
+
+/// Appends what the world has published since `next`; returns the sequence that follows.
+fn append_newest(file: &mut CheckpointWriter<Vec<u8>>, world: &World, next: Sequence) -> Sequence {
+    let newest = Capture::of(world.writer.cache(), HistoryShare::All).unwrap();
+    let events = newest.events().iter();
+    let events: Vec<_> = events
+        .filter(|event| event.sequence() >= next)
+        .cloned()
+        .collect();
+    let version = newest.snapshot().resource_version;
+    file.append(&events, version, clock()).unwrap();
+    newest.next_sequence()
 }
 
 /// What a client that resumes from `version` receives: each event's sequence-free text, or the floor of a refusal.
@@ -105,16 +118,7 @@ fn the_journal_continues_the_history() {
         let mut next = capture.next_sequence();
         for _ in 0..20 {
             world.step();
-            let newest = Capture::of(world.writer.cache(), HistoryShare::All).unwrap();
-            let events: Vec<_> = newest
-                .events()
-                .iter()
-                .filter(|e| e.sequence() >= next)
-                .cloned()
-                .collect();
-            file.append(&events, newest.snapshot().resource_version, clock())
-                .unwrap();
-            next = newest.next_sequence();
+            next = append_newest(&mut file, &world, next);
         }
         let bytes = file.out().clone();
         assert_eq!(read(&bytes, key.as_ref()).unwrap().end, JournalEnd::Whole);
@@ -165,16 +169,7 @@ fn sample_file(key: Option<&StateKey>) -> (Vec<u8>, Vec<Vec<String>>) {
     let mut next = capture.next_sequence();
     for _ in 0..4 {
         world.step();
-        let newest = Capture::of(world.writer.cache(), HistoryShare::All).unwrap();
-        let events: Vec<_> = newest
-            .events()
-            .iter()
-            .filter(|e| e.sequence() >= next)
-            .cloned()
-            .collect();
-        file.append(&events, newest.snapshot().resource_version, clock())
-            .unwrap();
-        next = newest.next_sequence();
+        next = append_newest(&mut file, &world, next);
         states.push(objects(&world.writer));
     }
     (file.out().clone(), states)
