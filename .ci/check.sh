@@ -96,7 +96,8 @@ step_bench() { cargo bench --locked --workspace --no-run --profile dev; }
 step_fuzz() {
     needs "a C++ compiler" c++ --version || return
     cp Cargo.lock fuzz/Cargo.lock || return
-    fuzz/run.sh --seconds 5 --unoptimized
+    # The same inputs each time: a finding belongs to the change that is tested. Long runs with other seeds are made by hand.
+    fuzz/run.sh --seconds 5 --seed 1 --unoptimized
 }
 
 # Plants as many known defects as fit into one build: the tests must find them.

@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
 # Builds the fuzz targets and runs each of them, or only those named, for some time. Exits with code 1 and prints the path of the input
 # if an input breaks a target. See README.md.
-#   fuzz/run.sh [TARGET…] [--seconds N] [--unoptimized]
+#   fuzz/run.sh [TARGET…] [--seconds N] [--seed N] [--unoptimized]
+# With --seed two runs draw the same inputs, as far as they get in the time.
 # With --unoptimized the dependencies are those of an ordinary debug build, and the targets are slow: for CI.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 SECONDS_EACH=60
+# libFuzzer draws a seed if it is 0.
+SEED=0
 # One input needs a few kilobytes; a target that reaches this limit has a leak or no bound.
 MEMORY_MB=1024
 # No input takes this long, even in a build with all checks.
@@ -21,8 +24,13 @@ while [ "$#" -gt 0 ]; do
             SECONDS_EACH=$2
             shift
             ;;
+        --seed)
+            [[ "${2:-}" =~ ^[1-9][0-9]*$ ]] || { echo "$0: --seed needs a number" >&2; exit 2; }
+            SEED=$2
+            shift
+            ;;
         --unoptimized) optimized= ;;
-        -h | --help) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 0 ;;
+        -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;;
         -*) echo "$0: no option $1" >&2; exit 2 ;;
         *) targets+=("$1") ;;
     esac
@@ -59,7 +67,7 @@ for target in "${targets[@]}"; do
     mkdir -p "$home/corpus" "$home/findings"
     # libFuzzer writes new inputs to the first folder and only reads the seeds.
     if "$built/$target" "$home/corpus" "fuzz/seeds/$target" \
-        -artifact_prefix="$home/findings/" -dict=fuzz/words.dict -max_total_time="$SECONDS_EACH" -max_len="$INPUT_LEN_MAX" \
+        -artifact_prefix="$home/findings/" -dict=fuzz/words.dict -seed="$SEED" -max_total_time="$SECONDS_EACH" -max_len="$INPUT_LEN_MAX" \
         -rss_limit_mb="$MEMORY_MB" -malloc_limit_mb="$MEMORY_MB" -timeout="$INPUT_SECONDS" \
         -print_final_stats=1 >"$home/log" 2>&1; then
         executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$home/log")
@@ -70,6 +78,7 @@ for target in "${targets[@]}"; do
         found=$(sed -n 's/.*Test unit written to //p' "$home/log" | tail -n 1)
         echo "$target: FOUND ${found:-no input was written}; log in $home/log"
         grep -E -m 3 "panicked at|ERROR: libFuzzer|^[^=#[:space:]].*assert" "$home/log"
+        sed -n 's/^Base64: /the input in base64: /p' "$home/log"
     fi
 done
 exit "$code"

@@ -50,7 +50,8 @@ pub enum PathForm {
 pub enum Spelling {
     /// Canonical, as client libraries write it.
     Clean,
-    /// Repeated or trailing slashes, escapes, or too many parts: upstream's response depends on the kind, so it is forwarded.
+    /// Repeated or trailing slashes, escapes, too many parts, or `namespaces` below a namespace: upstream's response depends on the
+    /// kind, so it is forwarded.
     Odd,
 }
 
@@ -132,10 +133,13 @@ impl RequestTarget {
             }
         }
         let mut namespace = "";
+        // No route of the API server has `namespaces` below a namespace.
+        let mut namespaces_below = false;
         if let ["namespaces", name, tail @ ..] = rest {
             namespace = name;
             if !matches!(tail, [] | ["status" | "finalize", ..]) {
                 rest = tail;
+                namespaces_below = tail.first() == Some(&"namespaces");
             }
         }
         let part_at = |at: usize| rest.get(at).filter(|part| !part.is_empty());
@@ -146,6 +150,7 @@ impl RequestTarget {
         let clean = path.len() == trimmed.len() + 1
             && path == uri.path()
             && !parts.contains(&"")
+            && !namespaces_below
             && rest.len() <= part_count_max;
         Ok(Self::Resource(ResourcePath {
             gvr: Gvr::new(group, version, rest[0]),

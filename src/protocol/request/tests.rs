@@ -87,6 +87,14 @@ fn paths_are_taken_apart_as_request_info_does() {
         ("//api/v1/pods", "pods.v1 - - - Plain Odd"),
         ("/api/v1/p%6fds", "pods.v1 - - - Plain Odd"),
         ("/api/v1/pods/x/y/z/w", "pods.v1 - x y Plain Odd"),
+        (
+            "/api/v1/namespaces/x/namespaces/x",
+            "namespaces.v1 x x - Plain Odd",
+        ),
+        (
+            "/api/v1/watch/namespaces/x/namespaces/x",
+            "namespaces.v1 x x - WatchPrefix Odd",
+        ),
     ] {
         path_is(uri, expected);
     }

@@ -20,7 +20,7 @@ BOOLEANS = ("true", "1", "false", "0", "t", "T", "F", "abc", "", "TRUE", "tRue",
 SHARDS = ("shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')", "shardRange(object.metadata.uid,'0x0','0x1')", "garbage", " ", "")
 OTHERS = ("/api/v1/nopes", "/apis/nope.io/v1/nopes", "/apis/example.com/v9/widgets", "/apis/example.com/v1/gadgets", "/apis/apps/v1beta1/deployments", "/apis/apps/v1/nopes", "/nope", "/api/v1/watch", "/api/v1/watch/",
           "/api/v1/proxy", "/apis/example.com/v1/watch", "/api/v1/watch/namespaces", "/api/v1/watch/namespaces/a", "/api/v1/namespaces/a", "/api/v1/namespaces/a/status", "/api/v1/namespaces/nope", "/version", "/api", "/apis", "/apis/apps",
-          "/api/v1", "/apis/apps/v1", "/apis/example.com", "/apis/example.com/v1", "/", "//", "/api/", "/api/v2/pods", "/API/v1/pods", "/api/v1/namespaces/default/nodes", "/api/v1/namespaces/a/namespaces",
+          "/api/v1", "/apis/apps/v1", "/apis/example.com", "/apis/example.com/v1", "/", "//", "/api/", "/api/v2/pods", "/API/v1/pods", "/api/v1/namespaces/default/nodes", "/api/v1/namespaces/a/namespaces", "/api/v1/namespaces/a/namespaces/a", "/api/v1/watch/namespaces/a/namespaces/a",
           "/apis/example.com/v1/namespaces/a/regions", "/api/v1/watch/watch/pods", "/api/v1/watch/nopes", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nope", "/api/v1/namespaces/a/pods/x1/nope",
           "/api/v1/namespaces/a/pods/x1/status", "/apis/example.com/v1/namespaces/a/widgets/x1/status", "/apis/example.com/v1/namespaces/a/widgets/x1/nope", "/api/v1/namespaces/a/pods/x1/status/tail", "/api/v1/pods/x1", "/apis/example.com/v1/widgets/x1")
 
