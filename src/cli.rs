@@ -83,6 +83,10 @@ pub struct ProcessFlags {
     /// Longest orderly shutdown after SIGTERM or SIGINT; connections that are still open then are cut. A second signal exits immediately.
     #[arg(long, global = true, value_name = "TIME", default_value_t = DRAIN_TIMEOUT)]
     pub drain_timeout: TimeSpan,
+    /// How long new clients are still served after SIGTERM or SIGINT, while `/readyz` fails already: load balancers notice in this time.
+    /// A part of the drain timeout.
+    #[arg(long, global = true, value_name = "TIME", default_value_t = DRAIN_DELAY)]
+    pub drain_delay: TimeSpan,
 }
 
 /// The command line as clap describes it: commands, flags, help. Global flags have been passed on to the subcommands.

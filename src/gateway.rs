@@ -260,12 +260,7 @@ impl Gateway {
         if let Some(callers) = callers {
             callers.follow(&mut tasks, &reloads, &metrics);
         }
-        let draining = Arc::clone(&registry);
-        let drain_started = drain.begun();
-        tasks.spawn(async move {
-            drain_started.await;
-            draining.drain();
-        });
+        tasks.spawn(end_watches(Arc::clone(&registry), drain.clone()));
         let audit = audit_log.map(|log| log.audit);
         let service = service.audited(audit.clone());
         let tls = tls.map(|tls| tls.config());
@@ -278,6 +273,8 @@ impl Gateway {
                 tokio::join!(clients, operators);
             }
         }
+        // Nobody is left who could need them. What the caches have received until now is in their checkpoints.
+        registry.end_caches();
         let grace = drain.deadline().map_or(Duration::ZERO, |deadline| {
             deadline.saturating_duration_since(tokio::time::Instant::now())
         });
@@ -318,6 +315,14 @@ fn serve_admin(
         })
         .await;
     });
+}
+
+/// Ends the watches one after the other once the drain is closing, and then the caches.
+async fn end_watches(registry: Arc<Registry>, drain: Drain) {
+    drain.closing().await;
+    let caches_end = registry.drain(drain.deadline());
+    tokio::time::sleep_until(caches_end).await;
+    registry.end_caches();
 }
 
 /// Starts the tasks that read discovery again, that end idle caches, and that evict caches while memory is short.

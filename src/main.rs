@@ -69,7 +69,7 @@ fn execute(Settings { process, task }: Settings) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return report_error(EXIT_USAGE, &format!("cannot start threads: {error}")),
     };
-    let drain = Drain::with_timeout(process.drain_timeout);
+    let drain = Drain::with_timeout(process.drain_timeout).with_delay(process.drain_delay);
     // Every error that can occur here occurs at start. A server that has started ends only by its drain.
     runtime
         .block_on(run(task, drain))

@@ -177,6 +177,17 @@ impl Metrics {
         });
     }
 
+    /// Number of clients' open watches: those of cached resources, and forwarded requests, of which most are watches.
+    #[must_use]
+    pub fn open_watches(&self) -> u64 {
+        let resources = self.resources();
+        let watches = resources
+            .values()
+            .filter_map(|usage| usage.watches.as_ref());
+        let count: i64 = watches.map(IntGauge::get).sum();
+        u64::try_from(count + self.passthrough.requests_active.get()).unwrap_or(0)
+    }
+
     /// Handles of one resource's upstream watch. Call once per resource and keep the result.
     #[must_use]
     pub fn upstream(&self, labels: ResourceLabels<'_>) -> UpstreamMetrics {

@@ -15,17 +15,20 @@ mod tests;
 /// Clones share the same drain: any clone can begin it, and all clones observe that. It cannot be undone.
 ///
 /// ```text
-/// serving ──begin()──▶ begun, until deadline()
+/// serving ── begin() ──▶ begun ── the delay is over ──▶ closing ──▶ deadline()
 /// ```
 #[derive(Clone, Debug)]
 pub struct Drain {
     start: Arc<watch::Sender<Option<DrainStart>>>,
     timeout: Option<Duration>,
+    delay: Duration,
 }
 
-/// The deadline of a drain that has begun.
+/// The times of a drain that has begun.
 #[derive(Clone, Copy, Debug)]
 struct DrainStart {
+    /// When clients are turned away.
+    closing_at: Instant,
     deadline: Option<Instant>,
 }
 
@@ -42,6 +45,7 @@ impl Drain {
         Self {
             start: Arc::new(watch::Sender::new(None)),
             timeout: None,
+            delay: Duration::ZERO,
         }
     }
 
@@ -54,14 +58,26 @@ impl Drain {
         }
     }
 
+    /// The same drain, which serves clients for the time `delay` after its start, so that load balancers notice first that the process is
+    /// no longer ready. The delay is a part of the timeout.
+    #[must_use]
+    pub fn with_delay(self, delay: Duration) -> Self {
+        Self { delay, ..self }
+    }
+
     /// Begins the drain. The first call sets the deadline; later calls have no effect.
     pub fn begin(&self) {
         self.start.send_if_modified(|start| {
             if start.is_some() {
                 return false;
             }
-            let deadline = self.timeout.and_then(|t| Instant::now().checked_add(t));
-            *start = Some(DrainStart { deadline });
+            let now = Instant::now();
+            let deadline = self.timeout.and_then(|timeout| now.checked_add(timeout));
+            let closing_at = now + self.delay;
+            *start = Some(DrainStart {
+                closing_at: deadline.map_or(closing_at, |deadline| closing_at.min(deadline)),
+                deadline,
+            });
             true
         });
     }
@@ -89,6 +105,28 @@ impl Drain {
             // The future holds the sender, so the channel cannot be closed while it waits.
             let _ = receiver.wait_for(Option::is_some).await;
             drop(sender);
+        }
+    }
+
+    /// Whether the drain has begun and its delay is over.
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        let start = *self.start.borrow();
+        start.is_some_and(|start| start.closing_at <= Instant::now())
+    }
+
+    /// Completes once the drain has begun and its delay is over: no more clients are served, and those that are there leave. Cancel-safe,
+    /// and borrows nothing.
+    pub fn closing(&self) -> impl Future<Output = ()> + Send + Sync + 'static + use<> {
+        let (begun, start) = (self.begun(), Arc::clone(&self.start));
+        async move {
+            begun.await;
+            let start = *start.borrow();
+            if let Some(start) = start
+                && start.closing_at > Instant::now()
+            {
+                tokio::time::sleep_until(start.closing_at).await;
+            }
         }
     }
 

@@ -9,6 +9,7 @@
 //! Start with [`Hub`], whose documentation says why a watch that joins during a dispatch misses nothing, then read [`View`].
 
 mod bookmark;
+mod end_schedule;
 mod hub;
 mod object_format;
 mod partial;
@@ -20,6 +21,7 @@ mod waiters;
 pub(crate) mod walk;
 
 pub use bookmark::{BookmarkTemplate, JsonTemplate, Marker, ProtobufTemplate};
+pub use end_schedule::EndSchedule;
 pub use hub::{Hub, HubPosition, ServedResource, ViewSubscription};
 pub use object_format::{ManagedFields, MetaVersion, ObjectFormat, ObjectPart};
 pub use partial::Partial;

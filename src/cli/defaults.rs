@@ -93,6 +93,8 @@ pub const MEMORY_MAX: ByteLen = ByteLen(0);
 
 /// Kubernetes kills a pod 30 s after SIGTERM by default, which leaves 5 s for the rest of the shutdown.
 pub const DRAIN_TIMEOUT: TimeSpan = TimeSpan(Duration::from_secs(25));
+/// No delay: how long load balancers take to notice is known to the operator only. Deployments with a Service set some seconds.
+pub const DRAIN_DELAY: TimeSpan = TimeSpan(Duration::ZERO);
 /// For people who start the program by hand; deployments choose JSON.
 pub const LOG_FORMAT: LogFormat = LogFormat::Text;
 /// Logs changes of state, but never one line per event.

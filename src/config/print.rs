@@ -73,6 +73,7 @@ pub(super) fn file(process: &ProcessSettings, serve: &ServeSettings) -> String {
     plain(&mut out, "logLevel", choice_name(process.log_level));
     plain(&mut out, "workerThreads", process.worker_threads);
     plain(&mut out, "drainTimeout", TimeSpan(process.drain_timeout));
+    plain(&mut out, "drainDelay", TimeSpan(process.drain_delay));
     out
 }
 

@@ -16,6 +16,8 @@ pub struct ProcessSettings {
     pub worker_threads: usize,
     /// Longest orderly shutdown.
     pub drain_timeout: Duration,
+    /// How long new clients are served after the start of the shutdown; at most `drain_timeout`.
+    pub drain_delay: Duration,
 }
 
 /// More than any machine has CPUs; a larger number is a typing error.
@@ -30,15 +32,22 @@ impl ProcessSettings {
             0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             count => in_range("worker-threads", count, 1, WORKER_THREADS_MAX)?,
         };
+        let drain_timeout = in_range(
+            "drain-timeout",
+            flags.drain_timeout,
+            cli::TimeSpan(Duration::ZERO),
+            cli::TimeSpan(DRAIN_TIMEOUT_MAX),
+        )?;
         Ok(Self {
             log_format: flags.log_format,
             log_level: flags.log_level,
             worker_threads,
-            drain_timeout: in_range(
-                "drain-timeout",
-                flags.drain_timeout,
+            drain_timeout: drain_timeout.0,
+            drain_delay: in_range(
+                "drain-delay",
+                flags.drain_delay,
                 cli::TimeSpan(Duration::ZERO),
-                cli::TimeSpan(DRAIN_TIMEOUT_MAX),
+                drain_timeout,
             )?
             .0,
         })

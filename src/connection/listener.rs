@@ -89,7 +89,7 @@ pub async fn run<S: HttpService>(
     // Beyond this number of refusals in progress, connections are closed without a response.
     let refusals = Arc::new(Semaphore::new(OpenFiles::of_process(0).refusals));
     let mut connections = JoinSet::new();
-    let mut drain_started = std::pin::pin!(drain.begun());
+    let mut drain_started = std::pin::pin!(drain.closing());
     loop {
         // Both branches are safe to cancel: accept loses no connection, joining reaps finished ones.
         let accepted = tokio::select! {
@@ -267,7 +267,7 @@ impl<S: HttpService> ClientConnection<S> {
                 return Ok(());
             };
             match self.delivery.deliver(io, head, watch).await {
-                Some(io) if !self.drain.is_begun() && !self.go_away.is_begun() => transport = io,
+                Some(io) if !self.drain.is_closing() && !self.go_away.is_begun() => transport = io,
                 Some(io) => {
                     Box::pin(io.close()).await;
                     return Ok(());

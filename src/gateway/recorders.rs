@@ -267,6 +267,7 @@ impl ListRecorder for StreamRecorder {
 mod tests {
     use super::*;
     use crate::resource::Gvr;
+    use crate::view::EndSchedule;
 
     #[test]
     fn relists_are_labelled_with_the_reflectors_own_words() {
@@ -305,7 +306,8 @@ mod tests {
         let draining = DrainFlag::default();
         check_end(WatchEnd::Closed, &draining, StreamLabel::CacheGone);
         check_end(WatchEnd::Client, &draining, StreamLabel::ClientGone);
-        draining.begin();
+        let now = std::time::Instant::now();
+        draining.begin(&Arc::new(EndSchedule::new(now, Duration::ZERO, 0.0)));
         check_end(WatchEnd::Closed, &draining, StreamLabel::Drain);
         check_end(WatchEnd::Client, &draining, StreamLabel::Drain);
         check_end(WatchEnd::Deadline, &draining, StreamLabel::Timeout);

@@ -13,10 +13,11 @@ use http_body_util::Either;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::checkpoints::Checkpoints;
-use super::drain_flag::DrainFlag;
+use super::drain_flag::{DrainFlag, end_times};
 use super::forwarded::{ForwardedBody, ForwardedSource, deadlines, lifetime_of};
 use super::hooks::Hooks;
 use super::operators::OperatorLimits;
@@ -42,7 +43,7 @@ use crate::tables::{self, Tables};
 use crate::upstream::client::Client;
 use crate::upstream::discovery::{Discovery, discover};
 use crate::upstream::gates::gates;
-use crate::view::ServedResource;
+use crate::view::{EndSchedule, ServedResource};
 use crate::watch::WatchRecorder;
 
 /// How long a client waits for a cache that is being filled; then its request is forwarded or gets 429.
@@ -307,6 +308,10 @@ impl Registry {
 
     /// Caches that are idle or whose resource is gone.
     fn unwanted(&self) -> Vec<CacheKey> {
+        // Clients that a drain has sent away come back to the next process, which continues from the checkpoints of these caches.
+        if self.draining.is_begun() {
+            return Vec::new();
+        }
         let timeout = self.settings.idle_timeout;
         let is_unwanted = |(key, slot): &(CacheKey, Arc<Slot>)| {
             let is_gone = matches!(&*slot.slot_state.borrow(), SlotState::Gone);
@@ -316,16 +321,36 @@ impl Registry {
         slots.filter(is_unwanted).map(|(key, _)| key).collect()
     }
 
-    /// Ends all watches; no cache is started afterwards.
-    pub(super) fn drain(&self) {
+    /// Schedules the end of each watch, so that all have ended some time before the deadline; no cache is started afterwards. The caches
+    /// follow upstream until [`Self::end_caches`]. Returns the time at which that is due.
+    pub(super) fn drain(&self, deadline: Option<Instant>) -> Instant {
+        let now = Instant::now();
+        let (slots, schedule, rest) = {
+            let state = self.state();
+            let watches = self.metrics.open_watches();
+            let remaining = deadline.map(|deadline| deadline.saturating_duration_since(now));
+            let (length, rest) = end_times(watches, remaining);
+            let schedule = EndSchedule::new(now.into_std(), length, crate::resource::fraction());
+            let schedule = Arc::new(schedule);
+            self.draining.begin(&schedule);
+            info!(watches, ?length, "ending watches one after the other");
+            let slots: Vec<_> = state.slots.values().cloned().collect();
+            (slots, schedule, rest)
+        };
+        slots.iter().for_each(|slot| slot.schedule_end(&schedule));
+        Instant::from_std(schedule.end()) + rest
+    }
+
+    /// Ends the watches that are left, and all caches, whose checkpoints are written a last time. Later calls have no effect.
+    pub(super) fn end_caches(&self) {
         let slots: Vec<_> = {
             let state = self.state();
-            self.draining.begin();
             for key in state.slots.keys() {
                 self.metrics.forget(key.into());
             }
             state.slots.values().cloned().collect()
         };
+        // Their clients do not come back, so nothing is spread here.
         self.tables.close();
         slots.iter().for_each(|slot| slot.end());
     }
@@ -504,7 +529,7 @@ impl Resources for Registry {
         };
         let answer = match lifetime {
             ForwardLifetime::Watch => {
-                let deadlines = deadlines.drained_by(self.draining.begun());
+                let deadlines = deadlines.drained_by(self.draining.end_of_watch());
                 passthrough.forward_watch(request, deadlines).await
             }
             ForwardLifetime::Long => passthrough.forward_long(request, deadlines).await,

@@ -19,6 +19,7 @@ use super::recorders::{ResourceRecorder, StreamRecorder};
 use crate::admin::CheckOutcome;
 use crate::fairness::{Peer, Permit, Permits};
 use crate::metrics::{GiveUpReason, Label};
+use crate::view::EndSchedule;
 use history_loss::HistoryLoss;
 use keeper::{CacheKeeper, KeeperCells};
 pub(super) use keeper::{ReadLimits, SlotParts};
@@ -214,6 +215,11 @@ impl Slot {
         if let Some(checkpoint) = &self.checkpoint {
             checkpoint.remove();
         }
+    }
+
+    /// Ends each watch of the cache at a time of the schedule, also of a cache that becomes ready later.
+    pub(super) fn schedule_end(&self, schedule: &Arc<EndSchedule>) {
+        self.slot_state.schedule_end(schedule);
     }
 
     /// [`Slot::close`], because the process ends: its checkpoint is written a last time, so that the next process continues from it.

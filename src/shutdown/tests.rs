@@ -50,3 +50,19 @@ async fn without_a_timeout_there_is_no_deadline() {
     let waited = tokio::time::timeout(Duration::from_secs(86_400), drain.expired()).await;
     assert!(waited.is_err());
 }
+
+#[tokio::test(start_paused = true)]
+async fn clients_are_served_for_the_delay_but_not_beyond_the_deadline() {
+    for (delay, expected) in [(0, 0), (5, 5), (30, 25)] {
+        let drain = Drain::with_timeout(Duration::from_secs(25));
+        let drain = drain.with_delay(Duration::from_secs(delay));
+        let closing = drain.closing();
+        let start = Instant::now();
+        drain.begin();
+        assert!(drain.is_begun());
+        assert_eq!(drain.is_closing(), delay == 0);
+        closing.await;
+        assert!(drain.is_closing());
+        assert_eq!(start.elapsed(), Duration::from_secs(expected));
+    }
+}

@@ -9,6 +9,7 @@ mod position;
 mod view_table;
 
 use super::bookmark::BookmarkTemplate;
+use super::end_schedule::EndSchedule;
 use super::object_format::ObjectFormat;
 use super::projection::Projection;
 use super::selector_index::{Hasher, TooManyViews};
@@ -131,6 +132,9 @@ impl Hub {
             if directory.closed {
                 view.close();
             }
+            if let Some(schedule) = &directory.end_schedule {
+                view.schedule_end(schedule);
+            }
             ViewSubscription {
                 cursor: view.head(),
                 waiter: view.waiter(directory.waiters),
@@ -192,9 +196,25 @@ impl Hub {
             directory.closed = true;
             directory.views().cloned().collect()
         };
+        self.tell(&views, ViewCore::close);
+    }
+
+    /// Ends each watch at a time that it draws from the schedule, once its client has all events; also each watch that joins later. Events
+    /// go on reaching the watches until then.
+    pub fn schedule_end(&self, schedule: &Arc<EndSchedule>) {
+        let views: Vec<_> = {
+            let mut directory = self.directory();
+            directory.end_schedule = Some(Arc::clone(schedule));
+            directory.views().cloned().collect()
+        };
+        self.tell(&views, |view| view.schedule_end(schedule));
+    }
+
+    /// Changes these views, and wakes all watches.
+    fn tell(&self, views: &[Arc<ViewCore>], change: impl Fn(&ViewCore)) {
         let mut scratch = Vec::new();
         for view in views {
-            view.close();
+            change(view);
             view.wake_all(&mut scratch);
         }
         self.progress.wake_all(&mut scratch);

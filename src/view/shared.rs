@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 
 use super::bookmark::{BookmarkTemplate, Marker};
+use super::end_schedule::EndSchedule;
 use super::projection::{Projection, ProjectionError};
 use super::selector_index::{IndexPosition, Number};
 use super::transition::seen_as;
@@ -80,6 +81,8 @@ pub(super) struct ViewCore {
     batch_starts: Mutex<BatchStarts>,
     waiters: Arc<WaiterList>,
     closed: Flag,
+    /// Set when the view's watches are to end one after the other.
+    end_schedule: OnceLock<Arc<EndSchedule>>,
     /// Set when the last watch has dropped the view.
     unwatched: OnceLock<()>,
     /// The view's number in the view table, once the table has the view.
@@ -124,6 +127,16 @@ impl View {
 
     pub(super) fn close(&self) {
         self.core.close();
+    }
+
+    /// When the view's watches end, if that is known. It does not change once it is set.
+    #[must_use]
+    pub fn end_schedule(&self) -> Option<&Arc<EndSchedule>> {
+        self.core.end_schedule.get()
+    }
+
+    pub(super) fn schedule_end(&self, schedule: &Arc<EndSchedule>) {
+        self.core.schedule_end(schedule);
     }
 
     /// The selector of the view's watches.
@@ -239,6 +252,11 @@ impl ViewCore {
         self.closed.set();
     }
 
+    /// The first schedule counts.
+    pub(super) fn schedule_end(&self, schedule: &Arc<EndSchedule>) {
+        let _ = self.end_schedule.set(Arc::clone(schedule));
+    }
+
     fn frame(&self, event: &Event, kind: EventKind) -> Result<Bytes, ProjectionError> {
         let whole = event.frame(kind);
         self.projection
@@ -319,6 +337,7 @@ impl ViewWriter {
             batch_starts: Mutex::default(),
             waiters: Arc::default(),
             closed: Flag::default(),
+            end_schedule: OnceLock::new(),
             unwatched: OnceLock::new(),
             number: OnceLock::new(),
         });

@@ -48,6 +48,8 @@ pub(crate) struct WatchCursor {
     /// Batches published earlier do not count as delayed.
     opened_at: std::time::Instant,
     deadline: Instant,
+    /// When the stream ends once its client has all events; the view's schedule sets it.
+    end_at: Option<Instant>,
     end: Option<WatchEnd>,
     events: u64,
     bytes: u64,
@@ -125,6 +127,7 @@ impl WatchCursor {
             bookmarks,
             opened_at: timing.started.into_std(),
             deadline,
+            end_at: None,
             end: None,
             events: 0,
             bytes: 0,
@@ -209,10 +212,20 @@ impl WatchCursor {
         }
     }
 
-    /// The time to call [`Self::on_timer`]: the next bookmark or the deadline.
+    /// The time to call [`Self::on_timer`]: the next bookmark, the scheduled end or the deadline.
     pub(crate) fn wake_at(&self) -> Instant {
         let bookmark = self.bookmarks.as_ref().map(|bookmarks| bookmarks.next_at);
-        bookmark.map_or(self.deadline, |at| at.min(self.deadline))
+        let times = [bookmark, self.end_at].into_iter().flatten();
+        times.fold(self.deadline, Instant::min)
+    }
+
+    /// Draws the time of the end if the view has a schedule and the cursor has no time yet.
+    pub(crate) fn schedule_end(&mut self) {
+        if self.end_at.is_none()
+            && let Some(schedule) = self.view.end_schedule()
+        {
+            self.end_at = Some(Instant::from_std(schedule.draw()));
+        }
     }
 
     /// Ends the stream if its deadline is reached; returns whether it is.
@@ -229,8 +242,24 @@ impl WatchCursor {
         if self.is_overdue(now) {
             return TimerAction::Ended;
         }
+        if self.end_at.is_some_and(|at| at <= now) {
+            return self.end_scheduled();
+        }
         self.bookmark(now)
             .map_or(TimerAction::Nothing, TimerAction::Bookmark)
+    }
+
+    /// Ends the stream, with a last bookmark if the client allows bookmarks. If the client does not have all events yet, they come first.
+    fn end_scheduled(&mut self) -> TimerAction {
+        let mut bookmark = None;
+        if self.future_waiter.is_none() {
+            let Some(reached) = self.prove() else {
+                return TimerAction::Nothing;
+            };
+            bookmark = self.bookmark_at(reached);
+        }
+        self.end_as(WatchEnd::Closed);
+        bookmark.map_or(TimerAction::Ended, TimerAction::Bookmark)
     }
 
     /// If the client's version is still in the future, wakes `waker` when it is reached, because that may happen without a batch.
@@ -250,6 +279,7 @@ impl WatchCursor {
         if self.end.is_some() {
             return CursorStep::Over;
         }
+        self.schedule_end();
         // Check before reading, so that events published before the view was closed are still sent.
         let is_closed = self.view.is_closed();
         let next = self.read_next();
@@ -453,6 +483,14 @@ impl WatchCursor {
             .bookmarks
             .as_ref()
             .is_some_and(|bookmarks| bookmarks.next_at <= now);
+        let reached = self.prove()?;
+        let bookmarks = self.bookmarks.as_mut().filter(|_| due)?;
+        bookmarks.wait(now, self.deadline);
+        self.bookmark_at(reached)
+    }
+
+    /// The newest version up to which the client has all events; `None` if there are events that it does not have.
+    fn prove(&mut self) -> Option<ResourceVersion> {
         // Read the version first: its events are in the view by then.
         let reached = self.served.hub.reached();
         if self.initial.is_some()
@@ -465,13 +503,17 @@ impl WatchCursor {
         }
         self.position = self.position.max(reached.through);
         self.history_end = self.position;
-        let bookmarks = self.bookmarks.as_mut().filter(|_| due)?;
-        bookmarks.wait(now, self.deadline);
-        if reached.version <= bookmarks.beyond || reached.version < self.known {
+        Some(reached.version)
+    }
+
+    /// A bookmark of this version, if the client allows bookmarks and the version is news to it.
+    fn bookmark_at(&self, version: ResourceVersion) -> Option<Bytes> {
+        let bookmarks = self.bookmarks.as_ref()?;
+        if version <= bookmarks.beyond || version < self.known {
             return None;
         }
         let template = self.served.hub.bookmark();
-        let bookmark = self.view.bookmark(&template, reached.version, Marker::None);
+        let bookmark = self.view.bookmark(&template, version, Marker::None);
         // If the bookmark cannot be projected, send none.
         bookmark.ok()
     }

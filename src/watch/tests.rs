@@ -41,6 +41,7 @@ impl Wake for Wakes {
     }
 }
 
+mod scheduled_end;
 mod slices;
 mod uncuttable;
 

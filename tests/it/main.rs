@@ -8,6 +8,7 @@ mod admission;
 mod apiserver;
 mod auth;
 mod demo;
+mod drain;
 mod hostile;
 mod informer;
 mod informer_chaos;

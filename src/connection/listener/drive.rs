@@ -44,7 +44,7 @@ impl ConnectionEnds<'_> {
     {
         let exceeded_limit = tokio::select! {
             ended = drive_until_hijacked(connection.as_mut(), &mut poll_end) => return ended,
-            () = self.drain.begun() => false,
+            () = self.drain.closing() => false,
             () = self.go_away.begun() => false,
             () = self.abort_limit.reaches(AbortAction::GoAway) => true,
         };

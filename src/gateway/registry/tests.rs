@@ -118,7 +118,7 @@ async fn while_a_cache_fills_few_requests_are_forwarded_and_others_told_to_come_
     apiserver.order(slow).unwrap();
     tokio::time::pause();
     let key = config_maps();
-    let started = tokio::time::Instant::now();
+    let started = Instant::now();
     let availability = |wait, peer| registry.availability(&key, wait, peer);
     let all = (0..40).map(|_| availability(FillWait::Short, peer(1)));
     let answers = futures::future::join_all(all).await;
@@ -233,7 +233,7 @@ async fn a_forwarded_watch_ends_with_the_permission_or_the_credential() {
     open.lease.revoke();
     assert!(ended.as_mut().poll(&mut context).is_ready());
     let expired = Permission {
-        expires_at: Some(tokio::time::Instant::now()),
+        expires_at: Some(Instant::now()),
         ..permission()
     };
     tokio::time::timeout(TIMEOUT, start(expired)).await.unwrap();
@@ -366,7 +366,7 @@ async fn a_watch_without_a_cache_holds_its_place_until_its_client_is_to_come_bac
         assert!(permits.try_acquire(Peer::UNKNOWN).is_none(), "{code}");
 
         tokio::time::pause();
-        let start = tokio::time::Instant::now();
+        let start = Instant::now();
         client.read_to_end(&mut received).await.unwrap();
         let elapsed = start.elapsed().as_secs();
         tokio::time::resume();

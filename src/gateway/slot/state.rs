@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::watch;
 
 use crate::metrics::GiveUpReason;
-use crate::view::{Hub, ServedResource};
+use crate::view::{EndSchedule, Hub, ServedResource};
 
 /// The state of a slot's cache.
 #[derive(Clone, Debug)]
@@ -36,6 +36,8 @@ pub(in crate::gateway) struct SlotStateMachine {
     state: watch::Sender<SlotState>,
     /// Set when the slot, or an earlier one of the same resource, has become ready for the first time.
     filled: Arc<OnceLock<()>>,
+    /// When the watches end, if that is known.
+    end_schedule: Arc<OnceLock<Arc<EndSchedule>>>,
 }
 
 impl SlotStateMachine {
@@ -43,6 +45,7 @@ impl SlotStateMachine {
         Self {
             state: watch::Sender::new(SlotState::Waiting("starting")),
             filled,
+            end_schedule: Arc::default(),
         }
     }
 
@@ -59,7 +62,7 @@ impl SlotStateMachine {
     /// Serves requests from a cache that was filled, unless it is served already or the slot was closed. `before` is called if the state
     /// changes, before any request sees it. Returns whether the state has changed.
     pub(super) fn serve(&self, served: &ServedResource, before: impl FnOnce()) -> bool {
-        self.state.send_if_modified(|state| {
+        let is_served = self.state.send_if_modified(|state| {
             let is_next = match state {
                 SlotState::Waiting(_) | SlotState::GivenUp(_) | SlotState::OtherEncoding => true,
                 SlotState::Ready(_) | SlotState::Gone | SlotState::Closed => false,
@@ -71,7 +74,21 @@ impl SlotStateMachine {
                 *state = SlotState::Ready(served.clone());
             }
             is_next
-        })
+        });
+        // A schedule that comes later finds the state.
+        if is_served && let Some(schedule) = self.end_schedule.get() {
+            served.hub.schedule_end(schedule);
+        }
+        is_served
+    }
+
+    /// Ends each watch at a time of the schedule, of this cache and of later ones. The first schedule counts.
+    pub(super) fn schedule_end(&self, schedule: &Arc<EndSchedule>) {
+        // Fails if there is one already.
+        let _ = self.end_schedule.set(Arc::clone(schedule));
+        if let SlotState::Ready(served) = &*self.state.borrow() {
+            served.hub.schedule_end(schedule);
+        }
     }
 
     /// Replaces the state after the end of a cache or of an attempt to fill one, so that no new request reaches the cache. Then ends the
@@ -103,6 +120,8 @@ mod tests {
     use super::*;
     use crate::cache::tests::samples::{World, kind};
     use crate::resource::Layout;
+    use crate::selector::Selector;
+    use std::time::{Duration, Instant};
 
     fn served() -> ServedResource {
         let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
@@ -130,6 +149,26 @@ mod tests {
         assert!(served.hub.is_closed() && !served.hub.is_expired());
         assert!(filled.get().is_some(), "the flag stays");
         assert!(slot_state.serve(&served, || {}));
+    }
+
+    #[test]
+    fn a_schedule_is_for_caches_that_become_ready_later_too() {
+        let schedule = Arc::new(EndSchedule::new(Instant::now(), Duration::ZERO, 0.0));
+        for is_ready_first in [true, false] {
+            let (slot_state, served) = (SlotStateMachine::new(Arc::default()), served());
+            if is_ready_first {
+                assert!(slot_state.serve(&served, || {}));
+            }
+            let early = served.hub.join(&Selector::default());
+            assert!(early.view.end_schedule().is_none());
+            slot_state.schedule_end(&schedule);
+            if !is_ready_first {
+                assert!(slot_state.serve(&served, || {}));
+            }
+            let late = served.hub.join(&Selector::default());
+            assert!(early.view.end_schedule().is_some() && late.view.end_schedule().is_some());
+            assert!(!early.view.is_closed());
+        }
     }
 
     #[test]

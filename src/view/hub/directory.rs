@@ -10,6 +10,7 @@ use super::HubPosition;
 use crate::fairness::Peer;
 use crate::resource::Encoding;
 use crate::selector::Selector;
+use crate::view::end_schedule::EndSchedule;
 use crate::view::projection::Projection;
 use crate::view::selector_index::{Hasher, Placement, TooManyViews, weight};
 use crate::view::shared::{EmptyViews, View, ViewCore, ViewParts, ViewWriter};
@@ -75,6 +76,8 @@ pub(super) struct ViewDirectory {
     pub(super) closed: bool,
     /// Whether watches that end because of `closed` must list again.
     pub(super) expired: bool,
+    /// When the watches end, if that is known.
+    pub(super) end_schedule: Option<Arc<EndSchedule>>,
 }
 
 impl ViewDirectory {
@@ -90,6 +93,7 @@ impl ViewDirectory {
             waiters: 0,
             closed: false,
             expired: false,
+            end_schedule: None,
         }
     }
 

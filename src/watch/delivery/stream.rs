@@ -108,6 +108,17 @@ impl DeliveryStream {
         let _ = self.done.send(self.transport);
     }
 
+    /// Draws the time of the stream's end if its view has a schedule; returns the time if the stream's timer must be set to it.
+    pub(super) fn schedule_end(&mut self) -> Option<Instant> {
+        self.cursor.schedule_end();
+        // The cursor may have drawn it already, while it was read for an event.
+        let wake_at = self.cursor.wake_at();
+        (wake_at < self.wake_at).then(|| {
+            self.wake_at = wake_at;
+            wake_at
+        })
+    }
+
     /// Writes a shared chunk. `None` if it is not what this client needs next.
     pub(super) fn send_shared(&mut self, chunk: &SharedChunk) -> Option<StreamProgress> {
         if !self
@@ -162,12 +173,15 @@ impl DeliveryStream {
         // stream of a client that is always behind ends.
         let _ = self.cursor.is_revoked() || self.cursor.is_overdue(now);
         let mut progress = self.drive(writes_max);
-        if progress == StreamProgress::Idle
-            && self.cursor.wake_at() <= now
-            && let TimerAction::Bookmark(line) = self.cursor.on_timer(now)
-        {
-            self.out = chunked(line.into());
-            progress = self.drive(writes_max);
+        if progress == StreamProgress::Idle && self.cursor.wake_at() <= now {
+            match self.cursor.on_timer(now) {
+                TimerAction::Bookmark(line) => {
+                    self.out = chunked(line.into());
+                    progress = self.drive(writes_max);
+                }
+                TimerAction::Ended => progress = self.drive(writes_max),
+                TimerAction::Nothing => {}
+            }
         }
         self.wake_at = self.cursor.wake_at();
         if progress == StreamProgress::Idle && self.wake_at <= now {

@@ -16,7 +16,7 @@ use crate::cache::tests::samples::{World, kind, told};
 use crate::metrics::Metrics;
 use crate::resource::{Layout, ResourceVersion};
 use crate::selector::Selector;
-use crate::view::{Hub, ServedResource, ViewSubscription};
+use crate::view::{EndSchedule, Hub, ServedResource, ViewSubscription};
 use crate::watch::{Start, Timing, WatchEnd, WatchRecorder, WatchTotals};
 
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\n\r\n";
@@ -201,6 +201,56 @@ impl Client {
             lines.extend(self.lines());
         }
         lines
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn scheduled_ends_come_one_after_the_other_each_after_a_bookmark() {
+    const CLIENTS: usize = 9;
+    /// Turns of the workers and the readers, in which they do all that they can.
+    const YIELDS: usize = 50;
+    let mut scene = Scene::new(WIDE, 2);
+    let start_version = scene.world.version;
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| scene.client(1 << 16, HOUR)).collect();
+    for client in &mut clients {
+        client.read().await;
+    }
+    let begin = Instant::now();
+    let schedule = EndSchedule::new(begin.into_std(), Duration::from_secs(10), 0.05);
+    scene.served.hub.schedule_end(&Arc::new(schedule));
+    let ends = Arc::<Mutex<Vec<u64>>>::default();
+    let readers: Vec<_> = clients
+        .into_iter()
+        .map(|mut client| {
+            let ends = Arc::clone(&ends);
+            tokio::spawn(async move {
+                let lines = client.read_to_end().await;
+                ends.lock().push(begin.elapsed().as_secs());
+                lines
+            })
+        })
+        .collect();
+    while ends.lock().len() < CLIENTS {
+        scene.put("a/x");
+        tokio::time::advance(Duration::from_millis(100)).await;
+        // Each event reaches its clients before the next one is written.
+        for _ in 0..YIELDS {
+            tokio::task::yield_now().await;
+        }
+    }
+    let told = scene.told_since(start_version);
+    for reader in readers {
+        let mut lines = reader.await.unwrap();
+        let bookmark = lines.pop().unwrap();
+        assert!(!lines.is_empty() && told.starts_with(&lines));
+        let version = lines.last().unwrap().split(' ').nth(2).unwrap();
+        assert_eq!(bookmark, format!("BOOKMARK {version}"));
+    }
+    let mut ends = Arc::into_inner(ends).unwrap().into_inner();
+    ends.dedup();
+    assert!(ends.len() >= 7, "{ends:?}");
+    for _ in 0..CLIENTS {
+        assert_eq!(scene.recorder.end().await.end, WatchEnd::Closed);
     }
 }
 

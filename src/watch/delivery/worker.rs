@@ -225,6 +225,7 @@ impl DeliveryWorker {
         let writes_max = self.limits.stream_turn;
         // Check in this order, so that events published before the view was closed are still sent.
         let (is_closed, head) = (view.is_closed(), view.head());
+        let is_scheduled = view.end_schedule().is_some();
         let (mut chunks, mut visited) = (SharedChunks::new(self.limits), 0);
         while visited < budget {
             // The group may have been removed with its last member.
@@ -239,6 +240,9 @@ impl DeliveryWorker {
                 return visited;
             };
             let stream = &mut self.streams[member];
+            if is_scheduled && let Some(wake_at) = stream.schedule_end() {
+                self.timers.push(Reverse((wake_at, member)));
+            }
             let cursor = stream.cursor().cursor();
             let reads_by_itself = !stream.is_caught_up() || stream.backlog_entry.is_some();
             if reads_by_itself || cursor == head && !is_closed {
