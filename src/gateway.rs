@@ -6,6 +6,7 @@
 //! `recorders` counts in metrics, and `reloads` follows files.
 
 mod audit_log;
+mod cache_age;
 mod callers;
 mod checkpoints;
 mod consistency;
@@ -437,6 +438,7 @@ fn registry_settings(
         limits: ReadLimits {
             frame_len_max: settings.frame_len_max,
             coalesce_delay_max: settings.coalesce_delay_max,
+            staleness_bound: settings.staleness_bound,
             memory_max: settings.admission.memory_max,
         },
         admission: Some(admission),

@@ -69,6 +69,9 @@ pub const IDLE_RESOURCE_TIMEOUT: TimeSpan = TimeSpan(Duration::from_secs(600));
 /// People do not notice 2 ms, and controllers do not react faster; under load many events then share one write.
 pub const COALESCE_DELAY_MAX: TimeSpan = TimeSpan(Duration::from_millis(2));
 
+/// A quiet resource gets a bookmark each minute; half a minute more is time to open a lost watch again.
+pub const STALENESS_BOUND: TimeSpan = TimeSpan(Duration::from_secs(90));
+
 /// As many as the limit of open files allows, minus the connections to upstream.
 pub const CONNECTIONS_MAX: usize = 0;
 /// An idle watch costs 2 to 24 KiB of memory, so this is a few gigabytes at most.

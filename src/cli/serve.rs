@@ -13,7 +13,7 @@ use super::defaults::{
     LISTEN, LISTS_MAX, LISTS_WAITING_MAX, MEMORY_MAX, PASSTHROUGH_RESOURCES, REAUTHORIZE_GRACE,
     REAUTHORIZE_INTERVAL, REQUESTHEADER_EXTRA_HEADERS_PREFIX, REQUESTHEADER_GROUP_HEADERS,
     REQUESTHEADER_UID_HEADERS, REQUESTHEADER_USERNAME_HEADERS, RING_AGE_MIN, RING_BYTES_MAX,
-    RING_EVENTS_MAX, STATE_BYTES_MAX, STATE_INTERVAL, TUNNELS_MAX, WATCHES_MAX,
+    RING_EVENTS_MAX, STALENESS_BOUND, STATE_BYTES_MAX, STATE_INTERVAL, TUNNELS_MAX, WATCHES_MAX,
 };
 use super::words::{ByteLen, TimeSpan};
 
@@ -176,6 +176,9 @@ pub struct ServeFlags {
     /// How long a cache is kept after its last client has left.
     #[arg(long, value_name = "TIME", help_heading = "Caches", default_value_t = IDLE_RESOURCE_TIMEOUT)]
     pub idle_resource_timeout: TimeSpan,
+    /// How long upstream may be gone or silent before answers from a cache carry a warning.
+    #[arg(long, value_name = "TIME", help_heading = "Caches", default_value_t = STALENESS_BOUND)]
+    pub staleness_bound: TimeSpan,
     /// Maximum number of events in the history of a resource.
     #[arg(long, value_name = "COUNT", help_heading = "Caches", default_value_t = RING_EVENTS_MAX)]
     pub ring_events_max: usize,

@@ -169,6 +169,7 @@ impl ServeSettings {
                 age_min: cli::RING_AGE_MIN.0,
             },
             coalesce_delay_max: cli::COALESCE_DELAY_MAX.0,
+            staleness_bound: cli::STALENESS_BOUND.0,
             state: None,
             admission: AdmissionLimits {
                 connections_max: cli::CONNECTIONS_MAX,

@@ -65,6 +65,7 @@ pub(super) fn file(process: &ProcessSettings, serve: &ServeSettings) -> String {
         "coalesceDelayMax",
         TimeSpan(serve.coalesce_delay_max),
     );
+    plain(&mut out, "stalenessBound", TimeSpan(serve.staleness_bound));
     if let Some(settings) = &serve.state {
         state(&mut out, settings);
     }

@@ -33,6 +33,12 @@ const IDLE_RANGE: (TimeSpan, TimeSpan) = (
     TimeSpan(Duration::from_secs(7 * 86_400)),
 );
 
+/// Within a second no watch can be opened again; after a day nobody needs to be told.
+const STALENESS_RANGE: (TimeSpan, TimeSpan) = (
+    TimeSpan(Duration::from_secs(1)),
+    TimeSpan(Duration::from_secs(86_400)),
+);
+
 /// With less than a megabyte nothing fits; a terabyte is a typing error.
 const STATE_BYTES_RANGE: (ByteLen, ByteLen) = (ByteLen(1 << 20), ByteLen(1 << 40));
 /// Shorter intervals write blocks of few events; after a minute upstream may no longer have what was not written.
@@ -91,6 +97,13 @@ impl ServeSettings {
                 flags.coalesce_delay_max,
                 TimeSpan(Duration::ZERO),
                 COALESCE_DELAY_LIMIT,
+            )?
+            .0,
+            staleness_bound: in_range(
+                "staleness-bound",
+                flags.staleness_bound,
+                STALENESS_RANGE.0,
+                STALENESS_RANGE.1,
             )?
             .0,
             state: state(&flags)?,

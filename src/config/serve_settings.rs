@@ -40,6 +40,8 @@ pub struct ServeSettings {
     pub ring: RingLimits,
     /// Longest delay of an event, under load, in which more events are collected for the same write.
     pub coalesce_delay_max: Duration,
+    /// A cache that may be older than this is stale, and its answers say so.
+    pub staleness_bound: Duration,
     /// Where checkpoints of the caches are kept; `None` for none.
     pub state: Option<StateSettings>,
     /// Limits for all clients together.

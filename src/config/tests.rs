@@ -302,6 +302,11 @@ fn values_out_of_range_name_their_flag() {
         ("--coalesce-delay-max 2s", "--coalesce-delay-max"),
         ("--idle-resource-timeout 0s", "--idle-resource-timeout"),
         ("--drain-timeout 2h", "--drain-timeout"),
+        (
+            "--drain-delay 26s",
+            "--drain-delay must be between 0s and 25s",
+        ),
+        ("--staleness-bound 0s", "--staleness-bound"),
         ("--worker-threads 9999", "--worker-threads"),
         (
             "--pin-resources pods",
@@ -478,7 +483,7 @@ fn printed_settings_read_back_as_the_same_settings() {
          --pin-resources pods.v1,widgets.v1beta2.a.example.com --passthrough-resources secrets,leases.coordination.k8s.io \
          --ring-bytes-max 100000000 --ring-age-min 1m --idle-resource-timeout 90s --coalesce-delay-max 0s --worker-threads 3 \
          --connections-max 5 --watches-max 6 --lists-max 7 --lists-waiting-max 0 --list-wait-max 8s --memory-max 1GiB \
-         --list-stall-max 9s --forwarded-requests-max 10 --forwarded-watches-max 11 --tunnels-max 12",
+         --staleness-bound 2m --drain-delay 3s --list-stall-max 9s --forwarded-requests-max 10 --forwarded-watches-max 11 --tunnels-max 12",
     );
     prints_what_reads_back(
         "--in-cluster --tls-cert c --tls-key k --tls-sni-cert-key a,b:x.y;c,d --client-ca-file ca --anonymous --auth rbac \

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use super::cache_age::CacheAge;
 use super::drain_flag::DrainFlag;
 use crate::cache::ApplyOutcome;
 use crate::metrics::{
@@ -25,6 +26,7 @@ pub(super) struct ResourceRecorder {
     key: CacheKey,
     upstream: UpstreamMetrics,
     cache: CacheMetrics,
+    pub(super) age: CacheAge,
     draining: DrainFlag,
 }
 
@@ -35,6 +37,7 @@ impl ResourceRecorder {
             key: key.clone(),
             upstream: metrics.upstream(labels),
             cache: metrics.cache(labels),
+            age: CacheAge::default(),
             draining,
         }
     }
@@ -77,6 +80,11 @@ impl ResourceRecorder {
         (last > 0.0).then(|| Duration::from_secs_f64((seconds_since_1970() - last).max(0.0)))
     }
 
+    /// Shows how old the cache may be.
+    pub(super) fn aged(&self, age: Duration) {
+        self.cache.age.set(age.as_secs_f64());
+    }
+
     /// The recorder of one cache of the resource.
     pub(super) fn for_cache(self: Arc<Self>) -> Arc<CacheRecorder> {
         Arc::new(CacheRecorder { resource: self })
@@ -99,6 +107,7 @@ impl DriverRecorder for CacheRecorder {
         let upstream = &self.resource.upstream;
         upstream.bytes_received.add(bytes as u64);
         upstream.last_received.set(seconds_since_1970());
+        self.resource.age.received();
     }
 
     fn rejected(&self, reason: FrameRejection) {
@@ -123,17 +132,21 @@ impl DriverRecorder for CacheRecorder {
         self.resource.upstream.watches_active.set(open);
         self.resource.upstream.connected.set(open);
         if let WatchConnection::No(end) = connected {
+            self.resource.age.disconnected(end == StreamEnd::Clean);
             self.resource.upstream.watch_ends.inc(match end {
                 StreamEnd::Clean => WatchLabel::Closed,
                 StreamEnd::Cut => WatchLabel::Disconnected,
                 StreamEnd::Error => WatchLabel::Error,
                 StreamEnd::Unreadable => WatchLabel::Undecodable,
             });
+        } else {
+            self.resource.age.connected();
         }
     }
 
     fn bookmark(&self) {
         self.resource.upstream.events_received.add(1);
+        self.resource.age.bookmark();
     }
 }
 
@@ -167,6 +180,7 @@ impl FillRecorder for CacheRecorder {
 /// The driver is dropped with its task, at any point of its work.
 impl Drop for CacheRecorder {
     fn drop(&mut self) {
+        self.resource.age.disconnected(false);
         let upstream = &self.resource.upstream;
         if upstream.watches_active.get() > 0 {
             upstream.watches_active.set(0);

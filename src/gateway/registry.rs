@@ -294,7 +294,7 @@ impl Registry {
         self.pinned.contains_key(key)
     }
 
-    /// Ends caches that were not used for a while. Never returns.
+    /// Ends caches that were not used for a while, and reports how old the others are. Never returns.
     pub(super) async fn end_idle(&self) {
         loop {
             tokio::time::sleep(IDLE_PERIOD).await;
@@ -303,6 +303,7 @@ impl Registry {
                 self.close_slot(&key);
             }
             self.forget_unused();
+            self.slots().iter().for_each(|(_, slot)| slot.report_age());
         }
     }
 
@@ -496,6 +497,11 @@ impl Resources for Registry {
     fn may_be_lost(&self, key: &CacheKey, version: ResourceVersion) -> bool {
         let slot = self.state().slots.get(key).cloned();
         slot.is_some_and(|slot| slot.loss.covers(version))
+    }
+
+    fn staleness(&self, key: &CacheKey) -> Option<Duration> {
+        let slot = self.state().slots.get(key).cloned();
+        slot?.staleness()
     }
 
     async fn latest(&self, served: &ServedResource) -> Latest {

@@ -52,6 +52,7 @@ pub(super) struct Slot {
     started_at: Instant,
     used_at: Mutex<Instant>,
     checkpoint: Option<Checkpoint>,
+    staleness_bound: Duration,
     /// Set when the process ends: the checkpoint is written a last time.
     ending: watch::Sender<bool>,
     task: AbortHandle,
@@ -71,6 +72,7 @@ impl Slot {
             ending: watch::Sender::new(false),
         };
         let checkpoint = parts.checkpoint.clone();
+        let staleness_bound = parts.limits.staleness_bound;
         let recorder = Arc::clone(&parts.recorder);
         let task = tasks.spawn(CacheKeeper::new(parts, cells.clone()).run());
         let KeeperCells {
@@ -94,6 +96,7 @@ impl Slot {
             started_at: now,
             used_at: Mutex::new(now),
             checkpoint,
+            staleness_bound,
             ending,
             task,
         }
@@ -181,10 +184,32 @@ impl Slot {
         }
     }
 
+    /// How old the cache may be, if that is more than the bound.
+    pub(super) fn staleness(&self) -> Option<Duration> {
+        let age = self.recorder.age.now();
+        (age > self.staleness_bound).then_some(age)
+    }
+
+    /// Shows in the metrics how old the cache may be; zero without a cache.
+    pub(super) fn report_age(&self) {
+        let age = match &*self.slot_state.borrow() {
+            SlotState::Ready(_) => self.recorder.age.now(),
+            SlotState::Waiting(_)
+            | SlotState::GivenUp(_)
+            | SlotState::OtherEncoding
+            | SlotState::Gone
+            | SlotState::Closed => Duration::ZERO,
+        };
+        self.recorder.aged(age);
+    }
+
     /// The state as text for people.
     pub(super) fn describe(&self) -> String {
         match &*self.slot_state.borrow() {
             SlotState::Waiting(reason) => format!("not served from memory yet: {reason}"),
+            SlotState::Ready(_) if let Some(age) = self.staleness() => {
+                format!("stale: no proof from upstream for {} s", age.as_secs())
+            }
             SlotState::Ready(_) => self.recorder.silence().map_or_else(String::new, |silence| {
                 format!("upstream last sent data {} s ago", silence.as_secs())
             }),

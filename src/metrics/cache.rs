@@ -19,6 +19,8 @@ pub struct CacheMetrics {
     pub ring_bytes: IntGauge,
     /// Age of the oldest event in the ring, in seconds: how long a client may be away and still resume.
     pub ring_oldest_age: Gauge,
+    /// How old the cache may be, in seconds.
+    pub age: Gauge,
     /// Times the cache was filled from a list.
     pub initializations: IntCounter,
     /// Event frames laid out in views. Delivered events divided by this number is how many clients share a frame on average.
@@ -36,6 +38,7 @@ pub(super) struct CacheFamilies {
     ring_events: IntGaugeVec,
     ring_bytes: IntGaugeVec,
     ring_oldest_age: GaugeVec,
+    age: GaugeVec,
     initializations: IntCounterVec,
     frames_encoded: IntCounterVec,
     state: IntGaugeVec,
@@ -55,6 +58,11 @@ impl CacheFamilies {
             )?,
             ring_events: add.gauges("cache_ring_events", "Events in the ring.", labels)?,
             ring_bytes: add.gauges("cache_ring_bytes", "Bytes of the events in the ring.", labels)?,
+            age: add.real_gauges(
+                "cache_age_seconds",
+                "How old the cache may be: the time since upstream last proved that it is complete.",
+                labels,
+            )?,
             ring_oldest_age: add.real_gauges(
                 "cache_ring_oldest_age_seconds",
                 "Age of the oldest event in the ring: how long a client may be away and still resume.",
@@ -94,7 +102,9 @@ impl CacheFamilies {
         ] {
             let _ = gauges.remove_label_values(values);
         }
-        let _ = self.ring_oldest_age.remove_label_values(values);
+        for ages in [&self.ring_oldest_age, &self.age] {
+            let _ = ages.remove_label_values(values);
+        }
         StateGauges::<CacheState>::forget(&self.state, values);
     }
 
@@ -117,6 +127,7 @@ impl CacheFamilies {
             ring_events: self.ring_events.with_label_values(values),
             ring_bytes: self.ring_bytes.with_label_values(values),
             ring_oldest_age: self.ring_oldest_age.with_label_values(values),
+            age: self.age.with_label_values(values),
             initializations: self.initializations.with_label_values(values),
             frames_encoded: self.frames_encoded.with_label_values(values),
             state: StateGauges::resolve(&self.state, values),

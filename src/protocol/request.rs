@@ -45,6 +45,21 @@ pub enum ReadPlan {
     Watch(WatchPlan),
 }
 
+impl ReadPlan {
+    /// Whether the answer may be as old as the cache. A consistent list is not: it is proven, or upstream answers. Nor is a list at one
+    /// version: it is the same at any time.
+    #[must_use]
+    pub const fn may_be_stale(&self) -> bool {
+        match self {
+            Self::List(plan) => match plan.read {
+                ListRead::Latest | ListRead::Exact(_) => false,
+                ListRead::Cached | ListRead::AtLeast(_) | ListRead::AtLeastNow(_) => true,
+            },
+            Self::Watch(_) => true,
+        }
+    }
+}
+
 /// Why a list or watch does not become a [`CacheRead`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadRefusal {

@@ -14,7 +14,7 @@ use super::permission::AuthorizedRead;
 use super::read_state::is_retained;
 use super::request_timeout::before_deadline;
 use super::resources::{Availability, ForwardPermit, Resources};
-use super::response::{gzipped, with_content_type};
+use super::response::{gzipped, with_content_type, stale_warning};
 use super::service::{Service, ServiceResponse};
 use crate::admission::ListPermit;
 use crate::protocol::request::{
@@ -96,8 +96,19 @@ impl<R: Resources> Service<R> {
             }
         };
         let warnings = served.cache.kind().warnings.iter();
-        let warnings = warnings.filter_map(|text| text.parse().ok()).collect();
-        let result = self.read_cache((read, &negotiation), (&key, &served));
+        let mut warnings: Vec<_> = warnings.filter_map(|text| text.parse().ok()).collect();
+        let negotiated = negotiation.with_cache(read, (&key, &served));
+        let planned = negotiated.ok_or(ReadRefusal::Forward).and_then(|negotiated| {
+            let plan = read.request.plan(served.cache.kind())?;
+            Ok((negotiated, plan))
+        });
+        if let Ok((_, cache_read)) = &planned
+            && cache_read.plan.may_be_stale()
+            && let Some(age) = self.resources.staleness(&key)
+        {
+            warnings.extend(stale_warning(age));
+        }
+        let result = self.read_cache(planned);
         let result = before_deadline(read.request.deadline, pin!(result)).await;
         ReadOutcome {
             key,
@@ -148,12 +159,9 @@ impl<R: Resources> Service<R> {
 
     async fn read_cache(
         &self,
-        (read, negotiation): (&AuthorizedRead, &Negotiation),
-        cache: (&CacheKey, &ServedResource),
+        planned: Result<(NegotiatedRead<'_>, CacheRead), ReadRefusal>,
     ) -> Result<ServiceResponse<R>, ReadFailure> {
-        let negotiated = negotiation.with_cache(read, cache);
-        let negotiated = negotiated.ok_or(ReadRefusal::Forward)?;
-        let CacheRead { selector, plan } = read.request.plan(negotiated.served.cache.kind())?;
+        let (negotiated, CacheRead { selector, plan }) = planned?;
         match plan {
             ReadPlan::List(plan) => self.list(&negotiated, &selector, &plan).await,
             ReadPlan::Watch(plan) => self.watch(&negotiated, &selector, plan).await,

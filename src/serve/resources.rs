@@ -219,6 +219,11 @@ pub trait Resources: Send + Sync + 'static {
         false
     }
 
+    /// How old the cache of this key may be, if that is more than what clients should accept without being told.
+    fn staleness(&self, _: &CacheKey) -> Option<Duration> {
+        None
+    }
+
     /// What a consistent read of the resource must have seen. Costs upstream one small request, which concurrent reads share.
     fn latest(&self, served: &ServedResource) -> impl Future<Output = Latest> + Send;
 

@@ -1,5 +1,7 @@
 //! The heads of responses from memory.
 
+use std::time::Duration;
+
 use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, VARY};
 use http::{HeaderValue, Response, StatusCode};
 
@@ -13,6 +15,15 @@ pub(super) fn with_content_type<B>(media_type: &'static str, body: B) -> Respons
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     headers.insert(CACHE_CONTROL, NO_CACHE);
     response
+}
+
+/// The header of an answer from a cache of this age. Code 299 is Kubernetes' own: clients show or log the text and do nothing else.
+pub(super) fn stale_warning(age: Duration) -> Option<HeaderValue> {
+    let seconds = age.as_secs();
+    let text = format!(
+        "299 - \"the API server has not been heard from for {seconds} s, so this answer may be out of date\""
+    );
+    HeaderValue::try_from(text).ok()
 }
 
 /// Turns the response to a watch into one over WebSocket; the body stays the watch. Errors stay as they are: the API server checks

@@ -17,6 +17,7 @@ mod metrics;
 mod passthrough;
 mod rbac_answers;
 mod secrets;
+mod staleness;
 mod support;
 mod trust;
 mod warm_restart;

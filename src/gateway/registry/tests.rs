@@ -43,6 +43,7 @@ async fn registry(address: SocketAddr) -> Registry {
         limits: ReadLimits {
             frame_len_max: 1 << 20,
             coalesce_delay_max: Duration::ZERO,
+            staleness_bound: Duration::from_secs(90),
             memory_max: 0,
         },
         admission: None,

@@ -43,6 +43,8 @@ pub(in crate::gateway) struct ReadLimits {
     pub(in crate::gateway) frame_len_max: usize,
     /// How long the events of a busy resource may be delayed to be delivered together.
     pub(in crate::gateway) coalesce_delay_max: Duration,
+    /// A cache that may be older than this is stale.
+    pub(in crate::gateway) staleness_bound: Duration,
     /// Resident bytes of the process beyond which no cache is started and some are evicted; 0 means no limit.
     pub(in crate::gateway) memory_max: usize,
 }

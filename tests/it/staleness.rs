@@ -1,0 +1,109 @@
+//! A gateway whose API server goes away: it says how old its answers may be, and never passes an old state off as a fresh one.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::StatusCode;
+use http::header::WARNING;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use kube_fanout::apiserver::{self, Options};
+use kube_fanout::config::ServeSettings;
+use kube_fanout::shutdown::Drain;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::support::gateway::Running;
+use crate::support::history::PATIENCE;
+
+const CONFIGMAPS: &str = "/api/v1/configmaps";
+const LOOK: Duration = Duration::from_millis(20);
+
+async fn get(server: SocketAddr, target: &str) -> http::Response<Incoming> {
+    let io = TokioIo::new(TcpStream::connect(server).await.unwrap());
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+    tokio::spawn(connection);
+    let request = http::Request::get(target)
+        .header("host", "gateway")
+        .body(Full::<Bytes>::default())
+        .unwrap();
+    sender.send_request(request).await.unwrap()
+}
+
+async fn text(answer: http::Response<Incoming>) -> String {
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    String::from_utf8(body.to_vec()).unwrap()
+}
+
+/// Looks at an address until its text holds this.
+async fn until(server: SocketAddr, target: &str, holds: impl Fn(&str) -> bool) {
+    let give_up_at = Instant::now() + PATIENCE;
+    loop {
+        let page = text(get(server, target).await).await;
+        if holds(&page) {
+            return;
+        }
+        assert!(Instant::now() < give_up_at, "{page}");
+        sleep(LOOK).await;
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_without_its_api_server_says_how_old_its_answers_may_be() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let options = Options {
+        objects: vec!["configmaps=5".parse().unwrap()],
+        ..Options::default()
+    };
+    let apiserver = apiserver::start(listener, options).unwrap();
+    let upstream = format!("http://{}", apiserver.address()).parse().unwrap();
+    let settings = ServeSettings {
+        staleness_bound: Duration::from_secs(1),
+        ..ServeSettings::embedded(upstream)
+    };
+    let gateway = Running::start(settings, Drain::new()).await;
+    let any = format!("{CONFIGMAPS}?resourceVersion=0");
+    let known = text(get(gateway.address, &any).await).await;
+    let watch = format!("{CONFIGMAPS}?watch=1&resourceVersion=0");
+    let mut watch = get(gateway.address, &watch).await.into_body();
+    watch.frame().await.unwrap().unwrap();
+
+    drop(apiserver);
+    let readiness = "/readyz?verbose";
+    let is_stale = |page: &str| page.contains("ok: stale: no proof from upstream for");
+    until(gateway.admin, readiness, is_stale).await;
+    assert_eq!(get(gateway.admin, "/readyz").await.status(), StatusCode::OK);
+
+    let answer = get(gateway.address, &any).await;
+    assert_eq!(answer.status(), StatusCode::OK);
+    let warning = answer.headers()[WARNING].to_str().unwrap();
+    assert!(warning.starts_with("299 - \"the API server has not been heard from for "));
+    assert_eq!(text(answer).await, known);
+
+    let fresh = get(gateway.address, CONFIGMAPS).await;
+    assert_eq!(fresh.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(!fresh.headers().contains_key(WARNING));
+
+    // Watches stay open, and new ones begin.
+    let later = get(
+        gateway.address,
+        &format!("{CONFIGMAPS}?watch=1&resourceVersion=0"),
+    )
+    .await;
+    assert!(later.headers().contains_key(WARNING));
+    let mut later = later.into_body();
+    later.frame().await.unwrap().unwrap();
+    for watch in [&mut watch, &mut later] {
+        let ended = timeout(Duration::ZERO, watch.frame()).await;
+        assert!(ended.is_err(), "{ended:?}");
+    }
+
+    let is_old = |page: &str| {
+        let mut lines = page.lines();
+        let line = lines.find(|line| line.starts_with("kube_fanout_cache_age_seconds{"));
+        line.is_some_and(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() > 1.0)
+    };
+    until(gateway.admin, "/metrics", is_old).await;
+}
