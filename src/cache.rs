@@ -4,8 +4,10 @@
 //! its watches: the writer passes each batch to an [`Observer`] once readers can see the batch.
 //!
 //! Start with [`CacheWriter`], which applies changes to the objects ([`ObjectMap`]), appends them to the history ([`Ring`]) and
-//! publishes a [`Snapshot`]. A watch resumes with [`WatchCache::resume_after`]; a list at an older version uses [`Rewind`].
+//! publishes a [`Snapshot`]. A watch resumes with [`WatchCache::resume_after`], or if its version is too old for
+//! that, with [`WatchCache::catch_up`]; a list at an older version uses [`Rewind`].
 
+mod catch_up;
 mod event;
 mod objects;
 mod rewind;
@@ -18,6 +20,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
+pub use catch_up::CatchUp;
 pub use event::Event;
 pub use objects::{
     BlockFormat, Chunk, DeflateBlock, LengthForm, MapPosition, ObjectMap, SortedBuilder,
@@ -29,6 +32,7 @@ pub use writer::{ApplyOutcome, CacheWriter, Change, PastEvent, PriorState, Versi
 
 use crate::resource::{ResourceKind, ResourceVersion};
 use crate::sync::{Mutex, MutexGuard};
+use catch_up::Tombstone;
 use rewind::PastStates;
 pub(crate) use sync::Flag;
 use sync::Published;
@@ -70,6 +74,8 @@ pub struct WatchCache {
     past_states: PastStates,
     /// The newest version of an earlier history that upstream no longer has; 0 if there was none.
     lost: ResourceVersion,
+    /// The latest deletions, beyond the history; `None` if clients cannot catch up.
+    tombstones: Option<Arc<Ring<Tombstone>>>,
 }
 
 /// The newest version at which the state was proven to equal upstream's, although no event has reached it.
@@ -89,6 +95,15 @@ impl WatchCache {
             snapshot: Published::new(Arc::new(None)),
             proven: Mutex::default(),
             past_states: PastStates::default(),
+            tombstones: None,
+        }
+    }
+
+    /// A cache that also keeps deletions. Nothing else has a reference to this one yet.
+    fn keeping(&self, tombstones: Arc<Ring<Tombstone>>) -> Self {
+        Self {
+            tombstones: Some(tombstones),
+            ..Self::new(self.kind.clone(), Arc::clone(&self.history), self.lost)
         }
     }
 

@@ -428,6 +428,7 @@ fn registry_settings(
         pinned: settings.pin_resources,
         cached: settings.cached,
         idle_timeout: settings.idle_resource_timeout,
+        catch_up: settings.catch_up,
         retention: Retention {
             segment_slots: SEGMENT_SLOTS,
             events_min: 100,

@@ -19,6 +19,10 @@ mod random;
 mod version;
 pub mod wire;
 
+/// Header of a watch's response that begins with the latest state of what changed, not with the history: some states are left out. A client
+/// that needs every change, or serves others from what it reads, has to list instead (decision 44).
+pub const CATCH_UP_HEADER: &str = "kube-fanout-catch-up";
+
 pub use byte_span::ByteSpan;
 pub use encoding::Encoding;
 pub use event_kind::EventKind;

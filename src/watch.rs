@@ -1,16 +1,19 @@
 //! One watch, from its start to its end. Its events come from the snapshot, the history and the shared view, in this order.
 //!
 //! `cursor` is the core: it produces the next frame for one client, without a socket or a timer. `initial` reads the snapshot,
-//! `bookmarks` schedules bookmarks, `permission` ends the watch when it is revoked. [`WatchBody`] drives a cursor for HTTP/2 and
-//! WebSocket, `delivery` many of them for HTTP/1.1. Start with [`Watch`] and `WatchCursor::next`.
+//! `catch_up` reads what changed since an old version, `bookmarks` schedules bookmarks, `permission` ends the watch when it is revoked.
+//! [`WatchBody`] drives a cursor for HTTP/2 and WebSocket, `delivery` many of them for HTTP/1.1. Start with [`Watch`] and
+//! `WatchCursor::next`.
 //!
 //! Nothing is queued for a client. Between two writes a watch keeps only its cursor, so a client whose socket is full delays no
 //! other. When the socket takes more, the watch reads on, or gets 410 if its events are no longer in the history.
 
 mod body;
 mod bookmarks;
+mod catch_up;
 mod cursor;
 pub(crate) mod delivery;
+mod first_events;
 mod initial;
 mod limits;
 mod permission;
@@ -24,6 +27,7 @@ use crate::audit::AuditTrail;
 use crate::auth::lease::LeaseHold;
 use crate::view::{ServedResource, ViewSubscription, WatchWaiter};
 pub use body::WatchBody;
+pub use catch_up::can_catch_up;
 pub(crate) use cursor::{CursorStep, TimerAction, WatchCursor};
 #[cfg(test)]
 pub(crate) use limits::{FRAMES, FrameLimits};

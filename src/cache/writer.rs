@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::catch_up::{Tombstone, tombstone_retention};
 use super::event::Event;
 use super::objects::ObjectMap;
 use super::ring::{Retention, RingWriter};
@@ -77,6 +78,8 @@ impl ApplyOutcome {
 pub struct CacheWriter {
     cache: Arc<WatchCache>,
     ring: RingWriter<Arc<Event>>,
+    /// The latest deletions; `None` if clients cannot catch up.
+    tombstones: Option<RingWriter<Tombstone>>,
     state: Snapshot,
     /// Length of the frames of the state's objects, in bytes.
     objects_len: usize,
@@ -119,12 +122,25 @@ impl CacheWriter {
         Self {
             cache,
             ring,
+            tombstones: None,
             state,
             objects_len: 0,
             observer,
             published: Vec::new(),
             dispatched: 0,
             is_behind: false,
+        }
+    }
+
+    /// Keeps deletions beyond the history, at most about `bytes_max` bytes of objects, so that clients with older versions can catch up.
+    /// Call it before [`CacheWriter::cache`].
+    #[must_use]
+    pub fn keeping_deletions(self, bytes_max: usize) -> Self {
+        let tombstones = RingWriter::new(tombstone_retention(bytes_max));
+        Self {
+            cache: Arc::new(self.cache.keeping(Arc::clone(tombstones.ring()))),
+            tombstones: Some(tombstones),
+            ..self
         }
     }
 
@@ -311,6 +327,14 @@ impl CacheWriter {
         (self.ring.events(), self.ring.bytes(), self.ring.oldest_at())
     }
 
+    /// The deletions that are kept for clients that catch up: their number and bytes. As long as the history has a deletion, too, its bytes
+    /// are counted in both.
+    #[must_use]
+    pub fn tombstones_size(&self) -> (usize, usize) {
+        let tombstones = self.tombstones.as_ref();
+        tombstones.map_or((0, 0), |ring| (ring.events(), ring.bytes()))
+    }
+
     /// Whether a change is repeated or goes backwards. Several changes at the cache's version may be new: a writer other than the
     /// API server can change several objects in one etcd transaction.
     fn is_known(&self, change: &Change) -> bool {
@@ -354,6 +378,12 @@ impl CacheWriter {
         self.objects_len -= previous.as_ref().map_or(0, |previous| previous.frame_len());
         if kind != EventKind::Deleted {
             self.objects_len += object.frame_len();
+        } else if let Some(tombstones) = &mut self.tombstones {
+            let tombstone = Tombstone {
+                event: self.state.sequence,
+                object: object.clone(),
+            };
+            tombstones.append(tombstone, object.memory_len(), now);
         }
         let event = Arc::new(Event::new(self.state.sequence, kind, object, previous, now));
         let sequence = self.ring.append(Arc::clone(&event), event.weight(), now);

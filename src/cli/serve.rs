@@ -188,6 +188,15 @@ pub struct ServeFlags {
     /// Events younger than this stay in the history as long as --ring-events-max and --ring-bytes-max allow.
     #[arg(long, value_name = "TIME", help_heading = "Caches", default_value_t = RING_AGE_MIN)]
     pub ring_age_min: TimeSpan,
+    /// Resources whose clients can catch up, such as pods,*.apps; * means all. A watch from before the history then gets the latest state
+    /// of what changed since, instead of 410. A quarter of --ring-bytes-max is added for deletions.
+    #[arg(
+        long,
+        value_name = "LIST",
+        help_heading = "Caches",
+        value_delimiter = ','
+    )]
+    pub catch_up_resources: Vec<String>,
     /// Longest delay of an event under load, in which more events are collected for the same write. Without load events are
     /// delivered immediately.
     #[arg(long, value_name = "TIME", help_heading = "Caches", default_value_t = COALESCE_DELAY_MAX)]

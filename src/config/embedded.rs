@@ -168,6 +168,7 @@ impl ServeSettings {
                 bytes_max: cli::RING_BYTES_MAX.0,
                 age_min: cli::RING_AGE_MIN.0,
             },
+            catch_up: Vec::new(),
             coalesce_delay_max: cli::COALESCE_DELAY_MAX.0,
             staleness_bound: cli::STALENESS_BOUND.0,
             state: None,

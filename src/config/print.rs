@@ -60,6 +60,7 @@ pub(super) fn file(process: &ProcessSettings, serve: &ServeSettings) -> String {
     plain(&mut out, "ringEventsMax", serve.ring.events_max);
     plain(&mut out, "ringBytesMax", ByteLen(serve.ring.bytes_max));
     plain(&mut out, "ringAgeMin", TimeSpan(serve.ring.age_min));
+    list(&mut out, "catchUpResources", serve.catch_up.iter());
     plain(
         &mut out,
         "coalesceDelayMax",

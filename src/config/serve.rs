@@ -92,6 +92,7 @@ impl ServeSettings {
             )?
             .0,
             ring: ring(&flags)?,
+            catch_up: patterns("catch-up-resources", &flags.catch_up_resources)?,
             coalesce_delay_max: in_range(
                 "coalesce-delay-max",
                 flags.coalesce_delay_max,

@@ -38,6 +38,8 @@ pub struct ServeSettings {
     pub idle_resource_timeout: Duration,
     /// Bounds of each resource's history.
     pub ring: RingLimits,
+    /// Resources whose clients get the latest state of what changed if the history no longer reaches their version.
+    pub catch_up: Vec<ResourcePattern>,
     /// Longest delay of an event, under load, in which more events are collected for the same write.
     pub coalesce_delay_max: Duration,
     /// A cache that may be older than this is stale, and its answers say so.

@@ -63,6 +63,8 @@ impl ResourceRecorder {
             &cache.snapshot_bytes,
             &cache.ring_events,
             &cache.ring_bytes,
+            &cache.tombstones,
+            &cache.tombstone_bytes,
         ] {
             gauge.set(0);
         }
@@ -173,6 +175,8 @@ impl FillRecorder for CacheRecorder {
         cache.snapshot_bytes.set(gauge(state.objects_len));
         cache.ring_events.set(gauge(state.events));
         cache.ring_bytes.set(gauge(state.bytes));
+        cache.tombstones.set(gauge(state.tombstones));
+        cache.tombstone_bytes.set(gauge(state.tombstones_len));
         cache.ring_oldest_age.set(state.oldest_age.as_secs_f64());
     }
 }
@@ -231,6 +235,10 @@ impl StreamRecorder {
 impl WatchRecorder for StreamRecorder {
     fn started(&self) {
         self.metrics.watches.inc();
+    }
+
+    fn caught_up(&self) {
+        self.metrics.catch_ups.inc();
     }
 
     fn delivered(&self, events: u64, bytes: u64) {

@@ -27,7 +27,7 @@ use crate::admin::{CheckOutcome, Readiness, ReadinessCheck};
 use crate::admission::Admission;
 use crate::audit::event::ResponseStatus;
 use crate::cache::Retention;
-use crate::config::CacheLists;
+use crate::config::{CacheLists, ResourcePattern};
 use crate::fairness::Peer;
 use crate::metrics::{GiveUpReason, ListenerMetrics, Metrics, VerbLabel};
 use crate::passthrough::{Passthrough, PassthroughBody, PassthroughRequest, impersonates};
@@ -57,12 +57,17 @@ const DISCOVERY_PAUSE: Duration = Duration::from_secs(2);
 /// The period of looking for idle caches.
 const IDLE_PERIOD: Duration = Duration::from_secs(5);
 
+/// Deletions are kept for clients that catch up in at most this part of what the history may have.
+const TOMBSTONES_SHARE: usize = 4;
+
 /// The registry's settings.
 pub(super) struct RegistrySettings {
     pub(super) pinned: Vec<Gvr>,
     pub(super) cached: CacheLists,
     pub(super) idle_timeout: Duration,
     pub(super) retention: Retention,
+    /// Resources whose clients can catch up.
+    pub(super) catch_up: Vec<ResourcePattern>,
     pub(super) limits: ReadLimits,
     /// `None` admits every watch.
     pub(super) admission: Option<Admission>,
@@ -188,6 +193,7 @@ impl Registry {
             encoding: key.encoding,
             client: Arc::clone(&self.client),
             retention: self.settings.retention,
+            tombstones_len_max: self.tombstones_len_max(gvr),
             limits: self.settings.limits,
             recorder: Arc::new(recorder),
             filled: self.pinned.get(key).cloned().unwrap_or_default(),
@@ -200,6 +206,12 @@ impl Registry {
         let slot = Arc::new(Slot::start(parts, &mut state.tasks, streams));
         state.slots.insert(key.clone(), Arc::clone(&slot));
         Some(slot)
+    }
+
+    fn tombstones_len_max(&self, gvr: &Gvr) -> Option<usize> {
+        let mut patterns = self.settings.catch_up.iter();
+        let len_max = self.settings.retention.bytes_max / TOMBSTONES_SHARE;
+        patterns.any(|one| one.covers(gvr)).then_some(len_max)
     }
 
     /// All slots. Callers use them without the registry's lock, because each slot may take locks of its own.

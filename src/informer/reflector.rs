@@ -133,6 +133,7 @@ impl<T: Send + Sync + 'static, F: Fetch> Reflector<T, F> {
             fields: FieldTable::default(),
             encoding: crate::resource::Encoding::Json,
             metadata_only: list_watch.read.metadata_only,
+            accepts_catch_up: true,
             frame_len_max: FRAME_LEN_MAX,
         };
         let reflector = protocol::ReflectorMachine::new(options)

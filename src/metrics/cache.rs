@@ -17,6 +17,10 @@ pub struct CacheMetrics {
     pub ring_events: IntGauge,
     /// Bytes of these events.
     pub ring_bytes: IntGauge,
+    /// Deletions kept for clients that catch up.
+    pub tombstones: IntGauge,
+    /// Bytes of these deletions.
+    pub tombstone_bytes: IntGauge,
     /// Age of the oldest event in the ring, in seconds: how long a client may be away and still resume.
     pub ring_oldest_age: Gauge,
     /// How old the cache may be, in seconds.
@@ -37,6 +41,8 @@ pub(super) struct CacheFamilies {
     snapshot_bytes: IntGaugeVec,
     ring_events: IntGaugeVec,
     ring_bytes: IntGaugeVec,
+    tombstones: IntGaugeVec,
+    tombstone_bytes: IntGaugeVec,
     ring_oldest_age: GaugeVec,
     age: GaugeVec,
     initializations: IntCounterVec,
@@ -61,6 +67,16 @@ impl CacheFamilies {
             age: add.real_gauges(
                 "cache_age_seconds",
                 "How old the cache may be: the time since upstream last proved that it is complete.",
+                labels,
+            )?,
+            tombstones: add.gauges(
+                "cache_tombstones",
+                "Deletions kept for clients that catch up.",
+                labels,
+            )?,
+            tombstone_bytes: add.gauges(
+                "cache_tombstone_bytes",
+                "Bytes of the deletions kept for clients that catch up.",
                 labels,
             )?,
             ring_oldest_age: add.real_gauges(
@@ -99,6 +115,8 @@ impl CacheFamilies {
             &self.snapshot_bytes,
             &self.ring_events,
             &self.ring_bytes,
+            &self.tombstones,
+            &self.tombstone_bytes,
         ] {
             let _ = gauges.remove_label_values(values);
         }
@@ -126,6 +144,8 @@ impl CacheFamilies {
             snapshot_bytes: self.snapshot_bytes.with_label_values(values),
             ring_events: self.ring_events.with_label_values(values),
             ring_bytes: self.ring_bytes.with_label_values(values),
+            tombstones: self.tombstones.with_label_values(values),
+            tombstone_bytes: self.tombstone_bytes.with_label_values(values),
             ring_oldest_age: self.ring_oldest_age.with_label_values(values),
             age: self.age.with_label_values(values),
             initializations: self.initializations.with_label_values(values),

@@ -53,6 +53,8 @@ pub struct DownstreamMetrics {
     pub stream_ends: ByLabel<ClientWatchEnd>,
     /// Watches that fell out of the history.
     pub lagged: IntCounter,
+    /// Watches that started with a catch-up.
+    pub catch_ups: IntCounter,
     /// Time from an event's arrival to its write to a client; observed once per batch.
     pub lag: ShardedHistogram,
 }
@@ -108,6 +110,7 @@ pub(super) struct DownstreamFamilies {
     list_blocks_shared: IntCounterVec,
     stream_ends: IntCounterVec,
     lagged: IntCounterVec,
+    catch_ups: IntCounterVec,
     lag: ShardedHistograms,
 }
 
@@ -160,6 +163,11 @@ impl DownstreamFamilies {
                 "Watches that fell out of the history and got 410.",
                 labels,
             )?,
+            catch_ups: add.counters(
+                "catch_ups_total",
+                "Watches from before the history that got the latest state of what changed.",
+                labels,
+            )?,
             lag: add.sharded_histograms(
                 "watch_events_lag_seconds",
                 "Time from an event's arrival from upstream to its write to a client.",
@@ -189,6 +197,7 @@ impl DownstreamFamilies {
             &self.list_blocks_made,
             &self.list_blocks_shared,
             &self.lagged,
+            &self.catch_ups,
         ] {
             let _ = counters.remove_label_values(values);
         }
@@ -220,6 +229,7 @@ impl DownstreamFamilies {
             list_blocks_shared: self.list_blocks_shared.with_label_values(values),
             stream_ends: ByLabel::resolve(&self.stream_ends, values),
             lagged: self.lagged.with_label_values(values),
+            catch_ups: self.catch_ups.with_label_values(values),
             lag: self.lag.of(values),
         }
     }

@@ -110,6 +110,15 @@ impl FieldSelector {
         self.terms.len()
     }
 
+    /// Whether all terms are about name and namespace, which never change.
+    #[must_use]
+    pub fn is_about_key(&self) -> bool {
+        self.terms.iter().all(|term| match term.subject {
+            FieldSubject::Name | FieldSubject::Namespace => true,
+            FieldSubject::Field(..) => false,
+        })
+    }
+
     /// The name that every match must have, if the selector requires one.
     #[must_use]
     pub fn pinned_name(&self) -> Option<&str> {

@@ -11,21 +11,21 @@ use super::list::{CompressedList, ListBody, PageRequest, PageSearch, StreamedLis
 use super::lost_history::{lost_start, stream_of};
 use super::negotiation::{NegotiatedRead, Negotiation};
 use super::permission::AuthorizedRead;
-use super::read_state::is_retained;
+use super::read_state::{is_retained, reads_snapshot};
 use super::request_timeout::before_deadline;
 use super::resources::{Availability, ForwardPermit, Resources};
-use super::response::{gzipped, with_content_type, stale_warning};
+use super::response::{gzipped, stale_warning, with_content_type};
 use super::service::{Service, ServiceResponse};
 use crate::admission::ListPermit;
 use crate::protocol::request::{
     Bookmarks, CacheRead, ListPlan, ListRead, ReadPlan, ReadRefusal, RequestInfo, WatchPlan,
-    WatchStart, WatchTimeout,
+    WatchTimeout,
 };
 use crate::protocol::status::Status;
-use crate::resource::{CacheKey, Encoding};
+use crate::resource::{CATCH_UP_HEADER, CacheKey, Encoding};
 use crate::selector::Selector;
 use crate::view::ServedResource;
-use crate::watch::{Timing, Watch};
+use crate::watch::{Start, Timing, Watch};
 
 /// The response to a read, or why memory has none, and what is counted and sent in both cases.
 pub(super) struct ReadOutcome<R: Resources> {
@@ -98,10 +98,12 @@ impl<R: Resources> Service<R> {
         let warnings = served.cache.kind().warnings.iter();
         let mut warnings: Vec<_> = warnings.filter_map(|text| text.parse().ok()).collect();
         let negotiated = negotiation.with_cache(read, (&key, &served));
-        let planned = negotiated.ok_or(ReadRefusal::Forward).and_then(|negotiated| {
-            let plan = read.request.plan(served.cache.kind())?;
-            Ok((negotiated, plan))
-        });
+        let planned = negotiated
+            .ok_or(ReadRefusal::Forward)
+            .and_then(|negotiated| {
+                let plan = read.request.plan(served.cache.kind())?;
+                Ok((negotiated, plan))
+            });
         if let Ok((_, cache_read)) = &planned
             && cache_read.plan.may_be_stale()
             && let Some(age) = self.resources.staleness(&key)
@@ -262,8 +264,7 @@ impl<R: Resources> Service<R> {
         let admission = self.admission.as_ref();
         let admitted = admission.map(|all| all.watch(authorized.peer));
         let watch_permit = admitted.transpose().map_err(ReadRefusal::Answer)?;
-        let is_short =
-            !matches!(plan.start, WatchStart::Initial { .. }) || is_short(selector, None);
+        let is_short = !reads_snapshot(plan.start, selector, served) || is_short(selector, None);
         // As for lists, wait for upstream before taking a permit. A request that has joined a view must not wait for a permit any
         // more.
         let started = match self.watch_state(plan.start, served).await {
@@ -279,11 +280,17 @@ impl<R: Resources> Service<R> {
             Ok(((entry, start), list_permit)) => {
                 let recorder = self.resources.tally(read.key);
                 let timing = timing(authorized, plan);
+                let is_catch_up = matches!(start, Start::CatchUp(_));
                 let watch = Watch::new(served.clone(), entry, start, timing, recorder);
                 let permission = authorized.permission.as_ref();
                 let lease = permission.map(|permission| permission.lease.hold());
                 let watch = watch.holding(watch_permit, list_permit).leased(lease);
-                streamed(AnswerBody::Watch(Box::new(watch)))
+                let mut response = streamed(AnswerBody::Watch(Box::new(watch)))?;
+                if is_catch_up {
+                    let value = HeaderValue::from_static("latest-state");
+                    response.headers_mut().insert(CATCH_UP_HEADER, value);
+                }
+                Ok(response)
             }
             Err(ReadRefusal::Answer(status) | ReadRefusal::Bad(_, status)) => {
                 match self.permit_before_history(read, plan.start, &status) {

@@ -8,14 +8,14 @@ use tokio::time::{Instant, timeout_at};
 use super::fresh::{FreshError, WAIT, wait_until_fresh};
 use super::resources::{Latest, Resources};
 use super::service::Service;
-use crate::cache::Snapshot;
+use crate::cache::{CatchUp, Snapshot};
 use crate::fairness::Peer;
 use crate::protocol::request::{EndMarker, Freshness, ListRead, ReadRefusal, WatchStart};
 use crate::protocol::status::Status;
 use crate::resource::ResourceVersion;
 use crate::selector::Selector;
 use crate::view::{self, ObjectFormat, ServedResource, TooManyViews};
-use crate::watch::Start;
+use crate::watch::{Start, can_catch_up};
 
 /// How long to wait for a version before asking upstream. A busy resource reaches a version that exists within this time; if it
 /// takes longer, the resource is quiet or the version is in the future.
@@ -134,9 +134,14 @@ impl<R: Resources> Service<R> {
                 let too_old = |too_old: crate::cache::VersionTooOld| {
                     Status::expired_watch(version, too_old.floor)
                 };
-                let sequence = served.cache.resume_after(version);
-                let sequence = sequence.map_err(|e| ReadRefusal::Answer(too_old(e)))?;
-                Ok((entry, Start::After { sequence, version }))
+                let start = match served.cache.resume_after(version) {
+                    Ok(sequence) => Start::After { sequence, version },
+                    Err(error) => match catch_up(version, selector, served) {
+                        Some(catch_up) => Start::CatchUp(catch_up),
+                        None => return Err(ReadRefusal::Answer(too_old(error))),
+                    },
+                };
+                Ok((entry, start))
             }
         }
     }
@@ -226,6 +231,33 @@ async fn wait_for_passing(
 ) -> Result<(), ReadRefusal> {
     let has_passed = wait_until_fresh(served, version, PASSING_WAIT).await;
     has_passed.then_some(()).ok_or(ReadRefusal::Forward)
+}
+
+/// Whether a watch starts with objects of a snapshot, so that it costs as much as a list may.
+pub(super) fn reads_snapshot(
+    start: WatchStart,
+    selector: &Selector,
+    served: &ServedResource,
+) -> bool {
+    match start {
+        WatchStart::Initial { .. } => true,
+        WatchStart::FromNow { .. } => false,
+        WatchStart::After(version) => {
+            served.cache.resume_after(version).is_err()
+                && catch_up(version, selector, served).is_some()
+        }
+    }
+}
+
+/// The start of a watch whose version the history no longer reaches, if it can catch up.
+fn catch_up(
+    version: ResourceVersion,
+    selector: &Selector,
+    served: &ServedResource,
+) -> Option<CatchUp> {
+    can_catch_up(selector)
+        .then(|| served.cache.catch_up(version))
+        .flatten()
 }
 
 fn time_left(until: Instant) -> Duration {

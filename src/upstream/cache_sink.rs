@@ -37,6 +37,10 @@ pub struct FillState {
     pub events: usize,
     /// Length of the history, in bytes.
     pub bytes: usize,
+    /// Number of deletions kept for clients that catch up.
+    pub tombstones: usize,
+    /// Length of these deletions, in bytes.
+    pub tombstones_len: usize,
     /// Age of the oldest part of the history; zero if it is empty.
     pub oldest_age: Duration,
 }
@@ -75,11 +79,12 @@ impl CacheSink {
         }
     }
 
-    /// Approximate bytes that the cache holds: objects and history.
+    /// Approximate bytes that the cache holds: objects, history and tombstones.
     #[must_use]
     pub fn cache_len(&self) -> usize {
         let (_, history_len, _) = self.writer.history_size();
-        self.writer.objects_len() + history_len
+        let (_, tombstones_len) = self.writer.tombstones_size();
+        self.writer.objects_len() + history_len + tombstones_len
     }
 
     /// Fills the cache with a state that was held before, for a driver that watches from its version.
@@ -104,12 +109,15 @@ impl CacheSink {
             return;
         };
         let (events, bytes, oldest_at) = self.writer.history_size();
+        let (tombstones, tombstones_len) = self.writer.tombstones_size();
         self.recorder.state(FillState {
             version: snapshot.resource_version,
             objects: snapshot.objects.len(),
             objects_len: self.writer.objects_len(),
             events,
             bytes,
+            tombstones,
+            tombstones_len,
             oldest_age: oldest_at.map_or(Duration::ZERO, |at| now().saturating_duration_since(at)),
         });
     }

@@ -10,7 +10,8 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::bookmarks::BookmarkSchedule;
-use super::initial::InitialEvents;
+use super::catch_up::can_catch_up;
+use super::first_events::{FirstEvents, FirstEventsError};
 use super::limits::{FRAMES, FrameLimits};
 use super::recorder::{WatchEnd, WatchRecorder, WatchTotals};
 use super::start::{Start, Timing};
@@ -33,7 +34,8 @@ pub(crate) struct WatchCursor {
     view: Arc<View>,
     /// The next batch of the view to read.
     cursor: Sequence,
-    initial: Option<InitialEvents>,
+    /// What is sent before the history: initial events or a catch-up.
+    initial: Option<FirstEvents>,
     /// The next event to consider: earlier ones are delivered or not meant for this client.
     position: Sequence,
     /// End of the events that are read from the history; later ones are read from the view's batches.
@@ -95,24 +97,16 @@ impl WatchCursor {
         timing: Timing,
         recorder: Arc<dyn WatchRecorder>,
     ) -> Self {
-        let (initial, position, known) = match start {
-            Start::Initial {
-                snapshot,
-                version,
-                marker,
-            } => {
-                let sequence = snapshot.sequence;
-                let initial = InitialEvents::new(snapshot, version, marker);
-                (Some(initial), sequence, version)
-            }
-            Start::After { sequence, version } => (None, sequence, version),
-        };
+        let (initial, position, known) = FirstEvents::of(start, timing.bookmarks);
         let is_future = initial.is_none() && known > reached.version;
         let future_waiter = is_future.then(|| Box::new(served.hub.progress_waiter()));
         let deadline = timing.started + timing.timeout;
         let bookmarks =
             (timing.bookmarks).then(|| BookmarkSchedule::new(timing.started, deadline, known));
         recorder.started();
+        if matches!(initial, Some(FirstEvents::CatchUp(_))) {
+            recorder.caught_up();
+        }
         Self {
             served,
             recorder,
@@ -303,7 +297,10 @@ impl WatchCursor {
                     Ok((Some(buf), count)) => return self.record_frame(buf, count),
                     Ok((None, _)) if initial.is_done() => self.initial = None,
                     Ok((None, _)) => return CursorStep::Unfinished,
-                    Err(_) => return self.end_unprojectable(),
+                    Err(FirstEventsError::Unprojectable) => return self.end_unprojectable(),
+                    Err(FirstEventsError::Expired) => {
+                        return CursorStep::Frame(self.end_lagged());
+                    }
                 }
             }
             if self.position < self.history_end
@@ -368,7 +365,7 @@ impl WatchCursor {
         );
         match read {
             Ok(next) => self.position = unprojectable.unwrap_or(next),
-            Err(_) => return Some(CursorStep::Frame(self.end_lagged())),
+            Err(_) => return Some(self.end_behind()),
         }
         if let Some(oldest) = oldest {
             self.recorder.delayed(since(oldest), 1);
@@ -455,6 +452,17 @@ impl WatchCursor {
     fn end_unprojectable(&mut self) -> CursorStep {
         self.end = Some(WatchEnd::Closed);
         CursorStep::Over
+    }
+
+    /// Ends the stream of a client that fell out of the history. If it can catch up, it need not list: the stream ends without 410, and the
+    /// client watches again from its last version. Clients expect that only of a stream that had events.
+    fn end_behind(&mut self) -> CursorStep {
+        let can_catch_up = self.served.cache.keeps_tombstones() && can_catch_up(self.selector());
+        if can_catch_up && self.events > 0 {
+            self.end_as(WatchEnd::Lagged);
+            return CursorStep::Over;
+        }
+        CursorStep::Frame(self.end_lagged())
     }
 
     /// Ends the stream of a client that fell out of the history; returns its last event.

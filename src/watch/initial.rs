@@ -80,7 +80,7 @@ impl InitialEvents {
                 let mut added = buf.push_added(&chunk, sent, limits.initial_len);
                 if added == 0 {
                     // This object has no ADDED frame that could be shared, so it is written alone.
-                    push_added(&mut buf, &chunk.objects()[sent], view)?;
+                    push_event(&mut buf, &chunk.objects()[sent], EventKind::Added, view)?;
                     added = 1;
                 }
                 count += added as u64;
@@ -100,7 +100,7 @@ impl InitialEvents {
             let is_shown = selector.matches(object);
             cost += view.cost(object.frame_len(), is_shown);
             if is_shown {
-                push_added(&mut buf, object, view)?;
+                push_event(&mut buf, object, EventKind::Added, view)?;
                 count += 1;
             }
         }
@@ -112,13 +112,19 @@ impl InitialEvents {
     }
 }
 
-fn push_added(buf: &mut BufList, object: &Object, view: &View) -> Result<(), ProjectionError> {
+/// Appends an event of the object, as the view shows it.
+pub(super) fn push_event(
+    buf: &mut BufList,
+    object: &Object,
+    kind: EventKind,
+    view: &View,
+) -> Result<(), ProjectionError> {
     if let Some(projection) = view.projection() {
-        buf.push(projection.frame(&object.frame(EventKind::Added))?);
-    } else if let Some(frame) = object.frame_of(EventKind::Added) {
+        buf.push(projection.frame(&object.frame(kind))?);
+    } else if let Some(frame) = object.frame_of(kind) {
         buf.push(frame);
     } else {
-        let (head, tail) = object.frame_pieces(EventKind::Added);
+        let (head, tail) = object.frame_pieces(kind);
         buf.push(head);
         buf.push(tail);
     }

@@ -32,6 +32,8 @@ pub struct WatchTotals {
 pub trait WatchRecorder: Send + Sync + std::fmt::Debug {
     /// Called once per stream, at its start.
     fn started(&self) {}
+    /// Called once per stream that starts with a catch-up.
+    fn caught_up(&self) {}
     /// Called when events are sent, with their number and length.
     fn delivered(&self, events: u64, bytes: u64);
     /// Called when a batch is sent that was published while the stream was open, with the time since its publication and the number

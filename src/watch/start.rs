@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::cache::{Sequence, Snapshot};
+use crate::cache::{CatchUp, Sequence, Snapshot};
 use crate::resource::ResourceVersion;
 use crate::view::Marker;
 
@@ -22,6 +22,8 @@ pub enum Start {
         /// Whether a bookmark marks the end of the initial events.
         marker: Marker,
     },
+    /// With the latest state of what changed since an old version, then the events that follow.
+    CatchUp(CatchUp),
     /// With the events from `sequence` on, without those up to `version`.
     After {
         /// The first event to consider.

@@ -41,6 +41,7 @@ impl Wake for Wakes {
     }
 }
 
+mod catch_up;
 mod scheduled_end;
 mod slices;
 mod uncuttable;

@@ -4,7 +4,7 @@
 mod asked;
 mod named;
 mod stage;
-mod store_watcher;
+pub(crate) mod store_watcher;
 mod tiers;
 
 use crate::support::history;

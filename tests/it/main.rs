@@ -7,6 +7,7 @@
 mod admission;
 mod apiserver;
 mod auth;
+mod catch_up;
 mod demo;
 mod drain;
 mod hostile;

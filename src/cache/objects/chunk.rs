@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-use crate::resource::{ByteSpan, KeyRef, Object};
+use crate::resource::{ByteSpan, KeyRef, Object, ResourceVersion};
 
 /// Maximum number of objects in a chunk. A snapshot of 150,000 objects then has fewer than 1,200 chunks, and an update
 /// copies at most 256 pointers.
@@ -79,6 +79,7 @@ struct DerivedBytes {
     metadata: OnceLock<Option<Box<[ByteSpan]>>>,
     /// The lengths of the objects as list items; `None` inside if an object cannot be written in that form.
     lens: [OnceLock<Option<Box<[u32]>>>; LengthForm::COUNT],
+    newest_version: OnceLock<ResourceVersion>,
 }
 
 /// A clone is made in order to change it, so it does not copy what was derived.
@@ -151,6 +152,16 @@ impl Chunk {
         let lens = &self.derived.lens[form as usize];
         let lens = lens.get_or_init(|| self.objects.iter().map(len).collect());
         lens.as_deref()
+    }
+
+    /// The newest version of an object in the chunk. A search for what changed since a later version skips the chunk.
+    #[must_use]
+    pub fn newest_version(&self) -> ResourceVersion {
+        let newest = || {
+            let versions = self.objects.iter().map(Object::resource_version);
+            versions.max().unwrap_or_default()
+        };
+        *self.derived.newest_version.get_or_init(newest)
     }
 
     /// Whether the chunk exceeds a bound and must be split.

@@ -251,7 +251,22 @@ impl World {
         lost: u64,
     ) -> Self {
         let (kind, lost) = (kind(Layout::Typed), ResourceVersion(lost));
-        let mut writer = CacheWriter::after_loss(kind, keep(events_max), observer, lost);
+        let writer = CacheWriter::after_loss(kind, keep(events_max), observer, lost);
+        Self::over(writer, seed)
+    }
+
+    /// Like [`World::new`], and keeps `bytes_max` bytes of deletions for clients that catch up.
+    pub(crate) fn keeping_deletions(
+        seed: u64,
+        events_max: usize,
+        bytes_max: usize,
+        observer: Arc<dyn Observer>,
+    ) -> Self {
+        let writer = CacheWriter::new(kind(Layout::Typed), keep(events_max), observer);
+        Self::over(writer.keeping_deletions(bytes_max), seed)
+    }
+
+    fn over(mut writer: CacheWriter, seed: u64) -> Self {
         let now = Instant::now();
         writer
             .replace(Vec::new(), ResourceVersion(10), now)
@@ -326,6 +341,30 @@ impl World {
         }
         let changes = (0..count).map(|_| self.happen()).collect();
         self.apply(changes);
+    }
+
+    /// Random writes that the cache does not see, and then a relist that finds their result.
+    pub(crate) fn lose_and_relist(&mut self) {
+        for _ in 0..=self.dice.below(6) {
+            self.happen();
+        }
+        self.version += self.dice.below(3);
+        let listed = self.state.values().map(Sample::object).collect();
+        let version = ResourceVersion(self.version);
+        self.writer.replace(listed, version, self.now).unwrap();
+    }
+
+    /// The objects at an older version.
+    pub(crate) fn state_at(&self, version: u64) -> BTreeMap<String, Sample> {
+        let mut state = BTreeMap::new();
+        for past in self.past.iter().filter(|past| past.version <= version) {
+            match (&past.before, &past.after) {
+                (_, Some(after)) => state.insert(after.key.clone(), after.clone()),
+                (Some(before), None) => state.remove(&before.key),
+                (None, None) => None,
+            };
+        }
+        state
     }
 
     /// The events that a watch from `version` must receive, each written as `TYPE key version tier`.

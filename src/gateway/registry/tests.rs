@@ -40,6 +40,7 @@ async fn registry(address: SocketAddr) -> Registry {
         },
         idle_timeout: Duration::ZERO,
         retention: keep(1000),
+        catch_up: Vec::new(),
         limits: ReadLimits {
             frame_len_max: 1 << 20,
             coalesce_delay_max: Duration::ZERO,

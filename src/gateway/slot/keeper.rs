@@ -55,6 +55,8 @@ pub(in crate::gateway) struct SlotParts {
     pub(in crate::gateway) encoding: Encoding,
     pub(in crate::gateway) client: Arc<Client>,
     pub(in crate::gateway) retention: Retention,
+    /// Maximum bytes of deletions kept for clients that catch up; `None` if clients of the resource cannot.
+    pub(in crate::gateway) tombstones_len_max: Option<usize>,
     pub(in crate::gateway) limits: ReadLimits,
     pub(in crate::gateway) recorder: Arc<ResourceRecorder>,
     /// Set when the cache becomes ready for the first time.
@@ -164,7 +166,10 @@ impl CacheKeeper {
         let hub = Arc::new(Hub::new(&kind));
         let observer = (parts.observer)(Arc::clone(&hub));
         let lost = self.cells.loss.version();
-        let writer = CacheWriter::after_loss(kind, parts.retention, observer, lost);
+        let mut writer = CacheWriter::after_loss(kind, parts.retention, observer, lost);
+        if let Some(len_max) = parts.tombstones_len_max {
+            writer = writer.keeping_deletions(len_max);
+        }
         let served = ServedResource {
             cache: Arc::clone(writer.cache()),
             hub,

@@ -123,6 +123,8 @@ impl Stage {
             encoding: key.encoding,
             client: Arc::clone(&client),
             retention: keep(1000),
+            tombstones_len_max: None,
+            checkpoint: None,
             limits: ReadLimits {
                 frame_len_max: 1 << 20,
                 coalesce_delay_max: Duration::ZERO,

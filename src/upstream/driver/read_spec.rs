@@ -15,6 +15,8 @@ pub struct ReadSpec {
     pub metadata_only: bool,
     /// Encoding of the objects. Metadata alone is read in JSON only.
     pub encoding: Encoding,
+    /// Whether a watch may begin with a catch-up, which leaves states out. If not, it counts as refused with 410.
+    pub accepts_catch_up: bool,
     /// Longest watch frame, bytes.
     pub frame_len_max: usize,
 }
@@ -28,6 +30,7 @@ impl ReadSpec {
             fields: FieldTable::of(gvr),
             metadata_only: false,
             encoding: Encoding::Json,
+            accepts_catch_up: false,
             frame_len_max,
         }
     }

@@ -17,8 +17,8 @@ use super::fetch::Fetch;
 use super::lists::{SILENCE_MAX, read_status};
 use super::recorder::{StreamEnd, WatchConnection};
 use super::{Driver, StopResult, request};
-use crate::decode::{Frames, WatchLine, object_in, scan_envelope, scan_watch};
-use crate::resource::{EventKind, Object};
+use crate::decode::{Frames, UpstreamStatus, WatchLine, object_in, scan_envelope, scan_watch};
+use crate::resource::{CATCH_UP_HEADER, EventKind, Object};
 use crate::upstream::reflector::{Effect, Input};
 use crate::upstream::sink::Sink;
 
@@ -67,6 +67,10 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
             .await?;
         if response.status().as_u16() != 200 {
             return Err(AttemptFailure::refused(read_status(response).await));
+        }
+        if !self.spec.accepts_catch_up && response.headers().contains_key(CATCH_UP_HEADER) {
+            let expired = UpstreamStatus::of_code(410);
+            return Err(AttemptFailure::refused(expired));
         }
         check_content_type(&response, self.spec.encoding)?;
         Ok(response)
