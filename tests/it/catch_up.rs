@@ -125,7 +125,7 @@ impl Stage {
         self.wire.set_silent(true);
         self.wire.cut();
         self.write_much().await;
-        let list = get(&client(self.gateway.address).await, PATH).await;
+        let list = get(&*client(self.gateway.address).await, PATH).await;
         let list: Value = serde_json::from_slice(&body(list).await).unwrap();
         let names: Vec<_> = list["items"].as_array().unwrap().iter().collect();
         assert!(
@@ -330,4 +330,83 @@ async fn a_gateway_behind_a_gateway_lists_instead_and_its_clients_do_not() {
     assert!(relists >= 1.0, "{relists}");
     second.ended().await;
     stage.gateway.ended().await;
+}
+
+/// Reads a watch up to its first bookmark; returns the number of bytes.
+async fn read_to_bookmark(response: http::Response<ResponseBody>) -> usize {
+    let (mut body, mut len, mut tail) = (response.into_body(), 0, Vec::new());
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.unwrap().into_data() else {
+            continue;
+        };
+        len += data.len();
+        // The bookmark is the last line.
+        tail.extend_from_slice(&data);
+        let start = tail.len().saturating_sub(500);
+        tail.drain(..start);
+        let text = String::from_utf8_lossy(&tail);
+        if text
+            .lines()
+            .any(|line| line.starts_with("{\"type\":\"BOOKMARK\""))
+        {
+            break;
+        }
+    }
+    len
+}
+
+/// The clients' part of each figure is small: they read bytes and parse nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a measurement"]
+async fn bytes_and_time_of_a_catch_up_against_a_list() {
+    let (objects, hot, writes) = (30_000, 5_000, 50_000);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let options = Options {
+        objects: vec![format!("configmaps={objects}").parse().unwrap()],
+        object_len: 1_000,
+        ..Options::default()
+    };
+    let apiserver = apiserver::start(listener, options).unwrap();
+    let gateway = gateway(apiserver.address(), "*").await;
+    let direct = client(apiserver.address()).await;
+    let near = client(gateway.address).await;
+    let path = "/api/v1/configmaps";
+    let list: Value = serde_json::from_slice(&body(get(&near, path).await).await).unwrap();
+    let version = list["metadata"]["resourceVersion"].as_str().unwrap();
+    let paths: Vec<String> = list["items"].as_array().unwrap()[..hot]
+        .iter()
+        .map(|item| {
+            let field = |name: &str| item["metadata"][name].as_str().unwrap();
+            let (namespace, name) = (field("namespace"), field("name"));
+            format!("/api/v1/namespaces/{namespace}/configmaps/{name}")
+        })
+        .collect();
+    for number in 0..writes {
+        let path = &paths[number % hot];
+        // The last round deletes every tenth object.
+        let request = if number + hot >= writes && number % 10 == 0 {
+            Request::delete(path).body(Bytes::new())
+        } else {
+            let change = json!({"metadata": {"labels": {"write": number.to_string()}}});
+            Request::patch(path)
+                .header("content-type", "application/merge-patch+json")
+                .body(Bytes::from(change.to_string()))
+        };
+        body(direct.send(request.unwrap()).await.unwrap()).await;
+    }
+    for _ in 0..3 {
+        let started = std::time::Instant::now();
+        let len = body(get(&near, path).await).await.len();
+        let list_time = started.elapsed();
+        let started = std::time::Instant::now();
+        let watch = format!(
+            "{path}?watch=1&resourceVersion={version}&timeoutSeconds=60&allowWatchBookmarks=1"
+        );
+        let caught_up = read_to_bookmark(get(&near, &watch).await).await;
+        println!(
+            "list: {len} bytes, {list_time:?}; catch-up: {caught_up} bytes, {:?}",
+            started.elapsed()
+        );
+    }
+    gateway.ended().await;
 }
