@@ -1,7 +1,7 @@
 use super::*;
 use crate::cache::tests::samples::{Recorder, Sample, World, keep, kind};
 use crate::cache::{CacheWriter, ObjectMap};
-use crate::cache::{Change, PastEvent, RestoredState};
+use crate::cache::{Change, PastEvent, PriorState};
 use crate::resource::Layout;
 use std::time::Instant;
 
@@ -178,7 +178,7 @@ fn deletions_of_a_restored_history_are_known_since_its_base() {
         change: Change::Delete(Sample::new(key, version).object()),
         published_at: now,
     };
-    writer.publish_restored(RestoredState {
+    writer.publish_restored(PriorState {
         base: ObjectMap::from_objects(base.into()),
         base_version: ResourceVersion(30),
         forgotten: ResourceVersion(0),

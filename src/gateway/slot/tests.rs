@@ -134,7 +134,6 @@ impl Stage {
             recorder: Arc::new(recorder),
             filled: Arc::default(),
             observer: |hub| hub,
-            checkpoint: None,
         };
         adjust(&mut parts);
         let mut tasks = JoinSet::new();
