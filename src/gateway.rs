@@ -155,6 +155,7 @@ impl Gateway {
         let discovery = discovered_at_start(&client).await;
         let is_answering = discovery.is_ok();
         let files = open_files(settings.admission.connections_max);
+        let requests_per_goaway = settings.requests_per_goaway;
         let users = std::mem::take(&mut settings.exempt);
         let users = Users::new(users.users, users.groups);
         let callers = callers::callers(&settings.auth, &client, &metrics, users.clone())?;
@@ -184,7 +185,9 @@ impl Gateway {
             // If this times out, the gates are read together with discovery later.
             let _ = tokio::time::timeout(START_WAIT, registry.learn_gates()).await;
         }
-        let service = Service::new(Arc::clone(&registry)).bounded(admission);
+        let service = Service::new(Arc::clone(&registry))
+            .bounded(admission)
+            .rebalanced(requests_per_goaway);
         let service = match &callers {
             Some(callers) => service.guarded(callers.guard.clone()).shared_among(users),
             None => service,

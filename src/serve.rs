@@ -29,6 +29,7 @@ mod permission;
 mod read;
 mod read_request;
 mod read_state;
+mod rebalance;
 mod record;
 mod request_timeout;
 pub mod resources;

@@ -91,6 +91,8 @@ pub const FORWARDED_REQUESTS_MAX: usize = 5_760;
 pub const FORWARDED_WATCHES_MAX: usize = 5_760;
 /// Each tunnel holds two connections and two buffers, so this is at most 320 MB and 8,192 open files.
 pub const TUNNELS_MAX: usize = 4_096;
+/// Never: a single replica has nobody to send clients to.
+pub const REQUESTS_PER_GOAWAY: usize = 0;
 /// No bound: how much memory the caches need is not known in advance, so the operator must choose it.
 pub const MEMORY_MAX: ByteLen = ByteLen(0);
 

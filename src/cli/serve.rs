@@ -12,8 +12,9 @@ use super::defaults::{
     FORWARDED_WATCHES_MAX, FRAME_LEN_MAX, IDLE_RESOURCE_TIMEOUT, LIST_STALL_MAX, LIST_WAIT_MAX,
     LISTEN, LISTS_MAX, LISTS_WAITING_MAX, MEMORY_MAX, PASSTHROUGH_RESOURCES, REAUTHORIZE_GRACE,
     REAUTHORIZE_INTERVAL, REQUESTHEADER_EXTRA_HEADERS_PREFIX, REQUESTHEADER_GROUP_HEADERS,
-    REQUESTHEADER_UID_HEADERS, REQUESTHEADER_USERNAME_HEADERS, RING_AGE_MIN, RING_BYTES_MAX,
-    RING_EVENTS_MAX, STALENESS_BOUND, STATE_BYTES_MAX, STATE_INTERVAL, TUNNELS_MAX, WATCHES_MAX,
+    REQUESTHEADER_UID_HEADERS, REQUESTHEADER_USERNAME_HEADERS, REQUESTS_PER_GOAWAY, RING_AGE_MIN,
+    RING_BYTES_MAX, RING_EVENTS_MAX, STALENESS_BOUND, STATE_BYTES_MAX, STATE_INTERVAL, TUNNELS_MAX,
+    WATCHES_MAX,
 };
 use super::words::{ByteLen, TimeSpan};
 
@@ -253,6 +254,10 @@ pub struct ServeFlags {
     /// Maximum number of upgraded connections: exec, attach, port-forward; 429 beyond.
     #[arg(long, value_name = "COUNT", help_heading = "Admission", default_value_t = TUNNELS_MAX)]
     pub tunnels_max: usize,
+    /// End one in so many requests' HTTP/2 connections with GOAWAY, at random, so that clients do not stay with one replica; 0 for none.
+    /// Open streams continue.
+    #[arg(long, value_name = "COUNT", help_heading = "Admission", default_value_t = REQUESTS_PER_GOAWAY)]
+    pub requests_per_goaway: usize,
     /// Users that are not limited to a share of the bounds above. The bounds for all clients together apply to them, too.
     #[arg(
         long,

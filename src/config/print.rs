@@ -93,6 +93,7 @@ fn limits(out: &mut String, serve: &ServeSettings) {
     plain(out, "forwardedRequestsMax", forwards.requests_max);
     plain(out, "forwardedWatchesMax", forwards.watches_max);
     plain(out, "tunnelsMax", forwards.tunnels_max);
+    plain(out, "requestsPerGoaway", serve.requests_per_goaway);
     plain(out, "memoryMax", ByteLen(admission.memory_max));
 }
 

@@ -114,6 +114,7 @@ impl ServeSettings {
                 groups: words(&flags.exempt_groups),
             },
             forwards: forwards(&flags)?,
+            requests_per_goaway: flags.requests_per_goaway,
         })
     }
 }

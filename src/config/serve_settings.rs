@@ -52,6 +52,8 @@ pub struct ServeSettings {
     pub exempt: ExemptSettings,
     /// Limits of forwarded requests.
     pub forwards: ForwardLimits,
+    /// One in this many requests over HTTP/2, at random, ends its connection; 0 for none.
+    pub requests_per_goaway: usize,
 }
 
 /// Where and how checkpoints of the caches are kept.

@@ -67,8 +67,11 @@ impl<R: Resources> HttpService for Service<R> {
     async fn call(
         &self,
         request: Box<ClientRequest>,
-        _: &GoAway,
+        go_away: &GoAway,
     ) -> Result<Response<AnswerBody<R::Forwarded>>, Infallible> {
+        if self.sends_away(request.version()) {
+            go_away.begin();
+        }
         Ok(self.answer(request).await)
     }
 

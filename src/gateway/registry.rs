@@ -1,6 +1,8 @@
 //! Decides which resources are served from memory: starts their caches on demand and ends caches that are no longer used.
 
+mod drain;
 mod memory;
+mod readiness;
 mod restart;
 
 use std::sync::{Arc, OnceLock};
@@ -13,17 +15,15 @@ use http_body_util::Either;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::checkpoints::Checkpoints;
-use super::drain_flag::{DrainFlag, end_times};
+use super::drain_flag::DrainFlag;
 use super::forwarded::{ForwardedBody, ForwardedSource, deadlines, lifetime_of};
 use super::hooks::Hooks;
 use super::operators::OperatorLimits;
 use super::recorders::{ResourceRecorder, StreamRecorder};
 use super::slot::{ReadLimits, Slot, SlotParts, SlotState};
-use crate::admin::{CheckOutcome, Readiness, ReadinessCheck};
 use crate::admission::Admission;
 use crate::audit::event::ResponseStatus;
 use crate::cache::Retention;
@@ -43,7 +43,7 @@ use crate::tables::{self, Tables};
 use crate::upstream::client::Client;
 use crate::upstream::discovery::{Discovery, discover};
 use crate::upstream::gates::gates;
-use crate::view::{EndSchedule, ServedResource};
+use crate::view::ServedResource;
 use crate::watch::WatchRecorder;
 
 /// How long a client waits for a cache that is being filled; then its request is forwarded or gets 429.
@@ -334,40 +334,6 @@ impl Registry {
         slots.filter(is_unwanted).map(|(key, _)| key).collect()
     }
 
-    /// Schedules the end of each watch, so that all have ended some time before the deadline; no cache is started afterwards. The caches
-    /// follow upstream until [`Self::end_caches`]. Returns the time at which that is due.
-    pub(super) fn drain(&self, deadline: Option<Instant>) -> Instant {
-        let now = Instant::now();
-        let (slots, schedule, rest) = {
-            let state = self.state();
-            let watches = self.metrics.open_watches();
-            let remaining = deadline.map(|deadline| deadline.saturating_duration_since(now));
-            let (length, rest) = end_times(watches, remaining);
-            let schedule = EndSchedule::new(now.into_std(), length, crate::resource::fraction());
-            let schedule = Arc::new(schedule);
-            self.draining.begin(&schedule);
-            info!(watches, ?length, "ending watches one after the other");
-            let slots: Vec<_> = state.slots.values().cloned().collect();
-            (slots, schedule, rest)
-        };
-        slots.iter().for_each(|slot| slot.schedule_end(&schedule));
-        Instant::from_std(schedule.end()) + rest
-    }
-
-    /// Ends the watches that are left, and all caches, whose checkpoints are written a last time. Later calls have no effect.
-    pub(super) fn end_caches(&self) {
-        let slots: Vec<_> = {
-            let state = self.state();
-            for key in state.slots.keys() {
-                self.metrics.forget(key.into());
-            }
-            state.slots.values().cloned().collect()
-        };
-        // Their clients do not come back, so nothing is spread here.
-        self.tables.close();
-        slots.iter().for_each(|slot| slot.end());
-    }
-
     /// Answers a watch of Tables from a shared stream; `None` for every other request. It needs a watch permit, as a watch from memory
     /// does.
     async fn table_watch(&self, forward: &ForwardRequest) -> Option<Response<ForwardedSource>> {
@@ -585,42 +551,6 @@ impl Resources for Registry {
         if let Some(slot) = self.state().slots.get(answered.key) {
             slot.streams.metrics.requests.inc(verb, answered.code);
         }
-    }
-}
-
-impl Readiness for Registry {
-    fn checks(&self) -> Vec<ReadinessCheck> {
-        let upstream = ReadinessCheck {
-            name: "upstream".to_owned(),
-            outcome: match &*self.undiscovered.lock() {
-                None => CheckOutcome::Passed(String::new()),
-                Some(reason) => CheckOutcome::Failed(format!("discovery failed: {reason}")),
-            },
-        };
-        let slots = self.slots();
-        let mut checks: Vec<_> = slots
-            .iter()
-            .map(|(key, slot)| ReadinessCheck {
-                name: key.to_string(),
-                outcome: match self.pinned.get(key) {
-                    Some(filled) if filled.get().is_none() => slot.must_be_filled(),
-                    _ => CheckOutcome::Passed(slot.describe()),
-                },
-            })
-            .collect();
-        // A pinned resource that has no slot yet is reported, too.
-        let is_started = |key: &CacheKey| slots.iter().any(|(started, _)| started == key);
-        let missing = self.pinned.iter().filter(|(key, _)| !is_started(key));
-        checks.extend(missing.map(|(key, filled)| ReadinessCheck {
-            name: key.to_string(),
-            outcome: match filled.get() {
-                Some(()) => CheckOutcome::Passed("forwarded: not offered upstream".to_owned()),
-                None => CheckOutcome::Failed("not offered upstream".to_owned()),
-            },
-        }));
-        checks.sort_by(|one, other| one.name.cmp(&other.name));
-        checks.insert(0, upstream);
-        checks
     }
 }
 

@@ -28,6 +28,8 @@ pub struct Service<R> {
     pub(super) users: Users,
     /// One permit: only one request at a time rewinds a snapshot to an older version, because that costs CPU.
     pub(super) rewinding: Arc<Semaphore>,
+    /// One in this many requests over HTTP/2 ends its connection; 0 for none.
+    pub(super) requests_per_goaway: usize,
 }
 
 impl<R> Clone for Service<R> {
@@ -40,6 +42,7 @@ impl<R> Clone for Service<R> {
             audit: self.audit.clone(),
             users: self.users.clone(),
             rewinding: Arc::clone(&self.rewinding),
+            requests_per_goaway: self.requests_per_goaway,
         }
     }
 }
@@ -61,6 +64,7 @@ impl<R: Resources> Service<R> {
             audit: None,
             users: Users::default(),
             rewinding: Arc::new(Semaphore::new(1)),
+            requests_per_goaway: 0,
         }
     }
 

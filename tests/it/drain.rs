@@ -221,3 +221,31 @@ async fn clients_are_served_while_load_balancers_notice() {
     assert_eq!(readiness().await, StatusCode::SERVICE_UNAVAILABLE);
     newest(gateway.address).await;
 }
+
+#[tokio::test]
+async fn connections_are_sent_away_at_random_and_their_streams_continue() {
+    let apiserver = apiserver().await;
+    let upstream = format!("http://{}", apiserver.address()).parse().unwrap();
+    let settings = ServeSettings {
+        requests_per_goaway: 1,
+        ..ServeSettings::embedded(upstream)
+    };
+    let gateway = Running::start(settings, Drain::new()).await;
+    let from = newest(gateway.address).await;
+    let mut watch = Watch::start(gateway.address, HttpVersion::Two, from).await;
+    apiserver.set_churn(100);
+    watch.read_to(from + 50).await;
+
+    // Without a stream the connection ends by itself.
+    let io = TokioIo::new(TcpStream::connect(gateway.address).await.unwrap());
+    let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await;
+    let (mut sender, connection) = handshake.unwrap();
+    let connection = tokio::spawn(connection);
+    let request = http::Request::get(format!("http://gateway{CONFIGMAPS}?limit=1"));
+    let request = request.body(Full::<Bytes>::default()).unwrap();
+    let answer = sender.send_request(request).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    answer.into_body().collect().await.unwrap();
+    let ended = tokio::time::timeout(PATIENCE, connection).await;
+    ended.unwrap().unwrap().unwrap();
+}

@@ -14,6 +14,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::super::forwarded::revocation;
+use tokio::time::Instant;
+
 use super::*;
 use crate::apiserver::faults::{Fault, FaultOrder};
 use crate::apiserver::{self, Apiserver, Options};

@@ -1,0 +1,44 @@
+//! What `/readyz` reports about the registry.
+
+use super::Registry;
+use crate::admin::{CheckOutcome, Readiness, ReadinessCheck};
+use crate::resource::CacheKey;
+
+impl Readiness for Registry {
+    fn checks(&self) -> Vec<ReadinessCheck> {
+        let upstream = match &*self.undiscovered.lock() {
+            None => CheckOutcome::Passed(String::new()),
+            Some(reason) => CheckOutcome::Failed(format!("discovery failed: {reason}")),
+        };
+        let slots = self.slots();
+        let mut checks: Vec<_> = slots
+            .iter()
+            .map(|(key, slot)| ReadinessCheck {
+                name: key.to_string(),
+                outcome: match self.pinned.get(key) {
+                    Some(filled) if filled.get().is_none() => slot.must_be_filled(),
+                    _ => CheckOutcome::Passed(slot.describe()),
+                },
+            })
+            .collect();
+        // A pinned resource that has no slot yet is reported, too.
+        let is_started = |key: &CacheKey| slots.iter().any(|(started, _)| started == key);
+        let missing = self.pinned.iter().filter(|(key, _)| !is_started(key));
+        checks.extend(missing.map(|(key, filled)| ReadinessCheck {
+            name: key.to_string(),
+            outcome: match filled.get() {
+                Some(()) => CheckOutcome::Passed("forwarded: not offered upstream".to_owned()),
+                None => CheckOutcome::Failed("not offered upstream".to_owned()),
+            },
+        }));
+        checks.sort_by(|one, other| one.name.cmp(&other.name));
+        checks.insert(
+            0,
+            ReadinessCheck {
+                name: "upstream".to_owned(),
+                outcome: upstream,
+            },
+        );
+        checks
+    }
+}
