@@ -163,6 +163,21 @@ impl WatchCache {
         }
     }
 
+    /// What a client at `version` needs if [`WatchCache::resume_after`] fails for that version. `None` if the cache keeps no tombstones or
+    /// does not know all deletions since, if the version lies in a gap or before a compaction, or if it may belong to a lost history.
+    #[must_use]
+    pub fn catch_up(&self, version: ResourceVersion) -> Option<CatchUp> {
+        let tombstones = self.tombstones.as_ref()?;
+        let snapshot = self.snapshot().filter(|_| !self.may_be_lost(version))?;
+        CatchUp::new(version, tombstones, snapshot)
+    }
+
+    /// Whether the cache keeps deletions longer than its history.
+    #[must_use]
+    pub fn keeps_tombstones(&self) -> bool {
+        self.tombstones.is_some()
+    }
+
     /// Whether a client may have received this version from a lost history.
     #[must_use]
     pub fn may_be_lost(&self, version: ResourceVersion) -> bool {

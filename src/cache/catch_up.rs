@@ -5,7 +5,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::WatchCache;
 use super::ring::{Lagged, Retention, Ring, Sequence};
 use super::snapshot::Snapshot;
 use crate::resource::{Object, ResourceVersion};
@@ -51,6 +50,26 @@ pub struct CatchUp {
 }
 
 impl CatchUp {
+    /// What a client at `version` needs to reach `snapshot`, the newest state; `None` if that is not known.
+    pub(super) fn new(
+        version: ResourceVersion,
+        tombstones: &Arc<Ring<Tombstone>>,
+        snapshot: Arc<Snapshot>,
+    ) -> Option<Self> {
+        // In this order for the reason in `WatchCache::resume_after`: an eviction in between raises the floor.
+        let next = tombstones.partition_point(|tombstone| tombstone.version() <= version);
+        let floor = deletions_known_since(&snapshot, tombstones).max(snapshot.forgotten);
+        // Inside a gap the versions of deletions are invented: some that the client needs may have a version below its own.
+        let is_known = (floor..=snapshot.resource_version).contains(&version)
+            && !snapshot.gaps.iter().any(|gap| gap.contains(version));
+        is_known.then(|| Self {
+            snapshot,
+            after: version,
+            tombstones: Arc::clone(tombstones),
+            next,
+        })
+    }
+
     /// The state after the catch-up.
     #[must_use]
     pub fn snapshot(&self) -> &Arc<Snapshot> {
@@ -87,35 +106,6 @@ impl CatchUp {
             }
         })?;
         Ok(!is_over)
-    }
-}
-
-impl WatchCache {
-    /// What a client at `version` needs if [`WatchCache::resume_after`] fails for that version. `None` if the cache keeps no tombstones or
-    /// does not know all deletions since, if the version lies in a gap or before a compaction, or if it may belong to a lost history.
-    #[must_use]
-    pub fn catch_up(&self, version: ResourceVersion) -> Option<CatchUp> {
-        let tombstones = self.tombstones.as_ref()?;
-        let snapshot = self.snapshot()?;
-        // In this order for the reason in `resume_after`: an eviction in between raises the floor.
-        let next = tombstones.partition_point(|tombstone| tombstone.version() <= version);
-        let floor = deletions_known_since(&snapshot, tombstones).max(snapshot.forgotten);
-        // Inside a gap the versions of deletions are invented: some that the client needs may have a version below its own.
-        let is_known = (floor..=snapshot.resource_version).contains(&version)
-            && !snapshot.gaps.iter().any(|gap| gap.contains(version))
-            && !self.may_be_lost(version);
-        is_known.then(|| CatchUp {
-            snapshot,
-            after: version,
-            tombstones: Arc::clone(tombstones),
-            next,
-        })
-    }
-
-    /// Whether the cache keeps deletions longer than its history.
-    #[must_use]
-    pub fn keeps_tombstones(&self) -> bool {
-        self.tombstones.is_some()
     }
 }
 

@@ -326,7 +326,7 @@ async fn a_gateway_behind_a_gateway_lists_instead_and_its_clients_do_not() {
     watcher.converged().await;
     watcher.check_undisturbed();
     assert!(stage.catch_ups().await >= 1.0, "it was offered a catch-up");
-    let relists = metric(second.admin, "kube_fanout_relists_total").await;
+    let relists = metric(second.admin, "kube_fanout_upstream_relists_total").await;
     assert!(relists >= 1.0, "{relists}");
     second.ended().await;
     stage.gateway.ended().await;

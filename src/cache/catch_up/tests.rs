@@ -1,3 +1,5 @@
+//! Which versions can catch up, and with which deletions.
+
 use super::*;
 use crate::cache::tests::samples::{Recorder, Sample, World, keep, kind};
 use crate::cache::{CacheWriter, ObjectMap};
