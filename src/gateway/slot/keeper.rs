@@ -189,10 +189,7 @@ impl CacheKeeper {
             connections,
             is_restored: false,
         };
-        let cluster = match &parts.checkpoint {
-            Some(_) => cluster_uid(&*parts.client).await.ok(),
-            None => None,
-        };
+        let cluster = self.cluster().await;
         let restored = self.restore(&mut sink, cluster.as_deref()).await;
         let start_from = match restored {
             Ok(version) => version,
@@ -228,6 +225,12 @@ impl CacheKeeper {
             DriverEnd::WentBack => FillOutcome::WentBack,
             DriverEnd::GivenUp(reason) => FillOutcome::GivenUp(label_of(reason)),
         }
+    }
+
+    /// The cluster's uid, for the checkpoint; `None` if there is no checkpoint, or if the uid cannot be read.
+    async fn cluster(&self) -> Option<String> {
+        self.parts.checkpoint.as_ref()?;
+        cluster_uid(&*self.parts.client).await.ok()
     }
 
     /// Fills an empty cache from the checkpoint. Returns the version to watch from; `None` if there is no checkpoint that can be used.
