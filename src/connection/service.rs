@@ -69,7 +69,7 @@ impl<R: Resources> HttpService for Service<R> {
         request: Box<ClientRequest>,
         go_away: &GoAway,
     ) -> Result<Response<AnswerBody<R::Forwarded>>, Infallible> {
-        if self.sends_away(request.version()) {
+        if self.sends_away(request.http.version()) {
             go_away.begin();
         }
         Ok(self.answer(request).await)
