@@ -1,7 +1,7 @@
 //! Composition root: builds all parts of a gateway from the settings, connects them, and owns every task.
 //!
 //! Start reading at [`Gateway::build`] and [`Gateway::run`]. `registry` decides which resources have a cache; `slot` owns one cache and the
-//! task that fills it, and `consistency` checks it against upstream. `freshness` proves consistent reads, `forwarded` bounds forwarded
+//! task that fills it, and `consistency` and `drift` compare it with upstream. `freshness` proves consistent reads, `forwarded` bounds forwarded
 //! requests, `callers` and `roles` set authentication and authorization up, `operators` reserves capacity for the operators' port,
 //! `recorders` counts in metrics, and `reloads` follows files.
 
@@ -11,6 +11,7 @@ mod callers;
 mod checkpoints;
 mod consistency;
 mod drain_flag;
+mod drift;
 mod forwarded;
 mod freshness;
 mod hooks;
@@ -443,6 +444,7 @@ fn registry_settings(
             frame_len_max: settings.frame_len_max,
             coalesce_delay_max: settings.coalesce_delay_max,
             staleness_bound: settings.staleness_bound,
+            drift_interval: settings.drift_interval,
             memory_max: settings.admission.memory_max,
         },
         admission: Some(admission),

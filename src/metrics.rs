@@ -13,6 +13,7 @@ mod authorization;
 mod cache;
 mod checkpoint;
 mod downstream;
+mod drift;
 mod families;
 mod files;
 mod labels;
@@ -41,6 +42,7 @@ pub use authorization::{AuthorizationMetrics, Recheck, ReviewOutcome, Revocation
 pub use cache::CacheMetrics;
 pub use checkpoint::CheckpointMetrics;
 pub use downstream::{DownstreamMetrics, ListenerMetrics, RequestCounters};
+pub use drift::DriftMetrics;
 pub use families::{ByLabel, MetricsError, StateGauges};
 pub use files::{FileKind, FileMetrics, ReloadOutcome};
 pub use labels::{
@@ -75,6 +77,7 @@ pub struct Metrics {
     upstream: upstream::UpstreamFamilies,
     cache: cache::CacheFamilies,
     checkpoint: checkpoint::CheckpointFamilies,
+    drift: drift::DriftFamilies,
     downstream: downstream::DownstreamFamilies,
     listener: ListenerMetrics,
     admission: AdmissionMetrics,
@@ -122,6 +125,7 @@ impl Metrics {
             upstream: upstream::UpstreamFamilies::register(&gateway)?,
             cache: cache::CacheFamilies::register(&gateway)?,
             checkpoint: checkpoint::CheckpointFamilies::register(&gateway)?,
+            drift: drift::DriftFamilies::register(&gateway)?,
             downstream: downstream::DownstreamFamilies::register(&gateway)?,
             listener: ListenerMetrics::register(&gateway, task_ends.clone())?,
             admission: AdmissionMetrics::register(&gateway, shortages.clone())?,
@@ -172,6 +176,7 @@ impl Metrics {
             self.upstream.remove(labels);
             self.cache.remove(labels);
             self.checkpoint.remove(labels);
+            self.drift.remove(labels);
             self.downstream.remove(labels);
             false
         });
@@ -208,6 +213,12 @@ impl Metrics {
     #[must_use]
     pub fn cache(&self, labels: ResourceLabels<'_>) -> CacheMetrics {
         self.with_usage(labels, |_| self.cache.of(labels))
+    }
+
+    /// Handles of the comparison of one resource's cache with upstream.
+    #[must_use]
+    pub fn drift(&self, labels: ResourceLabels<'_>) -> DriftMetrics {
+        self.with_usage(labels, |_| self.drift.of(labels))
     }
 
     /// Handles of one resource's checkpoint. Only for resources that have one.

@@ -171,6 +171,7 @@ impl ServeSettings {
             catch_up: Vec::new(),
             coalesce_delay_max: cli::COALESCE_DELAY_MAX.0,
             staleness_bound: cli::STALENESS_BOUND.0,
+            drift_interval: cli::DRIFT_INTERVAL.0,
             state: None,
             admission: AdmissionLimits {
                 connections_max: cli::CONNECTIONS_MAX,

@@ -67,6 +67,7 @@ pub(super) fn file(process: &ProcessSettings, serve: &ServeSettings) -> String {
         TimeSpan(serve.coalesce_delay_max),
     );
     plain(&mut out, "stalenessBound", TimeSpan(serve.staleness_bound));
+    plain(&mut out, "driftInterval", TimeSpan(serve.drift_interval));
     if let Some(settings) = &serve.state {
         state(&mut out, settings);
     }

@@ -25,6 +25,8 @@ const RING_EVENTS_RANGE: (usize, usize) = (100, 1 << 24);
 const RING_BYTES_LIMIT: ByteLen = ByteLen(1 << 40);
 /// A day; memory bounds the history much earlier.
 const RING_AGE_LIMIT: TimeSpan = TimeSpan(Duration::from_secs(86_400));
+/// A page a day compares hardly anything; a longer interval is a typing error.
+const DRIFT_INTERVAL_LIMIT: TimeSpan = TimeSpan(Duration::from_secs(86_400));
 /// Clients notice a longer delay than a second, and leader election fails at ten seconds.
 const COALESCE_DELAY_LIMIT: TimeSpan = TimeSpan(Duration::from_secs(1));
 /// Without a minimum every reconnect of a single client would cause a list upstream; longer than a week is as good as pinned.
@@ -105,6 +107,13 @@ impl ServeSettings {
                 flags.staleness_bound,
                 STALENESS_RANGE.0,
                 STALENESS_RANGE.1,
+            )?
+            .0,
+            drift_interval: in_range(
+                "drift-interval",
+                flags.drift_interval,
+                TimeSpan(Duration::ZERO),
+                DRIFT_INTERVAL_LIMIT,
             )?
             .0,
             state: state(&flags)?,

@@ -44,6 +44,8 @@ pub struct ServeSettings {
     pub coalesce_delay_max: Duration,
     /// A cache that may be older than this is stale, and its answers say so.
     pub staleness_bound: Duration,
+    /// How often a page of each cache is compared with upstream; zero for never.
+    pub drift_interval: Duration,
     /// Where checkpoints of the caches are kept; `None` for none.
     pub state: Option<StateSettings>,
     /// Limits for all clients together.

@@ -307,6 +307,7 @@ fn values_out_of_range_name_their_flag() {
             "--drain-delay must be between 0s and 25s",
         ),
         ("--staleness-bound 0s", "--staleness-bound"),
+        ("--drift-interval 25h", "--drift-interval"),
         ("--worker-threads 9999", "--worker-threads"),
         (
             "--pin-resources pods",
@@ -483,7 +484,7 @@ fn printed_settings_read_back_as_the_same_settings() {
          --pin-resources pods.v1,widgets.v1beta2.a.example.com --passthrough-resources secrets,leases.coordination.k8s.io \
          --ring-bytes-max 100000000 --ring-age-min 1m --idle-resource-timeout 90s --coalesce-delay-max 0s --worker-threads 3 \
          --connections-max 5 --watches-max 6 --lists-max 7 --lists-waiting-max 0 --list-wait-max 8s --memory-max 1GiB \
-         --catch-up-resources pods,*.*.k8s.io --staleness-bound 2m --drain-delay 3s --requests-per-goaway 1000 \
+         --catch-up-resources pods,*.*.k8s.io --staleness-bound 2m --drift-interval 0s --drain-delay 3s --requests-per-goaway 1000 \
          --list-stall-max 9s --forwarded-requests-max 10 --forwarded-watches-max 11 --tunnels-max 12",
     );
     prints_what_reads_back(

@@ -9,7 +9,7 @@ use super::drain_flag::DrainFlag;
 use crate::cache::ApplyOutcome;
 use crate::metrics::{
     CacheMetrics, CacheState, ClientWatchEnd as StreamLabel, Contradiction, DownstreamMetrics,
-    FrameRejectionLabel as RejectionLabel, GiveUpReason, Label, Metrics, RelistLabel,
+    DriftMetrics, FrameRejectionLabel as RejectionLabel, GiveUpReason, Label, Metrics, RelistLabel,
     ResourceLabels, UpstreamMetrics, UpstreamWatchEnd as WatchLabel,
 };
 use crate::resource::CacheKey;
@@ -26,6 +26,7 @@ pub(super) struct ResourceRecorder {
     key: CacheKey,
     upstream: UpstreamMetrics,
     cache: CacheMetrics,
+    drift: DriftMetrics,
     pub(super) age: CacheAge,
     draining: DrainFlag,
 }
@@ -37,6 +38,7 @@ impl ResourceRecorder {
             key: key.clone(),
             upstream: metrics.upstream(labels),
             cache: metrics.cache(labels),
+            drift: metrics.drift(labels),
             age: CacheAge::default(),
             draining,
         }
@@ -74,6 +76,19 @@ impl ResourceRecorder {
     /// Counts a contradiction between upstream and the cache.
     pub(super) fn contradicted(&self, contradiction: Contradiction) {
         self.upstream.contradictions.inc(contradiction);
+    }
+
+    /// Counts objects that were compared with upstream's; `ends` if they were the last ones of the cache.
+    pub(super) fn compared(&self, count: usize, ends: bool) {
+        self.drift.objects_compared.inc_by(count as u64);
+        self.drift.comparisons.inc_by(u64::from(ends));
+    }
+
+    /// The number of objects that were compared, and how often all of them were.
+    #[cfg(test)]
+    pub(super) fn compared_so_far(&self) -> (u64, u64) {
+        let drift = &self.drift;
+        (drift.objects_compared.get(), drift.comparisons.get())
     }
 
     /// Time since upstream has sent anything, for reports; `None` before the first byte.

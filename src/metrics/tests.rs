@@ -22,6 +22,7 @@ fn full() -> Metrics {
         metrics.tables(PODS),
         metrics.cache(PODS),
         metrics.checkpoint(PODS),
+        metrics.drift(PODS),
         metrics.listener(),
         metrics.passthrough(),
     );
@@ -103,7 +104,11 @@ fn lines_of(metrics: &Metrics, resource: &str) -> usize {
 /// Creates every series that a resource can have.
 fn use_everything(metrics: &Metrics, labels: ResourceLabels<'_>) -> DownstreamMetrics {
     let _ = (metrics.upstream(labels), metrics.tables(labels));
-    let _ = (metrics.cache(labels), metrics.checkpoint(labels));
+    let _ = (
+        metrics.cache(labels),
+        metrics.checkpoint(labels),
+        metrics.drift(labels),
+    );
     let downstream = metrics.downstream(labels);
     for verb in VerbLabel::ALL {
         for code in 200..600 {

@@ -37,7 +37,7 @@ pub use probe::{Probe, newest_version, offers_protobuf, probe};
 pub use read_spec::ReadSpec;
 pub use recorder::{DriverEnd, DriverRecorder, StreamEnd, WatchConnection};
 pub use request::{Collection, escaped};
-pub use sample::{Sample, SampleEntry, cluster_uid, sample};
+pub use sample::{Sample, SampleEntry, cluster_uid, sample, sample_from};
 
 /// Lists and watches one collection.
 #[derive(Debug)]

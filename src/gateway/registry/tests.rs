@@ -47,6 +47,7 @@ async fn registry(address: SocketAddr) -> Registry {
             frame_len_max: 1 << 20,
             coalesce_delay_max: Duration::ZERO,
             staleness_bound: Duration::from_secs(90),
+            drift_interval: Duration::ZERO,
             memory_max: 0,
         },
         admission: None,

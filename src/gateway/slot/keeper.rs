@@ -14,6 +14,7 @@ use crate::admission::resident;
 use crate::cache::{CacheWriter, Observer, Retention};
 use crate::gateway::checkpoints::Checkpoint;
 use crate::gateway::consistency::{contradiction, contradicts_upstream};
+use crate::gateway::drift::{DriftPace, drift};
 use crate::gateway::recorders::ResourceRecorder;
 use crate::metrics::{CacheState, Contradiction, GiveUpReason, Label, RestoreOutcome};
 use crate::resource::{Encoding, Layout, ResourceKind, ResourceVersion};
@@ -45,6 +46,8 @@ pub(in crate::gateway) struct ReadLimits {
     pub(in crate::gateway) coalesce_delay_max: Duration,
     /// A cache that may be older than this is stale.
     pub(in crate::gateway) staleness_bound: Duration,
+    /// The time between two pages of a cache that are compared with upstream; zero for no comparison.
+    pub(in crate::gateway) drift_interval: Duration,
     /// Resident bytes of the process beyond which no cache is started and some are evicted; 0 means no limit.
     pub(in crate::gateway) memory_max: usize,
 }
@@ -216,7 +219,7 @@ impl CacheKeeper {
         // Cancelling the driver drops the cache; cancelling a check loses nothing.
         let end = tokio::select! {
             end = driver.run() => end,
-            reason = contradiction(&*parts.client, &served, connected, self.contradictions) => {
+            reason = self.contradicted(&served, connected) => {
                 return FillOutcome::Contradiction(reason);
             }
         };
@@ -224,6 +227,20 @@ impl CacheKeeper {
             DriverEnd::Gone => FillOutcome::Gone,
             DriverEnd::WentBack => FillOutcome::WentBack,
             DriverEnd::GivenUp(reason) => FillOutcome::GivenUp(label_of(reason)),
+        }
+    }
+
+    /// Compares the cache with upstream until it is contradicted.
+    async fn contradicted(
+        &self,
+        served: &ServedResource,
+        connected: watch::Receiver<u64>,
+    ) -> Contradiction {
+        let parts = &self.parts;
+        let pace = DriftPace::new(parts.limits.drift_interval, self.contradictions);
+        tokio::select! {
+            reason = contradiction(&*parts.client, served, connected, self.contradictions) => reason,
+            reason = drift(&*parts.client, served, &parts.recorder, pace) => reason,
         }
     }
 

@@ -129,6 +129,7 @@ impl Stage {
                 frame_len_max: 1 << 20,
                 coalesce_delay_max: Duration::ZERO,
                 staleness_bound: Duration::from_secs(90),
+                drift_interval: Duration::ZERO,
                 memory_max: 0,
             },
             recorder: Arc::new(recorder),

@@ -12,10 +12,12 @@ use crate::upstream::reflector::{Failure, ListVersion};
 pub struct Sample {
     /// The version they were read at.
     pub version: ResourceVersion,
-    /// The objects, in no particular order.
+    /// The objects, in upstream's order.
     pub entries: Vec<SampleEntry>,
-    /// Whether these are all objects of the collection.
+    /// Whether no objects follow.
     pub is_complete: bool,
+    /// How many objects follow, if upstream says so.
+    pub remaining: Option<u64>,
 }
 
 /// One object of a sample.
@@ -38,7 +40,20 @@ pub async fn sample<F: Fetch>(
     collection: &Collection,
     limit: u32,
 ) -> Result<Sample, Failure> {
-    let path = request::list(collection, ListVersion::Latest, None, Some(limit));
+    sample_from(fetch, collection, None, limit).await
+}
+
+/// As [`sample`], of the objects where `continue_token` continues.
+///
+/// # Errors
+/// See [`Failure`].
+pub async fn sample_from<F: Fetch>(
+    fetch: &F,
+    collection: &Collection,
+    continue_token: Option<&str>,
+    limit: u32,
+) -> Result<Sample, Failure> {
+    let path = request::list(collection, ListVersion::Latest, continue_token, Some(limit));
     let body = fetch_body(fetch, path, RequestPurpose::ReadVersions, Encoding::Json).await;
     let body = body.map_err(|fault| fault.failure)?;
     let list = scan_list(&body).map_err(|_| Failure::Protocol)?;
@@ -55,6 +70,9 @@ pub async fn sample<F: Fetch>(
         version: list.resource_version,
         entries: entries.ok_or(Failure::Protocol)?,
         is_complete: list.continue_token.is_empty(),
+        remaining: list
+            .remaining_item_count
+            .and_then(|count| count.try_into().ok()),
     })
 }
 

@@ -223,7 +223,7 @@ class Stack:
         if self.direct:
             return wire.Endpoint(f"{kind} (direct)", "127.0.0.1", self.api_port, str(self.pki / "ca.crt"), self.token)
         port, admin = self.gateway_ports[kind]
-        args = [self.gateway, "serve", "--kubeconfig", str(self.pki / f"kubeconfig-{self.api_port}"), "--context", ADMIN_CONTEXT,
+        args = [self.gateway, "serve", "--drift-interval", "1s", "--kubeconfig", str(self.pki / f"kubeconfig-{self.api_port}"), "--context", ADMIN_CONTEXT,
                 "--listen", f"127.0.0.1:{port}", "--auth", os.environ.get("GATEWAY_AUTH") or "none", "--admin-listen", f"127.0.0.1:{admin}"]
         ca = None
         if self.gateway == "relay":  # without TLS, only for testing the restart suite
