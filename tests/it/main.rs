@@ -10,6 +10,7 @@ mod auth;
 mod catch_up;
 mod demo;
 mod drain;
+mod drift;
 mod hostile;
 mod informer;
 mod informer_chaos;

@@ -3,39 +3,21 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::StatusCode;
 use http::header::WARNING;
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
+use http_body_util::BodyExt as _;
 use kube_fanout::apiserver::{self, Options};
 use kube_fanout::config::ServeSettings;
 use kube_fanout::shutdown::Drain;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::support::fetch::{get, text};
 use crate::support::gateway::Running;
 use crate::support::history::PATIENCE;
 
 const CONFIGMAPS: &str = "/api/v1/configmaps";
 const LOOK: Duration = Duration::from_millis(20);
-
-async fn get(server: SocketAddr, target: &str) -> http::Response<Incoming> {
-    let io = TokioIo::new(TcpStream::connect(server).await.unwrap());
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
-    tokio::spawn(connection);
-    let request = http::Request::get(target)
-        .header("host", "gateway")
-        .body(Full::<Bytes>::default())
-        .unwrap();
-    sender.send_request(request).await.unwrap()
-}
-
-async fn text(answer: http::Response<Incoming>) -> String {
-    let body = answer.into_body().collect().await.unwrap().to_bytes();
-    String::from_utf8(body.to_vec()).unwrap()
-}
 
 /// Looks at an address until its text holds this.
 async fn until(server: SocketAddr, target: &str, holds: impl Fn(&str) -> bool) {
