@@ -28,6 +28,8 @@ const SEED_WAIT: Duration = Duration::from_secs(300);
 const DELIVERED: &str = "delivered, s";
 const DELIVERED_HTTP1: &str = "delivered over HTTP/1.1, s";
 const READY: &str = "ready, s";
+const COLD: &str = "from the start of the process, cold, s";
+const RESTORED: &str = "from the start of the process, from a checkpoint, s";
 
 /// Times of one encoding, round by round.
 #[derive(Debug, Default)]
@@ -35,10 +37,13 @@ struct StartTimes {
     delivered: Vec<Duration>,
     delivered_http1: Vec<Duration>,
     ready: Vec<Duration>,
+    cold: Vec<Duration>,
+    restored: Vec<Duration>,
     cpu: Vec<Duration>,
     upstream_cpu: Vec<Duration>,
     peak_rss: u64,
     len: u64,
+    checkpoint_len: u64,
 }
 
 /// The initial events of all pods, to a client that drops them and to gateways just started: how soon after delivery is a cache ready?
@@ -57,6 +62,9 @@ pub struct Start {
     /// Rounds for each encoding.
     #[arg(long, default_value_t = 5)]
     pub rounds: usize,
+    /// In each round a gateway also writes a checkpoint, ends, and is started again.
+    #[arg(long)]
+    pub restart: bool,
     #[command(flatten)]
     pub gateway: GatewayFlags,
 }
@@ -136,6 +144,9 @@ impl StartRun<'_> {
                 times.delivered_http1.push(delivery.duration);
             }
             self.fill(encoding, round == 0, &mut times, results).await?;
+            if self.flags.restart {
+                self.restart(encoding, round, &mut times).await?;
+            }
         }
         Ok(times)
     }
@@ -187,6 +198,34 @@ impl StartRun<'_> {
         }
         gateway.process.stop().await
     }
+
+    /// Measures a gateway without a checkpoint and the one that continues from its checkpoint, from the start of the process.
+    async fn restart(
+        &self,
+        encoding: Encoding,
+        round: usize,
+        times: &mut StartTimes,
+    ) -> Result<()> {
+        let state = self
+            .folder
+            .join(format!("state-{}-{round}", encoding.as_str()));
+        let program = self.flags.gateway.program()?;
+        let mut flags = self.gateway_flags.clone();
+        flags.extend(["--state-dir".to_owned(), state.display().to_string()]);
+        for measured in [&mut times.cold, &mut times.restored] {
+            let started = Instant::now();
+            let mut gateway = GatewayProcess::start(&program, self.folder, &flags).await?;
+            fresh::ready(&gateway, encoding, WAIT).await?;
+            measured.push(started.elapsed());
+            gateway.process.stop().await?;
+        }
+        let files = std::fs::read_dir(&state)?;
+        let len: u64 = files
+            .map(|file| Ok(file?.metadata()?.len()))
+            .sum::<Result<_>>()?;
+        times.checkpoint_len = times.checkpoint_len.max(len);
+        std::fs::remove_dir_all(&state).context("the checkpoint")
+    }
 }
 
 impl StartTimes {
@@ -204,6 +243,12 @@ impl StartTimes {
         }
         results.figure(READY, ready);
         results.figure("ready / delivered", ready / delivered);
+        if let Some((cold, restored)) = best(&self.cold).zip(best(&self.restored)) {
+            results.figure(COLD, cold);
+            results.figure(RESTORED, restored);
+            results.figure("from a checkpoint / cold", restored / cold);
+            results.figure("checkpoint, MiB", mib(self.checkpoint_len));
+        }
         if let Some(cpu) = best(&self.cpu) {
             results.figure("gateway CPU per object, µs", each_us(cpu));
         }
@@ -219,10 +264,12 @@ impl StartTimes {
             format!("{name} {}", seconds.join(" "))
         };
         results.note(format!(
-            "{} MiB of initial events; seconds by round: {}; {}",
+            "{} MiB of initial events; seconds by round: {}; {}; {}; {}",
             self.len >> 20,
             rounds("delivered", &self.delivered),
-            rounds("ready", &self.ready)
+            rounds("ready", &self.ready),
+            rounds("cold", &self.cold),
+            rounds("from a checkpoint", &self.restored)
         ));
     }
 }

@@ -79,7 +79,8 @@ def can_listen(port):
 class Stack:
     """with Stack("name") as stack: stack.server and stack.plain, stack.tls are endpoints."""
 
-    gateway_flags = ()  # the suite's own flags, before those of GATEWAY_ARGS
+    # The suite's own flags, before those of GATEWAY_ARGS. Caches are compared with the server all the time.
+    gateway_flags = ("--drift-interval=1s",)
 
     def __init__(self, name, before_gateways=None, audited=False):
         """BEFORE_GATEWAYS(server) prepares the server, for example with the custom resource that gateways must find. AUDITED: the
@@ -223,7 +224,7 @@ class Stack:
         if self.direct:
             return wire.Endpoint(f"{kind} (direct)", "127.0.0.1", self.api_port, str(self.pki / "ca.crt"), self.token)
         port, admin = self.gateway_ports[kind]
-        args = [self.gateway, "serve", "--drift-interval", "1s", "--kubeconfig", str(self.pki / f"kubeconfig-{self.api_port}"), "--context", ADMIN_CONTEXT,
+        args = [self.gateway, "serve", "--kubeconfig", str(self.pki / f"kubeconfig-{self.api_port}"), "--context", ADMIN_CONTEXT,
                 "--listen", f"127.0.0.1:{port}", "--auth", os.environ.get("GATEWAY_AUTH") or "none", "--admin-listen", f"127.0.0.1:{admin}"]
         ca = None
         if self.gateway == "relay":  # without TLS, only for testing the restart suite
@@ -275,8 +276,22 @@ class Stack:
 
     def metric(self, name, **labels):
         """The sum of an API server metric over the series with these labels."""
+        return self._sum_at(self.server, name, labels)
+
+    def gateway_metric(self, kind, name, **labels):
+        """The sum of a metric of one gateway over the series with these labels."""
+        return self._sum_at(wire.Endpoint(f"{kind} admin", "127.0.0.1", self.gateway_ports[kind][1], None, None), name, labels)
+
+    def judge_drift(self, report):
+        """The gateways have compared their caches with the server and found no difference."""
+        for kind in () if self.gateway in ("direct", "relay") else self.gateway_ports:
+            compared = self.gateway_metric(kind, "kube_fanout_drift_objects_compared_total")
+            found = self.gateway_metric(kind, "kube_fanout_upstream_contradictions_total")
+            report.check(f"{kind}: caches were compared with the server and never differed", compared > 0 and found == 0, f"{compared:.0f} objects, {found:.0f} contradictions")
+
+    def _sum_at(self, endpoint, name, labels):
         total = 0.0
-        for line in wire.request(self.server, "GET", "/metrics", timeout=30).text().splitlines():
+        for line in wire.request(endpoint, "GET", "/metrics", timeout=30).text().splitlines():
             if line.startswith(name + "{") and all(f'{k}="{v}"' in line for k, v in labels.items()):
                 total += float(line.rsplit(" ", 1)[1])
         return total

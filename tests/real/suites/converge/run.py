@@ -24,7 +24,7 @@ ENCODINGS = {
 class ConvergeStack(Stack):
     """With GATEWAY=relay the stand-in of this suite, which supports TLS and every encoding."""
 
-    gateway_flags = (f"--drain-timeout={DRAIN_SECONDS}s",)
+    gateway_flags = (*Stack.gateway_flags, f"--drain-timeout={DRAIN_SECONDS}s",)
 
     def _start_gateway(self, kind):
         return relay.start(self, kind) if self.gateway == "relay" else super()._start_gateway(kind)

@@ -141,6 +141,7 @@ def run(report):
             run_recorder(stack, report, world, seed)
         if not stack.direct and (seed, count, only) == (1, 1000, -1):
             memory.judge(report, *stack.answered_from_memory())
+        stack.judge_drift(report)
         report.check("the state rested during the comparison", worlds.rests(world, api), "another client wrote")
 
 
