@@ -60,6 +60,7 @@ const LOADTEST: &[Entry] = &[
     entry::<scenario::hostile::Hostile>(),
     entry::<scenario::start::Start>(),
     entry::<scenario::reconnect_storm::ReconnectStorm>(),
+    entry::<scenario::rolling::Rolling>(),
     Entry::of::<socket_loop::SocketLoop>(),
     Entry::of::<scenario::workers::process::Part>(),
     Entry::of::<attack::Attacker>(),

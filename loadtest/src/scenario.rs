@@ -12,6 +12,7 @@ pub mod population;
 pub mod quiet_end;
 pub mod rate;
 pub mod reconnect_storm;
+pub mod rolling;
 pub mod slow;
 pub mod stalled;
 pub mod start;
@@ -145,6 +146,7 @@ impl<'a> WatchRun<'a> {
             churn: None,
             population,
             is_mixed: false,
+            is_rolling: false,
             processes: watching.processes,
             server,
             warm_up: Duration::ZERO,

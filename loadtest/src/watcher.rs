@@ -44,6 +44,8 @@ pub struct Watcher {
     pause_due: bool,
     /// Whether the newest watch has a response.
     is_streaming: bool,
+    /// Whether the connection has brought a whole response, so that the server may have closed it before the next request.
+    is_reused: bool,
     streams_ended: u64,
     inner: Inner,
 }
@@ -112,6 +114,7 @@ impl Watcher {
             mode: Mode::WatchFlags,
             pause_due: false,
             is_streaming: false,
+            is_reused: false,
             streams_ended: 0,
             inner,
         }
@@ -376,6 +379,8 @@ impl Member for Watcher {
             std::mem::take(&mut self.is_streaming) || how == ResponseEnd::Complete(200);
         let is_lost = self.mode == Mode::WatchFlags && had_started && how != ResponseEnd::Left;
         self.streams_ended += u64::from(is_lost);
+        let was_reused =
+            std::mem::replace(&mut self.is_reused, matches!(how, ResponseEnd::Complete(_)));
         match (how, self.mode) {
             (ResponseEnd::Complete(200), Mode::ListReader) => {
                 recorder.end("relist done");
@@ -404,6 +409,8 @@ impl Member for Watcher {
                 recorder.end(&format!("HTTP {status}"));
                 self.pause_due = true;
             }
+            // Sent again at once over a new connection, as Go's client does.
+            (ResponseEnd::Broken(_), _) if was_reused && !had_started => {}
             (ResponseEnd::Broken(_), _) => self.pause_due = true,
             (ResponseEnd::Left, _) => {
                 recorder.end(LEFT);

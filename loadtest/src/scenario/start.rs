@@ -2,7 +2,7 @@
 //! their delivery is the gateway's cache ready? The start of the process is not measured.
 
 mod delivered;
-mod fresh;
+pub mod fresh;
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -52,6 +52,8 @@ pub struct WatchRun<'a> {
     pub population: Population,
     /// Whether watchers start at different versions, some without bookmarks, and some writes go through the server under test.
     pub is_mixed: bool,
+    /// Whether servers restart, so that streams end.
+    pub is_rolling: bool,
     /// Processes that they are split over.
     pub processes: usize,
     /// The flags of the server under test.
@@ -294,7 +296,9 @@ impl ActiveRun<'_> {
             .judge(&self.run.population, &self.plans, &reference)
             .await?;
         outcome.report(results, name, reference.len());
-        outcome.report_drops(results, name);
+        if !self.run.is_rolling {
+            outcome.report_drops(results, name);
+        }
         if let Some(written) = written {
             self.run.judge_writes(results, written, &self.recording);
         }

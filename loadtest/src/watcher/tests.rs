@@ -93,6 +93,19 @@ fn watch_from(version: u64) -> Next {
 }
 
 #[test]
+fn a_request_that_meets_a_closed_connection_is_sent_again_once() {
+    let mut bench = Bench::new(Behaviour::Reads);
+    bench.deliver(11..=12);
+    let resumed = bench.end(ResponseEnd::Complete(200));
+    let Next::Send(path) = &resumed else {
+        panic!("{resumed:?}");
+    };
+    assert!(path.contains("resourceVersion=12"), "{path}");
+    assert_eq!(bench.end(ResponseEnd::Broken("closed")), resumed);
+    assert_eq!(bench.end(ResponseEnd::Broken("closed")), Next::Pause);
+}
+
+#[test]
 fn a_clean_end_is_resumed_at_once_and_a_broken_one_after_a_pause() {
     let mut bench = Bench::new(Behaviour::Sampled);
     assert_eq!(bench.watcher.next(&bench.control), watch_from(START));
