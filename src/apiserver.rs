@@ -27,6 +27,7 @@ pub mod patch;
 mod reads;
 pub mod refusal;
 mod render;
+mod replica;
 mod request_body;
 mod response;
 mod review_kinds;
@@ -42,6 +43,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use arc_swap::ArcSwap;
 use tokio::net::TcpListener;
@@ -64,6 +66,7 @@ use store::Store;
 use crate::config::ApiserverSettings;
 use crate::connection::listener;
 use crate::shutdown::Drain;
+use crate::view::ServedResource;
 
 /// Why the embedded API server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -98,6 +101,9 @@ pub enum ApiserverError {
     Start(#[from] StartError),
 }
 
+/// The serving certificates of a listener.
+type ListenerTls = Arc<ArcSwap<rustls::ServerConfig>>;
+
 /// A running API server. Dropping it closes its connections.
 #[derive(Debug)]
 pub struct Apiserver {
@@ -106,8 +112,10 @@ pub struct Apiserver {
     rate: watch::Sender<u32>,
     /// The task that accepts connections. Dropping the set aborts it, which closes the connections, too.
     serving: JoinSet<()>,
+    /// Whether the caches of a replica stand still.
+    lagging: Arc<AtomicBool>,
     /// The tasks for churn, progress, and the end of watches.
-    _tasks: JoinSet<()>,
+    tasks: JoinSet<()>,
 }
 
 /// Runs an API server until its drain has ended.
@@ -153,33 +161,14 @@ pub fn start_until(
     let store = Arc::new(Store::new(storage, Box::new(caches)));
     let auth = Auth::new(options.auth, &catalogue, &store)?;
     churn_task::seed(&store, &mut churn);
-    let reads = Reads {
-        catalogue,
-        store: Arc::clone(&store),
-        served,
-        recorder: Arc::new(NoRecorder),
-    };
-    let server = Arc::new(Server::new(reads, address, auth));
-    let mut serving = JoinSet::new();
     let tls = options.tls.map(|tls| Arc::new(ArcSwap::new(tls)));
-    serving.spawn(listener::run(
-        listener,
-        tls,
-        Arc::clone(&server),
-        drain.clone(),
-    ));
+    let mut apiserver = Apiserver::serve(listener, (&store, served), (auth, tls), drain)?;
     let (rate, rate_receiver) = watch::channel(options.churn_per_second);
-    let mut tasks = JoinSet::new();
-    tasks.spawn(end_watches(Arc::clone(&server), drain));
+    apiserver.rate = rate;
+    let tasks = &mut apiserver.tasks;
     tasks.spawn(churn_task::progress(Arc::clone(&store)));
     tasks.spawn(churn_task::run(store, churn, rate_receiver));
-    Ok(Apiserver {
-        address,
-        server,
-        rate,
-        serving,
-        _tasks: tasks,
-    })
+    Ok(apiserver)
 }
 
 /// Ends the open watches when the drain starts, so that their connections can end.
@@ -189,6 +178,40 @@ async fn end_watches(server: Arc<Server>, drain: Drain) {
 }
 
 impl Apiserver {
+    /// Serves what a store's caches hold.
+    fn serve(
+        listener: TcpListener,
+        (store, served): (&Arc<Store>, Vec<ServedResource>),
+        (auth, tls): (Auth, Option<ListenerTls>),
+        drain: Drain,
+    ) -> Result<Self, StartError> {
+        let address = listener.local_addr().map_err(StartError::Listener)?;
+        let reads = Reads {
+            catalogue: store.catalogue(),
+            store: Arc::clone(store),
+            served,
+            recorder: Arc::new(NoRecorder),
+        };
+        let server = Arc::new(Server::new(reads, address, auth));
+        let mut serving = JoinSet::new();
+        serving.spawn(listener::run(
+            listener,
+            tls,
+            Arc::clone(&server),
+            drain.clone(),
+        ));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(end_watches(Arc::clone(&server), drain));
+        Ok(Self {
+            address,
+            server,
+            rate: watch::Sender::new(0),
+            lagging: Arc::default(),
+            serving,
+            tasks,
+        })
+    }
+
     /// The address that the server listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {

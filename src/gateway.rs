@@ -1,9 +1,9 @@
 //! Composition root: builds all parts of a gateway from the settings, connects them, and owns every task.
 //!
 //! Start reading at [`Gateway::build`] and [`Gateway::run`]. `registry` decides which resources have a cache; `slot` owns one cache and the
-//! task that fills it, and `consistency` and `drift` compare it with upstream. `freshness` proves consistent reads, `forwarded` bounds forwarded
-//! requests, `callers` and `roles` set authentication and authorization up, `operators` reserves capacity for the operators' port,
-//! `recorders` counts in metrics, and `reloads` follows files.
+//! task that fills it, and `consistency` and `drift` compare it with upstream. `freshness` proves consistent reads, `forwarded` bounds
+//! forwarded requests, `endpoints` follows several API servers, `callers` and `roles` set authentication and authorization up, `operators`
+//! reserves capacity for the operators' port, `recorders` counts in metrics, and `reloads` follows files.
 
 mod audit_log;
 mod cache_age;
@@ -12,6 +12,7 @@ mod checkpoints;
 mod consistency;
 mod drain_flag;
 mod drift;
+mod endpoints;
 mod forwarded;
 mod freshness;
 mod hooks;
@@ -147,12 +148,16 @@ impl Gateway {
         let metrics = Arc::new(Metrics::new()?);
         let checkpoints = settings.state.take().map(checkpoints).transpose()?;
         let audit_log = AuditLog::start(settings.audit.as_ref(), &metrics)?;
-        let client = Client::connect(source(&settings.upstream)).await?;
+        let servers = std::mem::take(&mut settings.api_servers);
+        let client = Client::connect_to(source(&settings.upstream), servers).await?;
+        endpoints::record(&client, &metrics);
         let listener = bind("--listen", settings.listen)?;
         let operators = settings.operator_listen;
         let operators = operators.map(|address| bind("--operator-listen", address));
         let operators = operators.transpose()?;
         let admin = admin::listen(settings.admin_listen).await?;
+        // If this times out, the checks continue when the gateway runs.
+        let _ = tokio::time::timeout(START_WAIT, client.check_endpoints()).await;
         let discovery = discovered_at_start(&client).await;
         let is_answering = discovery.is_ok();
         let files = open_files(settings.admission.connections_max);
@@ -257,6 +262,7 @@ impl Gateway {
             reloads.follow_tls(&mut tasks, tls);
         }
         reloads.follow_upstream(&mut tasks, &client);
+        endpoints::follow(&mut tasks, &client, &metrics);
         if let Some(log) = &audit_log {
             log.follow(&reloads, &mut tasks);
         }

@@ -14,6 +14,7 @@ mod cache;
 mod checkpoint;
 mod downstream;
 mod drift;
+mod endpoints;
 mod families;
 mod files;
 mod labels;
@@ -43,12 +44,14 @@ pub use cache::CacheMetrics;
 pub use checkpoint::CheckpointMetrics;
 pub use downstream::{DownstreamMetrics, ListenerMetrics, RequestCounters};
 pub use drift::DriftMetrics;
+pub use endpoints::EndpointMetrics;
 pub use families::{ByLabel, MetricsError, StateGauges};
 pub use files::{FileKind, FileMetrics, ReloadOutcome};
 pub use labels::{
     AuditEvents, AuthRefusal, BadRequest, CacheState, ClientWatchEnd, ConnectionFailure,
-    Contradiction, FrameRejectionLabel, GiveUpReason, Label, LimitLabel, PassthroughError,
-    PermitKind, RelistLabel, RestoreOutcome, TaskKind, UpstreamWatchEnd, VerbLabel,
+    Contradiction, EndpointFailureLabel, EndpointStateLabel, FrameRejectionLabel, GiveUpReason,
+    Label, LimitLabel, PassthroughError, PermitKind, RelistLabel, RestoreOutcome, TaskKind,
+    UpstreamWatchEnd, VerbLabel,
 };
 pub use passthrough::PassthroughMetrics;
 pub use resource_labels::ResourceLabels;
@@ -75,6 +78,7 @@ pub struct Metrics {
     /// The standard metrics `process_*`, which have no prefix.
     process: Registry,
     upstream: upstream::UpstreamFamilies,
+    endpoints: endpoints::EndpointFamilies,
     cache: cache::CacheFamilies,
     checkpoint: checkpoint::CheckpointFamilies,
     drift: drift::DriftFamilies,
@@ -123,6 +127,7 @@ impl Metrics {
         let shortages = Shortages::register(&gateway)?;
         Ok(Self {
             upstream: upstream::UpstreamFamilies::register(&gateway)?,
+            endpoints: endpoints::EndpointFamilies::register(&gateway)?,
             cache: cache::CacheFamilies::register(&gateway)?,
             checkpoint: checkpoint::CheckpointFamilies::register(&gateway)?,
             drift: drift::DriftFamilies::register(&gateway)?,
@@ -197,6 +202,12 @@ impl Metrics {
     #[must_use]
     pub fn upstream(&self, labels: ResourceLabels<'_>) -> UpstreamMetrics {
         self.with_usage(labels, |_| self.upstream.of(labels))
+    }
+
+    /// Handles of one of several API servers, by its host and port.
+    #[must_use]
+    pub fn endpoint(&self, endpoint: &str) -> EndpointMetrics {
+        self.endpoints.of(endpoint)
     }
 
     /// Handles of one resource's shared watches of Tables.

@@ -545,11 +545,13 @@ fn send_error(error: &SendError, lane: ForwardLane, repeatable: bool) -> Forward
         SendError::Saturated => lane.refusal(),
         SendError::Timeout => ForwardRefusal::Timeout,
         SendError::Target(_) => ForwardRefusal::Target,
-        SendError::Broken(_) | SendError::Lost | SendError::Unprocessed(_) => {
-            unreachable(PassthroughError::Broken)
-        }
-        SendError::Unreachable(_) | SendError::Untrusted(_) | SendError::Credentials(_) => {
-            unreachable(PassthroughError::Connect)
-        }
+        SendError::Broken(_)
+        | SendError::Lost
+        | SendError::Unprocessed(_)
+        | SendError::Abandoned => unreachable(PassthroughError::Broken),
+        SendError::Unreachable(_)
+        | SendError::Untrusted(_)
+        | SendError::Credentials(_)
+        | SendError::NoEndpoint => unreachable(PassthroughError::Connect),
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::kinds::Catalogue;
-use super::storage;
+use super::storage::{self, Storage};
 use super::store::Publisher;
 use crate::cache::{CacheWriter, Change, Observer, Retention};
 use crate::decode::{ScanError, scan_object};
@@ -54,6 +54,22 @@ impl Caches {
         Self {
             kinds: kinds.collect(),
         }
+    }
+
+    /// Caches of the objects in `storage`, without a history.
+    pub(super) fn of(storage: &Storage) -> Self {
+        let mut caches = Self::new(storage.catalogue());
+        for (kind_index, kind) in caches.kinds.iter_mut().enumerate() {
+            let objects = storage.objects(kind_index, "");
+            let objects = objects.filter_map(|(_, bytes)| object(bytes, kind.fields).ok());
+            let filled = kind
+                .writer
+                .replace(objects.collect(), storage.revision(), Instant::now());
+            debug_assert!(filled.is_ok(), "a storage is not older than an empty one");
+            // Watches from before the replica existed would miss events.
+            kind.writer.forget(storage.revision());
+        }
+        caches
     }
 
     /// Cache and hub of each kind, for reading, by the kind's index.

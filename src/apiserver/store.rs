@@ -3,11 +3,13 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 
+use super::kinds::Catalogue;
 use super::storage::{Stamp, Storage, StoredChange, WriteOutcome, WriteTarget};
 use crate::protocol::status::Status;
 use crate::resource::{ObjectKey, ResourceVersion};
@@ -99,6 +101,13 @@ impl Store {
         inner.storage.revision()
     }
 
+    /// Adds a publisher that `publisher` makes from the storage as it is. It receives all later changes.
+    pub fn add_replica(&self, publisher: impl FnOnce(&Storage) -> Box<dyn Publisher>) {
+        let inner = &mut *self.locked();
+        let publisher = publisher(&inner.storage);
+        inner.publishers.push(publisher);
+    }
+
     /// Deletes the objects of a collection for which `is_selected` is true, and returns the list of them.
     ///
     /// # Errors
@@ -126,6 +135,12 @@ impl Store {
     /// 404 if there is no such object.
     pub fn object(&self, kind_index: usize, key: &ObjectKey) -> Result<Bytes, Status> {
         self.locked().storage.object(kind_index, key).cloned()
+    }
+
+    /// The served kinds.
+    #[must_use]
+    pub fn catalogue(&self) -> Arc<Catalogue> {
+        Arc::clone(self.locked().storage.catalogue())
     }
 
     /// The number of objects of a kind.
@@ -237,8 +252,6 @@ impl Entropy {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use serde_json::json;
 
     use super::super::kinds::Catalogue;

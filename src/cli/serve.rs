@@ -36,9 +36,24 @@ pub struct ServeFlags {
     #[arg(long, value_name = "BOOL", help_heading = "Upstream", num_args = 0..=1, require_equals = true,
         default_missing_value = "true", default_value_t = false, hide_default_value = true)]
     pub in_cluster: bool,
-    /// Use the upstream API server at this URL, without credentials: `kubectl proxy`, or `kube-fanout apiserver`.
-    #[arg(long, value_name = "URL", help_heading = "Upstream")]
-    pub upstream: Option<String>,
+    /// Use the upstream API server at this URL, without credentials: `kubectl proxy`, or `kube-fanout apiserver`. Several API
+    /// servers of one cluster are separated by commas.
+    #[arg(
+        long,
+        value_name = "URLS",
+        help_heading = "Upstream",
+        value_delimiter = ','
+    )]
+    pub upstream: Vec<String>,
+    /// Use these API servers of one cluster instead of the address that --kubeconfig or --in-cluster names, with its credentials
+    /// and authorities.
+    #[arg(
+        long,
+        value_name = "URLS",
+        help_heading = "Upstream",
+        value_delimiter = ','
+    )]
+    pub api_servers: Vec<String>,
     /// Longest frame accepted from upstream: one watch event or one list item. A longer frame is rejected.
     #[arg(long, value_name = "BYTES", help_heading = "Upstream", default_value_t = FRAME_LEN_MAX)]
     pub frame_len_max: ByteLen,

@@ -150,6 +150,7 @@ impl ServeSettings {
     pub fn embedded(upstream: http::Uri) -> Self {
         Self {
             upstream: UpstreamSource::Url(upstream),
+            api_servers: Vec::new(),
             frame_len_max: cli::FRAME_LEN_MAX.0,
             listen: ANY_PORT,
             transport: ListenTransport::PlainHttp,

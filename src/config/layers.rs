@@ -251,9 +251,13 @@ impl LayerDecisions {
 /// replaces the upstream of the file.
 fn overridden_by(flag: &str) -> &'static [&'static str] {
     match flag {
-        "kubeconfig" | "in-cluster" | "upstream" => {
-            &["kubeconfig", "context", "in-cluster", "upstream"]
-        }
+        "kubeconfig" | "in-cluster" | "upstream" => &[
+            "kubeconfig",
+            "context",
+            "in-cluster",
+            "upstream",
+            "api-servers",
+        ],
         "plain-http" => &["tls-cert", "tls-key", "tls-sni-cert-key"],
         "tls-cert" | "tls-key" => &["plain-http"],
         _ => &[],

@@ -22,7 +22,14 @@ pub(super) fn file(process: &ProcessSettings, serve: &ServeSettings) -> String {
             }
         }
         UpstreamSource::InCluster => plain(&mut out, "inCluster", true),
-        UpstreamSource::Url(url) => line(&mut out, "upstream", &url.to_string()),
+        UpstreamSource::Url(url) if serve.api_servers.is_empty() => {
+            line(&mut out, "upstream", &url.to_string());
+        }
+        UpstreamSource::Url(_) => list(&mut out, "upstream", serve.api_servers.iter()),
+    }
+    let is_url = matches!(serve.upstream, UpstreamSource::Url(_));
+    if !is_url && !serve.api_servers.is_empty() {
+        list(&mut out, "apiServers", serve.api_servers.iter());
     }
     plain(&mut out, "frameLenMax", ByteLen(serve.frame_len_max));
     line(&mut out, "listen", &serve.listen.to_string());

@@ -29,6 +29,9 @@ const RING_AGE_LIMIT: TimeSpan = TimeSpan(Duration::from_secs(86_400));
 const DRIFT_INTERVAL_LIMIT: TimeSpan = TimeSpan(Duration::from_secs(86_400));
 /// Clients notice a longer delay than a second, and leader election fails at ten seconds.
 const COALESCE_DELAY_LIMIT: TimeSpan = TimeSpan(Duration::from_secs(1));
+/// As many as the client keeps states of. Control planes have three to five.
+const API_SERVERS_MAX: usize = 16;
+
 /// Without a minimum every reconnect of a single client would cause a list upstream; longer than a week is as good as pinned.
 const IDLE_RANGE: (TimeSpan, TimeSpan) = (
     TimeSpan(Duration::from_secs(1)),
@@ -63,7 +66,7 @@ const MEMORY_RANGE: (ByteLen, ByteLen) = (ByteLen(64 << 20), ByteLen(1 << 50));
 
 impl ServeSettings {
     pub(super) fn resolve(flags: ServeFlags) -> Result<Self, SettingsError> {
-        let upstream = upstream(&flags)?;
+        let (upstream, api_servers) = upstream(&flags)?;
         let transport = transport(&flags)?;
         refuse_exposure(&flags, &transport)?;
         refuse_same_address(&flags)?;
@@ -77,6 +80,7 @@ impl ServeSettings {
         let cached = cache_lists(&flags)?;
         Ok(Self {
             upstream,
+            api_servers,
             frame_len_max: frame_len_max.0,
             listen: flags.listen,
             transport,
@@ -128,26 +132,59 @@ impl ServeSettings {
     }
 }
 
-fn upstream(flags: &ServeFlags) -> Result<UpstreamSource, SettingsError> {
-    let source = match (&flags.kubeconfig, flags.in_cluster, &flags.upstream) {
+/// The source of credentials, and the API servers to use instead of the one that it names.
+fn upstream(flags: &ServeFlags) -> Result<(UpstreamSource, Vec<http::Uri>), SettingsError> {
+    let urls = parse_urls("upstream", &words(&flags.upstream))?;
+    let mut api_servers = parse_urls("api-servers", &words(&flags.api_servers))?;
+    let source = match (&flags.kubeconfig, flags.in_cluster, urls.first()) {
         (Some(path), false, None) => UpstreamSource::Kubeconfig {
             path: path.clone(),
             context: flags.context.clone(),
         },
         (None, true, None) => UpstreamSource::InCluster,
-        (None, false, Some(url)) => UpstreamSource::Url(parse_url(url)?),
+        (None, false, Some(_)) if !api_servers.is_empty() => {
+            return Err(SettingsError::ApiServersAlone);
+        }
+        (None, false, Some(url)) => UpstreamSource::Url(url.clone()),
         _ => return Err(SettingsError::Upstream),
     };
     if flags.context.is_some() && flags.kubeconfig.is_none() {
         return Err(SettingsError::ContextAlone);
     }
-    Ok(source)
+    if urls.len() > 1 {
+        api_servers = urls;
+    }
+    Ok((source, api_servers))
+}
+
+/// The addresses of API servers of one cluster.
+fn parse_urls(flag: &'static str, texts: &[String]) -> Result<Vec<http::Uri>, SettingsError> {
+    let urls = texts.iter().map(|text| parse_url(flag, text));
+    let urls = urls.collect::<Result<Vec<_>, _>>()?;
+    let refuse = |reason: &str| SettingsError::Value {
+        flag,
+        given: texts.join(","),
+        reason: reason.to_owned(),
+    };
+    if urls.len() > API_SERVERS_MAX {
+        return Err(refuse(&format!(
+            "give at most {API_SERVERS_MAX} API servers"
+        )));
+    }
+    if urls.iter().any(|url| url.scheme() != urls[0].scheme()) {
+        return Err(refuse("write https:// for all API servers or for none"));
+    }
+    let is_repeated = |(index, url)| urls[..index].contains(url);
+    if urls.iter().enumerate().any(is_repeated) {
+        return Err(refuse("an API server is given twice"));
+    }
+    Ok(urls)
 }
 
 /// Parses a URL with a scheme and a host. A path is refused, because forwarding would have to prefix every path with it.
-fn parse_url(text: &str) -> Result<http::Uri, SettingsError> {
+fn parse_url(flag: &'static str, text: &str) -> Result<http::Uri, SettingsError> {
     let refuse = |reason: &str| SettingsError::Value {
-        flag: "upstream",
+        flag,
         given: text.to_owned(),
         reason: reason.to_owned(),
     };

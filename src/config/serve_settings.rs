@@ -16,6 +16,8 @@ use crate::resource::Gvr;
 pub struct ServeSettings {
     /// The upstream API server.
     pub upstream: UpstreamSource,
+    /// Several API servers of one cluster, which are used instead of the one that `upstream` names.
+    pub api_servers: Vec<http::Uri>,
     /// Longest frame accepted from upstream, in bytes: one watch event or one list item.
     pub frame_len_max: usize,
     /// Address for clients; port 0 lets the system choose.

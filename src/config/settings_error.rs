@@ -8,6 +8,11 @@ pub enum SettingsError {
     /// No upstream, or more than one.
     #[error("give one of --kubeconfig, --in-cluster and --upstream")]
     Upstream,
+    /// Other API servers than those of `--upstream`.
+    #[error(
+        "--api-servers needs --kubeconfig or --in-cluster; give --upstream several URLs instead"
+    )]
+    ApiServersAlone,
     /// A context without a kubeconfig.
     #[error("--context needs --kubeconfig")]
     ContextAlone,

@@ -334,6 +334,25 @@ fn values_out_of_range_name_their_flag() {
             "--upstream",
         );
     }
+    for (urls, reason) in [
+        ("http://a,https://b", "write https:// for all API servers"),
+        ("http://a:1,http://b,http://a:1", "is given twice"),
+        ("http://a,b", "write http:// or https://"),
+    ] {
+        refused(
+            &format!("serve --plain-http --auth none --upstream {urls}"),
+            reason,
+        );
+        let flags = "serve --plain-http --auth none --in-cluster";
+        refused(&format!("{flags} --api-servers {urls}"), "--api-servers");
+    }
+    let many: Vec<String> = (0..17).map(|n| format!("http://h{n}")).collect();
+    let many = format!("serve --in-cluster --api-servers {}", many.join(","));
+    refused(&many, "give at most 16 API servers");
+    refused(
+        &format!("serve {PLAIN} --api-servers http://b"),
+        "--api-servers needs --kubeconfig or --in-cluster",
+    );
     refused("demo --watchers 0", "--watchers must be between 1 and");
     refused("apiserver --object-len 1", "--object-len");
     for kind in [
@@ -479,6 +498,13 @@ fn prints_what_reads_back(line: &str) {
 #[test]
 fn printed_settings_read_back_as_the_same_settings() {
     prints_what_reads_back(PLAIN);
+    prints_what_reads_back(
+        "--upstream http://a:1,http://b:2 --upstream http://c:3 --plain-http --auth none",
+    );
+    prints_what_reads_back(
+        "--in-cluster --api-servers https://a:1,https://b --plain-http --auth none",
+    );
+    prints_what_reads_back("--kubeconfig k --api-servers https://a:1 --plain-http --auth none");
     prints_what_reads_back(
         "--kubeconfig /a: --context on --tls-cert '#c --tls-key [k --auth none --listen [::1]:0 --log-format json \
          --pin-resources pods.v1,widgets.v1beta2.a.example.com --passthrough-resources secrets,leases.coordination.k8s.io \

@@ -214,6 +214,8 @@ pub enum TaskKind {
     DeliveryWorker,
     /// Repeats the discovery of upstream's resources.
     Discovery,
+    /// Checks several API servers.
+    Endpoints,
     /// Reloads files that have changed.
     FileReload,
     /// Checks the permissions of open streams again.
@@ -236,6 +238,7 @@ impl Label for TaskKind {
         Self::Connection,
         Self::DeliveryWorker,
         Self::Discovery,
+        Self::Endpoints,
         Self::FileReload,
         Self::Guard,
         Self::Http2Stream,
@@ -251,6 +254,7 @@ impl Label for TaskKind {
             Self::Connection => "connection",
             Self::DeliveryWorker => "delivery_worker",
             Self::Discovery => "discovery",
+            Self::Endpoints => "endpoints",
             Self::FileReload => "file_reload",
             Self::Guard => "guard",
             Self::Http2Stream => "http2_stream",
@@ -258,6 +262,80 @@ impl Label for TaskKind {
             Self::Memory => "memory",
             Self::Roles => "roles",
             Self::TableWatch => "table_watch",
+        }
+    }
+}
+
+/// The state of one of several API servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndpointStateLabel {
+    /// It was not checked yet.
+    Unchecked,
+    /// It is used, or may be.
+    Ready,
+    /// It answers that it is not ready.
+    Unready,
+    /// It does not answer.
+    Unreachable,
+    /// It belongs to another cluster.
+    Foreign,
+}
+
+impl Label for EndpointStateLabel {
+    const ALL: &'static [Self] = &[
+        Self::Unchecked,
+        Self::Ready,
+        Self::Unready,
+        Self::Unreachable,
+        Self::Foreign,
+    ];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Unchecked => "unchecked",
+            Self::Ready => "ready",
+            Self::Unready => "unready",
+            Self::Unreachable => "unreachable",
+            Self::Foreign => "foreign",
+        }
+    }
+}
+
+/// Why a check of one of several API servers, or a connection to it, failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndpointFailureLabel {
+    /// No connection.
+    Connect,
+    /// Its certificate is not trusted.
+    Certificate,
+    /// The connection broke.
+    Broken,
+    /// No answer in time.
+    Timeout,
+    /// It answered with an error.
+    Status,
+    /// It belongs to another cluster.
+    Foreign,
+}
+
+impl Label for EndpointFailureLabel {
+    const ALL: &'static [Self] = &[
+        Self::Connect,
+        Self::Certificate,
+        Self::Broken,
+        Self::Timeout,
+        Self::Status,
+        Self::Foreign,
+    ];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Certificate => "certificate",
+            Self::Broken => "broken",
+            Self::Timeout => "timeout",
+            Self::Status => "status",
+            Self::Foreign => "foreign",
         }
     }
 }

@@ -19,6 +19,7 @@ fn full() -> Metrics {
     let metrics = Metrics::new().unwrap();
     let _ = (
         metrics.upstream(PODS),
+        metrics.endpoint("10.0.0.1:6443"),
         metrics.tables(PODS),
         metrics.cache(PODS),
         metrics.checkpoint(PODS),

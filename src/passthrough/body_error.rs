@@ -1,11 +1,13 @@
 //! Why a forwarded response was not completed.
 
+use crate::upstream::client::ResponseBodyError;
+
 /// Why a response was not completed.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     /// Upstream's connection failed.
     #[error("the API server broke off its response")]
-    Broken(#[from] hyper::Error),
+    Broken(#[from] ResponseBodyError),
     /// Upstream has sent nothing for the time limit.
     #[error("the API server did not continue its response in time")]
     Silent,

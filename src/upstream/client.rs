@@ -3,13 +3,18 @@
 //!
 //! A [`Client`] holds a `ClientStack`: everything that one reading of the configuration yields. Connections are grouped
 //! into lanes by purpose (`transport.rs`), so that one kind of traffic cannot use up the permits of another. `renewal.rs`
-//! replaces the stack when credentials change.
+//! replaces the stack when credentials change. Of several API servers, `endpoint_table.rs` decides which is used, `routing.rs`
+//! sends requests there, and `endpoint_probe.rs` checks them.
 
 mod body;
 mod connection;
 mod credentials;
+mod endpoint_probe;
+mod endpoint_table;
+mod endpoints;
 mod exec;
 mod renewal;
+mod routing;
 mod secrets;
 mod send_error;
 mod source;
@@ -20,8 +25,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::header::{AUTHORIZATION, CONNECTION, HOST, HeaderValue, USER_AGENT};
-use http::{Method, Request, Response, StatusCode, Uri, Version, uri};
+use http::header::{CONNECTION, HeaderValue, USER_AGENT};
+use http::{Request, Response, Uri, uri};
 use kube_client::Config;
 use kube_client::client::ConfigExt;
 use kube_client::config::AuthInfo;
@@ -29,10 +34,15 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use credentials::Credentials;
+use endpoints::Endpoints;
 use secrets::{Expiry, TransportKey};
 use transport::{ConnectionLane, LanePurpose, TransportSettings};
 
-pub use body::{BodySendGuard, ByteCounter, RequestBody, RequestBodyError, ResponseBody};
+pub use body::{
+    BodySendGuard, ByteCounter, RequestBody, RequestBodyError, ResponseBody, ResponseBodyError,
+};
+pub use endpoint_table::{ENDPOINTS_MAX, EndpointFailure, EndpointState};
+pub use endpoints::EndpointRecorder;
 pub use renewal::{REBUILD_INTERVAL_MIN, RebuildOutcome};
 pub use send_error::SendError;
 pub use source::{ConnectError, ConnectSource};
@@ -47,7 +57,7 @@ pub enum ForwardIdentity {
     Caller,
 }
 
-/// A client of one API server. Cheap to clone; all clones share their connections.
+/// A client of one API server, or of several of one cluster. Cheap to clone; all clones share their connections.
 ///
 /// ```no_run
 /// use kube_fanout::upstream::client::{Client, ConnectError, ConnectSource};
@@ -74,10 +84,28 @@ impl Client {
     /// # Errors
     /// The configuration or the credentials cannot be used.
     pub async fn connect(source: ConnectSource) -> Result<Self, ConnectError> {
-        let stack = ClientStack::load(source.clone(), None).await?;
+        Self::connect_to(source, Vec::new()).await
+    }
+
+    /// Like [`Client::connect`], with the credentials of `source` for these API servers of one cluster, instead of the server
+    /// that `source` names. Requests go to one that is ready, so [`Client::follow_endpoints`] must be running; without servers,
+    /// or with a single one, it has nothing to do.
+    ///
+    /// # Errors
+    /// As [`Client::connect`], or an address that cannot be used.
+    pub async fn connect_to(
+        source: ConnectSource,
+        servers: Vec<Uri>,
+    ) -> Result<Self, ConnectError> {
+        source::check_servers(&servers)?;
+        let stack = ClientStack::load(source.clone(), servers.clone(), None).await?;
+        let names = stack.servers.iter().map(|server| name_of(&server.base));
+        let endpoints = Endpoints::new(names.collect(), crate::resource::random());
         Ok(Self {
             shared: Arc::new(ClientState {
                 source,
+                servers,
+                endpoints,
                 stack: ArcSwap::from_pointee(stack),
                 rebuilt_at: Arc::default(),
             }),
@@ -92,8 +120,7 @@ impl Client {
     where
         B: Into<RequestBody>,
     {
-        let stack = self.shared.stack.load_full();
-        self.send_own(&stack, &stack.gateway.calls, request).await
+        self.send_own(LanePurpose::Call, request).await
     }
 
     /// Sends a watch of the gateway's own, over connections that carry only a few watches: flow control and GOAWAY frames
@@ -108,8 +135,7 @@ impl Client {
     where
         B: Into<RequestBody>,
     {
-        let stack = self.shared.stack.load_full();
-        self.send_own(&stack, &stack.gateway.watches, request).await
+        self.send_own(LanePurpose::Watch, request).await
     }
 
     /// Sends a review with the caller's own headers, over connections without any credential of the gateway. They are
@@ -123,14 +149,8 @@ impl Client {
         request: Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, SendError> {
         let request = with_user_agent(request);
-        let stack = self.shared.stack.load_full();
-        self.send_on_lane(
-            &stack,
-            &stack.caller.calls,
-            ForwardIdentity::Caller,
-            request,
-        )
-        .await
+        self.send_on_lane(LanePurpose::Call, ForwardIdentity::Caller, request)
+            .await
     }
 
     /// Like [`Client::send_as_caller`], for credentials that the server may not accept: uses a connection that no other
@@ -158,8 +178,7 @@ impl Client {
         identity: ForwardIdentity,
         request: Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, SendError> {
-        let stack = self.shared.stack.load_full();
-        self.send_on_lane(&stack, &stack.lanes(identity).forwards, identity, request)
+        self.send_on_lane(LanePurpose::Forward, identity, request)
             .await
     }
 
@@ -172,9 +191,7 @@ impl Client {
         &self,
         request: Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, SendError> {
-        let stack = self.shared.stack.load_full();
-        let lane = &stack.caller.forwards_apart;
-        self.send_on_lane(&stack, lane, ForwardIdentity::Caller, request)
+        self.send_on_lane(LanePurpose::ForwardApart, ForwardIdentity::Caller, request)
             .await
     }
 
@@ -188,9 +205,8 @@ impl Client {
         identity: ForwardIdentity,
         request: Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, SendError> {
-        let stack = self.shared.stack.load_full();
-        let lane = &stack.lanes(identity).forwarded_watches;
-        self.send_on_lane(&stack, lane, identity, request).await
+        self.send_on_lane(LanePurpose::ForwardWatch, identity, request)
+            .await
     }
 
     /// Forwards a watch or another long-running request as [`Client::forward_apart`] does for short ones. It sends
@@ -205,17 +221,25 @@ impl Client {
     ) -> Result<Response<ResponseBody>, SendError> {
         let close = HeaderValue::from_static("close");
         request.headers_mut().insert(CONNECTION, close);
-        let stack = self.shared.stack.load_full();
-        let lane = &stack.caller.forwarded_watches_apart;
-        self.send_on_lane(&stack, lane, ForwardIdentity::Caller, request)
-            .await
+        self.send_on_lane(
+            LanePurpose::ForwardWatchApart,
+            ForwardIdentity::Caller,
+            request,
+        )
+        .await
     }
 
     /// Whether the server is reached without TLS. HTTP/2 is never used then, and each request in flight occupies a
     /// connection.
     #[must_use]
     pub fn is_clear_text(&self) -> bool {
-        self.shared.stack.load().base.scheme() == Some(&uri::Scheme::HTTP)
+        // All API servers of a client have the same scheme.
+        let stack = self.shared.stack.load();
+        stack
+            .servers
+            .first()
+            .and_then(|server| server.base.scheme())
+            == Some(&uri::Scheme::HTTP)
     }
 
     /// Forwards a request to upgrade its connection. Always uses HTTP/1.1.
@@ -227,8 +251,7 @@ impl Client {
         identity: ForwardIdentity,
         request: Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, SendError> {
-        let stack = self.shared.stack.load_full();
-        self.send_on_lane(&stack, &stack.lanes(identity).upgrades, identity, request)
+        self.send_on_lane(LanePurpose::Upgrade, identity, request)
             .await
     }
 
@@ -236,20 +259,19 @@ impl Client {
     #[cfg(test)]
     pub(crate) fn saturate_watches(&self) -> impl Sized + use<> {
         let stack = self.shared.stack.load_full();
-        std::iter::from_fn(|| stack.gateway.watches.acquire()).collect::<Vec<_>>()
+        std::iter::from_fn(|| stack.servers[0].gateway.watches.acquire()).collect::<Vec<_>>()
     }
 
     /// Takes all permits for the gateway's own short requests until the result is dropped.
     #[cfg(test)]
     pub(crate) fn saturate_calls(&self) -> impl Sized + use<> {
         let stack = self.shared.stack.load_full();
-        std::iter::from_fn(|| stack.gateway.calls.acquire()).collect::<Vec<_>>()
+        std::iter::from_fn(|| stack.servers[0].gateway.calls.acquire()).collect::<Vec<_>>()
     }
 
     async fn send_own<B>(
         &self,
-        stack: &ClientStack,
-        lane: &ConnectionLane,
+        purpose: LanePurpose,
         request: Request<B>,
     ) -> Result<Response<ResponseBody>, SendError>
     where
@@ -258,38 +280,18 @@ impl Client {
         let request = with_user_agent(request.map(Into::into));
         tokio::time::timeout(
             RESPONSE_HEAD_TIMEOUT,
-            self.send_on_lane(stack, lane, ForwardIdentity::Gateway, request),
+            self.send_on_lane(purpose, ForwardIdentity::Gateway, request),
         )
         .await
         .map_err(|_elapsed| SendError::Timeout)?
-    }
-
-    async fn send_on_lane(
-        &self,
-        stack: &ClientStack,
-        lane: &ConnectionLane,
-        identity: ForwardIdentity,
-        mut request: Request<RequestBody>,
-    ) -> Result<Response<ResponseBody>, SendError> {
-        *request.uri_mut() = join(&stack.base, request.uri())?;
-        // ALPN decides the version of HTTP. A request with the version of the caller's connection would be refused.
-        *request.version_mut() = Version::HTTP_11;
-        // hyper derives Host and :authority from the URI.
-        request.headers_mut().remove(HOST);
-        if identity == ForwardIdentity::Gateway {
-            request.headers_mut().remove(AUTHORIZATION);
-            stack.credentials.attach(request.headers_mut()).await?;
-        }
-        let response = send_with_retry(lane, request).await?;
-        if identity == ForwardIdentity::Gateway && response.status() == StatusCode::UNAUTHORIZED {
-            self.renew().await;
-        }
-        Ok(response)
     }
 }
 
 struct ClientState {
     source: ConnectSource,
+    /// The API servers to use instead of the source's.
+    servers: Vec<Uri>,
+    endpoints: Endpoints,
     stack: ArcSwap<ClientStack>,
     /// When the last rebuild started. The mutex stays locked while a rebuild runs.
     rebuilt_at: Arc<Mutex<Option<Instant>>>,
@@ -297,10 +299,8 @@ struct ClientState {
 
 /// Everything that one reading of the configuration yields.
 struct ClientStack {
-    base: Uri,
     credentials: Credentials,
-    gateway: Arc<ConnectionLanes>,
-    caller: Arc<ConnectionLanes>,
+    servers: Vec<ServerLanes>,
     /// Identifies the settings that the connections depend on.
     transport: TransportKey,
     /// The files that were read.
@@ -308,59 +308,99 @@ struct ClientStack {
     expiry: Expiry,
 }
 
+/// The address of one API server and the connections to it.
+struct ServerLanes {
+    base: Uri,
+    gateway: Arc<ConnectionLanes>,
+    caller: Arc<ConnectionLanes>,
+}
+
+impl ServerLanes {
+    fn new(base: Uri, config: &Config) -> Result<Self, ConnectError> {
+        let mut anonymous = config.clone();
+        anonymous.auth_info = AuthInfo::default();
+        Ok(Self {
+            base,
+            gateway: Arc::new(ConnectionLanes::new(config)?),
+            caller: Arc::new(ConnectionLanes::new(&anonymous)?),
+        })
+    }
+
+    fn lane(&self, identity: ForwardIdentity, purpose: LanePurpose) -> &ConnectionLane {
+        let lanes = match identity {
+            ForwardIdentity::Gateway => &self.gateway,
+            ForwardIdentity::Caller => &self.caller,
+        };
+        match purpose {
+            LanePurpose::Call => &lanes.calls,
+            LanePurpose::Watch => &lanes.watches,
+            LanePurpose::Forward => &lanes.forwards,
+            LanePurpose::ForwardApart => &lanes.forwards_apart,
+            LanePurpose::ForwardWatch => &lanes.forwarded_watches,
+            LanePurpose::ForwardWatchApart => &lanes.forwarded_watches_apart,
+            LanePurpose::Upgrade => &lanes.upgrades,
+        }
+    }
+}
+
 impl ClientStack {
     /// Reads the configuration. Reuses the connections of `previous` if new ones would be interchangeable with them.
     async fn load(
         source: ConnectSource,
+        servers: Vec<Uri>,
         previous: Option<Arc<Self>>,
     ) -> Result<Self, ConnectError> {
         let blocking = tokio::task::spawn_blocking(move || source.read());
         let (mut config, files) = blocking.await.map_err(|_| ConnectError::Interrupted)??;
         let expiry = secrets::resolve(&mut config).await?;
         // Building blocks, too: it reads files.
-        let building =
-            tokio::task::spawn_blocking(move || Self::build(&config, files, expiry, previous));
+        let building = tokio::task::spawn_blocking(move || {
+            Self::build(&config, servers, (files, expiry), previous)
+        });
         building.await.map_err(|_| ConnectError::Interrupted)?
     }
 
     fn build(
         config: &Config,
-        files: Vec<PathBuf>,
-        expiry: Expiry,
+        mut servers: Vec<Uri>,
+        (files, expiry): (Vec<PathBuf>, Expiry),
         previous: Option<Arc<Self>>,
     ) -> Result<Self, ConnectError> {
         transport::install_crypto_provider();
         let identity = secrets::certificate(&config.auth_info)?;
         let expiry = expiry.with_certificate(identity.as_deref());
         let transport = TransportKey::of(config, identity);
-        let (gateway, caller) = match previous.filter(|previous| previous.transport == transport) {
-            Some(previous) => (Arc::clone(&previous.gateway), Arc::clone(&previous.caller)),
-            None => {
-                let mut anonymous = config.clone();
-                anonymous.auth_info = AuthInfo::default();
-                (
-                    Arc::new(ConnectionLanes::new(config)?),
-                    Arc::new(ConnectionLanes::new(&anonymous)?),
-                )
+        if servers.is_empty() {
+            servers.push(config.cluster_url.clone());
+        }
+        let previous = previous.filter(|previous| previous.transport == transport);
+        let lanes = servers.into_iter().enumerate().map(|(index, base)| {
+            let known = previous.as_ref().and_then(|all| all.servers.get(index));
+            match known {
+                Some(known) => Ok(ServerLanes {
+                    base,
+                    gateway: Arc::clone(&known.gateway),
+                    caller: Arc::clone(&known.caller),
+                }),
+                None => ServerLanes::new(base, config),
             }
-        };
+        });
         Ok(Self {
-            base: config.cluster_url.clone(),
             credentials: Credentials::new(config)?,
-            gateway,
-            caller,
+            servers: lanes.collect::<Result<_, _>>()?,
             transport,
             files,
             expiry,
         })
     }
+}
 
-    fn lanes(&self, identity: ForwardIdentity) -> &ConnectionLanes {
-        match identity {
-            ForwardIdentity::Gateway => &self.gateway,
-            ForwardIdentity::Caller => &self.caller,
-        }
-    }
+/// Host and port of a server, as its name in metrics and logs.
+fn name_of(base: &Uri) -> String {
+    let host = base.host().unwrap_or_default();
+    let is_http = base.scheme() == Some(&uri::Scheme::HTTP);
+    let port = base.port_u16().unwrap_or(if is_http { 80 } else { 443 });
+    format!("{host}:{port}")
 }
 
 /// The connections of one identity, by purpose. They are opened when first needed.
@@ -398,75 +438,12 @@ impl ConnectionLanes {
     }
 }
 
-/// Sends a request, and sends it again if the connection fails, because a GOAWAY or an idle timeout may race with the
-/// request. A request that the server did not process is sent up to [`SENDS_MAX`] times. A request that the server may have
-/// processed is repeated once if it changes nothing. In all other cases the caller gets the error and decides.
-async fn send_with_retry(
-    lane: &ConnectionLane,
-    mut request: Request<RequestBody>,
-) -> Result<Response<ResponseBody>, SendError> {
-    // Only the gateway's own reviews have their body in memory, and a review changes nothing.
-    let is_review = matches!(request.body(), RequestBody::Full(_));
-    let is_repeatable = is_review || matches!(*request.method(), Method::GET | Method::HEAD);
-    let mut repeat_count = 0;
-    for _ in 1..SENDS_MAX {
-        let copy = try_clone(&request);
-        let error = match lane.send(request).await {
-            Err(error @ SendError::Unprocessed(_)) => error,
-            Err(error @ (SendError::Broken(_) | SendError::Lost))
-                if is_repeatable && repeat_count == 0 =>
-            {
-                repeat_count += 1;
-                error
-            }
-            outcome => return outcome,
-        };
-        let Some(copy) = copy else { return Err(error) };
-        tracing::debug!(%error, "the connection to the API server failed, sending the request again");
-        request = copy;
-    }
-    lane.send(request).await
-}
-
-/// Copies a request, without its extensions. `None` if its body is a stream, which cannot be sent twice.
-fn try_clone(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
-    let mut copy = Request::new(request.body().try_clone()?);
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.headers_mut() = request.headers().clone();
-    Some(copy)
-}
-
-/// Prepends scheme, authority and path prefix of `base` to the path and query of `target`, whose bytes stay unchanged.
-fn join(base: &Uri, target: &Uri) -> Result<Uri, SendError> {
-    let prefix = base.path().trim_end_matches('/');
-    let target_path = target
-        .path_and_query()
-        .map_or("/", uri::PathAndQuery::as_str);
-    let path = if prefix.is_empty() {
-        target
-            .path_and_query()
-            .cloned()
-            .unwrap_or(uri::PathAndQuery::from_static("/"))
-    } else {
-        format!("{prefix}{target_path}")
-            .parse()
-            .map_err(|error: uri::InvalidUri| SendError::Target(error.into()))?
-    };
-    let mut parts = base.clone().into_parts();
-    parts.path_and_query = Some(path);
-    Uri::from_parts(parts).map_err(|error| SendError::Target(error.into()))
-}
-
 /// Sets the gateway's user agent if the request has none.
 fn with_user_agent(mut request: Request<RequestBody>) -> Request<RequestBody> {
     let own = HeaderValue::from_static(OWN_USER_AGENT);
     request.headers_mut().entry(USER_AGENT).or_insert(own);
     request
 }
-
-/// Maximum number of times that a request is sent if the server does not process it.
-const SENDS_MAX: usize = 4;
 
 /// The server limits its own work to 60 s (docs/PROTOCOL.md §3.11); a server that is silent for longer is considered gone.
 const RESPONSE_HEAD_TIMEOUT: Duration = Duration::from_secs(75);

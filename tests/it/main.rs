@@ -22,4 +22,5 @@ mod secrets;
 mod staleness;
 mod support;
 mod trust;
+mod upstreams;
 mod warm_restart;

@@ -2,6 +2,7 @@
 //! check that no event is missing once writes have stopped.
 
 pub(crate) mod auth;
+pub(crate) mod client;
 pub(crate) mod fetch;
 pub(crate) mod gateway;
 pub(crate) mod history;

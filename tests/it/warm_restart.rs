@@ -2,21 +2,16 @@
 //! listed. A checkpoint that cannot be used is refused, and the gateway starts without it.
 
 use std::fs;
-use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::{Bytes, Incoming};
-use hyper_util::rt::TokioIo;
 use kube_fanout::apiserver::{self, Apiserver, Options};
-use serde_json::Value;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 
-use crate::support::history::{PATIENCE, until};
+use crate::support::client::{CONFIGMAPS, Watch, create_kube_system, get, listed, text};
+use crate::support::history::until;
 use crate::support::process::GatewayProcess;
 
-const CONFIGMAPS: &str = "/api/v1/configmaps";
 const OBJECTS: usize = 300;
 
 /// An API server in this process, and a folder for the checkpoints of gateways.
@@ -81,39 +76,6 @@ async fn apiserver() -> Apiserver {
     apiserver::start(listener, options).unwrap()
 }
 
-async fn get(server: SocketAddr, target: &str) -> http::Response<Incoming> {
-    let request = http::Request::get(target)
-        .header("host", "gateway")
-        .body(Full::default())
-        .unwrap();
-    send(server, request).await
-}
-
-async fn send(server: SocketAddr, request: http::Request<Full<Bytes>>) -> http::Response<Incoming> {
-    let stream = TcpStream::connect(server).await.unwrap();
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-        .await
-        .unwrap();
-    tokio::spawn(connection);
-    sender.send_request(request).await.unwrap()
-}
-
-async fn text(server: SocketAddr, target: &str) -> String {
-    let body = get(server, target).await.into_body().collect().await;
-    String::from_utf8(body.unwrap().to_bytes().to_vec()).unwrap()
-}
-
-async fn listed(server: SocketAddr) -> (u64, Vec<Value>) {
-    let list: Value = serde_json::from_str(&text(server, CONFIGMAPS).await).unwrap();
-    let items = list["items"].as_array().unwrap().clone();
-    (version_of(&list), items)
-}
-
-fn version_of(object: &Value) -> u64 {
-    let version = object["metadata"]["resourceVersion"].as_str().unwrap();
-    version.parse().unwrap()
-}
-
 /// The sum of a metric's samples for config maps whose labels contain `label`.
 async fn metric(gateway: &GatewayProcess, name: &str, label: &str) -> f64 {
     let page = text(gateway.admin, "/metrics").await;
@@ -122,59 +84,6 @@ async fn metric(gateway: &GatewayProcess, name: &str, label: &str) -> f64 {
     });
     let values = samples.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap());
     values.sum()
-}
-
-/// A watch, and what it has received.
-struct Watch {
-    body: Incoming,
-    rest: Vec<u8>,
-    version: u64,
-    events: Vec<(String, u64)>,
-}
-
-impl Watch {
-    /// Starts a watch, and continues the record of an earlier one.
-    async fn start(server: SocketAddr, version: u64, events: Vec<(String, u64)>) -> Self {
-        let target = format!("{CONFIGMAPS}?watch=1&resourceVersion={version}");
-        let response = get(server, &target).await;
-        assert_eq!(response.status(), 200);
-        Self {
-            body: response.into_body(),
-            rest: Vec::new(),
-            version,
-            events,
-        }
-    }
-
-    /// Reads what comes next; false at the end of the stream.
-    async fn read(&mut self) -> bool {
-        let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await;
-        let Some(Ok(frame)) = frame.unwrap() else {
-            return false;
-        };
-        self.rest.extend(frame.into_data().unwrap_or_default());
-        while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = self.rest.drain(..=end).collect();
-            let event: Value = serde_json::from_slice(&line).unwrap();
-            let kind = event["type"].as_str().unwrap().to_owned();
-            assert_ne!(kind, "ERROR", "{event}");
-            self.version = version_of(&event["object"]);
-            self.events.push((kind, self.version));
-        }
-        true
-    }
-
-    async fn read_events(&mut self, count: usize) {
-        let enough = self.events.len() + count;
-        while self.events.len() < enough {
-            assert!(self.read().await, "the watch ended");
-        }
-    }
-
-    /// Reads until the version, or the stream's end.
-    async fn read_to(&mut self, version: u64) {
-        while self.version < version && self.read().await {}
-    }
 }
 
 /// A client that watches through a gateway sees the same events as one that watches the API server, although the gateway is ended in
@@ -301,17 +210,6 @@ async fn check_foreign(stage: Stage, other: Stage, message: &str) {
     gateway.logged(message).await;
     let expected = listed(stage.apiserver.address()).await;
     assert_eq!(listed(gateway.address).await, expected);
-}
-
-/// Creates the namespace whose uid identifies a cluster.
-async fn create_kube_system(server: SocketAddr) {
-    let namespace = r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kube-system"}}"#;
-    let request = http::Request::post("/api/v1/namespaces")
-        .header("host", "gateway")
-        .header("content-type", "application/json")
-        .body(Full::new(Bytes::from_static(namespace.as_bytes())))
-        .unwrap();
-    assert_eq!(send(server, request).await.status(), 201);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Bodies of requests to the API server and of its responses. Both are streamed, never collected here.
 
-use std::future::Future as _;
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -169,11 +169,22 @@ impl Body for RequestBody {
     }
 }
 
+/// Why the body of a response ended before its end.
+#[derive(Debug, thiserror::Error)]
+pub enum ResponseBodyError {
+    /// The connection broke.
+    #[error(transparent)]
+    Broken(#[from] hyper::Error),
+    /// The API server was found to be gone, and another one is ready.
+    #[error("the API server was given up")]
+    Abandoned,
+}
+
 /// The body of a response. It holds its permit of the connection pool until it has ended or is dropped.
-#[derive(Debug)]
 pub struct ResponseBody {
     incoming: Incoming,
     permit: Option<OwnedSemaphorePermit>,
+    abandoned: Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>,
 }
 
 impl ResponseBody {
@@ -181,22 +192,54 @@ impl ResponseBody {
         Self {
             incoming,
             permit: Some(permit),
+            abandoned: None,
         }
+    }
+
+    /// The body ends with an error once the future has completed.
+    pub(super) fn ending_with(
+        self,
+        abandoned: impl Future<Output = ()> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            abandoned: Some(Box::pin(abandoned)),
+            ..self
+        }
+    }
+}
+
+impl std::fmt::Debug for ResponseBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ResponseBody")
+            .field("incoming", &self.incoming)
+            .finish_non_exhaustive()
     }
 }
 
 impl Body for ResponseBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = ResponseBodyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, ResponseBodyError>>> {
         let this = self.get_mut();
-        let polled = Pin::new(&mut this.incoming).poll_frame(cx);
-        if let Poll::Ready(None | Some(Err(_))) = polled {
-            this.permit = None;
+        let polled = Pin::new(&mut this.incoming)
+            .poll_frame(cx)
+            .map_err(Into::into);
+        match polled {
+            Poll::Ready(None | Some(Err(_))) => this.permit = None,
+            Poll::Ready(Some(Ok(_))) => {}
+            // What has arrived is read first.
+            Poll::Pending => {
+                if let Some(abandoned) = &mut this.abandoned
+                    && abandoned.as_mut().poll(cx).is_ready()
+                {
+                    this.abandoned = None;
+                    return Poll::Ready(Some(Err(ResponseBodyError::Abandoned)));
+                }
+            }
         }
         polled
     }

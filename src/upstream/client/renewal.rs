@@ -90,7 +90,8 @@ impl Client {
         // A task of its own holds the lock even if the caller is dropped, so that at most one plugin hangs at a time.
         let loading = tokio::spawn(async move {
             let previous = client.shared.stack.load_full();
-            let stack = ClientStack::load(client.shared.source.clone(), Some(previous)).await;
+            let (source, servers) = (client.shared.source.clone(), client.shared.servers.clone());
+            let stack = ClientStack::load(source, servers, Some(previous)).await;
             drop(rebuilt_at);
             client.shared.stack.store(Arc::new(stack?));
             tracing::info!("read the upstream credentials again");

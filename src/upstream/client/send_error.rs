@@ -34,6 +34,12 @@ pub enum SendError {
     /// All permits of all connections are taken. The request was not sent and may be tried again.
     #[error("too many requests to the API server are in flight")]
     Saturated,
+    /// The API server was found to be gone while the request waited for it. The server may have done the work.
+    #[error("the API server was given up before it answered")]
+    Abandoned,
+    /// None of several API servers is ready. The request was not sent and may be tried again.
+    #[error("no API server is ready")]
+    NoEndpoint,
     /// The API server's base path and the request path do not form a URI.
     #[error("the request target cannot be joined to the API server's address")]
     Target(#[source] http::Error),
@@ -61,8 +67,23 @@ impl SendError {
             | Self::Credentials(_)
             | Self::Saturated
             | Self::Unprocessed(_)
+            | Self::NoEndpoint
             | Self::Target(_) => true,
-            Self::Broken(_) | Self::Lost | Self::Timeout => false,
+            Self::Broken(_) | Self::Lost | Self::Timeout | Self::Abandoned => false,
+        }
+    }
+
+    /// Whether the server or the way to it is the cause, so that another server may answer.
+    pub(super) const fn is_of_server(&self) -> bool {
+        match self {
+            Self::Unreachable(_)
+            | Self::Untrusted(_)
+            | Self::Broken(_)
+            | Self::Lost
+            | Self::Unprocessed(_)
+            | Self::Timeout
+            | Self::Abandoned => true,
+            Self::Credentials(_) | Self::Saturated | Self::NoEndpoint | Self::Target(_) => false,
         }
     }
 }

@@ -9,6 +9,8 @@ use kube_client::config::{Cluster, InClusterError, Kubeconfig, KubeconfigError};
 use kube_client::{Config, Error};
 use thiserror::Error;
 
+use super::endpoint_table::ENDPOINTS_MAX;
+
 /// Where address and credentials come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConnectSource {
@@ -71,17 +73,34 @@ impl ConnectSource {
                 config
             }
         };
-        let base = &config.cluster_url;
-        let is_known_scheme = matches!(base.scheme_str(), Some("http" | "https"));
-        if !is_known_scheme || base.host().is_none_or(str::is_empty) || base.query().is_some() {
-            return Err(ConnectError::BadUrl { url: base.clone() });
-        }
+        check_url(&config.cluster_url)?;
         files.extend(config.root_cert_file.clone());
         let auth = &config.auth_info;
         let named = [&auth.client_certificate, &auth.client_key, &auth.token_file];
         files.extend(named.into_iter().flatten().map(PathBuf::from));
         Ok((config, files))
     }
+}
+
+fn check_url(url: &Uri) -> Result<(), ConnectError> {
+    let is_known_scheme = matches!(url.scheme_str(), Some("http" | "https"));
+    if !is_known_scheme || url.host().is_none_or(str::is_empty) || url.query().is_some() {
+        return Err(ConnectError::BadUrl { url: url.clone() });
+    }
+    Ok(())
+}
+
+/// Checks the addresses of several API servers.
+pub(super) fn check_servers(servers: &[Uri]) -> Result<(), ConnectError> {
+    servers.iter().try_for_each(check_url)?;
+    let Some(first) = servers.first() else {
+        return Ok(());
+    };
+    let is_mixed = servers.iter().any(|url| url.scheme() != first.scheme());
+    if is_mixed || servers.len() > ENDPOINTS_MAX {
+        return Err(ConnectError::BadServers);
+    }
+    Ok(())
 }
 
 /// Why there is no usable configuration. Every message is a single line that is complete in itself.
@@ -149,6 +168,9 @@ pub enum ConnectError {
         /// The address.
         url: Uri,
     },
+    /// More API servers than are supported, or both `http` and `https`.
+    #[error("expected at most {ENDPOINTS_MAX} API servers, all with http or all with https")]
+    BadServers,
     /// The text is not a URL.
     #[error("{text:?} is not a URL: expected http://host:port or https://host:port")]
     NoUrl {

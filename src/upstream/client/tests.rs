@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::routing::join;
 use super::*;
 
 #[track_caller]
@@ -216,7 +217,7 @@ async fn authorization(client: &Client) -> Option<String> {
     let mut headers = http::HeaderMap::new();
     let stack = client.shared.stack.load_full();
     stack.credentials.attach(&mut headers).await.unwrap();
-    let value = headers.remove(AUTHORIZATION)?;
+    let value = headers.remove(http::header::AUTHORIZATION)?;
     assert!(value.is_sensitive());
     Some(value.to_str().unwrap().to_owned())
 }
@@ -241,15 +242,24 @@ async fn a_token_file_is_read_again_and_its_connections_stay() {
     client.rebuild_in_time().await.unwrap();
     assert_eq!(authorization(&client).await.unwrap(), "Bearer two");
     let after = client.shared.stack.load_full();
-    assert!(Arc::ptr_eq(&before.gateway, &after.gateway));
+    assert!(Arc::ptr_eq(
+        &before.servers[0].gateway,
+        &after.servers[0].gateway
+    ));
 
     // Other trusted authorities need other connections.
     let authority = crate::tls::tests::samples::Authority::new("other servers");
     folder.write("ca.pem", authority.0.pem());
     client.rebuild_in_time().await.unwrap();
     let other = client.shared.stack.load_full();
-    assert!(!Arc::ptr_eq(&after.gateway, &other.gateway));
-    assert!(!Arc::ptr_eq(&after.caller, &other.caller));
+    assert!(!Arc::ptr_eq(
+        &after.servers[0].gateway,
+        &other.servers[0].gateway
+    ));
+    assert!(!Arc::ptr_eq(
+        &after.servers[0].caller,
+        &other.servers[0].caller
+    ));
 }
 
 #[tokio::test]
@@ -275,7 +285,10 @@ async fn a_client_certificate_is_read_again_with_its_key_or_not_at_all() {
     client.rebuild_in_time().await.unwrap();
     assert_eq!(client.expires_at(), Some(4_102_444_800));
     let after = client.shared.stack.load_full();
-    assert!(!Arc::ptr_eq(&before.gateway, &after.gateway));
+    assert!(!Arc::ptr_eq(
+        &before.servers[0].gateway,
+        &after.servers[0].gateway
+    ));
 }
 
 const PLUGIN: &str = r#"{exec: {apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: sh, args: [-c, "

@@ -1,6 +1,7 @@
 //! A TCP proxy that can stop delivering bytes, and break connections.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,6 +14,7 @@ use tokio::task::JoinSet;
 pub(crate) struct Wire {
     pub(crate) address: SocketAddr,
     silent: watch::Sender<bool>,
+    refusing: Arc<AtomicBool>,
     connections: Arc<Mutex<JoinSet<()>>>,
     _accepting: JoinSet<()>,
 }
@@ -25,9 +27,14 @@ impl Wire {
         let connections = Arc::<Mutex<JoinSet<()>>>::default();
         let mut accepting = JoinSet::new();
         let (silence, open) = (silent.subscribe(), Arc::clone(&connections));
+        let refusing = Arc::<AtomicBool>::default();
+        let refuses = Arc::clone(&refusing);
         accepting.spawn(async move {
             loop {
                 let (near, _) = listener.accept().await.unwrap();
+                if refuses.load(Ordering::Relaxed) {
+                    continue;
+                }
                 open.lock()
                     .unwrap()
                     .spawn(proxy(near, peer, silence.clone()));
@@ -36,6 +43,7 @@ impl Wire {
         Self {
             address,
             silent,
+            refusing,
             connections,
             _accepting: accepting,
         }
@@ -45,6 +53,14 @@ impl Wire {
     /// delivered.
     pub(crate) fn set_silent(&self, silent: bool) {
         self.silent.send_replace(silent);
+    }
+
+    /// If `refusing`, all connections are closed, and new ones at once.
+    pub(crate) fn set_refusing(&self, refusing: bool) {
+        self.refusing.store(refusing, Ordering::Relaxed);
+        if refusing {
+            self.cut();
+        }
     }
 
     /// Closes all connections. Bytes that were not delivered are lost.

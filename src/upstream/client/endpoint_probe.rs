@@ -1,0 +1,195 @@
+//! Checks several API servers: whether each is ready, and whether all belong to one cluster.
+
+use std::time::Duration;
+
+use http::header::ACCEPT;
+use http::{HeaderValue, Request, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use serde::Deserialize;
+use tokio::task::JoinSet;
+
+use super::endpoint_table::{EndpointFailure, EndpointMask, ProbeOutcome};
+use super::endpoints::is_local;
+use super::{Client, RequestBody, ResponseBody, SendError};
+
+/// The time for a check. `/readyz` waits up to 2 s for etcd.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(4);
+/// Longest answer that is read.
+const ANSWER_LEN_MAX: usize = 64 << 10;
+
+const READY_PATH: &str = "/readyz";
+/// The namespace whose uid identifies a cluster. It exists once the API server is ready, and its uid never changes, so any
+/// version will do.
+const CLUSTER_PATH: &str = "/api/v1/namespaces/kube-system?resourceVersion=0";
+
+impl Client {
+    /// Host and port of each API server.
+    #[must_use]
+    pub fn endpoints(&self) -> &[String] {
+        self.shared.endpoints.names()
+    }
+
+    /// Sets where states and failures of several API servers are recorded.
+    pub fn record_endpoints(&self, recorder: std::sync::Arc<dyn super::EndpointRecorder>) {
+        self.shared.endpoints.record(recorder);
+    }
+
+    /// Whether requests have ever moved from one API server to another. What the servers answer from their own caches may
+    /// then be older than what the last one answered.
+    #[must_use]
+    pub fn has_moved(&self) -> bool {
+        self.shared.endpoints.moves() > 0
+    }
+
+    /// Checks all API servers once. The first one, in the order of the configuration, that can be reached decides which cluster
+    /// the others must belong to; from then on requests can be sent.
+    pub async fn check_endpoints(&self) {
+        let endpoints = &self.shared.endpoints;
+        if !endpoints.are_several() {
+            return;
+        }
+        let mut checks = JoinSet::new();
+        for index in 0..endpoints.names().len() {
+            let client = self.clone();
+            if endpoints.have_cluster() {
+                checks.spawn(async move { client.check(index).await });
+            } else {
+                client.check(index).await;
+            }
+        }
+        while checks.join_next().await.is_some() {}
+        endpoints.start();
+    }
+
+    /// Checks the API servers as long as the future is polled. Never ends; with a single server it does nothing.
+    pub async fn follow_endpoints(&self) {
+        let endpoints = &self.shared.endpoints;
+        if !endpoints.are_several() {
+            return std::future::pending().await;
+        }
+        endpoints.start();
+        let mut checks = JoinSet::new();
+        let mut running = EndpointMask::default();
+        loop {
+            for index in endpoints.due(running) {
+                // Until the cluster is known, only one answer at a time may decide it.
+                if endpoints.have_cluster() || checks.is_empty() {
+                    running.insert(index);
+                    let client = self.clone();
+                    checks.spawn(async move {
+                        client.check(index).await;
+                        index
+                    });
+                }
+            }
+            let waits_for_cluster = !endpoints.have_cluster() && !checks.is_empty();
+            tokio::select! {
+                Some(checked) = checks.join_next() => match checked {
+                    Ok(index) => running.remove(index),
+                    // A check has panicked: the owner of this task starts anew.
+                    Err(_) => return,
+                },
+                () = endpoints.wait_until_due(running), if !waits_for_cluster => {}
+            }
+        }
+    }
+
+    async fn check(&self, index: usize) {
+        let outcome = tokio::time::timeout(PROBE_TIMEOUT, self.probe(index)).await;
+        let outcome = outcome.unwrap_or_else(|_elapsed| ProbeOutcome::Failed {
+            failure: EndpointFailure::Timeout,
+            reason: format!("no answer to {READY_PATH} within {PROBE_TIMEOUT:?}"),
+        });
+        self.shared.endpoints.probed(index, outcome);
+    }
+
+    async fn probe(&self, index: usize) -> ProbeOutcome {
+        match self.read(index, READY_PATH).await {
+            Ok((status, _)) if status.is_server_error() => refused(READY_PATH, status),
+            Ok(_) if !self.shared.endpoints.needs_identity(index) => ProbeOutcome::Ready,
+            Ok(_) => match self.read(index, CLUSTER_PATH).await {
+                Ok((status, body)) => identity(status, &body),
+                Err(outcome) => outcome,
+            },
+            Err(outcome) => outcome,
+        }
+    }
+
+    async fn read(
+        &self,
+        index: usize,
+        path: &'static str,
+    ) -> Result<(StatusCode, Vec<u8>), ProbeOutcome> {
+        let mut request = Request::new(RequestBody::Empty);
+        *request.uri_mut() = http::Uri::from_static(path);
+        let json = HeaderValue::from_static("application/json, */*");
+        request.headers_mut().insert(ACCEPT, json);
+        let response = self.send_to_one(index, request).await;
+        let (head, body) = response.map_err(|error| unanswered(&error))?.into_parts();
+        let body = Limited::<ResponseBody>::new(body, ANSWER_LEN_MAX)
+            .collect()
+            .await;
+        let body = body.map_err(|error| ProbeOutcome::Failed {
+            failure: EndpointFailure::Broken,
+            reason: error.to_string(),
+        })?;
+        Ok((head.status, body.to_bytes().to_vec()))
+    }
+}
+
+fn refused(path: &str, status: StatusCode) -> ProbeOutcome {
+    ProbeOutcome::Failed {
+        failure: EndpointFailure::Status,
+        reason: format!("{path} answers {status}"),
+    }
+}
+
+/// The cluster that an answer names. Without permission to read the namespace, or where it does not exist, the cluster is
+/// unknown.
+fn identity(status: StatusCode, body: &[u8]) -> ProbeOutcome {
+    #[derive(Deserialize)]
+    struct Namespace {
+        metadata: Metadata,
+    }
+    #[derive(Deserialize)]
+    struct Metadata {
+        uid: String,
+    }
+    match status {
+        StatusCode::OK => match serde_json::from_slice::<Namespace>(body) {
+            Ok(namespace) => ProbeOutcome::Identified(Some(namespace.metadata.uid)),
+            Err(_) => ProbeOutcome::Failed {
+                failure: EndpointFailure::Status,
+                reason: format!("{CLUSTER_PATH} answers no namespace"),
+            },
+        },
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => {
+            ProbeOutcome::Identified(None)
+        }
+        status => refused(CLUSTER_PATH, status),
+    }
+}
+
+/// The outcome of a check without an answer.
+fn unanswered(error: &SendError) -> ProbeOutcome {
+    let failure = match error {
+        SendError::Unreachable(cause) if is_local(cause) => return ProbeOutcome::Undecided,
+        SendError::Unreachable(_) => EndpointFailure::Connect,
+        SendError::Untrusted(_) => EndpointFailure::Certificate,
+        SendError::Broken(_) | SendError::Lost | SendError::Unprocessed(_) => {
+            EndpointFailure::Broken
+        }
+        SendError::Timeout => EndpointFailure::Timeout,
+        SendError::Credentials(_)
+        | SendError::Saturated
+        | SendError::Target(_)
+        | SendError::Abandoned
+        | SendError::NoEndpoint => return ProbeOutcome::Undecided,
+    };
+    let cause = std::error::Error::source(error);
+    let reason = match cause.and_then(|cause| cause.source()) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    };
+    ProbeOutcome::Failed { failure, reason }
+}

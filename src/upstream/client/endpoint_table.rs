@@ -1,0 +1,420 @@
+//! Which of several API servers requests go to. Pure: time and random numbers are arguments.
+//!
+//! One endpoint is *active*: it gets every request while it is ready, so that reads which the API server answers from its own
+//! watch cache do not alternate between caches of different age. If it is not ready any more, another one becomes active at
+//! once. The endpoint that was preferred at the start becomes active again after it has been ready for some minutes.
+
+use std::time::{Duration, Instant};
+
+use crate::upstream::backoff::Backoff;
+
+/// Time between two checks of a ready endpoint; a random part of [`PROBE_JITTER`] is added.
+const PROBE_INTERVAL: Duration = Duration::from_secs(5);
+const PROBE_JITTER: Duration = Duration::from_secs(1);
+/// Least time between two checks of an endpoint whose requests fail.
+const SUSPECT_INTERVAL: Duration = Duration::from_secs(1);
+/// This many failed checks in a row make a ready endpoint unready. A refused connection needs only one.
+const FAILURES_MAX: u32 = 2;
+/// The cluster of a ready endpoint is read again after this many checks, about once a minute.
+const CHECKS_PER_IDENTITY: u32 = 12;
+/// The preferred endpoint becomes active again after it has been ready for this long and up to twice as long, so that it is
+/// warm, and many gateways do not return at the same moment.
+const RETURN_AFTER: Duration = Duration::from_secs(300);
+
+/// The state of an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndpointState {
+    /// Not checked yet: it gets no requests.
+    Unchecked,
+    /// It answers, is ready, and belongs to the cluster.
+    Ready,
+    /// It answers that it is not ready.
+    Unready,
+    /// It does not answer.
+    Unreachable,
+    /// It belongs to another cluster, or cannot be shown to belong to this one.
+    Foreign,
+}
+
+/// Why an endpoint failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndpointFailure {
+    /// No connection.
+    Connect,
+    /// Its certificate is not trusted.
+    Certificate,
+    /// The connection broke.
+    Broken,
+    /// It did not answer in time.
+    Timeout,
+    /// It answered with an error.
+    Status,
+    /// It belongs to another cluster.
+    Foreign,
+}
+
+/// The result of a check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ProbeOutcome {
+    /// It is ready; its cluster was not read.
+    Ready,
+    /// It is ready and belongs to the cluster with this uid; `None` if the gateway is not allowed to read the uid.
+    Identified(Option<String>),
+    /// It is not ready, or cannot be reached.
+    Failed {
+        failure: EndpointFailure,
+        reason: String,
+    },
+    /// This process could not check it, such as for lack of open files.
+    Undecided,
+}
+
+/// A set of endpoints, by index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct EndpointMask(u16);
+
+/// Maximum number of endpoints.
+pub const ENDPOINTS_MAX: usize = u16::BITS as usize;
+
+impl EndpointMask {
+    pub(super) const fn contains(self, index: usize) -> bool {
+        self.0 & (1 << index) != 0
+    }
+
+    pub(super) const fn insert(&mut self, index: usize) {
+        self.0 |= 1 << index;
+    }
+
+    pub(super) const fn remove(&mut self, index: usize) {
+        self.0 &= !(1 << index);
+    }
+
+    const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// What requests need to know of the table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct EndpointChoice {
+    /// The endpoint that requests go to if it is ready.
+    pub(super) active: usize,
+    ready: EndpointMask,
+    /// How often another endpoint became active.
+    pub(super) moves: u64,
+}
+
+impl EndpointChoice {
+    /// The endpoint for the next attempt of a request that these endpoints have failed.
+    pub(super) fn next(self, failed: EndpointMask) -> Option<usize> {
+        let can_take = |index: &usize| self.ready.contains(*index) && !failed.contains(*index);
+        let around = (self.active..ENDPOINTS_MAX).chain(0..self.active);
+        around.into_iter().find(can_take)
+    }
+
+    /// Whether requests that wait for this endpoint should go to another one.
+    pub(super) const fn is_abandoned(self, index: usize) -> bool {
+        !self.ready.contains(index) && !self.ready.is_empty()
+    }
+}
+
+/// A change that is worth a log line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum EndpointChange {
+    /// An endpoint has another state, for this reason (empty for a ready one).
+    State {
+        index: usize,
+        state: EndpointState,
+        reason: String,
+    },
+    /// Requests go to this endpoint from now on.
+    Active { index: usize },
+}
+
+#[derive(Debug)]
+struct Endpoint {
+    state: EndpointState,
+    /// Failed checks in a row.
+    failure_count: u32,
+    /// Whether it once had the uid of the cluster.
+    was_identified: bool,
+    checks_until_identity: u32,
+    /// When it may become active again, if it is the preferred one.
+    return_at: Instant,
+    probed_at: Option<Instant>,
+    due_at: Instant,
+    backoff: Backoff,
+}
+
+impl Endpoint {
+    fn new(now: Instant) -> Self {
+        Self {
+            state: EndpointState::Unchecked,
+            failure_count: 0,
+            was_identified: false,
+            checks_until_identity: 0,
+            return_at: now,
+            probed_at: None,
+            due_at: now,
+            backoff: Backoff::brisk(),
+        }
+    }
+}
+
+/// What is known of a cluster: its uid, or that the uid cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum ClusterIdentity {
+    Unknown,
+    Unreadable,
+    Uid(String),
+}
+
+/// The states of all endpoints.
+#[derive(Debug)]
+pub(super) struct EndpointTable {
+    endpoints: Vec<Endpoint>,
+    cluster: ClusterIdentity,
+    preferred: usize,
+    active: usize,
+    /// Whether the first checks have ended. Until then no endpoint is chosen instead of the preferred one.
+    is_started: bool,
+    moves: u64,
+    changes: Vec<EndpointChange>,
+}
+
+impl EndpointTable {
+    /// A table of `count` endpoints, of which `preferred` becomes active if it is ready.
+    pub(super) fn new(count: usize, preferred: usize, now: Instant) -> Self {
+        Self {
+            endpoints: (0..count.min(ENDPOINTS_MAX))
+                .map(|_| Endpoint::new(now))
+                .collect(),
+            cluster: ClusterIdentity::Unknown,
+            preferred,
+            active: preferred,
+            is_started: false,
+            moves: 0,
+            changes: Vec::new(),
+        }
+    }
+
+    pub(super) fn choice(&self) -> EndpointChoice {
+        let mut ready = EndpointMask::default();
+        for (index, endpoint) in self.endpoints.iter().enumerate() {
+            if endpoint.state == EndpointState::Ready {
+                ready.insert(index);
+            }
+        }
+        EndpointChoice {
+            active: self.active,
+            ready,
+            moves: self.moves,
+        }
+    }
+
+    /// The first checks have ended.
+    pub(super) fn start(&mut self, now: Instant, random: u64) {
+        self.is_started = true;
+        self.settle(now, random);
+    }
+
+    /// The changes since the last call.
+    pub(super) fn take_changes(&mut self) -> Vec<EndpointChange> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// Whether it is known which cluster the endpoints must belong to.
+    pub(super) fn has_cluster(&self) -> bool {
+        self.cluster != ClusterIdentity::Unknown
+    }
+
+    /// Whether the next check of an endpoint has to read its cluster.
+    pub(super) fn needs_identity(&self, index: usize) -> bool {
+        let endpoint = &self.endpoints[index];
+        endpoint.state != EndpointState::Ready || endpoint.checks_until_identity == 0
+    }
+
+    /// The endpoints to check now.
+    pub(super) fn due(&self, now: Instant) -> impl Iterator<Item = usize> + '_ {
+        let due = self.endpoints.iter().enumerate();
+        due.filter(move |(_, endpoint)| endpoint.due_at <= now)
+            .map(|(index, _)| index)
+    }
+
+    /// When the next check is due among the endpoints that are not in `except`.
+    pub(super) fn next_due(&self, except: EndpointMask) -> Option<Instant> {
+        let waiting = self.endpoints.iter().enumerate();
+        let waiting = waiting.filter(|(index, _)| !except.contains(*index));
+        waiting.map(|(_, endpoint)| endpoint.due_at).min()
+    }
+
+    /// Requests to an endpoint fail: it is checked soon.
+    pub(super) fn suspect(&mut self, index: usize, now: Instant) {
+        let endpoint = &mut self.endpoints[index];
+        let earliest = endpoint.probed_at.map_or(now, |at| at + SUSPECT_INTERVAL);
+        endpoint.due_at = endpoint.due_at.min(earliest.max(now));
+    }
+
+    /// A request could not connect to an endpoint.
+    pub(super) fn refused(&mut self, index: usize, reason: &str, now: Instant, random: u64) {
+        if self.endpoints[index].state == EndpointState::Ready {
+            self.fail(index, EndpointFailure::Connect, reason, (now, random));
+            self.settle(now, random);
+        }
+    }
+
+    /// A check has ended.
+    pub(super) fn observe(
+        &mut self,
+        index: usize,
+        outcome: ProbeOutcome,
+        now: Instant,
+        random: u64,
+    ) {
+        self.endpoints[index].probed_at = Some(now);
+        self.endpoints[index].due_at = now + PROBE_INTERVAL + part(PROBE_JITTER, random);
+        match outcome {
+            ProbeOutcome::Undecided => {}
+            ProbeOutcome::Ready => self.ready(index, (now, random)),
+            ProbeOutcome::Identified(uid) => match self.identify(index, uid) {
+                Ok(()) => {
+                    self.endpoints[index].checks_until_identity = CHECKS_PER_IDENTITY;
+                    self.ready(index, (now, random));
+                }
+                Err(reason) => {
+                    self.fail(index, EndpointFailure::Foreign, &reason, (now, random));
+                }
+            },
+            ProbeOutcome::Failed { failure, reason } => {
+                self.fail(index, failure, &reason, (now, random));
+            }
+        }
+        self.settle(now, random);
+    }
+
+    /// Compares an endpoint's cluster with that of the others. The first endpoint that answers decides which cluster it is.
+    fn identify(&mut self, index: usize, uid: Option<String>) -> Result<(), String> {
+        let endpoint = &mut self.endpoints[index];
+        let is_trusted = endpoint.state == EndpointState::Ready;
+        match (&self.cluster, uid) {
+            (ClusterIdentity::Uid(cluster), Some(uid)) if *cluster == uid => {
+                endpoint.was_identified = true;
+                Ok(())
+            }
+            (ClusterIdentity::Uid(cluster), Some(uid)) => Err(format!(
+                "its namespace kube-system has the uid {uid}, that of the other API servers {cluster}"
+            )),
+            // A permission that was lost says nothing about the cluster.
+            (ClusterIdentity::Uid(_), None) if endpoint.was_identified => Ok(()),
+            (ClusterIdentity::Uid(_), None) => Err(
+                "the uid of its namespace kube-system cannot be read, so it cannot be compared"
+                    .to_owned(),
+            ),
+            (ClusterIdentity::Unreadable, None) => Ok(()),
+            (ClusterIdentity::Unreadable, Some(_)) if !is_trusted => Err(
+                "the uid of its namespace kube-system can be read, that of the other API servers cannot"
+                    .to_owned(),
+            ),
+            (ClusterIdentity::Unreadable | ClusterIdentity::Unknown, Some(uid)) => {
+                endpoint.was_identified = true;
+                self.cluster = ClusterIdentity::Uid(uid);
+                Ok(())
+            }
+            (ClusterIdentity::Unknown, None) => {
+                self.cluster = ClusterIdentity::Unreadable;
+                Ok(())
+            }
+        }
+    }
+
+    fn ready(&mut self, index: usize, (now, random): (Instant, u64)) {
+        let endpoint = &mut self.endpoints[index];
+        endpoint.failure_count = 0;
+        endpoint.checks_until_identity = endpoint.checks_until_identity.saturating_sub(1);
+        endpoint.backoff.succeeded();
+        if endpoint.state != EndpointState::Ready {
+            endpoint.return_at = now + RETURN_AFTER + part(RETURN_AFTER, random);
+            self.set(index, EndpointState::Ready, "");
+        }
+    }
+
+    fn fail(
+        &mut self,
+        index: usize,
+        failure: EndpointFailure,
+        reason: &str,
+        (now, random): (Instant, u64),
+    ) {
+        let endpoint = &mut self.endpoints[index];
+        endpoint.failure_count += 1;
+        let (state, is_certain) = match failure {
+            EndpointFailure::Connect | EndpointFailure::Certificate => {
+                (EndpointState::Unreachable, true)
+            }
+            EndpointFailure::Broken | EndpointFailure::Timeout => {
+                (EndpointState::Unreachable, false)
+            }
+            EndpointFailure::Status => (EndpointState::Unready, false),
+            EndpointFailure::Foreign => (EndpointState::Foreign, true),
+        };
+        let was_ready = endpoint.state == EndpointState::Ready;
+        if was_ready && !is_certain && endpoint.failure_count < FAILURES_MAX {
+            endpoint.due_at = now;
+            return;
+        }
+        endpoint.due_at = match failure {
+            EndpointFailure::Foreign => endpoint.due_at,
+            EndpointFailure::Connect
+            | EndpointFailure::Certificate
+            | EndpointFailure::Broken
+            | EndpointFailure::Timeout
+            | EndpointFailure::Status => now + endpoint.backoff.next(now, random),
+        };
+        if endpoint.state != state {
+            self.set(index, state, reason);
+        }
+    }
+
+    fn set(&mut self, index: usize, state: EndpointState, reason: &str) {
+        self.endpoints[index].state = state;
+        self.changes.push(EndpointChange::State {
+            index,
+            state,
+            reason: reason.to_owned(),
+        });
+    }
+
+    /// Decides which endpoint is active.
+    fn settle(&mut self, now: Instant, random: u64) {
+        if !self.is_started {
+            return;
+        }
+        let is_ready = |index: usize| self.endpoints[index].state == EndpointState::Ready;
+        let next = if is_ready(self.active) {
+            let preferred = &self.endpoints[self.preferred];
+            let may_return = is_ready(self.preferred) && preferred.return_at <= now;
+            may_return.then_some(self.preferred)
+        } else {
+            let ready: Vec<usize> = (0..self.endpoints.len())
+                .filter(|index| is_ready(*index))
+                .collect();
+            // Gateways whose endpoint fails spread over the others.
+            let pick = usize::try_from(random % ready.len().max(1) as u64).unwrap_or(0);
+            ready.get(pick).copied()
+        };
+        if let Some(index) = next.filter(|index| *index != self.active) {
+            self.active = index;
+            self.moves += 1;
+            self.changes.push(EndpointChange::Active { index });
+        }
+    }
+}
+
+/// The fraction `random / 2^64` of `whole`, in milliseconds.
+fn part(whole: Duration, random: u64) -> Duration {
+    let millis = u64::try_from(whole.as_millis()).unwrap_or(u64::MAX).max(1);
+    Duration::from_millis(random % millis)
+}
+
+#[cfg(test)]
+mod tests;

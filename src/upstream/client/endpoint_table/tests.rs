@@ -1,0 +1,254 @@
+//! The states of endpoints and the choice among them, without connections.
+
+use super::*;
+
+const UID: &str = "the cluster";
+
+/// A table whose clock the test moves.
+struct Clocked {
+    table: EndpointTable,
+    now: Instant,
+}
+
+impl Clocked {
+    /// Three endpoints, of which the second is preferred, and nothing is known of them.
+    fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            table: EndpointTable::new(3, 1, now),
+            now,
+        }
+    }
+
+    /// Three ready endpoints.
+    fn ready() -> Self {
+        let mut clocked = Self::new();
+        for index in 0..3 {
+            clocked.observe(index, identified(UID));
+        }
+        clocked.table.start(clocked.now, 0);
+        clocked.table.take_changes();
+        clocked
+    }
+
+    fn observe(&mut self, index: usize, outcome: ProbeOutcome) {
+        self.table.observe(index, outcome, self.now, 0);
+    }
+
+    fn state(&self, index: usize) -> EndpointState {
+        self.table.endpoints[index].state
+    }
+
+    fn next(&self) -> Option<usize> {
+        self.table.choice().next(EndpointMask::default())
+    }
+
+    /// Moves the clock and checks every endpoint that is due, each of which answers as `answer` says.
+    fn pass(&mut self, time: Duration, answer: impl Fn(usize) -> ProbeOutcome) -> usize {
+        let end = self.now + time;
+        let mut checks = 0;
+        loop {
+            let next = self.table.next_due(EndpointMask::default()).unwrap();
+            if next > end {
+                self.now = end;
+                return checks;
+            }
+            self.now = self.now.max(next);
+            let due: Vec<usize> = self.table.due(self.now).collect();
+            checks += due.len();
+            for index in due {
+                self.observe(index, answer(index));
+            }
+        }
+    }
+}
+
+fn identified(uid: &str) -> ProbeOutcome {
+    ProbeOutcome::Identified(Some(uid.to_owned()))
+}
+
+fn failed(failure: EndpointFailure) -> ProbeOutcome {
+    ProbeOutcome::Failed {
+        failure,
+        reason: String::new(),
+    }
+}
+
+#[test]
+fn requests_go_to_the_preferred_endpoint_while_it_is_ready() {
+    let clocked = Clocked::ready();
+    assert_eq!(clocked.next(), Some(1));
+    let mut failed = EndpointMask::default();
+    failed.insert(1);
+    assert_eq!(clocked.table.choice().next(failed), Some(2));
+    failed.insert(2);
+    assert_eq!(clocked.table.choice().next(failed), Some(0));
+    failed.insert(0);
+    assert_eq!(clocked.table.choice().next(failed), None);
+}
+
+#[test]
+fn an_unchecked_endpoint_gets_no_requests() {
+    let mut clocked = Clocked::new();
+    assert_eq!(clocked.next(), None);
+    clocked.observe(0, identified(UID));
+    assert_eq!(clocked.next(), Some(0), "better than none");
+    clocked.observe(1, identified(UID));
+    assert_eq!(clocked.next(), Some(1), "the preferred one");
+    clocked.table.start(clocked.now, 0);
+    assert_eq!(clocked.table.choice().moves, 0);
+}
+
+#[test]
+fn a_refused_connection_counts_at_once_and_a_single_failed_check_does_not() {
+    use EndpointFailure as Failure;
+    for (failure, expected) in [
+        (Failure::Connect, EndpointState::Unreachable),
+        (Failure::Certificate, EndpointState::Unreachable),
+        (Failure::Foreign, EndpointState::Foreign),
+        (Failure::Timeout, EndpointState::Ready),
+        (Failure::Broken, EndpointState::Ready),
+        (Failure::Status, EndpointState::Ready),
+    ] {
+        let mut clocked = Clocked::ready();
+        clocked.observe(1, failed(failure));
+        assert_eq!(clocked.state(1), expected, "{failure:?}");
+    }
+    let mut clocked = Clocked::ready();
+    clocked.table.refused(1, "", clocked.now, 0);
+    assert_eq!(clocked.state(1), EndpointState::Unreachable);
+    let mut clocked = Clocked::ready();
+    clocked.observe(1, failed(Failure::Timeout));
+    assert!(
+        clocked.table.due(clocked.now).eq([1]),
+        "asked again at once"
+    );
+    clocked.observe(1, failed(Failure::Status));
+    assert_eq!(clocked.state(1), EndpointState::Unready);
+    assert!(clocked.table.choice().is_abandoned(1));
+    let mut clocked = Clocked::ready();
+    for _ in 0..3 {
+        clocked.observe(1, failed(Failure::Timeout));
+        clocked.observe(1, ProbeOutcome::Ready);
+    }
+    assert_eq!(clocked.state(1), EndpointState::Ready, "not in a row");
+}
+
+#[test]
+fn nothing_is_abandoned_for_an_endpoint_that_is_not_ready() {
+    let mut clocked = Clocked::ready();
+    for index in 0..3 {
+        clocked.table.refused(index, "", clocked.now, 0);
+    }
+    assert_eq!(clocked.next(), None);
+    assert!((0..3).all(|index| !clocked.table.choice().is_abandoned(index)));
+    clocked.observe(2, identified(UID));
+    assert_eq!(clocked.next(), Some(2));
+    assert!(clocked.table.choice().is_abandoned(0));
+    assert!(!clocked.table.choice().is_abandoned(2));
+}
+
+#[test]
+fn gateways_spread_over_the_endpoints_that_are_left() {
+    let moved_to = |random| {
+        let mut clocked = Clocked::ready();
+        clocked.table.refused(1, "", clocked.now, random);
+        clocked.next()
+    };
+    assert_eq!(moved_to(0), Some(0));
+    assert_eq!(moved_to(1), Some(2));
+}
+
+#[test]
+fn the_preferred_endpoint_is_used_again_only_after_minutes() {
+    let mut clocked = Clocked::ready();
+    clocked.table.refused(1, "", clocked.now, 1);
+    assert_eq!(clocked.next(), Some(2));
+    clocked.pass(RETURN_AFTER - Duration::from_secs(1), |_| identified(UID));
+    assert_eq!(
+        (clocked.state(1), clocked.next()),
+        (EndpointState::Ready, Some(2))
+    );
+    // Another failure starts the time anew.
+    clocked.table.refused(1, "", clocked.now, 1);
+    clocked.pass(RETURN_AFTER - Duration::from_secs(1), |_| identified(UID));
+    assert_eq!(clocked.next(), Some(2));
+    clocked.pass(Duration::from_secs(10), |_| identified(UID));
+    assert_eq!(clocked.next(), Some(1));
+    assert_eq!(clocked.table.choice().moves, 2);
+}
+
+#[test]
+fn an_endpoint_of_another_cluster_is_not_used_until_it_belongs_to_this_one() {
+    let mut clocked = Clocked::ready();
+    clocked.table.refused(0, "", clocked.now, 0);
+    clocked.observe(0, identified("another"));
+    assert_eq!(clocked.state(0), EndpointState::Foreign);
+    let changes = clocked.table.take_changes();
+    let reason = changes.iter().find_map(|change| match change {
+        EndpointChange::State {
+            reason,
+            state: EndpointState::Foreign,
+            ..
+        } => Some(reason),
+        EndpointChange::State { .. } | EndpointChange::Active { .. } => None,
+    });
+    let expected =
+        "its namespace kube-system has the uid another, that of the other API servers the cluster";
+    assert_eq!(reason.unwrap(), expected);
+    clocked.observe(0, identified(UID));
+    assert_eq!(clocked.state(0), EndpointState::Ready);
+    // A ready endpoint's address may come to name another cluster, too.
+    assert!(
+        clocked.table.needs_identity(1) || clocked.table.endpoints[1].checks_until_identity > 0
+    );
+    clocked.observe(1, identified("another"));
+    assert_eq!(clocked.state(1), EndpointState::Foreign);
+    assert_ne!(clocked.next(), Some(1));
+}
+
+#[test]
+fn a_cluster_that_cannot_be_read_is_told_from_one_that_can() {
+    let unreadable = || ProbeOutcome::Identified(None);
+    let mut clocked = Clocked::new();
+    clocked.observe(0, unreadable());
+    clocked.observe(1, unreadable());
+    clocked.observe(2, identified(UID));
+    let states = [0, 1, 2].map(|index| clocked.state(index));
+    let (ready, foreign) = (EndpointState::Ready, EndpointState::Foreign);
+    assert_eq!(states, [ready, ready, foreign]);
+    // A permission was granted meanwhile: an endpoint that is used already says which cluster it is.
+    clocked.observe(0, identified(UID));
+    clocked.observe(2, identified(UID));
+    assert_eq!(clocked.state(2), ready);
+    // It was revoked again: endpoints that were compared before stay, others cannot be compared.
+    clocked.table.refused(0, "", clocked.now, 0);
+    clocked.observe(0, unreadable());
+    assert_eq!(clocked.state(0), ready);
+    clocked.table.refused(1, "", clocked.now, 0);
+    clocked.observe(1, unreadable());
+    assert_eq!(clocked.state(1), foreign);
+}
+
+#[test]
+fn checks_are_rare() {
+    let mut clocked = Clocked::ready();
+    let minutes = |count: u64| Duration::from_secs(60 * count);
+    let checks = clocked.pass(minutes(10), |_| ProbeOutcome::Ready);
+    assert!((300..=360).contains(&checks), "{checks}");
+    // Requests that fail ask for more of them, at most one a second.
+    let mut checks = 0;
+    for _ in 0..1_000 {
+        clocked.table.suspect(1, clocked.now);
+        checks += clocked.pass(Duration::from_millis(10), |_| ProbeOutcome::Ready);
+    }
+    assert!((9..=15).contains(&checks), "{checks}");
+    // An endpoint that is gone is asked with growing pauses.
+    clocked.table.refused(1, "", clocked.now, 0);
+    let gone = |index| match index {
+        1 => failed(EndpointFailure::Connect),
+        _ => ProbeOutcome::Ready,
+    };
+    let checks = clocked.pass(minutes(10), gone);
+    assert!((400..=700).contains(&checks), "{checks}");
+}

@@ -1,0 +1,187 @@
+//! Sends requests to the API server that is in use, and to another one if that fails.
+
+use http::header::{AUTHORIZATION, HOST};
+use http::{Method, Request, Response, StatusCode, Uri, Version, uri};
+
+use super::endpoint_table::EndpointMask;
+use super::transport::{ConnectionLane, LanePurpose};
+use super::{Client, ClientStack, ForwardIdentity, RequestBody, ResponseBody, SendError};
+
+/// Maximum number of times that a request is sent if the server does not process it.
+const SENDS_MAX: usize = 4;
+
+impl Client {
+    pub(super) async fn send_on_lane(
+        &self,
+        purpose: LanePurpose,
+        identity: ForwardIdentity,
+        request: Request<RequestBody>,
+    ) -> Result<Response<ResponseBody>, SendError> {
+        let stack = self.shared.stack.load_full();
+        let request = prepared(&stack, identity, request).await?;
+        let response = self
+            .send_to_any(&stack, (purpose, identity), request)
+            .await?;
+        if identity == ForwardIdentity::Gateway && response.status() == StatusCode::UNAUTHORIZED {
+            self.renew().await;
+        }
+        Ok(response)
+    }
+
+    /// Sends a request to one server, whatever its state.
+    pub(super) async fn send_to_one(
+        &self,
+        index: usize,
+        request: Request<RequestBody>,
+    ) -> Result<Response<ResponseBody>, SendError> {
+        let stack = self.shared.stack.load_full();
+        let identity = ForwardIdentity::Gateway;
+        let mut request = prepared(&stack, identity, request).await?;
+        let server = &stack.servers[index];
+        *request.uri_mut() = join(&server.base, request.uri())?;
+        send_with_retry(server.lane(identity, LanePurpose::Call), request).await
+    }
+
+    /// Sends a request to the server that is in use. If that fails without an effect that a second request would repeat, the
+    /// request is sent to each other server that is ready, once.
+    async fn send_to_any(
+        &self,
+        stack: &ClientStack,
+        (purpose, identity): (LanePurpose, ForwardIdentity),
+        mut request: Request<RequestBody>,
+    ) -> Result<Response<ResponseBody>, SendError> {
+        let endpoints = &self.shared.endpoints;
+        // An upgrade may have started a process in a container.
+        let is_repeatable = is_repeatable(&request) && purpose != LanePurpose::Upgrade;
+        let mut failed = EndpointMask::default();
+        let mut failure = SendError::NoEndpoint;
+        while let Some(index) = endpoints.next(failed) {
+            let server = &stack.servers[index];
+            let copy = endpoints
+                .are_several()
+                .then(|| try_clone(&request))
+                .flatten();
+            *request.uri_mut() = join(&server.base, request.uri())?;
+            let sending = send_with_retry(server.lane(identity, purpose), request);
+            let sent = match endpoints.are_several() && is_repeatable {
+                false => sending.await,
+                true => tokio::select! {
+                    sent = sending => sent,
+                    () = endpoints.abandoned(index) => Err(SendError::Abandoned),
+                },
+            };
+            let error = match sent {
+                Ok(response) => return Ok(self.received(response, index, (purpose, identity))),
+                Err(error) => error,
+            };
+            endpoints.request_failed(index, &error);
+            failed.insert(index);
+            let may_move = error.is_of_server() && (error.is_unsent() || is_repeatable);
+            match copy.filter(|_| may_move) {
+                Some(copy) => request = copy,
+                None => return Err(error),
+            }
+            tracing::debug!(%error, "the API server failed, sending the request to another one");
+            failure = error;
+        }
+        Err(failure)
+    }
+
+    fn received(
+        &self,
+        response: Response<ResponseBody>,
+        index: usize,
+        (purpose, identity): (LanePurpose, ForwardIdentity),
+    ) -> Response<ResponseBody> {
+        let endpoints = &self.shared.endpoints;
+        endpoints.answered(index, response.status());
+        let is_own = identity == ForwardIdentity::Gateway
+            && matches!(purpose, LanePurpose::Call | LanePurpose::Watch);
+        if !is_own || !endpoints.are_several() {
+            return response;
+        }
+        response.map(|body| body.ending_with(endpoints.abandoned(index)))
+    }
+}
+
+/// A request as it is sent, but for its address.
+async fn prepared(
+    stack: &ClientStack,
+    identity: ForwardIdentity,
+    mut request: Request<RequestBody>,
+) -> Result<Request<RequestBody>, SendError> {
+    // ALPN decides the version of HTTP. A request with the version of the caller's connection would be refused.
+    *request.version_mut() = Version::HTTP_11;
+    // hyper derives Host and :authority from the URI.
+    request.headers_mut().remove(HOST);
+    if identity == ForwardIdentity::Gateway {
+        request.headers_mut().remove(AUTHORIZATION);
+        stack.credentials.attach(request.headers_mut()).await?;
+    }
+    Ok(request)
+}
+
+/// Whether a request changes nothing, so that it may be sent twice.
+fn is_repeatable(request: &Request<RequestBody>) -> bool {
+    // Only the gateway's own reviews have their body in memory, and a review changes nothing.
+    let is_review = matches!(request.body(), RequestBody::Full(_));
+    is_review || matches!(*request.method(), Method::GET | Method::HEAD)
+}
+
+/// Sends a request, and sends it again if the connection fails, because a GOAWAY or an idle timeout may race with the
+/// request. A request that the server did not process is sent up to [`SENDS_MAX`] times. A request that the server may have
+/// processed is repeated once if it changes nothing. In all other cases the caller gets the error and decides.
+async fn send_with_retry(
+    lane: &ConnectionLane,
+    mut request: Request<RequestBody>,
+) -> Result<Response<ResponseBody>, SendError> {
+    let is_repeatable = is_repeatable(&request);
+    let mut repeat_count = 0;
+    for _ in 1..SENDS_MAX {
+        let copy = try_clone(&request);
+        let error = match lane.send(request).await {
+            Err(error @ SendError::Unprocessed(_)) => error,
+            Err(error @ (SendError::Broken(_) | SendError::Lost))
+                if is_repeatable && repeat_count == 0 =>
+            {
+                repeat_count += 1;
+                error
+            }
+            outcome => return outcome,
+        };
+        let Some(copy) = copy else { return Err(error) };
+        tracing::debug!(%error, "the connection to the API server failed, sending the request again");
+        request = copy;
+    }
+    lane.send(request).await
+}
+
+/// Copies a request, without its extensions. `None` if its body is a stream, which cannot be sent twice.
+fn try_clone(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
+    let mut copy = Request::new(request.body().try_clone()?);
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.headers_mut() = request.headers().clone();
+    Some(copy)
+}
+
+/// Prepends scheme, authority and path prefix of `base` to the path and query of `target`, whose bytes stay unchanged.
+pub(super) fn join(base: &Uri, target: &Uri) -> Result<Uri, SendError> {
+    let prefix = base.path().trim_end_matches('/');
+    let target_path = target
+        .path_and_query()
+        .map_or("/", uri::PathAndQuery::as_str);
+    let path = if prefix.is_empty() {
+        target
+            .path_and_query()
+            .cloned()
+            .unwrap_or(uri::PathAndQuery::from_static("/"))
+    } else {
+        format!("{prefix}{target_path}")
+            .parse()
+            .map_err(|error: uri::InvalidUri| SendError::Target(error.into()))?
+    };
+    let mut parts = base.clone().into_parts();
+    parts.path_and_query = Some(path);
+    Uri::from_parts(parts).map_err(|error| SendError::Target(error.into()))
+}

@@ -1,0 +1,122 @@
+//! A client that lists and watches config maps with bare HTTP, and records every event.
+
+use std::net::SocketAddr;
+
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::TcpStream;
+
+use super::history::PATIENCE;
+
+pub(crate) const CONFIGMAPS: &str = "/api/v1/configmaps";
+
+/// Sends a GET on a connection of its own.
+pub(crate) async fn get(server: SocketAddr, target: &str) -> http::Response<Incoming> {
+    let request = http::Request::get(target)
+        .header("host", "gateway")
+        .body(Full::default())
+        .unwrap();
+    send(server, request).await
+}
+
+pub(crate) async fn send(
+    server: SocketAddr,
+    request: http::Request<Full<Bytes>>,
+) -> http::Response<Incoming> {
+    let stream = TcpStream::connect(server).await.unwrap();
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    sender.send_request(request).await.unwrap()
+}
+
+/// The body of a GET.
+pub(crate) async fn text(server: SocketAddr, target: &str) -> String {
+    let body = get(server, target).await.into_body().collect().await;
+    String::from_utf8(body.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+/// A consistent list of all config maps, and its version.
+pub(crate) async fn listed(server: SocketAddr) -> (u64, Vec<Value>) {
+    let list: Value = serde_json::from_str(&text(server, CONFIGMAPS).await).unwrap();
+    let items = list["items"].as_array().unwrap().clone();
+    (version_of(&list), items)
+}
+
+pub(crate) fn version_of(object: &Value) -> u64 {
+    let version = object["metadata"]["resourceVersion"].as_str().unwrap();
+    version.parse().unwrap()
+}
+
+/// A watch, and what it has received.
+pub(crate) struct Watch {
+    body: Incoming,
+    rest: Vec<u8>,
+    pub(crate) version: u64,
+    pub(crate) events: Vec<(String, u64)>,
+}
+
+impl Watch {
+    /// Starts a watch, and continues the record of an earlier one.
+    pub(crate) async fn start(
+        server: SocketAddr,
+        version: u64,
+        events: Vec<(String, u64)>,
+    ) -> Self {
+        let target = format!("{CONFIGMAPS}?watch=1&resourceVersion={version}");
+        let response = get(server, &target).await;
+        assert_eq!(response.status(), 200);
+        Self {
+            body: response.into_body(),
+            rest: Vec::new(),
+            version,
+            events,
+        }
+    }
+
+    /// Reads what comes next; false at the end of the stream.
+    pub(crate) async fn read(&mut self) -> bool {
+        let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await;
+        let Some(Ok(frame)) = frame.unwrap() else {
+            return false;
+        };
+        self.rest.extend(frame.into_data().unwrap_or_default());
+        while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.rest.drain(..=end).collect();
+            let event: Value = serde_json::from_slice(&line).unwrap();
+            let kind = event["type"].as_str().unwrap().to_owned();
+            assert_ne!(kind, "ERROR", "{event}");
+            let version = version_of(&event["object"]);
+            assert!(version > self.version, "{version} after {}", self.version);
+            self.version = version;
+            self.events.push((kind, self.version));
+        }
+        true
+    }
+
+    pub(crate) async fn read_events(&mut self, count: usize) {
+        let enough = self.events.len() + count;
+        while self.events.len() < enough {
+            assert!(self.read().await, "the watch ended");
+        }
+    }
+
+    /// Reads until the version, or the stream's end.
+    pub(crate) async fn read_to(&mut self, version: u64) {
+        while self.version < version && self.read().await {}
+    }
+}
+
+/// Creates the namespace whose uid identifies a cluster.
+pub(crate) async fn create_kube_system(server: SocketAddr) {
+    let namespace = r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kube-system"}}"#;
+    let request = http::Request::post("/api/v1/namespaces")
+        .header("host", "gateway")
+        .header("content-type", "application/json")
+        .body(Full::new(Bytes::from_static(namespace.as_bytes())))
+        .unwrap();
+    assert_eq!(send(server, request).await.status(), 201);
+}
