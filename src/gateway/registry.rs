@@ -501,8 +501,16 @@ impl Resources for Registry {
             return answer;
         }
         let ForwardRequest {
-            request, caller, ..
+            mut request,
+            caller,
+            ..
         } = forward;
+        // The other API server's caches may be behind what this client has read before.
+        if self.client.has_moved()
+            && let Some(uri) = request.info.at_latest(request.http.uri())
+        {
+            *request.http.uri_mut() = uri;
+        }
         let lifetime = lifetime_of(&request.http, &request.info);
         let deadlines = deadlines(&caller, lifetime, forward.permit);
         let passthrough = self.passthrough_of(caller.peer);

@@ -11,6 +11,7 @@ use super::status::Status;
 
 mod accept;
 mod info;
+mod latest;
 mod options;
 mod path;
 mod plan;

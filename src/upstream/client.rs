@@ -278,12 +278,11 @@ impl Client {
         B: Into<RequestBody>,
     {
         let request = with_user_agent(request.map(Into::into));
-        tokio::time::timeout(
-            RESPONSE_HEAD_TIMEOUT,
-            self.send_on_lane(purpose, ForwardIdentity::Gateway, request),
-        )
-        .await
-        .map_err(|_elapsed| SendError::Timeout)?
+        // Boxed, because it is a part of the futures of many callers.
+        let sending = Box::pin(self.send_on_lane(purpose, ForwardIdentity::Gateway, request));
+        tokio::time::timeout(RESPONSE_HEAD_TIMEOUT, sending)
+            .await
+            .map_err(|_elapsed| SendError::Timeout)?
     }
 }
 

@@ -1,5 +1,6 @@
 //! Checks several API servers: whether each is ready, and whether all belong to one cluster.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::ACCEPT;
@@ -9,7 +10,7 @@ use serde::Deserialize;
 use tokio::task::JoinSet;
 
 use super::endpoint_table::{EndpointFailure, EndpointMask, ProbeOutcome};
-use super::endpoints::is_local;
+use super::endpoints::{EndpointRecorder, is_local};
 use super::{Client, RequestBody, ResponseBody, SendError};
 
 /// The time for a check. `/readyz` waits up to 2 s for etcd.
@@ -30,15 +31,15 @@ impl Client {
     }
 
     /// Sets where states and failures of several API servers are recorded.
-    pub fn record_endpoints(&self, recorder: std::sync::Arc<dyn super::EndpointRecorder>) {
+    pub fn record_endpoints(&self, recorder: Arc<dyn EndpointRecorder>) {
         self.shared.endpoints.record(recorder);
     }
 
-    /// Whether requests have ever moved from one API server to another. What the servers answer from their own caches may
-    /// then be older than what the last one answered.
+    /// Whether requests have moved to another API server within the last minutes. What it answers from its own caches may be
+    /// older than what the last one has answered.
     #[must_use]
     pub fn has_moved(&self) -> bool {
-        self.shared.endpoints.moves() > 0
+        self.shared.endpoints.have_moved()
     }
 
     /// Checks all API servers once. The first one, in the order of the configuration, that can be reached decides which cluster

@@ -21,6 +21,9 @@ const CHECKS_PER_IDENTITY: u32 = 12;
 /// warm, and many gateways do not return at the same moment.
 const RETURN_AFTER: Duration = Duration::from_secs(300);
 
+/// A ready API server's watch caches are not further behind than this. In practice it is seconds.
+const LAG_MAX: Duration = Duration::from_secs(600);
+
 /// The state of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndpointState {
@@ -100,8 +103,8 @@ pub(super) struct EndpointChoice {
     /// The endpoint that requests go to if it is ready.
     pub(super) active: usize,
     ready: EndpointMask,
-    /// How often another endpoint became active.
-    pub(super) moves: u64,
+    /// When another endpoint became active.
+    moved_at: Option<Instant>,
 }
 
 impl EndpointChoice {
@@ -110,6 +113,11 @@ impl EndpointChoice {
         let can_take = |index: &usize| self.ready.contains(*index) && !failed.contains(*index);
         let around = (self.active..ENDPOINTS_MAX).chain(0..self.active);
         around.into_iter().find(can_take)
+    }
+
+    /// Whether another endpoint became active so recently that its caches may be behind what the last one has answered.
+    pub(super) fn has_moved(self, now: Instant) -> bool {
+        self.moved_at.is_some_and(|at| now < at + LAG_MAX)
     }
 
     /// Whether requests that wait for this endpoint should go to another one.
@@ -178,7 +186,7 @@ pub(super) struct EndpointTable {
     active: usize,
     /// Whether the first checks have ended. Until then no endpoint is chosen instead of the preferred one.
     is_started: bool,
-    moves: u64,
+    moved_at: Option<Instant>,
     changes: Vec<EndpointChange>,
 }
 
@@ -193,7 +201,7 @@ impl EndpointTable {
             preferred,
             active: preferred,
             is_started: false,
-            moves: 0,
+            moved_at: None,
             changes: Vec::new(),
         }
     }
@@ -208,7 +216,7 @@ impl EndpointTable {
         EndpointChoice {
             active: self.active,
             ready,
-            moves: self.moves,
+            moved_at: self.moved_at,
         }
     }
 
@@ -404,7 +412,7 @@ impl EndpointTable {
         };
         if let Some(index) = next.filter(|index| *index != self.active) {
             self.active = index;
-            self.moves += 1;
+            self.moved_at = Some(now);
             self.changes.push(EndpointChange::Active { index });
         }
     }

@@ -73,9 +73,9 @@ impl Endpoints {
         let _ = self.recorder.set(recorder);
     }
 
-    /// How often requests have moved to another endpoint.
-    pub(super) fn moves(&self) -> u64 {
-        self.choice.borrow().moves
+    /// Whether requests have moved to another endpoint, and its caches may be behind.
+    pub(super) fn have_moved(&self) -> bool {
+        self.choice.borrow().has_moved(now())
     }
 
     /// The endpoint for the next attempt of a request that these endpoints have failed.

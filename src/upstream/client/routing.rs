@@ -53,6 +53,10 @@ impl Client {
         let endpoints = &self.shared.endpoints;
         // An upgrade may have started a process in a container.
         let is_repeatable = is_repeatable(&request) && purpose != LanePurpose::Upgrade;
+        // A caller's read of any version is repeated by the caller, who may have read a newer one from the first server. Then it
+        // is forwarded as a read of the latest version.
+        let is_own = matches!(purpose, LanePurpose::Call | LanePurpose::Watch);
+        let may_be_older = !is_own && has_version(request.uri());
         let mut failed = EndpointMask::default();
         let mut failure = SendError::NoEndpoint;
         while let Some(index) = endpoints.next(failed) {
@@ -76,7 +80,8 @@ impl Client {
             };
             endpoints.request_failed(index, &error);
             failed.insert(index);
-            let may_move = error.is_of_server() && (error.is_unsent() || is_repeatable);
+            let may_move =
+                error.is_of_server() && (error.is_unsent() || is_repeatable) && !may_be_older;
             match copy.filter(|_| may_move) {
                 Some(copy) => request = copy,
                 None => return Err(error),
@@ -119,6 +124,12 @@ async fn prepared(
         stack.credentials.attach(request.headers_mut()).await?;
     }
     Ok(request)
+}
+
+/// Whether a request may name a resource version. A request that hides the name in escapes gets what it asked for.
+fn has_version(uri: &Uri) -> bool {
+    uri.query()
+        .is_some_and(|query| query.contains("resourceVersion="))
 }
 
 /// Whether a request changes nothing, so that it may be sent twice.

@@ -98,6 +98,32 @@ async fn every_fault_of_a_kubeconfig_is_told_in_one_line() {
 }
 
 #[tokio::test]
+async fn several_servers_are_named_and_only_checked_ones_are_used() {
+    let file = Scratch::new("several", KUBECONFIG);
+    let servers = |urls: &[&str]| urls.iter().map(|url| url.parse().unwrap()).collect();
+    let connect = |servers: Vec<Uri>| {
+        let source = ConnectSource::Kubeconfig {
+            path: file.0.clone(),
+            context: Some("good".to_owned()),
+        };
+        Client::connect_to(source, servers)
+    };
+    let several = connect(servers(&["https://a", "https://b:6443"]))
+        .await
+        .unwrap();
+    assert_eq!(several.endpoints(), ["a:443", "b:6443"]);
+    assert!(!several.is_clear_text());
+    let single = connect(Vec::new()).await.unwrap();
+    assert_eq!(single.endpoints(), ["127.0.0.1:1"]);
+    let unchecked = several.send(Request::get("/api").body(()).unwrap()).await;
+    assert!(matches!(unchecked, Err(SendError::NoEndpoint)));
+    let mixed = connect(servers(&["https://a", "http://b"])).await.err();
+    assert!(matches!(mixed, Some(ConnectError::BadServers)));
+    let bad = connect(servers(&["ftp://a"])).await.err();
+    assert!(matches!(bad, Some(ConnectError::BadUrl { .. })));
+}
+
+#[tokio::test]
 async fn faults_of_files_are_told_with_their_path() {
     let not_yaml = Scratch::new("not-yaml", "a: [");
     let no_certificate = Scratch::new("no-certificate", "nothing");
