@@ -43,7 +43,6 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use arc_swap::ArcSwap;
 use tokio::net::TcpListener;
@@ -113,7 +112,7 @@ pub struct Apiserver {
     /// The task that accepts connections. Dropping the set aborts it, which closes the connections, too.
     serving: JoinSet<()>,
     /// Whether the caches of a replica stand still.
-    lagging: Arc<AtomicBool>,
+    lagging: watch::Sender<bool>,
     /// The tasks for churn, progress, and the end of watches.
     tasks: JoinSet<()>,
 }
@@ -206,7 +205,7 @@ impl Apiserver {
             address,
             server,
             rate: watch::Sender::new(0),
-            lagging: Arc::default(),
+            lagging: watch::Sender::new(false),
             serving,
             tasks,
         })

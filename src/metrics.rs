@@ -44,14 +44,13 @@ pub use cache::CacheMetrics;
 pub use checkpoint::CheckpointMetrics;
 pub use downstream::{DownstreamMetrics, ListenerMetrics, RequestCounters};
 pub use drift::DriftMetrics;
-pub use endpoints::EndpointMetrics;
+pub use endpoints::{EndpointFailureLabel, EndpointMetrics, EndpointStateLabel};
 pub use families::{ByLabel, MetricsError, StateGauges};
 pub use files::{FileKind, FileMetrics, ReloadOutcome};
 pub use labels::{
     AuditEvents, AuthRefusal, BadRequest, CacheState, ClientWatchEnd, ConnectionFailure,
-    Contradiction, EndpointFailureLabel, EndpointStateLabel, FrameRejectionLabel, GiveUpReason,
-    Label, LimitLabel, PassthroughError, PermitKind, RelistLabel, RestoreOutcome, TaskKind,
-    UpstreamWatchEnd, VerbLabel,
+    Contradiction, FrameRejectionLabel, GiveUpReason, Label, LimitLabel, PassthroughError,
+    PermitKind, RelistLabel, RestoreOutcome, TaskKind, UpstreamWatchEnd, VerbLabel,
 };
 pub use passthrough::PassthroughMetrics;
 pub use resource_labels::ResourceLabels;

@@ -1,10 +1,8 @@
 //! Further API servers over the same store, as in a control plane of several. Each has watch caches of its own, which may stand
 //! still as those of a slow API server do.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 use super::auth::Auth;
 use super::caches::Caches;
@@ -26,14 +24,14 @@ impl Apiserver {
     pub fn replica(&self, listener: TcpListener) -> Result<Self, StartError> {
         let store = self.store();
         let auth = Auth::new(None, self.catalogue(), store)?;
-        let lagging = Arc::<AtomicBool>::default();
+        let lagging = watch::Sender::new(false);
         let mut served = Vec::new();
         store.add_replica(|storage| {
             let caches = Caches::of(storage);
             served = caches.served();
             Box::new(LaggingCaches {
                 caches,
-                lagging: Arc::clone(&lagging),
+                lagging: lagging.subscribe(),
                 held: Vec::new(),
             })
         });
@@ -43,8 +41,7 @@ impl Apiserver {
 
     /// Whether the caches of this replica stand still. Afterwards they catch up, within about a second.
     pub fn set_lagging(&self, lagging: bool) {
-        // Relaxed: nothing else is published with the flag, and the store's lock orders the changes.
-        self.lagging.store(lagging, Ordering::Relaxed);
+        self.lagging.send_replace(lagging);
     }
 }
 
@@ -60,13 +57,13 @@ enum HeldInput {
 #[derive(Debug)]
 struct LaggingCaches {
     caches: Caches,
-    lagging: Arc<AtomicBool>,
+    lagging: watch::Receiver<bool>,
     held: Vec<HeldInput>,
 }
 
 impl LaggingCaches {
     fn receive(&mut self, input: HeldInput) {
-        let is_lagging = self.lagging.load(Ordering::Relaxed);
+        let is_lagging = *self.lagging.borrow();
         let is_progress = matches!(input, HeldInput::Progress(..));
         // A progress without a change adds nothing to a cache that will receive a later one.
         if !(is_lagging && is_progress) {

@@ -334,6 +334,20 @@ fn values_out_of_range_name_their_flag() {
             "--upstream",
         );
     }
+    refused("demo --watchers 0", "--watchers must be between 1 and");
+    refused("apiserver --object-len 1", "--object-len");
+    for kind in [
+        "widgets",
+        "widgets.v1=Widget",
+        "widgets.v1.a.b=widget",
+        "widgets.v1.a.b=Widget:pod",
+    ] {
+        refused(&format!("apiserver --extra-kinds {kind}"), "--extra-kinds");
+    }
+}
+
+#[test]
+fn several_api_servers_are_different_and_alike() {
     for (urls, reason) in [
         ("http://a,https://b", "write https:// for all API servers"),
         ("http://a:1,http://b,http://a:1", "is given twice"),
@@ -353,16 +367,6 @@ fn values_out_of_range_name_their_flag() {
         &format!("serve {PLAIN} --api-servers http://b"),
         "--api-servers needs --kubeconfig or --in-cluster",
     );
-    refused("demo --watchers 0", "--watchers must be between 1 and");
-    refused("apiserver --object-len 1", "--object-len");
-    for kind in [
-        "widgets",
-        "widgets.v1=Widget",
-        "widgets.v1.a.b=widget",
-        "widgets.v1.a.b=Widget:pod",
-    ] {
-        refused(&format!("apiserver --extra-kinds {kind}"), "--extra-kinds");
-    }
 }
 
 #[test]

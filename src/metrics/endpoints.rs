@@ -3,7 +3,81 @@
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
 use super::families::{ByLabel, MetricsError, Register, StateGauges};
-use super::labels::{EndpointFailureLabel, EndpointStateLabel};
+use super::labels::Label;
+
+/// The state of one of several API servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndpointStateLabel {
+    /// It was not checked yet.
+    Unchecked,
+    /// It is used, or may be.
+    Ready,
+    /// It answers that it is not ready.
+    Unready,
+    /// It does not answer.
+    Unreachable,
+    /// It belongs to another cluster.
+    Foreign,
+}
+
+impl Label for EndpointStateLabel {
+    const ALL: &'static [Self] = &[
+        Self::Unchecked,
+        Self::Ready,
+        Self::Unready,
+        Self::Unreachable,
+        Self::Foreign,
+    ];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Unchecked => "unchecked",
+            Self::Ready => "ready",
+            Self::Unready => "unready",
+            Self::Unreachable => "unreachable",
+            Self::Foreign => "foreign",
+        }
+    }
+}
+
+/// Why a check of one of several API servers, or a connection to it, failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndpointFailureLabel {
+    /// No connection.
+    Connect,
+    /// Its certificate is not trusted.
+    Certificate,
+    /// The connection broke.
+    Broken,
+    /// No answer in time.
+    Timeout,
+    /// It answered with an error.
+    Status,
+    /// It belongs to another cluster.
+    Foreign,
+}
+
+impl Label for EndpointFailureLabel {
+    const ALL: &'static [Self] = &[
+        Self::Connect,
+        Self::Certificate,
+        Self::Broken,
+        Self::Timeout,
+        Self::Status,
+        Self::Foreign,
+    ];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Certificate => "certificate",
+            Self::Broken => "broken",
+            Self::Timeout => "timeout",
+            Self::Status => "status",
+            Self::Foreign => "foreign",
+        }
+    }
+}
 
 /// Handles of one of several API servers.
 #[derive(Clone, Debug)]
