@@ -83,6 +83,11 @@ impl<W: Write> BlockWriter<W> {
         self.len
     }
 
+    /// What the blocks were written to.
+    pub(super) fn into_out(self) -> W {
+        self.out
+    }
+
     /// What the blocks are written to.
     pub(super) const fn out(&mut self) -> &mut W {
         &mut self.out
@@ -115,15 +120,15 @@ pub(super) enum BlockError {
 #[derive(Debug)]
 pub(super) struct BlockReader<R> {
     input: R,
-    /// Bytes of the file that were not read yet: no block can be longer.
-    remaining: u64,
+    /// Bytes of the file that were not read yet: no block can be longer. `None` for a stream, whose length is not known before its end.
+    remaining: Option<u64>,
     seal: Option<BlockSeal>,
     index: u64,
     block: Vec<u8>,
 }
 
 impl<R: Read> BlockReader<R> {
-    pub(super) const fn new(input: R, remaining: u64, seal: Option<BlockSeal>) -> Self {
+    pub(super) const fn new(input: R, remaining: Option<u64>, seal: Option<BlockSeal>) -> Self {
         Self {
             input,
             remaining,
@@ -135,26 +140,28 @@ impl<R: Read> BlockReader<R> {
 
     /// The records of the next block; `None` at the end of the file.
     pub(super) fn next_block(&mut self) -> Result<Option<&[u8]>, BlockError> {
-        if self.remaining == 0 {
+        if self.remaining == Some(0) {
             return Ok(None);
         }
         let damaged = BlockError::Damaged(self.index);
-        let mut head = [0; HEAD_LEN];
-        if self.remaining < HEAD_LEN as u64 {
-            return Err(damaged);
+        self.read(HEAD_LEN)?;
+        if self.block.is_empty() && self.remaining.is_none() {
+            return Ok(None);
         }
-        self.read(&mut head)?;
+        let head = self.block.first_chunk::<HEAD_LEN>();
+        let Some(&head) = head else {
+            return Err(damaged);
+        };
         let [a, b, c, d, e, f, g, h] = head;
         let len = u32::from_le_bytes([a, b, c, d]);
         let check = u32::from_le_bytes([e, f, g, h]);
-        if len == 0 || len > BLOCK_LEN_MAX || u64::from(len) > self.remaining {
+        if len == 0 || len > BLOCK_LEN_MAX {
             return Err(damaged);
         }
-        let mut block = std::mem::take(&mut self.block);
-        block.clear();
-        block.resize(len as usize, 0);
-        self.read(&mut block)?;
-        self.block = block;
+        self.read(len as usize)?;
+        if self.block.len() != len as usize {
+            return Err(damaged);
+        }
         if checksum(self.index, &self.block) != check {
             return Err(damaged);
         }
@@ -166,17 +173,19 @@ impl<R: Read> BlockReader<R> {
         Ok(Some(&self.block))
     }
 
-    fn read(&mut self, out: &mut [u8]) -> Result<(), BlockError> {
-        match self.input.read_exact(out) {
-            Ok(()) => {
-                self.remaining -= out.len() as u64;
-                Ok(())
-            }
-            // The file is shorter than it was when it was opened.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                Err(BlockError::Damaged(self.index))
-            }
-            Err(error) => Err(error.into()),
+    /// Reads so many bytes, or fewer if the input ends before.
+    fn read(&mut self, len: usize) -> Result<(), BlockError> {
+        self.block.clear();
+        if self.remaining.is_some_and(|rest| (len as u64) > rest) {
+            return Err(BlockError::Damaged(self.index));
         }
+        // Memory grows with what arrives, not with what the input claims.
+        let read = (&mut self.input)
+            .take(len as u64)
+            .read_to_end(&mut self.block)?;
+        if let Some(rest) = &mut self.remaining {
+            *rest -= read as u64;
+        }
+        Ok(())
     }
 }

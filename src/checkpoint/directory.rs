@@ -6,9 +6,10 @@ use std::os::unix::fs::{
     DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
 };
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::seal::{SealError, StateKey};
-use crate::resource::{CacheKey, Encoding, Gvr};
+use crate::resource::CacheKey;
 
 /// The ending of a checkpoint's name.
 const ENDING: &str = ".checkpoint";
@@ -156,6 +157,21 @@ impl StateDirectory {
         Ok(Some((BufReader::with_capacity(1 << 18, file), len)))
     }
 
+    /// How long ago the checkpoint of a cache was written to; `None` if there is none, or if that is in the future.
+    ///
+    /// # Errors
+    /// If the file's metadata cannot be read.
+    pub fn age(&self, key: &CacheKey) -> io::Result<Option<Duration>> {
+        let Some(path) = self.path_of(key, ENDING) else {
+            return Ok(None);
+        };
+        match fs::metadata(path) {
+            Ok(metadata) => Ok(metadata.modified()?.elapsed().ok()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// A new file for the checkpoint of a cache, beside the one that is there. It counts only after [`StateDirectory::replace`].
     ///
     /// # Errors
@@ -223,22 +239,16 @@ impl StateDirectory {
 
     /// `None` if the resource's name would lead elsewhere. Upstream's discovery is not trusted with paths.
     fn path_of(&self, key: &CacheKey, ending: &str) -> Option<PathBuf> {
-        let name = format!("{}.{}{ending}", key.gvr, key.encoding.as_str());
+        let name = format!("{}{ending}", key.state_name());
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.';
         let is_safe = name.bytes().all(is_name) && !name.starts_with('.') && name.len() <= 255;
         is_safe.then(|| self.path.join(name))
     }
 }
 
-/// The cache of a checkpoint's file name: `pods.v1.json.checkpoint`, `leases.v1.coordination.k8s.io.protobuf.checkpoint`.
+/// The cache of a checkpoint's file name, such as `pods.v1.json.checkpoint`.
 fn key_of(name: &str) -> Option<CacheKey> {
-    let (gvr, encoding) = name.strip_suffix(ENDING)?.rsplit_once('.')?;
-    let (resource, rest) = gvr.split_once('.')?;
-    let (version, group) = rest.split_once('.').unwrap_or((rest, ""));
-    let encodings = [Encoding::Json, Encoding::Protobuf];
-    let encoding = encodings.into_iter().find(|e| e.as_str() == encoding)?;
-    let gvr = Gvr::new(group, version, resource);
-    Some(CacheKey { gvr, encoding })
+    CacheKey::of_state_name(name.strip_suffix(ENDING)?)
 }
 
 /// Opens a file for writing that only its owner can read, whatever the process's umask is.

@@ -79,7 +79,23 @@ impl<R: Read> CheckpointReader<R> {
     ///
     /// # Errors
     /// See [`CheckpointError`].
-    pub fn open(mut input: R, len: u64, key: Option<&StateKey>) -> Result<Self, CheckpointError> {
+    pub fn open(input: R, len: u64, key: Option<&StateKey>) -> Result<Self, CheckpointError> {
+        Self::open_input(input, Some(len), key)
+    }
+
+    /// Reads the header of a checkpoint that another gateway sends. It is not encrypted, and ends where the stream does.
+    ///
+    /// # Errors
+    /// See [`CheckpointError`].
+    pub fn open_stream(input: R) -> Result<Self, CheckpointError> {
+        Self::open_input(input, None, None)
+    }
+
+    fn open_input(
+        mut input: R,
+        len: Option<u64>,
+        key: Option<&StateKey>,
+    ) -> Result<Self, CheckpointError> {
         let mut first = [0; PREAMBLE_LEN];
         match input.read_exact(&mut first) {
             Ok(()) => {}
@@ -98,7 +114,7 @@ impl<R: Read> CheckpointReader<R> {
             (true, None) => return Err(CheckpointError::NoKey),
             (false, Some(_)) => return Err(CheckpointError::NotSealed),
         };
-        let remaining = len.saturating_sub(PREAMBLE_LEN as u64);
+        let remaining = len.map(|len| len.saturating_sub(PREAMBLE_LEN as u64));
         let mut blocks = BlockReader::new(input, remaining, seal);
         let block = blocks.next_block()?;
         let header = block.and_then(|mut block| match Record::take(&mut block) {

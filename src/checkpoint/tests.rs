@@ -199,6 +199,33 @@ fn any_changed_byte_is_noticed() {
     }
 }
 
+/// A stream that ends with a whole block may be whole; wherever else it ends, it is not.
+#[test]
+fn a_stream_ends_with_a_whole_block() {
+    let mut world = World::new(11, 1_000, OBSERVED());
+    (0..40).for_each(|_| world.step());
+    let capture = Capture::of(world.writer.cache(), HistoryShare::All).unwrap();
+    let bytes = written(&capture, None).into_out();
+    let read = |bytes: &[u8]| {
+        let reader = CheckpointReader::open_stream(Cursor::new(bytes.to_vec()))?;
+        reader.restore(clock())
+    };
+    let whole = read(&bytes).unwrap();
+    assert_eq!(whole.end, JournalEnd::Whole);
+    assert_eq!(whole.state.version.0, world.version);
+    for len in 0..bytes.len() {
+        let cut = read(&bytes[..len]);
+        assert!(cut.is_err(), "{len} bytes of {}", bytes.len());
+    }
+    // What a block claims of its length is not believed.
+    let mut endless = bytes[..writer::PREAMBLE_LEN].to_vec();
+    endless.extend((1_u32 << 30).to_le_bytes());
+    endless.extend([0; 100]);
+    assert!(matches!(read(&endless), Err(CheckpointError::Damaged(_))));
+    let sealed = written(&capture, Some(&key(1))).into_out();
+    assert!(matches!(read(&sealed), Err(CheckpointError::NoKey)));
+}
+
 #[test]
 fn a_file_that_was_cut_gives_an_earlier_state_or_is_refused() {
     let (bytes, states) = sample_file(None);

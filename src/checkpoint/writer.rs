@@ -160,6 +160,11 @@ impl<W: Write> CheckpointWriter<W> {
         (self.base_len, self.blocks.len() - self.base_len)
     }
 
+    /// What the checkpoint was written to.
+    pub fn into_out(self) -> W {
+        self.blocks.into_out()
+    }
+
     /// What the checkpoint is written to.
     pub const fn out(&mut self) -> &mut W {
         self.blocks.out()

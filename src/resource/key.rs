@@ -88,6 +88,24 @@ impl CacheKey {
             encoding: Encoding::Json,
         }
     }
+
+    /// `pods.v1.json` or `leases.v1.coordination.k8s.io.protobuf`: the name of the cache's state in files and URLs.
+    #[must_use]
+    pub fn state_name(&self) -> String {
+        format!("{}.{}", self.gvr, self.encoding.as_str())
+    }
+
+    /// The key with this [`CacheKey::state_name`].
+    #[must_use]
+    pub fn of_state_name(name: &str) -> Option<Self> {
+        let (gvr, encoding) = name.rsplit_once('.')?;
+        let (resource, rest) = gvr.split_once('.')?;
+        let (version, group) = rest.split_once('.').unwrap_or((rest, ""));
+        let encodings = [Encoding::Json, Encoding::Protobuf];
+        let encoding = encodings.into_iter().find(|e| e.as_str() == encoding)?;
+        let gvr = Gvr::new(group, version, resource);
+        Some(Self { gvr, encoding })
+    }
 }
 
 impl fmt::Display for CacheKey {
