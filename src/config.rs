@@ -7,13 +7,14 @@
 //! Settings are validated once, here, so that the other modules get plain values that are consistent with each other.
 //!
 //! Start with [`read`] and [`Settings::resolve`]. `layers` and `file` combine the sources; `serve`, `process`, `auth`, `audit`,
-//! `embedded`, `kinds` and `patterns` validate; `print` writes settings as a file; [`OpenFiles`] divides the limit of open files.
+//! `handover`, `embedded`, `kinds` and `patterns` validate; `print` writes settings as a file; [`OpenFiles`] divides the limit of open files.
 
 mod audit;
 mod auth;
 mod embedded;
 mod file;
 mod files;
+mod handover;
 mod kinds;
 mod layers;
 mod patterns;
@@ -31,6 +32,7 @@ pub use audit::{AuditOutput, AuditSettings};
 pub use auth::{AuthSettings, FrontProxySettings};
 pub use embedded::{ApiserverAuth, ApiserverSettings, DemoSettings};
 pub use files::OpenFiles;
+pub use handover::HandoverSettings;
 pub use kinds::{ExtraKind, InvalidKind};
 pub use layers::FlagsError;
 pub use patterns::{CacheLists, InvalidPattern, ResourcePattern};

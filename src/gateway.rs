@@ -1,9 +1,10 @@
 //! Composition root: builds all parts of a gateway from the settings, connects them, and owns every task.
 //!
 //! Start reading at [`Gateway::build`] and [`Gateway::run`]. `registry` decides which resources have a cache; `slot` owns one cache and the
-//! task that fills it, and `consistency` and `drift` compare it with upstream. `freshness` proves consistent reads, `forwarded` bounds
-//! forwarded requests, `endpoints` follows several API servers, `callers` and `roles` set authentication and authorization up, `operators`
-//! reserves capacity for the operators' port, `recorders` counts in metrics, and `reloads` follows files.
+//! task that fills it, and `consistency` and `drift` compare it with upstream. `checkpoints` keeps caches for the next process, and
+//! `handover` exchanges them with other gateways. `freshness` proves consistent reads, `forwarded` bounds forwarded requests, `endpoints`
+//! follows several API servers, `callers` and `roles` set authentication and authorization up, `operators` reserves capacity for the
+//! operators' port, `recorders` counts in metrics, and `reloads` follows files.
 
 mod audit_log;
 mod cache_age;
@@ -15,11 +16,13 @@ mod drift;
 mod endpoints;
 mod forwarded;
 mod freshness;
+mod handover;
 mod hooks;
 mod operators;
 mod recorders;
 mod registry;
 mod reloads;
+mod restored;
 mod roles;
 mod slot;
 
@@ -53,6 +56,7 @@ use audit_log::AuditLog;
 use callers::Callers;
 pub use callers::CallersError;
 use checkpoints::Checkpoints;
+use handover::Handover;
 use hooks::Hooks;
 use operators::OperatorLimits;
 use registry::{Registry, RegistrySettings};
@@ -152,6 +156,9 @@ impl Gateway {
         let client = Client::connect_to(source(&settings.upstream), servers).await?;
         endpoints::record(&client, &metrics);
         let listener = bind("--listen", settings.listen)?;
+        let handover = settings.handover.take();
+        let own_port = listener.local_addr().map_or(0, |address| address.port());
+        let handover = handover.map(|settings| Handover::new(settings, own_port));
         let operators = settings.operator_listen;
         let operators = operators.map(|address| bind("--operator-listen", address));
         let operators = operators.transpose()?;
@@ -180,7 +187,7 @@ impl Gateway {
         let passthrough = passthrough().bounded(settings.forwards, files);
         let admission = Admission::new(settings.admission, Some(metrics.admission()));
         let registry = Registry::new(
-            registry_settings(settings, admission.clone(), (hooks, checkpoints)),
+            registry_settings(settings, admission.clone(), (hooks, checkpoints, handover)),
             client.clone(),
             passthrough,
             Arc::clone(&metrics),
@@ -257,6 +264,8 @@ impl Gateway {
         registry.start_pinned();
         registry.start_restored();
         let mut tasks = JoinSet::new();
+        let handing = Arc::clone(&registry);
+        tasks.spawn(async move { handing.start_handed_over().await });
         let reloads = Reloads::new(&metrics);
         if let Some(tls) = &tls {
             reloads.follow_tls(&mut tasks, tls);
@@ -431,7 +440,7 @@ fn source(source: &UpstreamSource) -> client::ConnectSource {
 fn registry_settings(
     settings: ServeSettings,
     admission: Admission,
-    (hooks, checkpoints): (Hooks, Option<Checkpoints>),
+    (hooks, checkpoints, handover): (Hooks, Option<Checkpoints>, Option<Arc<Handover>>),
 ) -> RegistrySettings {
     let ring = settings.ring;
     RegistrySettings {
@@ -457,6 +466,7 @@ fn registry_settings(
         is_guarded: settings.auth.mode != AuthMode::None,
         hooks,
         checkpoints,
+        handover,
     }
 }
 

@@ -17,6 +17,7 @@ mod drift;
 mod endpoints;
 mod families;
 mod files;
+mod handover;
 mod labels;
 mod passthrough;
 mod resource_labels;
@@ -47,6 +48,9 @@ pub use drift::DriftMetrics;
 pub use endpoints::{EndpointFailureLabel, EndpointMetrics, EndpointStateLabel};
 pub use families::{ByLabel, MetricsError, StateGauges};
 pub use files::{FileKind, FileMetrics, ReloadOutcome};
+pub use handover::{
+    HandoverOutcome, ServedHandover, ServedHandoverMetrics, TakenHandoverMetrics, TransferMetrics,
+};
 pub use labels::{
     AuditEvents, AuthRefusal, BadRequest, CacheState, ClientWatchEnd, ConnectionFailure,
     Contradiction, FrameRejectionLabel, GiveUpReason, Label, LimitLabel, PassthroughError,
@@ -81,6 +85,7 @@ pub struct Metrics {
     cache: cache::CacheFamilies,
     checkpoint: checkpoint::CheckpointFamilies,
     drift: drift::DriftFamilies,
+    handover: handover::HandoverFamilies,
     downstream: downstream::DownstreamFamilies,
     listener: ListenerMetrics,
     admission: AdmissionMetrics,
@@ -130,6 +135,7 @@ impl Metrics {
             cache: cache::CacheFamilies::register(&gateway)?,
             checkpoint: checkpoint::CheckpointFamilies::register(&gateway)?,
             drift: drift::DriftFamilies::register(&gateway)?,
+            handover: handover::HandoverFamilies::register(&gateway)?,
             downstream: downstream::DownstreamFamilies::register(&gateway)?,
             listener: ListenerMetrics::register(&gateway, task_ends.clone())?,
             admission: AdmissionMetrics::register(&gateway, shortages.clone())?,
@@ -181,6 +187,7 @@ impl Metrics {
             self.cache.remove(labels);
             self.checkpoint.remove(labels);
             self.drift.remove(labels);
+            self.handover.remove(labels);
             self.downstream.remove(labels);
             false
         });
@@ -235,6 +242,18 @@ impl Metrics {
     #[must_use]
     pub fn checkpoint(&self, labels: ResourceLabels<'_>) -> CheckpointMetrics {
         self.with_usage(labels, |_| self.checkpoint.of(labels))
+    }
+
+    /// Handles of the handovers of one cache from other gateways. Only for gateways that take caches over.
+    #[must_use]
+    pub fn taken_handover(&self, labels: ResourceLabels<'_>) -> TakenHandoverMetrics {
+        self.with_usage(labels, |_| self.handover.of(labels))
+    }
+
+    /// Handles of handovers to other gateways.
+    #[must_use]
+    pub fn served_handovers(&self) -> ServedHandoverMetrics {
+        self.handover.served()
     }
 
     /// Handles of the clients' requests for one resource. Call once per resource and keep the result.

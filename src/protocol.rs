@@ -8,6 +8,7 @@
 mod audit_id;
 mod buf_list;
 pub mod continue_token;
+pub mod handover;
 pub mod indent;
 pub mod request;
 pub mod status;

@@ -22,6 +22,7 @@ mod client_request;
 mod cooperation;
 mod fresh;
 pub mod gzip;
+mod handover;
 pub mod list;
 mod lost_history;
 mod negotiation;

@@ -62,6 +62,10 @@ pub const RING_AGE_MIN: TimeSpan = TimeSpan(Duration::from_secs(75));
 pub const STATE_BYTES_MAX: ByteLen = ByteLen(8 << 30);
 /// What a killed process loses is read again from upstream, which has a minute's history.
 pub const STATE_INTERVAL: TimeSpan = TimeSpan(Duration::from_secs(1));
+/// Half of what upstream keeps of its history at least, so that its watch continues where the handover ended.
+pub const HANDOVER_TIMEOUT: TimeSpan = TimeSpan(Duration::from_secs(30));
+/// As much as the largest resource of a large cluster takes, with its history.
+pub const HANDOVER_BYTES_MAX: ByteLen = ByteLen(4 << 30);
 /// Ten times etcd's limit of 1.5 MiB for one object, because JSON can be longer than the stored form.
 pub const FRAME_LEN_MAX: ByteLen = ByteLen(16 << 20);
 /// A controller that restarts or is rolled out is back within minutes, and must not cause a list upstream.

@@ -9,9 +9,9 @@ use super::choices::AuthMode;
 use super::defaults::{
     ADMIN_LISTEN, AUDIT_LOG_MAXAGE, AUDIT_LOG_MAXBACKUP, AUDIT_LOG_MAXSIZE, AUTH, AUTH_ALLOW_TTL,
     AUTH_DENY_TTL, CACHE_RESOURCES, COALESCE_DELAY_MAX, CONNECTIONS_MAX, DRIFT_INTERVAL,
-    FORWARDED_REQUESTS_MAX, FORWARDED_WATCHES_MAX, FRAME_LEN_MAX, IDLE_RESOURCE_TIMEOUT,
-    LIST_STALL_MAX, LIST_WAIT_MAX, LISTEN, LISTS_MAX, LISTS_WAITING_MAX, MEMORY_MAX,
-    PASSTHROUGH_RESOURCES, REAUTHORIZE_GRACE, REAUTHORIZE_INTERVAL,
+    FORWARDED_REQUESTS_MAX, FORWARDED_WATCHES_MAX, FRAME_LEN_MAX, HANDOVER_BYTES_MAX,
+    HANDOVER_TIMEOUT, IDLE_RESOURCE_TIMEOUT, LIST_STALL_MAX, LIST_WAIT_MAX, LISTEN, LISTS_MAX,
+    LISTS_WAITING_MAX, MEMORY_MAX, PASSTHROUGH_RESOURCES, REAUTHORIZE_GRACE, REAUTHORIZE_INTERVAL,
     REQUESTHEADER_EXTRA_HEADERS_PREFIX, REQUESTHEADER_GROUP_HEADERS, REQUESTHEADER_UID_HEADERS,
     REQUESTHEADER_USERNAME_HEADERS, REQUESTS_PER_GOAWAY, RING_AGE_MIN, RING_BYTES_MAX,
     RING_EVENTS_MAX, STALENESS_BOUND, STATE_BYTES_MAX, STATE_INTERVAL, TUNNELS_MAX, WATCHES_MAX,
@@ -242,6 +242,26 @@ pub struct ServeFlags {
         value_delimiter = ','
     )]
     pub state_exclude: Vec<String>,
+
+    /// Another gateway of the same cluster, such as https://kube-fanout-peers.kube-fanout.svc:8443. Caches are taken over from it, or from one
+    /// of the gateways that the name resolves to, instead of being listed upstream.
+    #[arg(long, value_name = "URL", help_heading = "Handover")]
+    pub handover_from: Option<String>,
+    /// PEM bundle of the certificate authorities that issue the other gateways' certificates, instead of the system's.
+    #[arg(long, value_name = "FILE", help_heading = "Handover")]
+    pub handover_ca_file: Option<PathBuf>,
+    /// Name in the other gateways' certificates, if it is not the host of --handover-from.
+    #[arg(long, value_name = "NAME", help_heading = "Handover")]
+    pub handover_server_name: Option<String>,
+    /// File with the bearer token for the other gateways; it is read for each handover.
+    #[arg(long, value_name = "FILE", help_heading = "Handover")]
+    pub handover_token_file: Option<PathBuf>,
+    /// Longest time of taking a cache over; then it is listed upstream. The gateway is not ready for as long at its start.
+    #[arg(long, value_name = "TIME", help_heading = "Handover", default_value_t = HANDOVER_TIMEOUT)]
+    pub handover_timeout: TimeSpan,
+    /// Maximum size of a cache that is taken over; a longer one is listed upstream.
+    #[arg(long, value_name = "BYTES", help_heading = "Handover", default_value_t = HANDOVER_BYTES_MAX)]
+    pub handover_bytes_max: ByteLen,
 
     /// Maximum number of client connections; 0 means what the limit of open files leaves besides connections to upstream.
     /// A connection beyond it is answered 429 and closed.

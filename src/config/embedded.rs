@@ -174,6 +174,7 @@ impl ServeSettings {
             staleness_bound: cli::STALENESS_BOUND.0,
             drift_interval: cli::DRIFT_INTERVAL.0,
             state: None,
+            handover: None,
             admission: AdmissionLimits {
                 connections_max: cli::CONNECTIONS_MAX,
                 watches_max: cli::WATCHES_MAX,

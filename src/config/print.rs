@@ -6,6 +6,7 @@ use std::path::Path;
 use super::audit::{self, AuditOutput, AuditSettings};
 use super::auth::AuthSettings;
 use super::file;
+use super::handover::HandoverSettings;
 use super::process::ProcessSettings;
 use super::serve_settings::{ServeSettings, StateSettings, UpstreamSource};
 use super::transport::ListenTransport;
@@ -77,6 +78,9 @@ pub(super) fn file(process: &ProcessSettings, serve: &ServeSettings) -> String {
     plain(&mut out, "driftInterval", TimeSpan(serve.drift_interval));
     if let Some(settings) = &serve.state {
         state(&mut out, settings);
+    }
+    if let Some(settings) = &serve.handover {
+        handover(&mut out, settings);
     }
     limits(&mut out, serve);
     plain(&mut out, "logFormat", choice_name(process.log_format));
@@ -167,6 +171,22 @@ fn state(out: &mut String, state: &StateSettings) {
     plain(out, "stateBytesMax", ByteLen(len_max));
     plain(out, "stateInterval", TimeSpan(state.interval));
     list(out, "stateExclude", state.excluded.iter());
+}
+
+fn handover(out: &mut String, handover: &HandoverSettings) {
+    line(out, "handoverFrom", &handover.from.to_string());
+    if let Some(file) = &handover.ca_file {
+        path_line(out, "handoverCaFile", file);
+    }
+    if let Some(name) = &handover.server_name {
+        line(out, "handoverServerName", name);
+    }
+    if let Some(file) = &handover.token_file {
+        path_line(out, "handoverTokenFile", file);
+    }
+    plain(out, "handoverTimeout", TimeSpan(handover.timeout));
+    let len_max = usize::try_from(handover.len_max).unwrap_or(usize::MAX);
+    plain(out, "handoverBytesMax", ByteLen(len_max));
 }
 
 /// Writes a value that is a plain YAML scalar without quotes.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::audit::AuditSettings;
 use super::auth::AuthSettings;
+use super::handover::HandoverSettings;
 use super::kinds;
 use super::patterns::{CacheLists, InvalidPattern, ResourcePattern};
 use super::serve_settings::{
@@ -121,6 +122,7 @@ impl ServeSettings {
             )?
             .0,
             state: state(&flags)?,
+            handover: HandoverSettings::resolve(&flags)?,
             admission: admission(&flags)?,
             exempt: ExemptSettings {
                 users: words(&flags.exempt_users),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::audit::AuditSettings;
 use super::auth::AuthSettings;
+use super::handover::HandoverSettings;
 use super::patterns::{CacheLists, ResourcePattern};
 use super::transport::ListenTransport;
 use crate::cli;
@@ -50,6 +51,8 @@ pub struct ServeSettings {
     pub drift_interval: Duration,
     /// Where checkpoints of the caches are kept; `None` for none.
     pub state: Option<StateSettings>,
+    /// From where caches are taken over; `None` for nowhere.
+    pub handover: Option<HandoverSettings>,
     /// Limits for all clients together.
     pub admission: AdmissionLimits,
     /// Callers that are not limited to a share.

@@ -529,9 +529,53 @@ fn printed_settings_read_back_as_the_same_settings() {
     prints_what_reads_back(&format!(
         "{PLAIN} --state-dir /s --state-key-file k --state-bytes-max 64MiB --state-interval 5s --state-exclude pods,*.*.k8s.io"
     ));
+    prints_what_reads_back(&format!(
+        "{PLAIN} --handover-from https://peers.a.svc:8443 --handover-ca-file ca --handover-server-name b --handover-token-file t \
+         --handover-timeout 5s --handover-bytes-max 64MiB"
+    ));
     prints_what_reads_back(
         "--in-cluster --listen 0.0.0.0:1 --plain-http --auth none --i-know-this-is-insecure",
     );
+}
+
+#[test]
+fn caches_are_taken_over_only_where_nobody_listens() {
+    for (flags, message) in [
+        (
+            "--handover-ca-file a",
+            "--handover-ca-file needs --handover-from",
+        ),
+        ("--handover-token-file a", "needs --handover-from"),
+        ("--handover-from peers", "write https:// and a host"),
+        (
+            "--handover-from http://10.0.0.1:1",
+            "http:// is for loopback",
+        ),
+        ("--handover-from http://peers:1", "http:// is for loopback"),
+        ("--handover-from https://a/b", "without a path"),
+        (
+            "--handover-from https://a --handover-server-name a_b",
+            "not a host name",
+        ),
+        (
+            "--handover-from https://a --handover-timeout 0s",
+            "must be between",
+        ),
+        (
+            "--handover-from https://a --handover-bytes-max 1",
+            "must be between",
+        ),
+    ] {
+        refused(&format!("serve {PLAIN} {flags}"), message);
+    }
+    for url in [
+        "http://127.0.0.1:1",
+        "http://[::1]:1",
+        "https://[fd00::1]:8443",
+    ] {
+        let line = format!("serve {PLAIN} --handover-from {url}");
+        assert!(settings(&line, &[], None).is_ok(), "{url}");
+    }
 }
 
 #[test]

@@ -7,17 +7,18 @@ use std::fs::File;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tracing::{info, warn};
 
+use super::restored::{RestoreError, clock, read_state};
 use crate::cache::{Epoch, Sequence, WatchCache};
 use crate::checkpoint::directory::StateDirectory;
 use crate::checkpoint::{
     Capture, CheckpointContent, CheckpointError, CheckpointHeader, CheckpointReader,
-    CheckpointWriter, HistoryShare, JournalEnd, WriteClock,
+    CheckpointWriter, HistoryShare, JournalEnd,
 };
 use crate::config::ResourcePattern;
 use crate::metrics::{CheckpointMetrics, Metrics, RestoreOutcome};
@@ -28,6 +29,8 @@ use crate::view::{Marker, ServedResource};
 const JOURNAL_LEN_MIN: u64 = 16 << 20;
 /// The pause after an error.
 const RETRY_PAUSE: Duration = Duration::from_secs(30);
+/// Upstream keeps the history of more than a minute.
+const RECENT_AGE_MAX: Duration = Duration::from_secs(60);
 /// One file is written anew at a time: several would compete for the disk, and for memory with the clients.
 const REWRITES_MAX: usize = 1;
 
@@ -101,17 +104,6 @@ impl Checkpoints {
     }
 }
 
-/// Why a checkpoint is not used; then the cache is filled from upstream.
-#[derive(Debug, thiserror::Error)]
-enum RestoreError {
-    #[error(transparent)]
-    Checkpoint(#[from] CheckpointError),
-    #[error("it holds another resource, or the resource in another form")]
-    OtherResource,
-    #[error("it is another cluster's")]
-    OtherCluster,
-}
-
 impl Checkpoint {
     /// The state that the checkpoint holds of a resource of this kind in the cluster with this uid; `None` if there is none that can be
     /// used.
@@ -147,6 +139,14 @@ impl Checkpoint {
         }
     }
 
+    /// Whether the checkpoint was written to so recently that upstream still has everything since.
+    pub(super) async fn is_recent(&self) -> bool {
+        let this = self.clone();
+        let age = spawn_blocking(move || this.directory.age(&this.key)).await;
+        let age = age.ok().and_then(Result::ok).flatten();
+        age.is_some_and(|age| age < RECENT_AGE_MAX)
+    }
+
     /// Counts what became of the checkpoint.
     pub(super) fn count(&self, outcome: RestoreOutcome) {
         self.metrics.restores.inc(outcome);
@@ -165,16 +165,7 @@ impl Checkpoint {
             return Ok(None);
         };
         let reader = CheckpointReader::open(file, len, self.directory.key())?;
-        let header = reader.header();
-        if !header.is_of(kind) {
-            return Err(RestoreError::OtherResource);
-        }
-        if let (Some(known), Some(cluster)) = (&header.cluster, cluster)
-            && known != cluster
-        {
-            return Err(RestoreError::OtherCluster);
-        }
-        let restored = reader.restore(clock())?;
+        let restored = read_state(reader, kind, cluster)?;
         if let JournalEnd::Cut(reason) = &restored.end {
             info!(resource = %self.key, reason, "the end of the checkpoint is missing; continuing from what precedes it");
         }
@@ -311,11 +302,6 @@ impl Checkpoint {
             room: room.max(base_len),
         })
     }
-}
-
-/// The moment on both clocks.
-fn clock() -> WriteClock {
-    WriteClock::new(Instant::now(), SystemTime::now())
 }
 
 /// What is written of a cache: with its history if that fits into `room` bytes; `None` if not even the objects do.

@@ -10,6 +10,7 @@ use http::Request;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Either;
 
+use super::handover::PipeBody;
 use crate::auth::guard::Forwarding;
 use crate::passthrough::{ForwardDeadlines, PassthroughBody};
 use crate::protocol::request::{PathForm, RequestInfo, Verb};
@@ -17,10 +18,11 @@ use crate::resource::fraction;
 use crate::serve::resources::{ForwardCaller, ForwardLifetime, ForwardPermit, expiry};
 use crate::tables::TableBody;
 
-/// Upstream's response to this request, or a watch of Tables that several clients share. The latter is boxed because it is much larger.
-pub(super) type ForwardedSource = Either<PassthroughBody, Box<TableBody>>;
+/// Upstream's response to this request, or a watch of Tables that several clients share, or a cache for another gateway. The latter are
+/// boxed because they are much larger.
+pub(super) type ForwardedSource = Either<PassthroughBody, Box<Either<TableBody, PipeBody>>>;
 
-/// The body of a forwarded response; it holds the request's permit.
+/// The body of a response that is not written by `serve`; it holds the request's permit.
 pub(super) struct ForwardedBody {
     source: ForwardedSource,
     _permit: Option<ForwardPermit>,

@@ -1,6 +1,7 @@
 //! Decides which resources are served from memory: starts their caches on demand and ends caches that are no longer used.
 
 mod drain;
+mod handover;
 mod memory;
 mod readiness;
 mod restart;
@@ -20,6 +21,7 @@ use tracing::{info, warn};
 use super::checkpoints::Checkpoints;
 use super::drain_flag::DrainFlag;
 use super::forwarded::{ForwardedBody, ForwardedSource, deadlines, lifetime_of};
+use super::handover::{Handover, HandoverOffers};
 use super::hooks::Hooks;
 use super::operators::OperatorLimits;
 use super::recorders::{ResourceRecorder, StreamRecorder};
@@ -32,6 +34,7 @@ use crate::fairness::Peer;
 use crate::metrics::{GiveUpReason, ListenerMetrics, Metrics, VerbLabel};
 use crate::passthrough::{Passthrough, PassthroughBody, PassthroughRequest, impersonates};
 use crate::protocol::request::Verb;
+use crate::protocol::status::Status;
 use crate::protocol::{audit_id, with_audit_id};
 use crate::resource::{CacheKey, Gates, Gvr, ResourceVersion};
 use crate::serve::resources::{
@@ -76,6 +79,8 @@ pub(super) struct RegistrySettings {
     pub(super) hooks: Hooks,
     /// `None` keeps no checkpoints.
     pub(super) checkpoints: Option<Checkpoints>,
+    /// `None` takes no caches over.
+    pub(super) handover: Option<Arc<Handover>>,
 }
 
 /// All caches of the gateway.
@@ -94,6 +99,7 @@ pub(super) struct Registry {
     /// Pinned caches, with a flag that is set once the cache was ready.
     pinned: HashMap<CacheKey, Arc<OnceLock<()>>, foldhash::fast::RandomState>,
     discovery_wanted: Notify,
+    offers: HandoverOffers,
     gates: ArcSwap<Gates>,
     state: Mutex<RegistryState>,
 }
@@ -141,6 +147,7 @@ impl Registry {
             operators: None,
             tables: Arc::new(tables),
             listener: metrics.listener(),
+            offers: HandoverOffers::new(metrics.served_handovers()),
             metrics,
             draining: DrainFlag::default(),
             discovery: ArcSwap::from_pointee(discovery.unwrap_or_default()),
@@ -199,6 +206,7 @@ impl Registry {
             filled: self.pinned.get(key).cloned().unwrap_or_default(),
             observer: self.settings.hooks.observer,
             checkpoint: self.checkpoint(key),
+            handover: self.handover(key),
         };
         info!(resource = %key, "starting a cache");
         let streams = Arc::new(self.stream_recorder(key));
@@ -368,7 +376,7 @@ impl Registry {
             trail.respond(ResponseStatus::of_code(answer.status().as_u16()));
         }
         let answer = answer.map(|body| body.holding(permit).recorded(trail.cloned()));
-        Some(answer.map(|body| Either::Right(Box::new(body))))
+        Some(answer.map(|body| Either::Right(Box::new(Either::Left(body)))))
     }
 
     /// Whether the resource may be served other than by forwarding.
@@ -530,6 +538,18 @@ impl Resources for Registry {
         let mut answer = answer.map(|body| ForwardedBody::new(Either::Left(body), None));
         answer.extensions_mut().insert(lifetime);
         answer
+    }
+
+    fn hands_over(&self) -> bool {
+        true
+    }
+
+    fn handover_keys(&self) -> Vec<CacheKey> {
+        self.ready_keys()
+    }
+
+    async fn hand_over(&self, key: &CacheKey) -> Result<Response<ForwardedBody>, Status> {
+        self.hand_cache_over(key).await
     }
 
     fn tally(&self, key: &CacheKey) -> Arc<dyn WatchRecorder> {

@@ -2,6 +2,7 @@
 
 mod history_loss;
 mod keeper;
+mod prior_state;
 mod sink;
 mod state;
 

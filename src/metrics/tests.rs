@@ -24,6 +24,7 @@ fn full() -> Metrics {
         metrics.cache(PODS),
         metrics.checkpoint(PODS),
         metrics.drift(PODS),
+        metrics.taken_handover(PODS),
         metrics.listener(),
         metrics.passthrough(),
     );
@@ -110,6 +111,7 @@ fn use_everything(metrics: &Metrics, labels: ResourceLabels<'_>) -> DownstreamMe
         metrics.checkpoint(labels),
         metrics.drift(labels),
     );
+    let _ = metrics.taken_handover(labels);
     let downstream = metrics.downstream(labels);
     for verb in VerbLabel::ALL {
         for code in 200..600 {

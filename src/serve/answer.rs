@@ -54,6 +54,9 @@ impl<R: Resources> Service<R> {
         if !is_guarded && self.resources.must_forward(request.http.headers()) {
             return self.forward(request, None).await;
         }
+        if let Some(target) = self.handover_target(&request) {
+            return self.answer_handover(target, request).await;
+        }
         match ReadRequest::of(&request, self.resources.gates()) {
             Ok(Some(read)) if !is_guarded || self.may_answer(&read) => {
                 self.answer_read(read, request).await

@@ -225,7 +225,8 @@ impl<R: Resources> Service<R> {
         }
     }
 
-    fn forwarding_denial(
+    /// The response to a request that is rejected here and that no read has described.
+    pub(super) fn forwarding_denial(
         &self,
         refusal: &CallerRefusal,
         request: &ClientRequest,

@@ -20,6 +20,7 @@ pub use crate::fairness::Peer;
 use crate::fairness::Permit;
 use crate::metrics::ListenerMetrics;
 use crate::protocol::request::Verb;
+use crate::protocol::status::Status;
 use crate::resource::{CacheKey, Gates, Gvr, ResourceVersion};
 use crate::view::ServedResource;
 use crate::watch::WatchRecorder;
@@ -232,6 +233,27 @@ pub trait Resources: Send + Sync + 'static {
         &self,
         request: ForwardRequest,
     ) -> impl Future<Output = Response<Self::Forwarded>> + Send;
+
+    /// Whether other gateways may take caches over. If not, their requests are forwarded.
+    fn hands_over(&self) -> bool {
+        false
+    }
+
+    /// The caches that can be handed over.
+    fn handover_keys(&self) -> Vec<CacheKey> {
+        Vec::new()
+    }
+
+    /// The state of a cache for another gateway.
+    ///
+    /// # Errors
+    /// The response if the cache is not handed over.
+    fn hand_over(
+        &self,
+        _: &CacheKey,
+    ) -> impl Future<Output = Result<Response<Self::Forwarded>, Status>> + Send {
+        async { Err(Status::unknown_resource()) }
+    }
 
     /// The recorder of a resource's watches.
     fn tally(&self, key: &CacheKey) -> Arc<dyn WatchRecorder>;

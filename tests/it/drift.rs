@@ -8,7 +8,7 @@ use kube_fanout::shutdown::Drain;
 use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep};
 
-use crate::support::fetch::{get, text};
+use crate::support::client::text;
 use crate::support::gateway::Running;
 use crate::support::history::PATIENCE;
 
@@ -38,10 +38,10 @@ async fn a_cache_under_constant_writes_never_differs_from_upstream() {
         ..ServeSettings::embedded(upstream)
     };
     let gateway = Running::start(settings, Drain::new()).await;
-    text(get(gateway.address, "/api/v1/configmaps?limit=1").await).await;
+    text(gateway.address, "/api/v1/configmaps?limit=1").await;
     let give_up_at = Instant::now() + PATIENCE;
     let page = loop {
-        let page = text(get(gateway.admin, "/metrics").await).await;
+        let page = text(gateway.admin, "/metrics").await;
         if value(&page, "kube_fanout_drift_comparisons_total") >= 5.0 {
             break page;
         }

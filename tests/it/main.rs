@@ -11,6 +11,7 @@ mod catch_up;
 mod demo;
 mod drain;
 mod drift;
+mod handover;
 mod hostile;
 mod informer;
 mod informer_chaos;

@@ -1,9 +1,8 @@
-//! Helpers that several suites share: gateways and API servers in this process, a connection that can go silent or break, and the
-//! check that no event is missing once writes have stopped.
+//! Helpers that several suites share: gateways and API servers in this process, a connection that can go silent or break,
+//! clients that resume, and the check that no event is missing once writes have stopped.
 
 pub(crate) mod auth;
 pub(crate) mod client;
-pub(crate) mod fetch;
 pub(crate) mod gateway;
 pub(crate) mod history;
 pub(crate) mod process;

@@ -134,10 +134,10 @@ impl Stage {
     /// Several watches from the current version, and one at the server itself.
     async fn watches(&self, cluster: &Cluster) -> (Watch, Vec<Watch>) {
         let (version, _) = listed(self.gateway.address).await;
-        let direct = Watch::start(cluster.control.address(), version, Vec::new()).await;
+        let direct = Watch::start(cluster.control.address(), version).await;
         let mut clients = Vec::new();
         for _ in 0..CLIENTS {
-            clients.push(Watch::start(self.gateway.address, version, Vec::new()).await);
+            clients.push(Watch::start(self.gateway.address, version).await);
         }
         (direct, clients)
     }
@@ -255,7 +255,7 @@ async fn a_forwarded_read_is_not_older_when_the_next_server_lags_behind() {
     cluster.replica(1 - active).set_lagging(true);
     let (before, _) = listed(stage.gateway.address).await;
     cluster.control.set_churn(200);
-    let mut direct = Watch::start(cluster.control.address(), before, Vec::new()).await;
+    let mut direct = Watch::start(cluster.control.address(), before).await;
     direct.read_events(20).await;
     let newest = cluster.quiet().await;
     let read: serde_json::Value =

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use kube_fanout::apiserver::{self, Apiserver, Options};
 use tokio::net::TcpListener;
 
-use crate::support::client::{CONFIGMAPS, Watch, create_kube_system, get, listed, text};
+use crate::support::client::{CONFIGMAPS, Watch, create_kube_system, get, listed, metric};
 use crate::support::history::until;
 use crate::support::process::GatewayProcess;
 
@@ -76,24 +76,14 @@ async fn apiserver() -> Apiserver {
     apiserver::start(listener, options).unwrap()
 }
 
-/// The sum of a metric's samples for config maps whose labels contain `label`.
-async fn metric(gateway: &GatewayProcess, name: &str, label: &str) -> f64 {
-    let page = text(gateway.admin, "/metrics").await;
-    let samples = page.lines().filter(|line| {
-        line.starts_with(name) && line.contains("\"configmaps\"") && line.contains(label)
-    });
-    let values = samples.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap());
-    values.sum()
-}
-
 /// A client that watches through a gateway sees the same events as one that watches the API server, although the gateway is ended in
 /// the middle and started again; and the new gateway lists nothing.
 async fn check_restart(end: fn(GatewayProcess), flags: &[&str]) {
     let stage = Stage::new().await;
     let first = stage.gateway(flags).await;
     let (version, _) = listed(first.address).await;
-    let mut direct = Watch::start(stage.apiserver.address(), version, Vec::new()).await;
-    let mut client = Watch::start(first.address, version, Vec::new()).await;
+    let mut direct = Watch::start(stage.apiserver.address(), version).await;
+    let mut client = Watch::start(first.address, version).await;
     stage.apiserver.set_churn(400);
     client.read_events(200).await;
     stage.has_checkpoint().await;
@@ -103,7 +93,7 @@ async fn check_restart(end: fn(GatewayProcess), flags: &[&str]) {
     direct.read_to(client.version + 100).await;
 
     let second = stage.gateway(flags).await;
-    let mut client = Watch::start(second.address, client.version, client.events).await;
+    let mut client = client.resume(second.address).await;
     client.read_events(200).await;
     stage.apiserver.set_churn(0);
     let (newest, objects) = listed(stage.apiserver.address()).await;
@@ -284,8 +274,8 @@ async fn a_full_disk_costs_only_the_checkpoint() {
     );
     let gateway = GatewayProcess::start_after(&limit, &stage.flags(&[])).await;
     let (version, _) = listed(gateway.address).await;
-    let mut direct = Watch::start(stage.apiserver.address(), version, Vec::new()).await;
-    let mut client = Watch::start(gateway.address, version, Vec::new()).await;
+    let mut direct = Watch::start(stage.apiserver.address(), version).await;
+    let mut client = Watch::start(gateway.address, version).await;
     stage.has_checkpoint().await;
     stage.apiserver.set_churn(1_000);
     client.read_events(1_500).await;
@@ -299,7 +289,7 @@ async fn a_full_disk_costs_only_the_checkpoint() {
     gateway.kill();
 
     let next = stage.gateway(&[]).await;
-    let mut client = Watch::start(next.address, version, Vec::new()).await;
+    let mut client = Watch::start(next.address, version).await;
     client.read_to(newest).await;
     assert_eq!(client.events, direct.events);
     assert_eq!(listed(next.address).await, (newest, objects));

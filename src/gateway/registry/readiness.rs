@@ -32,6 +32,15 @@ impl Readiness for Registry {
             },
         }));
         checks.sort_by(|one, other| one.name.cmp(&other.name));
+        if let Some(handover) = &self.settings.handover {
+            checks.push(ReadinessCheck {
+                name: "handover".to_owned(),
+                outcome: match handover.is_settled() {
+                    true => CheckOutcome::Passed(String::new()),
+                    false => CheckOutcome::Failed("taking caches over".to_owned()),
+                },
+            });
+        }
         checks.insert(
             0,
             ReadinessCheck {

@@ -54,6 +54,7 @@ async fn registry(address: SocketAddr) -> Registry {
         is_guarded: false,
         hooks: Hooks::default(),
         checkpoints: None,
+        handover: None,
     };
     let discovery = discover(&client).await.unwrap();
     let passthrough = Passthrough::new(

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
 use super::history_loss::HistoryLoss;
+use super::prior_state::{PriorStates, StateOrigin};
 use super::sink::{CacheLen, SlotSink};
 use super::state::{SlotState, SlotStateMachine};
 use crate::admission::resident;
@@ -15,8 +16,9 @@ use crate::cache::{CacheWriter, Observer, Retention};
 use crate::gateway::checkpoints::Checkpoint;
 use crate::gateway::consistency::{contradiction, contradicts_upstream};
 use crate::gateway::drift::{DriftPace, drift};
+use crate::gateway::handover::CacheHandover;
 use crate::gateway::recorders::ResourceRecorder;
-use crate::metrics::{CacheState, Contradiction, GiveUpReason, Label, RestoreOutcome};
+use crate::metrics::{CacheState, Contradiction, GiveUpReason, Label};
 use crate::resource::{Encoding, Layout, ResourceKind, ResourceVersion};
 use crate::task::catch_panic;
 use crate::upstream::backoff::Backoff;
@@ -68,6 +70,8 @@ pub(in crate::gateway) struct SlotParts {
     pub(in crate::gateway) observer: fn(Arc<Hub>) -> Arc<dyn Observer>,
     /// Where the cache's state is kept for the next process; `None` if it is not kept.
     pub(in crate::gateway) checkpoint: Option<Checkpoint>,
+    /// How the cache is taken over from another gateway; `None` if it is not.
+    pub(in crate::gateway) handover: Option<CacheHandover>,
 }
 
 /// What a slot's task shares with the slot.
@@ -94,8 +98,8 @@ enum FillOutcome {
     Contradiction(Contradiction),
     /// The cache cannot be kept, for this reason.
     GivenUp(GiveUpReason),
-    /// Upstream's objects contradict those of the checkpoint, which nobody was served from.
-    ForeignCheckpoint(Contradiction),
+    /// Upstream's objects contradict those of a state from before, which nobody was served from.
+    ForeignState(Contradiction, StateOrigin),
 }
 
 /// Fills a cache, and a new one when it ends or its task panics, until upstream no longer has the resource. When a cache ends, the slot's
@@ -108,14 +112,15 @@ pub(super) struct CacheKeeper {
     went_back_at: Option<Instant>,
     /// Contradictions between upstream and the caches so far.
     contradictions: u64,
-    /// Whether the next cache may continue from the checkpoint: not after its history was lost.
-    may_restore: bool,
+    /// What the next cache may continue from.
+    prior: PriorStates,
     /// Bytes freed when the cache was last evicted: this much memory must be available before it is filled again.
     headroom: usize,
 }
 
 impl CacheKeeper {
-    pub(super) fn new(parts: SlotParts, cells: KeeperCells) -> Self {
+    pub(super) fn new(mut parts: SlotParts, cells: KeeperCells) -> Self {
+        let prior = PriorStates::new(parts.checkpoint.take(), parts.handover.take());
         Self {
             parts,
             cells,
@@ -123,7 +128,7 @@ impl CacheKeeper {
             long_backoff: Backoff::patient(),
             went_back_at: None,
             contradictions: 0,
-            may_restore: true,
+            prior,
             headroom: 0,
         }
     }
@@ -193,12 +198,13 @@ impl CacheKeeper {
             is_restored: false,
         };
         let cluster = self.cluster().await;
-        let restored = self.restore(&mut sink, cluster.as_deref()).await;
-        let start_from = match restored {
+        let start_from = match self.restore(&mut sink, cluster.as_deref()).await {
             Ok(version) => version,
-            Err(contradiction) => return FillOutcome::ForeignCheckpoint(contradiction),
+            Err((contradiction, origin)) => {
+                return FillOutcome::ForeignState(contradiction, origin);
+            }
         };
-        let _follower = parts.checkpoint.clone().map(|checkpoint| {
+        let _follower = self.prior.checkpoint().map(|checkpoint| {
             checkpoint.follow(served.clone(), cluster, self.cells.ending.subscribe())
         });
         let options = ReflectorOptions {
@@ -244,34 +250,33 @@ impl CacheKeeper {
         }
     }
 
-    /// The cluster's uid, for the checkpoint; `None` if there is no checkpoint, or if the uid cannot be read.
+    /// The cluster's uid, for states from before and for the next process; `None` if there are none, or if the uid cannot be read.
     async fn cluster(&self) -> Option<String> {
-        self.parts.checkpoint.as_ref()?;
+        let is_needed = self.prior.is_possible();
+        if !is_needed {
+            return None;
+        }
         cluster_uid(&*self.parts.client).await.ok()
     }
 
-    /// Fills an empty cache from the checkpoint. Returns the version to watch from; `None` if there is no checkpoint that can be used.
+    /// Fills an empty cache from a state from before. Returns the version to watch from; `None` if there is no state that can be used.
     async fn restore(
         &self,
         sink: &mut SlotSink,
         cluster: Option<&str>,
-    ) -> Result<Option<ResourceVersion>, Contradiction> {
-        let checkpoint = self.parts.checkpoint.as_ref();
-        let Some(checkpoint) = checkpoint.filter(|_| self.may_restore) else {
-            return Ok(None);
-        };
+    ) -> Result<Option<ResourceVersion>, (Contradiction, StateOrigin)> {
         let kind = sink.served.cache.kind();
-        let Some(restored) = checkpoint.restore(kind, cluster).await else {
+        let Some((content, origin)) = self.prior.load(kind, cluster).await else {
             return Ok(None);
         };
-        let version = restored.state.version;
-        sink.restore(restored);
-        if let Some(contradiction) = contradicts_upstream(&*self.parts.client, &sink.served).await {
-            checkpoint.count(RestoreOutcome::Refused);
-            return Err(contradiction);
+        let version = content.state.version;
+        sink.restore(content);
+        let contradiction = contradicts_upstream(&*self.parts.client, &sink.served).await;
+        self.prior.count(origin, contradiction.is_none());
+        match contradiction {
+            Some(contradiction) => Err((contradiction, origin)),
+            None => Ok(Some(version)),
         }
-        checkpoint.count(RestoreOutcome::Restored);
-        Ok(Some(version))
     }
 
     fn is_memory_short(&self) -> bool {
@@ -285,7 +290,7 @@ impl CacheKeeper {
         match outcome {
             FillOutcome::Gone => {
                 info!(%resource, "upstream no longer has the resource");
-                self.forget_checkpoint();
+                self.forget_states();
                 self.cells.slot_state.replace(SlotState::Gone, Hub::close);
                 None
             }
@@ -305,19 +310,26 @@ impl CacheKeeper {
                 Some(self.start_over())
             }
             FillOutcome::GivenUp(reason) => Some(self.give_up(reason)),
-            FillOutcome::ForeignCheckpoint(reason) => {
-                warn!(%resource, reason = reason.as_str(), "the checkpoint is not used: upstream has another history");
-                self.forget_checkpoint();
+            FillOutcome::ForeignState(reason, origin) => {
+                let reason = reason.as_str();
+                match origin {
+                    StateOrigin::Checkpoint => {
+                        warn!(%resource, reason, "the checkpoint is not used: upstream has another history");
+                    }
+                    StateOrigin::Peer => {
+                        warn!(%resource, reason, "the other gateway's cache is not used: upstream has another history");
+                    }
+                }
+                self.prior.forget(origin);
                 Some(Duration::ZERO)
             }
         }
     }
 
-    fn forget_checkpoint(&mut self) {
-        self.may_restore = false;
-        if let Some(checkpoint) = &self.parts.checkpoint {
-            checkpoint.remove();
-        }
+    /// No later cache continues from what was there before.
+    fn forget_states(&mut self) {
+        self.prior.forget(StateOrigin::Checkpoint);
+        self.prior.forget(StateOrigin::Peer);
     }
 
     /// Has clients list again, because upstream's history was replaced; returns the pause before the next attempt.
@@ -325,7 +337,7 @@ impl CacheKeeper {
         let resource = &self.parts.resource.gvr;
         warn!(%resource, "upstream's history was replaced: clients must list again");
         self.record_loss();
-        self.forget_checkpoint();
+        self.forget_states();
         let before = self.went_back_at.replace(Instant::now());
         if before.is_some_and(|before| before.elapsed() < WENT_BACK_APART) {
             return self.give_up(GiveUpReason::WentBack);

@@ -125,6 +125,7 @@ impl Stage {
             retention: keep(1000),
             tombstones_len_max: None,
             checkpoint: None,
+            handover: None,
             limits: ReadLimits {
                 frame_len_max: 1 << 20,
                 coalesce_delay_max: Duration::ZERO,

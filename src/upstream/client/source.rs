@@ -30,6 +30,17 @@ pub enum ConnectSource {
         /// PEM bundle of the certificate authorities to trust instead of the system's. It is read again when it changes.
         ca_file: Option<PathBuf>,
     },
+    /// Another gateway, from which caches are taken over.
+    Peer {
+        /// `http` or `https`, with the address of one gateway.
+        url: Uri,
+        /// PEM bundle of the certificate authorities to trust instead of the system's.
+        ca_file: Option<PathBuf>,
+        /// The name to verify the gateway's certificate against.
+        server_name: String,
+        /// File with a bearer token.
+        token_file: Option<PathBuf>,
+    },
 }
 
 impl ConnectSource {
@@ -64,12 +75,18 @@ impl ConnectSource {
                 config
             }
             Self::InCluster => Config::incluster().map_err(ConnectError::in_cluster)?,
-            Self::Url { url, ca_file } => {
-                let mut config = Config::new(url.clone());
-                config.root_cert_file.clone_from(ca_file);
-                if let Some(path) = ca_file {
-                    config.root_cert = Some(read_authorities(path)?);
-                }
+            Self::Url { url, ca_file } => config_for(url, ca_file.as_deref())?,
+            Self::Peer {
+                url,
+                ca_file,
+                server_name,
+                token_file,
+            } => {
+                let mut config = config_for(url, ca_file.as_deref())?;
+                config.tls_server_name = Some(server_name.clone());
+                let token_file = token_file.as_ref();
+                config.auth_info.token_file =
+                    token_file.map(|path| path.to_string_lossy().into_owned());
                 config
             }
         };
@@ -345,6 +362,16 @@ fn check_context<'a>(
         });
     }
     Ok(cluster)
+}
+
+/// The configuration for a server at this URL, without credentials.
+fn config_for(url: &Uri, ca_file: Option<&Path>) -> Result<Config, ConnectError> {
+    let mut config = Config::new(url.clone());
+    if let Some(path) = ca_file {
+        config.root_cert = Some(read_authorities(path)?);
+        config.root_cert_file = Some(path.to_owned());
+    }
+    Ok(config)
 }
 
 fn read_authorities(path: &Path) -> Result<Vec<Vec<u8>>, ConnectError> {

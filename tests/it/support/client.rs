@@ -1,4 +1,4 @@
-//! A client that lists and watches config maps with bare HTTP, and records every event.
+//! Clients of config maps over bare HTTP: they list, watch, resume at another server, and read a gateway's metrics.
 
 use std::net::SocketAddr;
 
@@ -9,10 +9,10 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 
 use super::history::PATIENCE;
+use super::process::GatewayProcess;
 
 pub(crate) const CONFIGMAPS: &str = "/api/v1/configmaps";
 
-/// Sends a GET on a connection of its own.
 pub(crate) async fn get(server: SocketAddr, target: &str) -> http::Response<Incoming> {
     let request = http::Request::get(target)
         .header("host", "gateway")
@@ -33,13 +33,16 @@ pub(crate) async fn send(
     sender.send_request(request).await.unwrap()
 }
 
-/// The body of a GET.
-pub(crate) async fn text(server: SocketAddr, target: &str) -> String {
+pub(crate) async fn bytes(server: SocketAddr, target: &str) -> Bytes {
     let body = get(server, target).await.into_body().collect().await;
-    String::from_utf8(body.unwrap().to_bytes().to_vec()).unwrap()
+    body.unwrap().to_bytes()
 }
 
-/// A consistent list of all config maps, and its version.
+pub(crate) async fn text(server: SocketAddr, target: &str) -> String {
+    String::from_utf8(bytes(server, target).await.to_vec()).unwrap()
+}
+
+/// The version of a list, and its objects.
 pub(crate) async fn listed(server: SocketAddr) -> (u64, Vec<Value>) {
     let list: Value = serde_json::from_str(&text(server, CONFIGMAPS).await).unwrap();
     let items = list["items"].as_array().unwrap().clone();
@@ -51,21 +54,37 @@ pub(crate) fn version_of(object: &Value) -> u64 {
     version.parse().unwrap()
 }
 
-/// A watch, and what it has received.
+/// The sum of a metric's samples for config maps whose labels contain `label`.
+pub(crate) async fn metric(gateway: &GatewayProcess, name: &str, label: &str) -> f64 {
+    metric_of(gateway, "configmaps", name, label).await
+}
+
+/// The same for another resource.
+pub(crate) async fn metric_of(
+    gateway: &GatewayProcess,
+    resource: &str,
+    name: &str,
+    label: &str,
+) -> f64 {
+    let resource = format!("resource=\"{resource}\"");
+    let page = text(gateway.admin, "/metrics").await;
+    let samples = page
+        .lines()
+        .filter(|line| line.starts_with(name) && line.contains(&resource) && line.contains(label));
+    let values = samples.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap());
+    values.sum()
+}
+
+/// A watch of config maps, and the events that it has received, as they came.
 pub(crate) struct Watch {
     body: Incoming,
     rest: Vec<u8>,
     pub(crate) version: u64,
-    pub(crate) events: Vec<(String, u64)>,
+    pub(crate) events: Vec<String>,
 }
 
 impl Watch {
-    /// Starts a watch, and continues the record of an earlier one.
-    pub(crate) async fn start(
-        server: SocketAddr,
-        version: u64,
-        events: Vec<(String, u64)>,
-    ) -> Self {
+    pub(crate) async fn start(server: SocketAddr, version: u64) -> Self {
         let target = format!("{CONFIGMAPS}?watch=1&resourceVersion={version}");
         let response = get(server, &target).await;
         assert_eq!(response.status(), 200);
@@ -73,7 +92,16 @@ impl Watch {
             body: response.into_body(),
             rest: Vec::new(),
             version,
-            events,
+            events: Vec::new(),
+        }
+    }
+
+    /// Continues at another server.
+    pub(crate) async fn resume(self, server: SocketAddr) -> Self {
+        let next = Self::start(server, self.version).await;
+        Self {
+            events: self.events,
+            ..next
         }
     }
 
@@ -87,12 +115,11 @@ impl Watch {
         while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.rest.drain(..=end).collect();
             let event: Value = serde_json::from_slice(&line).unwrap();
-            let kind = event["type"].as_str().unwrap().to_owned();
-            assert_ne!(kind, "ERROR", "{event}");
+            assert_ne!(event["type"], "ERROR", "{event}");
             let version = version_of(&event["object"]);
             assert!(version > self.version, "{version} after {}", self.version);
             self.version = version;
-            self.events.push((kind, self.version));
+            self.events.push(String::from_utf8(line).unwrap());
         }
         true
     }

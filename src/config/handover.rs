@@ -1,0 +1,106 @@
+//! Settings of taking caches over from other gateways.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::settings_error::{SettingsError, in_range};
+use crate::cli::{ByteLen, ServeFlags, TimeSpan};
+use crate::resource::names::is_dns_subdomain;
+
+/// In less than a second no cache of some size arrives; a gateway that is not ready for longer than ten minutes holds a rollout up.
+const TIMEOUT_RANGE: (TimeSpan, TimeSpan) = (
+    TimeSpan(Duration::from_secs(1)),
+    TimeSpan(Duration::from_secs(600)),
+);
+/// With less than a megabyte nothing fits; a terabyte is a typing error.
+const BYTES_RANGE: (ByteLen, ByteLen) = (ByteLen(1 << 20), ByteLen(1 << 40));
+const FROM: &str = "handover-from";
+
+/// From where and how caches are taken over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandoverSettings {
+    /// Another gateway, or the name of several; `http` or `https`, with a host.
+    pub from: http::Uri,
+    /// PEM bundle of the certificate authorities to trust instead of the system's.
+    pub ca_file: Option<PathBuf>,
+    /// The name in the certificates, if it is not the host of `from`.
+    pub server_name: Option<String>,
+    /// The file with the bearer token.
+    pub token_file: Option<PathBuf>,
+    /// Longest time of one handover.
+    pub timeout: Duration,
+    /// Maximum size of a cache, in bytes.
+    pub len_max: u64,
+}
+
+impl HandoverSettings {
+    pub(super) fn resolve(flags: &ServeFlags) -> Result<Option<Self>, SettingsError> {
+        let Some(text) = &flags.handover_from else {
+            let given = [
+                ("handover-ca-file", flags.handover_ca_file.is_some()),
+                ("handover-server-name", flags.handover_server_name.is_some()),
+                ("handover-token-file", flags.handover_token_file.is_some()),
+            ];
+            let alone = given.into_iter().find(|(_, is_given)| *is_given);
+            return alone.map_or(Ok(None), |(flag, _)| {
+                Err(SettingsError::Needs {
+                    flag,
+                    needed: "--handover-from",
+                })
+            });
+        };
+        let (min, max) = TIMEOUT_RANGE;
+        let timeout = in_range("handover-timeout", flags.handover_timeout, min, max)?;
+        let (min, max) = BYTES_RANGE;
+        let len_max = in_range("handover-bytes-max", flags.handover_bytes_max, min, max)?;
+        Ok(Some(Self {
+            from: parse(text)?,
+            ca_file: flags.handover_ca_file.clone(),
+            server_name: server_name(flags)?,
+            token_file: flags.handover_token_file.clone(),
+            timeout: timeout.0,
+            len_max: len_max.0 as u64,
+        }))
+    }
+}
+
+/// Parses the URL. Objects and the token travel in clear text over `http`, so it is for loopback only.
+fn parse(text: &str) -> Result<http::Uri, SettingsError> {
+    let refuse = |reason: &str| SettingsError::Value {
+        flag: FROM,
+        given: text.to_owned(),
+        reason: reason.to_owned(),
+    };
+    let url: http::Uri = text.parse().map_err(|_| refuse("not a URL"))?;
+    let host = url.host().unwrap_or_default();
+    let host = host.trim_matches(|c| matches!(c, '[' | ']'));
+    let is_loopback = host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+    let is_known = matches!(url.scheme_str(), Some("http" | "https"));
+    if !is_known || host.is_empty() {
+        return Err(refuse("write https:// and a host"));
+    }
+    if url.scheme_str() == Some("http") && !is_loopback {
+        return Err(refuse("write https://; http:// is for loopback addresses"));
+    }
+    if url.path() != "/" || url.query().is_some() {
+        return Err(refuse(
+            "write only the scheme, host and port, without a path",
+        ));
+    }
+    Ok(url)
+}
+
+fn server_name(flags: &ServeFlags) -> Result<Option<String>, SettingsError> {
+    let Some(name) = &flags.handover_server_name else {
+        return Ok(None);
+    };
+    if !is_dns_subdomain(name) && name.parse::<IpAddr>().is_err() {
+        return Err(SettingsError::Value {
+            flag: "handover-server-name",
+            given: name.clone(),
+            reason: "not a host name".to_owned(),
+        });
+    }
+    Ok(Some(name.clone()))
+}

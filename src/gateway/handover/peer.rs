@@ -1,0 +1,207 @@
+//! One other gateway: what it is asked, and why what it sends is not used. Nothing that it sends is believed: each response is bounded in
+//! time and length, and a state is decoded and checked as a checkpoint is.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Limited};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use super::pipe::{self, PipeReader, PipeSender};
+use crate::checkpoint::{CheckpointContent, CheckpointError, CheckpointReader};
+use crate::config::HandoverSettings;
+use crate::gateway::restored::{RestoreError, read_state, whole};
+use crate::metrics::HandoverOutcome;
+use crate::protocol::handover::{HANDOVER_MEDIA_TYPE, HandoverIndex, HandoverTarget};
+use crate::resource::{CacheKey, ResourceKind};
+use crate::upstream::client::{Client, ConnectError, ConnectSource, ResponseBody, SendError};
+
+/// How long a gateway may take until its response begins. It reviews the caller first, and reads the cluster's uid.
+const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long it may send nothing.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
+/// An index names some hundreds of caches.
+const INDEX_LEN_MAX: usize = 1 << 20;
+
+/// Why nothing was taken over from a gateway.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HandoverError {
+    #[error("no other gateway has the cache")]
+    Missing,
+    #[error("the name of the other gateways cannot be resolved: {0}")]
+    Unresolved(std::io::Error),
+    #[error("there is no other gateway")]
+    Alone,
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error("no response from the other gateway: {0}")]
+    Send(#[from] SendError),
+    #[error("the other gateway refuses this one's credentials, or they lack a right: {0}")]
+    Denied(StatusCode),
+    #[error("the other gateway is handing over as many caches as it may")]
+    Busy,
+    #[error("the response is none of a handover: {0}")]
+    Refused(String),
+    #[error("it did not come in time")]
+    TimedOut,
+    #[error("it broke off: {0}")]
+    Cut(String),
+    #[error("it is longer than --handover-bytes-max")]
+    TooLong,
+    #[error(transparent)]
+    State(RestoreError),
+}
+
+impl HandoverError {
+    /// The label for metrics.
+    pub(super) const fn outcome(&self) -> HandoverOutcome {
+        match self {
+            Self::Missing | Self::Alone => HandoverOutcome::Missing,
+            Self::Unresolved(_) | Self::Connect(_) | Self::Send(_) => HandoverOutcome::Unreachable,
+            Self::Denied(_) => HandoverOutcome::Denied,
+            Self::Busy => HandoverOutcome::Busy,
+            Self::Refused(_) => HandoverOutcome::Refused,
+            Self::TimedOut => HandoverOutcome::TimedOut,
+            Self::Cut(_) => HandoverOutcome::Cut,
+            Self::TooLong => HandoverOutcome::TooLong,
+            Self::State(RestoreError::OtherResource) => HandoverOutcome::OtherResource,
+            Self::State(RestoreError::OtherCluster) => HandoverOutcome::OtherCluster,
+            Self::State(RestoreError::Checkpoint(_)) => HandoverOutcome::Damaged,
+        }
+    }
+}
+
+/// Whose state is wanted.
+#[derive(Clone, Copy)]
+pub(super) struct WantedState<'a> {
+    pub(super) kind: &'a ResourceKind,
+    /// The cluster's uid, if it is known.
+    pub(super) cluster: Option<&'a str>,
+}
+
+/// A connection to one other gateway.
+pub(super) struct HandoverPeer {
+    client: Client,
+    len_max: u64,
+}
+
+impl HandoverPeer {
+    /// Reads the credentials, and prepares a connection.
+    pub(super) async fn new(
+        settings: &HandoverSettings,
+        address: SocketAddr,
+    ) -> Result<Self, HandoverError> {
+        let scheme = settings.from.scheme_str().unwrap_or("https");
+        let url: Result<Uri, _> = format!("{scheme}://{address}").parse();
+        let host = settings.from.host().unwrap_or_default();
+        let host = host.trim_matches(|c| matches!(c, '[' | ']'));
+        let source = ConnectSource::Peer {
+            url: url.map_err(|error| HandoverError::Refused(error.to_string()))?,
+            ca_file: settings.ca_file.clone(),
+            server_name: settings.server_name.as_deref().unwrap_or(host).to_owned(),
+            token_file: settings.token_file.clone(),
+        };
+        Ok(Self {
+            client: Client::connect(source).await?,
+            len_max: settings.len_max,
+        })
+    }
+
+    /// The caches that the gateway hands over.
+    pub(super) async fn index(&self) -> Result<Vec<CacheKey>, HandoverError> {
+        let response = self.ask(&HandoverTarget::Index).await?;
+        let body = Limited::new(response.into_body(), INDEX_LEN_MAX).collect();
+        let body = in_time(SILENCE_MAX, body).await?;
+        let body = body.map_err(|error| HandoverError::Cut(error.to_string()))?;
+        let index: Result<HandoverIndex, _> = serde_json::from_slice(&body.to_bytes());
+        let index = index.map_err(|error| HandoverError::Refused(error.to_string()))?;
+        Ok(index.keys().collect())
+    }
+
+    /// The state of a cache, and the number of bytes that it took.
+    pub(super) async fn take(
+        &self,
+        wanted: WantedState<'_>,
+    ) -> Result<(CheckpointContent, u64), HandoverError> {
+        let target = HandoverTarget::Cache(wanted.kind.cache_key());
+        let response = self.ask(&target).await?;
+        let media_type = response.headers().get(CONTENT_TYPE);
+        if media_type.is_none_or(|value| value != HANDOVER_MEDIA_TYPE) {
+            let reason = format!("its media type is {media_type:?}");
+            return Err(HandoverError::Refused(reason));
+        }
+        let (sender, reader) = pipe::to_thread();
+        let (kind, cluster) = (wanted.kind.clone(), wanted.cluster.map(str::to_owned));
+        let decoded = spawn_blocking(move || decode(reader, &kind, cluster.as_deref()));
+        let received = receive(response.into_body(), sender, self.len_max).await;
+        let decoded = decoded.await.unwrap_or_else(|panic| {
+            let panic = CheckpointError::Damaged(panic.to_string());
+            Err(RestoreError::Checkpoint(panic))
+        });
+        // A state that cannot be decoded is not received to its end; a cut one cannot be decoded.
+        match (received?, decoded) {
+            (len, Ok(content)) => Ok((content, len)),
+            (_, Err(error)) => Err(HandoverError::State(error)),
+        }
+    }
+
+    async fn ask(&self, target: &HandoverTarget) -> Result<Response<ResponseBody>, HandoverError> {
+        let request = Request::get(target.path()).body(());
+        let request = request.map_err(|error| HandoverError::Refused(error.to_string()))?;
+        let response = in_time(HEAD_TIME_MAX, self.client.send(request)).await??;
+        match response.status() {
+            StatusCode::OK => Ok(response),
+            StatusCode::NOT_FOUND => Err(HandoverError::Missing),
+            StatusCode::TOO_MANY_REQUESTS => Err(HandoverError::Busy),
+            status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+                Err(HandoverError::Denied(status))
+            }
+            status => Err(HandoverError::Refused(status.to_string())),
+        }
+    }
+}
+
+async fn in_time<T>(
+    limit: Duration,
+    work: impl Future<Output = T> + Send,
+) -> Result<T, HandoverError> {
+    let work = timeout(limit, work).await;
+    work.map_err(|_| HandoverError::TimedOut)
+}
+
+/// Passes a body to the thread that decodes it; returns its length. Ends early if the thread has seen enough.
+async fn receive(
+    mut body: ResponseBody,
+    sender: PipeSender,
+    len_max: u64,
+) -> Result<u64, HandoverError> {
+    let mut len = 0;
+    while let Some(frame) = in_time(SILENCE_MAX, body.frame()).await? {
+        let frame = frame.map_err(|error| HandoverError::Cut(error.to_string()))?;
+        let chunk: Bytes = frame.into_data().unwrap_or_default();
+        len += chunk.len() as u64;
+        if len > len_max {
+            return Err(HandoverError::TooLong);
+        }
+        if sender.send(chunk).await.is_err() {
+            return Ok(len);
+        }
+    }
+    // The thread may have failed on the last chunk.
+    let _ = sender.end().await;
+    Ok(len)
+}
+
+fn decode(
+    reader: PipeReader,
+    kind: &ResourceKind,
+    cluster: Option<&str>,
+) -> Result<CheckpointContent, RestoreError> {
+    let reader = CheckpointReader::open_stream(reader)?;
+    whole(read_state(reader, kind, cluster)?)
+}

@@ -1,0 +1,90 @@
+//! Which caches are handed over to other gateways, and which are started because other gateways have them.
+
+use std::time::Duration;
+
+use http::Response;
+use http_body_util::Either;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tracing::info;
+
+use super::Registry;
+use crate::gateway::forwarded::ForwardedBody;
+use crate::gateway::handover::CacheHandover;
+use crate::gateway::slot::SlotState;
+use crate::protocol::status::Status;
+use crate::resource::CacheKey;
+use crate::upstream::driver::cluster_uid;
+
+/// How long a handover waits for the cluster's uid. Without it the other gateway compares objects only.
+const CLUSTER_TIME_MAX: Duration = Duration::from_secs(3);
+/// How often the start looks whether upstream's resources are known.
+const DISCOVERY_POLL: Duration = Duration::from_millis(100);
+
+impl Registry {
+    /// The handover of a cache from other gateways, if there are any.
+    pub(super) fn handover(&self, key: &CacheKey) -> Option<CacheHandover> {
+        let handover = self.settings.handover.as_ref()?;
+        Some(handover.of(key, &self.metrics))
+    }
+
+    /// The caches that can be handed over.
+    pub(super) fn ready_keys(&self) -> Vec<CacheKey> {
+        let slots = self.slots().into_iter();
+        let ready =
+            slots.filter(|(_, slot)| matches!(&*slot.slot_state.borrow(), SlotState::Ready(_)));
+        ready.map(|(key, _)| key).collect()
+    }
+
+    /// Hands a cache over. A cache that is not ready is not started: the other gateway had to wait for upstream either way.
+    pub(super) async fn hand_cache_over(
+        &self,
+        key: &CacheKey,
+    ) -> Result<Response<ForwardedBody>, Status> {
+        let slot = self.state().slots.get(key).cloned();
+        let served = slot.and_then(|slot| match &*slot.slot_state.borrow() {
+            SlotState::Ready(served) => Some(served.clone()),
+            SlotState::Waiting(_)
+            | SlotState::GivenUp(_)
+            | SlotState::OtherEncoding
+            | SlotState::Gone
+            | SlotState::Closed => None,
+        });
+        let Some(served) = served else {
+            return Err(self.offers.missing());
+        };
+        let permit = self.offers.permit()?;
+        let cluster = timeout(CLUSTER_TIME_MAX, cluster_uid(&*self.client)).await;
+        let cluster = cluster.ok().and_then(Result::ok);
+        let response = self.offers.begin(permit, served, cluster);
+        Ok(response
+            .map(|body| ForwardedBody::new(Either::Right(Box::new(Either::Right(body))), None)))
+    }
+
+    /// Starts the caches that other gateways have, because their clients will come here. The gateway is not ready before these caches are,
+    /// or before the time of a handover is over.
+    pub(in crate::gateway) async fn start_handed_over(&self) {
+        let Some(handover) = &self.settings.handover else {
+            return;
+        };
+        let _settled = handover.settle();
+        let give_up_at = Instant::now() + handover.time_max();
+        let start = async {
+            let keys = handover.caches().await;
+            while self.undiscovered.lock().is_some() {
+                sleep(DISCOVERY_POLL).await;
+            }
+            for key in &keys {
+                if self.slot(key).is_none() {
+                    info!(resource = %key, "not taken over: the resource is not cached");
+                }
+            }
+            for (_, slot) in self.slots() {
+                slot.settled(give_up_at.saturating_duration_since(Instant::now()))
+                    .await;
+            }
+        };
+        if timeout_at(give_up_at, start).await.is_err() {
+            info!("some caches were not taken over in time (--handover-timeout)");
+        }
+    }
+}

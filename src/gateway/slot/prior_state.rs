@@ -1,0 +1,112 @@
+//! The states that a cache can continue from instead of listing upstream: its checkpoint, and the caches of other gateways.
+
+use crate::checkpoint::CheckpointContent;
+use crate::gateway::checkpoints::Checkpoint;
+use crate::gateway::handover::CacheHandover;
+use crate::metrics::{HandoverOutcome, RestoreOutcome};
+use crate::resource::ResourceKind;
+
+/// Where a state comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StateOrigin {
+    /// The checkpoint of this gateway.
+    Checkpoint,
+    /// Another gateway.
+    Peer,
+}
+
+/// The states of one slot.
+pub(super) struct PriorStates {
+    checkpoint: Option<Checkpoint>,
+    handover: Option<CacheHandover>,
+    /// Whether the next cache may continue from the checkpoint: not after its history was lost.
+    may_restore: bool,
+    /// The same for the caches of other gateways.
+    may_take: bool,
+}
+
+impl PriorStates {
+    pub(super) const fn new(
+        checkpoint: Option<Checkpoint>,
+        handover: Option<CacheHandover>,
+    ) -> Self {
+        Self {
+            checkpoint,
+            handover,
+            may_restore: true,
+            may_take: true,
+        }
+    }
+
+    /// Whether there can be a state, or one is written.
+    pub(super) const fn is_possible(&self) -> bool {
+        self.checkpoint.is_some() || self.handover.is_some()
+    }
+
+    /// The checkpoint, to write to.
+    pub(super) fn checkpoint(&self) -> Option<Checkpoint> {
+        self.checkpoint.clone()
+    }
+
+    /// A state of a resource of this kind in the cluster with this uid: of the checkpoint if that is recent; then of another gateway, which
+    /// follows upstream and is never too old; then of an old checkpoint.
+    pub(super) async fn load(
+        &self,
+        kind: &ResourceKind,
+        cluster: Option<&str>,
+    ) -> Option<(CheckpointContent, StateOrigin)> {
+        let checkpoint = self.checkpoint.as_ref().filter(|_| self.may_restore);
+        let handover = self.handover.as_ref().filter(|_| self.may_take);
+        let is_first = match (checkpoint, handover) {
+            (Some(checkpoint), Some(_)) => checkpoint.is_recent().await,
+            (Some(_) | None, _) => true,
+        };
+        let checkpoint_at = |is_turn| checkpoint.filter(|_| is_turn);
+        if let Some(content) = restore(checkpoint_at(is_first), kind, cluster).await {
+            return Some((content, StateOrigin::Checkpoint));
+        }
+        if let Some(handover) = handover
+            && let Some(content) = handover.take(kind, cluster).await
+        {
+            return Some((content, StateOrigin::Peer));
+        }
+        let content = restore(checkpoint_at(!is_first), kind, cluster).await?;
+        Some((content, StateOrigin::Checkpoint))
+    }
+
+    /// Counts what became of a state that was loaded.
+    pub(super) fn count(&self, origin: StateOrigin, is_used: bool) {
+        match (origin, &self.checkpoint, &self.handover) {
+            (StateOrigin::Checkpoint, Some(checkpoint), _) => checkpoint.count(match is_used {
+                true => RestoreOutcome::Restored,
+                false => RestoreOutcome::Refused,
+            }),
+            (StateOrigin::Peer, _, Some(handover)) => handover.count(match is_used {
+                true => HandoverOutcome::Taken,
+                false => HandoverOutcome::OtherHistory,
+            }),
+            (StateOrigin::Checkpoint, None, _) | (StateOrigin::Peer, _, None) => {}
+        }
+    }
+
+    /// Loads no state from there any more, and removes the checkpoint.
+    pub(super) fn forget(&mut self, origin: StateOrigin) {
+        match origin {
+            StateOrigin::Checkpoint => {
+                self.may_restore = false;
+                if let Some(checkpoint) = &self.checkpoint {
+                    checkpoint.remove();
+                }
+            }
+            StateOrigin::Peer => self.may_take = false,
+        }
+    }
+}
+
+async fn restore(
+    checkpoint: Option<&Checkpoint>,
+    kind: &ResourceKind,
+    cluster: Option<&str>,
+) -> Option<CheckpointContent> {
+    checkpoint?.restore(kind, cluster).await
+}

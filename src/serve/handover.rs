@@ -1,0 +1,157 @@
+//! Answers another gateway that takes a cache over (decision 49). The caller needs the right to the path, and for a cache also the rights to
+//! list and to watch the whole resource: it gets nothing that a list would not give it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Method, Response};
+use tokio::time::timeout;
+
+use super::body::AnswerBody;
+use super::client_request::ClientRequest;
+use super::record::response_status;
+use super::request_timeout::{LIMIT, timeout_response};
+use super::resources::{ForwardLifetime, Resources};
+use super::service::{Service, ServiceResponse};
+use crate::audit::AuditTrail;
+use crate::audit::event::{AuditDecision, ResponseStatus};
+use crate::auth::access::{Access, ResourceAccess};
+use crate::auth::caller::{Caller, CallerRefusal};
+use crate::auth::guard::Guard;
+use crate::protocol::handover::{HandoverIndex, HandoverTarget};
+use crate::protocol::status::Status;
+use crate::protocol::{audit_id, with_audit_id};
+use crate::resource::{CacheKey, Gvr};
+
+impl<R: Resources> Service<R> {
+    /// What a request for a handover asks for; `None` for every other request.
+    pub(super) fn handover_target(&self, request: &ClientRequest) -> Option<HandoverTarget> {
+        let target = HandoverTarget::parse(request.http.uri().path())?;
+        self.resources.hands_over().then_some(target)
+    }
+
+    /// Answers a request for a handover.
+    pub(super) async fn answer_handover(
+        &self,
+        target: HandoverTarget,
+        request: Box<ClientRequest>,
+    ) -> ServiceResponse<R> {
+        let id = audit_id(request.http.headers());
+        let answer = timeout(LIMIT, self.handover(&target, &request)).await;
+        let response = answer.unwrap_or_else(|_| timeout_response().map(AnswerBody::whole));
+        with_audit_id(response, &id)
+    }
+
+    async fn handover(
+        &self,
+        target: &HandoverTarget,
+        request: &ClientRequest,
+    ) -> ServiceResponse<R> {
+        let trail = match &self.guard {
+            None => None,
+            Some(guard) => match self.authorize_handover(guard, target, request).await {
+                Ok(trail) => trail,
+                Err(refused) => return *refused,
+            },
+        };
+        let answer = match (request.http.method(), target) {
+            (&Method::GET, HandoverTarget::Index) => Ok(index(&self.resources.handover_keys())),
+            (&Method::GET, HandoverTarget::Cache(key)) => {
+                let handed = self.resources.hand_over(key).await;
+                handed.map(|response| {
+                    response.map(|body| AnswerBody::Forwarded(body, ForwardLifetime::Short))
+                })
+            }
+            (&Method::GET, HandoverTarget::Unknown) => Err(Status::unknown_resource()),
+            _ => Err(Status::method_not_allowed()),
+        };
+        let status = match &answer {
+            Ok(response) => ResponseStatus::of_code(response.status().as_u16()),
+            Err(status) => response_status(status),
+        };
+        if let Some(trail) = trail {
+            trail.respond(status);
+        }
+        answer.unwrap_or_else(|status| status.to_response().map(AnswerBody::whole))
+    }
+
+    /// Authenticates the caller and checks each of the rights; returns the entry in the audit log.
+    async fn authorize_handover(
+        &self,
+        guard: &Guard,
+        target: &HandoverTarget,
+        request: &ClientRequest,
+    ) -> Result<Option<AuditTrail>, Box<ServiceResponse<R>>> {
+        let identity = &request.connection.identity;
+        let headers = request.http.headers();
+        let caller = guard.authenticate(headers, identity).await;
+        // Nothing here is forwarded, so upstream decides nothing.
+        let caller = caller.map_err(|refusal| match refusal {
+            CallerRefusal::Forward => CallerRefusal::Unauthorized,
+            CallerRefusal::Unauthorized
+            | CallerRefusal::Forbidden { .. }
+            | CallerRefusal::BadRequest { .. }
+            | CallerRefusal::Failed { .. } => refusal,
+        });
+        let caller = caller.map_err(|refusal| self.forwarding_denial(&refusal, request))?;
+        let verb = request.http.method().as_str().to_ascii_lowercase();
+        for access in accesses(target, verb) {
+            if let Err(refusal) = guard.authorize(&caller, &access).await {
+                let refusal = decided(refusal, &caller, access);
+                return Err(self.forwarding_denial(&refusal, request));
+            }
+        }
+        let trail = self.caller_trail(request, &audit_id(headers), &caller);
+        if let Some(trail) = &trail {
+            trail.decide(AuditDecision::Allow(String::new()));
+        }
+        Ok(trail)
+    }
+}
+
+/// What a caller must be allowed.
+fn accesses(target: &HandoverTarget, verb: String) -> Vec<Access> {
+    let mut accesses = vec![Access::Path {
+        verb,
+        path: target.path(),
+    }];
+    if let HandoverTarget::Cache(CacheKey { gvr, .. }) = target {
+        accesses.extend(["list", "watch"].map(|verb| whole(gvr, verb)));
+    }
+    accesses
+}
+
+/// The access to all objects of a resource.
+fn whole(gvr: &Gvr, verb: &str) -> Access {
+    Access::Resource(ResourceAccess {
+        verb: verb.to_owned(),
+        group: gvr.group.to_string(),
+        version: gvr.version.to_string(),
+        resource: gvr.resource.to_string(),
+        ..ResourceAccess::default()
+    })
+}
+
+/// The refusal where only upstream could still allow the access.
+fn decided(refusal: CallerRefusal, caller: &Caller, access: Access) -> CallerRefusal {
+    match refusal {
+        CallerRefusal::Forward => CallerRefusal::Forbidden {
+            user: Arc::clone(&caller.user),
+            access: Box::new(access),
+            reason: String::new(),
+        },
+        CallerRefusal::Unauthorized
+        | CallerRefusal::Forbidden { .. }
+        | CallerRefusal::BadRequest { .. }
+        | CallerRefusal::Failed { .. } => refusal,
+    }
+}
+
+fn index<F>(keys: &[CacheKey]) -> Response<AnswerBody<F>> {
+    let json = serde_json::to_vec(&HandoverIndex::new(keys)).unwrap_or_default();
+    let mut response = Response::new(AnswerBody::whole(Bytes::from(json)));
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, json);
+    response
+}
