@@ -90,7 +90,12 @@ struct Process {
 
 impl Process {
     fn start(stage: &AuthStage, token: &str) -> Self {
-        let name = format!("manifests-{}", std::process::id());
+        Self::start_with(stage, token, &[])
+    }
+
+    /// Starts the program with further flags.
+    fn start_with(stage: &AuthStage, token: &str, flags: &[&str]) -> Self {
+        let name = format!("manifests-{}", uuid::Uuid::new_v4());
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         fs::create_dir_all(&folder).unwrap();
         let (certificate, cert, key) = made(2100);
@@ -106,6 +111,7 @@ impl Process {
         for (name, text) in [
             ("tls.crt", cert),
             ("tls.key", key),
+            ("token", token.to_owned()),
             ("kubeconfig", kubeconfig.to_string()),
             ("gateway.yaml", configuration(&folder)),
         ] {
@@ -115,6 +121,7 @@ impl Process {
             .arg("serve")
             .arg("--config")
             .arg(folder.join("gateway.yaml"))
+            .args(flags)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -171,6 +178,29 @@ impl Process {
         Response::from_parts(head, body)
     }
 
+    async fn is_ready(&self, stage: &AuthStage) -> bool {
+        let admin = self.admin.parse().unwrap();
+        let ready = stage.ask_with(admin, "GET", "/readyz", &[]).await;
+        ready.status() == StatusCode::OK
+    }
+
+    /// The sum of a metric's samples whose labels contain `label`.
+    async fn metric(&self, stage: &AuthStage, name: &str, label: &str) -> f64 {
+        let admin = self.admin.parse().unwrap();
+        let page = stage.ask_with(admin, "GET", "/metrics", &[]).await;
+        let page = String::from_utf8(page.body().to_vec()).unwrap();
+        let samples = page
+            .lines()
+            .filter(|line| line.starts_with(name) && line.contains(label));
+        let values = samples.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap());
+        values.sum()
+    }
+
+    /// The path of a file in the process's folder.
+    fn file(&self, name: &str) -> String {
+        self.folder.join(name).to_str().unwrap().to_owned()
+    }
+
     /// Kills the process, and returns its whole log.
     fn end(mut self) -> String {
         self.child.kill().unwrap();
@@ -214,9 +244,7 @@ async fn the_manifests_start_and_let_in_who_may_and_nobody_else() {
 
     let gateway = Process::start(&stage, own);
     until("the gateway is ready", async || {
-        let admin = gateway.admin.parse().unwrap();
-        let ready = stage.ask_with(admin, "GET", "/readyz", &[]).await;
-        ready.status() == StatusCode::OK
+        gateway.is_ready(&stage).await
     })
     .await;
     let forwarded = async || {
@@ -257,6 +285,52 @@ async fn the_manifests_start_and_let_in_who_may_and_nobody_else() {
         tokens.iter().all(|token| !log_text.contains(token)),
         "{log_text}"
     );
+    stage.ended().await;
+}
+
+/// Over TLS, with the service account's token, and only from a gateway whose certificate is trusted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_takes_its_caches_over_with_the_rights_of_the_manifests() {
+    let stage = AuthStage::new(AuthMode::None).await;
+    let own = "service-account-token";
+    let account = TokenUser::new(SERVICE_ACCOUNT, &["system:serviceaccounts"]);
+    stage.apiserver.tokens().put(own, account);
+    create_pod(&stage, "seen").await;
+    grant(&stage, "manifests/10-rbac.yaml").await;
+    let first = Process::start(&stage, own);
+    until("the first is ready", async || first.is_ready(&stage).await).await;
+
+    let (_, other, _) = made(2100);
+    fs::write(first.file("other.crt"), other).unwrap();
+    let from = format!("https://{}", first.address);
+    for (ca, token, taken, outcome) in [
+        ("tls.crt", "token", 3.0, "\"taken\""),
+        ("other.crt", "token", 0.0, "\"unreachable\""),
+        ("tls.crt", "tls.crt", 0.0, "\"unreachable\""),
+        ("tls.crt", "unknown", 0.0, "\"denied\""),
+    ] {
+        fs::write(first.file("unknown"), "unknown-token").unwrap();
+        let (ca, token) = (first.file(ca), first.file(token));
+        let flags = [
+            ["--handover-from", &from],
+            ["--handover-server-name", "localhost"],
+            ["--handover-ca-file", &ca],
+            ["--handover-token-file", &token],
+        ];
+        let next = Process::start_with(&stage, own, flags.as_flattened());
+        until("the next is ready", async || next.is_ready(&stage).await).await;
+        let takes = "kube_fanout_handovers_taken_total";
+        assert_eq!(
+            next.metric(&stage, takes, outcome).await,
+            3.0,
+            "{ca} {token}"
+        );
+        let lists = next.metric(&stage, "kube_fanout_upstream_lists_total", "");
+        assert_eq!(lists.await, 3.0 - taken, "{ca} {token}");
+        let log_text = next.end();
+        assert!(!log_text.contains(own), "{log_text}");
+    }
+    assert!(!first.end().contains(own));
     stage.ended().await;
 }
 
