@@ -23,7 +23,8 @@ use std::time::Instant;
 pub use catch_up::CatchUp;
 pub use event::Event;
 pub use objects::{
-    BlockFormat, Chunk, DeflateBlock, LengthForm, MapPosition, ObjectMap, SortedBuilder,
+    BlockFormat, Chunk, ChunksMemory, DeflateBlock, LengthForm, MapPosition, ObjectMap,
+    SortedBuilder,
 };
 pub use rewind::Rewind;
 pub use ring::{Lagged, Retention, Ring, RingWriter, Sequence};
@@ -212,6 +213,22 @@ impl WatchCache {
     pub fn keep(&self, state: &Arc<Snapshot>) {
         self.past_states.keep(Arc::clone(state));
         self.trim();
+    }
+
+    /// Drops what can be made again: older states and compressed blocks.
+    pub fn drop_derived(&self) {
+        self.past_states.clear();
+        if let Some(snapshot) = self.snapshot() {
+            snapshot.objects.drop_blocks();
+        }
+    }
+
+    /// Bytes of memory that the objects take, and what was derived from them. Older states are not counted: most of their objects are
+    /// in the history.
+    #[must_use]
+    pub fn objects_memory(&self) -> ChunksMemory {
+        let snapshot = self.snapshot();
+        snapshot.map_or_else(ChunksMemory::default, |snapshot| snapshot.objects.memory())
     }
 
     /// Drops older states that the history no longer reaches.

@@ -3,6 +3,7 @@
 //! Start with [`Object`]: one object at one version, with its wire bytes and the positions of the parts that the gateway reads.
 //! [`wire`] and [`protobuf`] hold the protobuf encoding that objects, caches and responses share.
 
+mod allocation;
 mod byte_span;
 mod encoding;
 mod event_kind;
@@ -23,6 +24,7 @@ pub mod wire;
 /// that needs every change, or serves others from what it reads, has to list instead (decision 44).
 pub const CATCH_UP_HEADER: &str = "kube-fanout-catch-up";
 
+pub use allocation::allocated_len;
 pub use byte_span::ByteSpan;
 pub use encoding::Encoding;
 pub use event_kind::EventKind;

@@ -133,6 +133,13 @@ impl Held {
         applied
     }
 
+    /// Bytes that the cache counts itself: what the gateway's metrics show of it.
+    pub(crate) fn counted(&self) -> usize {
+        let chunks = self.writer.cache().objects_memory();
+        let (_, history, _) = self.writer.history_size();
+        chunks.objects + chunks.indexes + history
+    }
+
     fn change(&mut self, index: usize) -> Change {
         self.version += 1;
         let frame = self.frame(self.pod(index));

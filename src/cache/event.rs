@@ -6,7 +6,14 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::ring::Sequence;
-use crate::resource::{EventKind, Object, ResourceVersion};
+use crate::resource::{EventKind, Object, ResourceVersion, allocated_len};
+
+/// Bytes of memory that an event takes without its objects: itself with its reference counts, its slot in the ring, and the handle of the
+/// frame that most watches get, which shares the object's bytes.
+pub(super) const EVENT_LEN: usize =
+    allocated_len(size_of::<Event>() + 2 * size_of::<usize>()) + SLOT_LEN + FRAME_HANDLE_LEN;
+const SLOT_LEN: usize = 2 * size_of::<usize>();
+const FRAME_HANDLE_LEN: usize = 48;
 
 /// A change of one object, with the object's states before and after it.
 #[derive(Debug)]
@@ -105,6 +112,6 @@ impl Event {
     pub(super) fn weight(&self) -> usize {
         let last = (self.kind == EventKind::Deleted).then_some(&self.object);
         let states = self.previous.iter().chain(last);
-        size_of::<Self>() + states.map(Object::memory_len).sum::<usize>()
+        EVENT_LEN + states.map(Object::allocated_len).sum::<usize>()
     }
 }

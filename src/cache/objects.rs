@@ -9,7 +9,7 @@ mod sorted_builder;
 
 use std::sync::Arc;
 
-pub use chunk::{BlockFormat, Chunk, DeflateBlock, LengthForm};
+pub use chunk::{BlockFormat, Chunk, ChunksMemory, DeflateBlock, LengthForm};
 pub use sorted_builder::SortedBuilder;
 
 use self::chunk::{ChunkCapacity, OBJECT_COUNT_MAX};
@@ -55,6 +55,21 @@ impl ObjectMap {
     #[must_use]
     pub fn frames_len(&self) -> usize {
         self.chunks.iter().map(|chunk| chunk.frames_len()).sum()
+    }
+
+    /// Bytes of memory that the map takes; each chunk is visited, but no object.
+    #[must_use]
+    pub fn memory(&self) -> ChunksMemory {
+        let mut memory = ChunksMemory::default();
+        for chunk in &self.chunks {
+            memory.add(chunk.memory());
+        }
+        memory
+    }
+
+    /// Drops the compressed blocks of all chunks.
+    pub fn drop_blocks(&self) {
+        self.chunks.iter().for_each(|chunk| chunk.drop_blocks());
     }
 
     /// A map of objects in any order; of objects with the same key, the last one is used.

@@ -126,6 +126,11 @@ impl PastStates {
         states.push(state);
     }
 
+    /// Drops all states.
+    pub(super) fn clear(&self) {
+        self.states().clear();
+    }
+
     /// Drops states below the floor of the history. Nothing else would hold the objects that only they contain.
     pub(super) fn drop_before(&self, floor: ResourceVersion) {
         self.states().retain(|kept| kept.resource_version >= floor);

@@ -268,6 +268,12 @@ impl<T> RingWriter<T> {
         self.bytes
     }
 
+    /// The bounds that are in force.
+    #[must_use]
+    pub fn retention(&self) -> Retention {
+        self.retention
+    }
+
     /// Appends one value of `len` bytes, evicts what exceeds the bounds, and returns the value's sequence.
     pub fn append(&mut self, value: T, len: usize, now: Instant) -> Sequence {
         if self.tail_is_sealed() {
@@ -298,6 +304,12 @@ impl<T> RingWriter<T> {
         if self.evict(now) {
             self.publish_directory();
         }
+    }
+
+    /// Changes the maximum bytes of values, and evicts what exceeds it.
+    pub fn set_bytes_max(&mut self, bytes_max: usize, now: Instant) {
+        self.retention.bytes_max = bytes_max;
+        self.expire(now);
     }
 
     /// Like [`RingWriter::expire`], but also evicts the newest segment if all its values are old. For a ring whose readers have another

@@ -73,6 +73,17 @@ impl ApplyOutcome {
     }
 }
 
+/// However short memory is, the history may have this part (one in 256) of what it may have otherwise: some seconds of it let clients
+/// continue that are disconnected for a moment.
+const HISTORY_FLOOR_SHARE: usize = 256;
+
+/// Maximum bytes of what a writer keeps beyond the newest state.
+#[derive(Clone, Copy, Debug)]
+struct HistoryLens {
+    events: usize,
+    tombstones: usize,
+}
+
 /// The only handle that can change a [`WatchCache`]. Not `Clone`.
 #[derive(Debug)]
 pub struct CacheWriter {
@@ -80,6 +91,8 @@ pub struct CacheWriter {
     ring: RingWriter<Arc<Event>>,
     /// The latest deletions; `None` if clients cannot catch up.
     tombstones: Option<RingWriter<Tombstone>>,
+    /// What the history and the tombstones may have in bytes while memory is not short.
+    len_max: HistoryLens,
     state: Snapshot,
     /// Length of the frames of the state's objects, in bytes.
     objects_len: usize,
@@ -123,6 +136,10 @@ impl CacheWriter {
             cache,
             ring,
             tombstones: None,
+            len_max: HistoryLens {
+                events: retention.bytes_max,
+                tombstones: 0,
+            },
             state,
             objects_len: 0,
             observer,
@@ -140,6 +157,10 @@ impl CacheWriter {
         Self {
             cache: Arc::new(self.cache.keeping(Arc::clone(tombstones.ring()))),
             tombstones: Some(tombstones),
+            len_max: HistoryLens {
+                tombstones: bytes_max,
+                ..self.len_max
+            },
             ..self
         }
     }
@@ -315,6 +336,24 @@ impl CacheWriter {
         self.cache.trim();
     }
 
+    /// Halves the history and the tombstones, because memory is short, and what they may have from now on; not below a 256th of
+    /// what they may have otherwise. Watches that have read what is evicted continue.
+    pub fn halve_history(&mut self, now: Instant) {
+        halve(&mut self.ring, self.len_max.events, now);
+        if let Some(tombstones) = &mut self.tombstones {
+            halve(tombstones, self.len_max.tombstones, now);
+        }
+        self.cache.trim();
+    }
+
+    /// Lets the history and the tombstones grow again as far as they may while memory is not short.
+    pub fn restore_history(&mut self, now: Instant) {
+        self.ring.set_bytes_max(self.len_max.events, now);
+        if let Some(tombstones) = &mut self.tombstones {
+            tombstones.set_bytes_max(self.len_max.tombstones, now);
+        }
+    }
+
     /// Length of the objects' frames, in bytes.
     #[must_use]
     pub fn objects_len(&self) -> usize {
@@ -383,7 +422,7 @@ impl CacheWriter {
                 event: self.state.sequence,
                 object: object.clone(),
             };
-            tombstones.append(tombstone, object.memory_len(), now);
+            tombstones.append(tombstone, object.allocated_len(), now);
         }
         let event = Arc::new(Event::new(self.state.sequence, kind, object, previous, now));
         let sequence = self.ring.append(Arc::clone(&event), event.weight(), now);
@@ -409,6 +448,12 @@ impl CacheWriter {
         }
         self.is_behind = true;
     }
+}
+
+/// Halves a ring that may have `len_max` bytes otherwise.
+fn halve<T>(ring: &mut RingWriter<T>, len_max: usize, now: Instant) {
+    let held = ring.bytes().min(ring.retention().bytes_max);
+    ring.set_bytes_max((held / 2).max(len_max / HISTORY_FLOOR_SHARE), now);
 }
 
 /// The changes from the cached objects, which are still the state at `gap.from`, to the listed objects, which are the state at

@@ -10,7 +10,9 @@ use bytes::{Buf as _, Bytes};
 use self::packed::{FramePieces, PackedBytes, offset};
 pub use self::parts::ObjectParts;
 use super::wire::field_len;
-use super::{ByteSpan, Encoding, EventKind, KeyRef, Layout, ResourceVersion, protobuf};
+use super::{
+    ByteSpan, Encoding, EventKind, KeyRef, Layout, ResourceVersion, allocated_len, protobuf,
+};
 
 /// One object at one version, immutable. Clones share its memory.
 ///
@@ -173,6 +175,12 @@ impl Object {
     #[must_use]
     pub fn memory_len(&self) -> usize {
         self.0.memory_len()
+    }
+
+    /// Bytes of memory that the object takes, rounded up as the allocator does.
+    #[must_use]
+    pub fn allocated_len(&self) -> usize {
+        allocated_len(self.memory_len())
     }
 
     /// The stored frame, if its type is `kind`.

@@ -45,6 +45,17 @@ pub struct FillState {
     pub oldest_age: Duration,
 }
 
+/// Bytes of memory that a cache holds beyond its objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HistoryMemory {
+    /// The history.
+    pub events: usize,
+    /// Deletions kept for clients that catch up.
+    pub tombstones: usize,
+    /// Initial data that is not complete yet.
+    pub initial: usize,
+}
+
 /// Fills a watch cache from what a driver reads.
 #[derive(Debug)]
 pub struct CacheSink {
@@ -85,6 +96,26 @@ impl CacheSink {
         let (_, history_len, _) = self.writer.history_size();
         let (_, tombstones_len) = self.writer.tombstones_size();
         self.writer.objects_len() + history_len + tombstones_len
+    }
+
+    /// What the cache holds beyond the objects, in bytes.
+    #[must_use]
+    pub fn history_memory(&self) -> HistoryMemory {
+        HistoryMemory {
+            events: self.writer.history_size().1,
+            tombstones: self.writer.tombstones_size().1,
+            initial: self.initial.memory_len(),
+        }
+    }
+
+    /// See [`CacheWriter::halve_history`].
+    pub fn halve_history(&mut self) {
+        self.writer.halve_history(now());
+    }
+
+    /// See [`CacheWriter::restore_history`].
+    pub fn restore_history(&mut self) {
+        self.writer.restore_history(now());
     }
 
     /// Fills the cache with a state that was held before, for a driver that watches from its version.

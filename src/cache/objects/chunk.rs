@@ -5,8 +5,9 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
-use crate::resource::{ByteSpan, KeyRef, Object, ResourceVersion};
+use crate::resource::{ByteSpan, KeyRef, Object, ResourceVersion, allocated_len};
 
 /// Maximum number of objects in a chunk. A snapshot of 150,000 objects then has fewer than 1,200 chunks, and an update
 /// copies at most 256 pointers.
@@ -68,13 +69,35 @@ pub struct Chunk {
     objects: Vec<Object>,
     /// Length of the objects' frames together, in bytes.
     frames_len: usize,
+    /// Bytes of memory that the objects take together.
+    objects_len: usize,
     derived: DerivedBytes,
+}
+
+/// Bytes of memory that chunks take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChunksMemory {
+    /// The objects.
+    pub objects: usize,
+    /// The compressed blocks.
+    pub blocks: usize,
+    /// The lists of objects, and the positions and lengths that were derived from them.
+    pub indexes: usize,
+}
+
+impl ChunksMemory {
+    pub(super) const fn add(&mut self, other: Self) {
+        self.objects += other.objects;
+        self.blocks += other.blocks;
+        self.indexes += other.indexes;
+    }
 }
 
 /// What was derived from a chunk's objects, each on first use. Any change of the objects clears it.
 #[derive(Debug, Default)]
 struct DerivedBytes {
-    blocks: [OnceLock<DeflateBlock>; BlockFormat::COUNT],
+    /// Dropped while memory is short, too.
+    blocks: Mutex<[Option<DeflateBlock>; BlockFormat::COUNT]>,
     /// The spans of the objects' metadata; `None` inside if an object has none.
     metadata: OnceLock<Option<Box<[ByteSpan]>>>,
     /// The lengths of the objects as list items; `None` inside if an object cannot be written in that form.
@@ -88,6 +111,7 @@ impl Clone for Chunk {
         Self {
             objects: self.objects.clone(),
             frames_len: self.frames_len,
+            objects_len: self.objects_len,
             derived: DerivedBytes::default(),
         }
     }
@@ -97,6 +121,7 @@ impl Chunk {
     /// A chunk of sorted objects, at least one, and the length of their frames.
     pub(super) fn new(objects: Vec<Object>, frames_len: usize) -> Self {
         Self {
+            objects_len: objects.iter().map(Object::allocated_len).sum(),
             objects,
             frames_len,
             derived: DerivedBytes::default(),
@@ -117,13 +142,42 @@ impl Chunk {
 
     /// The block in this format, if it has been made.
     #[must_use]
-    pub fn block(&self, format: BlockFormat) -> Option<&DeflateBlock> {
-        self.derived.blocks[format as usize].get()
+    pub fn block(&self, format: BlockFormat) -> Option<DeflateBlock> {
+        self.derived.blocks.lock()[format as usize].clone()
     }
 
     /// Keeps a block and returns it. If there is one in this format already, that one stays and is returned.
-    pub fn keep(&self, format: BlockFormat, block: DeflateBlock) -> &DeflateBlock {
-        self.derived.blocks[format as usize].get_or_init(|| block)
+    pub fn keep(&self, format: BlockFormat, block: DeflateBlock) -> DeflateBlock {
+        let kept = &mut self.derived.blocks.lock()[format as usize];
+        kept.get_or_insert(block).clone()
+    }
+
+    /// Drops the blocks. Lists that are sending one keep it until they have sent it; the next list makes it again.
+    pub fn drop_blocks(&self) {
+        let dropped = std::mem::take(&mut *self.derived.blocks.lock());
+        drop(dropped);
+    }
+
+    /// Bytes of memory that the chunk takes.
+    #[must_use]
+    pub fn memory(&self) -> ChunksMemory {
+        let derived = &self.derived;
+        let blocks = derived.blocks.lock();
+        let kept = blocks.iter().flatten();
+        let kept = kept.map(|block| allocated_len(block.deflate.len()));
+        let spans = derived.metadata.get().and_then(Option::as_deref);
+        let lens = derived.lens.iter().filter_map(|lens| lens.get());
+        let lens = lens.filter_map(Option::as_deref).map(size_of_val);
+        let lists = [
+            size_of::<Self>(),
+            self.objects.capacity() * size_of::<Object>(),
+            spans.map_or(0, size_of_val),
+        ];
+        ChunksMemory {
+            objects: self.objects_len,
+            blocks: kept.sum(),
+            indexes: lists.into_iter().chain(lens).map(allocated_len).sum(),
+        }
     }
 
     /// The spans of the objects' metadata in their bytes, as `find` returns them; `None` if it does not find all. They are computed
@@ -190,6 +244,7 @@ impl Chunk {
 
     pub(super) fn insert(&mut self, index: usize, object: Object) {
         self.frames_len += object.frame_len();
+        self.objects_len += object.allocated_len();
         let objects = self.objects_mut();
         if objects.len() == objects.capacity() {
             // Doubling would leave half of each chunk empty that grows.
@@ -199,20 +254,24 @@ impl Chunk {
     }
 
     pub(super) fn replace(&mut self, index: usize, object: Object) -> Object {
-        let len = object.frame_len();
+        self.frames_len += object.frame_len();
+        self.objects_len += object.allocated_len();
         let previous = std::mem::replace(&mut self.objects_mut()[index], object);
-        self.frames_len = self.frames_len + len - previous.frame_len();
+        self.frames_len -= previous.frame_len();
+        self.objects_len -= previous.allocated_len();
         previous
     }
 
     pub(super) fn remove(&mut self, index: usize) -> Object {
         let object = self.objects_mut().remove(index);
         self.frames_len -= object.frame_len();
+        self.objects_len -= object.allocated_len();
         object
     }
 
     pub(super) fn append(&mut self, next: &Self) {
         self.frames_len += next.frames_len;
+        self.objects_len += next.objects_len;
         self.objects_mut().extend(next.objects.iter().cloned());
     }
 

@@ -307,6 +307,32 @@ fn blocks_are_kept_by_encoding_and_the_first_stays() {
 }
 
 #[test]
+fn blocks_that_are_dropped_are_made_again_and_counted_while_they_are_kept() {
+    let map = numbered(500);
+    let made = || DeflateBlock {
+        deflate: vec![1; 1_000].into(),
+        ..block(2_000)
+    };
+    let empty = map.memory();
+    assert_eq!(empty.blocks, 0);
+    assert!(empty.indexes >= 500 * size_of::<Object>());
+    for _ in 0..2 {
+        for chunk in &map.chunks {
+            chunk.keep(BlockFormat::Whole, made());
+        }
+        assert_eq!(kept(&map), [true; 3]);
+        assert_eq!(map.memory().blocks, 3 * 1_024);
+        map.drop_blocks();
+        assert_eq!(kept(&map), [false; 3]);
+        assert_eq!(map.memory(), empty);
+    }
+    for chunk in &map.chunks {
+        chunk.lens(LengthForm::Whole, |_| Some(1));
+    }
+    assert!(map.memory().indexes >= empty.indexes + 500 * size_of::<u32>());
+}
+
+#[test]
 fn chunks_are_short_in_bytes_too() {
     let mut map = ObjectMap::from_objects(vec![
         sized("a", 10),
@@ -437,6 +463,8 @@ proptest! {
             }
             prop_assert_eq!(map.len(), model.len());
         }
+        let allocated: usize = map.iter().map(Object::allocated_len).sum();
+        prop_assert_eq!(map.memory().objects, allocated);
         prop_assert_eq!(contents(&map), model.into_iter().collect::<Vec<_>>());
         let mut position = MapPosition::default();
         prop_assert_eq!(std::iter::from_fn(|| map.next(&mut position)).count(), map.len());

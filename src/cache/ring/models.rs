@@ -75,6 +75,30 @@ fn a_reader_overtaken_by_eviction_is_told_and_finds_the_rest() {
 }
 
 #[test]
+fn a_reader_is_told_or_reads_whole_values_while_the_ring_gives_memory_back() {
+    loom::model(|| {
+        let mut writer = RingWriter::new(Retention {
+            events_max: 8,
+            ..retention()
+        });
+        let ring = Arc::clone(writer.ring());
+        let now = Instant::now();
+        for value in 0..3 {
+            writer.append(value * 10, 1, now);
+        }
+        let reader = thread::spawn(move || match read(&ring, 0) {
+            Ok((seen, next)) => assert_eq!((seen.len(), next), (3, 3)),
+            Err(Lagged { oldest }) => {
+                let (seen, next) = read(&ring, oldest).expect("the newest segment stays");
+                assert_eq!((oldest, seen.len(), next), (2, 1, 3));
+            }
+        });
+        writer.set_bytes_max(1, now);
+        reader.join().unwrap();
+    });
+}
+
+#[test]
 fn two_readers_do_not_disturb_each_other() {
     loom::model(|| {
         let mut writer = RingWriter::new(retention());

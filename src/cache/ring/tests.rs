@@ -257,11 +257,37 @@ fn a_partition_point_is_found_in_every_segment() {
     assert_eq!(ring.partition_point(|_| false), ring.oldest());
 }
 
+#[test]
+fn a_ring_that_may_have_less_frees_what_it_evicts_at_once() {
+    let mut writer = RingWriter::new(retention(4, 1_000));
+    let now = Instant::now();
+    let values: Vec<_> = (0..100).map(Arc::new).collect();
+    for value in &values {
+        writer.append(Arc::clone(value), 10, now);
+    }
+    let held = |values: &[Arc<u64>]| {
+        let held = values.iter().filter(|value| Arc::strong_count(value) > 1);
+        held.count()
+    };
+    assert_eq!(held(&values), 100);
+    writer.set_bytes_max(200, now);
+    assert_eq!((held(&values), writer.bytes()), (20, 200));
+    assert_eq!(writer.ring().oldest(), 80);
+    // The newest segment stays, so that a reader at the head loses nothing.
+    writer.set_bytes_max(0, now);
+    assert_eq!((held(&values), writer.ring().oldest()), (4, 96));
+    writer.set_bytes_max(usize::MAX, now);
+    for value in &values {
+        writer.append(Arc::clone(value), 10, now);
+    }
+    assert_eq!(writer.events(), 104);
+}
+
 proptest! {
-    /// Compared with a plain queue: any mix of appends and of reads by several readers.
+    /// Compared with a plain queue: any mix of appends, of reads by several readers and of changes of the bound.
     #[test]
     fn every_reader_sees_each_value_once_or_is_told_that_it_lagged(
-        steps in prop::collection::vec((0_usize..5, 1_usize..40), 1..200),
+        steps in prop::collection::vec((0_usize..6, 1_usize..40), 1..200),
         slots in 1_usize..5,
         events_max in 1_usize..12,
         bytes_max in 20_usize..400,
@@ -278,6 +304,11 @@ proptest! {
                 let sequence = writer.append(value, len, start + Duration::from_nanos(value));
                 prop_assert_eq!(sequence, model.len() as u64);
                 model.push_back(value);
+                continue;
+            }
+            if actor == 5 {
+                writer.set_bytes_max(len * 10, start);
+                prop_assert!(writer.bytes() <= len * 10 || writer.segments.len() == 1);
                 continue;
             }
             let cursor = &mut cursors[actor - 1];

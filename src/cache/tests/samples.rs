@@ -266,7 +266,8 @@ impl World {
         Self::over(writer.keeping_deletions(bytes_max), seed)
     }
 
-    fn over(mut writer: CacheWriter, seed: u64) -> Self {
+    /// The same with another writer.
+    pub(crate) fn over(mut writer: CacheWriter, seed: u64) -> Self {
         let now = Instant::now();
         writer
             .replace(Vec::new(), ResourceVersion(10), now)

@@ -7,7 +7,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::cache::tests::samples::Recorder;
+use crate::cache::event::EVENT_LEN;
+use crate::cache::tests::samples::{Recorder, World, keep, kind};
 use crate::cache::{RewindError, Sequence, VersionTooOld};
 use crate::resource::{ByteSpan, Encoding, Gvr, Layout, ObjectParts};
 
@@ -86,7 +87,7 @@ fn the_history_weighs_what_only_it_holds() {
     let mut writer = writer(100);
     let now = Instant::now();
     let held = [object("a", "1", 1), object("b", "2", 2)];
-    let [a, b] = held.each_ref().map(Object::memory_len);
+    let [a, b] = held.each_ref().map(Object::allocated_len);
     writer
         .replace(held.to_vec(), ResourceVersion(2), now)
         .unwrap();
@@ -94,14 +95,70 @@ fn the_history_weighs_what_only_it_holds() {
     let mut weighs = |change: Change, states: usize| {
         writer.apply([change], now);
         let before = std::mem::replace(&mut bytes, writer.history_size().1);
-        assert_eq!(bytes - before, size_of::<Event>() + states);
+        assert_eq!(bytes - before, EVENT_LEN + states);
     };
     // New and changed states are in the snapshot, so only the state that a change replaces counts.
     weighs(Change::Put(object("c", "3", 3)), 0);
     weighs(Change::Put(object("a", "1", 4)), a);
     let last = object("b", "2", 5);
-    let last_len = last.memory_len();
+    let last_len = last.allocated_len();
     weighs(Change::Delete(last), b + last_len);
+}
+
+#[test]
+fn a_history_that_is_halved_gives_its_memory_back_and_grows_again_later() {
+    const LEN_MAX: usize = 1 << 20;
+    let retention = Retention {
+        bytes_max: LEN_MAX,
+        ..keep(10_000)
+    };
+    let recorder = Arc::new(Recorder::default());
+    let writer = CacheWriter::new(kind(Layout::Typed), retention, recorder);
+    let mut world = World::over(writer.keeping_deletions(LEN_MAX), 1);
+    world.data_len = 1_000;
+    let fill = |world: &mut World| {
+        for _ in 0..1_500 {
+            let changes = [world.write("a/x", None), world.delete("a/x").unwrap()];
+            world.apply(changes.into());
+        }
+    };
+    let sizes = |world: &World| {
+        (
+            world.writer.history_size().1,
+            world.writer.tombstones_size().1,
+        )
+    };
+    fill(&mut world);
+    let full = sizes(&world);
+    assert!(full.0 > LEN_MAX / 2 && full.1 > LEN_MAX / 2, "{full:?}");
+    let cache = Arc::clone(world.writer.cache());
+    let newest = ResourceVersion(world.version);
+    let oldest = super::super::floor(&cache.snapshot().unwrap(), cache.history());
+    let mut before = full;
+    for _ in 0..12 {
+        world.writer.halve_history(world.now);
+        let now = sizes(&world);
+        let floor = LEN_MAX / HISTORY_FLOOR_SHARE;
+        // A segment has at most an eighth more than it may.
+        let may_have = |before: usize| (before / 2).max(floor).max(8 * 2_048);
+        assert!(now.0 <= may_have(before.0), "{now:?} after {before:?}");
+        assert!(now.1 <= may_have(before.1).max(256 * 2_048), "{now:?}");
+        before = now;
+    }
+    assert!(
+        cache.resume_after(newest).is_ok(),
+        "who is up to date continues"
+    );
+    assert!(cache.resume_after(oldest).is_err());
+    fill(&mut world);
+    assert!(sizes(&world).0 < full.0 / 8, "it stays short");
+    world.writer.restore_history(world.now);
+    fill(&mut world);
+    let again = sizes(&world);
+    assert!(
+        again.0 > full.0 / 8 * 7 && again.1 > full.1 / 8 * 7,
+        "{again:?}"
+    );
 }
 
 fn events_from(writer: &CacheWriter, from: Sequence) -> Vec<String> {

@@ -68,7 +68,7 @@ impl CompressorState {
         let key = (Arc::as_ptr(chunk) as usize, format);
         let mut in_progress = self.in_progress();
         if let Some(block) = chunk.block(format) {
-            return BlockTurn::Made(block.clone());
+            return BlockTurn::Made(block);
         }
         if let Some(others) = in_progress.get(&key) {
             return BlockTurn::Wait(others.clone());
@@ -118,7 +118,7 @@ impl BlockCompressor {
         let make = move || {
             let mut encoder = Encoder::new(chunk.frames_len());
             encode(chunk.objects(), &mut encoder)?;
-            let block = chunk.keep(format, encoder.finish()).clone();
+            let block = chunk.keep(format, encoder.finish());
             drop(claim);
             Ok(block)
         };

@@ -268,7 +268,7 @@ impl CompressedList {
         self.pending_block = Some(match segment {
             PageSegment::Chunk(chunk, format) => {
                 if let Some(block) = chunk.block(format) {
-                    return self.push_block(block, false, frame);
+                    return self.push_block(&block, false, frame);
                 }
                 let (form, separator) = (self.list.form, self.list.envelope.separator.clone());
                 let encode = move |objects: &[_], encoder: &mut Encoder| {

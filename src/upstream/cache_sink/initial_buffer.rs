@@ -15,10 +15,13 @@ pub(super) struct InitialBuffer {
     sorted: SortedBuilder,
     /// Objects that came out of order; they take precedence over `sorted`. `None` marks a deletion.
     late: BTreeMap<ObjectKey, Option<Object>>,
+    /// Bytes of memory that the objects take, those included that were replaced since: there are few.
+    objects_len: usize,
 }
 
 impl InitialBuffer {
     pub(super) fn put(&mut self, object: Object) {
+        self.objects_len += object.allocated_len();
         let is_late =
             !self.late.is_empty() && self.late.contains_key(&ObjectKey::from(object.key()));
         let rejected = match is_late {
@@ -28,6 +31,11 @@ impl InitialBuffer {
         if let Err(object) = rejected {
             self.late.insert(object.key().into(), Some(object));
         }
+    }
+
+    /// Bytes of memory that the buffer takes.
+    pub(super) fn memory_len(&self) -> usize {
+        self.objects_len
     }
 
     pub(super) fn remove(&mut self, object: &Object) {
@@ -40,6 +48,7 @@ impl InitialBuffer {
 
     /// Takes all objects, in key order, and leaves the buffer empty.
     pub(super) fn take(&mut self) -> ObjectMap {
+        self.objects_len = 0;
         let sorted = std::mem::take(&mut self.sorted).finish();
         if self.late.is_empty() {
             return sorted;
