@@ -244,6 +244,17 @@ impl Hub {
         self.directory()
     }
 
+    /// Bytes of the events that are laid out for watches.
+    #[must_use]
+    pub fn frames_len(&self) -> usize {
+        self.dispatch_state.lock().view_table.frames_len()
+    }
+
+    /// Keeps fewer events laid out while memory `is_short`. Watches that need others read the history.
+    pub fn bound_frames(&self, is_short: bool, now: Instant) {
+        self.dispatch_state.lock().view_table.bound(is_short, now);
+    }
+
     /// Whether any watch is open.
     #[must_use]
     pub fn is_watched(&self) -> bool {

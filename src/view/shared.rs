@@ -53,6 +53,9 @@ const RETENTION: Retention = Retention {
     age_min: Duration::from_secs(2),
 };
 
+/// Maximum bytes of a view's batches while memory is short.
+const SHORT_BYTES_MAX: usize = 64 << 10;
+
 /// The watches' side of a view. The view ends when the last watch drops it; a later watch with the same parameters gets a new
 /// view.
 #[derive(Debug)]
@@ -430,6 +433,20 @@ impl ViewWriter {
             self.core.close();
         }
         (count, draft)
+    }
+
+    /// Bytes of the batches. A batch of a single event may share them with the history.
+    pub(super) fn frames_len(&self) -> usize {
+        self.batches.bytes()
+    }
+
+    /// Keeps fewer batches while memory `is_short`. A watch that needs a dropped one reads the history.
+    pub(super) fn bound(&mut self, is_short: bool, now: Instant) {
+        let bytes_max = match is_short {
+            true => SHORT_BYTES_MAX,
+            false => RETENTION.bytes_max,
+        };
+        self.batches.set_bytes_max(bytes_max, now);
     }
 
     /// Drops old batches. For views that seldom show an event.

@@ -475,6 +475,46 @@ fn batches_leave_a_view_when_they_are_old_and_the_history_takes_over() {
     );
 }
 
+#[test]
+fn while_memory_is_short_few_batches_are_kept_and_the_history_takes_over() {
+    let (mut world, hub) = scene(1);
+    world.data_len = 40 << 10;
+    let write = |world: &mut World, count| {
+        for _ in 0..count {
+            let change = world.write("a/1", None);
+            world.apply(vec![change]);
+        }
+    };
+    let early = hub.join(&Selector::default());
+    write(&mut world, 20);
+    let whole = hub.frames_len();
+    assert!(whole >= 20 * world.data_len, "{whole}");
+    hub.bound_frames(true, world.now);
+    assert!(hub.frames_len() <= whole / 4, "{}", hub.frames_len());
+    let read = |entry: &ViewSubscription| {
+        let read = entry.view.read(entry.cursor, |_| ControlFlow::Continue(()));
+        read.is_ok()
+    };
+    assert!(!read(&early));
+    let (cursor, reached) = hub.place_in(&early.view);
+    assert_eq!(reached.through, 20, "the history has the rest");
+    let again = ViewSubscription { cursor, ..early };
+
+    // A view that is opened meanwhile keeps few as well.
+    let late = hub.join(&named("a", Selector::default()));
+    write(&mut world, 1);
+    assert!(read(&again) && read(&late));
+    write(&mut world, 20);
+    assert!(hub.frames_len() <= whole / 4, "{}", hub.frames_len());
+
+    hub.bound_frames(false, world.now);
+    write(&mut world, 20);
+    assert!(hub.frames_len() >= 2 * whole, "{}", hub.frames_len());
+    drop((again, late));
+    write(&mut world, 1);
+    assert_eq!(hub.frames_len(), 0);
+}
+
 /// A watch that follows the documented rule: the snapshot, the history up to where it joined, then the view.
 struct Watcher {
     entry: ViewSubscription,

@@ -51,6 +51,10 @@ pub(super) struct ViewTable {
     spare: Vec<Draft>,
     /// The number of the view that the last sweep visited.
     sweep_position: usize,
+    /// Bytes of all views' batches.
+    frames_len: usize,
+    /// Since when the views keep fewer batches, because memory is short.
+    short_since: Option<Instant>,
 }
 
 impl ViewTable {
@@ -62,12 +66,17 @@ impl ViewTable {
             touched: Vec::new(),
             spare: Vec::new(),
             sweep_position: 0,
+            frames_len: 0,
+            short_since: None,
         }
     }
 
     /// Adds new views, and removes unwatched ones.
     pub(super) fn apply_changes(&mut self, changes: ViewChanges) {
-        for writer in changes.added {
+        for mut writer in changes.added {
+            if let Some(since) = self.short_since {
+                writer.bound(true, since);
+            }
             self.insert(writer);
         }
         self.unwatched.extend(changes.unwatched);
@@ -93,7 +102,8 @@ impl ViewTable {
         let Some(number) = core.number.get() else {
             return 0;
         };
-        self.views.try_remove(*number as usize);
+        let removed = self.views.try_remove(*number as usize);
+        self.frames_len -= removed.map_or(0, |writer| writer.frames_len());
         self.index.remove(*number, core.position())
     }
 
@@ -131,7 +141,9 @@ impl ViewTable {
         let mut touched = std::mem::take(&mut self.touched);
         for number in touched.drain(..) {
             let writer = &mut self.views[number as usize];
+            self.frames_len -= writer.frames_len();
             let (lines, draft) = writer.finish(now);
+            self.frames_len += writer.frames_len();
             laid_out.lines += lines;
             if draft.capacity() <= DRAFT_LEN_MAX {
                 self.spare.push(draft);
@@ -150,8 +162,28 @@ impl ViewTable {
             // Every key of the slab is below its capacity.
             self.sweep_position = (self.sweep_position + 1) % self.views.capacity();
             if let Some(writer) = self.views.get_mut(self.sweep_position) {
+                self.frames_len -= writer.frames_len();
                 writer.expire(now);
+                self.frames_len += writer.frames_len();
             }
+        }
+    }
+
+    /// Bytes of all views' batches.
+    pub(super) const fn frames_len(&self) -> usize {
+        self.frames_len
+    }
+
+    /// Has the views keep fewer batches while memory `is_short`.
+    pub(super) fn bound(&mut self, is_short: bool, now: Instant) {
+        if self.short_since.is_some() == is_short {
+            return;
+        }
+        self.short_since = is_short.then_some(now);
+        for (_, writer) in &mut self.views {
+            self.frames_len -= writer.frames_len();
+            writer.bound(is_short, now);
+            self.frames_len += writer.frames_len();
         }
     }
 }
