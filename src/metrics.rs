@@ -19,6 +19,7 @@ mod families;
 mod files;
 mod handover;
 mod labels;
+mod memory;
 mod passthrough;
 mod resource_labels;
 mod sharded;
@@ -53,9 +54,11 @@ pub use handover::{
 };
 pub use labels::{
     AuditEvents, AuthRefusal, BadRequest, CacheState, ClientWatchEnd, ConnectionFailure,
-    Contradiction, FrameRejectionLabel, GiveUpReason, Label, LimitLabel, PassthroughError,
-    PermitKind, RelistLabel, RestoreOutcome, TaskKind, UpstreamWatchEnd, VerbLabel,
+    Contradiction, FrameRejectionLabel, GiveUpReason, Label, LimitLabel, MemoryPart,
+    PassthroughError, PermitKind, PressureStep, RelistLabel, RestoreOutcome, TaskKind,
+    UpstreamWatchEnd, VerbLabel,
 };
+pub use memory::MemoryMetrics;
 pub use passthrough::PassthroughMetrics;
 pub use resource_labels::ResourceLabels;
 pub use sharded::{ShardedCounter, ShardedHistogram};
@@ -94,6 +97,7 @@ pub struct Metrics {
     passthrough: PassthroughMetrics,
     files: FileMetrics,
     audit: AuditMetrics,
+    memory: MemoryMetrics,
     task_ends: ByLabel<TaskKind>,
     /// The resources that have series, by label values.
     resources: Mutex<HashMap<[Box<str>; 4], SeriesUsage>>,
@@ -144,6 +148,7 @@ impl Metrics {
             passthrough: PassthroughMetrics::register(&gateway, shortages)?,
             files: FileMetrics::register(&gateway)?,
             audit: AuditMetrics::register(&gateway)?,
+            memory: MemoryMetrics::register(&gateway)?,
             task_ends,
             gateway,
             process,
@@ -196,12 +201,19 @@ impl Metrics {
     /// Number of clients' open watches: those of cached resources, and forwarded requests, of which most are watches.
     #[must_use]
     pub fn open_watches(&self) -> u64 {
+        let forwarded = self.passthrough.requests_active.get();
+        self.cached_watches() + u64::try_from(forwarded).unwrap_or(0)
+    }
+
+    /// Number of clients' open watches that are answered from memory.
+    #[must_use]
+    pub fn cached_watches(&self) -> u64 {
         let resources = self.resources();
         let watches = resources
             .values()
             .filter_map(|usage| usage.watches.as_ref());
         let count: i64 = watches.map(IntGauge::get).sum();
-        u64::try_from(count + self.passthrough.requests_active.get()).unwrap_or(0)
+        u64::try_from(count).unwrap_or(0)
     }
 
     /// Handles of one resource's upstream watch. Call once per resource and keep the result.
@@ -314,6 +326,12 @@ impl Metrics {
     #[must_use]
     pub fn audit(&self) -> AuditMetrics {
         self.audit.clone()
+    }
+
+    /// Handles of the memory of the process.
+    #[must_use]
+    pub fn memory(&self) -> MemoryMetrics {
+        self.memory.clone()
     }
 
     /// Counters of tasks that panicked, or that returned although they never should.

@@ -1,6 +1,9 @@
 //! The closed sets of label values. No other values can become series.
 
+mod memory;
+
 use crate::fairness::Shortage;
+pub use memory::{MemoryPart, PressureStep};
 
 /// A closed set of values of one label.
 pub trait Label: Copy + PartialEq + 'static {
