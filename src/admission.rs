@@ -32,7 +32,7 @@ use crate::protocol::status::Status;
 use crate::sync::{Mutex, MutexGuard};
 use lists::{Lists, Stall};
 use memory::Memory;
-pub use memory::resident;
+pub use memory::{ResidentMemory, resident};
 
 /// A random range, so that clients that were refused together do not come back together.
 const LIST_RETRY_SECONDS: std::ops::Range<f64> = 1.0..5.0;
@@ -94,6 +94,11 @@ impl Admission {
     #[must_use]
     pub fn connections_max(&self) -> usize {
         OpenFiles::of_process(self.0.limits.connections_max).clients
+    }
+
+    /// Whether new watches are refused because memory is short, and lists while another one runs. Above the limit they are in any case.
+    pub fn set_memory_short(&self, is_short: bool) {
+        self.0.memory.set_short(is_short);
     }
 
     /// A permit for a list; waits up to the configured time for it.

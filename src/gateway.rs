@@ -19,6 +19,7 @@ mod freshness;
 mod handover;
 mod hooks;
 mod operators;
+mod pressure;
 mod recorders;
 mod registry;
 mod reloads;
@@ -467,6 +468,7 @@ fn registry_settings(
         hooks,
         checkpoints,
         handover,
+        is_tls: matches!(settings.transport, ListenTransport::Tls { .. }),
     }
 }
 

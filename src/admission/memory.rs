@@ -16,6 +16,8 @@ pub(super) struct Memory {
     max: usize,
     resident: fn() -> Option<usize>,
     last_reading: Mutex<Option<(Instant, bool)>>,
+    /// Whether new requests are refused before the limit is reached.
+    is_short: Mutex<bool>,
 }
 
 impl Memory {
@@ -28,12 +30,20 @@ impl Memory {
             max,
             resident,
             last_reading: Mutex::new(None),
+            is_short: Mutex::new(false),
         }
+    }
+
+    pub(super) fn set_short(&self, is_short: bool) {
+        *self.is_short.lock() = is_short;
     }
 
     pub(super) fn is_over(&self, now: Instant) -> bool {
         if self.max == 0 {
             return false;
+        }
+        if *self.is_short.lock() {
+            return true;
         }
         let mut last_reading = self.last_reading.lock();
         match *last_reading {
@@ -47,13 +57,40 @@ impl Memory {
     }
 }
 
+/// Resident memory of the process, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResidentMemory {
+    /// All of it, shared pages included.
+    pub total: usize,
+    /// The part that the system can read again from files, most of which is the program.
+    pub files: usize,
+}
+
+impl ResidentMemory {
+    /// Reads it; `None` if the system does not report it.
+    #[must_use]
+    pub fn read() -> Option<Self> {
+        let text = fs::read_to_string("/proc/self/status").ok()?;
+        Self::parse(&text)
+    }
+
+    fn parse(status: &str) -> Option<Self> {
+        let bytes = |name: &str| -> Option<usize> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+            let kilobytes: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+            kilobytes.checked_mul(1 << 10)
+        };
+        Some(Self {
+            total: bytes("VmRSS:")?,
+            files: bytes("RssFile:").unwrap_or_default(),
+        })
+    }
+}
+
 /// Resident bytes of this process, shared pages included; `None` if the system does not report them.
 #[must_use]
 pub fn resident() -> Option<usize> {
-    let text = fs::read_to_string("/proc/self/status").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kilobytes: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kilobytes.checked_mul(1 << 10)
+    ResidentMemory::read().map(|memory| memory.total)
 }
 
 #[cfg(test)]
@@ -77,8 +114,27 @@ mod tests {
     }
 
     #[test]
+    fn a_shortage_counts_before_the_limit_is_reached_and_only_if_there_is_one() {
+        let now = Instant::now();
+        for (max, expected) in [(10, true), (0, false)] {
+            let memory = Memory::with_reader(max, || Some(1));
+            memory.set_short(true);
+            assert_eq!(memory.is_over(now), expected);
+            memory.set_short(false);
+            assert!(!memory.is_over(now));
+        }
+    }
+
+    #[test]
     fn this_process_has_some_memory_and_not_all_of_it() {
         let resident = resident().expect("Linux reports resident memory");
         assert!((1 << 20..1 << 40).contains(&resident), "{resident}");
+        let status = "VmRSS:\t   3000 kB\nRssFile:\t   1000 kB\n";
+        let expected = ResidentMemory {
+            total: 3_000 << 10,
+            files: 1_000 << 10,
+        };
+        assert_eq!(ResidentMemory::parse(status), Some(expected));
+        assert_eq!(ResidentMemory::parse("RssFile: 1000 kB"), None);
     }
 }

@@ -31,6 +31,8 @@ const JOURNAL_LEN_MIN: u64 = 16 << 20;
 const RETRY_PAUSE: Duration = Duration::from_secs(30);
 /// Upstream keeps the history of more than a minute.
 const RECENT_AGE_MAX: Duration = Duration::from_secs(60);
+/// Two blocks of a checkpoint, one of records and one sealed.
+const BUFFERS_LEN_MAX: usize = 512 << 10;
 /// One file is written anew at a time: several would compete for the disk, and for memory with the clients.
 const REWRITES_MAX: usize = 1;
 
@@ -145,6 +147,12 @@ impl Checkpoint {
         let age = spawn_blocking(move || this.directory.age(&this.key)).await;
         let age = age.ok().and_then(Result::ok).flatten();
         age.is_some_and(|age| age < RECENT_AGE_MAX)
+    }
+
+    /// Approximate bytes of memory that writing the checkpoint takes: two blocks, or as much as the file has.
+    pub(super) fn buffers_len(&self) -> usize {
+        let len = usize::try_from(self.metrics.bytes.get()).unwrap_or(0);
+        len.min(BUFFERS_LEN_MAX)
     }
 
     /// Counts what became of the checkpoint.

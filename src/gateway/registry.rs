@@ -2,6 +2,7 @@
 
 mod drain;
 mod handover;
+mod ledger;
 mod memory;
 mod readiness;
 mod restart;
@@ -24,9 +25,10 @@ use super::forwarded::{ForwardedBody, ForwardedSource, deadlines, lifetime_of};
 use super::handover::{Handover, HandoverOffers};
 use super::hooks::Hooks;
 use super::operators::OperatorLimits;
+use super::pressure::HistoryCuts;
 use super::recorders::{ResourceRecorder, StreamRecorder};
 use super::slot::{ReadLimits, Slot, SlotParts, SlotState};
-use crate::admission::Admission;
+use crate::admission::{Admission, ResidentMemory};
 use crate::audit::event::ResponseStatus;
 use crate::cache::Retention;
 use crate::config::{CacheLists, ResourcePattern};
@@ -81,6 +83,8 @@ pub(super) struct RegistrySettings {
     pub(super) checkpoints: Option<Checkpoints>,
     /// `None` takes no caches over.
     pub(super) handover: Option<Arc<Handover>>,
+    /// Whether clients connect with TLS, which takes memory for each connection.
+    pub(super) is_tls: bool,
 }
 
 /// All caches of the gateway.
@@ -101,6 +105,10 @@ pub(super) struct Registry {
     discovery_wanted: Notify,
     offers: HandoverOffers,
     gates: ArcSwap<Gates>,
+    /// How often each history is to be halved because memory is short.
+    cuts: HistoryCuts,
+    /// What the process held before its first cache.
+    at_start: ResidentMemory,
     state: Mutex<RegistryState>,
 }
 
@@ -153,6 +161,8 @@ impl Registry {
             discovery: ArcSwap::from_pointee(discovery.unwrap_or_default()),
             discovery_wanted,
             gates: ArcSwap::default(),
+            cuts: HistoryCuts::default(),
+            at_start: ResidentMemory::read().unwrap_or_default(),
             state: Mutex::default(),
         }
     }
@@ -205,6 +215,7 @@ impl Registry {
             recorder: Arc::new(recorder),
             filled: self.pinned.get(key).cloned().unwrap_or_default(),
             observer: self.settings.hooks.observer,
+            cuts: self.cuts.clone(),
             checkpoint: self.checkpoint(key),
             handover: self.handover(key),
         };

@@ -18,9 +18,11 @@ use super::checkpoints::Checkpoint;
 use super::freshness::ResourceFreshness;
 use super::recorders::{ResourceRecorder, StreamRecorder};
 use crate::admin::CheckOutcome;
+use crate::cache::ChunksMemory;
 use crate::fairness::{Peer, Permit, Permits};
 use crate::metrics::{GiveUpReason, Label};
-use crate::view::EndSchedule;
+use crate::upstream::cache_sink::HistoryMemory;
+use crate::view::{EndSchedule, ServedResource};
 use history_loss::HistoryLoss;
 use keeper::{CacheKeeper, KeeperCells};
 pub(super) use keeper::{ReadLimits, SlotParts};
@@ -34,6 +36,19 @@ const FORWARDS_MAX: usize = 32;
 
 /// How long after a forwarded list its client may start a watch from the list's version: it must read a large list first.
 const FORWARDED_LIST_AGE_MAX: Duration = Duration::from_secs(60);
+
+/// Bytes of memory that a slot's cache takes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CacheMemory {
+    pub(super) chunks: ChunksMemory,
+    pub(super) history: HistoryMemory,
+    /// Events laid out for watches.
+    pub(super) frames: usize,
+    /// Number of views.
+    pub(super) views: usize,
+    /// Buffers of its checkpoint.
+    pub(super) checkpoint: usize,
+}
 
 /// One cached resource, as the registry holds it.
 #[derive(Debug)]
@@ -135,6 +150,48 @@ impl Slot {
     /// Whether its task has a cache or tries to fill one, as opposed to waiting for the next attempt.
     pub(super) fn is_attempted(&self) -> bool {
         self.eviction.receiver_count() > 0
+    }
+
+    /// The cache that requests are served from; `None` if there is none.
+    fn served(&self) -> Option<ServedResource> {
+        match &*self.slot_state.borrow() {
+            SlotState::Ready(served) => Some(served.clone()),
+            SlotState::Waiting(_)
+            | SlotState::GivenUp(_)
+            | SlotState::OtherEncoding
+            | SlotState::Gone
+            | SlotState::Closed => None,
+        }
+    }
+
+    /// What the cache takes, or what was collected to fill one.
+    pub(super) fn memory(&self) -> CacheMemory {
+        let mut memory = CacheMemory::default();
+        if self.is_attempted() {
+            memory.history = self.cache_len.history();
+            let checkpoint = self.checkpoint.as_ref();
+            memory.checkpoint = checkpoint.map_or(0, Checkpoint::buffers_len);
+        }
+        if let Some(ServedResource { cache, hub }) = self.served() {
+            memory.chunks = cache.objects_memory();
+            memory.frames = hub.frames_len();
+            memory.views = hub.view_count();
+        }
+        memory
+    }
+
+    /// Drops what can be made again.
+    pub(super) fn drop_derived(&self) {
+        if let Some(served) = self.served() {
+            served.cache.drop_derived();
+        }
+    }
+
+    /// Keeps fewer events laid out for watches while memory `is_short`.
+    pub(super) fn bound_frames(&self, is_short: bool) {
+        if let Some(served) = self.served() {
+            served.hub.bound_frames(is_short, Instant::now().into_std());
+        }
     }
 
     /// Ends the cache, or the attempt to fill one, because memory is short.

@@ -17,6 +17,8 @@ use super::*;
 use crate::apiserver::{self, Apiserver, Options};
 use crate::watch::{WatchRecorder, WatchTotals};
 
+mod memory;
+
 const TIMEOUT: Duration = Duration::from_secs(30);
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 const SERVICES: &str = "/api/v1/namespaces/default/services";
@@ -66,10 +68,16 @@ struct Watch {
 
 impl Stage {
     async fn new(hooks: Hooks) -> Self {
+        Self::with(hooks, |_| {}).await
+    }
+
+    /// A stage whose gateway's settings are adjusted by the test.
+    async fn with(hooks: Hooks, adjust: impl FnOnce(&mut ServeSettings)) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let apiserver = apiserver::start(listener, Options::default()).unwrap();
         let upstream = format!("http://{}/", apiserver.address());
-        let settings = ServeSettings::embedded(upstream.parse().unwrap());
+        let mut settings = ServeSettings::embedded(upstream.parse().unwrap());
+        adjust(&mut settings);
         let gateway = Gateway::build_with(settings, hooks).await.unwrap();
         let drain = Drain::with_timeout(Duration::from_millis(100));
         let (address, admin) = (gateway.address().unwrap(), gateway.admin_address().unwrap());

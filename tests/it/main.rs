@@ -16,6 +16,7 @@ mod hostile;
 mod informer;
 mod informer_chaos;
 mod kube_rs;
+mod memory_budget;
 mod metrics;
 mod passthrough;
 mod rbac_answers;

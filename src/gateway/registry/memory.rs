@@ -1,13 +1,15 @@
-//! Keeps the process within `--memory-max` by evicting the least useful caches (decision 28).
+//! Keeps the process within `--memory-max`: gives back what can be made again, then history, then refuses new requests, and at last evicts
+//! the least useful caches (decisions 28 and 50).
 
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tracing::{info, warn};
 
 use super::Registry;
-use crate::admission::resident;
+use crate::gateway::pressure::{MemoryReading, PressureDecision, PressureMachine};
 use crate::gateway::slot::{Slot, SlotState};
-use crate::metrics::ResourceLabels;
+use crate::metrics::{Label, MemoryMetrics, PressureStep, ResourceLabels};
 
 /// The period of checking memory: a cache that is being filled grows by some hundred megabytes per second.
 const CHECK_PERIOD: Duration = Duration::from_secs(1);
@@ -48,17 +50,41 @@ impl Registry {
         });
     }
 
-    /// Evicts caches whenever the process uses more memory than allowed. Never returns.
+    /// Gives memory back when the process comes near its bound, and shows in the metrics what it holds. Never returns.
     pub(in crate::gateway) async fn hold_memory(&self) {
         let max = self.settings.limits.memory_max;
-        if max == 0 {
-            return std::future::pending().await;
-        }
+        let metrics = self.metrics.memory();
+        metrics.limit.set(i64::try_from(max).unwrap_or(i64::MAX));
+        let mut machine = PressureMachine::new(max);
+        let mut evicted_at: Option<Instant> = None;
         loop {
             tokio::time::sleep(CHECK_PERIOD).await;
-            let len = resident().unwrap_or_default();
-            if self.evict(len, max) > 0 {
-                tokio::time::sleep(EVICTION_PAUSE).await;
+            let resident = (self.settings.hooks.resident)().unwrap_or_default();
+            let reading = MemoryReading {
+                resident: resident.total,
+                held: self.report_memory(&metrics, resident),
+            };
+            let decision = machine.decide(reading);
+            report(&metrics, decision, (reading, max));
+            self.relieve(decision);
+            let is_pausing = evicted_at.is_some_and(|at| at.elapsed() < EVICTION_PAUSE);
+            if max > 0 && !is_pausing && self.evict(resident.total, max) > 0 {
+                evicted_at = Some(Instant::now());
+            }
+        }
+    }
+
+    /// Carries a decision out, all but the eviction of caches. Each part is told every time, because caches come and go.
+    fn relieve(&self, decision: PressureDecision) {
+        let level = decision.level;
+        self.cuts.set(decision.cuts);
+        if let Some(admission) = &self.settings.admission {
+            admission.set_memory_short(level.includes(PressureStep::Admission));
+        }
+        for (_, slot) in self.slots() {
+            slot.bound_frames(level.includes(PressureStep::Frames));
+            if decision.drops_frames {
+                slot.drop_derived();
             }
         }
     }
@@ -80,6 +106,30 @@ impl Registry {
         let evicted = victims(candidates.collect(), len, max);
         evicted.iter().for_each(|slot| slot.evict());
         evicted.len()
+    }
+}
+
+/// Logs and counts a change of the level. `memory` is what was read, and the bound.
+fn report(metrics: &MemoryMetrics, decision: PressureDecision, memory: (MemoryReading, usize)) {
+    let PressureDecision { level, before, .. } = decision;
+    let (MemoryReading { resident, held }, max) = memory;
+    metrics
+        .pressure
+        .set(i64::try_from(level.number()).unwrap_or(i64::MAX));
+    let taken = PressureStep::ALL.iter().copied();
+    let taken = taken.filter(|step| level.includes(*step) && !before.includes(*step));
+    taken.for_each(|step| metrics.steps.inc(step));
+    if level == before {
+        return;
+    }
+    let step = level.last_step().map_or("none", Label::as_str);
+    if level > before {
+        warn!(
+            step,
+            resident, held, max, "memory is short: giving some back"
+        );
+    } else {
+        info!(step, resident, held, max, "memory is less short");
     }
 }
 

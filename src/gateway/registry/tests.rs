@@ -55,6 +55,7 @@ async fn registry(address: SocketAddr) -> Registry {
         hooks: Hooks::default(),
         checkpoints: None,
         handover: None,
+        is_tls: false,
     };
     let discovery = discover(&client).await.unwrap();
     let passthrough = Passthrough::new(

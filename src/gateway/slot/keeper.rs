@@ -17,6 +17,7 @@ use crate::gateway::checkpoints::Checkpoint;
 use crate::gateway::consistency::{contradiction, contradicts_upstream};
 use crate::gateway::drift::{DriftPace, drift};
 use crate::gateway::handover::CacheHandover;
+use crate::gateway::pressure::{CutFollower, HistoryCuts};
 use crate::gateway::recorders::ResourceRecorder;
 use crate::metrics::{CacheState, Contradiction, GiveUpReason, Label};
 use crate::resource::{Encoding, Layout, ResourceKind, ResourceVersion};
@@ -68,6 +69,8 @@ pub(in crate::gateway) struct SlotParts {
     pub(in crate::gateway) filled: Arc<OnceLock<()>>,
     /// Wraps what observes the writer; only tests change anything.
     pub(in crate::gateway) observer: fn(Arc<Hub>) -> Arc<dyn Observer>,
+    /// How often the history is to be halved because memory is short.
+    pub(in crate::gateway) cuts: HistoryCuts,
     /// Where the cache's state is kept for the next process; `None` if it is not kept.
     pub(in crate::gateway) checkpoint: Option<Checkpoint>,
     /// How the cache is taken over from another gateway; `None` if it is not.
@@ -146,6 +149,7 @@ impl CacheKeeper {
 
     /// Runs one attempt to its end.
     async fn run_attempt(&self) -> FillOutcome {
+        self.cells.cache_len.forget_history();
         let mut eviction = self.cells.eviction.subscribe();
         if self.is_memory_short() {
             return FillOutcome::GivenUp(GiveUpReason::Memory);
@@ -196,6 +200,7 @@ impl CacheKeeper {
             cache_len: self.cells.cache_len.clone(),
             connections,
             is_restored: false,
+            cuts: CutFollower::new(parts.cuts.clone()),
         };
         let cluster = self.cluster().await;
         let start_from = match self.restore(&mut sink, cluster.as_deref()).await {

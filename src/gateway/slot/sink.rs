@@ -10,23 +10,49 @@ use tokio::sync::watch;
 use super::state::SlotStateMachine;
 use crate::checkpoint::{CheckpointContent, CheckpointHeader};
 use crate::decode::{Bookmark, WatchLine, scan_envelope, scan_watch};
+use crate::gateway::pressure::CutFollower;
 use crate::gateway::recorders::ResourceRecorder;
 use crate::resource::{EventKind, FieldTable, Object, ResourceKind, ResourceVersion};
-use crate::upstream::cache_sink::CacheSink;
+use crate::upstream::cache_sink::{CacheSink, HistoryMemory};
 use crate::upstream::sink::{Sink, UpstreamWentBack};
 use crate::view::{BookmarkTemplate, ServedResource};
 
 /// Approximate bytes that a slot's cache holds. Between two caches, those of the last one.
 #[derive(Clone, Debug, Default)]
-pub(in crate::gateway) struct CacheLen(Arc<Mutex<usize>>);
+pub(in crate::gateway) struct CacheLen(Arc<Mutex<CacheLens>>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct CacheLens {
+    /// Objects, history and deletions.
+    total: usize,
+    /// All but the objects.
+    history: HistoryMemory,
+}
 
 impl CacheLen {
     pub(in crate::gateway) fn load(&self) -> usize {
-        *self.0.lock()
+        self.0.lock().total
     }
 
-    fn store(&self, len: usize) {
-        *self.0.lock() = len;
+    /// What the cache holds beyond its objects.
+    pub(in crate::gateway) fn history(&self) -> HistoryMemory {
+        self.0.lock().history
+    }
+
+    fn store(&self, cache: &CacheSink) {
+        *self.0.lock() = CacheLens {
+            total: cache.cache_len(),
+            history: cache.history_memory(),
+        };
+    }
+
+    /// Before a new cache: nothing is held beyond objects.
+    pub(super) fn forget_history(&self) {
+        self.store_history(HistoryMemory::default());
+    }
+
+    fn store_history(&self, history: HistoryMemory) {
+        self.0.lock().history = history;
     }
 }
 
@@ -42,6 +68,8 @@ pub(super) struct SlotSink {
     pub(super) connections: watch::Sender<u64>,
     /// Whether the cache holds the state of a checkpoint, and upstream was not asked to list since.
     pub(super) is_restored: bool,
+    /// Tells when the history is to shrink because memory is short.
+    pub(super) cuts: CutFollower,
 }
 
 impl SlotSink {
@@ -52,8 +80,23 @@ impl SlotSink {
             hub.learn_bookmark(template);
         }
         self.cache_sink.restore(restored.state);
-        self.cache_len.store(self.cache_sink.cache_len());
+        self.store_len();
         self.is_restored = true;
+    }
+
+    fn store_len(&self) {
+        self.cache_len.store(&self.cache_sink);
+    }
+
+    /// Halves the history as often as memory requires, or lets it grow again.
+    fn follow_pressure(&mut self) {
+        let change = self.cuts.next();
+        if change.is_restored {
+            self.cache_sink.restore_history();
+        }
+        for _ in 0..change.halvings {
+            self.cache_sink.halve_history();
+        }
     }
 
     /// Makes the slot ready, unless it is.
@@ -104,16 +147,20 @@ impl Sink for SlotSink {
     fn restart(&mut self) {
         self.is_restored = false;
         self.cache_sink.restart();
+        self.cache_len
+            .store_history(self.cache_sink.history_memory());
     }
 
     fn initial(&mut self, kind: EventKind, object: Object) {
         self.cache_sink.initial(kind, object);
+        self.cache_len
+            .store_history(self.cache_sink.history_memory());
     }
 
     /// The first call makes the slot ready: after the state was published and dispatched, and after metrics show it.
     fn replace(&mut self, version: ResourceVersion) -> Result<(), UpstreamWentBack> {
         self.cache_sink.replace(version)?;
-        self.cache_len.store(self.cache_sink.cache_len());
+        self.store_len();
         self.serve(version);
         Ok(())
     }
@@ -124,7 +171,8 @@ impl Sink for SlotSink {
 
     fn publish(&mut self) {
         self.cache_sink.publish();
-        self.cache_len.store(self.cache_sink.cache_len());
+        self.follow_pressure();
+        self.store_len();
     }
 
     fn progress(&mut self, version: ResourceVersion) {
@@ -132,8 +180,9 @@ impl Sink for SlotSink {
     }
 
     fn tick(&mut self) {
+        self.follow_pressure();
         self.cache_sink.tick();
-        self.cache_len.store(self.cache_sink.cache_len());
+        self.store_len();
     }
 
     fn hold_until(&self) -> Option<Instant> {

@@ -22,6 +22,7 @@ use crate::apiserver::{self, Apiserver, Options};
 use crate::cache::tests::samples::keep;
 use crate::cache::{CacheWriter, DispatchOutcome, Event, Observer, Sequence};
 use crate::gateway::drain_flag::DrainFlag;
+use crate::gateway::pressure::{CutFollower, HistoryCuts};
 use crate::metrics::{Contradiction, Metrics};
 use crate::resource::{CacheKey, Encoding, Gvr, ResourceVersion};
 use crate::upstream::cache_sink::CacheSink;
@@ -124,6 +125,7 @@ impl Stage {
             client: Arc::clone(&client),
             retention: keep(1000),
             tombstones_len_max: None,
+            cuts: HistoryCuts::default(),
             checkpoint: None,
             handover: None,
             limits: ReadLimits {
@@ -331,6 +333,7 @@ async fn a_slot_that_is_closed_does_not_become_ready_any_more() {
         cache_len: CacheLen::default(),
         connections: watch::Sender::new(0),
         is_restored: false,
+        cuts: CutFollower::default(),
     };
     stage.slot.close();
     assert!(served.hub.is_closed());

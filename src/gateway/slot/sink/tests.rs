@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use super::*;
 use crate::cache::tests::samples::{Sample, keep, kind};
-use crate::cache::{CacheWriter, DispatchOutcome, Event, Observer, Sequence, WatchCache};
+use crate::cache::{
+    CacheWriter, DispatchOutcome, Event, Observer, Retention, Sequence, WatchCache,
+};
 use crate::gateway::drain_flag::DrainFlag;
+use crate::gateway::pressure::HistoryCuts;
 use crate::gateway::slot::state::SlotState;
 use crate::metrics::Metrics;
 use crate::resource::Layout;
@@ -59,6 +62,14 @@ struct Scene {
     connected: watch::Receiver<u64>,
 }
 
+/// Bounded in bytes, so that there is something to halve.
+fn retention() -> Retention {
+    Retention {
+        bytes_max: 1 << 20,
+        ..keep(10_000)
+    }
+}
+
 impl Scene {
     fn new() -> (Self, SlotSink) {
         let kind = kind(Layout::Typed);
@@ -73,7 +84,7 @@ impl Scene {
             cache: Mutex::default(),
             notes: Mutex::default(),
         });
-        let writer = CacheWriter::new(kind, keep(1000), Arc::clone(&witness) as _);
+        let writer = CacheWriter::new(kind, retention(), Arc::clone(&witness) as _);
         let cache = Arc::clone(writer.cache());
         *witness.cache.lock() = Some(Arc::clone(&cache));
         let served = ServedResource { cache, hub };
@@ -88,6 +99,7 @@ impl Scene {
             cache_len: cache_len.clone(),
             connections,
             is_restored: false,
+            cuts: CutFollower::default(),
         };
         let scene = Self {
             metrics,
@@ -164,6 +176,52 @@ async fn the_size_of_a_cache_is_the_one_that_metrics_show() {
     sink.replace(ResourceVersion(9)).unwrap();
     assert_eq!(scene.cache_len.load(), scene.shown_len());
     assert_eq!(scene.filled(), 1);
+}
+
+#[tokio::test]
+async fn a_list_that_is_being_read_is_counted_until_it_is_the_cache() {
+    let (scene, mut sink) = Scene::new();
+    let initial = || scene.cache_len.history().initial;
+    for _ in 0..2 {
+        sink.restart();
+        assert_eq!(initial(), 0);
+        sink.initial(EventKind::Added, Sample::new("a/x", 3).object());
+        assert!(initial() > 0);
+    }
+    sink.replace(ResourceVersion(5)).unwrap();
+    assert_eq!(initial(), 0);
+}
+
+#[tokio::test]
+async fn the_history_shrinks_while_memory_is_short() {
+    let (scene, mut sink) = Scene::new();
+    let cuts = HistoryCuts::default();
+    sink.cuts = CutFollower::new(cuts.clone());
+    sink.replace(ResourceVersion(5)).unwrap();
+    let mut version = 5;
+    let mut write = |sink: &mut SlotSink| {
+        for _ in 0..500 {
+            version += 1;
+            sink.live(EventKind::Modified, Sample::new("a/x", version).object());
+        }
+        sink.publish();
+        scene.cache_len.history().events
+    };
+    let full = write(&mut sink);
+    cuts.set(1);
+    sink.tick();
+    let halved = scene.cache_len.history().events;
+    assert!(
+        halved <= full / 2 && halved > full / 4,
+        "{halved} of {full}"
+    );
+    // A second order and new events; the next batch is enough, a quiet moment is not needed.
+    cuts.set(2);
+    let shorter = write(&mut sink);
+    assert!(shorter <= full / 2, "{shorter} of {full}");
+    cuts.set(0);
+    sink.tick();
+    assert!(write(&mut sink) > full, "it grows again");
 }
 
 #[tokio::test(start_paused = true)]

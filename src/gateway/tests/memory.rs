@@ -1,0 +1,90 @@
+//! Memory becomes short and is back: the steps come in their order, open watches continue, and everything returns.
+
+use std::sync::atomic::AtomicUsize;
+
+use super::*;
+use crate::admission::ResidentMemory;
+use crate::metrics::{Label, PressureStep};
+
+const MAX: usize = 1 << 30;
+/// What the process seems to have in memory.
+static PLANTED: AtomicUsize = AtomicUsize::new(0);
+
+#[expect(clippy::unnecessary_wraps, reason = "the hook may have no answer")]
+fn planted() -> Option<ResidentMemory> {
+    let total = PLANTED.load(Ordering::Relaxed);
+    Some(ResidentMemory {
+        total,
+        files: total,
+    })
+}
+
+fn plant(percent: usize) {
+    PLANTED.store(MAX / 100 * percent, Ordering::Relaxed);
+}
+
+impl Stage {
+    async fn pressure_is(&self, level: usize) {
+        self.wait_for_metric("memory_pressure ", &level.to_string())
+            .await;
+    }
+
+    async fn steps(&self) -> Vec<String> {
+        let mut steps = Vec::new();
+        for step in PressureStep::ALL {
+            let series = format!("memory_pressure_steps_total{{step=\"{}\"}}", step.as_str());
+            steps.push(self.metric(&series).await);
+        }
+        steps
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_that_is_short_is_given_back_in_steps_and_everything_returns() {
+    let hooks = Hooks {
+        resident: planted,
+        ..Hooks::default()
+    };
+    let stage = Stage::with(hooks, |settings| settings.admission.memory_max = MAX).await;
+    let target = format!("{CONFIGMAPS}?watch=1");
+    let mut early = stage.watch(&target).await;
+    stage.create(CONFIGMAPS, "first").await;
+    early.shows("first").await;
+    assert_eq!(stage.steps().await, ["0"; 4]);
+
+    plant(81);
+    stage.pressure_is(1).await;
+    assert_eq!(stage.steps().await, ["1", "0", "0", "0"]);
+    plant(89);
+    stage.pressure_is(2).await;
+    assert_eq!(stage.steps().await, ["1", "1", "0", "0"]);
+    stage.create(CONFIGMAPS, "second").await;
+    early.shows("second").await;
+    let mut late = stage.watch(&target).await;
+
+    plant(95);
+    stage.pressure_is(3).await;
+    let refused = stage.get(stage.address, &target).await;
+    assert_eq!(refused.status(), 429);
+    assert!(refused.headers().contains_key("retry-after"));
+    let list = stage.get(stage.address, CONFIGMAPS).await;
+    assert_eq!(list.status(), 200, "one list may always run");
+    plant(101);
+    stage.pressure_is(4).await;
+    assert_eq!(stage.steps().await, ["1"; 4]);
+    stage.create(CONFIGMAPS, "third").await;
+    for watch in [&mut early, &mut late] {
+        watch.shows("third").await;
+    }
+
+    plant(10);
+    stage.pressure_is(0).await;
+    assert_eq!(stage.steps().await, ["1"; 4]);
+    let mut again = stage.watch(&target).await;
+    stage.create(CONFIGMAPS, "last").await;
+    for watch in [&mut early, &mut late, &mut again] {
+        watch.shows("last").await;
+    }
+    drop((early, late, again));
+    stage.end().await;
+}

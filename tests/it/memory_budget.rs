@@ -1,0 +1,199 @@
+//! A gateway process whose history outgrows its memory: it gives history back, refuses and loses nobody, and has room again after the load.
+
+use std::net::SocketAddr;
+
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper_util::rt::TokioIo;
+use kube_fanout::apiserver::{self, Apiserver, Options};
+use serde_json::Value;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
+
+use crate::support::process::GatewayProcess;
+
+const CONFIGMAPS: &str = "/api/v1/configmaps";
+const OBJECTS: usize = 300;
+const OBJECT_LEN: usize = 16_000;
+/// What the gateway may have beyond what it needs for the objects and one client. The history takes it within seconds.
+const ROOM: u64 = 48 << 20;
+const WRITES_PER_SECOND: u32 = 500;
+/// Longer than the history's age and all steps back.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(120);
+const POLL_PERIOD: std::time::Duration = std::time::Duration::from_millis(50);
+
+async fn apiserver() -> Apiserver {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let options = Options {
+        objects: vec![format!("configmaps={OBJECTS}").parse().unwrap()],
+        object_len: OBJECT_LEN,
+        ..Options::default()
+    };
+    apiserver::start(listener, options).unwrap()
+}
+
+async fn get(server: SocketAddr, target: &str) -> http::Response<Incoming> {
+    let stream = TcpStream::connect(server).await.unwrap();
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    let request = http::Request::get(target).header("host", "gateway");
+    let request = request.body(Full::<Bytes>::default()).unwrap();
+    sender.send_request(request).await.unwrap()
+}
+
+async fn text(server: SocketAddr, target: &str) -> String {
+    let response = get(server, target).await;
+    assert_eq!(response.status(), 200, "{target}");
+    let body = response.into_body().collect().await;
+    String::from_utf8(body.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+async fn listed(server: SocketAddr) -> Value {
+    serde_json::from_str(&text(server, CONFIGMAPS).await).unwrap()
+}
+
+fn version_of(object: &Value) -> u64 {
+    let version = object["metadata"]["resourceVersion"].as_str().unwrap();
+    version.parse().unwrap()
+}
+
+/// The sum of the samples that begin like this.
+async fn metric(gateway: &GatewayProcess, prefix: &str) -> f64 {
+    let page = text(gateway.admin, "/metrics").await;
+    let name = format!("kube_fanout_{prefix}");
+    let samples = page.lines().filter(|line| line.starts_with(&name));
+    let values = samples.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap());
+    values.sum()
+}
+
+async fn until(what: &str, holds: impl AsyncFn() -> bool) {
+    let give_up_at = Instant::now() + PATIENCE;
+    while !holds().await {
+        assert!(
+            Instant::now() < give_up_at,
+            "timed out waiting until {what}"
+        );
+        tokio::time::sleep(POLL_PERIOD).await;
+    }
+}
+
+/// A watch that is read by a task of its own, to the version that `end` will have.
+fn follow(
+    server: SocketAddr,
+    version: u64,
+    mut end: tokio::sync::watch::Receiver<u64>,
+) -> tokio::task::JoinHandle<Vec<u64>> {
+    tokio::spawn(async move {
+        let target = format!("{CONFIGMAPS}?watch=1&resourceVersion={version}");
+        let response = get(server, &target).await;
+        assert_eq!(response.status(), 200);
+        let (mut body, mut rest, mut versions) = (response.into_body(), Vec::new(), vec![version]);
+        loop {
+            let newest = versions.last().copied().unwrap_or_default();
+            if *end.borrow_and_update() > 0 && newest >= *end.borrow() {
+                return versions;
+            }
+            let frame = tokio::select! {
+                frame = body.frame() => frame.unwrap().unwrap(),
+                changed = end.changed() => {
+                    changed.unwrap();
+                    continue;
+                }
+            };
+            rest.extend(frame.into_data().unwrap_or_default());
+            while let Some(at) = rest.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = rest.drain(..=at).collect();
+                let event: Value = serde_json::from_slice(&line).unwrap();
+                assert_ne!(event["type"], "ERROR", "{event}");
+                versions.push(version_of(&event["object"]));
+            }
+        }
+    })
+}
+
+/// Resident bytes of a gateway that has filled its cache, without a bound.
+async fn resident_when_filled(flags: &[String]) -> u64 {
+    let gateway = GatewayProcess::start(flags).await;
+    listed(gateway.address).await;
+    until("memory was read", async || {
+        metric(&gateway, "memory_bytes{part=\"objects\"}").await > 0.0
+    })
+    .await;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "bytes of one process"
+    )]
+    let resident = metric(&gateway, "memory_resident_bytes").await as u64;
+    gateway.terminate();
+    resident
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_history_that_outgrows_memory_shrinks_and_no_client_loses_anything() {
+    let apiserver = apiserver().await;
+    let mut flags = vec![
+        "--upstream".to_owned(),
+        format!("http://{}", apiserver.address()),
+        "--ring-age-min".to_owned(),
+        "1h".to_owned(),
+    ];
+    let max = resident_when_filled(&flags).await + ROOM;
+    flags.extend(["--memory-max".to_owned(), max.to_string()]);
+    let gateway = GatewayProcess::start(&flags).await;
+    let version = version_of(&listed(gateway.address).await);
+    let (end, ended) = tokio::sync::watch::channel(0);
+    let clients: Vec<_> = [apiserver.address(), gateway.address, gateway.address]
+        .into_iter()
+        .map(|server| follow(server, version, ended.clone()))
+        .collect();
+
+    apiserver.set_churn(WRITES_PER_SECOND);
+    let taken = async |step: &str| {
+        let series = format!("memory_pressure_steps_total{{step=\"{step}\"}}");
+        metric(&gateway, &series).await
+    };
+    until("history is given back", async || {
+        taken("history").await > 0.0
+    })
+    .await;
+    assert!(
+        taken("frames").await > 0.0,
+        "what can be made again goes first"
+    );
+    // The load goes on, and history is given back again and again instead of anything else.
+    let events = async || metric(&gateway, "upstream_events_received_total").await;
+    let enough = events().await + 5_000.0;
+    until("the load went on", async || events().await > enough).await;
+    assert_eq!(taken("eviction").await, 0.0);
+    assert_eq!(metric(&gateway, "cache_given_up_total").await, 0.0);
+    apiserver.set_churn(0);
+
+    let newest = listed(apiserver.address()).await;
+    end.send(version_of(&newest)).unwrap();
+    let mut seen = Vec::new();
+    for client in clients {
+        seen.push(
+            tokio::time::timeout(PATIENCE, client)
+                .await
+                .unwrap()
+                .unwrap(),
+        );
+    }
+    assert!(seen[0].len() > 5_000);
+    assert_eq!(seen[1], seen[0]);
+    assert_eq!(seen[2], seen[0]);
+    until("memory is not short any more", async || {
+        metric(&gateway, "memory_pressure ").await == 0.0
+    })
+    .await;
+    assert_eq!(listed(gateway.address).await, newest);
+    drop(
+        follow(gateway.address, version_of(&newest), ended)
+            .await
+            .unwrap(),
+    );
+    gateway.terminate();
+}
