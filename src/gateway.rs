@@ -4,7 +4,8 @@
 //! task that fills it, and `consistency` and `drift` compare it with upstream. `checkpoints` keeps caches for the next process, and
 //! `handover` exchanges them with other gateways. `freshness` proves consistent reads, `forwarded` bounds forwarded requests, `endpoints`
 //! follows several API servers, `callers` and `roles` set authentication and authorization up, `operators` reserves capacity for the
-//! operators' port, `recorders` counts in metrics, and `reloads` follows files.
+//! operators' port, `pressure` decides what is given back while memory is short, `recorders` counts in metrics, and `reloads` follows
+//! files.
 
 mod audit_log;
 mod cache_age;
