@@ -136,9 +136,13 @@ impl PressureMachine {
         if acts {
             self.repeats_after = REPEAT_READINGS;
         }
-        if !self.level.includes(PressureStep::History) {
+        if self.level.0 == 0 {
             self.cuts = 0;
-        } else if acts && self.is_at(PressureStep::History, reading) {
+        } else if acts
+            && self.level.includes(PressureStep::History)
+            && self.is_at(PressureStep::History, reading)
+        {
+            // Only without any pressure the histories grow again: they would soon be halved again otherwise.
             self.cuts = (self.cuts + 1).min(CUTS_MAX);
         }
         PressureDecision {
@@ -170,10 +174,13 @@ impl PressureMachine {
         }
     }
 
-    /// Whether a step is to be taken; above the point for the last step, at it for the others.
+    /// Whether a step is to be taken: each if more than the bound is resident, and otherwise as far as memory is in use.
     fn is_at(&self, step: PressureStep, reading: MemoryReading) -> bool {
+        if reading.resident > self.max {
+            return true;
+        }
         match step {
-            PressureStep::Eviction => reading.resident > self.max,
+            PressureStep::Eviction => false,
             PressureStep::Frames | PressureStep::History | PressureStep::Admission => {
                 reading.used() >= self.share(step.percent())
             }

@@ -138,7 +138,7 @@ async fn a_history_that_outgrows_memory_shrinks_and_no_client_loses_anything() {
         "--upstream".to_owned(),
         format!("http://{}", apiserver.address()),
         "--ring-age-min".to_owned(),
-        "1h".to_owned(),
+        "20s".to_owned(),
     ];
     let max = resident_when_filled(&flags).await + ROOM;
     flags.extend(["--memory-max".to_owned(), max.to_string()]);
