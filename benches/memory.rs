@@ -101,17 +101,7 @@ fn measure(effort: Effort) -> io::Result<()> {
         let ratio = ours / floor;
         println!("{name:<44}{ours:>10.0}{floor:>12.0}{ratio:>8.2}  <= {most:.0}");
     }
-    println!(
-        "{:<44}{:>10}{:>10}{:>8}{:>10}{:>8}{:>10}{:>8}  target",
-        "bytes per cached object",
-        "wire",
-        "listed",
-        "ratio",
-        "updated",
-        "ratio",
-        "counted",
-        "ratio"
-    );
+    print_objects_heading();
     for encoding in [Encoding::Json, Encoding::Protobuf] {
         for (len, name) in [
             (1_024, "of 1,024 bytes"),
@@ -145,6 +135,20 @@ fn measure(effort: Effort) -> io::Result<()> {
         }
     }
     record.write()
+}
+
+fn print_objects_heading() {
+    println!(
+        "{:<44}{:>10}{:>10}{:>8}{:>10}{:>8}{:>10}{:>8}  target",
+        "bytes per cached object",
+        "wire",
+        "listed",
+        "ratio",
+        "updated",
+        "ratio",
+        "counted",
+        "ratio"
+    );
 }
 
 /// Records the rounds of an idle watch, of the gateway and of hyper, and the upper limit for the gateway.
