@@ -19,11 +19,11 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::fairness::Permits;
+use crate::net::{TcpListener, TcpStream};
 pub use answer::AdminState;
 pub use readiness::{CheckOutcome, Readiness, ReadinessCheck};
 

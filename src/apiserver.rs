@@ -45,7 +45,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::info;
@@ -64,6 +63,7 @@ use store::Store;
 
 use crate::config::ApiserverSettings;
 use crate::connection::listener;
+use crate::net::TcpListener;
 use crate::shutdown::Drain;
 use crate::view::ServedResource;
 
@@ -239,6 +239,20 @@ impl Apiserver {
     #[must_use]
     pub fn reviews(&self) -> &ReviewCounts {
         &self.server.reviews
+    }
+
+    /// Serves the same objects and history on another listener, as a new process does that reads them from etcd.
+    #[cfg(all(test, fanout_sim))]
+    pub(crate) fn serve_again(&self, listener: TcpListener) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(listener::run(
+            listener,
+            None,
+            Arc::clone(&self.server),
+            Drain::new(),
+        ));
+        tasks.spawn(churn_task::progress(Arc::clone(&self.server.store)));
+        tasks
     }
 
     /// Waits until the server's drain has ended.

@@ -25,7 +25,6 @@ use http_body_util::{BodyExt, Empty};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use rustix::process::{Resource, getrlimit};
-use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -33,6 +32,7 @@ use tokio::time::Instant;
 use crate::apiserver::{self, Apiserver, Options, OptionsError};
 use crate::config::{DemoSettings, ServeSettings};
 use crate::gateway::{self, Gateway};
+use crate::net::TcpListener;
 use crate::resource::ResourceVersion;
 use crate::shutdown::Drain;
 use expected_events::ExpectedEvents;
@@ -190,7 +190,7 @@ impl DemoParts {
         check_open_files(settings.watchers)?;
         let mut options = Options::try_from(&settings.apiserver)?;
         options.churn_per_second = 0;
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
             .await
             .map_err(DemoError::Listen)?;
         let resources: Vec<String> = options

@@ -32,7 +32,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
@@ -47,6 +46,7 @@ use crate::config::{
 use crate::connection::listener;
 use crate::fairness::Users;
 use crate::metrics::{Metrics, TaskKind};
+use crate::net::TcpListener;
 use crate::passthrough::Passthrough;
 use crate::serve::Service;
 use crate::shutdown::Drain;
@@ -473,5 +473,5 @@ fn registry_settings(
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(fanout_sim)))]
 mod tests;

@@ -110,11 +110,15 @@
 )]
 
 // In every build.
+mod blocking;
 pub mod decode;
 pub mod informer;
 pub mod resource;
 pub mod selector;
 pub mod upstream;
+
+#[cfg(feature = "client")]
+pub mod net;
 
 // Only with the feature `gateway`. Each has an attribute of its own, because rustfmt does not find modules in macros, `cfg_select!` included.
 #[cfg(feature = "gateway")]
@@ -173,3 +177,7 @@ mod transport;
 pub mod view;
 #[cfg(feature = "gateway")]
 pub mod watch;
+
+#[cfg(all(test, fanout_sim))]
+#[path = "../tests/sim/simulation.rs"]
+mod simulation;

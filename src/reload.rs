@@ -22,6 +22,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use tokio::sync::watch::Receiver;
 use tracing::{info, warn};
 
+use crate::blocking::spawn_blocking;
 use crate::metrics::{FileKind, FileMetrics, Label, ReloadOutcome};
 use folders::FolderWatch;
 pub use folders::Folders;
@@ -92,7 +93,7 @@ where
     }
 
     async fn reload(&self) -> Result<(), FileFault> {
-        tokio::task::spawn_blocking(self.read.clone()).await?
+        spawn_blocking(self.read.clone()).await?
     }
 }
 
@@ -164,7 +165,7 @@ impl<S: FileSource> FileWatch<S> {
         let files = self.source.files();
         // Watch the folders before reading the files, so that no change is missed in between.
         let (watched, folders) = (files.clone(), folders.clone());
-        let read = tokio::task::spawn_blocking(move || {
+        let read = spawn_blocking(move || {
             folders.set(&watched);
             FileHashes::of(&watched)
         });

@@ -18,11 +18,11 @@ use std::time::Duration;
 use bytes::{Buf, BytesMut};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use tracing::debug;
 
 use crate::fairness::Permit;
+use crate::net::TcpStream;
 
 pub(crate) use control_frame_meter::ControlFrameMeter;
 pub(crate) use write_coalescer::{CoalescedConnection, WriteCoalescer};
@@ -168,7 +168,7 @@ impl Transport {
     fn begin_write(&self) {
         if self.traffic.begin_write()
             && let Some(socket) = self.socket()
-            && let Err(error) = socket2::SockRef::from(socket).set_tcp_user_timeout(None)
+            && let Err(error) = lift_user_timeout(socket)
         {
             debug!(%error, "cannot set socket options");
         }
@@ -249,6 +249,16 @@ impl Transport {
         }
         Ok(())
     }
+}
+
+#[cfg(not(fanout_sim))]
+fn lift_user_timeout(socket: &TcpStream) -> io::Result<()> {
+    socket2::SockRef::from(socket).set_tcp_user_timeout(None)
+}
+
+#[cfg(fanout_sim)]
+fn lift_user_timeout(_: &TcpStream) -> io::Result<()> {
+    Ok(())
 }
 
 /// Waits until the client has closed a connection on which everything is sent. If the gateway closed it first, anything that the client

@@ -9,6 +9,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 
 use super::readiness::{CheckOutcome, Readiness, ReadinessCheck};
+use crate::blocking::spawn_blocking;
 use crate::build_info;
 use crate::metrics::{Metrics, PAGE_CONTENT_TYPE};
 use crate::shutdown::Drain;
@@ -57,7 +58,7 @@ fn is_verbose(query: Option<&str>) -> bool {
 
 async fn metrics(state: AdminState) -> AdminResponse {
     // Thousands of series take milliseconds, which would block a worker thread.
-    let page = tokio::task::spawn_blocking(move || state.metrics.page()).await;
+    let page = spawn_blocking(move || state.metrics.page()).await;
     match page {
         Ok(Ok(page)) => reply(StatusCode::OK, PAGE_CONTENT_TYPE, page),
         Ok(Err(error)) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),

@@ -17,7 +17,6 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
@@ -33,6 +32,7 @@ use crate::auth::caller::PeerIdentity;
 use crate::config::OpenFiles;
 use crate::fairness::{Peer, Permit, Permits};
 use crate::metrics::{ConnectionFailure, ListenerMetrics, TaskKind};
+use crate::net::{TcpListener, TcpStream};
 use crate::shutdown::Drain;
 use crate::transport::abort_limit::AbortLimit;
 use crate::transport::stall::StallExecutor;
@@ -429,5 +429,5 @@ fn http2_builder(streams: StallExecutor) -> http2::Builder<StallExecutor> {
     builder
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(fanout_sim)))]
 mod tests;

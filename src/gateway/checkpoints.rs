@@ -10,10 +10,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, watch};
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
 use super::restored::{RestoreError, clock, read_state};
+use crate::blocking::spawn_blocking;
 use crate::cache::{Epoch, Sequence, WatchCache};
 use crate::checkpoint::directory::StateDirectory;
 use crate::checkpoint::{

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::blocking::spawn_blocking;
 use crate::cache::{Epoch, Sequence, Snapshot, WatchCache};
 use crate::resource::ResourceVersion;
 use crate::serve::resources::Latest;
@@ -235,7 +236,7 @@ async fn matches(census: &Arc<ObjectVersions>, snapshot: &Arc<Snapshot>) -> bool
         return census.matches(snapshot);
     }
     let (census, snapshot) = (Arc::clone(census), Arc::clone(snapshot));
-    let matches = tokio::task::spawn_blocking(move || census.matches(&snapshot));
+    let matches = spawn_blocking(move || census.matches(&snapshot));
     // A comparison that panicked proves nothing.
     matches.await.unwrap_or(false)
 }

@@ -593,5 +593,5 @@ impl Resources for Registry {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(fanout_sim)))]
 mod tests;

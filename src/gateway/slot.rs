@@ -318,5 +318,5 @@ impl Slot {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(fanout_sim)))]
 pub(super) mod tests;

@@ -33,6 +33,7 @@ use kube_client::config::AuthInfo;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use crate::blocking::spawn_blocking;
 use credentials::Credentials;
 use endpoints::Endpoints;
 use secrets::{Expiry, TransportKey};
@@ -349,13 +350,12 @@ impl ClientStack {
         servers: Vec<Uri>,
         previous: Option<Arc<Self>>,
     ) -> Result<Self, ConnectError> {
-        let blocking = tokio::task::spawn_blocking(move || source.read());
+        let blocking = spawn_blocking(move || source.read());
         let (mut config, files) = blocking.await.map_err(|_| ConnectError::Interrupted)??;
         let expiry = secrets::resolve(&mut config).await?;
         // Building blocks, too: it reads files.
-        let building = tokio::task::spawn_blocking(move || {
-            Self::build(&config, servers, (files, expiry), previous)
-        });
+        let building =
+            spawn_blocking(move || Self::build(&config, servers, (files, expiry), previous));
         building.await.map_err(|_| ConnectError::Interrupted)?
     }
 

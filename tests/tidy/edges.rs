@@ -20,6 +20,9 @@ const EDGES: &[(&str, &[&str])] = &[
     ("decode", &["resource"]),
     ("selector", &["resource"]),
     ("sync", &[]),
+    // What a simulation replaces: sockets and threads.
+    ("net", &[]),
+    ("blocking", &[]),
     ("cache", &["resource", "sync"]),
     (
         "view",
@@ -28,7 +31,10 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("checkpoint", &["build_info", "resource", "decode", "cache"]),
-    ("upstream", &["resource", "decode", "cache"]),
+    (
+        "upstream",
+        &["net", "blocking", "resource", "decode", "cache"],
+    ),
     (
         "auth",
         &[
@@ -59,7 +65,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "sync", "resource", "protocol", "config", "fairness", "metrics",
         ],
     ),
-    ("transport", &["protocol", "fairness", "metrics"]),
+    ("transport", &["net", "protocol", "fairness", "metrics"]),
     (
         "watch",
         &[
@@ -79,6 +85,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "serve",
         &[
+            "blocking",
             "selector",
             "resource",
             "cache",
@@ -95,6 +102,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "connection",
         &[
+            "net",
             "protocol",
             "admission",
             "transport",
@@ -144,6 +152,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "apiserver",
         &[
+            "net",
             "selector",
             "resource",
             "decode",
@@ -160,10 +169,20 @@ const EDGES: &[(&str, &[&str])] = &[
             "tls",
         ],
     ),
-    ("reload", &["metrics"]),
+    ("reload", &["blocking", "metrics"]),
     // The process's boundary to its clients: files and rustls.
     ("tls", &["config"]),
-    ("admin", &["build_info", "fairness", "metrics", "shutdown"]),
+    (
+        "admin",
+        &[
+            "net",
+            "blocking",
+            "build_info",
+            "fairness",
+            "metrics",
+            "shutdown",
+        ],
+    ),
     ("gateway", EVERYTHING),
     ("demo", EVERYTHING),
     (

@@ -4,7 +4,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+#[cfg(not(fanout_sim))]
+use tokio::net::TcpSocket;
+
+use crate::net::{TcpListener, TcpStream};
 
 /// Connections that are established but not accepted yet. The kernel drops SYNs beyond it, and the client retries after 1 s, then 2 s:
 /// with a short queue, a burst of clients may wait for seconds. The kernel's own bound (`net.core.somaxconn`) applies, too.
@@ -19,6 +22,7 @@ const UNSENT_LEN: u32 = 128 << 10;
 ///
 /// # Errors
 /// If the address is in use or does not belong to this host.
+#[cfg(not(fanout_sim))]
 pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4(),
@@ -35,6 +39,7 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 ///
 /// # Errors
 /// If the system refuses an option; the connection works without it.
+#[cfg(not(fanout_sim))]
 pub fn set_options(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = socket2::SockRef::from(stream);
@@ -47,7 +52,17 @@ pub fn set_options(stream: &TcpStream) -> io::Result<()> {
     socket.set_tcp_notsent_lowat(UNSENT_LEN)
 }
 
-#[cfg(test)]
+#[cfg(fanout_sim)]
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    TcpListener::bind_now(address)
+}
+
+#[cfg(fanout_sim)]
+pub fn set_options(_: &TcpStream) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(all(test, not(fanout_sim)))]
 mod tests {
     use super::*;
 

@@ -13,6 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Semaphore, watch};
 
 use super::encoder::Encoder;
+use crate::blocking::spawn_blocking;
 use crate::cache::{BlockFormat, Chunk, DeflateBlock};
 use crate::resource::Object;
 
@@ -149,7 +150,7 @@ impl BlockCompressor {
     {
         let permits = Arc::clone(&self.0.permits);
         let permit = permits.acquire_owned().await.map_err(|_| CompressError)?;
-        let made = tokio::task::spawn_blocking(move || {
+        let made = spawn_blocking(move || {
             let made = make();
             drop(permit);
             made

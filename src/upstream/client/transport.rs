@@ -9,17 +9,16 @@ use std::time::Duration;
 use http::{Request, Response, Uri};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, MaybeHttpsStream};
 use hyper_util::client::legacy;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
-use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tower::{BoxError, Service};
 
 use super::connection::{self, CONNECT_TIMEOUT, UpstreamConnection};
 use super::{ConnectError, RequestBody, ResponseBody, SendError};
+use crate::net::{HttpConnector, TcpStream};
 
 /// What the connections of a lane are used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -243,6 +242,7 @@ impl Service<Uri> for Connector {
 /// TCP itself detects a dead peer, also for HTTP/1.1 watches and tunnels, which have no ping. Tunnels and long-running
 /// requests get only keep-alive, no user timeout: the kernel counts a closed receive window as silence, and the receiver
 /// may read slowly.
+#[cfg(not(fanout_sim))]
 fn tcp(purpose: LanePurpose) -> HttpConnector {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
@@ -255,6 +255,11 @@ fn tcp(purpose: LanePurpose) -> HttpConnector {
         tcp.set_tcp_user_timeout(Some(PING_INTERVAL + PING_TIMEOUT));
     }
     tcp
+}
+
+#[cfg(fanout_sim)]
+fn tcp(_: LanePurpose) -> HttpConnector {
+    HttpConnector
 }
 
 /// rustls needs a process-wide provider. If another thread has installed one meanwhile, that one is used.
@@ -299,6 +304,7 @@ mod tests {
         }
     }
 
+    #[cfg(not(fanout_sim))]
     #[tokio::test]
     async fn a_tunnel_may_be_read_from_as_slowly_as_its_other_end_likes() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::fault::{AttemptFailure, FrameRejection};
 use super::read_spec::ReadSpec;
+use crate::blocking::spawn_blocking;
 use crate::decode::{ItemFraming, ListPage, scan_list, scan_protobuf_list};
 use crate::resource::{Encoding, FieldTable, Object};
 
@@ -56,7 +57,7 @@ impl ScannedPage {
 pub(super) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> T {
-    match tokio::task::spawn_blocking(work).await {
+    match spawn_blocking(work).await {
         Ok(done) => done,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),

@@ -1,0 +1,15 @@
+//! TCP sockets: tokio's, or under `--cfg fanout_sim` those of a simulated network (decision 45). Code that a simulation runs takes its
+//! sockets from here.
+
+#[cfg(not(fanout_sim))]
+pub(crate) use hyper_util::client::legacy::connect::HttpConnector;
+#[cfg(not(fanout_sim))]
+pub use tokio::net::{TcpListener, TcpStream};
+
+#[cfg(fanout_sim)]
+pub(crate) use simulated::HttpConnector;
+#[cfg(fanout_sim)]
+pub use simulated::{TcpListener, TcpStream};
+
+#[cfg(fanout_sim)]
+pub(crate) mod simulated;

@@ -1,0 +1,243 @@
+//! Clients that list and watch as the API documents it, and our informers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::time::{sleep, timeout};
+
+use super::contract::{Contract, difference, identity};
+use super::history::Objects;
+use crate::informer::{ListWatch, Raw, SharedInformer};
+use crate::net::TcpStream;
+use crate::resource::Gvr;
+use crate::upstream::client::{Client, ConnectSource};
+
+/// Where gateways listen.
+pub(super) const PORT: u16 = 8_443;
+const COLLECTION: &str = "/api/v1/configmaps";
+/// How long a client waits for a response.
+const ANSWER_WAIT: Duration = Duration::from_secs(15);
+/// The pause before a client tries again.
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// How a client behaves.
+#[derive(Clone, Debug)]
+pub(super) struct Habits {
+    pub(super) gateways: Vec<String>,
+    pub(super) is_http2: bool,
+    pub(super) list: ListKind,
+    /// Milliseconds between two events that it reads; 0 for a client that keeps up.
+    pub(super) delay_ms: u64,
+    pub(super) random: fastrand::Rng,
+}
+
+/// How a client gets its first state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ListKind {
+    Newest,
+    Any,
+    Streamed,
+}
+
+/// Why a client's stream ended.
+enum StreamEnd {
+    /// It continues from its version.
+    Resume,
+    /// It lists again.
+    Expired,
+}
+
+/// Keeps a copy of the collection, for ever.
+pub(super) async fn run(mut contract: Contract, mut habits: Habits) {
+    loop {
+        let is_streamed = habits.list == ListKind::Streamed;
+        if !is_streamed && list(&mut contract, &mut habits).await.is_none() {
+            sleep(PAUSE).await;
+            continue;
+        }
+        let mut is_first = is_streamed;
+        loop {
+            match watch(&mut contract, &mut habits, is_first).await {
+                Some(StreamEnd::Expired) => {
+                    contract.report.count(|counts| counts.expired += 1);
+                    contract.report.note(&contract.name, "expired");
+                    break;
+                }
+                Some(StreamEnd::Resume) => is_first = is_streamed && contract.version == 0,
+                None if is_first => contract.version = 0,
+                None => {}
+            }
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+async fn list(contract: &mut Contract, habits: &mut Habits) -> Option<()> {
+    let mut target = format!("{COLLECTION}?limit=0{}", selector(contract));
+    if habits.list == ListKind::Any {
+        target.push_str("&resourceVersion=0");
+    }
+    let floor = match habits.list {
+        ListKind::Newest => contract.history.newest(),
+        ListKind::Any | ListKind::Streamed => 0,
+    };
+    let (status, body) = request(habits, &target).await?;
+    if status != 200 {
+        return None;
+    }
+    let body = timeout(ANSWER_WAIT, body.collect()).await.ok()?.ok()?;
+    let list: Value = serde_json::from_slice(&body.to_bytes()).ok()?;
+    let items = list["items"].as_array()?;
+    let objects: Objects = items.iter().map(identity).collect();
+    contract.on_list(identity(&list).1, objects, floor);
+    Some(())
+}
+
+fn selector(contract: &Contract) -> String {
+    let filter = contract.filter;
+    filter.map_or_else(String::new, |side| format!("&labelSelector=side%3D{side}"))
+}
+
+async fn watch(
+    contract: &mut Contract,
+    habits: &mut Habits,
+    is_initial: bool,
+) -> Option<StreamEnd> {
+    let seconds = habits.random.u64(5..40);
+    let mut target = format!(
+        "{COLLECTION}?watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}{}",
+        selector(contract)
+    );
+    if is_initial {
+        target.push_str("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
+    } else {
+        target.push_str(&format!("&resourceVersion={}", contract.version));
+    }
+    let (status, body) = request(habits, &target).await?;
+    match status {
+        200 => {}
+        410 => return Some(StreamEnd::Expired),
+        _ => return None,
+    }
+    contract.report.count(|counts| counts.streams += 1);
+    contract.report.note(&contract.name, "watch");
+    if is_initial {
+        contract.on_initial_events();
+    }
+    Some(read(contract, habits, body, is_initial).await)
+}
+
+async fn read(
+    contract: &mut Contract,
+    habits: &Habits,
+    mut body: Incoming,
+    mut is_initial: bool,
+) -> StreamEnd {
+    let mut rest = Vec::new();
+    while let Some(Ok(frame)) = body.frame().await {
+        rest.extend(frame.into_data().unwrap_or_default());
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = rest.drain(..=end).collect();
+            let Ok(event) = serde_json::from_slice::<Value>(&line) else {
+                let line = String::from_utf8_lossy(&line).into_owned();
+                contract
+                    .report
+                    .violation(&contract.name, &format!("no event: {line}"));
+                return StreamEnd::Expired;
+            };
+            let (kind, object) = (event["type"].as_str().unwrap_or_default(), &event["object"]);
+            match kind {
+                "ERROR" if object["code"] == 410 => return StreamEnd::Expired,
+                "ERROR" => {
+                    contract.report.note(&contract.name, "ERROR");
+                    return StreamEnd::Resume;
+                }
+                "BOOKMARK" if is_initial => {
+                    let annotations = &object["metadata"]["annotations"];
+                    if annotations["k8s.io/initial-events-end"] == "true" {
+                        is_initial = false;
+                        contract.on_bookmark(identity(object).1);
+                    }
+                }
+                "BOOKMARK" => contract.on_bookmark(identity(object).1),
+                "ADDED" if is_initial => contract.on_initial_event(object),
+                kind => contract.on_event(kind, object),
+            }
+            if habits.delay_ms > 0 {
+                sleep(Duration::from_millis(habits.delay_ms)).await;
+            }
+        }
+    }
+    contract.report.note(&contract.name, "end");
+    StreamEnd::Resume
+}
+
+/// Sends a request on a connection of its own to one of the gateways.
+async fn request(habits: &mut Habits, target: &str) -> Option<(u16, Incoming)> {
+    let gateway = habits.gateways[habits.random.usize(..habits.gateways.len())].clone();
+    timeout(ANSWER_WAIT, send(&gateway, habits.is_http2, target))
+        .await
+        .ok()?
+}
+
+async fn send(gateway: &str, is_http2: bool, target: &str) -> Option<(u16, Incoming)> {
+    let stream = TcpStream::connect((gateway, PORT)).await.ok()?;
+    let io = TokioIo::new(stream);
+    let request = |target: String| http::Request::get(target).header("host", "gateway");
+    let response = if is_http2 {
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), io)
+                .await
+                .ok()?;
+        tokio::spawn(connection);
+        let request = request(format!("http://gateway{target}"));
+        sender
+            .send_request(request.body(Empty::<Bytes>::new()).ok()?)
+            .await
+    } else {
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.ok()?;
+        tokio::spawn(connection);
+        let request = request(target.to_owned());
+        sender
+            .send_request(request.body(Empty::<Bytes>::new()).ok()?)
+            .await
+    };
+    let response = response.ok()?;
+    Some((response.status().as_u16(), response.into_body()))
+}
+
+/// A shared informer of one gateway, whose store is compared with the API server's at the end.
+#[derive(Clone, Default)]
+pub(super) struct InformerClient(Arc<Mutex<Option<SharedInformer<Raw>>>>);
+
+impl InformerClient {
+    pub(super) async fn run(self, gateway: String) -> turmoil::Result {
+        let source = ConnectSource::url(&format!("http://{gateway}:{PORT}"))?;
+        let client = Arc::new(Client::connect(source).await?);
+        let gvr = Gvr::new("", "v1", "configmaps");
+        let informer = SharedInformer::new(client, ListWatch::<Raw>::raw(&gvr));
+        informer.start();
+        *self.0.lock() = Some(informer);
+        std::future::pending().await
+    }
+
+    /// What the store has other than the newest objects.
+    pub(super) fn behind(&self, newest: &Objects) -> Option<String> {
+        let informer = self.0.lock();
+        let Some(informer) = &*informer else {
+            return Some("not started".to_owned());
+        };
+        let store = informer.store();
+        let objects = store.keys().into_iter().filter_map(|key| {
+            let object = store.object(key.as_str())?;
+            Some((key.as_str().to_owned(), object.resource_version().0))
+        });
+        difference(&objects.collect(), newest)
+    }
+}
