@@ -155,16 +155,18 @@ impl Contract {
         self.objects.lock().insert(key, version);
     }
 
-    /// A deletion found by a relist has a version at which nothing else was changed.
+    /// A deletion that a relist found has a version of the gateway's choice, so it only has to be true that the object that the client
+    /// has came to an end, and that it does not exist at this version of its own.
     fn on_deletion(&self, key: &str, version: u64, stored: Option<Option<State>>) {
-        let is_invented = self.history.key_at(version).is_none();
+        let had = self.objects.lock().remove(key).unwrap_or(0);
         let still_there = stored
             .flatten()
             .is_some_and(|state| state.is_wanted(self.filter));
-        if still_there || (!is_invented && self.history.key_at(version).as_deref() != Some(key)) {
-            self.violation(&format!("DELETED {key} at {version}, which is not its end"));
+        if still_there || !self.history.has_ended(key, had, self.filter) {
+            self.violation(&format!(
+                "DELETED {key} at {version}, which has not ended since {had}"
+            ));
         }
-        self.objects.lock().remove(key);
     }
 
     /// A bookmark: nothing at or below its version is missing.

@@ -23,7 +23,7 @@ pub(super) struct History(Arc<Mutex<Versions>>);
 struct Versions {
     /// The changes of each object, oldest first; without a state after a deletion.
     by_key: BTreeMap<String, Vec<(u64, Option<State>)>>,
-    key_at: BTreeMap<u64, String>,
+    newest: u64,
 }
 
 /// An object at one version.
@@ -50,13 +50,14 @@ impl State {
 impl History {
     /// The newest version of an object.
     pub(super) fn newest(&self) -> u64 {
-        let versions = self.0.lock();
-        versions.key_at.keys().next_back().copied().unwrap_or(0)
+        self.0.lock().newest
     }
 
-    /// The objects that exist now.
-    pub(super) fn keys(&self) -> Vec<String> {
-        self.at(u64::MAX, None).into_keys().collect()
+    /// Whether an object exists now.
+    pub(super) fn exists(&self, key: &str) -> bool {
+        let versions = self.0.lock();
+        let last = versions.by_key.get(key).and_then(|changes| changes.last());
+        last.is_some_and(|(_, state)| state.is_some())
     }
 
     /// The objects of a version.
@@ -74,9 +75,13 @@ impl History {
         found
     }
 
-    /// The object that was changed at this version.
-    pub(super) fn key_at(&self, version: u64) -> Option<String> {
-        self.0.lock().key_at.get(&version).cloned()
+    /// Whether an object was deleted after a version, or was changed into one that the client has not asked for.
+    pub(super) fn has_ended(&self, key: &str, after: u64, filter: Filter) -> bool {
+        let versions = self.0.lock();
+        let changes = versions.by_key.get(key).into_iter().flatten();
+        changes
+            .filter(|(at, _)| *at > after)
+            .any(|(_, state)| state.as_ref().is_none_or(|state| !state.is_wanted(filter)))
     }
 
     /// What became of an object at exactly this version.
@@ -95,7 +100,7 @@ impl Publisher for History {
             let object: Value = serde_json::from_slice(&change.object).unwrap();
             let state = (change.event != EventKind::Deleted).then(|| State::of(&object));
             let (key, at) = (change.key.as_str().to_owned(), change.version.0);
-            versions.key_at.insert(at, key.clone());
+            versions.newest = at;
             versions.by_key.entry(key).or_default().push((at, state));
         }
     }

@@ -467,11 +467,7 @@ impl Server {
         let index = random.usize(..objects);
         let (name, namespace) = (format!("c{index:02}"), ["default", "other"][index % 2]);
         let key = ObjectKey::new(namespace, &name);
-        let exists = self
-            .history
-            .keys()
-            .iter()
-            .any(|known| *known == key.as_str());
+        let exists = self.history.exists(key.as_str());
         let target = WriteTarget {
             kind_index,
             key,
