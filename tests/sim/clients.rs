@@ -13,6 +13,7 @@ use tokio::time::{sleep, timeout};
 
 use super::contract::{Contract, difference, identity};
 use super::history::Objects;
+use super::plan::END_MS;
 use crate::informer::{ListWatch, Raw, SharedInformer};
 use crate::net::TcpStream;
 use crate::resource::Gvr;
@@ -172,7 +173,7 @@ async fn read(
                 "ADDED" if is_initial => contract.on_initial_event(object),
                 kind => contract.on_event(kind, object),
             }
-            if habits.delay_ms > 0 {
+            if habits.delay_ms > 0 && contract.report.elapsed() < Duration::from_millis(END_MS) {
                 sleep(Duration::from_millis(habits.delay_ms)).await;
             }
         }

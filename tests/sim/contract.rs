@@ -10,6 +10,7 @@
 //! | convergent | when writes and faults have ended, the client has the newest objects |
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -61,6 +62,11 @@ impl Report {
         if findings.log {
             print!("{line}");
         }
+    }
+
+    /// The time since the start of the run.
+    pub(super) fn elapsed(&self) -> Duration {
+        turmoil::sim_elapsed().unwrap_or_default()
     }
 
     pub(super) fn violation(&self, who: &str, what: &str) {
@@ -141,11 +147,11 @@ impl Contract {
             self.violation(&format!("{kind} {key} at {version} after {}", self.version));
         }
         self.version = version;
-        let stored = self.history.change(&key, version);
         if kind == "DELETED" {
-            self.on_deletion(&key, version, stored);
+            self.on_deletion(&key, version);
             return;
         }
+        let stored = self.history.change(&key, version);
         if stored.flatten() != Some(State::of(object)) {
             self.violation(&format!("{kind} {key}: no such object at {version}"));
         }
@@ -155,16 +161,14 @@ impl Contract {
         self.objects.lock().insert(key, version);
     }
 
-    /// A deletion that a relist found has a version of the gateway's choice, so it only has to be true that the object that the client
-    /// has came to an end, and that it does not exist at this version of its own.
-    fn on_deletion(&self, key: &str, version: u64, stored: Option<Option<State>>) {
+    /// A deletion that a relist found has a version of the gateway's choice, which may be one of a change that nobody has seen. So it only
+    /// has to be true that the object that the client has came to an end.
+    fn on_deletion(&self, key: &str, version: u64) {
         let had = self.objects.lock().remove(key).unwrap_or(0);
-        let still_there = stored
-            .flatten()
-            .is_some_and(|state| state.is_wanted(self.filter));
-        if still_there || !self.history.has_ended(key, had, self.filter) {
+        if !self.history.has_ended(key, had, self.filter) {
+            let changes = self.history.changes_after(key, had);
             self.violation(&format!(
-                "DELETED {key} at {version}, which has not ended since {had}"
+                "DELETED {key} at {version}, which has not ended since {had}: {changes}"
             ));
         }
     }

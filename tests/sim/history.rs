@@ -84,6 +84,14 @@ impl History {
             .any(|(_, state)| state.as_ref().is_none_or(|state| !state.is_wanted(filter)))
     }
 
+    /// What became of an object after a version, for a message.
+    pub(super) fn changes_after(&self, key: &str, after: u64) -> String {
+        let versions = self.0.lock();
+        let changes = versions.by_key.get(key).into_iter().flatten();
+        let changes: Vec<_> = changes.filter(|(at, _)| *at > after).collect();
+        format!("{changes:?}")
+    }
+
     /// What became of an object at exactly this version.
     pub(super) fn change(&self, key: &str, version: u64) -> Option<Option<State>> {
         let versions = self.0.lock();

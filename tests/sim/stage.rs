@@ -398,9 +398,12 @@ impl Stage<'_> {
                 Ending::Release(one, other) => self.sim.release(one.as_str(), other.as_str()),
                 Ending::Repair(one, other) => {
                     self.sim.repair(one.as_str(), other.as_str());
-                    self.streams(&one, &other)
-                        .into_iter()
-                        .for_each(simulated::reset);
+                    // Also those of which one end has gone: TCP would ask the other end whether it is still there.
+                    for (from, to) in [(&one, &other), (&other, &one)] {
+                        self.streams(from, to)
+                            .into_iter()
+                            .for_each(simulated::reset);
+                    }
                 }
                 Ending::Start(host) => self.restart_if_ended(&host),
             }
