@@ -242,8 +242,8 @@ impl Apiserver {
     }
 
     /// Serves the same objects and history on another listener, as a new process does that reads them from etcd.
-    #[cfg(all(test, fanout_sim))]
-    pub(crate) fn serve_again(&self, listener: TcpListener) -> JoinSet<()> {
+    #[cfg(fanout_sim)]
+    pub fn serve_again(&self, listener: TcpListener) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         tasks.spawn(listener::run(
             listener,

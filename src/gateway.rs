@@ -473,5 +473,5 @@ fn registry_settings(
     }
 }
 
-#[cfg(all(test, not(fanout_sim)))]
+#[cfg(test)]
 mod tests;

@@ -177,7 +177,3 @@ mod transport;
 pub mod view;
 #[cfg(feature = "gateway")]
 pub mod watch;
-
-#[cfg(all(test, fanout_sim))]
-#[path = "../tests/sim/simulation.rs"]
-mod simulation;

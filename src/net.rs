@@ -12,4 +12,4 @@ pub(crate) use simulated::HttpConnector;
 pub use simulated::{TcpListener, TcpStream};
 
 #[cfg(fanout_sim)]
-pub(crate) mod simulated;
+pub mod simulated;

@@ -429,5 +429,5 @@ fn http2_builder(streams: StallExecutor) -> http2::Builder<StallExecutor> {
     builder
 }
 
-#[cfg(all(test, not(fanout_sim)))]
+#[cfg(test)]
 mod tests;

@@ -593,5 +593,5 @@ impl Resources for Registry {
     }
 }
 
-#[cfg(all(test, not(fanout_sim)))]
+#[cfg(test)]
 mod tests;

@@ -318,5 +318,5 @@ impl Slot {
     }
 }
 
-#[cfg(all(test, not(fanout_sim)))]
+#[cfg(test)]
 pub(super) mod tests;

@@ -93,10 +93,10 @@ struct FaultState {
 }
 
 /// An end of an open connection: its own address and its peer's.
-pub(crate) type OpenStream = (SocketAddr, SocketAddr);
+pub type OpenStream = (SocketAddr, SocketAddr);
 
 /// The ends of the open connections, in the order in which they were opened.
-pub(crate) fn open_streams() -> Vec<OpenStream> {
+pub fn open_streams() -> Vec<OpenStream> {
     STREAMS.with_borrow_mut(|streams| {
         streams.retain(|stream| stream.strong_count() > 0);
         let open = streams.iter().filter_map(Weak::upgrade);
@@ -107,7 +107,7 @@ pub(crate) fn open_streams() -> Vec<OpenStream> {
 }
 
 /// Resets both ends of a connection.
-pub(crate) fn reset(stream: OpenStream) {
+pub fn reset(stream: OpenStream) {
     let ends = [stream, (stream.1, stream.0)];
     for end in matching(|end| ends.contains(&end)) {
         end.reset();
@@ -115,14 +115,14 @@ pub(crate) fn reset(stream: OpenStream) {
 }
 
 /// Resets a connection when this end of it has received `len` more bytes.
-pub(crate) fn reset_after(stream: OpenStream, len: usize) {
+pub fn reset_after(stream: OpenStream, len: usize) {
     for end in matching(|end| end == stream) {
         end.state.lock().reset_after = Some(len);
     }
 }
 
 /// Sets how many bytes a segment carries at most, and with it where writes are divided.
-pub(crate) fn set_segment_len(len: usize) {
+pub fn set_segment_len(len: usize) {
     SEGMENT_LEN.set(len);
 }
 

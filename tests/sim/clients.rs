@@ -1,5 +1,6 @@
 //! Clients that list and watch as the API documents it, and our informers.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,13 +15,13 @@ use tokio::time::{sleep, timeout};
 use super::contract::{Contract, difference, identity};
 use super::history::Objects;
 use super::plan::END_MS;
-use crate::informer::{ListWatch, Raw, SharedInformer};
-use crate::net::TcpStream;
-use crate::resource::Gvr;
-use crate::upstream::client::{Client, ConnectSource};
+use kube_fanout::informer::{ListWatch, Raw, SharedInformer};
+use kube_fanout::net::TcpStream;
+use kube_fanout::resource::Gvr;
+use kube_fanout::upstream::client::{Client, ConnectSource};
 
 /// Where gateways listen.
-pub(super) const PORT: u16 = 8_443;
+pub(crate) const PORT: u16 = 8_443;
 const COLLECTION: &str = "/api/v1/configmaps";
 /// How long a client waits for a response.
 const ANSWER_WAIT: Duration = Duration::from_secs(15);
@@ -29,19 +30,25 @@ const PAUSE: Duration = Duration::from_millis(300);
 
 /// How a client behaves.
 #[derive(Clone, Debug)]
-pub(super) struct Habits {
-    pub(super) gateways: Vec<String>,
-    pub(super) is_http2: bool,
-    pub(super) list: ListKind,
+pub(crate) struct Habits {
+    pub(crate) gateways: Vec<String>,
+    pub(crate) is_http2: bool,
+    pub(crate) list: ListKind,
     /// Milliseconds between two events that it reads; 0 for a client that keeps up.
-    pub(super) delay_ms: u64,
-    pub(super) random: fastrand::Rng,
+    pub(crate) delay_ms: u64,
+    /// How long it watches.
+    pub(crate) seconds: Range<u64>,
+    /// It lists after each watch, as programs without an informer do.
+    pub(crate) lists_again: bool,
+    pub(crate) random: fastrand::Rng,
 }
 
 /// How a client gets its first state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ListKind {
+pub(crate) enum ListKind {
     Newest,
+    /// In pages of one version.
+    Paged,
     Any,
     Streamed,
 }
@@ -55,7 +62,7 @@ enum StreamEnd {
 }
 
 /// Keeps a copy of the collection, for ever.
-pub(super) async fn run(mut contract: Contract, mut habits: Habits) {
+pub(crate) async fn run(mut contract: Contract, mut habits: Habits) {
     loop {
         let is_streamed = habits.list == ListKind::Streamed;
         if !is_streamed && list(&mut contract, &mut habits).await.is_none() {
@@ -70,6 +77,7 @@ pub(super) async fn run(mut contract: Contract, mut habits: Habits) {
                     contract.report.note(&contract.name, "expired");
                     break;
                 }
+                Some(StreamEnd::Resume) if habits.lists_again => break,
                 Some(StreamEnd::Resume) => is_first = is_streamed && contract.version == 0,
                 None if is_first => contract.version = 0,
                 None => {}
@@ -80,24 +88,39 @@ pub(super) async fn run(mut contract: Contract, mut habits: Habits) {
 }
 
 async fn list(contract: &mut Contract, habits: &mut Habits) -> Option<()> {
-    let mut target = format!("{COLLECTION}?limit=0{}", selector(contract));
-    if habits.list == ListKind::Any {
-        target.push_str("&resourceVersion=0");
-    }
     let floor = match habits.list {
-        ListKind::Newest => contract.history.newest(),
-        ListKind::Any | ListKind::Streamed => 0,
+        ListKind::Newest | ListKind::Paged => Some(contract.history.newest()),
+        ListKind::Any | ListKind::Streamed => None,
     };
-    let (status, body) = request(habits, &target).await?;
+    let options = match habits.list {
+        ListKind::Paged => "limit=5",
+        ListKind::Any => "resourceVersion=0",
+        ListKind::Newest | ListKind::Streamed => "limit=0",
+    };
+    let (mut objects, mut token) = (Objects::new(), String::new());
+    loop {
+        let selector = selector(contract);
+        let target = format!("{COLLECTION}?{options}{selector}{token}");
+        let list = page(habits, &target).await?;
+        objects.extend(list["items"].as_array()?.iter().map(identity));
+        match list["metadata"]["continue"].as_str() {
+            Some(next) if !next.is_empty() => token = format!("&continue={next}"),
+            Some(_) | None => {
+                contract.on_list(identity(&list).1, objects, floor);
+                return Some(());
+            }
+        }
+    }
+}
+
+/// A list, or the next page of it; `None` if the client has to begin again.
+async fn page(habits: &mut Habits, target: &str) -> Option<Value> {
+    let (status, body) = request(habits, target).await?;
     if status != 200 {
         return None;
     }
     let body = timeout(ANSWER_WAIT, body.collect()).await.ok()?.ok()?;
-    let list: Value = serde_json::from_slice(&body.to_bytes()).ok()?;
-    let items = list["items"].as_array()?;
-    let objects: Objects = items.iter().map(identity).collect();
-    contract.on_list(identity(&list).1, objects, floor);
-    Some(())
+    serde_json::from_slice(&body.to_bytes()).ok()
 }
 
 fn selector(contract: &Contract) -> String {
@@ -110,7 +133,7 @@ async fn watch(
     habits: &mut Habits,
     is_initial: bool,
 ) -> Option<StreamEnd> {
-    let seconds = habits.random.u64(5..40);
+    let seconds = habits.random.u64(habits.seconds.clone());
     let mut target = format!(
         "{COLLECTION}?watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}{}",
         selector(contract)
@@ -120,6 +143,7 @@ async fn watch(
     } else {
         target.push_str(&format!("&resourceVersion={}", contract.version));
     }
+    let floor = contract.history.newest();
     let (status, body) = request(habits, &target).await?;
     match status {
         200 => {}
@@ -131,14 +155,15 @@ async fn watch(
     if is_initial {
         contract.on_initial_events();
     }
-    Some(read(contract, habits, body, is_initial).await)
+    let floor = is_initial.then_some(floor);
+    Some(read(contract, habits, body, floor).await)
 }
 
 async fn read(
     contract: &mut Contract,
     habits: &Habits,
     mut body: Incoming,
-    mut is_initial: bool,
+    mut floor: Option<(usize, u64)>,
 ) -> StreamEnd {
     let mut rest = Vec::new();
     while let Some(Ok(frame)) = body.frame().await {
@@ -162,15 +187,16 @@ async fn read(
                     contract.report.note(&contract.name, "ERROR");
                     return StreamEnd::Resume;
                 }
-                "BOOKMARK" if is_initial => {
+                "BOOKMARK" if floor.is_some() => {
                     let annotations = &object["metadata"]["annotations"];
-                    if annotations["k8s.io/initial-events-end"] == "true" {
-                        is_initial = false;
-                        contract.on_bookmark(identity(object).1);
+                    if annotations["k8s.io/initial-events-end"] == "true"
+                        && let Some(floor) = floor.take()
+                    {
+                        contract.on_initial_end(identity(object).1, floor);
                     }
                 }
                 "BOOKMARK" => contract.on_bookmark(identity(object).1),
-                "ADDED" if is_initial => contract.on_initial_event(object),
+                "ADDED" if floor.is_some() => contract.on_initial_event(object),
                 kind => contract.on_event(kind, object),
             }
             if habits.delay_ms > 0 && contract.report.elapsed() < Duration::from_millis(END_MS) {
@@ -218,10 +244,10 @@ async fn send(gateway: &str, is_http2: bool, target: &str) -> Option<(u16, Incom
 
 /// A shared informer of one gateway, whose store is compared with the API server's at the end.
 #[derive(Clone, Default)]
-pub(super) struct InformerClient(Arc<Mutex<Option<SharedInformer<Raw>>>>);
+pub(crate) struct InformerClient(Arc<Mutex<Option<SharedInformer<Raw>>>>);
 
 impl InformerClient {
-    pub(super) async fn run(self, gateway: String) -> turmoil::Result {
+    pub(crate) async fn run(self, gateway: String) -> turmoil::Result {
         let source = ConnectSource::url(&format!("http://{gateway}:{PORT}"))?;
         let client = Arc::new(Client::connect(source).await?);
         let gvr = Gvr::new("", "v1", "configmaps");
@@ -232,7 +258,7 @@ impl InformerClient {
     }
 
     /// What the store has other than the newest objects.
-    pub(super) fn behind(&self, newest: &Objects) -> Option<String> {
+    pub(crate) fn behind(&self, newest: &Objects) -> Option<String> {
         let informer = self.0.lock();
         let Some(informer) = &*informer else {
             return Some("not started".to_owned());

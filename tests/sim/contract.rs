@@ -19,7 +19,7 @@ use super::history::{Filter, History, Objects, State};
 
 /// What all clients report to.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Report(Arc<Mutex<Findings>>);
+pub(crate) struct Report(Arc<Mutex<Findings>>);
 
 #[derive(Debug)]
 struct Findings {
@@ -42,17 +42,17 @@ impl Default for Findings {
 
 /// What happened in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts {
-    pub(super) events: u64,
-    pub(super) bookmarks: u64,
-    pub(super) lists: u64,
-    pub(super) expired: u64,
-    pub(super) streams: u64,
+pub(crate) struct Counts {
+    pub(crate) events: u64,
+    pub(crate) bookmarks: u64,
+    pub(crate) lists: u64,
+    pub(crate) expired: u64,
+    pub(crate) streams: u64,
 }
 
 impl Report {
     /// Adds a line to the run's trace, which is the same in each run of a seed.
-    pub(super) fn note(&self, who: &str, what: &str) {
+    pub(crate) fn note(&self, who: &str, what: &str) {
         let at = turmoil::sim_elapsed().unwrap_or_default().as_millis();
         let line = format!("{at} {who} {what}\n");
         let mut findings = self.0.lock();
@@ -65,21 +65,21 @@ impl Report {
     }
 
     /// The time since the start of the run.
-    pub(super) fn elapsed(&self) -> Duration {
+    pub(crate) fn elapsed(&self) -> Duration {
         turmoil::sim_elapsed().unwrap_or_default()
     }
 
-    pub(super) fn violation(&self, who: &str, what: &str) {
+    pub(crate) fn violation(&self, who: &str, what: &str) {
         let at = turmoil::sim_elapsed().unwrap_or_default();
         let mut findings = self.0.lock();
         findings.violations.push(format!("{at:?} {who}: {what}"));
     }
 
-    pub(super) fn count(&self, add: impl FnOnce(&mut Counts)) {
+    pub(crate) fn count(&self, add: impl FnOnce(&mut Counts)) {
         add(&mut self.0.lock().counts);
     }
 
-    pub(super) fn end(&self) -> (Vec<String>, Counts, u64) {
+    pub(crate) fn end(&self) -> (Vec<String>, Counts, u64) {
         let findings = self.0.lock();
         (findings.violations.clone(), findings.counts, findings.hash)
     }
@@ -87,21 +87,24 @@ impl Report {
 
 /// One client: what it has, and what it may get next.
 #[derive(Clone, Debug)]
-pub(super) struct Contract {
-    pub(super) name: String,
-    pub(super) filter: Filter,
-    pub(super) version: u64,
-    pub(super) history: History,
-    pub(super) report: Report,
+pub(crate) struct Contract {
+    pub(crate) name: String,
+    pub(crate) filter: Filter,
+    pub(crate) version: u64,
+    /// The life of the API server that the version belongs to.
+    life: usize,
+    pub(crate) history: History,
+    pub(crate) report: Report,
     objects: Arc<Mutex<Objects>>,
 }
 
 impl Contract {
-    pub(super) fn new(name: String, filter: Filter, history: History, report: Report) -> Self {
+    pub(crate) fn new(name: String, filter: Filter, history: History, report: Report) -> Self {
         Self {
             name,
             filter,
             version: 0,
+            life: 0,
             history,
             report,
             objects: Arc::default(),
@@ -112,33 +115,53 @@ impl Contract {
         self.report.violation(&self.name, what);
     }
 
-    /// The client has a whole list. `floor` is the newest version that the list may not be older than.
-    pub(super) fn on_list(&mut self, version: u64, objects: Objects, floor: u64) {
+    /// The client has a whole list. `floor` is the newest version when it asked, which the list may not be older than.
+    pub(crate) fn on_list(&mut self, version: u64, objects: Objects, floor: Option<(usize, u64)>) {
         self.report.count(|counts| counts.lists += 1);
         self.report
             .note(&self.name, &format!("list {version} of {}", objects.len()));
-        if version < floor {
-            self.violation(&format!("a list of {version} is older than {floor}"));
-        }
         *self.objects.lock() = objects;
-        self.version = version;
+        self.begin_at(version, floor);
         self.compare("list");
     }
 
+    /// The bookmark at the end of a streamed list.
+    pub(crate) fn on_initial_end(&mut self, version: u64, floor: (usize, u64)) {
+        self.begin_at(version, Some(floor));
+        self.on_bookmark(version);
+    }
+
+    /// Begins with a list, in the last life of the API server's state in which it is true. A list that may be old may be from a life before,
+    /// as long as a gateway has not noticed.
+    fn begin_at(&mut self, version: u64, floor: Option<(usize, u64)>) {
+        self.version = version;
+        let (oldest, floor) = floor.unwrap_or_default();
+        let newest = self.history.life();
+        let is_true = |life: &usize| {
+            let expected = self.history.at((*life, version), self.filter);
+            *self.objects.lock() == expected
+        };
+        self.life = (oldest..=newest).rev().find(is_true).unwrap_or(newest);
+        self.check_reached();
+        if self.life == oldest && version < floor {
+            self.violation(&format!("a list of {version} is older than {floor}"));
+        }
+    }
+
     /// A streamed list begins: the client has nothing.
-    pub(super) fn on_initial_events(&mut self) {
+    pub(crate) fn on_initial_events(&mut self) {
         self.objects.lock().clear();
         self.version = 0;
     }
 
     /// An initial event of a streamed list, whose order is not given.
-    pub(super) fn on_initial_event(&mut self, object: &Value) {
+    pub(crate) fn on_initial_event(&mut self, object: &Value) {
         let (key, version) = identity(object);
         self.objects.lock().insert(key, version);
     }
 
     /// An event of a watch.
-    pub(super) fn on_event(&mut self, kind: &str, object: &Value) {
+    pub(crate) fn on_event(&mut self, kind: &str, object: &Value) {
         self.report.count(|counts| counts.events += 1);
         let (key, version) = identity(object);
         self.report
@@ -151,7 +174,7 @@ impl Contract {
             self.on_deletion(&key, version);
             return;
         }
-        let stored = self.history.change(&key, version);
+        let stored = self.history.change(&key, (self.life, version));
         if stored.flatten() != Some(State::of(object)) {
             self.violation(&format!("{kind} {key}: no such object at {version}"));
         }
@@ -165,8 +188,8 @@ impl Contract {
     /// has to be true that the object that the client has came to an end.
     fn on_deletion(&self, key: &str, version: u64) {
         let had = self.objects.lock().remove(key).unwrap_or(0);
-        if !self.history.has_ended(key, had, self.filter) {
-            let changes = self.history.changes_after(key, had);
+        if !self.history.has_ended(key, (self.life, had), self.filter) {
+            let changes = self.history.changes_after(key, (self.life, had));
             self.violation(&format!(
                 "DELETED {key} at {version}, which has not ended since {had}: {changes}"
             ));
@@ -174,34 +197,43 @@ impl Contract {
     }
 
     /// A bookmark: nothing at or below its version is missing.
-    pub(super) fn on_bookmark(&mut self, version: u64) {
+    pub(crate) fn on_bookmark(&mut self, version: u64) {
         self.report.count(|counts| counts.bookmarks += 1);
         self.report.note(&self.name, &format!("bookmark {version}"));
         if version < self.version {
             self.violation(&format!("a bookmark at {version} after {}", self.version));
         }
         self.version = version;
+        self.check_reached();
         self.compare("bookmark");
     }
 
+    fn check_reached(&self) {
+        if !self.history.has_reached((self.life, self.version)) {
+            self.violation(&format!("version {} is in the future", self.version));
+        }
+    }
+
     fn compare(&self, what: &str) {
-        let expected = self.history.at(self.version, self.filter);
+        let expected = self.history.at((self.life, self.version), self.filter);
         if let Some(difference) = difference(&self.objects.lock(), &expected) {
             self.violation(&format!("{what} at {}: {difference}", self.version));
         }
     }
 
     /// What the client has other than the newest objects.
-    pub(super) fn behind(&self) -> Option<String> {
+    pub(crate) fn behind(&self) -> Option<String> {
         difference(
             &self.objects.lock(),
-            &self.history.at(u64::MAX, self.filter),
+            &self
+                .history
+                .at((self.history.life(), u64::MAX), self.filter),
         )
     }
 }
 
 /// The first differences between what a client has and what it should have.
-pub(super) fn difference(have: &Objects, expected: &Objects) -> Option<String> {
+pub(crate) fn difference(have: &Objects, expected: &Objects) -> Option<String> {
     if have == expected {
         return None;
     }
@@ -216,7 +248,7 @@ pub(super) fn difference(have: &Objects, expected: &Objects) -> Option<String> {
 }
 
 /// Key and version of an object.
-pub(super) fn identity(object: &Value) -> (String, u64) {
+pub(crate) fn identity(object: &Value) -> (String, u64) {
     let metadata = &object["metadata"];
     let text = |name: &str| metadata[name].as_str().unwrap_or_default();
     let key = format!("{}/{}", text("namespace"), text("name"));

@@ -22,25 +22,25 @@ thread_local! {
 }
 
 /// Makes this thread's clock and random numbers follow from the seed.
-pub(super) fn begin(seed: u64) {
+pub(crate) fn begin(seed: u64) {
     RANDOM.set(seed);
     set_now(Duration::ZERO);
-    crate::resource::replay_random(seed);
+    kube_fanout::resource::replay_random(seed);
 }
 
 /// Sets the time since the start of the simulation.
-pub(super) fn set_now(elapsed: Duration) {
+pub(crate) fn set_now(elapsed: Duration) {
     NOW.set(Some(elapsed));
 }
 
 /// Moves the wall clock, which differs from the other clocks from now on.
-pub(super) fn jump_wall_clock(seconds: i64) {
+pub(crate) fn jump_wall_clock(seconds: i64) {
     WALL_JUMP.set(WALL_JUMP.get() + seconds);
 }
 
 /// `struct timespec` of 64-bit Linux.
 #[repr(C)]
-pub(super) struct TimeSpec {
+pub(crate) struct TimeSpec {
     seconds: i64,
     nanoseconds: i64,
 }

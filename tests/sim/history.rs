@@ -6,18 +6,25 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::apiserver::storage::StoredChange;
-use crate::apiserver::store::Publisher;
-use crate::resource::{EventKind, ResourceVersion};
+use kube_fanout::apiserver::storage::StoredChange;
+use kube_fanout::apiserver::store::Publisher;
+use kube_fanout::resource::{EventKind, ResourceVersion};
 
 /// Versions by key: the objects that a client should have.
-pub(super) type Objects = BTreeMap<String, u64>;
+pub(crate) type Objects = BTreeMap<String, u64>;
 
 /// What a client asks for: all objects, or those with this value of the label `side`.
-pub(super) type Filter = Option<&'static str>;
+pub(crate) type Filter = Option<&'static str>;
 
-#[derive(Clone, Debug, Default)]
-pub(super) struct History(Arc<Mutex<Versions>>);
+/// One history for each life of the API server's state: a restored backup begins another, whose versions mean something else.
+#[derive(Clone, Debug)]
+pub(crate) struct History(Arc<Mutex<Vec<Versions>>>);
+
+impl Default for History {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(vec![Versions::default()])))
+    }
+}
 
 #[derive(Debug, Default)]
 struct Versions {
@@ -28,13 +35,13 @@ struct Versions {
 
 /// An object at one version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct State {
-    pub(super) side: String,
-    pub(super) count: String,
+pub(crate) struct State {
+    pub(crate) side: String,
+    pub(crate) count: String,
 }
 
 impl State {
-    pub(super) fn of(object: &Value) -> Self {
+    pub(crate) fn of(object: &Value) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         Self {
             side: text(&object["metadata"]["labels"]["side"]),
@@ -42,29 +49,48 @@ impl State {
         }
     }
 
-    pub(super) fn is_wanted(&self, filter: Filter) -> bool {
+    pub(crate) fn is_wanted(&self, filter: Filter) -> bool {
         filter.is_none_or(|side| self.side == side)
     }
 }
 
 impl History {
-    /// The newest version of an object.
-    pub(super) fn newest(&self) -> u64 {
-        self.0.lock().newest
+    /// The API server has lost everything.
+    pub(crate) fn begin_again(&self) {
+        self.0.lock().push(Versions::default());
+    }
+
+    /// The current life.
+    pub(crate) fn life(&self) -> usize {
+        self.0.lock().len() - 1
+    }
+
+    /// The current life and its newest version.
+    pub(crate) fn newest(&self) -> (usize, u64) {
+        let lives = self.0.lock();
+        (lives.len() - 1, lives[lives.len() - 1].newest)
+    }
+
+    /// Whether the API server has given this version to a write.
+    pub(crate) fn has_reached(&self, (life, version): (usize, u64)) -> bool {
+        version <= self.0.lock()[life].newest.max(1)
     }
 
     /// Whether an object exists now.
-    pub(super) fn exists(&self, key: &str) -> bool {
-        let versions = self.0.lock();
-        let last = versions.by_key.get(key).and_then(|changes| changes.last());
+    pub(crate) fn exists(&self, key: &str) -> bool {
+        let lives = self.0.lock();
+        let last = lives[lives.len() - 1]
+            .by_key
+            .get(key)
+            .and_then(|changes| changes.last());
         last.is_some_and(|(_, state)| state.is_some())
     }
 
     /// The objects of a version.
-    pub(super) fn at(&self, version: u64, filter: Filter) -> Objects {
-        let versions = self.0.lock();
+    pub(crate) fn at(&self, (life, version): (usize, u64), filter: Filter) -> Objects {
+        let lives = self.0.lock();
         let mut found = Objects::new();
-        for (key, changes) in &versions.by_key {
+        for (key, changes) in &lives[life].by_key {
             let past = changes.partition_point(|(at, _)| *at <= version);
             if let Some((at, Some(state))) = past.checked_sub(1).map(|last| &changes[last])
                 && state.is_wanted(filter)
@@ -76,26 +102,26 @@ impl History {
     }
 
     /// Whether an object was deleted after a version, or was changed into one that the client has not asked for.
-    pub(super) fn has_ended(&self, key: &str, after: u64, filter: Filter) -> bool {
-        let versions = self.0.lock();
-        let changes = versions.by_key.get(key).into_iter().flatten();
+    pub(crate) fn has_ended(&self, key: &str, (life, after): (usize, u64), filter: Filter) -> bool {
+        let lives = self.0.lock();
+        let changes = lives[life].by_key.get(key).into_iter().flatten();
         changes
             .filter(|(at, _)| *at > after)
             .any(|(_, state)| state.as_ref().is_none_or(|state| !state.is_wanted(filter)))
     }
 
     /// What became of an object after a version, for a message.
-    pub(super) fn changes_after(&self, key: &str, after: u64) -> String {
-        let versions = self.0.lock();
-        let changes = versions.by_key.get(key).into_iter().flatten();
+    pub(crate) fn changes_after(&self, key: &str, (life, after): (usize, u64)) -> String {
+        let lives = self.0.lock();
+        let changes = lives[life].by_key.get(key).into_iter().flatten();
         let changes: Vec<_> = changes.filter(|(at, _)| *at > after).collect();
         format!("{changes:?}")
     }
 
     /// What became of an object at exactly this version.
-    pub(super) fn change(&self, key: &str, version: u64) -> Option<Option<State>> {
-        let versions = self.0.lock();
-        let changes = versions.by_key.get(key)?;
+    pub(crate) fn change(&self, key: &str, (life, version): (usize, u64)) -> Option<Option<State>> {
+        let lives = self.0.lock();
+        let changes = lives[life].by_key.get(key)?;
         let found = changes.iter().find(|(at, _)| *at == version)?;
         Some(found.1.clone())
     }
@@ -103,12 +129,19 @@ impl History {
 
 impl Publisher for History {
     fn publish(&mut self, changes: &[StoredChange]) {
-        let mut versions = self.0.lock();
+        let mut lives = self.0.lock();
+        let Some(versions) = lives.last_mut() else {
+            return;
+        };
         for change in changes {
+            versions.newest = change.version.0;
             let object: Value = serde_json::from_slice(&change.object).unwrap();
+            // Changes of other resources count for the newest version only.
+            if object["kind"] != "ConfigMap" {
+                continue;
+            }
             let state = (change.event != EventKind::Deleted).then(|| State::of(&object));
             let (key, at) = (change.key.as_str().to_owned(), change.version.0);
-            versions.newest = at;
             versions.by_key.entry(key).or_default().push((at, state));
         }
     }

@@ -4,38 +4,63 @@ use std::time::Duration;
 
 use super::clients::{Habits, ListKind};
 use super::history::Filter;
-use crate::apiserver::faults::{Fault as ServerFault, FaultOrder};
-use crate::apiserver::route::ResourceVerb;
+use kube_fanout::apiserver::faults::{Fault as ServerFault, FaultOrder};
+use kube_fanout::apiserver::route::ResourceVerb;
 
 /// When the first fault may happen.
 const BEGIN_MS: u64 = 2_000;
 /// When the last one ends.
-pub(super) const END_MS: u64 = 25_000;
+pub(crate) const END_MS: u64 = 25_000;
 
-pub(super) const APISERVER: &str = "apiserver";
+pub(crate) const APISERVER: &str = "apiserver";
 
 /// A run.
 #[derive(Debug)]
-pub(super) struct Plan {
-    pub(super) gateways: Vec<String>,
-    pub(super) clients: Vec<(String, Filter, Habits)>,
+pub(crate) struct Plan {
+    pub(crate) gateways: Vec<String>,
+    pub(crate) clients: Vec<(String, Filter, Habits)>,
     /// The gateway of each informer.
-    pub(super) informers: Vec<String>,
+    pub(crate) informers: Vec<String>,
     /// Whether gateways keep checkpoints.
-    pub(super) has_state: bool,
-    pub(super) objects: usize,
-    /// The longest pause between two writes.
-    pub(super) write_pause_ms: u64,
-    pub(super) segment_len: usize,
+    pub(crate) has_state: bool,
+    /// Whether clients from before the history get the latest state of what changed.
+    pub(crate) has_catch_up: bool,
+    pub(crate) writes: Writes,
+    pub(crate) segment_len: usize,
+    /// The segments that a connection holds.
+    pub(crate) capacity: usize,
     /// Most events of a gateway's history.
-    pub(super) ring_events: usize,
+    pub(crate) ring_events: usize,
     /// What happens, in the order of time.
-    pub(super) faults: Vec<(Duration, Fault)>,
+    pub(crate) faults: Vec<(Duration, Fault)>,
+}
+
+/// What a run is to find. Each run checks all properties, but they are hidden in different ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Clients watch for a few seconds, so that they resume, and get bookmarks, often.
+    Safety,
+    /// Clients watch for longer than the run takes, so that no end of a watch brings what its stream has kept back.
+    Liveness,
+}
+
+/// What is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Writes {
+    pub(crate) objects: usize,
+    /// The longest pause between two writes.
+    pub(crate) pause_ms: u64,
+    /// Whether some objects are longer than what is written to a client at once.
+    pub(crate) has_large: bool,
+    /// Whether most writes are of another resource.
+    pub(crate) is_quiet: bool,
+    /// Writes of another resource at the start.
+    pub(crate) first: u64,
 }
 
 /// A fault. Those that last say for how many milliseconds.
 #[derive(Clone, Debug)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// The connections between two hosts are reset.
     Reset(String, String),
     /// One connection is cut after so many more bytes.
@@ -44,6 +69,8 @@ pub(super) enum Fault {
     Hold(String, String, u64),
     /// What two hosts send to each other is lost, and the connections between them in the end.
     Partition(String, String, u64),
+    /// A gateway and the API server are apart until the API server has discarded its history.
+    LoseHistory(String, u64),
     /// A process does not run: nothing reaches it and it sends nothing.
     Pause(String, u64),
     /// A gateway is killed and starts again; the last block of its checkpoints may be torn.
@@ -52,6 +79,8 @@ pub(super) enum Fault {
     Roll(String),
     /// The API server is killed and starts again.
     KillServer(u64),
+    /// The API server is killed and starts again without anything, as if from a backup of its first day.
+    Restore(u64),
     /// The API server fails requests or streams.
     Order(FaultOrder),
     /// Messages take longer.
@@ -61,22 +90,32 @@ pub(super) enum Fault {
 }
 
 impl Plan {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
+        let mode = [Mode::Safety, Mode::Liveness][random.usize(..2)];
         let gateways: Vec<String> = (0..random.usize(1..=3))
             .map(|index| format!("gateway{index}"))
             .collect();
-        let clients = (0..random.usize(3..=6)).map(|index| client(index, &gateways, &mut random));
+        let clients =
+            (0..random.usize(3..=6)).map(|index| client(index, mode, &gateways, &mut random));
         let clients: Vec<_> = clients.collect();
         let informers =
             (0..random.usize(0..=2)).map(|index| gateways[index % gateways.len()].clone());
         let informers = informers.collect();
+        let objects_end = [8, 40][random.usize(..2)];
         let mut plan = Self {
             clients,
             informers,
             has_state: random.bool(),
-            objects: random.usize(3..40),
-            write_pause_ms: [20, 100, 400, 3_000][random.usize(..4)],
+            has_catch_up: random.u8(..4) == 0,
+            writes: Writes {
+                objects: random.usize(3..objects_end),
+                pause_ms: [50, 200, 800, 4_000][random.usize(..4)],
+                has_large: random.u8(..3) == 0,
+                is_quiet: random.u8(..4) == 0,
+                first: 0,
+            },
+            capacity: [64, 256, 1_024][random.usize(..3)],
             segment_len: [97, 700, 1_448, 16_384][random.usize(..4)],
             ring_events: [128, 512, 4_096][random.usize(..3)],
             faults: Vec::new(),
@@ -87,8 +126,39 @@ impl Plan {
             let fault = plan.fault(&mut random);
             plan.faults.push((at, fault));
         }
+        if random.u8(..8) == 0 {
+            plan.restore_backup(&mut random);
+        }
         plan.faults.sort_by_key(|(at, _)| *at);
         plan
+    }
+
+    /// The API server loses its state in this run. A gateway notices that when it watches again, as long as the lost versions have not been
+    /// reached again; so these are high, and the gateways run and reach the API server.
+    fn restore_backup(&mut self, random: &mut fastrand::Rng) {
+        self.writes.first = 3_000;
+        self.writes.is_quiet = random.bool();
+        for (_, fault) in &mut self.faults {
+            match fault {
+                Fault::Reset(..)
+                | Fault::Cut(..)
+                | Fault::Latency(_)
+                | Fault::WallClock(_)
+                | Fault::Restore(_) => {}
+                Fault::Order(_) | Fault::KillServer(_) => *fault = Fault::Latency(50),
+                Fault::Hold(gateway, ..)
+                | Fault::Partition(gateway, ..)
+                | Fault::LoseHistory(gateway, _)
+                | Fault::Pause(gateway, _)
+                | Fault::Kill(gateway, ..)
+                | Fault::Roll(gateway) => {
+                    *fault = Fault::Reset(gateway.clone(), APISERVER.to_owned());
+                }
+            }
+        }
+        let at = Duration::from_millis(random.u64(6_000..15_000));
+        let fault = Fault::Restore(random.u64(50..1_000));
+        self.faults.push((at, fault));
     }
 
     fn fault(&self, random: &mut fastrand::Rng) -> Fault {
@@ -98,7 +168,7 @@ impl Plan {
             _ => APISERVER.to_owned(),
         };
         let ms = random.u64(100..12_000);
-        match random.u8(..14) {
+        match random.u8(..16) {
             0 => Fault::Reset(gateway, peer),
             1 | 2 => Fault::Cut(gateway, peer, random.usize(1..6_000)),
             3 => Fault::Hold(gateway, peer, ms),
@@ -109,6 +179,7 @@ impl Plan {
             8 => Fault::KillServer(random.u64(50..5_000)),
             9 => Fault::Latency(random.u64(5..400)),
             10 => Fault::WallClock(random.i64(-100_000..100_000)),
+            11 | 12 => Fault::LoseHistory(gateway, ms),
             _ => Fault::Order(order(random)),
         }
     }
@@ -116,11 +187,17 @@ impl Plan {
 
 fn client(
     index: usize,
+    mode: Mode,
     gateways: &[String],
     random: &mut fastrand::Rng,
 ) -> (String, Filter, Habits) {
     let filter = [None, None, Some("left"), Some("right")][random.usize(..4)];
-    let list = [ListKind::Newest, ListKind::Any, ListKind::Streamed][random.usize(..3)];
+    let list = [
+        ListKind::Newest,
+        ListKind::Paged,
+        ListKind::Any,
+        ListKind::Streamed,
+    ][random.usize(..4)];
     // A client moves between gateways, or stays with one.
     let mut gateways = gateways.to_vec();
     if random.bool() {
@@ -131,6 +208,11 @@ fn client(
         is_http2: random.bool(),
         list,
         delay_ms: [0, 0, 0, 30][random.usize(..4)],
+        seconds: match mode {
+            Mode::Safety => [3..9, 5..40][random.usize(..2)].clone(),
+            Mode::Liveness => 600..601,
+        },
+        lists_again: mode == Mode::Safety && random.u8(..3) == 0,
         random: random.fork(),
     };
     (format!("client{index}"), filter, habits)

@@ -4,41 +4,37 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use serde_json::json;
 use turmoil::{Builder, Sim};
 
 use super::clients::{self, InformerClient, PORT};
 use super::contract::{Contract, Counts, Report};
 use super::determinism;
-use super::history::History;
 use super::plan::{APISERVER, END_MS, Fault, Plan};
-use crate::apiserver::faults::{Fault as ServerFault, FaultOrder};
-use crate::apiserver::patch::Patch;
-use crate::apiserver::storage::{
-    Preconditions, Stamp, Storage, WritablePart, WriteMode, WriteOutcome, WriteTarget,
-};
-use crate::apiserver::{self, Apiserver, Options};
-use crate::config::{ServeSettings, StateSettings};
-use crate::gateway::Gateway;
-use crate::net::simulated;
-use crate::protocol::status::Status;
-use crate::resource::ObjectKey;
-use crate::shutdown::Drain;
+use super::writes::Server;
+use kube_fanout::apiserver::faults::{Fault as ServerFault, FaultOrder};
+use kube_fanout::apiserver::{self, Options};
+use kube_fanout::config::{ResourcePattern, ServeSettings, StateSettings};
+use kube_fanout::gateway::Gateway;
+use kube_fanout::net::simulated;
+use kube_fanout::shutdown::Drain;
 
 const API_PORT: u16 = 6_443;
 const TICK: Duration = Duration::from_millis(5);
 /// How long gateways have before the first fault, and clients after the last one.
 const CONVERGENCE: Duration = Duration::from_secs(60);
+/// Informers have longer: after an outage they wait 30 to 60 s before the next watch, as client-go's do, and again before the list that a
+/// refused watch (410) leads to.
+const INFORMER_CONVERGENCE: Duration = Duration::from_secs(150);
 const DRAIN_TIME: Duration = Duration::from_secs(3);
 
 /// What came of a run.
 #[derive(Debug)]
-pub(super) struct Outcome {
-    pub(super) violations: Vec<String>,
+pub(crate) struct Outcome {
+    pub(crate) violations: Vec<String>,
     counts: Counts,
     hash: u64,
     converged_after: Option<Duration>,
@@ -70,7 +66,7 @@ impl fmt::Display for Outcome {
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
 /// Runs a seed.
-pub(super) fn run(seed: u64) -> Outcome {
+pub(crate) fn run(seed: u64) -> Outcome {
     determinism::begin(seed);
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -83,15 +79,6 @@ pub(super) fn run(seed: u64) -> Outcome {
     // The folder exists only if there were checkpoints.
     let _ = std::fs::remove_dir_all(&folder);
     outcome
-}
-
-/// The API server's state, which outlives its process.
-#[derive(Clone, Default)]
-struct Server {
-    history: History,
-    apiserver: Arc<Mutex<Option<Arc<Apiserver>>>>,
-    writes: Arc<AtomicBool>,
-    random: Arc<Mutex<fastrand::Rng>>,
 }
 
 struct Stage<'a> {
@@ -110,6 +97,7 @@ enum Ending {
     Release(String, String),
     Repair(String, String),
     Start(String),
+    Compact,
 }
 
 impl Stage<'_> {
@@ -121,15 +109,11 @@ impl Stage<'_> {
             .simulation_duration(Duration::from_secs(1_000))
             .min_message_latency(Duration::from_millis(1))
             .max_message_latency(Duration::from_millis(20))
-            .tcp_capacity(1_024)
+            .tcp_capacity(plan.capacity)
             .build();
-        let server = Server {
-            random: Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))),
-            ..Server::default()
-        };
         let mut stage = Self {
             sim,
-            server,
+            server: Server::with_seed(seed),
             report: Report::default(),
             contracts: Vec::new(),
             informers: Vec::new(),
@@ -146,17 +130,16 @@ impl Stage<'_> {
     }
 
     fn add_apiserver(&mut self, plan: &Plan) {
-        let (server, objects, pause) = (self.server.clone(), plan.objects, plan.write_pause_ms);
-        server.writes.store(true, Ordering::Relaxed);
+        let (server, writes) = (self.server.clone(), plan.writes);
         self.sim.host(APISERVER, move || {
             let server = server.clone();
             async move {
-                let listener = crate::connection::listener::bind(any(API_PORT))?;
+                let listener = kube_fanout::connection::listener::bind(any(API_PORT))?;
                 let running = server.apiserver.lock().clone();
                 let apiserver = match running {
                     Some(apiserver) => {
                         let _tasks = apiserver.serve_again(listener);
-                        return server.write(&apiserver, objects, pause).await;
+                        return server.write(&apiserver, writes).await;
                     }
                     None => Arc::new(apiserver::start(listener, Options::default())?),
                 };
@@ -164,7 +147,7 @@ impl Stage<'_> {
                     .store()
                     .add_publisher(Box::new(server.history.clone()));
                 *server.apiserver.lock() = Some(Arc::clone(&apiserver));
-                server.write(&apiserver, objects, pause).await
+                server.write(&apiserver, writes).await
             }
         });
     }
@@ -177,6 +160,9 @@ impl Stage<'_> {
         settings.listen = any(PORT);
         settings.ring.events_max = plan.ring_events;
         settings.ring.age_min = Duration::from_secs(1);
+        if plan.has_catch_up {
+            settings.catch_up = vec![ResourcePattern::ALL];
+        }
         settings.state = plan.has_state.then(|| StateSettings {
             directory: self.folder.join(name),
             key_file: None,
@@ -256,7 +242,22 @@ impl Stage<'_> {
 
     fn step(&mut self) -> turmoil::Result {
         determinism::set_now(self.sim.elapsed());
-        self.sim.step().map(|_| ())
+        self.sim.step()?;
+        for (gateway, _) in self.drains.clone() {
+            if !self.sim.is_host_running(gateway.as_str()) {
+                self.disconnect(&gateway);
+            }
+        }
+        Ok(())
+    }
+
+    /// Resets the connections of a process that has ended, as its kernel does.
+    fn disconnect(&self, host: &str) {
+        let address = self.sim.lookup(host);
+        let streams = simulated::open_streams().into_iter();
+        streams
+            .filter(|(local, peer)| local.ip() == address || peer.ip() == address)
+            .for_each(simulated::reset);
     }
 
     fn run_faults(&mut self, plan: &Plan) -> turmoil::Result {
@@ -278,19 +279,24 @@ impl Stage<'_> {
     fn heal(&mut self, plan: &Plan) {
         self.finish(|_| true);
         self.sim.set_max_message_latency(Duration::from_millis(20));
+        self.order(ServerFault::Clear);
+        for gateway in &plan.gateways {
+            self.restart_if_ended(gateway);
+        }
+        self.server.end_writes();
+    }
+
+    fn order(&self, fault: ServerFault) {
         if let Some(apiserver) = &*self.server.apiserver.lock() {
-            let clear = FaultOrder {
-                fault: ServerFault::Clear,
+            let order = FaultOrder {
+                fault,
                 verb: None,
                 resource: None,
                 count: 1,
             };
-            apiserver.order(clear).unwrap();
+            // A full table of faults is no fault of its own.
+            let _ = apiserver.order(order);
         }
-        for gateway in &plan.gateways {
-            self.restart_if_ended(gateway);
-        }
-        self.server.writes.store(false, Ordering::Relaxed);
     }
 
     fn restart_if_ended(&mut self, host: &str) {
@@ -302,22 +308,30 @@ impl Stage<'_> {
     /// Waits until every client has the newest state; `None` if that takes too long.
     fn converge(&mut self) -> Result<Option<Duration>, Box<dyn std::error::Error>> {
         let begun = self.sim.elapsed();
-        while self.sim.elapsed() - begun < CONVERGENCE {
+        while self.sim.elapsed() - begun < INFORMER_CONVERGENCE {
             for _ in 0..20 {
                 self.step()?;
             }
             for (gateway, _) in self.drains.clone() {
                 self.restart_if_ended(&gateway);
             }
-            if self.behind().is_empty() {
+            let behind = self.behind();
+            if self.server.is_quiet() && behind.is_empty() {
                 return Ok(Some(self.sim.elapsed() - begun));
+            }
+            let are_clients = behind.iter().any(|who| who.starts_with("client"));
+            if are_clients && self.sim.elapsed() - begun >= CONVERGENCE {
+                return Ok(None);
             }
         }
         Ok(None)
     }
 
     fn behind(&self) -> Vec<String> {
-        let newest = self.server.history.at(u64::MAX, None);
+        let newest = self
+            .server
+            .history
+            .at((self.server.history.life(), u64::MAX), None);
         let clients = self
             .contracts
             .iter()
@@ -345,6 +359,12 @@ impl Stage<'_> {
             Fault::Hold(one, other, ms) => {
                 self.sim.hold(one.as_str(), other.as_str());
                 self.endings.push((end(ms), Ending::Release(one, other)));
+            }
+            Fault::LoseHistory(gateway, ms) => {
+                self.sim.partition(gateway.as_str(), APISERVER);
+                self.endings.push((end(ms), Ending::Compact));
+                self.endings
+                    .push((end(ms), Ending::Repair(gateway, APISERVER.to_owned())));
             }
             Fault::Partition(one, other, ms) => {
                 self.sim.partition(one.as_str(), other.as_str());
@@ -376,6 +396,15 @@ impl Stage<'_> {
                 self.endings
                     .push((end(ms), Ending::Start(APISERVER.to_owned())));
                 self.sim.crash(APISERVER);
+                self.disconnect(APISERVER);
+            }
+            Fault::Restore(ms) => {
+                self.endings
+                    .push((end(ms), Ending::Start(APISERVER.to_owned())));
+                self.sim.crash(APISERVER);
+                self.disconnect(APISERVER);
+                *self.server.apiserver.lock() = None;
+                self.server.history.begin_again();
             }
             Fault::Order(order) => {
                 if let Some(apiserver) = &*self.server.apiserver.lock() {
@@ -406,6 +435,7 @@ impl Stage<'_> {
                     }
                 }
                 Ending::Start(host) => self.restart_if_ended(&host),
+                Ending::Compact => self.order(ServerFault::Compact),
             }
         }
     }
@@ -436,64 +466,6 @@ impl Stage<'_> {
                 .unwrap();
             file.set_len(len - cut).unwrap();
         }
-    }
-}
-
-impl Server {
-    /// Changes objects until the faults end. Never returns.
-    async fn write(&self, apiserver: &Apiserver, objects: usize, pause_ms: u64) -> turmoil::Result {
-        let kind_index = apiserver
-            .catalogue()
-            .index_of("", "v1", "configmaps")
-            .unwrap();
-        let mut count = 0;
-        loop {
-            let pause = self.random.lock().u64(0..=pause_ms);
-            tokio::time::sleep(Duration::from_millis(pause)).await;
-            if !self.writes.load(Ordering::Relaxed) {
-                continue;
-            }
-            let burst = if self.random.lock().u8(..20) == 0 {
-                30
-            } else {
-                1
-            };
-            for _ in 0..burst {
-                count += 1;
-                self.write_one(apiserver, (kind_index, objects, count));
-            }
-        }
-    }
-
-    fn write_one(&self, apiserver: &Apiserver, (kind_index, objects, count): (usize, usize, u64)) {
-        let mut random = self.random.lock();
-        let index = random.usize(..objects);
-        let (name, namespace) = (format!("c{index:02}"), ["default", "other"][index % 2]);
-        let key = ObjectKey::new(namespace, &name);
-        let exists = self.history.exists(key.as_str());
-        let target = WriteTarget {
-            kind_index,
-            key,
-            part: WritablePart::Whole,
-            mode: WriteMode::Keep,
-        };
-        let side = ["left", "right"][random.usize(..2)];
-        let filler = "x".repeat(random.usize(..2_000));
-        let object = json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"name": name, "namespace": namespace, "labels": {"side": side}},
-            "data": {"count": format!("{count}-{}", random.u32(..)), "filler": filler},
-        });
-        let is_end = random.u8(..4) == 0;
-        drop(random);
-        let act = move |storage: &mut Storage, stamp: Stamp<'_>| -> Result<WriteOutcome, Status> {
-            match (exists, is_end) {
-                (false, _) => storage.create(&target, object, stamp),
-                (true, true) => storage.delete(&target, &Preconditions::default(), stamp),
-                (true, false) => storage.patch(&target, &Patch::Merge(object)),
-            }
-        };
-        apiserver.store().write(act).unwrap();
     }
 }
 

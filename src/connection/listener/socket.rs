@@ -1,5 +1,10 @@
 //! Options of listening sockets and of client sockets.
 
+#![cfg_attr(
+    fanout_sim,
+    allow(dead_code, reason = "the sockets of a simulation have no options")
+)]
+
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -52,17 +57,25 @@ pub fn set_options(stream: &TcpStream) -> io::Result<()> {
     socket.set_tcp_notsent_lowat(UNSENT_LEN)
 }
 
+/// Opens a listening socket of the simulated host.
+///
+/// # Errors
+/// If the address is in use or does not belong to this host.
 #[cfg(fanout_sim)]
 pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::bind_now(address)
 }
 
+/// Nothing: simulated sockets have no options.
+///
+/// # Errors
+/// Never.
 #[cfg(fanout_sim)]
 pub fn set_options(_: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-#[cfg(all(test, not(fanout_sim)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

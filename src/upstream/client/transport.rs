@@ -91,7 +91,7 @@ impl LanePurpose {
     }
 
     /// Whether the receiver, a client or a pod, may read as slowly as it likes.
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(fanout_sim)))]
     const fn may_pause(self) -> bool {
         match self {
             Self::ForwardWatch | Self::ForwardWatchApart | Self::Upgrade => true,

@@ -3,8 +3,23 @@
 //! A run has two parts. While faults happen, every client checks the contract of list and watch on all that it receives ([`contract`]).
 //! Then the faults and the writes stop, and within a minute every client must have the state of the API server.
 //!
-//! Each seed runs in a process of its own, because a process has state that an earlier run would leave changed. `FANOUT_SIM_SEED=7` with
-//! the test `one_seed` runs one seed again and prints what happens; `FANOUT_SIM_SEEDS=0..1000` sets those of the test `seeds`.
+//! Each seed runs in a process of its own, because a process has state that an earlier run would leave changed.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `FANOUT_SIM_SEED=7` | the test `one_seed` runs this seed |
+//! | `FANOUT_SIM_TRACE=1` | it prints what clients receive and which faults happen |
+//! | `FANOUT_SIM_LOG=debug` | it prints the log |
+//! | `FANOUT_SIM_SEEDS=0..1000` | the seeds of the test `seeds` |
+//! | `FANOUT_SIM_FIRST=1` | the test `seeds` ends with the first seed that fails |
+//! | `FANOUT_SIM_PLANT=15220` | a build with planted defects (`planted.sh`) has this one |
+
+#![cfg(fanout_sim)]
+#![expect(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "a simulation may fail"
+)]
 
 mod clients;
 mod contract;
@@ -12,6 +27,7 @@ mod determinism;
 mod history;
 mod plan;
 mod stage;
+mod writes;
 
 use std::ops::Range;
 use std::process::Command;
@@ -46,8 +62,10 @@ fn one_seed() {
 
 #[test]
 fn a_seed_gives_the_same_run_again() {
-    for seed in 0..3 {
-        assert_eq!(in_process(seed).0, in_process(seed).0, "seed {seed}");
+    for seed in 0..4 {
+        let [one, other] = [(); 2].map(|()| in_process(seed, Trace::Printed).0);
+        assert!(one.lines().count() > 10, "{one}");
+        assert!(one == other, "seed {seed} has two traces");
     }
 }
 
@@ -58,16 +76,17 @@ fn seeds() {
         first.parse().unwrap()..end.parse().unwrap()
     });
     let (started, next, failed) = (Instant::now(), AtomicU64::new(seeds.start), Mutex::new(0));
+    let stops = variable("FANOUT_SIM_FIRST").is_some();
     let workers = std::thread::available_parallelism().map_or(2, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end {
+                    if seed >= seeds.end || (stops && *failed.lock().unwrap() > 0) {
                         return;
                     }
-                    let (said, is_good) = in_process(seed);
+                    let (said, is_good) = in_process(seed, Trace::Hashed);
                     if !is_good {
                         *failed.lock().unwrap() += 1;
                         println!("{said}");
@@ -85,25 +104,34 @@ fn seeds() {
     assert_eq!(failed, 0);
 }
 
+/// What a run says of its trace.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Trace {
+    Hashed,
+    Printed,
+}
+
 /// Runs a seed in a process of its own; what it says, and whether all is well.
-fn in_process(seed: u64) -> (String, bool) {
+fn in_process(seed: u64, trace: Trace) -> (String, bool) {
     let program = std::env::current_exe().unwrap();
-    let run = Command::new("setarch")
+    let mut command = Command::new("setarch");
+    command
         .arg("-R")
         .arg(program)
-        .args(["--exact", "simulation::one_seed", "--nocapture"])
-        .env("FANOUT_SIM_SEED", seed.to_string())
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&run.stdout);
-    let said = text
-        .split_once("SEED ")
-        .map(|(_, said)| said.split("\ntest ").next().unwrap());
-    let errors = String::from_utf8_lossy(&run.stderr);
-    match said {
-        Some(said) => (format!("SEED {said}"), run.status.success()),
-        None => (format!("SEED {seed} did not end\n{text}\n{errors}"), false),
+        .args(["--exact", "one_seed", "--nocapture"])
+        .env("FANOUT_SIM_SEED", seed.to_string());
+    if trace == Trace::Printed {
+        command.env("FANOUT_SIM_TRACE", "1");
     }
+    let run = command.output().unwrap();
+    let text = String::from_utf8_lossy(&run.stdout);
+    if let Some((traced, said)) = text.split_once("SEED ") {
+        let said = said.split("\ntest ").next().unwrap();
+        let traced = if trace == Trace::Printed { traced } else { "" };
+        return (format!("{traced}SEED {said}"), run.status.success());
+    }
+    let errors = String::from_utf8_lossy(&run.stderr);
+    (format!("SEED {seed} did not end\n{text}\n{errors}"), false)
 }
 
 #[expect(
