@@ -15,23 +15,7 @@ use crate::cli::{AuthMode, ByteLen, TimeSpan, choice_name};
 /// The complete file, with every setting.
 pub(super) fn file(process: &ProcessSettings, serve: &ServeSettings) -> String {
     let mut out = format!("apiVersion: {}\nkind: {}\n", file::API_VERSION, file::KIND);
-    match &serve.upstream {
-        UpstreamSource::Kubeconfig { path, context } => {
-            path_line(&mut out, "kubeconfig", path);
-            if let Some(context) = context {
-                line(&mut out, "context", context);
-            }
-        }
-        UpstreamSource::InCluster => plain(&mut out, "inCluster", true),
-        UpstreamSource::Url(url) if serve.api_servers.is_empty() => {
-            line(&mut out, "upstream", &url.to_string());
-        }
-        UpstreamSource::Url(_) => list(&mut out, "upstream", serve.api_servers.iter()),
-    }
-    let is_url = matches!(serve.upstream, UpstreamSource::Url(_));
-    if !is_url && !serve.api_servers.is_empty() {
-        list(&mut out, "apiServers", serve.api_servers.iter());
-    }
+    upstream(&mut out, serve);
     plain(&mut out, "frameLenMax", ByteLen(serve.frame_len_max));
     line(&mut out, "listen", &serve.listen.to_string());
     match &serve.transport {
@@ -89,6 +73,26 @@ pub(super) fn file(process: &ProcessSettings, serve: &ServeSettings) -> String {
     plain(&mut out, "drainTimeout", TimeSpan(process.drain_timeout));
     plain(&mut out, "drainDelay", TimeSpan(process.drain_delay));
     out
+}
+
+fn upstream(out: &mut String, serve: &ServeSettings) {
+    match &serve.upstream {
+        UpstreamSource::Kubeconfig { path, context } => {
+            path_line(out, "kubeconfig", path);
+            if let Some(context) = context {
+                line(out, "context", context);
+            }
+        }
+        UpstreamSource::InCluster => plain(out, "inCluster", true),
+        UpstreamSource::Url(url) if serve.api_servers.is_empty() => {
+            line(out, "upstream", &url.to_string());
+        }
+        UpstreamSource::Url(_) => list(out, "upstream", serve.api_servers.iter()),
+    }
+    let is_url = matches!(serve.upstream, UpstreamSource::Url(_));
+    if !is_url && !serve.api_servers.is_empty() {
+        list(out, "apiServers", serve.api_servers.iter());
+    }
 }
 
 fn limits(out: &mut String, serve: &ServeSettings) {

@@ -176,12 +176,7 @@ impl CacheKeeper {
             Err(outcome) => return outcome,
         };
         let hub = Arc::new(Hub::new(&kind));
-        let observer = (parts.observer)(Arc::clone(&hub));
-        let lost = self.cells.loss.version();
-        let mut writer = CacheWriter::after_loss(kind, parts.retention, observer, lost);
-        if let Some(len_max) = parts.tombstones_len_max {
-            writer = writer.keeping_deletions(len_max);
-        }
+        let writer = self.writer(kind, &hub);
         let served = ServedResource {
             cache: Arc::clone(writer.cache()),
             hub,
@@ -238,6 +233,18 @@ impl CacheKeeper {
             DriverEnd::Gone => FillOutcome::Gone,
             DriverEnd::WentBack => FillOutcome::WentBack,
             DriverEnd::GivenUp(reason) => FillOutcome::GivenUp(label_of(reason)),
+        }
+    }
+
+    /// An empty cache.
+    fn writer(&self, kind: ResourceKind, hub: &Arc<Hub>) -> CacheWriter {
+        let parts = &self.parts;
+        let observer = (parts.observer)(Arc::clone(hub));
+        let lost = self.cells.loss.version();
+        let writer = CacheWriter::after_loss(kind, parts.retention, observer, lost);
+        match parts.tombstones_len_max {
+            Some(len_max) => writer.keeping_deletions(len_max),
+            None => writer,
         }
     }
 
