@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::cache::{Epoch, Event, Sequence, Snapshot, WatchCache, floor};
+use crate::cache::{Epoch, Event, Lagged, Sequence, Snapshot, WatchCache, floor};
 use crate::resource::{KeyRef, Object, ResourceVersion};
 
 /// How much of the history goes into a checkpoint.
@@ -35,19 +35,11 @@ impl Capture {
             // The floor first: an eviction afterwards can only make the history shorter, which the next lines notice.
             let known = floor(&snapshot, cache.history());
             let oldest = cache.history().oldest().min(snapshot.sequence);
-            let read = cache.history().read(oldest, |_, event| {
-                if event.sequence() >= snapshot.sequence {
-                    return ControlFlow::Break(());
-                }
-                events.push(Arc::clone(event));
-                ControlFlow::Continue(())
-            });
-            if read.is_ok() {
+            if let Ok(all) = events_between(cache, oldest, snapshot.sequence) {
+                events = all;
                 let first = events.first().filter(|event| event.sequence() > 0);
                 let before = |event: &Arc<Event>| ResourceVersion(event.resource_version().0 - 1);
                 base_version = first.map_or(known, |first| before(first).max(known));
-            } else {
-                events.clear();
             }
         }
         Some(Self {
@@ -126,4 +118,24 @@ impl Capture {
         }
         Ok(count)
     }
+}
+
+/// The events from the sequence `from` to the one before `until`.
+///
+/// # Errors
+/// [`Lagged`] if the cache has evicted a part of them.
+pub fn events_between(
+    cache: &WatchCache,
+    from: Sequence,
+    until: Sequence,
+) -> Result<Vec<Arc<Event>>, Lagged> {
+    let mut events = Vec::new();
+    cache.history().read(from, |_, event| {
+        if event.sequence() >= until {
+            return ControlFlow::Break(());
+        }
+        events.push(Arc::clone(event));
+        ControlFlow::Continue(())
+    })?;
+    Ok(events)
 }

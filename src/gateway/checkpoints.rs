@@ -5,7 +5,6 @@
 
 use std::fs::File;
 use std::io;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,7 +18,7 @@ use crate::cache::{Epoch, Sequence, WatchCache};
 use crate::checkpoint::directory::StateDirectory;
 use crate::checkpoint::{
     Capture, CheckpointContent, CheckpointError, CheckpointHeader, CheckpointReader,
-    CheckpointWriter, HistoryShare, JournalEnd,
+    CheckpointWriter, HistoryShare, JournalEnd, events_between,
 };
 use crate::config::ResourcePattern;
 use crate::metrics::{CheckpointMetrics, Metrics, RestoreOutcome};
@@ -374,17 +373,9 @@ impl CheckpointFile {
         else {
             return Ok(None);
         };
-        let mut events = Vec::new();
-        let read = cache.history().read(self.next, |_, event| {
-            if event.sequence() >= snapshot.sequence {
-                return ControlFlow::Break(());
-            }
-            events.push(Arc::clone(event));
-            ControlFlow::Continue(())
-        });
-        if read.is_err() {
+        let Ok(events) = events_between(cache, self.next, snapshot.sequence) else {
             return Ok(None);
-        }
+        };
         self.writer
             .append(&events, snapshot.resource_version, clock())?;
         self.next = snapshot.sequence;

@@ -16,6 +16,7 @@ use crate::protocol::continue_token::ContinueToken;
 use crate::resource::{ResourceVersion, random};
 use crate::serve::wait_until_fresh;
 use crate::upstream::driver::{Collection, Fetch, Sample, sample_from};
+use crate::upstream::reflector::Failure;
 use crate::view::ServedResource;
 use comparison::{PageFault, PageStart, compared};
 
@@ -63,14 +64,25 @@ impl DriftPace {
 enum PageOutcome {
     /// The page is equal. The next one starts here; `None` after the last one.
     Equal(Option<PageStart>),
-    /// Upstream did not send the page. It may refuse a start that it has not given.
-    Unread,
-    /// The cache's state at the page's version is not known.
+    /// The page or the cache's state at its version cannot be read now.
     Unknown,
+    /// Upstream does not send a page from this start.
+    Refused,
     /// The page is not in the order of keys, so that no part of it can be compared.
     Unordered,
     /// The two differ.
     Different(PageFault),
+}
+
+/// What upstream's number of remaining objects is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CountTrust {
+    /// It was right so far.
+    Exact,
+    /// It was wrong at this page: all pages are compared at once, to find the object.
+    Doubted,
+    /// All pages were equal although it was wrong. The API allows for that.
+    Ignored,
 }
 
 /// Compares a page of the cache with upstream from time to time, and returns when a difference is confirmed.
@@ -81,76 +93,131 @@ pub(super) async fn drift<F: Fetch>(
     pace: DriftPace,
 ) -> Contradiction {
     let resource = &served.cache.kind().gvr;
-    let mut start = PageStart::default();
+    let mut sweep = Sweep {
+        fetch,
+        served,
+        recorder,
+        start: PageStart::default(),
+        trust: CountTrust::Exact,
+    };
     loop {
-        pace.next().await;
-        let mut outcome = compare(fetch, served, recorder, &start).await;
-        if matches!(outcome, PageOutcome::Different(_)) {
-            sleep(CONFIRMED_AFTER).await;
-            outcome = compare(fetch, served, recorder, &start).await;
+        // Pages that are compared at once must not load upstream much more than a client's list does.
+        match sweep.trust {
+            CountTrust::Doubted => sleep(CONFIRMED_AFTER).await,
+            CountTrust::Exact | CountTrust::Ignored => pace.next().await,
         }
-        start = match outcome {
-            PageOutcome::Equal(next) => next.unwrap_or_default(),
-            PageOutcome::Unread => PageStart::default(),
-            PageOutcome::Unknown => start,
+        match sweep.confirmed().await {
+            PageOutcome::Equal(next) => sweep.advance(next),
+            PageOutcome::Unknown => recorder.not_compared(),
+            PageOutcome::Refused => {
+                recorder.not_compared();
+                sweep.start = PageStart::default();
+            }
             PageOutcome::Unordered => {
                 info!(%resource, "upstream's lists are not in the order of keys, and are not compared with the cache");
                 return std::future::pending().await;
             }
-            PageOutcome::Different(fault) => {
-                warn!(%resource, reason = fault.contradiction.as_str(), key = fault.key, "the cache differs from upstream");
-                return fault.contradiction;
+            PageOutcome::Different(PageFault::Object(contradiction, key)) => {
+                warn!(%resource, reason = contradiction.as_str(), key, "the cache differs from upstream");
+                return contradiction;
             }
+            PageOutcome::Different(PageFault::Count) => {
+                warn!(%resource, "upstream counts other objects than the cache holds: all are compared");
+                sweep.trust = CountTrust::Doubted;
+                sweep.start = PageStart::default();
+            }
+        }
+    }
+}
+
+/// The comparison of all pages, one after the other.
+struct Sweep<'a, F> {
+    fetch: &'a F,
+    served: &'a ServedResource,
+    recorder: &'a ResourceRecorder,
+    start: PageStart,
+    trust: CountTrust,
+}
+
+impl<F: Fetch> Sweep<'_, F> {
+    fn advance(&mut self, next: Option<PageStart>) {
+        if next.is_none() && self.trust == CountTrust::Doubted {
+            let resource = &self.served.cache.kind().gvr;
+            info!(%resource, "all objects are equal: upstream's count is not used any more");
+            self.trust = CountTrust::Ignored;
+        }
+        self.start = next.unwrap_or_default();
+    }
+
+    /// Compares a page; a difference counts if it is found a second time.
+    async fn confirmed(&self) -> PageOutcome {
+        let first = match self.compare().await {
+            PageOutcome::Different(fault) => fault,
+            other @ (PageOutcome::Equal(_)
+            | PageOutcome::Unknown
+            | PageOutcome::Refused
+            | PageOutcome::Unordered) => return other,
         };
+        sleep(CONFIRMED_AFTER).await;
+        match self.compare().await {
+            // Where objects and version are not read at one moment, as some servers do, another object differs each time.
+            PageOutcome::Different(fault) if fault != first => PageOutcome::Unknown,
+            outcome @ (PageOutcome::Equal(_)
+            | PageOutcome::Unknown
+            | PageOutcome::Refused
+            | PageOutcome::Unordered
+            | PageOutcome::Different(_)) => outcome,
+        }
+    }
+
+    async fn compare(&self) -> PageOutcome {
+        let cache = &self.served.cache;
+        let Some(epoch) = cache.snapshot().map(|snapshot| snapshot.epoch) else {
+            return PageOutcome::Unknown;
+        };
+        let token = self.start.key().map(|key| {
+            let exact = ContinueToken::after(key, ResourceVersion::default());
+            exact.at_latest().encode()
+        });
+        let collection = Collection::all(&cache.kind().gvr);
+        let page = match sample_from(self.fetch, &collection, token.as_deref(), PAGE_LEN).await {
+            Ok(page) => page,
+            Err(failure) => return unread(&failure),
+        };
+        let Some(state) = state_at(page.version, self.served).await else {
+            return PageOutcome::Unknown;
+        };
+        // After another list the cache was changed by the difference between two states, not by the events in between.
+        if state.epoch != epoch {
+            return PageOutcome::Unknown;
+        }
+        self.judged(&page, &state)
+    }
+
+    fn judged(&self, page: &Sample, state: &Snapshot) -> PageOutcome {
+        if !self.start.is_ordered(page) {
+            return PageOutcome::Unordered;
+        }
+        match compared(page, &self.start, &state.objects) {
+            Err(PageFault::Count) if self.trust != CountTrust::Exact => {}
+            Err(fault) => return PageOutcome::Different(fault),
+            Ok(()) => {}
+        }
+        self.recorder.compared(page.entries.len(), page.is_complete);
+        PageOutcome::Equal(if page.is_complete {
+            None
+        } else {
+            PageStart::after(page)
+        })
     }
 }
 
-async fn compare<F: Fetch>(
-    fetch: &F,
-    served: &ServedResource,
-    recorder: &ResourceRecorder,
-    start: &PageStart,
-) -> PageOutcome {
-    let Some(epoch) = served.cache.snapshot().map(|snapshot| snapshot.epoch) else {
-        return PageOutcome::Unknown;
-    };
-    let token = start.key().map(|key| {
-        let exact = ContinueToken::after(key, ResourceVersion::default());
-        exact.at_latest().encode()
-    });
-    let collection = Collection::all(&served.cache.kind().gvr);
-    let page = sample_from(fetch, &collection, token.as_deref(), PAGE_LEN).await;
-    let Ok(page) = page else {
-        return PageOutcome::Unread;
-    };
-    let Some(state) = state_at(page.version, served).await else {
-        return PageOutcome::Unknown;
-    };
-    // After another list the cache was changed by the difference between two states, not by the events in between.
-    if state.epoch != epoch {
-        return PageOutcome::Unknown;
+fn unread(failure: &Failure) -> PageOutcome {
+    match failure {
+        Failure::Status(status) if matches!(status.code, 400 | 410) => PageOutcome::Refused,
+        Failure::Protocol | Failure::TooLong => PageOutcome::Refused,
+        Failure::Status(_) | Failure::Transport | Failure::Saturated => PageOutcome::Unknown,
     }
-    judged(&page, start, &state, recorder)
-}
-
-fn judged(
-    page: &Sample,
-    start: &PageStart,
-    state: &Snapshot,
-    recorder: &ResourceRecorder,
-) -> PageOutcome {
-    if !start.is_ordered(page) {
-        return PageOutcome::Unordered;
-    }
-    if let Err(fault) = compared(page, start, &state.objects) {
-        return PageOutcome::Different(fault);
-    }
-    recorder.compared(page.entries.len(), page.is_complete);
-    PageOutcome::Equal(if page.is_complete {
-        None
-    } else {
-        PageStart::after(page)
-    })
 }
 
 /// The cache's state at exactly this version; `None` if it does not reach the version in time, or no longer knows its state there.
@@ -160,7 +227,7 @@ async fn state_at(version: ResourceVersion, served: &ServedResource) -> Option<A
     }
     let cache: &WatchCache = &served.cache;
     let newest = cache.snapshot()?;
-    // A bookmark or a proof has moved the version, and no object.
+    // A bookmark has moved the version, and no object.
     if newest.resource_version <= version {
         return Some(newest);
     }

@@ -84,6 +84,11 @@ impl ResourceRecorder {
         self.drift.comparisons.inc_by(u64::from(ends));
     }
 
+    /// Counts a page that could not be compared.
+    pub(super) fn not_compared(&self) {
+        self.drift.pages_skipped.inc();
+    }
+
     /// The number of objects that were compared, and how often all of them were.
     #[cfg(test)]
     pub(super) fn compared_so_far(&self) -> (u64, u64) {

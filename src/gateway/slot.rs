@@ -153,7 +153,7 @@ impl Slot {
     }
 
     /// The cache that requests are served from; `None` if there is none.
-    fn served(&self) -> Option<ServedResource> {
+    pub(super) fn served(&self) -> Option<ServedResource> {
         match &*self.slot_state.borrow() {
             SlotState::Ready(served) => Some(served.clone()),
             SlotState::Waiting(_)

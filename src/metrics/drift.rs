@@ -10,6 +10,8 @@ use super::{MetricsError, ResourceLabels};
 pub struct DriftMetrics {
     /// Objects compared with upstream's at the same version.
     pub objects_compared: IntCounter,
+    /// Pages that could not be compared.
+    pub pages_skipped: IntCounter,
     /// Times that all objects were compared.
     pub comparisons: IntCounter,
 }
@@ -17,6 +19,7 @@ pub struct DriftMetrics {
 #[derive(Debug)]
 pub(super) struct DriftFamilies {
     objects_compared: IntCounterVec,
+    pages_skipped: IntCounterVec,
     comparisons: IntCounterVec,
 }
 
@@ -30,6 +33,11 @@ impl DriftFamilies {
                 "Objects compared with upstream's at the same version.",
                 labels,
             )?,
+            pages_skipped: add.counters(
+                "drift_pages_skipped_total",
+                "Pages that could not be compared with upstream's.",
+                labels,
+            )?,
             comparisons: add.counters(
                 "drift_comparisons_total",
                 "Times that all objects of a cache were compared with upstream's.",
@@ -40,7 +48,11 @@ impl DriftFamilies {
 
     /// Removes every series of a resource.
     pub(super) fn remove(&self, labels: ResourceLabels<'_>) {
-        for counters in [&self.objects_compared, &self.comparisons] {
+        for counters in [
+            &self.objects_compared,
+            &self.pages_skipped,
+            &self.comparisons,
+        ] {
             // An error means that the series does not exist.
             let _ = counters.remove_label_values(&labels.values());
         }
@@ -50,6 +62,7 @@ impl DriftFamilies {
         let values = &labels.values();
         DriftMetrics {
             objects_compared: self.objects_compared.with_label_values(values),
+            pages_skipped: self.pages_skipped.with_label_values(values),
             comparisons: self.comparisons.with_label_values(values),
         }
     }

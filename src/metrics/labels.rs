@@ -86,27 +86,18 @@ pub enum Contradiction {
     Listed,
     /// Upstream lacks an object that the cache holds, and sent no deletion.
     Missing,
-    /// Upstream holds another number of objects.
-    Count,
     /// Upstream is another cluster.
     Cluster,
 }
 
 impl Label for Contradiction {
-    const ALL: &'static [Self] = &[
-        Self::Older,
-        Self::Listed,
-        Self::Missing,
-        Self::Count,
-        Self::Cluster,
-    ];
+    const ALL: &'static [Self] = &[Self::Older, Self::Listed, Self::Missing, Self::Cluster];
 
     fn as_str(self) -> &'static str {
         match self {
             Self::Older => "older",
             Self::Listed => "listed",
             Self::Missing => "missing",
-            Self::Count => "count",
             Self::Cluster => "cluster",
         }
     }

@@ -48,7 +48,7 @@ async fn a_cache_under_constant_writes_never_differs_from_upstream() {
         assert!(Instant::now() < give_up_at, "{page}");
         sleep(Duration::from_millis(20)).await;
     };
-    assert!(value(&page, "kube_fanout_drift_objects_compared_total") >= 6000.0);
+    assert!(value(&page, "kube_fanout_drift_objects_compared_total") > 3000.0);
     assert!(value(&page, "kube_fanout_upstream_events_received_total") > 0.0);
     assert_eq!(
         value(&page, "kube_fanout_upstream_contradictions_total"),

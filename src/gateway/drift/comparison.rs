@@ -11,10 +11,11 @@ pub(super) struct PageStart(Option<String>);
 
 /// The first difference of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct PageFault {
-    pub(super) contradiction: Contradiction,
-    /// The key of the object; for a difference in number, of the page's last object.
-    pub(super) key: String,
+pub(super) enum PageFault {
+    /// An object differs; its key.
+    Object(Contradiction, String),
+    /// Another number of objects follows the page. Kubernetes says that clients should not rely on the number.
+    Count,
 }
 
 impl PageStart {
@@ -52,7 +53,6 @@ pub(super) fn compared(
     objects: &ObjectMap,
 ) -> Result<(), PageFault> {
     let mut position = start.position(objects);
-    let mut last = "";
     for entry in &page.entries {
         let cached = objects.next(&mut position);
         let listed = || fault(Contradiction::Listed, entry.key.as_str());
@@ -65,7 +65,6 @@ pub(super) fn compared(
         if cached.key() > listed_key || !is_same(cached, entry) {
             return Err(listed());
         }
-        last = entry.key.as_str();
     }
     if page.is_complete {
         return match objects.next(&mut position) {
@@ -75,9 +74,7 @@ pub(super) fn compared(
     }
     let following = objects.count_prefixed(position, "");
     match page.remaining {
-        Some(remaining) if usize::try_from(remaining) != Ok(following) => {
-            Err(fault(Contradiction::Count, last))
-        }
+        Some(remaining) if usize::try_from(remaining) != Ok(following) => Err(PageFault::Count),
         Some(_) | None => Ok(()),
     }
 }
@@ -97,8 +94,5 @@ fn position_after(key: &str, objects: &ObjectMap) -> MapPosition {
 }
 
 fn fault(contradiction: Contradiction, key: &str) -> PageFault {
-    PageFault {
-        contradiction,
-        key: key.to_owned(),
-    }
+    PageFault::Object(contradiction, key.to_owned())
 }

@@ -146,22 +146,18 @@ async fn a_page_that_is_ahead_of_the_cache_waits_for_it() {
 }
 
 /// Finds `expected` when upstream responds with what `change` makes of the objects; not before the second time.
-async fn finds(
-    expected: Contradiction,
-    remaining: Option<u64>,
-    change: impl Fn(&mut Vec<CachedSample>),
-) {
+async fn finds(expected: Contradiction, change: impl Fn(&mut Vec<CachedSample>)) {
     let mut scene = Scene::new();
     let version = scene.world.version;
     let right = scene.between("", "z");
     let mut wrong = right.clone();
     change(&mut wrong);
     // A server that lags behind for a moment.
-    scene.respond(version, &wrong, remaining).await;
+    scene.respond(version, &wrong, None).await;
     scene.respond(version, &right, None).await;
     let request = scene.goes_on().await;
-    request.whole(200, &page(version, &wrong, remaining)).await;
-    scene.respond(version, &wrong, remaining).await;
+    request.whole(200, &page(version, &wrong, None)).await;
+    scene.respond(version, &wrong, None).await;
     assert_eq!(scene.found().await, expected);
 }
 
@@ -169,7 +165,7 @@ async fn finds(
 async fn an_object_that_only_the_cache_holds_is_drift() {
     for at in 0..KEYS.len() {
         let remove = |objects: &mut Vec<CachedSample>| drop(objects.remove(at));
-        finds(Contradiction::Missing, None, remove).await;
+        finds(Contradiction::Missing, remove).await;
     }
 }
 
@@ -180,23 +176,77 @@ async fn an_object_that_only_upstream_holds_is_drift() {
             objects.push(CachedSample::new(key, 11));
             objects.sort_by(|one, other| one.key.cmp(&other.key));
         };
-        finds(Contradiction::Listed, None, insert).await;
+        finds(Contradiction::Listed, insert).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn another_version_and_another_uid_are_drift() {
     let older = |objects: &mut Vec<CachedSample>| objects[2].version -= 1;
-    finds(Contradiction::Listed, None, older).await;
+    finds(Contradiction::Listed, older).await;
     let again = |objects: &mut Vec<CachedSample>| objects[2].uid += 1;
-    finds(Contradiction::Listed, None, again).await;
+    finds(Contradiction::Listed, again).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_number_of_objects_after_a_page_is_drift() {
-    let first = |objects: &mut Vec<CachedSample>| objects.truncate(2);
-    finds(Contradiction::Count, Some(3), first).await;
-    finds(Contradiction::Count, Some(5), first).await;
+async fn another_number_of_objects_has_all_objects_compared_at_once() {
+    for remaining in [3, 5] {
+        let mut scene = Scene::new();
+        let version = scene.world.version;
+        let first = scene.between("", "a/x");
+        for _ in 0..2 {
+            scene.respond(version, &first, Some(remaining)).await;
+        }
+        let before = tokio::time::Instant::now();
+        assert_eq!(scene.respond(version, &first, Some(4)).await, None);
+        let mut second = scene.between("a/x", "z");
+        second.remove(1);
+        for _ in 0..2 {
+            scene.respond(version, &second, None).await;
+        }
+        assert!(before.elapsed() < Duration::from_secs(10), "not at once");
+        assert_eq!(scene.found().await, Contradiction::Missing);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_number_that_is_wrong_while_all_objects_are_equal_is_ignored() {
+    let mut scene = Scene::new();
+    let version = scene.world.version;
+    let (first, second) = (scene.between("", "a/x"), scene.between("a/x", "z"));
+    for _ in 0..3 {
+        scene.respond(version, &first, Some(100)).await;
+    }
+    scene.respond(version, &second, None).await;
+    let request = scene.goes_on().await;
+    request.whole(200, &page(version, &first, Some(100))).await;
+    let request = scene.goes_on().await;
+    assert_eq!(start_of(&request.path).as_deref(), Some("a/x"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_different_differences_are_no_drift() {
+    let mut scene = Scene::new();
+    let version = scene.world.version;
+    for at in [1, 2] {
+        let mut wrong = scene.between("", "z");
+        wrong.remove(at);
+        scene.respond(version, &wrong, None).await;
+    }
+    scene.goes_on().await;
+    assert_eq!(scene.recorder.compared_so_far(), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_fails_is_requested_again_from_the_same_start() {
+    let mut scene = Scene::new();
+    let version = scene.world.version;
+    let first = scene.between("", "a/x");
+    scene.respond(version, &first, Some(4)).await;
+    scene.goes_on().await.refuse(503).await;
+    scene.goes_on().await.fail();
+    let request = scene.goes_on().await;
+    assert_eq!(start_of(&request.path).as_deref(), Some("a/x"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -41,15 +41,7 @@ impl Registry {
         key: &CacheKey,
     ) -> Result<Response<ForwardedBody>, Status> {
         let slot = self.state().slots.get(key).cloned();
-        let served = slot.and_then(|slot| match &*slot.slot_state.borrow() {
-            SlotState::Ready(served) => Some(served.clone()),
-            SlotState::Waiting(_)
-            | SlotState::GivenUp(_)
-            | SlotState::OtherEncoding
-            | SlotState::Gone
-            | SlotState::Closed => None,
-        });
-        let Some(served) = served else {
+        let Some(served) = slot.and_then(|slot| slot.served()) else {
             return Err(self.offers.missing());
         };
         let permit = self.offers.permit()?;
