@@ -1,7 +1,7 @@
 //! Further API servers over the same store, as in a control plane of several. Each has watch caches of its own, which may stand
 //! still as those of a slow API server do.
 
-use tokio::net::TcpListener;
+use crate::net::TcpListener;
 use tokio::sync::watch;
 
 use super::auth::Auth;

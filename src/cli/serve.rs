@@ -243,7 +243,7 @@ pub struct ServeFlags {
     )]
     pub state_exclude: Vec<String>,
 
-    /// Another gateway of the same cluster, such as https://kube-fanout-peers.kube-fanout.svc:8443. Caches are taken over from it, or from one
+    /// URL of another gateway of the same cluster, often of a headless Service. Caches are taken over from it, or from one
     /// of the gateways that the name resolves to, instead of being listed upstream.
     #[arg(long, value_name = "URL", help_heading = "Handover")]
     pub handover_from: Option<String>,
