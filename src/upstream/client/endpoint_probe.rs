@@ -106,7 +106,7 @@ impl Client {
 
     async fn probe(&self, index: usize) -> ProbeOutcome {
         match self.read(index, READY_PATH).await {
-            Ok((status, _)) if status.is_server_error() => refused(READY_PATH, status),
+            Ok((status, _)) if status.is_server_error() => unready(status),
             Ok(_) if !self.shared.endpoints.needs_identity(index) => ProbeOutcome::Ready,
             Ok(_) => match self.read(index, CLUSTER_PATH).await {
                 Ok((status, body)) => identity(status, &body),
@@ -138,15 +138,15 @@ impl Client {
     }
 }
 
-fn refused(path: &str, status: StatusCode) -> ProbeOutcome {
+fn unready(status: StatusCode) -> ProbeOutcome {
     ProbeOutcome::Failed {
         failure: EndpointFailure::Status,
-        reason: format!("{path} answers {status}"),
+        reason: format!("{READY_PATH} answers {status}"),
     }
 }
 
 /// The cluster that an answer names. Without permission to read the namespace, or where it does not exist, the cluster is
-/// unknown.
+/// unknown. Any other answer says nothing: whether the server is ready, only `/readyz` decides.
 fn identity(status: StatusCode, body: &[u8]) -> ProbeOutcome {
     #[derive(Deserialize)]
     struct Namespace {
@@ -159,15 +159,12 @@ fn identity(status: StatusCode, body: &[u8]) -> ProbeOutcome {
     match status {
         StatusCode::OK => match serde_json::from_slice::<Namespace>(body) {
             Ok(namespace) => ProbeOutcome::Identified(Some(namespace.metadata.uid)),
-            Err(_) => ProbeOutcome::Failed {
-                failure: EndpointFailure::Status,
-                reason: format!("{CLUSTER_PATH} answers no namespace"),
-            },
+            Err(_) => ProbeOutcome::Unidentified,
         },
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => {
             ProbeOutcome::Identified(None)
         }
-        status => refused(CLUSTER_PATH, status),
+        _ => ProbeOutcome::Unidentified,
     }
 }
 
@@ -194,3 +191,6 @@ fn unanswered(error: &SendError) -> ProbeOutcome {
     };
     ProbeOutcome::Failed { failure, reason }
 }
+
+#[cfg(test)]
+mod tests;

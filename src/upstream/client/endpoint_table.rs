@@ -63,6 +63,8 @@ pub(super) enum ProbeOutcome {
     Ready,
     /// It is ready and belongs to the cluster with this uid; `None` if the gateway is not allowed to read the uid.
     Identified(Option<String>),
+    /// It is ready; its cluster was asked for and not told, for a reason that says nothing about the cluster, such as 429.
+    Unidentified,
     /// It is not ready, or cannot be reached.
     Failed {
         failure: EndpointFailure,
@@ -144,7 +146,7 @@ struct Endpoint {
     state: EndpointState,
     /// Failed checks in a row.
     failure_count: u32,
-    /// Whether it once had the uid of the cluster.
+    /// Whether it had the uid of the cluster when the uid was last read.
     was_identified: bool,
     checks_until_identity: u32,
     /// When it may become active again, if it is the preferred one.
@@ -284,6 +286,13 @@ impl EndpointTable {
         match outcome {
             ProbeOutcome::Undecided => {}
             ProbeOutcome::Ready => self.ready(index, (now, random)),
+            // A load that the server refuses to take must not move to the next one. The next check asks again.
+            ProbeOutcome::Unidentified => {
+                if self.endpoints[index].was_identified {
+                    self.endpoints[index].checks_until_identity = 0;
+                    self.ready(index, (now, random));
+                }
+            }
             ProbeOutcome::Identified(uid) => match self.identify(index, uid) {
                 Ok(()) => {
                     self.endpoints[index].checks_until_identity = CHECKS_PER_IDENTITY;
@@ -309,9 +318,12 @@ impl EndpointTable {
                 endpoint.was_identified = true;
                 Ok(())
             }
-            (ClusterIdentity::Uid(cluster), Some(uid)) => Err(format!(
-                "its namespace kube-system has the uid {uid}, that of the other API servers {cluster}"
-            )),
+            (ClusterIdentity::Uid(cluster), Some(uid)) => {
+                endpoint.was_identified = false;
+                Err(format!(
+                    "its namespace kube-system has the uid {uid}, that of the other API servers {cluster}"
+                ))
+            }
             // A permission that was lost says nothing about the cluster.
             (ClusterIdentity::Uid(_), None) if endpoint.was_identified => Ok(()),
             (ClusterIdentity::Uid(_), None) => Err(

@@ -139,8 +139,10 @@ impl Endpoints {
 
     /// A check of the endpoint has ended.
     pub(super) fn probed(&self, index: usize, outcome: ProbeOutcome) {
-        if let ProbeOutcome::Failed { failure, .. } = &outcome {
-            self.count(index, *failure);
+        match &outcome {
+            ProbeOutcome::Failed { failure, .. } => self.count(index, *failure),
+            ProbeOutcome::Unidentified => self.count(index, EndpointFailure::Status),
+            ProbeOutcome::Ready | ProbeOutcome::Identified(_) | ProbeOutcome::Undecided => {}
         }
         self.change(|table, now, random| table.observe(index, outcome, now, random));
     }

@@ -210,6 +210,35 @@ fn an_endpoint_of_another_cluster_is_not_used_until_it_belongs_to_this_one() {
 }
 
 #[test]
+fn an_answer_that_does_not_tell_the_cluster_changes_nothing() {
+    let mut clocked = Clocked::ready();
+    for _ in 0..5 {
+        (0..3).for_each(|index| clocked.observe(index, ProbeOutcome::Unidentified));
+    }
+    assert_eq!(
+        [0, 1, 2].map(|index| clocked.state(index)),
+        [EndpointState::Ready; 3]
+    );
+    assert_eq!(clocked.table.take_changes(), []);
+    // It was identified before.
+    clocked.table.refused(1, "", clocked.now, 0);
+    clocked.observe(1, ProbeOutcome::Unidentified);
+    assert_eq!(clocked.state(1), EndpointState::Ready);
+    assert!(clocked.table.needs_identity(1), "asked again");
+    // It belonged to another cluster.
+    clocked.observe(1, identified("another"));
+    for outcome in [ProbeOutcome::Unidentified, ProbeOutcome::Identified(None)] {
+        clocked.observe(1, outcome);
+        assert_eq!(clocked.state(1), EndpointState::Foreign);
+    }
+    // It was never identified.
+    let mut clocked = Clocked::new();
+    clocked.observe(0, ProbeOutcome::Unidentified);
+    assert_eq!(clocked.state(0), EndpointState::Unchecked);
+    assert!(!clocked.table.has_cluster());
+}
+
+#[test]
 fn a_cluster_that_cannot_be_read_is_told_from_one_that_can() {
     let unreadable = || ProbeOutcome::Identified(None);
     let mut clocked = Clocked::new();
