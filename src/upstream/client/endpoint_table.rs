@@ -146,8 +146,10 @@ struct Endpoint {
     state: EndpointState,
     /// Failed checks in a row.
     failure_count: u32,
-    /// Whether it had the uid of the cluster when the uid was last read.
-    was_identified: bool,
+    /// Whether it belonged to the cluster when its identity was last read.
+    is_member: bool,
+    /// Whether its last check found that its uid cannot be read, and nothing was known of the cluster yet.
+    is_pending: bool,
     checks_until_identity: u32,
     /// When it may become active again, if it is the preferred one.
     return_at: Instant,
@@ -161,7 +163,8 @@ impl Endpoint {
         Self {
             state: EndpointState::Unchecked,
             failure_count: 0,
-            was_identified: false,
+            is_member: false,
+            is_pending: false,
             checks_until_identity: 0,
             return_at: now,
             probed_at: None,
@@ -177,6 +180,16 @@ enum ClusterIdentity {
     Unknown,
     Unreadable,
     Uid(String),
+}
+
+/// What the identity of an endpoint says about it.
+enum IdentityVerdict {
+    /// It belongs to the cluster.
+    Member,
+    /// Which cluster it must belong to is not decided yet.
+    Pending,
+    /// It belongs to another cluster, or cannot be compared.
+    Foreign(String),
 }
 
 /// The states of all endpoints.
@@ -282,26 +295,21 @@ impl EndpointTable {
         random: u64,
     ) {
         self.endpoints[index].probed_at = Some(now);
+        self.endpoints[index].is_pending = false;
         self.endpoints[index].due_at = now + PROBE_INTERVAL + part(PROBE_JITTER, random);
         match outcome {
             ProbeOutcome::Undecided => {}
             ProbeOutcome::Ready => self.ready(index, (now, random)),
             // A load that the server refuses to take must not move to the next one. The next check asks again.
             ProbeOutcome::Unidentified => {
-                if self.endpoints[index].was_identified {
+                if self.endpoints[index].is_member {
                     self.endpoints[index].checks_until_identity = 0;
                     self.ready(index, (now, random));
                 }
             }
-            ProbeOutcome::Identified(uid) => match self.identify(index, uid) {
-                Ok(()) => {
-                    self.endpoints[index].checks_until_identity = CHECKS_PER_IDENTITY;
-                    self.ready(index, (now, random));
-                }
-                Err(reason) => {
-                    self.fail(index, EndpointFailure::Foreign, &reason, (now, random));
-                }
-            },
+            ProbeOutcome::Identified(uid) => {
+                self.identified(index, uid, (now, random));
+            }
             ProbeOutcome::Failed { failure, reason } => {
                 self.fail(index, failure, &reason, (now, random));
             }
@@ -309,40 +317,86 @@ impl EndpointTable {
         self.settle(now, random);
     }
 
-    /// Compares an endpoint's cluster with that of the others. The first endpoint that answers decides which cluster it is.
-    fn identify(&mut self, index: usize, uid: Option<String>) -> Result<(), String> {
+    fn identified(&mut self, index: usize, uid: Option<String>, at: (Instant, u64)) {
+        match self.identify(index, uid, at.0) {
+            IdentityVerdict::Member => {
+                self.join(index, at);
+                for other in 0..self.endpoints.len() {
+                    if self.cluster == ClusterIdentity::Unreadable
+                        && self.endpoints[other].is_pending
+                    {
+                        self.join(other, at);
+                    }
+                }
+            }
+            IdentityVerdict::Pending => self.endpoints[index].is_pending = true,
+            IdentityVerdict::Foreign(reason) => {
+                self.endpoints[index].is_member = false;
+                self.fail(index, EndpointFailure::Foreign, &reason, at);
+            }
+        }
+    }
+
+    fn join(&mut self, index: usize, at: (Instant, u64)) {
         let endpoint = &mut self.endpoints[index];
-        let is_trusted = endpoint.state == EndpointState::Ready;
+        endpoint.is_member = true;
+        endpoint.is_pending = false;
+        endpoint.checks_until_identity = CHECKS_PER_IDENTITY;
+        self.ready(index, at);
+    }
+
+    /// Compares an endpoint's cluster with that of the others. The first uid decides which cluster it is. That it cannot be read
+    /// decides only after all were asked, and only until an endpoint that is used, or any if none is, tells its uid.
+    fn identify(&mut self, index: usize, uid: Option<String>, now: Instant) -> IdentityVerdict {
+        let is_ready = |endpoint: &Endpoint| endpoint.state == EndpointState::Ready;
+        let endpoint = &self.endpoints[index];
+        let may_decide = is_ready(endpoint) || !self.endpoints.iter().any(is_ready);
         match (&self.cluster, uid) {
             (ClusterIdentity::Uid(cluster), Some(uid)) if *cluster == uid => {
-                endpoint.was_identified = true;
-                Ok(())
+                IdentityVerdict::Member
             }
-            (ClusterIdentity::Uid(cluster), Some(uid)) => {
-                endpoint.was_identified = false;
-                Err(format!(
-                    "its namespace kube-system has the uid {uid}, that of the other API servers {cluster}"
-                ))
-            }
+            (ClusterIdentity::Uid(cluster), Some(uid)) => IdentityVerdict::Foreign(format!(
+                "its namespace kube-system has the uid {uid}, that of the other API servers {cluster}"
+            )),
             // A permission that was lost says nothing about the cluster.
-            (ClusterIdentity::Uid(_), None) if endpoint.was_identified => Ok(()),
-            (ClusterIdentity::Uid(_), None) => Err(
+            (ClusterIdentity::Uid(_), None) if endpoint.is_member => IdentityVerdict::Member,
+            (ClusterIdentity::Uid(_), None) => IdentityVerdict::Foreign(
                 "the uid of its namespace kube-system cannot be read, so it cannot be compared"
                     .to_owned(),
             ),
-            (ClusterIdentity::Unreadable, None) => Ok(()),
-            (ClusterIdentity::Unreadable, Some(_)) if !is_trusted => Err(
-                "the uid of its namespace kube-system can be read, that of the other API servers cannot"
-                    .to_owned(),
-            ),
-            (ClusterIdentity::Unreadable | ClusterIdentity::Unknown, Some(uid)) => {
-                endpoint.was_identified = true;
-                self.cluster = ClusterIdentity::Uid(uid);
-                Ok(())
+            (ClusterIdentity::Unreadable, Some(_)) if !may_decide => {
+                self.ask_identities(now);
+                IdentityVerdict::Foreign(
+                    "the uid of its namespace kube-system can be read, that of the other API servers cannot"
+                        .to_owned(),
+                )
             }
+            (ClusterIdentity::Unreadable | ClusterIdentity::Unknown, Some(uid)) => {
+                self.cluster = ClusterIdentity::Uid(uid);
+                // The others were not compared with this uid.
+                self.endpoints
+                    .iter_mut()
+                    .for_each(|endpoint| endpoint.is_member = false);
+                self.ask_identities(now);
+                IdentityVerdict::Member
+            }
+            (ClusterIdentity::Unreadable, None) => IdentityVerdict::Member,
             (ClusterIdentity::Unknown, None) => {
+                if self.endpoints.iter().any(|other| other.probed_at.is_none()) {
+                    return IdentityVerdict::Pending;
+                }
                 self.cluster = ClusterIdentity::Unreadable;
-                Ok(())
+                IdentityVerdict::Member
+            }
+        }
+    }
+
+    /// Has the cluster of each ready endpoint read again soon.
+    fn ask_identities(&mut self, now: Instant) {
+        for index in 0..self.endpoints.len() {
+            if self.endpoints[index].state == EndpointState::Ready {
+                self.endpoints[index].checks_until_identity = 0;
+                self.suspect(index, now);
             }
         }
     }

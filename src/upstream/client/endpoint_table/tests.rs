@@ -238,27 +238,94 @@ fn an_answer_that_does_not_tell_the_cluster_changes_nothing() {
     assert!(!clocked.table.has_cluster());
 }
 
+const READY: EndpointState = EndpointState::Ready;
+const FOREIGN: EndpointState = EndpointState::Foreign;
+const UNREADABLE: ProbeOutcome = ProbeOutcome::Identified(None);
+
+impl Clocked {
+    fn states(&self) -> [EndpointState; 3] {
+        [0, 1, 2].map(|index| self.state(index))
+    }
+
+    /// Three ready endpoints whose uids cannot be read.
+    fn unreadable() -> Self {
+        let mut clocked = Self::new();
+        (0..3).for_each(|index| clocked.observe(index, UNREADABLE));
+        clocked.table.start(clocked.now, 0);
+        assert_eq!(clocked.states(), [READY; 3]);
+        clocked
+    }
+}
+
 #[test]
-fn a_cluster_that_cannot_be_read_is_told_from_one_that_can() {
-    let unreadable = || ProbeOutcome::Identified(None);
+fn an_identity_that_cannot_be_read_decides_only_after_all_were_asked() {
     let mut clocked = Clocked::new();
-    clocked.observe(0, unreadable());
-    clocked.observe(1, unreadable());
+    clocked.observe(0, UNREADABLE);
+    clocked.observe(1, failed(EndpointFailure::Timeout));
+    assert_eq!((clocked.next(), clocked.table.has_cluster()), (None, false));
     clocked.observe(2, identified(UID));
-    let states = [0, 1, 2].map(|index| clocked.state(index));
-    let (ready, foreign) = (EndpointState::Ready, EndpointState::Foreign);
-    assert_eq!(states, [ready, ready, foreign]);
-    // A permission was granted meanwhile: an endpoint that is used already says which cluster it is.
+    assert_eq!(clocked.next(), Some(2));
+    clocked.observe(0, UNREADABLE);
+    assert_eq!(clocked.state(0), FOREIGN, "cannot be compared");
+
+    let mut clocked = Clocked::new();
+    clocked.observe(0, UNREADABLE);
+    clocked.observe(1, UNREADABLE);
+    assert!(!clocked.table.has_cluster());
+    clocked.observe(2, failed(EndpointFailure::Connect));
+    clocked.observe(1, UNREADABLE);
+    assert_eq!(clocked.states(), [READY, READY, EndpointState::Unreachable]);
+    clocked.table.start(clocked.now, 0);
+    assert_eq!(clocked.next(), Some(1));
+    assert!(!clocked.table.choice().has_moved(clocked.now));
+}
+
+#[test]
+fn servers_whose_uid_can_be_read_are_not_locked_out_by_one_that_is_gone() {
+    let mut clocked = Clocked::unreadable();
+    for index in [0, 2] {
+        clocked.table.refused(index, "", clocked.now, 0);
+        clocked.observe(index, identified(UID));
+        assert_eq!(clocked.state(index), FOREIGN);
+    }
+    clocked.table.refused(1, "", clocked.now, 0);
+    assert_eq!(clocked.next(), None);
     clocked.observe(0, identified(UID));
     clocked.observe(2, identified(UID));
-    assert_eq!(clocked.state(2), ready);
+    assert_eq!(clocked.states(), [READY, EndpointState::Unreachable, READY]);
+    clocked.observe(1, identified("another"));
+    assert_eq!(clocked.state(1), FOREIGN);
+}
+
+#[test]
+fn an_endpoint_that_is_used_is_asked_for_its_uid_once_another_tells_one() {
+    let mut clocked = Clocked::unreadable();
+    clocked.table.refused(2, "", clocked.now, 0);
+    clocked.observe(2, identified(UID));
+    assert_eq!(clocked.state(2), FOREIGN);
+    clocked.now += SUSPECT_INTERVAL;
+    for index in [0, 1] {
+        assert!(clocked.table.due(clocked.now).any(|due| due == index));
+        assert!(clocked.table.needs_identity(index));
+    }
+    clocked.observe(0, identified(UID));
+    clocked.observe(1, identified(UID));
+    clocked.observe(2, identified(UID));
+    assert_eq!(clocked.states(), [READY; 3]);
+}
+
+#[test]
+fn a_permission_to_read_the_cluster_may_come_and_go() {
+    let mut clocked = Clocked::unreadable();
+    clocked.observe(0, identified(UID));
+    clocked.observe(2, identified(UID));
+    assert_eq!(clocked.states(), [READY; 3]);
     // It was revoked again: endpoints that were compared before stay, others cannot be compared.
-    clocked.table.refused(0, "", clocked.now, 0);
-    clocked.observe(0, unreadable());
-    assert_eq!(clocked.state(0), ready);
-    clocked.table.refused(1, "", clocked.now, 0);
-    clocked.observe(1, unreadable());
-    assert_eq!(clocked.state(1), foreign);
+    for (index, expected) in [(0, READY), (1, FOREIGN)] {
+        clocked.table.refused(index, "", clocked.now, 0);
+        clocked.observe(index, UNREADABLE);
+        assert_eq!(clocked.state(index), expected);
+    }
 }
 
 #[test]
