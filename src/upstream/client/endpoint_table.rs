@@ -105,6 +105,8 @@ pub(super) struct EndpointChoice {
     /// The endpoint that requests go to if it is ready.
     pub(super) active: usize,
     ready: EndpointMask,
+    /// Members of the cluster that answer and are not ready, for when none is.
+    unready: EndpointMask,
     /// When another endpoint became active.
     moved_at: Option<Instant>,
 }
@@ -112,7 +114,11 @@ pub(super) struct EndpointChoice {
 impl EndpointChoice {
     /// The endpoint for the next attempt of a request that these endpoints have failed.
     pub(super) fn next(self, failed: EndpointMask) -> Option<usize> {
-        let can_take = |index: &usize| self.ready.contains(*index) && !failed.contains(*index);
+        let usable = match self.ready.is_empty() {
+            false => self.ready,
+            true => self.unready,
+        };
+        let can_take = |index: &usize| usable.contains(*index) && !failed.contains(*index);
         let around = (self.active..ENDPOINTS_MAX).chain(0..self.active);
         around.into_iter().find(can_take)
     }
@@ -172,6 +178,12 @@ impl Endpoint {
             backoff: Backoff::brisk(),
         }
     }
+
+    /// Whether it may be used if no endpoint is ready: a check that fails everywhere may be wrong everywhere, such as that of a
+    /// hook after the start or of a storage that is slow.
+    fn is_unready_member(&self) -> bool {
+        self.state == EndpointState::Unready && self.is_member
+    }
 }
 
 /// What is known of a cluster: its uid, or that the uid cannot be read.
@@ -222,15 +234,18 @@ impl EndpointTable {
     }
 
     pub(super) fn choice(&self) -> EndpointChoice {
-        let mut ready = EndpointMask::default();
+        let (mut ready, mut unready) = (EndpointMask::default(), EndpointMask::default());
         for (index, endpoint) in self.endpoints.iter().enumerate() {
             if endpoint.state == EndpointState::Ready {
                 ready.insert(index);
+            } else if endpoint.is_unready_member() {
+                unready.insert(index);
             }
         }
         EndpointChoice {
             active: self.active,
             ready,
+            unready,
             moved_at: self.moved_at,
         }
     }
@@ -280,7 +295,8 @@ impl EndpointTable {
 
     /// A request could not connect to an endpoint.
     pub(super) fn refused(&mut self, index: usize, reason: &str, now: Instant, random: u64) {
-        if self.endpoints[index].state == EndpointState::Ready {
+        let endpoint = &self.endpoints[index];
+        if endpoint.state == EndpointState::Ready || endpoint.is_unready_member() {
             self.fail(index, EndpointFailure::Connect, reason, (now, random));
             self.settle(now, random);
         }
@@ -433,7 +449,14 @@ impl EndpointTable {
         };
         let was_ready = endpoint.state == EndpointState::Ready;
         if was_ready && !is_certain && endpoint.failure_count < FAILURES_MAX {
-            endpoint.due_at = now;
+            endpoint.due_at = match state {
+                // It answers quickly: a second check at once would see the same.
+                EndpointState::Unready => now + SUSPECT_INTERVAL,
+                EndpointState::Unchecked
+                | EndpointState::Ready
+                | EndpointState::Unreachable
+                | EndpointState::Foreign => now,
+            };
             return;
         }
         endpoint.due_at = match failure {
@@ -469,12 +492,21 @@ impl EndpointTable {
             let may_return = is_ready(self.preferred) && preferred.return_at <= now;
             may_return.then_some(self.preferred)
         } else {
-            let ready: Vec<usize> = (0..self.endpoints.len())
-                .filter(|index| is_ready(*index))
+            // If none is ready, an endpoint that is at least in contact is better than one that is gone.
+            let any_is_ready = (0..self.endpoints.len()).any(is_ready);
+            let usable = |index: usize| match any_is_ready {
+                true => is_ready(index),
+                false => self.endpoints[index].is_unready_member(),
+            };
+            let usable_ones: Vec<usize> = (0..self.endpoints.len())
+                .filter(|index| usable(*index))
                 .collect();
             // Gateways whose endpoint fails spread over the others.
-            let pick = usize::try_from(random % ready.len().max(1) as u64).unwrap_or(0);
-            ready.get(pick).copied()
+            let pick = usize::try_from(random % usable_ones.len().max(1) as u64).unwrap_or(0);
+            usable_ones
+                .get(pick)
+                .copied()
+                .filter(|_| !usable(self.active))
         };
         if let Some(index) = next.filter(|index| *index != self.active) {
             self.active = index;

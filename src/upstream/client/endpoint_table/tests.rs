@@ -149,6 +149,55 @@ fn nothing_is_abandoned_for_an_endpoint_that_is_not_ready() {
 }
 
 #[test]
+fn requests_go_to_servers_that_are_not_ready_if_no_other_is() {
+    let unready = || failed(EndpointFailure::Status);
+    let mut clocked = Clocked::ready();
+    clocked.observe(0, identified("another"));
+    clocked.observe(0, unready());
+    for index in [1, 2, 1, 2] {
+        clocked.observe(index, unready());
+    }
+    assert_eq!(clocked.states(), [EndpointState::Unready; 3]);
+    assert!((0..3).all(|index| !clocked.table.choice().is_abandoned(index)));
+    let (choice, mut failed_ones) = (clocked.table.choice(), EndpointMask::default());
+    assert_eq!(
+        choice.next(failed_ones),
+        Some(2),
+        "active since the other had failed"
+    );
+    failed_ones.insert(2);
+    assert_eq!(choice.next(failed_ones), Some(1));
+    failed_ones.insert(1);
+    assert_eq!(choice.next(failed_ones), None, "of another cluster");
+    // The active one is gone: another one becomes active, whose caches may be behind.
+    clocked.now += LAG_MAX;
+    clocked.table.refused(2, "", clocked.now, 0);
+    assert_eq!(clocked.next(), Some(1));
+    assert!(clocked.table.choice().has_moved(clocked.now));
+    // One that is ready again is better.
+    clocked.observe(2, identified(UID));
+    assert_eq!(clocked.next(), Some(2));
+    assert!(clocked.table.choice().is_abandoned(1));
+}
+
+#[test]
+fn a_server_that_was_never_identified_is_not_used_while_it_is_not_ready() {
+    let mut clocked = Clocked::new();
+    (0..3).for_each(|index| clocked.observe(index, failed(EndpointFailure::Status)));
+    clocked.table.start(clocked.now, 0);
+    assert_eq!(clocked.next(), None);
+}
+
+#[test]
+fn two_answers_that_a_server_is_not_ready_are_a_second_apart() {
+    let mut clocked = Clocked::ready();
+    clocked.observe(1, failed(EndpointFailure::Status));
+    assert!(!clocked.table.due(clocked.now).any(|index| index == 1));
+    clocked.now += SUSPECT_INTERVAL;
+    assert!(clocked.table.due(clocked.now).any(|index| index == 1));
+}
+
+#[test]
 fn gateways_spread_over_the_endpoints_that_are_left() {
     let moved_to = |random| {
         let mut clocked = Clocked::ready();
