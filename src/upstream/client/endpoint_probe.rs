@@ -107,6 +107,7 @@ impl Client {
     async fn probe(&self, index: usize) -> ProbeOutcome {
         match self.read(index, READY_PATH).await {
             Ok((status, _)) if status.is_server_error() => unready(status),
+            Ok((StatusCode::UNAUTHORIZED, _)) => ProbeOutcome::Unauthorized,
             Ok(_) if !self.shared.endpoints.needs_identity(index) => ProbeOutcome::Ready,
             Ok(_) => match self.read(index, CLUSTER_PATH).await {
                 Ok((status, body)) => identity(status, &body),
@@ -161,9 +162,8 @@ fn identity(status: StatusCode, body: &[u8]) -> ProbeOutcome {
             Ok(namespace) => ProbeOutcome::Identified(Some(namespace.metadata.uid)),
             Err(_) => ProbeOutcome::Unidentified,
         },
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => {
-            ProbeOutcome::Identified(None)
-        }
+        StatusCode::UNAUTHORIZED => ProbeOutcome::Unauthorized,
+        StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => ProbeOutcome::Identified(None),
         _ => ProbeOutcome::Unidentified,
     }
 }

@@ -65,6 +65,8 @@ pub(super) enum ProbeOutcome {
     Identified(Option<String>),
     /// It is ready; its cluster was asked for and not told, for a reason that says nothing about the cluster, such as 429.
     Unidentified,
+    /// It does not accept the gateway's credentials. This may be the fault of either side.
+    Unauthorized,
     /// It is not ready, or cannot be reached.
     Failed {
         failure: EndpointFailure,
@@ -160,6 +162,10 @@ struct Endpoint {
     /// When it may become active again, if it is the preferred one.
     return_at: Instant,
     probed_at: Option<Instant>,
+    /// When it last accepted the gateway's credentials.
+    accepted_at: Option<Instant>,
+    /// Since when it has not accepted them.
+    unauthorized_since: Option<Instant>,
     due_at: Instant,
     backoff: Backoff,
 }
@@ -174,6 +180,8 @@ impl Endpoint {
             checks_until_identity: 0,
             return_at: now,
             probed_at: None,
+            accepted_at: None,
+            unauthorized_since: None,
             due_at: now,
             backoff: Backoff::brisk(),
         }
@@ -313,6 +321,14 @@ impl EndpointTable {
         self.endpoints[index].probed_at = Some(now);
         self.endpoints[index].is_pending = false;
         self.endpoints[index].due_at = now + PROBE_INTERVAL + part(PROBE_JITTER, random);
+        let accepts = matches!(
+            outcome,
+            ProbeOutcome::Ready | ProbeOutcome::Identified(_) | ProbeOutcome::Unidentified
+        );
+        if accepts {
+            self.endpoints[index].accepted_at = Some(now);
+            self.endpoints[index].unauthorized_since = None;
+        }
         match outcome {
             ProbeOutcome::Undecided => {}
             ProbeOutcome::Ready => self.ready(index, (now, random)),
@@ -326,11 +342,32 @@ impl EndpointTable {
             ProbeOutcome::Identified(uid) => {
                 self.identified(index, uid, (now, random));
             }
+            ProbeOutcome::Unauthorized => self.unauthorized(index, (now, random)),
             ProbeOutcome::Failed { failure, reason } => {
                 self.fail(index, failure, &reason, (now, random));
             }
         }
         self.settle(now, random);
+    }
+
+    /// An endpoint does not accept the gateway's credentials. One that is used is left only if another one has accepted them since.
+    fn unauthorized(&mut self, index: usize, (now, random): (Instant, u64)) {
+        let endpoint = &mut self.endpoints[index];
+        let is_ready = endpoint.state == EndpointState::Ready;
+        let is_news = endpoint.unauthorized_since.is_none();
+        let since = *endpoint.unauthorized_since.get_or_insert(now);
+        let is_better = |other: &Endpoint| {
+            let has_accepted = other.accepted_at.is_some_and(|at| at > since);
+            other.state == EndpointState::Ready && (has_accepted || !is_ready)
+        };
+        if self.endpoints.iter().any(is_better) {
+            let reason = "it does not accept the gateway's credentials";
+            self.fail(index, EndpointFailure::Status, reason, (now, random));
+        } else if !is_ready {
+            self.identified(index, None, (now, random));
+        } else if is_news {
+            (0..self.endpoints.len()).for_each(|other| self.suspect(other, now));
+        }
     }
 
     fn identified(&mut self, index: usize, uid: Option<String>, at: (Instant, u64)) {

@@ -141,7 +141,9 @@ impl Endpoints {
     pub(super) fn probed(&self, index: usize, outcome: ProbeOutcome) {
         match &outcome {
             ProbeOutcome::Failed { failure, .. } => self.count(index, *failure),
-            ProbeOutcome::Unidentified => self.count(index, EndpointFailure::Status),
+            ProbeOutcome::Unidentified | ProbeOutcome::Unauthorized => {
+                self.count(index, EndpointFailure::Status)
+            }
             ProbeOutcome::Ready | ProbeOutcome::Identified(_) | ProbeOutcome::Undecided => {}
         }
         self.change(|table, now, random| table.observe(index, outcome, now, random));

@@ -10,6 +10,7 @@ fn only_a_refusal_or_a_uid_says_something_about_the_cluster() {
     for (code, body, expected) in [
         (200, named, uid),
         (200, status, ProbeOutcome::Unidentified),
+        (401, status, ProbeOutcome::Unauthorized),
         (403, status, ProbeOutcome::Identified(None)),
         (404, status, ProbeOutcome::Identified(None)),
         (429, status, ProbeOutcome::Unidentified),

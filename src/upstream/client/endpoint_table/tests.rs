@@ -364,6 +364,41 @@ fn an_endpoint_that_is_used_is_asked_for_its_uid_once_another_tells_one() {
 }
 
 #[test]
+fn a_server_that_refuses_the_credentials_is_left_only_if_another_accepts_them() {
+    let mut clocked = Clocked::ready();
+    let checks = clocked.pass(Duration::from_secs(60), |_| ProbeOutcome::Unauthorized);
+    assert!(checks <= 40, "{checks}");
+    assert_eq!((clocked.states(), clocked.next()), ([READY; 3], Some(1)));
+    clocked.pass(Duration::from_secs(10), |_| identified(UID));
+    assert_eq!(clocked.table.take_changes(), []);
+    let refuses_one = |index| match index {
+        1 => ProbeOutcome::Unauthorized,
+        _ => identified(UID),
+    };
+    clocked.pass(Duration::from_secs(10), refuses_one);
+    assert_eq!(clocked.states(), [READY, EndpointState::Unready, READY]);
+    assert_ne!(clocked.next(), Some(1));
+    // It stays away as long as it refuses them, and returns when it accepts them.
+    clocked.pass(Duration::from_secs(60), refuses_one);
+    assert_eq!(clocked.state(1), EndpointState::Unready);
+    clocked.pass(Duration::from_secs(10), |_| identified(UID));
+    assert_eq!(clocked.states(), [READY; 3]);
+}
+
+#[test]
+fn credentials_that_no_server_accepts_do_not_stop_the_gateway() {
+    // Only requests renew credentials.
+    let mut clocked = Clocked::new();
+    (0..3).for_each(|index| clocked.observe(index, ProbeOutcome::Unauthorized));
+    clocked.table.start(clocked.now, 0);
+    assert_eq!(clocked.states(), [READY; 3]);
+    clocked.pass(Duration::from_secs(10), |_| identified(UID));
+    clocked.table.refused(1, "", clocked.now, 0);
+    clocked.observe(1, identified("another"));
+    assert_eq!(clocked.states(), [READY, FOREIGN, READY]);
+}
+
+#[test]
 fn a_permission_to_read_the_cluster_may_come_and_go() {
     let mut clocked = Clocked::unreadable();
     clocked.observe(0, identified(UID));
