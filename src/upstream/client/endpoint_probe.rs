@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::ACCEPT;
 use http::{HeaderValue, Request, StatusCode};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Deserialize;
 use tokio::task::JoinSet;
 
@@ -15,8 +16,8 @@ use super::{Client, RequestBody, ResponseBody, SendError};
 
 /// The time for a check. `/readyz` waits up to 2 s for etcd.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(4);
-/// Longest answer that is read.
-const ANSWER_LEN_MAX: usize = 64 << 10;
+/// Longest answer that is read: an object with all its annotations and managed fields, which etcd bounds at 1.5 MiB, in JSON.
+const ANSWER_LEN_MAX: usize = 3 << 20;
 
 const READY_PATH: &str = "/readyz";
 /// The namespace whose uid identifies a cluster. It exists once the API server is ready, and its uid never changes, so any
@@ -110,18 +111,19 @@ impl Client {
             Ok((StatusCode::UNAUTHORIZED, _)) => ProbeOutcome::Unauthorized,
             Ok(_) if !self.shared.endpoints.needs_identity(index) => ProbeOutcome::Ready,
             Ok(_) => match self.read(index, CLUSTER_PATH).await {
-                Ok((status, body)) => identity(status, &body),
+                Ok((status, body)) => identity(status, body.as_deref()),
                 Err(outcome) => outcome,
             },
             Err(outcome) => outcome,
         }
     }
 
+    /// Status and body; no body if it is too long.
     async fn read(
         &self,
         index: usize,
         path: &'static str,
-    ) -> Result<(StatusCode, Vec<u8>), ProbeOutcome> {
+    ) -> Result<(StatusCode, Option<Bytes>), ProbeOutcome> {
         let mut request = Request::new(RequestBody::Empty);
         *request.uri_mut() = http::Uri::from_static(path);
         let json = HeaderValue::from_static("application/json, */*");
@@ -131,11 +133,14 @@ impl Client {
         let body = Limited::<ResponseBody>::new(body, ANSWER_LEN_MAX)
             .collect()
             .await;
-        let body = body.map_err(|error| ProbeOutcome::Failed {
-            failure: EndpointFailure::Broken,
-            reason: error.to_string(),
-        })?;
-        Ok((head.status, body.to_bytes().to_vec()))
+        match body {
+            Ok(body) => Ok((head.status, Some(body.to_bytes()))),
+            Err(error) if error.is::<LengthLimitError>() => Ok((head.status, None)),
+            Err(error) => Err(ProbeOutcome::Failed {
+                failure: EndpointFailure::Broken,
+                reason: error.to_string(),
+            }),
+        }
     }
 }
 
@@ -148,7 +153,7 @@ fn unready(status: StatusCode) -> ProbeOutcome {
 
 /// The cluster that an answer names. Without permission to read the namespace, or where it does not exist, the cluster is
 /// unknown. Any other answer says nothing: whether the server is ready, only `/readyz` decides.
-fn identity(status: StatusCode, body: &[u8]) -> ProbeOutcome {
+fn identity(status: StatusCode, body: Option<&[u8]>) -> ProbeOutcome {
     #[derive(Deserialize)]
     struct Namespace {
         metadata: Metadata,
@@ -158,9 +163,9 @@ fn identity(status: StatusCode, body: &[u8]) -> ProbeOutcome {
         uid: String,
     }
     match status {
-        StatusCode::OK => match serde_json::from_slice::<Namespace>(body) {
-            Ok(namespace) => ProbeOutcome::Identified(Some(namespace.metadata.uid)),
-            Err(_) => ProbeOutcome::Unidentified,
+        StatusCode::OK => match body.map(serde_json::from_slice::<Namespace>) {
+            Some(Ok(namespace)) => ProbeOutcome::Identified(Some(namespace.metadata.uid)),
+            Some(Err(_)) | None => ProbeOutcome::Unidentified,
         },
         StatusCode::UNAUTHORIZED => ProbeOutcome::Unauthorized,
         StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => ProbeOutcome::Identified(None),
