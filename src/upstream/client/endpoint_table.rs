@@ -280,11 +280,12 @@ impl EndpointTable {
         endpoint.state != EndpointState::Ready || endpoint.checks_until_identity == 0
     }
 
-    /// The endpoints to check now.
-    pub(super) fn due(&self, now: Instant) -> impl Iterator<Item = usize> + '_ {
-        let due = self.endpoints.iter().enumerate();
-        due.filter(move |(_, endpoint)| endpoint.due_at <= now)
-            .map(|(index, _)| index)
+    /// The endpoints to check now; first those that were never checked, then those whose last check is longest ago.
+    pub(super) fn due(&self, now: Instant) -> Vec<usize> {
+        let is_due = |index: &usize| self.endpoints[*index].due_at <= now;
+        let mut due: Vec<usize> = (0..self.endpoints.len()).filter(is_due).collect();
+        due.sort_by_key(|index| self.endpoints[*index].probed_at);
+        due
     }
 
     /// When the next check is due among the endpoints that are not in `except`.

@@ -164,9 +164,9 @@ impl Endpoints {
 
     /// The endpoints that are to be checked now and are not in `except`.
     pub(super) fn due(&self, except: EndpointMask) -> Vec<usize> {
-        let table = self.table.lock();
-        let due = table.due(now()).filter(|index| !except.contains(*index));
-        due.collect()
+        let mut due = self.table.lock().due(now());
+        due.retain(|index| !except.contains(*index));
+        due
     }
 
     /// Waits until an endpoint that is not in `except` may be due.
