@@ -423,7 +423,8 @@ impl Passthrough {
             return Err(ForwardLane::Tunnels.refusal());
         }
         let downstream = hyper::upgrade::on(&mut request);
-        let repeatable = is_repeatable(request.method());
+        // A GET may have started a process in a container.
+        let repeatable = false;
         let (mut request, send_guard) = self.outgoing(request);
         let active = active.with_send_guard(send_guard);
         upgrade.write_to(request.headers_mut());

@@ -39,7 +39,13 @@ impl Client {
         let mut request = prepared(&stack, identity, request).await?;
         let server = &stack.servers[index];
         *request.uri_mut() = join(&server.base, request.uri())?;
-        send_with_retry(server.lane(identity, LanePurpose::Call), request).await
+        let is_repeatable = is_repeatable(&request);
+        send_with_retry(
+            server.lane(identity, LanePurpose::Call),
+            request,
+            is_repeatable,
+        )
+        .await
     }
 
     /// Sends a request to the server that is in use. If that fails without an effect that a second request would repeat, the
@@ -66,7 +72,7 @@ impl Client {
                 .then(|| try_clone(&request))
                 .flatten();
             *request.uri_mut() = join(&server.base, request.uri())?;
-            let sending = send_with_retry(server.lane(identity, purpose), request);
+            let sending = send_with_retry(server.lane(identity, purpose), request, is_repeatable);
             let sent = match endpoints.are_several() && is_repeatable {
                 false => sending.await,
                 true => tokio::select! {
@@ -141,12 +147,12 @@ fn is_repeatable(request: &Request<RequestBody>) -> bool {
 
 /// Sends a request, and sends it again if the connection fails, because a GOAWAY or an idle timeout may race with the
 /// request. A request that the server did not process is sent up to [`SENDS_MAX`] times. A request that the server may have
-/// processed is repeated once if it changes nothing. In all other cases the caller gets the error and decides.
+/// processed is repeated once if it is repeatable. In all other cases the caller gets the error and decides.
 async fn send_with_retry(
     lane: &ConnectionLane,
     mut request: Request<RequestBody>,
+    is_repeatable: bool,
 ) -> Result<Response<ResponseBody>, SendError> {
-    let is_repeatable = is_repeatable(&request);
     let mut repeat_count = 0;
     for _ in 1..SENDS_MAX {
         let copy = try_clone(&request);

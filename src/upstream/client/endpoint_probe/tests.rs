@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
-use crate::upstream::client::ConnectSource;
+use crate::upstream::client::{ConnectSource, ForwardIdentity};
 
 /// A server of two paths over HTTP/1.1, one request a connection.
 struct Stub {
@@ -112,4 +112,23 @@ fn only_a_refusal_or_a_uid_says_something_about_the_cluster() {
         assert_eq!(identity(code, Some(body)), expected, "{code}");
     }
     assert_eq!(identity(StatusCode::OK, None), ProbeOutcome::Unidentified);
+}
+
+#[tokio::test]
+async fn an_upgrade_whose_answer_is_lost_is_not_sent_again() {
+    let one = Stub::new(200, namespace(0)).await;
+    let other = Stub::new(200, namespace(0)).await;
+    let client = client(&[&one, &other]).await;
+    client.check_endpoints().await;
+    let sent = || one.others.load(Ordering::Relaxed) + other.others.load(Ordering::Relaxed);
+    let request = |path| Request::get(path).body(RequestBody::Empty).unwrap();
+    let identity = ForwardIdentity::Gateway;
+    let lost = client
+        .send_upgrade(identity, request("/api/v1/namespaces/n/pods/p/exec"))
+        .await;
+    assert!(matches!(lost, Err(SendError::Broken(_) | SendError::Lost)));
+    assert_eq!(sent(), 1);
+    let lost = client.forward(identity, request("/api")).await;
+    assert!(lost.is_err());
+    assert_eq!(sent(), 5, "a read is sent twice to each");
 }
