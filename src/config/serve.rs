@@ -176,11 +176,22 @@ fn parse_urls(flag: &'static str, texts: &[String]) -> Result<Vec<http::Uri>, Se
     if urls.iter().any(|url| url.scheme() != urls[0].scheme()) {
         return Err(refuse("write https:// for all API servers or for none"));
     }
-    let is_repeated = |(index, url)| urls[..index].contains(url);
-    if urls.iter().enumerate().any(is_repeated) {
+    let addresses: Vec<_> = urls.iter().map(address).collect();
+    let is_repeated = |(index, address)| addresses[..index].contains(address);
+    if addresses.iter().enumerate().any(is_repeated) {
         return Err(refuse("an API server is given twice"));
     }
     Ok(urls)
+}
+
+/// Host and port that a URL names, with the scheme's port if it names none.
+fn address(url: &http::Uri) -> (Option<String>, u16) {
+    let port = match url.scheme_str() {
+        Some("https") => 443,
+        _ => 80,
+    };
+    let host = url.host().map(str::to_ascii_lowercase);
+    (host, url.port_u16().unwrap_or(port))
 }
 
 /// Parses a URL with a scheme and a host. A path is refused, because forwarding would have to prefix every path with it.

@@ -351,6 +351,8 @@ fn several_api_servers_are_different_and_alike() {
     for (urls, reason) in [
         ("http://a,https://b", "write https:// for all API servers"),
         ("http://a:1,http://b,http://a:1", "is given twice"),
+        ("http://a,http://A:80", "is given twice"),
+        ("https://a:443,https://a/", "is given twice"),
         ("http://a,b", "write http:// or https://"),
     ] {
         refused(

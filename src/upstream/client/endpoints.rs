@@ -250,6 +250,9 @@ impl Endpoints {
                 }
                 if let Some(recorder) = recorder {
                     recorder.state(*index, *state);
+                    if *state == EndpointState::Foreign {
+                        recorder.failed(*index, EndpointFailure::Foreign);
+                    }
                 }
             }
         }

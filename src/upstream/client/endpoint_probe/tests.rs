@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
-use crate::upstream::client::{ConnectSource, ForwardIdentity};
+use crate::upstream::client::{ConnectSource, EndpointState, ForwardIdentity};
 
 /// A server of two paths over HTTP/1.1, one request a connection.
 struct Stub {
@@ -131,4 +131,32 @@ async fn an_upgrade_whose_answer_is_lost_is_not_sent_again() {
     let lost = client.forward(identity, request("/api")).await;
     assert!(lost.is_err());
     assert_eq!(sent(), 5, "a read is sent twice to each");
+}
+
+#[derive(Debug, Default)]
+struct Recorded(Mutex<Vec<(usize, EndpointFailure)>>);
+
+impl EndpointRecorder for Recorded {
+    fn state(&self, _: usize, _: EndpointState) {}
+
+    fn active(&self, _: usize) {}
+
+    fn activated(&self, _: usize) {}
+
+    fn failed(&self, index: usize, failure: EndpointFailure) {
+        self.0.lock().push((index, failure));
+    }
+}
+
+#[tokio::test]
+async fn a_server_of_another_cluster_is_counted_once() {
+    let one = Stub::new(200, namespace(0)).await;
+    let other = Stub::new(200, namespace(0).replace("\"u\"", "\"v\"")).await;
+    let client = client(&[&one, &other]).await;
+    let recorded = Arc::new(Recorded::default());
+    client.record_endpoints(recorded.clone());
+    for _ in 0..3 {
+        client.check_endpoints().await;
+    }
+    assert_eq!(*recorded.0.lock(), [(1, EndpointFailure::Foreign)]);
 }
