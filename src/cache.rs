@@ -28,7 +28,7 @@ pub use objects::{
 };
 pub use rewind::Rewind;
 pub use ring::{Lagged, Retention, Ring, RingWriter, Sequence};
-pub use snapshot::{Epoch, Gap, RewindError, Snapshot, floor};
+pub use snapshot::{Epoch, GAPS_MAX, Gap, RewindError, Snapshot, floor};
 pub use writer::{ApplyOutcome, CacheWriter, Change, PastEvent, PriorState, VersionWentBack};
 
 use crate::resource::{ResourceKind, ResourceVersion};

@@ -33,7 +33,7 @@ impl Gap {
 }
 
 /// Maximum number of gaps remembered. The history before the end of an older gap is forgotten.
-const GAPS_MAX: usize = 16;
+pub const GAPS_MAX: usize = 16;
 
 /// All objects at one version, and the corresponding position in the ring.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use super::header::CheckpointHeader;
 use super::record::Record;
 use super::seal::{SALT_LEN, StateKey};
 use super::writer::{FORMAT, MAGIC, PREAMBLE_LEN, SEALED, WriteClock};
-use crate::cache::{Change, ObjectMap, PastEvent, PriorState, SortedBuilder};
+use crate::cache::{Change, GAPS_MAX, Gap, ObjectMap, PastEvent, PriorState, SortedBuilder};
 use crate::decode::{WatchLine, object_in, scan_watch};
 use crate::resource::{Encoding, EventKind, FieldTable, Gvr, Object, ResourceVersion};
 
@@ -167,8 +167,30 @@ impl<R: Read> CheckpointReader<R> {
             events: journal.events,
             version,
         };
+        check_history(&state)?;
         Ok(CheckpointContent { header, state, end })
     }
+}
+
+/// Refuses a history that no cache can have had: what counts versions later relies on it.
+fn check_history(state: &PriorState) -> Result<(), CheckpointError> {
+    let version = state.version;
+    // The events are not older than the base, so none has version 0 either.
+    if state.base_version.0 == 0 {
+        return Err(damaged("its history begins with version 0"));
+    }
+    if state.forgotten > version {
+        return Err(damaged("its history is forgotten beyond its end"));
+    }
+    let is_wrong = |gap: &Gap| gap.from >= gap.to || gap.to > version;
+    if state.gaps.len() > GAPS_MAX || state.gaps.iter().any(is_wrong) {
+        return Err(damaged("its history has gaps that cannot be"));
+    }
+    let mut versions = state.base.iter().map(Object::resource_version);
+    if versions.any(|object| object > version) {
+        return Err(damaged("an object is newer than its history"));
+    }
+    Ok(())
 }
 
 fn damaged(what: &str) -> CheckpointError {

@@ -199,6 +199,61 @@ fn any_changed_byte_is_noticed() {
     }
 }
 
+/// The checksums of a state from another gateway say nothing about what it claims.
+#[test]
+fn a_header_with_an_impossible_history_is_refused() {
+    let mut world = World::new(11, 1_000, OBSERVED());
+    (0..20).for_each(|_| world.step());
+    let capture = Capture::of(world.writer.cache(), HistoryShare::All).unwrap();
+    let newest = world.version;
+    let claim = |change: &dyn Fn(&mut CheckpointHeader)| {
+        let kind = kind(Layout::Typed);
+        let mut header = CheckpointHeader::new(&kind, None, &capture, (b"b", 5));
+        change(&mut header);
+        let written = CheckpointWriter::create(Vec::new(), None, &header, &capture, clock());
+        let reader = CheckpointReader::open_stream(Cursor::new(written.unwrap().into_out()));
+        reader.unwrap().restore(clock())
+    };
+    let accepted: [&dyn Fn(&mut CheckpointHeader); 3] = [
+        &|header| header.forgotten = newest,
+        &|header| header.gaps = vec![(newest - 2, newest)],
+        &|header| header.gaps = vec![(1, 3); 16],
+    ];
+    for change in accepted {
+        claim(change).unwrap();
+    }
+    let refused: [&dyn Fn(&mut CheckpointHeader); 6] = [
+        &|header| header.base_version = 0,
+        &|header| header.forgotten = newest + 1,
+        &|header| header.gaps = vec![(5, 5)],
+        &|header| header.gaps = vec![(6, 5)],
+        &|header| header.gaps = vec![(newest - 2, newest + 1)],
+        &|header| header.gaps = vec![(1, 3); 17],
+    ];
+    for (index, change) in refused.into_iter().enumerate() {
+        let refused = claim(change);
+        let is_damaged = matches!(refused, Err(CheckpointError::Damaged(_)));
+        assert!(is_damaged, "{index}");
+    }
+}
+
+/// The base of one cache with the history of another, older one.
+#[test]
+fn an_object_that_is_newer_than_the_history_is_refused() {
+    let state = |version| {
+        let mut writer = CacheWriter::new(kind(Layout::Typed), keep(10), OBSERVED());
+        let object = Sample::new("a/x", 20).object();
+        let version = ResourceVersion(version);
+        writer
+            .replace(vec![object], version, Instant::now())
+            .unwrap();
+        let capture = Capture::of(writer.cache(), HistoryShare::All).unwrap();
+        read(&written(&capture, None).into_out(), None)
+    };
+    assert!(state(20).is_ok());
+    assert!(matches!(state(19), Err(CheckpointError::Damaged(_))));
+}
+
 /// A stream that ends with a whole block may be whole; wherever else it ends, it is not.
 #[test]
 fn a_stream_ends_with_a_whole_block() {
