@@ -65,6 +65,13 @@ async fn a_gateway_without_its_api_server_says_how_old_its_answers_may_be() {
     let body = answer.into_body().collect().await.unwrap().to_bytes();
     assert_eq!(body, known.as_bytes());
 
+    // Another gateway would take the cache for a current one.
+    let handover = "/kube-fanout/handover";
+    assert_eq!(text(gateway.address, handover).await, r#"{"caches":[]}"#);
+    let state = format!("{handover}/configmaps.v1.json");
+    let refused = get(gateway.address, &state).await;
+    assert_eq!(refused.status(), StatusCode::NOT_FOUND);
+
     let fresh = get(gateway.address, CONFIGMAPS).await;
     assert_eq!(fresh.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(!fresh.headers().contains_key(WARNING));

@@ -32,15 +32,18 @@ impl Registry {
         let slots = self.slots().into_iter();
         let ready =
             slots.filter(|(_, slot)| matches!(&*slot.slot_state.borrow(), SlotState::Ready(_)));
-        ready.map(|(key, _)| key).collect()
+        let current = ready.filter(|(_, slot)| slot.staleness().is_none());
+        current.map(|(key, _)| key).collect()
     }
 
-    /// Hands a cache over. A cache that is not ready is not started: the other gateway had to wait for upstream either way.
+    /// Hands a cache over. A cache that is not ready is not started: the other gateway had to wait for upstream either way. A stale one is
+    /// not handed over: where it arrives, it would count as current.
     pub(super) async fn hand_cache_over(
         &self,
         key: &CacheKey,
     ) -> Result<Response<ForwardedBody>, Status> {
         let slot = self.state().slots.get(key).cloned();
+        let slot = slot.filter(|slot| slot.staleness().is_none());
         let Some(served) = slot.and_then(|slot| slot.served()) else {
             return Err(self.offers.missing());
         };
