@@ -38,7 +38,7 @@ impl<R: Resources> Service<R> {
         request: Box<ClientRequest>,
     ) -> ServiceResponse<R> {
         let id = audit_id(request.http.headers());
-        let answer = timeout(LIMIT, self.handover(&target, &request)).await;
+        let answer = timeout(LIMIT, self.handover(&target, &request, &id)).await;
         let response = answer.unwrap_or_else(|_| timeout_response().map(AnswerBody::whole));
         with_audit_id(response, &id)
     }
@@ -47,10 +47,11 @@ impl<R: Resources> Service<R> {
         &self,
         target: &HandoverTarget,
         request: &ClientRequest,
+        id: &HeaderValue,
     ) -> ServiceResponse<R> {
         let trail = match &self.guard {
-            None => None,
-            Some(guard) => match self.authorize_handover(guard, target, request).await {
+            None => self.trail(request, id, None),
+            Some(guard) => match self.authorize_handover(guard, target, (request, id)).await {
                 Ok(trail) => trail,
                 Err(refused) => return *refused,
             },
@@ -81,11 +82,10 @@ impl<R: Resources> Service<R> {
         &self,
         guard: &Guard,
         target: &HandoverTarget,
-        request: &ClientRequest,
+        (request, id): (&ClientRequest, &HeaderValue),
     ) -> Result<Option<AuditTrail>, Box<ServiceResponse<R>>> {
         let identity = &request.connection.identity;
-        let headers = request.http.headers();
-        let caller = guard.authenticate(headers, identity).await;
+        let caller = guard.authenticate(request.http.headers(), identity).await;
         // Nothing here is forwarded, so upstream decides nothing.
         let caller = caller.map_err(|refusal| match refusal {
             CallerRefusal::Forward => CallerRefusal::Unauthorized,
@@ -94,15 +94,15 @@ impl<R: Resources> Service<R> {
             | CallerRefusal::BadRequest { .. }
             | CallerRefusal::Failed { .. } => refusal,
         });
-        let caller = caller.map_err(|refusal| self.forwarding_denial(&refusal, request))?;
+        let caller = caller.map_err(|refusal| self.forwarding_denial(&refusal, (request, id)))?;
+        let trail = self.caller_trail(request, id, &caller);
         let verb = request.http.method().as_str().to_ascii_lowercase();
         for access in accesses(target, verb) {
             if let Err(refusal) = guard.authorize(&caller, &access).await {
                 let refusal = decided(refusal, &caller, access);
-                return Err(self.forwarding_denial(&refusal, request));
+                return Err(self.authorized_denial(trail.as_ref(), &refusal, (request, id)));
             }
         }
-        let trail = self.caller_trail(request, &audit_id(headers), &caller);
         if let Some(trail) = &trail {
             trail.decide(AuditDecision::Allow(String::new()));
         }

@@ -190,7 +190,9 @@ impl<R: Resources> Service<R> {
                 forwarding: Some(forwarding),
                 permission: None,
             }),
-            Ok(Err(refusal)) => Err(self.forwarding_denial(&refusal, request)),
+            Ok(Err(refusal)) => {
+                Err(self.forwarding_denial(&refusal, (request, &audit_id(headers))))
+            }
             Err(_) => {
                 let response = timeout_response().map(AnswerBody::whole);
                 Err(Box::new(with_audit_id(response, &audit_id(headers))))
@@ -229,7 +231,30 @@ impl<R: Resources> Service<R> {
     pub(super) fn forwarding_denial(
         &self,
         refusal: &CallerRefusal,
-        request: &ClientRequest,
+        (request, audit_id): (&ClientRequest, &HeaderValue),
+    ) -> Box<ServiceResponse<R>> {
+        self.record_refusal(request, audit_id, (refusal, || recorded(refusal)));
+        self.written_denial(refusal, (request, audit_id))
+    }
+
+    /// [`Self::forwarding_denial`], where the caller is known and has an entry in the audit log unless it is not recorded.
+    pub(super) fn authorized_denial(
+        &self,
+        trail: Option<&AuditTrail>,
+        refusal: &CallerRefusal,
+        request: (&ClientRequest, &HeaderValue),
+    ) -> Box<ServiceResponse<R>> {
+        if let Some(trail) = trail {
+            trail.decide(decision(refusal));
+            trail.respond(recorded(refusal));
+        }
+        self.written_denial(refusal, request)
+    }
+
+    fn written_denial(
+        &self,
+        refusal: &CallerRefusal,
+        (request, audit_id): (&ClientRequest, &HeaderValue),
     ) -> Box<ServiceResponse<R>> {
         // Upstream does not write this response, so its formats are replaced by the default one.
         let form = request.info.refusal_form().unwrap_or_default();
@@ -239,9 +264,7 @@ impl<R: Resources> Service<R> {
             let status = Status::unauthorized().to_response_in(form);
             status.map(AnswerBody::whole)
         });
-        let audit_id = audit_id(request.http.headers());
-        self.record_refusal(request, &audit_id, (refusal, || recorded(refusal)));
-        Box::new(with_audit_id(response, &audit_id))
+        Box::new(with_audit_id(response, audit_id))
     }
 }
 

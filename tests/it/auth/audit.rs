@@ -13,6 +13,7 @@ use crate::support::auth::{AuthStage, next_piece, until};
 
 const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n";
 const PODS: &str = "/api/v1/pods";
+const HANDOVER: &str = "/kube-fanout/handover/pods.v1.json";
 
 /// The audit policy and the log file of one test.
 struct Files {
@@ -224,6 +225,60 @@ async fn an_impersonator_is_the_user_and_the_impersonated_is_named_beside() {
         assert_eq!(events.len(), 2, "{}", files.text());
         assert_eq!(events[1]["user"]["username"], "root");
         assert_eq!(events[1]["impersonatedUser"]["username"], "bob");
+        assert_eq!(
+            events[1]["annotations"]["authorization.k8s.io/decision"],
+            "forbid"
+        );
+    }
+}
+
+/// A handover contains more than any list.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handovers_are_recorded_also_without_authentication() {
+    let files = Files::new("handover-none", POLICY);
+    let stage = files.stage(AuthMode::None).await;
+    assert_eq!(stage.get("", PODS).await.status(), 200);
+    let request = format!("GET {HANDOVER} HTTP/1.1\r\nHost: a\r\nUser-Agent: test/1\r\n\r\n");
+    let (socket, head) = head_of(&stage, &request).await;
+    assert!(head.starts_with("http/1.1 200 "), "{head}");
+    let id = head
+        .lines()
+        .find_map(|line| line.strip_prefix("audit-id: "))
+        .unwrap();
+    drop(socket);
+    stage.ended().await;
+    let events = files.events();
+    let handover: Vec<_> = events
+        .iter()
+        .filter(|event| event["requestURI"] == HANDOVER)
+        .collect();
+    assert_eq!(handover.len(), 2, "{}", files.text());
+    for event in handover {
+        assert_eq!(event["verb"], "get");
+        assert_eq!(event["auditID"], id);
+    }
+}
+
+/// Who asks is the user of the entry, not the user in whose name it asks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_handover_is_recorded_as_its_impersonator_s() {
+    for mode in [AuthMode::SelfCheck, AuthMode::Review] {
+        let files = Files::new(&format!("handover-{mode:?}"), POLICY);
+        let stage = files.stage(mode).await;
+        let acting = [
+            ("authorization", "Bearer root-token"),
+            ("impersonate-user", "bob"),
+        ];
+        let denied = stage
+            .ask_with(stage.address, "GET", HANDOVER, &acting)
+            .await;
+        assert_eq!(denied.status(), 403);
+        stage.ended().await;
+        let events = files.events();
+        assert_eq!(events.len(), 2, "{}", files.text());
+        assert_eq!(events[1]["user"]["username"], "root");
+        assert_eq!(events[1]["impersonatedUser"]["username"], "bob");
+        assert_eq!(events[1]["responseStatus"]["code"], 403);
         assert_eq!(
             events[1]["annotations"]["authorization.k8s.io/decision"],
             "forbid"
