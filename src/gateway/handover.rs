@@ -6,14 +6,16 @@ mod offer;
 mod peer;
 mod pipe;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::net::lookup_host;
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{info, warn};
 
 use crate::checkpoint::CheckpointContent;
@@ -32,6 +34,8 @@ const CACHES_MAX: usize = 512;
 const HANDOVERS_MAX: usize = 2;
 /// The pause before a busy gateway is asked again.
 const BUSY_PAUSE: Duration = Duration::from_millis(500);
+/// How long a gateway that did not respond is asked after the others.
+const SILENT_AGE_MAX: Duration = Duration::from_secs(30);
 
 /// The other gateways.
 pub(super) struct Handover {
@@ -39,6 +43,8 @@ pub(super) struct Handover {
     /// The port at which this gateway serves.
     own_port: u16,
     permits: Semaphore,
+    /// When the gateways at these addresses were found not to respond.
+    silent: Mutex<BTreeMap<SocketAddr, Instant>>,
     /// Set once the caches that other gateways had at the start are here, or are not waited for any longer.
     settled: OnceLock<()>,
 }
@@ -56,6 +62,7 @@ impl Handover {
             settings,
             own_port,
             permits: Semaphore::new(HANDOVERS_MAX),
+            silent: Mutex::default(),
             settled: OnceLock::new(),
         })
     }
@@ -83,34 +90,65 @@ impl Handover {
         SettleGuard(&self.settled)
     }
 
-    /// The caches that the other gateways have together.
-    pub(super) async fn caches(&self) -> BTreeSet<CacheKey> {
-        let mut keys = BTreeSet::new();
-        let addresses = match self.addresses().await {
-            Ok(addresses) => addresses,
-            Err(HandoverError::Alone) => return keys,
-            Err(error) => {
-                warn!(%error, "no caches are taken over");
-                return keys;
-            }
-        };
+    /// Asks the other gateways at the same time which caches they have. `found` gets each gateway's as they arrive, and none twice.
+    pub(super) async fn each_index(self: &Arc<Self>, found: impl FnMut(Vec<CacheKey>)) {
+        match self.addresses().await {
+            Ok(addresses) => self.ask_each(addresses, found).await,
+            Err(HandoverError::Alone) => {}
+            Err(error) => warn!(%error, "no caches are taken over"),
+        }
+    }
+
+    async fn ask_each(
+        self: &Arc<Self>,
+        addresses: Vec<SocketAddr>,
+        mut found: impl FnMut(Vec<CacheKey>),
+    ) {
+        let mut indexes = JoinSet::new();
         for address in addresses {
-            match self.index_of(address).await {
-                Ok(found) => keys.extend(found),
-                Err(error) => warn!(%address, %error, "no caches are taken over from this gateway"),
+            let this = Arc::clone(self);
+            indexes.spawn(async move { (address, this.index_of(address).await) });
+        }
+        let mut known = BTreeSet::new();
+        while let Some(asked) = indexes.join_next().await {
+            match asked {
+                Ok((_, Ok(mut keys))) => {
+                    keys.retain(|key| known.len() < CACHES_MAX && known.insert(key.clone()));
+                    found(keys);
+                }
+                Ok((address, Err(error))) => {
+                    warn!(%address, %error, "no caches are taken over from this gateway");
+                }
+                Err(error) => warn!(%error, "no caches are taken over from a gateway"),
             }
         }
-        while keys.len() > CACHES_MAX {
-            keys.pop_last();
-        }
-        keys
     }
 
     async fn index_of(&self, address: SocketAddr) -> Result<Vec<CacheKey>, HandoverError> {
-        HandoverPeer::new(&self.settings, address)
-            .await?
-            .index()
-            .await
+        let index = async {
+            let peer = HandoverPeer::new(&self.settings, address).await?;
+            peer.index().await
+        };
+        let index = index.await;
+        self.note(address, index.as_ref().err());
+        index
+    }
+
+    /// Notes whether the gateway at the address responds.
+    fn note(&self, address: SocketAddr, error: Option<&HandoverError>) {
+        if error.is_some_and(HandoverError::is_silence) {
+            self.silent.lock().insert(address, Instant::now());
+        } else {
+            self.silent.lock().remove(&address);
+        }
+    }
+
+    /// Moves those that did not respond lately to the end.
+    fn silent_last(&self, addresses: &mut [SocketAddr]) {
+        let mut silent = self.silent.lock();
+        // Other addresses are no longer those of gateways.
+        silent.retain(|address, at| at.elapsed() < SILENT_AGE_MAX && addresses.contains(address));
+        addresses.sort_by_key(|address| silent.contains_key(address));
     }
 
     /// The addresses of the other gateways, in an order that differs from gateway to gateway.
@@ -131,6 +169,7 @@ impl Handover {
         }
         let first = usize::try_from(random()).unwrap_or_default() % others.len();
         others.rotate_left(first);
+        self.silent_last(&mut others);
         Ok(others)
     }
 
@@ -144,27 +183,49 @@ impl Handover {
         &self,
         wanted: WantedState<'_>,
     ) -> Result<(CheckpointContent, u64), HandoverError> {
-        let _permit = self.permits.acquire().await;
+        // The wait for others has its own bound: a cache that had to wait gets as much time as the first.
+        let permit = timeout(self.time_max(), self.permits.acquire()).await;
+        let _permit = permit.map_err(|_| HandoverError::TimedOut)?;
+        let give_up_at = Instant::now() + self.time_max();
         loop {
-            let mut first_error = HandoverError::Missing;
-            for address in self.addresses().await? {
-                match self.take_from(address, wanted).await {
-                    Ok(taken) => return Ok(taken),
-                    Err(HandoverError::Missing) => {}
-                    Err(error) => {
-                        info!(resource = %wanted.kind.cache_key(), %address, %error, "the cache is not taken over from this gateway");
-                        // Only if nothing else was wrong is it worth to wait.
-                        if matches!(first_error, HandoverError::Missing | HandoverError::Busy) {
-                            first_error = error;
-                        }
-                    }
-                }
-            }
-            if !matches!(first_error, HandoverError::Busy) {
-                return Err(first_error);
+            let addresses = timeout_at(give_up_at, self.addresses()).await;
+            let addresses = addresses.map_err(|_| HandoverError::TimedOut)??;
+            match self.take_from_any(&addresses, wanted, give_up_at).await {
+                Err(HandoverError::Busy) if Instant::now() < give_up_at => {}
+                Err(HandoverError::Busy) => return Err(HandoverError::TimedOut),
+                taken => return taken,
             }
             sleep(BUSY_PAUSE).await;
         }
+    }
+
+    async fn take_from_any(
+        &self,
+        addresses: &[SocketAddr],
+        wanted: WantedState<'_>,
+        give_up_at: Instant,
+    ) -> Result<(CheckpointContent, u64), HandoverError> {
+        let mut first_error = HandoverError::Missing;
+        for &address in addresses {
+            let taken = timeout_at(give_up_at, self.take_from(address, wanted)).await;
+            let Ok(taken) = taken else {
+                self.note(address, Some(&HandoverError::TimedOut));
+                return Err(HandoverError::TimedOut);
+            };
+            self.note(address, taken.as_ref().err());
+            match taken {
+                Ok(taken) => return Ok(taken),
+                Err(HandoverError::Missing) => {}
+                Err(error) => {
+                    info!(resource = %wanted.kind.cache_key(), %address, %error, "the cache is not taken over from this gateway");
+                    // Only if nothing else was wrong is it worth to wait.
+                    if matches!(first_error, HandoverError::Missing | HandoverError::Busy) {
+                        first_error = error;
+                    }
+                }
+            }
+        }
+        Err(first_error)
     }
 
     async fn take_from(
@@ -188,8 +249,7 @@ impl CacheHandover {
     ) -> Option<CheckpointContent> {
         let (began, resource) = (Instant::now(), kind.cache_key());
         let wanted = WantedState { kind, cluster };
-        let taken = timeout(self.peers.time_max(), self.peers.take(wanted)).await;
-        let error = match taken.unwrap_or(Err(HandoverError::TimedOut)) {
+        let error = match self.peers.take(wanted).await {
             Ok((content, bytes)) => {
                 self.metrics.transfers.record(bytes, began.elapsed());
                 let state = &content.state;
@@ -240,6 +300,8 @@ fn local_address(other: SocketAddr) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resource::Gvr;
+    use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
 
     fn handover(url: String, own_port: u16) -> Arc<Handover> {
@@ -267,6 +329,46 @@ mod tests {
             let others = handover(url, port.wrapping_add(1)).addresses().await;
             assert_eq!(others.unwrap(), [listener.local_addr().unwrap()]);
         }
+    }
+
+    /// An address that accepts and never responds delays no other, and is asked last for a while.
+    #[tokio::test]
+    async fn a_silent_gateway_holds_no_other_up() {
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let honest = TcpListener::bind("127.0.0.1:0").unwrap();
+        let [silent_at, honest_at] = [&silent, &honest].map(|at| at.local_addr().unwrap());
+        std::thread::spawn(move || {
+            let (mut stream, _) = honest.accept().unwrap();
+            let _ = stream.read(&mut [0; 4096]).unwrap();
+            let body = r#"{"caches":["pods.v1.json","pods.v1.json"]}"#;
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+            stream.write_all((head + body).as_bytes()).unwrap();
+        });
+        let handover = handover(format!("http://{silent_at}/"), 1);
+        let pods = CacheKey::json(&Gvr::new("", "v1", "pods"));
+        let (sender, mut keys) = tokio::sync::mpsc::channel(2);
+        let asked = handover.ask_each(vec![silent_at, honest_at], |found| {
+            sender.try_send(found).unwrap();
+        });
+        let mut asked = std::pin::pin!(asked);
+        let first = tokio::select! {
+            biased;
+            () = &mut asked => unreachable!("the first gateway is still silent"),
+            first = keys.recv() => first,
+        };
+        assert_eq!(first, Some(vec![pods]));
+        asked.await;
+        assert!(keys.try_recv().is_err());
+        let order = || {
+            let mut addresses = [silent_at, honest_at];
+            handover.silent_last(&mut addresses);
+            addresses
+        };
+        assert_eq!(order(), [honest_at, silent_at]);
+        tokio::time::pause();
+        tokio::time::advance(SILENT_AGE_MAX).await;
+        assert_eq!(order(), [silent_at, honest_at]);
+        drop(silent);
     }
 
     #[test]

@@ -23,6 +23,8 @@ use crate::upstream::client::{Client, ConnectError, ConnectSource, ResponseBody,
 
 /// How long a gateway may take until its response begins. It reviews the caller first, and reads the cluster's uid.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
+/// The same for an index, which is in memory.
+const INDEX_HEAD_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long it may send nothing.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// An index names some hundreds of caches.
@@ -58,6 +60,11 @@ pub(super) enum HandoverError {
 }
 
 impl HandoverError {
+    /// Whether the gateway did not respond.
+    pub(super) const fn is_silence(&self) -> bool {
+        matches!(self, Self::Send(_) | Self::TimedOut)
+    }
+
     /// The label for metrics.
     pub(super) const fn outcome(&self) -> HandoverOutcome {
         match self {
@@ -114,7 +121,9 @@ impl HandoverPeer {
 
     /// The caches that the gateway hands over.
     pub(super) async fn index(&self) -> Result<Vec<CacheKey>, HandoverError> {
-        let response = self.ask(&HandoverTarget::Index).await?;
+        let response = self
+            .ask(&HandoverTarget::Index, INDEX_HEAD_TIME_MAX)
+            .await?;
         let body = Limited::new(response.into_body(), INDEX_LEN_MAX).collect();
         let body = in_time(SILENCE_MAX, body).await?;
         let body = body.map_err(|error| HandoverError::Cut(error.to_string()))?;
@@ -129,7 +138,7 @@ impl HandoverPeer {
         wanted: WantedState<'_>,
     ) -> Result<(CheckpointContent, u64), HandoverError> {
         let target = HandoverTarget::Cache(wanted.kind.cache_key());
-        let response = self.ask(&target).await?;
+        let response = self.ask(&target, HEAD_TIME_MAX).await?;
         let media_type = response.headers().get(CONTENT_TYPE);
         if media_type.is_none_or(|value| value != HANDOVER_MEDIA_TYPE) {
             let reason = format!("its media type is {media_type:?}");
@@ -150,10 +159,15 @@ impl HandoverPeer {
         }
     }
 
-    async fn ask(&self, target: &HandoverTarget) -> Result<Response<ResponseBody>, HandoverError> {
+    /// Sends a request; `time_max` is for the connection and the head of the response.
+    async fn ask(
+        &self,
+        target: &HandoverTarget,
+        time_max: Duration,
+    ) -> Result<Response<ResponseBody>, HandoverError> {
         let request = Request::get(target.path()).body(());
         let request = request.map_err(|error| HandoverError::Refused(error.to_string()))?;
-        let response = in_time(HEAD_TIME_MAX, self.client.send(request)).await??;
+        let response = in_time(time_max, self.client.send(request)).await??;
         match response.status() {
             StatusCode::OK => Ok(response),
             StatusCode::NOT_FOUND => Err(HandoverError::Missing),

@@ -64,15 +64,18 @@ impl Registry {
         let _settled = handover.settle();
         let give_up_at = Instant::now() + handover.time_max();
         let start = async {
-            let keys = handover.caches().await;
             while self.undiscovered.lock().is_some() {
                 sleep(DISCOVERY_POLL).await;
             }
-            for key in &keys {
-                if self.slot(key).is_none() {
-                    info!(resource = %key, "not taken over: the resource is not cached");
+            // Each gateway's caches start at once: a gateway that does not respond holds up only itself.
+            let start = |keys: Vec<CacheKey>| {
+                for key in &keys {
+                    if self.slot(key).is_none() {
+                        info!(resource = %key, "not taken over: the resource is not cached");
+                    }
                 }
-            }
+            };
+            handover.each_index(start).await;
             for (_, slot) in self.slots() {
                 slot.settled(give_up_at.saturating_duration_since(Instant::now()))
                     .await;
