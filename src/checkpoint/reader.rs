@@ -72,6 +72,8 @@ pub struct CheckpointContent {
 pub struct CheckpointReader<R> {
     blocks: BlockReader<R>,
     header: CheckpointHeader,
+    /// Whether another machine wrote it, a moment ago.
+    is_stream: bool,
 }
 
 impl<R: Read> CheckpointReader<R> {
@@ -122,7 +124,11 @@ impl<R: Read> CheckpointReader<R> {
             _ => None,
         });
         let header = header.ok_or_else(|| damaged("its header cannot be read"))?;
-        Ok(Self { blocks, header })
+        Ok(Self {
+            blocks,
+            header,
+            is_stream: len.is_none(),
+        })
     }
 
     /// The header.
@@ -136,7 +142,19 @@ impl<R: Read> CheckpointReader<R> {
     /// # Errors
     /// See [`CheckpointError`]. A damaged journal is no error.
     pub fn restore(self, clock: WriteClock) -> Result<CheckpointContent, CheckpointError> {
-        let Self { mut blocks, header } = self;
+        let Self {
+            mut blocks,
+            header,
+            is_stream,
+        } = self;
+        // The wall clocks of two machines may differ, so ages are counted on the writer's.
+        let clock = match is_stream {
+            true => WriteClock {
+                unix_ms: header.written_at_ms,
+                ..clock
+            },
+            false => clock,
+        };
         let gvr = Gvr::new(&header.group, &header.version, &header.resource);
         let frames = FrameDecoder {
             encoding: header.encoding(),

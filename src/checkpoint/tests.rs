@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::*;
 use crate::cache::tests::samples::{Dice, Recorder, Sample, World, keep, kind};
-use crate::cache::{CacheWriter, Sequence};
+use crate::cache::{CacheWriter, Event, PastEvent, Sequence};
 use crate::resource::{Layout, ResourceVersion};
 
 const OBSERVED: fn() -> Arc<Recorder> = || Arc::new(Recorder::default());
@@ -279,6 +279,36 @@ fn a_stream_ends_with_a_whole_block() {
     assert!(matches!(read(&endless), Err(CheckpointError::Damaged(_))));
     let sealed = written(&capture, Some(&key(1))).into_out();
     assert!(matches!(read(&sealed), Err(CheckpointError::NoKey)));
+}
+
+/// The other gateway's wall clock may be wrong, or this one's.
+#[test]
+fn events_from_another_machine_have_the_age_that_they_had_there() {
+    let mut world = World::new(11, 1_000, OBSERVED());
+    (0..40).for_each(|_| world.step());
+    let capture = Capture::of(world.writer.cache(), HistoryShare::All).unwrap();
+    let hour = 3_600_000;
+    let writing = WriteClock {
+        instant: Instant::now() + Duration::from_secs(5),
+        unix_ms: 100 * hour,
+    };
+    let now = (b"b".as_slice(), writing.unix_ms);
+    let header = CheckpointHeader::new(&kind(Layout::Typed), None, &capture, now);
+    let written = CheckpointWriter::create(Vec::new(), None, &header, &capture, writing);
+    let bytes = written.unwrap().into_out();
+    let age = |event: &Arc<Event>| writing.instant.duration_since(event.published_at());
+    let written: Vec<_> = capture.events().iter().map(age).collect();
+    assert!(!written.is_empty() && written.iter().all(|age| !age.is_zero()));
+    for unix_ms in [99 * hour, 100 * hour, 101 * hour] {
+        let reading = WriteClock { unix_ms, ..writing };
+        let reader = CheckpointReader::open_stream(Cursor::new(bytes.clone())).unwrap();
+        let events = reader.restore(reading).unwrap().state.events;
+        let age = |event: &PastEvent| reading.instant.duration_since(event.published_at);
+        for (read, written) in events.iter().map(age).zip(&written) {
+            // The file has whole milliseconds.
+            assert!(read.abs_diff(*written) <= Duration::from_millis(1));
+        }
+    }
 }
 
 #[test]
