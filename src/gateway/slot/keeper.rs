@@ -140,6 +140,9 @@ impl CacheKeeper {
         self.parts.recorder.announce(CacheState::Filling);
         loop {
             let outcome = self.run_attempt().await;
+            let is_served = matches!(&*self.cells.slot_state.borrow(), SlotState::Ready(_));
+            let may_be_at_fault = may_be_at_fault(&outcome);
+            self.prior.end_attempt(is_served, may_be_at_fault);
             let Some(wait) = self.conclude(outcome) else {
                 return;
             };
@@ -405,6 +408,30 @@ impl CacheKeeper {
 
 fn pause(backoff: &mut Backoff) -> Duration {
     backoff.next(std::time::Instant::now(), crate::resource::random())
+}
+
+/// Whether an attempt may have ended so because of the state that it used, rather than because of upstream. A state that must not be used
+/// for another reason is forgotten.
+const fn may_be_at_fault(outcome: &FillOutcome) -> bool {
+    match outcome {
+        FillOutcome::GivenUp(reason) => match reason {
+            GiveUpReason::Panicked
+            | GiveUpReason::Memory
+            | GiveUpReason::Undecodable
+            | GiveUpReason::TooLong => true,
+            GiveUpReason::Unavailable
+            | GiveUpReason::Unauthorized
+            | GiveUpReason::Forbidden
+            | GiveUpReason::Saturated
+            | GiveUpReason::Refused
+            | GiveUpReason::WentBack => false,
+        },
+        FillOutcome::Gone
+        | FillOutcome::OtherEncoding
+        | FillOutcome::WentBack
+        | FillOutcome::Contradiction(_)
+        | FillOutcome::ForeignState(..) => false,
+    }
 }
 
 /// The metric label of the reflector's reason.

@@ -1,5 +1,7 @@
 //! The states that a cache can continue from instead of listing upstream: its checkpoint, and the caches of other gateways.
 
+use parking_lot::Mutex;
+
 use crate::checkpoint::CheckpointContent;
 use crate::gateway::checkpoints::Checkpoint;
 use crate::gateway::handover::CacheHandover;
@@ -23,6 +25,10 @@ pub(super) struct PriorStates {
     may_restore: bool,
     /// The same for the caches of other gateways.
     may_take: bool,
+    /// Whether this attempt uses a state, or reads one.
+    is_used: Mutex<bool>,
+    /// Whether an attempt failed that used a state. Until a cache is served again, upstream is listed.
+    is_suspect: bool,
 }
 
 impl PriorStates {
@@ -35,6 +41,8 @@ impl PriorStates {
             handover,
             may_restore: true,
             may_take: true,
+            is_used: Mutex::new(false),
+            is_suspect: false,
         }
     }
 
@@ -48,9 +56,35 @@ impl PriorStates {
         self.checkpoint.clone()
     }
 
-    /// A state of a resource of this kind in the cluster with this uid: of the checkpoint if that is recent; then of another gateway, which
-    /// follows upstream and is never too old; then of an old checkpoint.
+    /// A state of a resource of this kind in the cluster with this uid; `None` if there is none that can be used.
     pub(super) async fn load(
+        &self,
+        kind: &ResourceKind,
+        cluster: Option<&str>,
+    ) -> Option<(CheckpointContent, StateOrigin)> {
+        if self.is_suspect {
+            return None;
+        }
+        // Before: reading may need more memory than there is.
+        *self.is_used.lock() = true;
+        let found = self.find(kind, cluster).await;
+        *self.is_used.lock() = found.is_some();
+        found
+    }
+
+    /// Notes how an attempt ended: whether a cache was served, or it failed in a way that may be the state's fault. Else each attempt
+    /// would fail alike.
+    pub(super) fn end_attempt(&mut self, is_served: bool, may_be_at_fault: bool) {
+        let was_used = std::mem::take(self.is_used.get_mut());
+        if is_served {
+            self.is_suspect = false;
+        } else if was_used && may_be_at_fault {
+            self.is_suspect = true;
+        }
+    }
+
+    /// Of the checkpoint if that is recent; then of another gateway, which follows upstream and is never too old; then of an old checkpoint.
+    async fn find(
         &self,
         kind: &ResourceKind,
         cluster: Option<&str>,

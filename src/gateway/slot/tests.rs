@@ -21,6 +21,8 @@ use crate::apiserver::faults::{Fault, FaultOrder};
 use crate::apiserver::{self, Apiserver, Options};
 use crate::cache::tests::samples::keep;
 use crate::cache::{CacheWriter, DispatchOutcome, Event, Observer, Sequence};
+use crate::checkpoint::directory::StateDirectory;
+use crate::gateway::checkpoints::Checkpoints;
 use crate::gateway::drain_flag::DrainFlag;
 use crate::gateway::pressure::{CutFollower, HistoryCuts};
 use crate::metrics::{Contradiction, Metrics};
@@ -207,6 +209,58 @@ async fn a_panic_while_a_cache_is_written_ends_it_and_fills_a_new_one() {
         stage.apiserver.watch_count() <= 1,
         "the first watch has ended"
     );
+}
+
+/// Panics when it dispatches a state that has a history and no event, as a restored one.
+#[derive(Debug)]
+struct Unrestorable(Arc<Hub>);
+
+impl Observer for Unrestorable {
+    fn dispatch(
+        &self,
+        events: &[Arc<Event>],
+        through: Sequence,
+        version: ResourceVersion,
+        now: std::time::Instant,
+    ) -> DispatchOutcome {
+        assert!(!events.is_empty() || through == 0, "planted");
+        self.0.dispatch(events, through, version, now)
+    }
+}
+
+/// Otherwise it would be taken again for ever.
+#[tokio::test]
+async fn a_state_that_ends_the_attempt_is_not_used_for_the_next() {
+    let folder =
+        std::env::temp_dir().join(format!("kube-fanout-{}", crate::resource::random_uuid()));
+    let directory = StateDirectory::open(&folder, None, 1 << 30).unwrap();
+    let checkpoints = Checkpoints::new(directory, Duration::from_millis(1), Vec::new());
+    let key = CacheKey::json(&Gvr::new("", "v1", "configmaps"));
+    let checkpoint = checkpoints.of(&key, &Metrics::new().unwrap()).unwrap();
+    let first = Stage::new(|parts| parts.checkpoint = Some(checkpoint.clone())).await;
+    let served = first.ready().await;
+    first.create("later").await;
+    while !holds(&served, "default/later") {
+        tokio::task::yield_now().await;
+    }
+    first.slot.end();
+    checkpoints.finish(TIMEOUT).await;
+    let kind = served.cache.kind();
+    let written = checkpoint.restore(kind, None).await.unwrap();
+    assert!(!written.state.events.is_empty());
+
+    let stage = Stage::new(|parts| {
+        parts.checkpoint = Some(checkpoint);
+        parts.observer = |hub| Arc::new(Unrestorable(hub));
+    })
+    .await;
+    let given_up = |state: &SlotState| matches!(state, SlotState::GivenUp(GiveUpReason::Panicked));
+    stage.wait_for_state(given_up).await;
+    stage.ready().await;
+    assert_eq!(stage.given_up(GiveUpReason::Panicked), 1);
+    stage.slot.end();
+    checkpoints.finish(TIMEOUT).await;
+    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[tokio::test]
