@@ -36,7 +36,7 @@ use crate::sync::{Mutex, MutexGuard};
 use catch_up::Tombstone;
 use rewind::PastStates;
 pub(crate) use sync::Flag;
-use sync::Published;
+use sync::{AtomicU64, Ordering, Published};
 
 /// The part of a batch that an observer processed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub struct WatchCache {
     proven: Mutex<ProvenVersion>,
     past_states: PastStates,
     /// The newest version of an earlier history that upstream no longer has; 0 if there was none.
-    lost: ResourceVersion,
+    lost: AtomicU64,
     /// The latest deletions, beyond the history; `None` if clients cannot catch up.
     tombstones: Option<Arc<Ring<Tombstone>>>,
 }
@@ -90,7 +90,7 @@ struct ProvenVersion {
 impl WatchCache {
     fn new(kind: ResourceKind, history: Arc<Ring<Arc<Event>>>, lost: ResourceVersion) -> Self {
         Self {
-            lost,
+            lost: AtomicU64::new(lost.0),
             kind,
             history,
             snapshot: Published::new(Arc::new(None)),
@@ -104,7 +104,7 @@ impl WatchCache {
     fn keeping(&self, tombstones: Arc<Ring<Tombstone>>) -> Self {
         Self {
             tombstones: Some(tombstones),
-            ..Self::new(self.kind.clone(), Arc::clone(&self.history), self.lost)
+            ..Self::new(self.kind.clone(), Arc::clone(&self.history), self.lost())
         }
     }
 
@@ -145,7 +145,7 @@ impl WatchCache {
     pub fn resume_after(&self, version: ResourceVersion) -> Result<Sequence, VersionTooOld> {
         let snapshot = self.snapshot().ok_or(VersionTooOld { floor: version })?;
         let reached = snapshot.resource_version;
-        if version > reached && version <= self.lost && version > self.proven().version {
+        if version > reached && version <= self.lost() && version > self.proven().version {
             return Err(VersionTooOld { floor: reached });
         }
         // Find the sequence before the floor. If events are evicted between the two steps, the floor rises and `version` is refused
@@ -179,10 +179,21 @@ impl WatchCache {
         self.tombstones.is_some()
     }
 
+    /// The newest version of an earlier history that upstream no longer has; 0 if there was none.
+    #[must_use]
+    pub fn lost(&self) -> ResourceVersion {
+        // Relaxed: it changes only before the first state is published.
+        ResourceVersion(self.lost.load(Ordering::Relaxed))
+    }
+
+    fn raise_lost(&self, lost: ResourceVersion) {
+        self.lost.fetch_max(lost.0, Ordering::Relaxed);
+    }
+
     /// Whether a client may have received this version from a lost history.
     #[must_use]
     pub fn may_be_lost(&self, version: ResourceVersion) -> bool {
-        version <= self.lost
+        version <= self.lost()
     }
 
     /// The state at exactly this version, if it is available without undoing events.

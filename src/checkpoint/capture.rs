@@ -22,6 +22,7 @@ pub struct Capture {
     snapshot: Arc<Snapshot>,
     events: Vec<Arc<Event>>,
     base_version: ResourceVersion,
+    lost: ResourceVersion,
 }
 
 impl Capture {
@@ -46,6 +47,7 @@ impl Capture {
             snapshot,
             events,
             base_version,
+            lost: cache.lost(),
         })
     }
 
@@ -65,6 +67,11 @@ impl Capture {
     #[must_use]
     pub const fn base_version(&self) -> ResourceVersion {
         self.base_version
+    }
+
+    /// The newest version of an earlier history that upstream no longer has.
+    pub(super) const fn lost(&self) -> ResourceVersion {
+        self.lost
     }
 
     /// The sequence of the first event that the capture does not hold.

@@ -34,6 +34,9 @@ pub struct CheckpointHeader {
     pub base_version: u64,
     /// History below this version must not be used.
     pub forgotten: u64,
+    /// Clients may hold versions up to this one from an earlier history, which upstream no longer has; 0 if there was none.
+    #[serde(default)]
+    pub lost: u64,
     /// Pairs of versions between which the history is not known.
     pub gaps: Vec<(u64, u64)>,
     /// When the base was written, in milliseconds since 1970.
@@ -64,6 +67,7 @@ impl CheckpointHeader {
             protobuf: kind.encoding == Encoding::Protobuf,
             base_version: capture.base_version().0,
             forgotten: capture.snapshot().forgotten.0,
+            lost: capture.lost().0,
             gaps: gaps.iter().map(|gap| (gap.from.0, gap.to.0)).collect(),
             written_at_ms: now_ms,
             bookmark: STANDARD.encode(bookmark),

@@ -181,6 +181,7 @@ impl<R: Read> CheckpointReader<R> {
             base,
             base_version,
             forgotten: ResourceVersion(header.forgotten),
+            lost: ResourceVersion(header.lost),
             gaps: header.gaps(),
             events: journal.events,
             version,

@@ -146,6 +146,31 @@ fn gaps_are_restored() {
     assert_same(&world.writer, &restored(&bytes, None), world.version);
 }
 
+/// Clients may still hold versions of a history that upstream lost before, whichever gateway they come to.
+#[test]
+fn a_lost_history_is_still_known() {
+    let lost = |version, own| {
+        let (kind, lost) = (kind(Layout::Typed), ResourceVersion(version));
+        let mut writer = CacheWriter::after_loss(kind.clone(), keep(10), OBSERVED(), lost);
+        let listed = vec![Sample::new("a/x", 20).object()];
+        let version = ResourceVersion(30);
+        writer.replace(listed, version, Instant::now()).unwrap();
+        let capture = Capture::of(writer.cache(), HistoryShare::All).unwrap();
+        let state = read(&written(&capture, None).into_out(), None)
+            .unwrap()
+            .state;
+        let mut next = CacheWriter::after_loss(kind, keep(10), OBSERVED(), ResourceVersion(own));
+        next.publish_restored(state);
+        let is_refused = |version| resumed(&next, version).is_err();
+        assert!(!is_refused(30));
+        (31..100).filter(|version| is_refused(*version)).max()
+    };
+    assert_eq!(lost(0, 0), None);
+    assert_eq!(lost(50, 0), Some(50));
+    assert_eq!(lost(50, 40), Some(50));
+    assert_eq!(lost(50, 60), Some(60));
+}
+
 #[test]
 fn a_checkpoint_without_history_begins_with_the_newest_state() {
     let mut world = World::new(3, 1_000, OBSERVED());

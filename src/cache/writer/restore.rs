@@ -25,6 +25,8 @@ pub struct PriorState {
     pub base_version: ResourceVersion,
     /// History below this version must not be used.
     pub forgotten: ResourceVersion,
+    /// The newest version of an earlier history that upstream no longer has; 0 if there was none.
+    pub lost: ResourceVersion,
     /// Versions between which the history is not known, newest last.
     pub gaps: Vec<Gap>,
     /// The history, in the order of versions.
@@ -42,6 +44,8 @@ impl CacheWriter {
         debug_assert_eq!(self.state.epoch, Epoch(0), "the cache is empty");
         self.state.epoch = Epoch(1);
         self.cache.begin_epoch(Epoch(1));
+        // Before the state is published: who finds the state finds this, too.
+        self.cache.raise_lost(restored.lost);
         self.objects_len = restored.base.frames_len();
         self.state.objects = restored.base;
         self.state.listed_at = restored.base_version;
