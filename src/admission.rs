@@ -96,7 +96,8 @@ impl Admission {
         OpenFiles::of_process(self.0.limits.connections_max).clients
     }
 
-    /// Whether new watches are refused because memory is short, and lists while another one runs. Above the limit they are in any case.
+    /// Whether watches that begin with a state are refused because memory is short, and lists while another one runs. Above the limit they
+    /// are in any case, and so are all new watches.
     pub fn set_memory_short(&self, is_short: bool) {
         self.0.memory.set_short(is_short);
     }
@@ -155,7 +156,7 @@ impl Admission {
         }
     }
 
-    /// A permit for a watch.
+    /// A permit for a watch that begins with a state.
     ///
     /// # Errors
     /// 429 if there is none, or memory is short.
@@ -163,6 +164,22 @@ impl Admission {
         if self.0.memory.is_over(Instant::now()) {
             return Err(self.refuse(LimitLabel::Memory));
         }
+        self.watch_permit(peer)
+    }
+
+    /// A permit for a watch that continues from a version. It takes little memory, and its client would list again if it were refused for
+    /// long: only the limit itself stops it.
+    ///
+    /// # Errors
+    /// 429 if there is none, or memory is above the limit.
+    pub fn resuming_watch(&self, peer: Peer) -> Result<WatchPermit, Status> {
+        if self.0.memory.is_exceeded(Instant::now()) {
+            return Err(self.refuse(LimitLabel::Memory));
+        }
+        self.watch_permit(peer)
+    }
+
+    fn watch_permit(&self, peer: Peer) -> Result<WatchPermit, Status> {
         let permit = self.0.watches.acquire(peer);
         permit.map(WatchPermit).map_err(|shortage| {
             self.refuse_permit(LimitLabel::Watches, PermitKind::Watches, shortage)

@@ -38,12 +38,15 @@ impl Memory {
         *self.is_short.lock() = is_short;
     }
 
+    /// Whether requests that take much memory are refused.
     pub(super) fn is_over(&self, now: Instant) -> bool {
+        self.max > 0 && (*self.is_short.lock() || self.is_exceeded(now))
+    }
+
+    /// Whether the limit itself is exceeded.
+    pub(super) fn is_exceeded(&self, now: Instant) -> bool {
         if self.max == 0 {
             return false;
-        }
-        if *self.is_short.lock() {
-            return true;
         }
         let mut last_reading = self.last_reading.lock();
         match *last_reading {
@@ -120,6 +123,7 @@ mod tests {
             let memory = Memory::with_reader(max, || Some(1));
             memory.set_short(true);
             assert_eq!(memory.is_over(now), expected);
+            assert!(!memory.is_exceeded(now));
             memory.set_short(false);
             assert!(!memory.is_over(now));
         }

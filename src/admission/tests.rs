@@ -149,6 +149,28 @@ async fn without_memory_one_list_goes_on_at_a_time() {
 }
 
 #[test]
+fn a_watch_that_continues_is_refused_only_above_the_limit() {
+    let (admission, metrics) = admission(AdmissionLimits {
+        memory_max: usize::MAX,
+        ..limits(1, 1)
+    });
+    admission.set_memory_short(true);
+    check_refused(admission.watch(Peer::UNKNOWN), "memory is short");
+    let permit = admission.resuming_watch(Peer::UNKNOWN).unwrap();
+    check_refused(
+        admission.resuming_watch(Peer::UNKNOWN),
+        "too many watches are open",
+    );
+    drop(permit);
+    assert_eq!(metrics.refusals.count(LimitLabel::Memory), 1);
+    let (above, _) = self::admission(AdmissionLimits {
+        memory_max: 1,
+        ..limits(1, 1)
+    });
+    check_refused(above.resuming_watch(Peer::UNKNOWN), "memory is short");
+}
+
+#[test]
 fn one_peers_watches_leave_places_for_another() {
     let (admission, _) = admission(AdmissionLimits {
         watches_max: 100,

@@ -46,6 +46,9 @@ pub struct Retention {
     pub age_min: Duration,
 }
 
+/// Values younger than this are recent: see [`RingWriter::bound_bytes`].
+const RECENT_AGE: Duration = Duration::from_secs(15);
+
 /// A run of slots, shared by the writer's records and the published directories.
 #[derive(Debug)]
 struct Segment<T> {
@@ -216,6 +219,8 @@ struct SegmentRecord<T> {
 pub struct RingWriter<T> {
     ring: Arc<Ring<T>>,
     retention: Retention,
+    /// Maximum bytes of values as long as the oldest are not recent; at most the retention's.
+    lean_max: usize,
     /// All segments, oldest first. The directories have copies of them; the writer never loads a directory.
     segments: VecDeque<SegmentRecord<T>>,
     head: Sequence,
@@ -243,6 +248,7 @@ impl<T> RingWriter<T> {
         Self {
             ring: Arc::new(Ring(CachePadded::new(top))),
             retention,
+            lean_max: retention.bytes_max,
             segments: VecDeque::new(),
             head: 0,
             events: 0,
@@ -268,12 +274,6 @@ impl<T> RingWriter<T> {
         self.bytes
     }
 
-    /// The bounds that are in force.
-    #[must_use]
-    pub fn retention(&self) -> Retention {
-        self.retention
-    }
-
     /// Appends one value of `len` bytes, evicts what exceeds the bounds, and returns the value's sequence.
     pub fn append(&mut self, value: T, len: usize, now: Instant) -> Sequence {
         if self.tail_is_sealed() {
@@ -293,7 +293,7 @@ impl<T> RingWriter<T> {
         // Release: pairs with the Acquire in `Ring::head`. It publishes the slot filled above, and the directory with
         // the slot's segment.
         self.ring.0.head.store(self.head, Ordering::Release);
-        if self.bytes > self.retention.bytes_max && self.evict(now) {
+        if self.bytes > self.lean_max && self.evict(now) {
             self.publish_directory();
         }
         sequence
@@ -308,7 +308,14 @@ impl<T> RingWriter<T> {
 
     /// Changes the maximum bytes of values, and evicts what exceeds it.
     pub fn set_bytes_max(&mut self, bytes_max: usize, now: Instant) {
-        self.retention.bytes_max = bytes_max;
+        self.bound_bytes(bytes_max, bytes_max, now);
+    }
+
+    /// Like [`RingWriter::set_bytes_max`], but recent values, up to 15 seconds old, stay while all values together have at most `recent_max`
+    /// bytes.
+    pub fn bound_bytes(&mut self, bytes_max: usize, recent_max: usize, now: Instant) {
+        self.lean_max = bytes_max;
+        self.retention.bytes_max = bytes_max.max(recent_max);
         self.expire(now);
     }
 
@@ -341,7 +348,7 @@ impl<T> RingWriter<T> {
     /// Whether the newest segment takes no more values: it is full, or so large that evicting it whole would drop too much.
     fn tail_is_sealed(&self) -> bool {
         self.segments.back().is_none_or(|tail| {
-            tail.events == self.retention.segment_slots || tail.bytes > self.retention.bytes_max / 8
+            tail.events == self.retention.segment_slots || tail.bytes > self.lean_max / 8
         })
     }
 
@@ -377,8 +384,10 @@ impl<T> RingWriter<T> {
         let Some(oldest) = self.segments.front() else {
             return false;
         };
-        let is_old = now.saturating_duration_since(oldest.newest_at) > self.retention.age_min;
+        let age = now.saturating_duration_since(oldest.newest_at);
+        let is_old = age > self.retention.age_min;
         self.bytes > self.retention.bytes_max
+            || (self.bytes > self.lean_max && age > RECENT_AGE)
             || self.events > self.retention.events_max
             || (is_old && self.events - oldest.events >= self.retention.events_min)
     }

@@ -73,10 +73,6 @@ impl ApplyOutcome {
     }
 }
 
-/// However short memory is, the history may have this part (one in 256) of what it may have otherwise: some seconds of it let clients
-/// continue that are disconnected for a moment.
-const HISTORY_FLOOR_SHARE: usize = 256;
-
 /// Maximum bytes of what a writer keeps beyond the newest state.
 #[derive(Clone, Copy, Debug)]
 struct HistoryLens {
@@ -336,22 +332,14 @@ impl CacheWriter {
         self.cache.trim();
     }
 
-    /// Halves the history and the tombstones, because memory is short, and what they may have from now on; not below a 256th of
-    /// what they may have otherwise. Watches that have read what is evicted continue.
-    pub fn halve_history(&mut self, now: Instant) {
-        halve(&mut self.ring, self.len_max.events, now);
+    /// Lets the history and the tombstones have what they may have at most, halved `cuts` times, because memory is short; no cuts let them grow
+    /// again. Events of the last 15 seconds stay as far as `recent_max` bytes allow. Watches that have read what is evicted continue.
+    pub fn cut_history(&mut self, cuts: u32, recent_max: usize, now: Instant) {
+        cut(&mut self.ring, self.len_max.events, (cuts, recent_max), now);
         if let Some(tombstones) = &mut self.tombstones {
-            halve(tombstones, self.len_max.tombstones, now);
+            cut(tombstones, self.len_max.tombstones, (cuts, recent_max), now);
         }
         self.cache.trim();
-    }
-
-    /// Lets the history and the tombstones grow again as far as they may while memory is not short.
-    pub fn restore_history(&mut self, now: Instant) {
-        self.ring.set_bytes_max(self.len_max.events, now);
-        if let Some(tombstones) = &mut self.tombstones {
-            tombstones.set_bytes_max(self.len_max.tombstones, now);
-        }
     }
 
     /// Length of the objects' frames, in bytes.
@@ -450,10 +438,15 @@ impl CacheWriter {
     }
 }
 
-/// Halves a ring that may have `len_max` bytes otherwise.
-fn halve<T>(ring: &mut RingWriter<T>, len_max: usize, now: Instant) {
-    let held = ring.bytes().min(ring.retention().bytes_max);
-    ring.set_bytes_max((held / 2).max(len_max / HISTORY_FLOOR_SHARE), now);
+/// Cuts a ring that may have `len_max` bytes otherwise.
+fn cut<T>(
+    ring: &mut RingWriter<T>,
+    len_max: usize,
+    (cuts, recent_max): (u32, usize),
+    now: Instant,
+) {
+    let bytes_max = len_max.checked_shr(cuts).unwrap_or_default();
+    ring.bound_bytes(bytes_max, recent_max.min(len_max), now);
 }
 
 /// The changes from the cached objects, which are still the state at `gap.from`, to the listed objects, which are the state at

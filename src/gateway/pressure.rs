@@ -18,11 +18,17 @@ const MARGIN_PERCENT: usize = 6;
 /// How far what the parts hold may be below what is resident, in hundredths, before the difference counts as free.
 const TOLERANCE_PERCENT: usize = 15;
 
-/// Readings between two times that memory is given back on the same step: the allocator returns freed memory to the system after a second
-/// or more, and a quiet cache halves its history only every five.
+/// Readings between two times that the same is given back, even if the level fell and rose in between: the allocator returns freed memory
+/// to the system after a second or more, and a quiet cache shortens its history only every five.
 const REPEAT_READINGS: u32 = 6;
-/// Halving more often would not shrink any history further.
-const CUTS_MAX: u32 = 8;
+/// What can be made again is dropped repeatedly only if it takes more than this many hundredths of the bound.
+const DERIVED_PERCENT: usize = 2;
+/// However short memory is, each history may have one sixteenth of what it may have otherwise.
+const CUTS_MAX: u32 = 4;
+/// Recent history stays as long as it takes at most this part (one eighth) of the bound, in each cache.
+const RECENT_SHARE: usize = 8;
+/// Readings at which new watches are refused until caches without watches are given up, too.
+const PATIENT_READINGS: u32 = 5;
 
 impl PressureStep {
     /// All steps, mildest first.
@@ -76,6 +82,10 @@ pub(super) struct MemoryReading {
     pub(super) resident: usize,
     /// What the parts of the process hold, as far as it is known.
     pub(super) held: usize,
+    /// The part of it that can be made again.
+    pub(super) derived: usize,
+    /// The longest history of all caches.
+    pub(super) history: usize,
 }
 
 impl MemoryReading {
@@ -98,8 +108,33 @@ pub(super) struct PressureDecision {
     pub(super) before: PressureLevel,
     /// Whether to drop now what can be made again.
     pub(super) drops_frames: bool,
-    /// How often each history is to be halved, since it was whole; 0 lets it grow again.
+    /// What each history may have.
+    pub(super) history: HistoryBound,
+    /// How many bytes of caches without watches are to be given up although the bound holds, so that new watches are not refused forever.
+    pub(super) excess: usize,
+}
+
+/// What each history may have of what is configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct HistoryBound {
+    /// How often the configured bytes are halved.
     pub(super) cuts: u32,
+    /// Up to this many bytes, recent events stay whatever the cuts.
+    pub(super) recent_max: usize,
+}
+
+impl HistoryBound {
+    /// Everything that is configured.
+    const WHOLE: Self = Self {
+        cuts: 0,
+        recent_max: usize::MAX,
+    };
+}
+
+impl Default for HistoryBound {
+    fn default() -> Self {
+        Self::WHOLE
+    }
 }
 
 /// The decisions of one process.
@@ -107,19 +142,28 @@ pub(super) struct PressureDecision {
 pub(super) struct PressureMachine {
     /// Bytes; 0 for no bound.
     max: usize,
+    /// What each history may have without pressure.
+    history_max: usize,
     level: PressureLevel,
-    cuts: u32,
-    /// Readings until memory is given back again.
-    repeats_after: u32,
+    history: HistoryBound,
+    /// Readings until the next time that what can be made again may be dropped, and histories may be cut.
+    drop_after: u32,
+    cut_after: u32,
+    /// Readings in a row at which new watches were refused.
+    refusing: u32,
 }
 
 impl PressureMachine {
-    pub(super) const fn new(max: usize) -> Self {
+    /// `max` is the process's bound, `history_max` what is configured for each history.
+    pub(super) const fn new(max: usize, history_max: usize) -> Self {
         Self {
             max,
+            history_max,
             level: PressureLevel(0),
-            cuts: 0,
-            repeats_after: 0,
+            history: HistoryBound::WHOLE,
+            drop_after: 0,
+            cut_after: 0,
+            refusing: 0,
         }
     }
 
@@ -130,27 +174,68 @@ impl PressureMachine {
     pub(super) fn decide(&mut self, reading: MemoryReading) -> PressureDecision {
         let before = self.level;
         self.level = self.next_level(reading);
-        let has_risen = self.level > before;
-        self.repeats_after = self.repeats_after.saturating_sub(1);
-        let acts = self.level.0 > 0 && (has_risen || self.repeats_after == 0);
-        if acts {
-            self.repeats_after = REPEAT_READINGS;
+        self.drop_after = self.drop_after.saturating_sub(1);
+        self.cut_after = self.cut_after.saturating_sub(1);
+        let drops_frames = self.drop_after == 0 && self.must_drop(before, reading);
+        if drops_frames {
+            self.drop_after = REPEAT_READINGS;
         }
-        if self.level.0 == 0 {
-            self.cuts = 0;
-        } else if acts
-            && self.level.includes(PressureStep::History)
-            && self.is_at(PressureStep::History, reading)
-        {
-            // Only without any pressure the histories grow again: they would soon be halved again otherwise.
-            self.cuts = (self.cuts + 1).min(CUTS_MAX);
-        }
+        self.bound_history(reading);
         PressureDecision {
             level: self.level,
             before,
-            drops_frames: acts && self.is_at(PressureStep::Frames, reading),
-            cuts: self.cuts,
+            drops_frames,
+            history: self.history,
+            excess: self.excess(reading),
         }
+    }
+
+    fn must_drop(&self, before: PressureLevel, reading: MemoryReading) -> bool {
+        let has_begun = !before.includes(PressureStep::Frames);
+        self.level.includes(PressureStep::Frames)
+            && self.is_at(PressureStep::Frames, reading)
+            && (has_begun || reading.derived > self.share(DERIVED_PERCENT))
+    }
+
+    /// Cuts histories while memory in use asks for it. Only without any pressure they grow again: they would soon be cut again otherwise.
+    fn bound_history(&mut self, reading: MemoryReading) {
+        if self.level.0 == 0 {
+            self.history = HistoryBound::WHOLE;
+            return;
+        }
+        if !self.level.includes(PressureStep::History)
+            || reading.used() < self.share(HISTORY_PERCENT)
+        {
+            return;
+        }
+        if self.level.includes(PressureStep::Admission) {
+            // Many caches' recent events may be too much together.
+            self.history.recent_max = 0;
+        } else {
+            self.history.recent_max = self.history.recent_max.min(self.max / RECENT_SHARE);
+        }
+        if self.cut_after == 0 {
+            self.cut_after = REPEAT_READINGS;
+            self.history.cuts = self.next_cuts(reading.history);
+        }
+    }
+
+    /// As many more cuts as it takes to shorten the longest history by a quarter or more: shorter ones lose nothing before.
+    fn next_cuts(&self, longest: usize) -> u32 {
+        let fits = |cuts: &u32| self.history_max >> cuts <= longest / 4 * 3;
+        (self.history.cuts + 1..CUTS_MAX)
+            .find(fits)
+            .unwrap_or(CUTS_MAX)
+    }
+
+    /// What is to be given up when refusing new watches was not enough.
+    fn excess(&mut self, reading: MemoryReading) -> usize {
+        let is_refusing = self.level.includes(PressureStep::Admission);
+        self.refusing = if is_refusing { self.refusing + 1 } else { 0 }.min(PATIENT_READINGS);
+        if self.refusing < PATIENT_READINGS {
+            return 0;
+        }
+        reading.used().saturating_sub(self.share(HISTORY_PERCENT))
     }
 
     fn next_level(&self, reading: MemoryReading) -> PressureLevel {
@@ -188,8 +273,18 @@ impl PressureMachine {
     }
 
     fn is_well_below(&self, step: PressureStep, reading: MemoryReading) -> bool {
-        !self.is_at(PressureStep::Eviction, reading)
-            && reading.used() < self.share(step.percent() - MARGIN_PERCENT)
+        let is_below = |len, step: PressureStep| len < self.share(step.percent() - MARGIN_PERCENT);
+        match step {
+            // What is resident decided. But much of it may be free and never be returned: then new watches need not be refused.
+            PressureStep::Eviction => {
+                is_below(reading.resident, step)
+                    || (reading.resident <= self.max
+                        && is_below(reading.used(), PressureStep::Admission))
+            }
+            PressureStep::Frames | PressureStep::History | PressureStep::Admission => {
+                reading.resident <= self.max && is_below(reading.used(), step)
+            }
+        }
     }
 
     const fn share(&self, percent: usize) -> usize {
@@ -198,17 +293,17 @@ impl PressureMachine {
     }
 }
 
-/// How often each history is to be halved because memory is short: told to all caches, each of which does it when it next publishes.
+/// What each history may have, told to all caches, each of which follows when it next publishes.
 #[derive(Clone, Debug, Default)]
-pub(super) struct HistoryCuts(Arc<Mutex<u32>>);
+pub(super) struct HistoryCuts(Arc<Mutex<HistoryBound>>);
 
 impl HistoryCuts {
-    pub(super) fn count(&self) -> u32 {
+    pub(super) fn bound(&self) -> HistoryBound {
         *self.0.lock()
     }
 
-    pub(super) fn set(&self, count: u32) {
-        *self.0.lock() = count;
+    pub(super) fn set(&self, bound: HistoryBound) {
+        *self.0.lock() = bound;
     }
 }
 
@@ -216,34 +311,24 @@ impl HistoryCuts {
 #[derive(Debug, Default)]
 pub(super) struct CutFollower {
     cuts: HistoryCuts,
-    /// How often the cache's history was halved since it was whole.
-    made: u32,
-}
-
-/// What a cache has to do with its history.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct CutChange {
-    /// To let it grow again, before everything else.
-    pub(super) is_restored: bool,
-    /// How often to halve it.
-    pub(super) halvings: u32,
+    /// What the cache's history may have.
+    bound: HistoryBound,
 }
 
 impl CutFollower {
+    /// For a new cache, whose history may have everything that is configured.
     pub(super) const fn new(cuts: HistoryCuts) -> Self {
-        Self { cuts, made: 0 }
+        Self {
+            cuts,
+            bound: HistoryBound::WHOLE,
+        }
     }
 
-    /// What has changed since the last call.
-    pub(super) fn next(&mut self) -> CutChange {
-        let wanted = self.cuts.count();
-        let is_restored = wanted < self.made;
-        let made = if is_restored { 0 } else { self.made };
-        self.made = wanted;
-        CutChange {
-            is_restored,
-            halvings: wanted - made,
-        }
+    /// What the history may have from now on; `None` if that is the same as after the last call.
+    pub(super) fn next(&mut self) -> Option<HistoryBound> {
+        let bound = self.cuts.bound();
+        let is_changed = bound != std::mem::replace(&mut self.bound, bound);
+        is_changed.then_some(bound)
     }
 }
 

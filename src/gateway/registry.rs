@@ -25,7 +25,7 @@ use super::forwarded::{ForwardedBody, ForwardedSource, deadlines, lifetime_of};
 use super::handover::{Handover, HandoverOffers};
 use super::hooks::Hooks;
 use super::operators::OperatorLimits;
-use super::pressure::HistoryCuts;
+use super::pressure::{HistoryCuts, PressureLevel};
 use super::recorders::{ResourceRecorder, StreamRecorder};
 use super::slot::{ReadLimits, Slot, SlotParts, SlotState};
 use crate::admission::{Admission, ResidentMemory};
@@ -105,8 +105,10 @@ pub(super) struct Registry {
     discovery_wanted: Notify,
     offers: HandoverOffers,
     gates: ArcSwap<Gates>,
-    /// How often each history is to be halved because memory is short.
+    /// What each history may have while memory is short.
     cuts: HistoryCuts,
+    /// How short memory is.
+    pressure: Mutex<PressureLevel>,
     /// What the process held before its first cache.
     at_start: ResidentMemory,
     state: Mutex<RegistryState>,
@@ -162,6 +164,7 @@ impl Registry {
             discovery_wanted,
             gates: ArcSwap::default(),
             cuts: HistoryCuts::default(),
+            pressure: Mutex::default(),
             at_start: ResidentMemory::read().unwrap_or_default(),
             state: Mutex::default(),
         }
@@ -368,7 +371,7 @@ impl Registry {
             return None;
         }
         let (trail, peer) = (forward.trail.as_ref(), forward.caller.peer);
-        let permit = self.admission_of(peer).map(|all| all.watch(peer));
+        let permit = self.admission_of(peer).map(|all| all.resuming_watch(peer));
         let permit = match permit.transpose() {
             Ok(permit) => permit,
             Err(refused) => {

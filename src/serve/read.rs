@@ -261,10 +261,13 @@ impl<R: Resources> Service<R> {
         if plan.timeout == WatchTimeout::Ended {
             return streamed(AnswerBody::Stream(None));
         }
-        let admission = self.admission.as_ref();
-        let admitted = admission.map(|all| all.watch(authorized.peer));
+        let has_state = reads_snapshot(plan.start, selector, served);
+        let admitted = self.admission.as_ref().map(|all| match has_state {
+            true => all.watch(authorized.peer),
+            false => all.resuming_watch(authorized.peer),
+        });
         let watch_permit = admitted.transpose().map_err(ReadRefusal::Answer)?;
-        let is_short = !reads_snapshot(plan.start, selector, served) || is_short(selector, None);
+        let is_short = !has_state || is_short(selector, None);
         // As for lists, wait for upstream before taking a permit. A request that has joined a view must not wait for a permit any
         // more.
         let started = match self.watch_state(plan.start, served).await {

@@ -108,14 +108,9 @@ impl CacheSink {
         }
     }
 
-    /// See [`CacheWriter::halve_history`].
-    pub fn halve_history(&mut self) {
-        self.writer.halve_history(now());
-    }
-
-    /// See [`CacheWriter::restore_history`].
-    pub fn restore_history(&mut self) {
-        self.writer.restore_history(now());
+    /// See [`CacheWriter::cut_history`].
+    pub fn cut_history(&mut self, cuts: u32, recent_max: usize) {
+        self.writer.cut_history(cuts, recent_max, now());
     }
 
     /// Fills the cache with a state that was held before, for a driver that watches from its version.

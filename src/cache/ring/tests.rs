@@ -283,6 +283,27 @@ fn a_ring_that_may_have_less_frees_what_it_evicts_at_once() {
     assert_eq!(writer.events(), 104);
 }
 
+#[test]
+fn recent_values_stay_beyond_the_bound_for_a_while_and_up_to_a_bound_of_their_own() {
+    let mut writer = RingWriter::new(retention(4, 1_000));
+    let start = Instant::now();
+    let second = |count: u64| start + Duration::from_secs(count);
+    (0..50).for_each(|value| {
+        writer.append(value, 10, second(value / 4));
+    });
+    writer.bound_bytes(200, 400, second(12));
+    assert_eq!(writer.bytes(), 380, "whole segments go");
+    (50..100).for_each(|value| {
+        writer.append(value, 10, second(13));
+    });
+    assert!(writer.bytes() <= 400, "{}", writer.bytes());
+    writer.expire(second(13) + RECENT_AGE);
+    assert!(writer.bytes() > 350, "{}", writer.bytes());
+    writer.expire(second(14) + RECENT_AGE);
+    assert!(writer.bytes() <= 200 && writer.bytes() > 150);
+    assert!(writer.ring().partition_point(|value| *value < 99) == 99);
+}
+
 proptest! {
     /// Compared with a plain queue: any mix of appends, of reads by several readers and of changes of the bound.
     #[test]

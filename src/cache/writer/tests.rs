@@ -106,7 +106,7 @@ fn the_history_weighs_what_only_it_holds() {
 }
 
 #[test]
-fn a_history_that_is_halved_gives_its_memory_back_and_grows_again_later() {
+fn a_history_that_is_cut_gives_its_memory_back_and_grows_again_later() {
     const LEN_MAX: usize = 1 << 20;
     let retention = Retention {
         bytes_max: LEN_MAX,
@@ -134,16 +134,14 @@ fn a_history_that_is_halved_gives_its_memory_back_and_grows_again_later() {
     let cache = Arc::clone(world.writer.cache());
     let newest = ResourceVersion(world.version);
     let oldest = super::super::floor(&cache.snapshot().unwrap(), cache.history());
-    let mut before = full;
-    for _ in 0..12 {
-        world.writer.halve_history(world.now);
+    for cuts in 1..=4 {
+        world.writer.cut_history(cuts, 0, world.now);
         let now = sizes(&world);
-        let floor = LEN_MAX / HISTORY_FLOOR_SHARE;
-        // A segment has at most an eighth more than it may.
-        let may_have = |before: usize| (before / 2).max(floor).max(8 * 2_048);
-        assert!(now.0 <= may_have(before.0), "{now:?} after {before:?}");
-        assert!(now.1 <= may_have(before.1).max(256 * 2_048), "{now:?}");
-        before = now;
+        // The newest segment stays.
+        let may_have = |slots: usize| (LEN_MAX >> cuts).max(slots * 2_048);
+        assert!(now.0 <= may_have(8), "{now:?} after {cuts}");
+        assert!(now.1 <= may_have(256), "{now:?} after {cuts}");
+        assert!(now.0 >= LEN_MAX / 8 * 7 >> cuts, "{now:?} after {cuts}");
     }
     assert!(
         cache.resume_after(newest).is_ok(),
@@ -152,13 +150,52 @@ fn a_history_that_is_halved_gives_its_memory_back_and_grows_again_later() {
     assert!(cache.resume_after(oldest).is_err());
     fill(&mut world);
     assert!(sizes(&world).0 < full.0 / 8, "it stays short");
-    world.writer.restore_history(world.now);
+    world.writer.cut_history(0, 0, world.now);
     fill(&mut world);
     let again = sizes(&world);
     assert!(
         again.0 > full.0 / 8 * 7 && again.1 > full.1 / 8 * 7,
         "{again:?}"
     );
+}
+
+#[test]
+fn a_cut_takes_nothing_from_a_history_that_is_shorter_nor_from_recent_events() {
+    const LEN_MAX: usize = 1 << 20;
+    let retention = Retention {
+        bytes_max: LEN_MAX,
+        ..keep(10_000)
+    };
+    let recorder = Arc::new(Recorder::default());
+    let mut world = World::over(
+        CacheWriter::new(kind(Layout::Typed), retention, recorder),
+        1,
+    );
+    world.data_len = 1_000;
+    let size = |world: &World| world.writer.history_size().1;
+    let fill = |world: &mut World, len: usize| {
+        while size(world) < len {
+            let change = world.write("a/x", None);
+            world.apply(vec![change]);
+        }
+    };
+    // A new cache, in which nothing is held yet, and then one that holds less than the cut leaves.
+    world.writer.cut_history(2, 0, world.now);
+    fill(&mut world, LEN_MAX / 16);
+    let held = size(&world);
+    for cuts in [1, 2, 3, 4] {
+        world.writer.cut_history(cuts, 0, world.now);
+        assert!(size(&world) >= held.min(LEN_MAX >> cuts) / 8 * 7);
+    }
+    world.writer.cut_history(2, 0, world.now);
+    fill(&mut world, LEN_MAX / 5);
+    world.writer.cut_history(0, 0, world.now);
+    fill(&mut world, LEN_MAX / 2);
+    let held = size(&world);
+    world.writer.cut_history(4, LEN_MAX, world.now);
+    assert_eq!(size(&world), held, "recent events stay");
+    world.writer.cut_history(4, LEN_MAX / 4, world.now);
+    assert!((LEN_MAX / 5..=LEN_MAX / 4).contains(&size(&world)));
 }
 
 fn events_from(writer: &CacheWriter, from: Sequence) -> Vec<String> {

@@ -6,12 +6,20 @@ use super::*;
 
 const MAX: usize = 1_000;
 
-/// A reading of memory that is all in use.
+const HISTORY_MAX: usize = 256;
+
+/// A reading of memory that is all in use, and of a history that has everything it may have.
 const fn all(resident: usize) -> MemoryReading {
     MemoryReading {
         resident,
         held: resident,
+        derived: 0,
+        history: HISTORY_MAX,
     }
+}
+
+fn fresh() -> PressureMachine {
+    PressureMachine::new(MAX, HISTORY_MAX)
 }
 
 fn levels(machine: &mut PressureMachine, readings: &[usize]) -> Vec<usize> {
@@ -21,27 +29,27 @@ fn levels(machine: &mut PressureMachine, readings: &[usize]) -> Vec<usize> {
 
 #[test]
 fn steps_are_taken_one_after_the_other_and_all_at_once_above_the_bound() {
-    let mut machine = PressureMachine::new(MAX);
+    let mut machine = fresh();
     let rising = [799, 800, 879, 880, 939, 940, 1_000, 1_001];
     assert_eq!(levels(&mut machine, &rising), [0, 1, 1, 2, 2, 3, 3, 4]);
-    let mut machine = PressureMachine::new(MAX);
+    let mut machine = fresh();
     assert_eq!(levels(&mut machine, &[999; 4]), [1, 2, 3, 3]);
-    let mut machine = PressureMachine::new(MAX);
+    let mut machine = fresh();
     assert_eq!(levels(&mut machine, &[0, 1_001]), [0, 4]);
 }
 
 #[test]
 fn a_step_is_taken_back_only_well_below_the_point_where_it_was_taken() {
-    let mut machine = PressureMachine::new(MAX);
+    let mut machine = fresh();
     let falling = [1_001, 1_000, 940, 939, 880, 879, 820, 819, 740, 739];
     let expected = [4, 4, 4, 3, 3, 2, 2, 1, 1, 0];
     assert_eq!(levels(&mut machine, &falling), expected);
 }
 
 #[test]
-fn histories_are_halved_again_while_memory_stays_short_and_whole_when_it_is_back() {
-    let mut machine = PressureMachine::new(MAX);
-    let mut cuts = |resident| machine.decide(all(resident)).cuts;
+fn histories_are_cut_again_while_memory_stays_short_and_whole_when_it_is_back() {
+    let mut machine = fresh();
+    let mut cuts = |resident| machine.decide(all(resident)).history.cuts;
     assert_eq!([cuts(900), cuts(900)], [0, 1]);
     let later: Vec<_> = (0..6).map(|_| cuts(900)).collect();
     assert_eq!(later, [1, 1, 1, 1, 1, 2]);
@@ -52,32 +60,123 @@ fn histories_are_halved_again_while_memory_stays_short_and_whole_when_it_is_back
 }
 
 #[test]
+fn a_cut_shortens_the_longest_history_however_short_it_is_but_only_to_a_sixteenth() {
+    for (longest, expected) in [
+        (256, 1),
+        (200, 1),
+        (150, 2),
+        (88, 2),
+        (50, 3),
+        (20, 4),
+        (0, 4),
+    ] {
+        let mut machine = fresh();
+        let reading = MemoryReading {
+            history: longest,
+            ..all(900)
+        };
+        let cuts = (0..2).map(|_| machine.decide(reading).history.cuts).last();
+        assert_eq!(cuts, Some(expected), "{longest}");
+    }
+}
+
+#[test]
+fn readings_on_both_sides_of_the_bound_give_no_more_back_than_one_that_stays() {
+    let mut machine = fresh();
+    let decisions: Vec<_> = [1_001, 999]
+        .into_iter()
+        .cycle()
+        .take(18)
+        .map(|resident| {
+            machine.decide(MemoryReading {
+                derived: MAX,
+                ..all(resident)
+            })
+        })
+        .collect();
+    assert!(
+        decisions
+            .iter()
+            .all(|decision| decision.level == PressureLevel::HIGHEST)
+    );
+    let cuts: Vec<_> = decisions
+        .iter()
+        .map(|decision| decision.history.cuts)
+        .collect();
+    assert_eq!(cuts, [[1; 6], [2; 6], [3; 6]].concat());
+    let drops = decisions.iter().filter(|decision| decision.drops_frames);
+    assert_eq!(drops.count(), 3);
+}
+
+#[test]
+fn histories_are_not_cut_for_memory_that_is_free() {
+    let mut machine = fresh();
+    let reading = MemoryReading {
+        held: 700,
+        ..all(1_001)
+    };
+    for _ in 0..20 {
+        assert_eq!(machine.decide(reading).history, HistoryBound::WHOLE);
+    }
+}
+
+#[test]
+fn recent_events_stay_until_new_watches_would_have_to_be_refused() {
+    let mut machine = fresh();
+    let mut recent = |resident| machine.decide(all(resident)).history.recent_max;
+    assert_eq!(recent(900), usize::MAX);
+    assert_eq!([recent(900), recent(900)], [MAX / RECENT_SHARE; 2]);
+    assert_eq!([recent(940), recent(860), recent(890)], [0; 3]);
+    assert_eq!([recent(819), recent(739)], [0, usize::MAX]);
+}
+
+#[test]
+fn what_can_be_made_again_is_dropped_again_only_if_that_helps() {
+    for (derived, expected) in [(20, 1), (21, 4)] {
+        let mut machine = fresh();
+        let reading = MemoryReading {
+            derived,
+            ..all(850)
+        };
+        let drops = (0..24).filter(|_| machine.decide(reading).drops_frames);
+        assert_eq!(drops.count(), expected);
+    }
+}
+
+#[test]
+fn caches_go_when_new_watches_are_refused_for_long() {
+    let mut machine = fresh();
+    let mut excess = |resident| machine.decide(all(resident)).excess;
+    let waiting: Vec<_> = (0..6).map(|_| excess(950)).collect();
+    assert_eq!(waiting, [0; 6]);
+    assert_eq!([excess(950), excess(950)], [70; 2]);
+    assert_eq!([excess(879), excess(950), excess(950)], [0; 3]);
+}
+
+#[test]
 fn without_a_bound_nothing_is_given_up() {
-    let mut machine = PressureMachine::new(0);
+    let mut machine = PressureMachine::new(0, HISTORY_MAX);
     let decision = machine.decide(all(usize::MAX));
     assert_eq!(decision.level, PressureLevel::default());
-    assert!(!decision.drops_frames && decision.cuts == 0);
+    assert!(!decision.drops_frames && decision.history == HistoryBound::WHOLE);
 }
 
 #[test]
 fn a_cache_follows_the_cuts_since_it_last_looked() {
     let cuts = HistoryCuts::default();
     let mut follower = CutFollower::new(cuts.clone());
-    let mut next = |count| {
-        cuts.set(count);
-        let change = follower.next();
-        (change.is_restored, change.halvings)
+    let mut next = |bound| {
+        cuts.set(bound);
+        follower.next()
     };
-    assert_eq!(
-        [next(0), next(2), next(2)],
-        [(false, 0), (false, 2), (false, 0)]
-    );
-    assert_eq!(
-        [next(3), next(0), next(0)],
-        [(false, 1), (true, 0), (false, 0)]
-    );
-    // Memory was back and is short again.
-    assert_eq!([next(4), next(1)], [(false, 4), (true, 1)]);
+    let bound = |cuts| HistoryBound {
+        cuts,
+        recent_max: 0,
+    };
+    assert_eq!(next(HistoryBound::WHOLE), None);
+    assert_eq!([next(bound(2)), next(bound(2))], [Some(bound(2)), None]);
+    let whole = HistoryBound::WHOLE;
+    assert_eq!([next(whole), next(whole)], [Some(whole), None]);
 }
 
 fn at(step: PressureStep) -> usize {
@@ -86,13 +185,20 @@ fn at(step: PressureStep) -> usize {
 
 #[test]
 fn memory_that_was_freed_but_stays_resident_is_not_in_use() {
-    let mut machine = PressureMachine::new(MAX);
+    let mut machine = fresh();
     assert_eq!(levels(&mut machine, &[950; 3]), [1, 2, 3]);
-    let mut decide = |resident, held| machine.decide(MemoryReading { resident, held });
+    let mut decide = |resident, held| {
+        machine.decide(MemoryReading {
+            held,
+            ..all(resident)
+        })
+    };
     // Half of it was given back, to no effect on what is resident.
     let falling: Vec<_> = (0..4).map(|_| decide(950, 500)).collect();
     assert_eq!(
-        falling.last().map(|last| (last.level.number(), last.cuts)),
+        falling
+            .last()
+            .map(|last| (last.level.number(), last.history.cuts)),
         Some((0, 0))
     );
     assert_eq!(decide(1_000, 500).level.number(), 0);
@@ -108,10 +214,10 @@ proptest! {
     fn every_change_is_asked_for_by_memory(
         readings in prop::collection::vec((0..1_200_usize, 0..1_200_usize), 1..200),
     ) {
-        let mut machine = PressureMachine::new(MAX);
-        let mut before = 0;
+        let mut machine = fresh();
+        let (mut before, mut before_cuts) = (0, 0);
         for (resident, held) in readings {
-            let reading = MemoryReading { resident, held };
+            let reading = MemoryReading { held, ..all(resident) };
             let (used, decision) = (reading.used(), machine.decide(reading));
             prop_assert!(used <= resident);
             let (level, last) = (decision.level.number(), decision.level.last_step());
@@ -121,21 +227,26 @@ proptest! {
             } else if level > before {
                 prop_assert_eq!(level, before + 1);
                 prop_assert!(used >= at(last.unwrap()));
-                prop_assert!(decision.drops_frames);
             } else if level < before {
                 prop_assert_eq!(level, before - 1);
-                prop_assert!(used < at(decision.before.last_step().unwrap()) - MARGIN_PERCENT * MAX / 100);
+                let step = decision.before.last_step().unwrap();
+                let is_below = |len: usize, step| len < at(step) - MARGIN_PERCENT * MAX / 100;
+                prop_assert!(
+                    is_below(used, step.min(PressureStep::Admission)) || is_below(resident, step)
+                );
             }
-            prop_assert!(level > 0 || decision.cuts == 0);
-            prop_assert!(decision.cuts > 0 || !decision.level.includes(PressureStep::History));
-            prop_assert!(decision.cuts <= CUTS_MAX);
+            let cuts = decision.history.cuts;
+            prop_assert!(level > 0 || decision.history == HistoryBound::WHOLE);
+            prop_assert!(cuts <= before_cuts || used >= at(PressureStep::History));
+            prop_assert!(cuts <= CUTS_MAX);
+            before_cuts = cuts;
             before = level;
         }
         // A reading that stays leads to a level that stays, and one that stays low to none.
         let settled = (0..4).map(|_| machine.decide(all(900)).level).last();
         prop_assert_eq!(Some(machine.decide(all(900)).level), settled);
         let low = (0..4).map(|_| machine.decide(all(0))).last().unwrap();
-        prop_assert_eq!((low.level.number(), low.cuts), (0, 0));
+        prop_assert_eq!((low.level.number(), low.history.cuts), (0, 0));
         prop_assert!(!low.drops_frames);
     }
 }

@@ -5,6 +5,7 @@
 
 use super::Registry;
 use crate::admission::ResidentMemory;
+use crate::gateway::pressure::MemoryReading;
 use crate::gateway::slot::CacheMemory;
 use crate::metrics::{MemoryMetrics, MemoryPart};
 
@@ -22,23 +23,41 @@ const REQUEST_LEN: usize = 16 << 10;
 const VIEW_LEN: usize = 4 << 10;
 
 impl Registry {
-    /// Shows what each part holds, and returns the sum. `resident` is the process's memory at the same time.
-    pub(super) fn report_memory(&self, metrics: &MemoryMetrics, resident: ResidentMemory) -> usize {
-        let parts = self.memory_parts(resident);
+    /// Reads what the process has in memory, and shows what each part holds. `resident` is the process's memory at the same time.
+    pub(super) fn read_memory(
+        &self,
+        metrics: &MemoryMetrics,
+        resident: ResidentMemory,
+    ) -> MemoryReading {
+        let slots = self.slots();
+        let caches: Vec<_> = slots.iter().map(|(_, slot)| slot.memory()).collect();
+        let parts = self.memory_parts(&caches, resident);
         for (part, len) in parts {
             metrics.set(part, len);
         }
         let total = i64::try_from(resident.total).unwrap_or(i64::MAX);
         metrics.resident.set(total);
-        parts
-            .into_iter()
-            .map(|(_, len)| len)
-            .fold(0, usize::saturating_add)
+        let sum = |counts: fn(MemoryPart) -> bool| {
+            let counted = parts.iter().filter(|(part, _)| counts(*part));
+            counted.map(|(_, len)| *len).fold(0, usize::saturating_add)
+        };
+        MemoryReading {
+            resident: resident.total,
+            held: sum(|_| true),
+            derived: sum(|part| part == MemoryPart::Frames || part == MemoryPart::Blocks),
+            history: caches
+                .iter()
+                .map(|cache| cache.history.events)
+                .max()
+                .unwrap_or_default(),
+        }
     }
 
-    fn memory_parts(&self, resident: ResidentMemory) -> [(MemoryPart, usize); 12] {
-        let slots = self.slots();
-        let caches: Vec<_> = slots.iter().map(|(_, slot)| slot.memory()).collect();
+    fn memory_parts(
+        &self,
+        caches: &[CacheMemory],
+        resident: ResidentMemory,
+    ) -> [(MemoryPart, usize); 12] {
         let sum = |len: fn(&CacheMemory) -> usize| caches.iter().map(len).sum::<usize>();
         let tls_len = TLS_LEN * usize::from(self.settings.is_tls);
         let requests = self.metrics.admission().lists_running.get()

@@ -39,6 +39,17 @@ struct Candidate<T> {
     len: usize,
 }
 
+/// Memory beyond what the process may have, in bytes.
+#[derive(Clone, Copy, Debug)]
+struct MemoryExcess {
+    /// What is resident above the bound.
+    resident: usize,
+    /// What is in use although it is to be given back below the bound.
+    in_use: usize,
+    /// The bound.
+    max: usize,
+}
+
 impl Registry {
     /// Removes the metrics of resources that have had no cache for a while.
     pub(super) fn forget_unused(&self) {
@@ -55,20 +66,22 @@ impl Registry {
         let max = self.settings.limits.memory_max;
         let metrics = self.metrics.memory();
         metrics.limit.set(i64::try_from(max).unwrap_or(i64::MAX));
-        let mut machine = PressureMachine::new(max);
+        let mut machine = PressureMachine::new(max, self.settings.retention.bytes_max);
         let mut evicted_at: Option<Instant> = None;
         loop {
             tokio::time::sleep(CHECK_PERIOD).await;
             let resident = (self.settings.hooks.resident)().unwrap_or_default();
-            let reading = MemoryReading {
-                resident: resident.total,
-                held: self.report_memory(&metrics, resident),
-            };
+            let reading = self.read_memory(&metrics, resident);
             let decision = machine.decide(reading);
             report(&metrics, decision, (reading, max));
             self.relieve(decision);
             let is_pausing = evicted_at.is_some_and(|at| at.elapsed() < EVICTION_PAUSE);
-            if max > 0 && !is_pausing && self.evict(resident.total, max) > 0 {
+            let excess = MemoryExcess {
+                resident: resident.total.saturating_sub(max),
+                in_use: decision.excess,
+                max,
+            };
+            if max > 0 && !is_pausing && self.evict(excess) > 0 {
                 evicted_at = Some(Instant::now());
             }
         }
@@ -77,7 +90,8 @@ impl Registry {
     /// Carries a decision out, all but the eviction of caches. Each part is told every time, because caches come and go.
     fn relieve(&self, decision: PressureDecision) {
         let level = decision.level;
-        self.cuts.set(decision.cuts);
+        self.cuts.set(decision.history);
+        *self.pressure.lock() = level;
         if let Some(admission) = &self.settings.admission {
             admission.set_memory_short(level.includes(PressureStep::Admission));
         }
@@ -89,8 +103,8 @@ impl Registry {
         }
     }
 
-    /// Evicts caches if the process's resident memory `len` exceeds `max`, both in bytes. Returns how many.
-    fn evict(&self, len: usize, max: usize) -> usize {
+    /// Evicts caches for an excess of memory. Returns how many.
+    fn evict(&self, excess: MemoryExcess) -> usize {
         let slots = self.slots();
         let candidates = slots.iter().filter_map(|(key, slot)| {
             let rank = eviction_rank(slot)?;
@@ -103,7 +117,7 @@ impl Registry {
                 len: slot.cache_len.load(),
             })
         });
-        let evicted = victims(candidates.collect(), len, max);
+        let evicted = victims(candidates.collect(), excess);
         evicted.iter().for_each(|slot| slot.evict());
         evicted.len()
     }
@@ -112,7 +126,7 @@ impl Registry {
 /// Logs and counts a change of the level. `memory` is what was read, and the bound.
 fn report(metrics: &MemoryMetrics, decision: PressureDecision, memory: (MemoryReading, usize)) {
     let PressureDecision { level, before, .. } = decision;
-    let (MemoryReading { resident, held }, max) = memory;
+    let (MemoryReading { resident, held, .. }, max) = memory;
     metrics
         .pressure
         .set(i64::try_from(level.number()).unwrap_or(i64::MAX));
@@ -145,22 +159,29 @@ fn eviction_rank(slot: &Slot) -> Option<EvictionRank> {
     }
 }
 
-/// All caches that are being filled, if there are any. Otherwise the least recently used ones that together hold the excess.
-fn victims<T>(mut candidates: Vec<Candidate<T>>, len: usize, max: usize) -> Vec<T> {
-    if len <= max {
-        return Vec::new();
-    }
-    let excess = len - max;
+/// All caches that are being filled, if there are any and the bound is exceeded. Otherwise the least recently used ones that together hold
+/// the excess; below the bound none with watches.
+fn victims<T>(mut candidates: Vec<Candidate<T>>, excess: MemoryExcess) -> Vec<T> {
+    let MemoryExcess {
+        resident,
+        in_use,
+        max,
+    } = excess;
     let is_filling = |candidate: &Candidate<T>| candidate.rank == EvictionRank::Filling;
-    if candidates.iter().any(is_filling) {
+    if resident > 0 && candidates.iter().any(is_filling) {
         candidates.retain(is_filling);
         return candidates
             .into_iter()
             .map(|candidate| candidate.cache)
             .collect();
     }
-    let is_severe = excess > max / SEVERE_FRACTION;
-    let may_go = |candidate: &Candidate<T>| is_severe || candidate.rank == EvictionRank::Unwatched;
+    let is_severe = resident > max / SEVERE_FRACTION;
+    let may_go = |candidate: &Candidate<T>| match candidate.rank {
+        EvictionRank::Filling => false,
+        EvictionRank::Unwatched => true,
+        EvictionRank::Watched => is_severe,
+    };
+    let excess = if resident > 0 { resident } else { in_use };
     candidates.retain(|candidate| candidate.len >= LEN_MIN && may_go(candidate));
     candidates.sort_by_key(|candidate| (candidate.rank, candidate.used_at));
     let mut freed = 0;
@@ -193,7 +214,12 @@ mod tests {
             len: len * MIB,
         };
         let candidates = rows.iter().map(candidate).collect();
-        assert_eq!(victims(candidates, len, MAX), expected);
+        let excess = MemoryExcess {
+            resident: len.saturating_sub(MAX),
+            in_use: 0,
+            max: MAX,
+        };
+        assert_eq!(victims(candidates, excess), expected);
     }
 
     #[test]
@@ -225,5 +251,33 @@ mod tests {
             ("second", Filling, 0, 0),
         ];
         check(&filling, MAX + 1, &["first", "second"]);
+    }
+
+    #[test]
+    fn below_the_bound_only_caches_go_that_nobody_watches_and_that_are_filled() {
+        use EvictionRank::{Filling, Unwatched, Watched};
+        let victims_for = |resident, in_use| {
+            let row = |cache, rank| Candidate {
+                cache,
+                rank,
+                used_at: Instant::now(),
+                len: 50 * MIB,
+            };
+            let candidates = vec![
+                row("filling", Filling),
+                row("watched", Watched),
+                row("unwatched", Unwatched),
+            ];
+            let excess = MemoryExcess {
+                resident,
+                in_use,
+                max: MAX,
+            };
+            victims(candidates, excess)
+        };
+        assert_eq!(victims_for(0, MAX), ["unwatched"]);
+        assert_eq!(victims_for(0, 1), ["unwatched"]);
+        assert!(victims_for(0, 0).is_empty());
+        assert_eq!(victims_for(1, MAX), ["filling"]);
     }
 }

@@ -2,6 +2,8 @@
 
 use super::Registry;
 use crate::admin::{CheckOutcome, Readiness, ReadinessCheck};
+use crate::gateway::pressure::PressureLevel;
+use crate::metrics::PressureStep;
 use crate::resource::CacheKey;
 
 impl Readiness for Registry {
@@ -41,6 +43,7 @@ impl Readiness for Registry {
                 },
             });
         }
+        checks.extend(memory_check(*self.pressure.lock()));
         checks.insert(
             0,
             ReadinessCheck {
@@ -50,4 +53,18 @@ impl Readiness for Registry {
         );
         checks
     }
+}
+
+/// Says what is given up while memory is short. The gateway stays ready: its clients would move to other replicas, which have as many.
+fn memory_check(level: PressureLevel) -> Option<ReadinessCheck> {
+    let given_up = match level.last_step()? {
+        PressureStep::Frames => "lists are compressed anew",
+        PressureStep::History => "histories are shortened",
+        PressureStep::Admission => "new watches that begin with a state are refused",
+        PressureStep::Eviction => "new watches are refused, and caches are given up",
+    };
+    Some(ReadinessCheck {
+        name: "memory".to_owned(),
+        outcome: CheckOutcome::Passed(format!("memory is short: {given_up}")),
+    })
 }

@@ -69,7 +69,7 @@ pub(in crate::gateway) struct SlotParts {
     pub(in crate::gateway) filled: Arc<OnceLock<()>>,
     /// Wraps what observes the writer; only tests change anything.
     pub(in crate::gateway) observer: fn(Arc<Hub>) -> Arc<dyn Observer>,
-    /// How often the history is to be halved because memory is short.
+    /// What the history may have while memory is short.
     pub(in crate::gateway) cuts: HistoryCuts,
     /// Where the cache's state is kept for the next process; `None` if it is not kept.
     pub(in crate::gateway) checkpoint: Option<Checkpoint>,
@@ -117,7 +117,7 @@ pub(super) struct CacheKeeper {
     contradictions: u64,
     /// What the next cache may continue from.
     prior: PriorStates,
-    /// Bytes freed when the cache was last evicted: this much memory must be available before it is filled again.
+    /// Bytes freed when the cache, or what was collected for it, was last evicted: this much memory must be available before it is filled again.
     headroom: usize,
 }
 
@@ -365,12 +365,11 @@ impl CacheKeeper {
 
     /// Forwards requests from now on; returns the pause before the next attempt.
     fn give_up(&mut self, reason: GiveUpReason) -> Duration {
-        if reason == GiveUpReason::Memory
-            && matches!(&*self.cells.slot_state.borrow(), SlotState::Ready(_))
-        {
+        if reason == GiveUpReason::Memory {
+            let was_served = matches!(&*self.cells.slot_state.borrow(), SlotState::Ready(_));
+            let needed = self.cells.cache_len.needed(was_served, self.headroom);
             // A cache larger than half of the limit is retried as well: it may have shrunk.
-            let headroom_max = self.parts.limits.memory_max / 2;
-            self.headroom = self.cells.cache_len.load().min(headroom_max);
+            self.headroom = needed.min(self.parts.limits.memory_max / 2);
         }
         self.parts.recorder.given_up(reason);
         let backoff = match reason {

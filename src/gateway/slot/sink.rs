@@ -39,6 +39,16 @@ impl CacheLen {
         self.0.lock().history
     }
 
+    /// Bytes that the next cache needs after the last one was evicted. If that was still being filled, what it had collected; if it had not
+    /// begun, what was known `before`.
+    pub(super) fn needed(&self, was_served: bool, before: usize) -> usize {
+        let lens = *self.0.lock();
+        match was_served {
+            true => lens.total,
+            false => lens.history.initial.max(before),
+        }
+    }
+
     fn store(&self, cache: &CacheSink) {
         *self.0.lock() = CacheLens {
             total: cache.cache_len(),
@@ -88,14 +98,10 @@ impl SlotSink {
         self.cache_len.store(&self.cache_sink);
     }
 
-    /// Halves the history as often as memory requires, or lets it grow again.
+    /// Shortens the history as far as memory requires, or lets it grow again.
     fn follow_pressure(&mut self) {
-        let change = self.cuts.next();
-        if change.is_restored {
-            self.cache_sink.restore_history();
-        }
-        for _ in 0..change.halvings {
-            self.cache_sink.halve_history();
+        if let Some(bound) = self.cuts.next() {
+            self.cache_sink.cut_history(bound.cuts, bound.recent_max);
         }
     }
 

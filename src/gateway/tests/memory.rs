@@ -69,11 +69,22 @@ async fn memory_that_is_short_is_given_back_in_steps_and_everything_returns() {
     assert!(refused.headers().contains_key("retry-after"));
     let list = stage.get(stage.address, CONFIGMAPS).await;
     assert_eq!(list.status(), 200, "one list may always run");
+    let page = list.into_body().collect().await.unwrap().to_bytes();
+    let page: Value = serde_json::from_slice(&page).unwrap();
+    let version = page["metadata"]["resourceVersion"].as_str().unwrap();
+    let mut resumed = stage
+        .watch(&format!("{target}&resourceVersion={version}"))
+        .await;
+    let ready = stage.get(stage.admin, "/readyz?verbose").await;
+    assert_eq!(ready.status(), 200);
+    let ready = ready.into_body().collect().await.unwrap().to_bytes();
+    let ready = String::from_utf8(ready.to_vec()).unwrap();
+    assert!(ready.contains("[+]memory ok: memory is short: "), "{ready}");
     plant(101);
     stage.pressure_is(4).await;
     assert_eq!(stage.steps().await, ["1"; 4]);
     stage.create(CONFIGMAPS, "third").await;
-    for watch in [&mut early, &mut late] {
+    for watch in [&mut early, &mut late, &mut resumed] {
         watch.shows("third").await;
     }
 
@@ -82,9 +93,9 @@ async fn memory_that_is_short_is_given_back_in_steps_and_everything_returns() {
     assert_eq!(stage.steps().await, ["1"; 4]);
     let mut again = stage.watch(&target).await;
     stage.create(CONFIGMAPS, "last").await;
-    for watch in [&mut early, &mut late, &mut again] {
+    for watch in [&mut early, &mut late, &mut resumed, &mut again] {
         watch.shows("last").await;
     }
-    drop((early, late, again));
+    drop((early, late, resumed, again));
     stage.end().await;
 }

@@ -8,7 +8,7 @@ use crate::cache::{
     CacheWriter, DispatchOutcome, Event, Observer, Retention, Sequence, WatchCache,
 };
 use crate::gateway::drain_flag::DrainFlag;
-use crate::gateway::pressure::HistoryCuts;
+use crate::gateway::pressure::{HistoryBound, HistoryCuts};
 use crate::gateway::slot::state::SlotState;
 use crate::metrics::Metrics;
 use crate::resource::Layout;
@@ -62,7 +62,7 @@ struct Scene {
     connected: watch::Receiver<u64>,
 }
 
-/// Bounded in bytes, so that there is something to halve.
+/// Bounded in bytes, so that there is something to cut.
 fn retention() -> Retention {
     Retention {
         bytes_max: 1 << 20,
@@ -187,6 +187,9 @@ async fn a_list_that_is_being_read_is_counted_until_it_is_the_cache() {
         assert_eq!(initial(), 0);
         sink.initial(EventKind::Added, Sample::new("a/x", 3).object());
         assert!(initial() > 0);
+        // An attempt that is evicted now needs this much, or as much as one that came further.
+        let needed = |before| scene.cache_len.needed(false, before);
+        assert_eq!([needed(0), needed(1 << 30)], [initial(), 1 << 30]);
     }
     sink.replace(ResourceVersion(5)).unwrap();
     assert_eq!(initial(), 0);
@@ -207,21 +210,26 @@ async fn the_history_shrinks_while_memory_is_short() {
         sink.publish();
         scene.cache_len.history().events
     };
+    let order = |count| {
+        cuts.set(HistoryBound {
+            cuts: count,
+            recent_max: 0,
+        });
+    };
     let full = write(&mut sink);
-    cuts.set(1);
+    let bytes_max = retention().bytes_max;
+    order(4);
+    assert!(full > bytes_max >> 4, "there is something to cut");
     sink.tick();
-    let halved = scene.cache_len.history().events;
-    assert!(
-        halved <= full / 2 && halved > full / 4,
-        "{halved} of {full}"
-    );
+    let cut = scene.cache_len.history().events;
+    assert!(cut <= bytes_max >> 4 && cut > bytes_max >> 5, "{cut}");
     // A second order and new events; the next batch is enough, a quiet moment is not needed.
-    cuts.set(2);
+    order(5);
     let shorter = write(&mut sink);
-    assert!(shorter <= full / 2, "{shorter} of {full}");
-    cuts.set(0);
+    assert!(shorter <= bytes_max >> 5, "{shorter}");
+    cuts.set(HistoryBound::default());
     sink.tick();
-    assert!(write(&mut sink) > full, "it grows again");
+    assert!(write(&mut sink) > full / 2, "it grows again");
 }
 
 #[tokio::test(start_paused = true)]
