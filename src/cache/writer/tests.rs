@@ -141,7 +141,7 @@ fn a_history_that_is_cut_gives_its_memory_back_and_grows_again_later() {
         let may_have = |slots: usize| (LEN_MAX >> cuts).max(slots * 2_048);
         assert!(now.0 <= may_have(8), "{now:?} after {cuts}");
         assert!(now.1 <= may_have(256), "{now:?} after {cuts}");
-        assert!(now.0 >= LEN_MAX / 8 * 7 >> cuts, "{now:?} after {cuts}");
+        assert!(now.0 >= (LEN_MAX >> cuts) / 8 * 7, "{now:?} after {cuts}");
     }
     assert!(
         cache.resume_after(newest).is_ok(),
