@@ -34,7 +34,7 @@ use crate::cache::Retention;
 use crate::config::{CacheLists, ResourcePattern};
 use crate::fairness::Peer;
 use crate::metrics::{GiveUpReason, ListenerMetrics, Metrics, VerbLabel};
-use crate::passthrough::{Passthrough, PassthroughBody, PassthroughRequest, impersonates};
+use crate::passthrough::{Passthrough, PassthroughRequest, impersonates};
 use crate::protocol::request::Verb;
 use crate::protocol::status::Status;
 use crate::protocol::{audit_id, with_audit_id};
@@ -107,8 +107,6 @@ pub(super) struct Registry {
     gates: ArcSwap<Gates>,
     /// What each history may have while memory is short.
     cuts: HistoryCuts,
-    /// How short memory is.
-    pressure: Mutex<PressureLevel>,
     /// What the process held before its first cache.
     at_start: ResidentMemory,
     state: Mutex<RegistryState>,
@@ -119,6 +117,8 @@ struct RegistryState {
     slots: HashMap<CacheKey, Arc<Slot>, foldhash::fast::RandomState>,
     /// Resources with a slot that the last discovery did not list.
     missing: HashSet<CacheKey, foldhash::fast::RandomState>,
+    /// How short memory is.
+    pressure: PressureLevel,
     /// The tasks of all slots; dropped with the registry.
     tasks: JoinSet<()>,
 }
@@ -164,7 +164,6 @@ impl Registry {
             discovery_wanted,
             gates: ArcSwap::default(),
             cuts: HistoryCuts::default(),
-            pressure: Mutex::default(),
             at_start: ResidentMemory::read().unwrap_or_default(),
             state: Mutex::default(),
         }
@@ -378,8 +377,7 @@ impl Registry {
                 if let Some(trail) = trail {
                     trail.respond(response_status(&refused));
                 }
-                let answer = refused.to_response().map(PassthroughBody::from);
-                let answer = answer.map(Either::Left);
+                let answer = refused.to_response().map(|body| Either::Left(body.into()));
                 return Some(with_audit_id(answer, &audit_id(http.headers())));
             }
         };

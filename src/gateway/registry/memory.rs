@@ -91,7 +91,7 @@ impl Registry {
     fn relieve(&self, decision: PressureDecision) {
         let level = decision.level;
         self.cuts.set(decision.history);
-        *self.pressure.lock() = level;
+        self.state().pressure = level;
         if let Some(admission) = &self.settings.admission {
             admission.set_memory_short(level.includes(PressureStep::Admission));
         }

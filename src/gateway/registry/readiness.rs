@@ -43,7 +43,7 @@ impl Readiness for Registry {
                 },
             });
         }
-        checks.extend(memory_check(*self.pressure.lock()));
+        checks.extend(memory_check(self.state().pressure));
         checks.insert(
             0,
             ReadinessCheck {
