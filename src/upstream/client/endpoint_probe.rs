@@ -43,7 +43,7 @@ impl Client {
         self.shared.endpoints.have_moved()
     }
 
-    /// Checks all API servers once. The first one, in the order of the configuration, that can be reached decides which cluster
+    /// Checks all API servers once. The first one, in the order of the configuration, whose uid can be read decides which cluster
     /// the others must belong to; from then on requests can be sent.
     pub async fn check_endpoints(&self) {
         let endpoints = &self.shared.endpoints;
