@@ -102,6 +102,11 @@ impl AbortLimit {
         }
     }
 
+    /// Whether the connection's action is `action` or more severe.
+    pub(crate) fn has_reached(&self, action: AbortAction) -> bool {
+        self.counts.borrow().action() >= action
+    }
+
     fn count(&self, change: impl FnOnce(&mut RequestCounts)) {
         self.counts.send_if_modified(|counts| {
             let before = counts.action();

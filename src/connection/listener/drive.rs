@@ -42,22 +42,29 @@ impl ConnectionEnds<'_> {
     where
         C: Future<Output = hyper::Result<()>>,
     {
-        let exceeded_limit = tokio::select! {
-            ended = drive_until_hijacked(connection.as_mut(), &mut poll_end) => return ended,
-            () = self.drain.closing() => false,
-            () = self.go_away.begun() => false,
-            () = self.abort_limit.reaches(AbortAction::GoAway) => true,
-        };
+        tokio::select! {
+            ended = drive_until_hijacked(connection.as_mut(), &mut poll_end) => return self.judged(ended),
+            () = self.drain.closing() => {}
+            () = self.go_away.begun() => {}
+            () = self.abort_limit.reaches(AbortAction::GoAway) => {}
+        }
         shut_down(connection.as_mut());
         // A client that does not answer the PING which follows GOAWAY can still open streams, so its connection is cut in the end.
         let ended = tokio::select! {
             ended = drive_until_hijacked(connection, &mut poll_end) => ended,
             () = self.abort_limit.reaches(AbortAction::Cut) => Err(ConnectionFailure::Flood),
         };
-        if exceeded_limit {
-            return Err(ConnectionFailure::Flood);
+        self.judged(ended)
+    }
+
+    /// How a connection ended. One poll may read a whole flood and the end of the connection behind it.
+    fn judged(&self, ended: HttpResult) -> HttpResult {
+        match ended {
+            Ok(HttpEnd::Closed) | Err(_) if self.abort_limit.has_reached(AbortAction::GoAway) => {
+                Err(ConnectionFailure::Flood)
+            }
+            Ok(HttpEnd::Closed | HttpEnd::Hijacked) | Err(_) => ended,
         }
-        ended
     }
 }
 
