@@ -2,17 +2,15 @@
 
 use std::net::SocketAddr;
 
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::{Bytes, Incoming};
-use hyper_util::rt::TokioIo;
+use http_body_util::BodyExt as _;
 use kube_fanout::apiserver::{self, Apiserver, Options};
 use serde_json::Value;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::time::Instant;
 
+use crate::support::client::{CONFIGMAPS, get, version_of};
 use crate::support::process::GatewayProcess;
 
-const CONFIGMAPS: &str = "/api/v1/configmaps";
 const OBJECTS: usize = 300;
 const OBJECT_LEN: usize = 16_000;
 /// What the gateway may have beyond what it needs for the objects and one client. The history takes it within seconds.
@@ -32,17 +30,6 @@ async fn apiserver() -> Apiserver {
     apiserver::start(listener, options).unwrap()
 }
 
-async fn get(server: SocketAddr, target: &str) -> http::Response<Incoming> {
-    let stream = TcpStream::connect(server).await.unwrap();
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-        .await
-        .unwrap();
-    tokio::spawn(connection);
-    let request = http::Request::get(target).header("host", "gateway");
-    let request = request.body(Full::<Bytes>::default()).unwrap();
-    sender.send_request(request).await.unwrap()
-}
-
 async fn text(server: SocketAddr, target: &str) -> String {
     let response = get(server, target).await;
     assert_eq!(response.status(), 200, "{target}");
@@ -52,11 +39,6 @@ async fn text(server: SocketAddr, target: &str) -> String {
 
 async fn listed(server: SocketAddr) -> Value {
     serde_json::from_str(&text(server, CONFIGMAPS).await).unwrap()
-}
-
-fn version_of(object: &Value) -> u64 {
-    let version = object["metadata"]["resourceVersion"].as_str().unwrap();
-    version.parse().unwrap()
 }
 
 /// The sum of the samples that begin like this.

@@ -208,16 +208,15 @@ async fn an_authorizer_that_fails_is_no_decision_and_the_answers_code_is_recorde
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_impersonator_is_the_user_and_the_impersonated_is_named_beside() {
+/// An impersonator without the right to act as somebody is refused, and recorded with the one it named.
+async fn check_refused_impersonator(name: &str, target: &str) {
     for mode in [AuthMode::SelfCheck, AuthMode::Review] {
-        let files = Files::new(&format!("impersonation-{mode:?}"), POLICY);
+        let files = Files::new(&format!("{name}-{mode:?}"), POLICY);
         let stage = files.stage(mode).await;
         let acting = [
             ("authorization", "Bearer root-token"),
             ("impersonate-user", "bob"),
         ];
-        let target = "/api/v1/namespaces/default/pods";
         let denied = stage.ask_with(stage.address, "GET", target, &acting).await;
         assert_eq!(denied.status(), 403);
         stage.ended().await;
@@ -225,11 +224,17 @@ async fn an_impersonator_is_the_user_and_the_impersonated_is_named_beside() {
         assert_eq!(events.len(), 2, "{}", files.text());
         assert_eq!(events[1]["user"]["username"], "root");
         assert_eq!(events[1]["impersonatedUser"]["username"], "bob");
+        assert_eq!(events[1]["responseStatus"]["code"], 403);
         assert_eq!(
             events[1]["annotations"]["authorization.k8s.io/decision"],
             "forbid"
         );
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_impersonator_is_the_user_and_the_impersonated_is_named_beside() {
+    check_refused_impersonator("impersonation", "/api/v1/namespaces/default/pods").await;
 }
 
 /// A handover contains more than any list.
@@ -261,29 +266,8 @@ async fn handovers_are_recorded_also_without_authentication() {
 
 /// Who asks is the user of the entry, not the user in whose name it asks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_handover_is_recorded_as_its_impersonator_s() {
-    for mode in [AuthMode::SelfCheck, AuthMode::Review] {
-        let files = Files::new(&format!("handover-{mode:?}"), POLICY);
-        let stage = files.stage(mode).await;
-        let acting = [
-            ("authorization", "Bearer root-token"),
-            ("impersonate-user", "bob"),
-        ];
-        let denied = stage
-            .ask_with(stage.address, "GET", HANDOVER, &acting)
-            .await;
-        assert_eq!(denied.status(), 403);
-        stage.ended().await;
-        let events = files.events();
-        assert_eq!(events.len(), 2, "{}", files.text());
-        assert_eq!(events[1]["user"]["username"], "root");
-        assert_eq!(events[1]["impersonatedUser"]["username"], "bob");
-        assert_eq!(events[1]["responseStatus"]["code"], 403);
-        assert_eq!(
-            events[1]["annotations"]["authorization.k8s.io/decision"],
-            "forbid"
-        );
-    }
+async fn a_refused_handover_is_recorded_as_its_impersonators() {
+    check_refused_impersonator("handover", HANDOVER).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
