@@ -168,6 +168,14 @@ async fn create(server: SocketAddr, name: &str) -> u16 {
     send(server, request).await.status().as_u16()
 }
 
+/// A cluster, and a gateway that reaches its two API servers over wires.
+async fn wired() -> (Cluster, [Wire; 2], Stage) {
+    let cluster = Cluster::new().await;
+    let wires = cluster.wires().await;
+    let stage = Stage::new(&[wires[0].address, wires[1].address]).await;
+    (cluster, wires, stage)
+}
+
 async fn read_events(clients: &mut [Watch], count: usize) {
     for client in clients {
         client.read_events(count).await;
@@ -196,9 +204,7 @@ async fn watches_continue_at_another_server_when_theirs_is_killed() {
 
 #[tokio::test]
 async fn watches_leave_a_server_that_accepts_connections_and_never_answers() {
-    let cluster = Cluster::new().await;
-    let wires = cluster.wires().await;
-    let stage = Stage::new(&[wires[0].address, wires[1].address]).await;
+    let (cluster, wires, stage) = wired().await;
     let (direct, mut clients) = stage.watches(&cluster).await;
     cluster.control.set_churn(100);
     read_events(&mut clients, 20).await;
@@ -319,9 +325,7 @@ async fn a_server_of_another_cluster_is_refused_and_the_others_are_used() {
 
 #[tokio::test]
 async fn watches_wait_while_all_servers_are_gone() {
-    let cluster = Cluster::new().await;
-    let wires = cluster.wires().await;
-    let stage = Stage::new(&[wires[0].address, wires[1].address]).await;
+    let (cluster, wires, stage) = wired().await;
     let (direct, mut clients) = stage.watches(&cluster).await;
     cluster.control.set_churn(100);
     read_events(&mut clients, 20).await;
