@@ -18,6 +18,8 @@ const START_WAIT: Duration = Duration::from_secs(30);
 pub struct GatewayProcess {
     pub process: ChildProcess,
     pub url: String,
+    /// Where its metrics are.
+    pub admin_url: String,
 }
 
 impl GatewayProcess {
@@ -32,9 +34,12 @@ impl GatewayProcess {
         let mut process = ChildProcess::start("gateway", command, folder)?;
         let address = process.address(START_WAIT).await;
         let address = address.with_context(|| process.last_lines())?;
+        // The same line names both.
+        let admin = process.logged("admin")?.context("no admin address")?;
         Ok(Self {
             process,
             url: format!("http://{address}"),
+            admin_url: format!("http://{admin}"),
         })
     }
 }

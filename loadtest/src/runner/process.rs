@@ -77,7 +77,7 @@ impl ChildProcess {
     pub async fn address(&mut self, wait: Duration) -> Result<SocketAddr> {
         let said = async {
             loop {
-                if let Some(address) = address_in(&std::fs::read_to_string(&self.log)?) {
+                if let Some(address) = self.logged("address")? {
                     return Ok(address);
                 }
                 self.alive()?;
@@ -86,6 +86,11 @@ impl ChildProcess {
         };
         let said = tokio::time::timeout(wait, said).await;
         said.unwrap_or_else(|_| bail!("no address within {wait:?}"))
+    }
+
+    /// The first address that its log names so far under this key.
+    pub fn logged(&self, key: &str) -> Result<Option<SocketAddr>> {
+        Ok(address_in(&std::fs::read_to_string(&self.log)?, key))
     }
 
     /// Waits for its end. After an error it still runs.
@@ -132,11 +137,11 @@ fn last_lines(text: &str) -> String {
     lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
 }
 
-/// The first address in lines such as `{"fields":{"message":"serving","address":"127.0.0.1:8001"}}`.
-fn address_in(log: &str) -> Option<SocketAddr> {
+/// The first value of `key` in lines such as `{"fields":{"message":"serving","address":"127.0.0.1:8001"}}`.
+fn address_in(log: &str, key: &str) -> Option<SocketAddr> {
     log.lines().find_map(|line| {
         let line: serde_json::Value = serde_json::from_str(line).ok()?;
-        line["fields"]["address"].as_str()?.parse().ok()
+        line["fields"][key].as_str()?.parse().ok()
     })
 }
 
@@ -147,9 +152,13 @@ mod tests {
     #[test]
     fn the_address_stands_in_a_line_of_the_log() {
         let log = "not JSON\n{\"fields\":{\"message\":\"warned\"}}\n{\"fields\":{\"message\":\"serving\",\"address\":\"127.0.0.1:39897\"}}\n";
-        assert_eq!(address_in(log), Some("127.0.0.1:39897".parse().unwrap()));
+        assert_eq!(
+            address_in(log, "address"),
+            Some("127.0.0.1:39897".parse().unwrap())
+        );
+        assert_eq!(address_in(log, "admin"), None);
         // A line that is not complete yet.
-        assert_eq!(address_in(&log[..log.len() - 10]), None);
+        assert_eq!(address_in(&log[..log.len() - 10], "address"), None);
     }
 
     #[test]
