@@ -77,7 +77,7 @@ impl<R: Resources> Service<R> {
         let authenticated = before_deadline(read.deadline, pin!(authenticated)).await;
         let caller = match authenticated {
             Some(Ok(caller)) => caller,
-            Some(Err(refusal)) => return Err(self.denied((read, None), request, &refusal)),
+            Some(Err(refusal)) => return Err(self.unauthenticated(read, request, &refusal)),
             None => return Err(timed_out(read, None)),
         };
         let trail = self.caller_trail(request, &read.audit_id, &caller);
@@ -104,7 +104,23 @@ impl<R: Resources> Service<R> {
         })
     }
 
-    /// A read with its [`Self::denial`], which is recorded in the audit log.
+    /// [`Self::denied`], before the caller has an entry in the audit log.
+    fn unauthenticated(
+        &self,
+        read: Box<ReadRequest>,
+        request: &ClientRequest,
+        refusal: &CallerRefusal,
+    ) -> DeniedRead<R> {
+        let denied = self.denied((read, None), request, refusal);
+        if denied.response.is_some() {
+            let id = &denied.request.audit_id;
+            self.record_refusal(request, id, (refusal, || recorded(refusal)));
+        }
+        denied
+    }
+
+    /// A read with its [`Self::denial`], which is recorded in the caller's entry of the audit log. A caller without an entry is one that the
+    /// audit policy excludes; the refusal may name the user whom it impersonates, to whom another rule of the policy applies.
     fn denied(
         &self,
         (read, trail): (Box<ReadRequest>, Option<AuditTrail>),
@@ -112,13 +128,9 @@ impl<R: Resources> Service<R> {
         refusal: &CallerRefusal,
     ) -> DeniedRead<R> {
         let response = self.denial(refusal, request.http.uri(), read.status_form);
-        match &trail {
-            _ if response.is_none() => {}
-            Some(trail) => {
-                trail.decide(decision(refusal));
-                trail.respond(recorded(refusal));
-            }
-            None => self.record_refusal(request, &read.audit_id, (refusal, || recorded(refusal))),
+        if let Some(trail) = trail.as_ref().filter(|_| response.is_some()) {
+            trail.decide(decision(refusal));
+            trail.respond(recorded(refusal));
         }
         DeniedRead {
             request: read,

@@ -211,17 +211,11 @@ async fn an_authorizer_that_fails_is_no_decision_and_the_answers_code_is_recorde
 /// An impersonator without the right to act as somebody is refused, and recorded with the one it named.
 async fn check_refused_impersonator(name: &str, target: &str) {
     for mode in [AuthMode::SelfCheck, AuthMode::Review] {
-        let files = Files::new(&format!("{name}-{mode:?}"), POLICY);
-        let stage = files.stage(mode).await;
-        let acting = [
-            ("authorization", "Bearer root-token"),
-            ("impersonate-user", "bob"),
-        ];
-        let denied = stage.ask_with(stage.address, "GET", target, &acting).await;
-        assert_eq!(denied.status(), 403);
-        stage.ended().await;
-        let events = files.events();
-        assert_eq!(events.len(), 2, "{}", files.text());
+        // The rules are for whoever asks, not for the user in whose name it asks.
+        let events = refuse_impersonator((name, "root"), mode, target).await;
+        assert!(events.is_empty(), "{events:?}");
+        let events = refuse_impersonator((name, "bob"), mode, target).await;
+        assert_eq!(events.len(), 2, "{events:?}");
         assert_eq!(events[1]["user"]["username"], "root");
         assert_eq!(events[1]["impersonatedUser"]["username"], "bob");
         assert_eq!(events[1]["responseStatus"]["code"], 403);
@@ -230,6 +224,26 @@ async fn check_refused_impersonator(name: &str, target: &str) {
             "forbid"
         );
     }
+}
+
+/// The entries for an impersonator without the right to act as `bob`; the policy excludes one user.
+async fn refuse_impersonator(
+    (name, excluded): (&str, &str),
+    mode: AuthMode,
+    target: &str,
+) -> Vec<Value> {
+    let rule = format!("- level: None\n  users: [{excluded}]\n- level: Metadata\n");
+    let policy = POLICY.replace("- level: Metadata\n", &rule);
+    let files = Files::new(&format!("{name}-{mode:?}-{excluded}"), &policy);
+    let stage = files.stage(mode).await;
+    let acting = [
+        ("authorization", "Bearer root-token"),
+        ("impersonate-user", "bob"),
+    ];
+    let denied = stage.ask_with(stage.address, "GET", target, &acting).await;
+    assert_eq!(denied.status(), 403);
+    stage.ended().await;
+    files.events()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
