@@ -333,6 +333,7 @@ impl ServerLanes {
         };
         match purpose {
             LanePurpose::Call => &lanes.calls,
+            LanePurpose::Check => &lanes.checks,
             LanePurpose::Watch => &lanes.watches,
             LanePurpose::Forward => &lanes.forwards,
             LanePurpose::ForwardApart => &lanes.forwards_apart,
@@ -405,6 +406,7 @@ fn name_of(base: &Uri) -> String {
 /// The connections of one identity, by purpose. They are opened when first needed.
 struct ConnectionLanes {
     calls: ConnectionLane,
+    checks: ConnectionLane,
     watches: ConnectionLane,
     forwards: ConnectionLane,
     forwards_apart: ConnectionLane,
@@ -424,6 +426,7 @@ impl ConnectionLanes {
         };
         Ok(Self {
             calls: ConnectionLane::new(&settings, LanePurpose::Call)?,
+            checks: ConnectionLane::new(&settings, LanePurpose::Check)?,
             watches: ConnectionLane::new(&settings, LanePurpose::Watch)?,
             forwards: ConnectionLane::new(&settings, LanePurpose::Forward)?,
             forwards_apart: ConnectionLane::new(&settings, LanePurpose::ForwardApart)?,

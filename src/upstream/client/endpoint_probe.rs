@@ -1,7 +1,6 @@
 //! Checks several API servers: whether each is ready, and whether all belong to one cluster.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::ACCEPT;
@@ -11,11 +10,9 @@ use serde::Deserialize;
 use tokio::task::JoinSet;
 
 use super::endpoint_table::{EndpointFailure, EndpointMask, ProbeOutcome};
-use super::endpoints::{EndpointRecorder, is_local};
+use super::endpoints::{EndpointRecorder, PROBE_TIMEOUT, is_local};
 use super::{Client, RequestBody, ResponseBody, SendError};
 
-/// The time for a check. `/readyz` waits up to 2 s for etcd.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(4);
 /// Longest answer that is read: an object with all its annotations and managed fields, which etcd bounds at 1.5 MiB, in JSON.
 const ANSWER_LEN_MAX: usize = 3 << 20;
 
@@ -102,6 +99,9 @@ impl Client {
             failure: EndpointFailure::Timeout,
             reason: format!("no answer to {READY_PATH} within {PROBE_TIMEOUT:?}"),
         });
+        if matches!(outcome, ProbeOutcome::Failed { .. }) {
+            self.renew_check(index);
+        }
         self.shared.endpoints.probed(index, outcome);
     }
 
@@ -128,7 +128,7 @@ impl Client {
         *request.uri_mut() = http::Uri::from_static(path);
         let json = HeaderValue::from_static("application/json, */*");
         request.headers_mut().insert(ACCEPT, json);
-        let response = self.send_to_one(index, request).await;
+        let response = self.send_check(index, request).await;
         let (head, body) = response.map_err(|error| unanswered(&error))?.into_parts();
         let body = Limited::<ResponseBody>::new(body, ANSWER_LEN_MAX)
             .collect()

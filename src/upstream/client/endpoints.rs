@@ -3,6 +3,7 @@
 
 use std::io;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use http::StatusCode;
 use parking_lot::Mutex;
@@ -15,6 +16,9 @@ use super::endpoint_table::{
     EndpointChange, EndpointChoice, EndpointFailure, EndpointMask, EndpointState, EndpointTable,
     ProbeOutcome,
 };
+
+/// The time for a check. `/readyz` waits up to 2 s for etcd.
+pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Records what happens to the API servers of a client, which it names by their index.
 pub trait EndpointRecorder: Send + Sync + std::fmt::Debug {
@@ -126,6 +130,16 @@ impl Endpoints {
             | SendError::Target(_)
             | SendError::Abandoned
             | SendError::NoEndpoint => {}
+        }
+    }
+
+    /// A request that has no answer from the endpoint yet.
+    pub(super) fn waiting_for(&self, index: usize) -> UnansweredRequest<'_> {
+        UnansweredRequest {
+            endpoints: self,
+            index,
+            since: Instant::now(),
+            has_ended: false,
         }
     }
 
@@ -259,6 +273,31 @@ impl Endpoints {
     }
 }
 
+/// A request without an answer. If it is dropped after the endpoint was silent for as long as a check may be, because the time for the
+/// request is over or its caller has left, the endpoint is checked soon.
+pub(super) struct UnansweredRequest<'a> {
+    endpoints: &'a Endpoints,
+    index: usize,
+    since: Instant,
+    has_ended: bool,
+}
+
+impl UnansweredRequest<'_> {
+    /// The request has an answer, or has failed.
+    pub(super) fn end(mut self) {
+        self.has_ended = true;
+    }
+}
+
+impl Drop for UnansweredRequest<'_> {
+    fn drop(&mut self) {
+        let is_late = !self.has_ended && self.since.elapsed() >= PROBE_TIMEOUT;
+        if is_late && self.endpoints.are_several() {
+            self.endpoints.suspect(self.index);
+        }
+    }
+}
+
 /// The runtime's clock, which timers use as well.
 fn now() -> std::time::Instant {
     Instant::now().into_std()
@@ -299,3 +338,6 @@ fn find_io(error: &(dyn std::error::Error + 'static), holds: impl Fn(&io::Error)
     }
     false
 }
+
+#[cfg(test)]
+mod tests;

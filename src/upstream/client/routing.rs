@@ -28,8 +28,8 @@ impl Client {
         Ok(response)
     }
 
-    /// Sends a request to one server, whatever its state.
-    pub(super) async fn send_to_one(
+    /// Sends the request of a check to one server, whatever its state.
+    pub(super) async fn send_check(
         &self,
         index: usize,
         request: Request<RequestBody>,
@@ -40,12 +40,17 @@ impl Client {
         let server = &stack.servers[index];
         *request.uri_mut() = join(&server.base, request.uri())?;
         let is_repeatable = is_repeatable(&request);
-        send_with_retry(
-            server.lane(identity, LanePurpose::Call),
-            request,
-            is_repeatable,
-        )
-        .await
+        let lane = server.lane(identity, LanePurpose::Check);
+        send_with_retry(lane, request, is_repeatable).await
+    }
+
+    /// Has the next check of a server open a connection: the one of the last check may be silent although the server is not.
+    pub(super) fn renew_check(&self, index: usize) {
+        let stack = self.shared.stack.load();
+        let server = &stack.servers[index];
+        server
+            .lane(ForwardIdentity::Gateway, LanePurpose::Check)
+            .renew();
     }
 
     /// Sends a request to the server that is in use. If that fails without an effect that a second request would repeat, the
@@ -73,6 +78,8 @@ impl Client {
                 .flatten();
             *request.uri_mut() = join(&server.base, request.uri())?;
             let sending = send_with_retry(server.lane(identity, purpose), request, is_repeatable);
+            // Callers bound the time for an answer by dropping this future.
+            let waiting = endpoints.waiting_for(index);
             let sent = match endpoints.are_several() && is_repeatable {
                 false => sending.await,
                 true => tokio::select! {
@@ -80,6 +87,7 @@ impl Client {
                     () = endpoints.abandoned(index) => Err(SendError::Abandoned),
                 },
             };
+            waiting.end();
             let error = match sent {
                 Ok(response) => return Ok(self.received(response, index, (purpose, identity))),
                 Err(error) => error,

@@ -25,6 +25,8 @@ use crate::net::{HttpConnector, TcpStream};
 pub(super) enum LanePurpose {
     /// The gateway's lists, reviews, discovery.
     Call,
+    /// Checks of the server, which must not wait for the requests that they decide about.
+    Check,
     /// The gateway's watches.
     Watch,
     /// Short requests of callers.
@@ -47,6 +49,7 @@ impl LanePurpose {
     const fn requests_per_connection(self) -> usize {
         match self {
             Self::Call
+            | Self::Check
             | Self::Forward
             | Self::ForwardApart
             | Self::ForwardWatch
@@ -63,7 +66,7 @@ impl LanePurpose {
     const fn stream_window_len(self) -> u32 {
         match self {
             Self::Call | Self::Watch => 16 << 20,
-            Self::Forward | Self::ForwardApart | Self::Upgrade => 512 << 10,
+            Self::Check | Self::Forward | Self::ForwardApart | Self::Upgrade => 512 << 10,
             Self::ForwardWatch | Self::ForwardWatchApart => 128 << 10,
         }
     }
@@ -78,6 +81,7 @@ impl LanePurpose {
             | Self::ForwardApart
             | Self::ForwardWatch
             | Self::Upgrade => 32,
+            Self::Check => 1,
             Self::ForwardWatchApart => 0,
         }
     }
@@ -86,7 +90,7 @@ impl LanePurpose {
     const fn is_http1_only(self) -> bool {
         match self {
             Self::ForwardApart | Self::ForwardWatchApart | Self::Upgrade => true,
-            Self::Call | Self::Watch | Self::Forward | Self::ForwardWatch => false,
+            Self::Call | Self::Check | Self::Watch | Self::Forward | Self::ForwardWatch => false,
         }
     }
 
@@ -95,7 +99,7 @@ impl LanePurpose {
     const fn may_pause(self) -> bool {
         match self {
             Self::ForwardWatch | Self::ForwardWatchApart | Self::Upgrade => true,
-            Self::Call | Self::Watch | Self::Forward | Self::ForwardApart => false,
+            Self::Call | Self::Check | Self::Watch | Self::Forward | Self::ForwardApart => false,
         }
     }
 }
@@ -141,6 +145,11 @@ impl ConnectionLane {
         let (client, permit) = self.acquire().ok_or(SendError::Saturated)?;
         let response = connection::send(&client, request).await?;
         Ok(response.map(|incoming| ResponseBody::new(incoming, permit)))
+    }
+
+    /// Lets further requests open new connections. Those in flight continue.
+    pub(super) fn renew(&self) {
+        self.pools.lock().clear();
     }
 
     /// Takes a permit of the first pool that has a free one, so that few connections are full rather than many half empty.

@@ -1,12 +1,23 @@
 //! What the answers to a check say.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
+use rustls_pki_types::PrivateKeyDer;
+use rustls_pki_types::pem::PemObject;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
 
 use super::*;
+use crate::tls::tests::samples::{Authority, Folder};
 use crate::upstream::client::{ConnectSource, EndpointState, ForwardIdentity};
 
 /// A server of two paths over HTTP/1.1, one request a connection.
@@ -159,4 +170,126 @@ async fn a_server_of_another_cluster_is_counted_once() {
         client.check_endpoints().await;
     }
     assert_eq!(*recorded.0.lock(), [(1, EndpointFailure::Foreign)]);
+}
+
+/// A server over TLS and HTTP/2, which counts its connections.
+struct Multiplexed {
+    url: http::Uri,
+    folder: Folder,
+    /// Which connection each request came over, and its path.
+    requests: Arc<Mutex<Vec<(usize, String)>>>,
+    /// The connection on which requests are not answered any more.
+    silent: Arc<Mutex<Option<usize>>>,
+}
+
+impl Multiplexed {
+    async fn new() -> Self {
+        crate::upstream::client::transport::install_crypto_provider();
+        let (authority, folder) = (Authority::new("servers"), Folder::new());
+        folder.write("ca.pem", authority.0.pem());
+        let pair = authority.sign("localhost");
+        let key = PrivateKeyDer::from_pem_slice(pair.key_pem().as_bytes()).unwrap();
+        let mut config = rustls::ServerConfig::builder()
+            .with_no_client_auth()
+            .with_single_cert(vec![pair.der()], key)
+            .unwrap();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let stub = Self {
+            url: format!("https://localhost:{port}").parse().unwrap(),
+            folder,
+            requests: Arc::default(),
+            silent: Arc::default(),
+        };
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        tokio::spawn(stub.serve(listener, acceptor));
+        stub
+    }
+
+    fn serve(
+        &self,
+        listener: TcpListener,
+        acceptor: TlsAcceptor,
+    ) -> impl Future<Output = ()> + use<> {
+        let (requests, silent) = (self.requests.clone(), self.silent.clone());
+        async move {
+            for number in 0.. {
+                let (stream, _) = listener.accept().await.unwrap();
+                let stream = acceptor.accept(stream).await.unwrap();
+                let (requests, silent) = (requests.clone(), silent.clone());
+                let service = service_fn(move |request: Request<Incoming>| {
+                    let path = request.uri().path().to_owned();
+                    requests.lock().push((number, path.clone()));
+                    let is_silent = *silent.lock() == Some(number);
+                    async move {
+                        if is_silent {
+                            std::future::pending::<()>().await;
+                        }
+                        let response = http::Response::builder();
+                        response.body(Full::<Bytes>::from(namespace(0)))
+                    }
+                });
+                let connection = http2::Builder::new(TokioExecutor::new())
+                    .serve_connection(TokioIo::new(stream), service);
+                tokio::spawn(connection);
+            }
+        }
+    }
+
+    /// A client of this server, and of one that is gone.
+    async fn client(&self) -> Client {
+        let url = self.url.clone();
+        let source = ConnectSource::Url {
+            url: url.clone(),
+            ca_file: Some(self.folder.0.join("ca.pem")),
+        };
+        let gone = http::Uri::from_static("https://localhost:1");
+        Client::connect_to(source, vec![url, gone]).await.unwrap()
+    }
+
+    /// The connections that requests with paths for which `is_asked` returns true came over.
+    fn connections(&self, is_asked: impl Fn(&str) -> bool) -> BTreeSet<usize> {
+        let requests = self.requests.lock();
+        let asked = requests.iter().filter(|(_, path)| is_asked(path));
+        asked.map(|(number, _)| *number).collect()
+    }
+}
+
+async fn answered(client: &Client) -> StatusCode {
+    let request = Request::get("/api").body(RequestBody::Empty).unwrap();
+    client.send(request).await.unwrap().status()
+}
+
+#[tokio::test]
+async fn checks_share_a_connection_with_no_other_request() {
+    let server = Multiplexed::new().await;
+    let client = server.client().await;
+    for _ in 0..3 {
+        client.check_endpoints().await;
+        assert_eq!(answered(&client).await, StatusCode::OK);
+    }
+    let checks = server.connections(|path| path != "/api");
+    let others = server.connections(|path| path == "/api");
+    assert_eq!(
+        (checks.len(), others.len()),
+        (1, 1),
+        "{checks:?} {others:?}"
+    );
+    assert!(checks.is_disjoint(&others));
+}
+
+#[tokio::test]
+async fn a_connection_that_is_silent_fails_one_check_and_not_the_next() {
+    let server = Multiplexed::new().await;
+    let client = server.client().await;
+    client.check_endpoints().await;
+    let used = server.connections(|path| path == READY_PATH);
+    *server.silent.lock() = used.first().copied();
+    tokio::time::pause();
+    client.check(0).await;
+    tokio::time::resume();
+    let second = tokio::time::timeout(Duration::from_secs(60), client.probe(0));
+    assert_eq!(second.await.unwrap(), ProbeOutcome::Ready);
+    assert_eq!(server.connections(|path| path == READY_PATH).len(), 2);
 }
