@@ -1,6 +1,7 @@
 //! Checks several API servers: whether each is ready, and whether all belong to one cluster.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::ACCEPT;
@@ -13,6 +14,8 @@ use super::endpoint_table::{EndpointFailure, EndpointMask, ProbeOutcome};
 use super::endpoints::{EndpointRecorder, PROBE_TIMEOUT, is_local};
 use super::{Client, RequestBody, ResponseBody, SendError};
 
+/// The time for the uid of a server that is not ready.
+const UID_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest answer that is read: an object with all its annotations and managed fields, which etcd bounds at 1.5 MiB, in JSON.
 const ANSWER_LEN_MAX: usize = 3 << 20;
 
@@ -107,7 +110,10 @@ impl Client {
 
     async fn probe(&self, index: usize) -> ProbeOutcome {
         match self.read(index, READY_PATH).await {
-            Ok((status, _)) if status.is_server_error() => unready(status),
+            Ok((status, _)) if status.is_server_error() => ProbeOutcome::Unready {
+                reason: format!("{READY_PATH} answers {status}"),
+                uid: self.uid_if_unproven(index).await,
+            },
             Ok((StatusCode::UNAUTHORIZED, _)) => ProbeOutcome::Unauthorized,
             Ok(_) if !self.shared.endpoints.needs_identity(index) => ProbeOutcome::Ready,
             Ok(_) => match self.read(index, CLUSTER_PATH).await {
@@ -115,6 +121,26 @@ impl Client {
                 Err(outcome) => outcome,
             },
             Err(outcome) => outcome,
+        }
+    }
+
+    /// The uid that a server tells although it is not ready, if it is not proven that it belongs to the cluster.
+    async fn uid_if_unproven(&self, index: usize) -> Option<String> {
+        if self.shared.endpoints.is_proven(index) {
+            return None;
+        }
+        // That it is not ready is known even if this takes long.
+        let read = self.read(index, CLUSTER_PATH);
+        let answer = tokio::time::timeout(UID_TIMEOUT, read).await;
+        let (status, body) = answer.ok()?.ok()?;
+        match identity(status, body.as_deref()) {
+            ProbeOutcome::Identified(uid) => uid,
+            ProbeOutcome::Ready
+            | ProbeOutcome::Unready { .. }
+            | ProbeOutcome::Unidentified
+            | ProbeOutcome::Unauthorized
+            | ProbeOutcome::Failed { .. }
+            | ProbeOutcome::Undecided => None,
         }
     }
 
@@ -141,13 +167,6 @@ impl Client {
                 reason: error.to_string(),
             }),
         }
-    }
-}
-
-fn unready(status: StatusCode) -> ProbeOutcome {
-    ProbeOutcome::Failed {
-        failure: EndpointFailure::Status,
-        reason: format!("{READY_PATH} answers {status}"),
     }
 }
 

@@ -67,7 +67,13 @@ pub(super) enum ProbeOutcome {
     Unidentified,
     /// It does not accept the gateway's credentials. This may be the fault of either side.
     Unauthorized,
-    /// It is not ready, or cannot be reached.
+    /// It answers that it is not ready.
+    Unready {
+        reason: String,
+        /// The uid of its cluster, if it was asked for and told.
+        uid: Option<String>,
+    },
+    /// It cannot be reached.
     Failed {
         failure: EndpointFailure,
         reason: String,
@@ -109,6 +115,7 @@ pub(super) struct EndpointChoice {
     ready: EndpointMask,
     /// Members of the cluster that answer and are not ready, for when none is.
     unready: EndpointMask,
+    foreign: EndpointMask,
     /// When another endpoint became active.
     moved_at: Option<Instant>,
 }
@@ -130,9 +137,10 @@ impl EndpointChoice {
         self.moved_at.is_some_and(|at| now < at + LAG_MAX)
     }
 
-    /// Whether requests that wait for this endpoint should go to another one.
+    /// Whether requests that wait for this endpoint should go to another one. If there is none, they wait for this one to come back:
+    /// sending them again could not help. Only what another cluster sends is never wanted.
     pub(super) const fn is_abandoned(self, index: usize) -> bool {
-        !self.ready.contains(index) && !self.ready.is_empty()
+        self.foreign.contains(index) || !self.ready.contains(index) && !self.ready.is_empty()
     }
 }
 
@@ -149,13 +157,23 @@ pub(super) enum EndpointChange {
     Active { index: usize },
 }
 
+/// What is known of an endpoint and the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Membership {
+    /// It was not compared with the others, or belongs to another cluster.
+    Unproven,
+    /// It belonged to the cluster until it could not be reached. Since then a server of another cluster may have got its address.
+    Former,
+    /// It belonged to the cluster when its identity was last read.
+    Proven,
+}
+
 #[derive(Debug)]
 struct Endpoint {
     state: EndpointState,
     /// Failed checks in a row.
     failure_count: u32,
-    /// Whether it belonged to the cluster when its identity was last read.
-    is_member: bool,
+    membership: Membership,
     /// Whether its last check found that its uid cannot be read, and nothing was known of the cluster yet.
     is_pending: bool,
     checks_until_identity: u32,
@@ -175,7 +193,7 @@ impl Endpoint {
         Self {
             state: EndpointState::Unchecked,
             failure_count: 0,
-            is_member: false,
+            membership: Membership::Unproven,
             is_pending: false,
             checks_until_identity: 0,
             return_at: now,
@@ -190,7 +208,7 @@ impl Endpoint {
     /// Whether it may be used if no endpoint is ready: a check that fails everywhere may be wrong everywhere, such as that of a
     /// hook after the start or of a storage that is slow.
     fn is_unready_member(&self) -> bool {
-        self.state == EndpointState::Unready && self.is_member
+        self.state == EndpointState::Unready && self.membership != Membership::Unproven
     }
 }
 
@@ -242,20 +260,22 @@ impl EndpointTable {
     }
 
     pub(super) fn choice(&self) -> EndpointChoice {
-        let (mut ready, mut unready) = (EndpointMask::default(), EndpointMask::default());
+        let mut choice = EndpointChoice {
+            active: self.active,
+            moved_at: self.moved_at,
+            ..EndpointChoice::default()
+        };
         for (index, endpoint) in self.endpoints.iter().enumerate() {
-            if endpoint.state == EndpointState::Ready {
-                ready.insert(index);
-            } else if endpoint.is_unready_member() {
-                unready.insert(index);
+            match endpoint.state {
+                EndpointState::Ready => choice.ready.insert(index),
+                EndpointState::Foreign => choice.foreign.insert(index),
+                EndpointState::Unready if endpoint.is_unready_member() => {
+                    choice.unready.insert(index);
+                }
+                EndpointState::Unchecked | EndpointState::Unready | EndpointState::Unreachable => {}
             }
         }
-        EndpointChoice {
-            active: self.active,
-            ready,
-            unready,
-            moved_at: self.moved_at,
-        }
+        choice
     }
 
     /// The first checks have ended.
@@ -278,6 +298,11 @@ impl EndpointTable {
     pub(super) fn needs_identity(&self, index: usize) -> bool {
         let endpoint = &self.endpoints[index];
         endpoint.state != EndpointState::Ready || endpoint.checks_until_identity == 0
+    }
+
+    /// Whether an endpoint belonged to the cluster when it was last reached.
+    pub(super) fn is_proven(&self, index: usize) -> bool {
+        self.endpoints[index].membership == Membership::Proven
     }
 
     /// The endpoints to check now; first those that were never checked, then those whose last check is longest ago.
@@ -335,7 +360,7 @@ impl EndpointTable {
             ProbeOutcome::Ready => self.ready(index, (now, random)),
             // A load that the server refuses to take must not move to the next one. The next check asks again.
             ProbeOutcome::Unidentified => {
-                if self.endpoints[index].is_member {
+                if self.is_believed(index) {
                     self.endpoints[index].checks_until_identity = 0;
                     self.ready(index, (now, random));
                 }
@@ -344,6 +369,9 @@ impl EndpointTable {
                 self.identified(index, uid, (now, random));
             }
             ProbeOutcome::Unauthorized => self.unauthorized(index, (now, random)),
+            ProbeOutcome::Unready { reason, uid } => {
+                self.unready(index, (&reason, uid), (now, random));
+            }
             ProbeOutcome::Failed { failure, reason } => {
                 self.fail(index, failure, &reason, (now, random));
             }
@@ -372,6 +400,7 @@ impl EndpointTable {
     }
 
     fn identified(&mut self, index: usize, uid: Option<String>, at: (Instant, u64)) {
+        let is_told = uid.is_some();
         match self.identify(index, uid, at.0) {
             IdentityVerdict::Member => {
                 self.join(index, at);
@@ -385,15 +414,41 @@ impl EndpointTable {
             }
             IdentityVerdict::Pending => self.endpoints[index].is_pending = true,
             IdentityVerdict::Foreign(reason) => {
-                self.endpoints[index].is_member = false;
+                if is_told {
+                    self.endpoints[index].membership = Membership::Unproven;
+                }
                 self.fail(index, EndpointFailure::Foreign, &reason, at);
             }
         }
     }
 
+    /// An endpoint is not ready, and may have told its uid.
+    fn unready(&mut self, index: usize, (reason, uid): (&str, Option<String>), at: (Instant, u64)) {
+        if let (ClusterIdentity::Uid(cluster), Some(uid)) = (&self.cluster, uid) {
+            if *cluster != uid {
+                return self.identified(index, Some(uid), at);
+            }
+            self.endpoints[index].membership = Membership::Proven;
+        }
+        self.fail(index, EndpointFailure::Status, reason, at);
+    }
+
+    /// Whether an endpoint that does not tell its uid is taken for a member. One that could not be reached meanwhile must tell it, unless no
+    /// other endpoint is ready.
+    fn is_believed(&self, index: usize) -> bool {
+        let mut others = self.endpoints.iter().enumerate();
+        match self.endpoints[index].membership {
+            Membership::Proven => true,
+            Membership::Former => {
+                !others.any(|(other, one)| other != index && one.state == EndpointState::Ready)
+            }
+            Membership::Unproven => false,
+        }
+    }
+
     fn join(&mut self, index: usize, at: (Instant, u64)) {
         let endpoint = &mut self.endpoints[index];
-        endpoint.is_member = true;
+        endpoint.membership = Membership::Proven;
         endpoint.is_pending = false;
         endpoint.checks_until_identity = CHECKS_PER_IDENTITY;
         self.ready(index, at);
@@ -413,7 +468,7 @@ impl EndpointTable {
                 "its namespace kube-system has the uid {uid}, that of the other API servers {cluster}"
             )),
             // A permission that was lost says nothing about the cluster.
-            (ClusterIdentity::Uid(_), None) if endpoint.is_member => IdentityVerdict::Member,
+            (ClusterIdentity::Uid(_), None) if self.is_believed(index) => IdentityVerdict::Member,
             (ClusterIdentity::Uid(_), None) => IdentityVerdict::Foreign(
                 "the uid of its namespace kube-system cannot be read, so it cannot be compared"
                     .to_owned(),
@@ -430,7 +485,7 @@ impl EndpointTable {
                 // The others were not compared with this uid.
                 self.endpoints
                     .iter_mut()
-                    .for_each(|endpoint| endpoint.is_member = false);
+                    .for_each(|endpoint| endpoint.membership = Membership::Unproven);
                 self.ask_identities(now);
                 IdentityVerdict::Member
             }
@@ -496,6 +551,9 @@ impl EndpointTable {
                 | EndpointState::Foreign => now,
             };
             return;
+        }
+        if state == EndpointState::Unreachable && endpoint.membership == Membership::Proven {
+            endpoint.membership = Membership::Former;
         }
         endpoint.due_at = match failure {
             EndpointFailure::Foreign => endpoint.due_at,

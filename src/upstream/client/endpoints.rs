@@ -155,9 +155,9 @@ impl Endpoints {
     pub(super) fn probed(&self, index: usize, outcome: ProbeOutcome) {
         match &outcome {
             ProbeOutcome::Failed { failure, .. } => self.count(index, *failure),
-            ProbeOutcome::Unidentified | ProbeOutcome::Unauthorized => {
-                self.count(index, EndpointFailure::Status)
-            }
+            ProbeOutcome::Unready { .. }
+            | ProbeOutcome::Unidentified
+            | ProbeOutcome::Unauthorized => self.count(index, EndpointFailure::Status),
             ProbeOutcome::Ready | ProbeOutcome::Identified(_) | ProbeOutcome::Undecided => {}
         }
         self.change(|table, now, random| table.observe(index, outcome, now, random));
@@ -170,6 +170,10 @@ impl Endpoints {
 
     pub(super) fn needs_identity(&self, index: usize) -> bool {
         self.table.lock().needs_identity(index)
+    }
+
+    pub(super) fn is_proven(&self, index: usize) -> bool {
+        self.table.lock().is_proven(index)
     }
 
     pub(super) fn have_cluster(&self) -> bool {
@@ -223,10 +227,8 @@ impl Endpoints {
         let mut table = self.table.lock();
         change(&mut table, now(), crate::resource::random());
         let (choice, changes) = (table.choice(), table.take_changes());
-        if changes.is_empty() {
-            return;
-        }
-        self.choice.send_replace(choice);
+        self.choice
+            .send_if_modified(|last| std::mem::replace(last, choice) != choice);
         // Under the lock, so that the gauges show the last change.
         for change in &changes {
             self.report(change);

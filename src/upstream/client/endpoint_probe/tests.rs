@@ -1,8 +1,7 @@
 //! What the answers to a check say.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -180,6 +179,7 @@ struct Multiplexed {
     requests: Arc<Mutex<Vec<(usize, String)>>>,
     /// The connection on which requests are not answered any more.
     silent: Arc<Mutex<Option<usize>>>,
+    is_ready: Arc<AtomicBool>,
 }
 
 impl Multiplexed {
@@ -201,6 +201,7 @@ impl Multiplexed {
             folder,
             requests: Arc::default(),
             silent: Arc::default(),
+            is_ready: Arc::new(AtomicBool::new(true)),
         };
         let acceptor = TlsAcceptor::from(Arc::new(config));
         tokio::spawn(stub.serve(listener, acceptor));
@@ -213,20 +214,28 @@ impl Multiplexed {
         acceptor: TlsAcceptor,
     ) -> impl Future<Output = ()> + use<> {
         let (requests, silent) = (self.requests.clone(), self.silent.clone());
+        let is_ready = self.is_ready.clone();
         async move {
             for number in 0.. {
                 let (stream, _) = listener.accept().await.unwrap();
                 let stream = acceptor.accept(stream).await.unwrap();
                 let (requests, silent) = (requests.clone(), silent.clone());
+                let is_ready = is_ready.clone();
                 let service = service_fn(move |request: Request<Incoming>| {
                     let path = request.uri().path().to_owned();
                     requests.lock().push((number, path.clone()));
                     let is_silent = *silent.lock() == Some(number);
+                    let is_ready = is_ready.load(Ordering::Relaxed);
                     async move {
                         if is_silent {
                             std::future::pending::<()>().await;
                         }
-                        let response = http::Response::builder();
+                        let code = if path == READY_PATH && !is_ready {
+                            500
+                        } else {
+                            200
+                        };
+                        let response = http::Response::builder().status(code);
                         response.body(Full::<Bytes>::from(namespace(0)))
                     }
                 });
@@ -292,4 +301,20 @@ async fn a_connection_that_is_silent_fails_one_check_and_not_the_next() {
     let second = tokio::time::timeout(Duration::from_secs(60), client.probe(0));
     assert_eq!(second.await.unwrap(), ProbeOutcome::Ready);
     assert_eq!(server.connections(|path| path == READY_PATH).len(), 2);
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_ready_is_asked_for_its_uid_if_it_may_be_another_one() {
+    let server = Multiplexed::new().await;
+    let client = server.client().await;
+    server.is_ready.store(false, Ordering::Relaxed);
+    let unready = |uid: Option<&str>| ProbeOutcome::Unready {
+        reason: "/readyz answers 500 Internal Server Error".to_owned(),
+        uid: uid.map(str::to_owned),
+    };
+    assert_eq!(client.probe(0).await, unready(Some("u")));
+    server.is_ready.store(true, Ordering::Relaxed);
+    client.check_endpoints().await;
+    server.is_ready.store(false, Ordering::Relaxed);
+    assert_eq!(client.probe(0).await, unready(None));
 }

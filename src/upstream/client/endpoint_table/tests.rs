@@ -74,6 +74,13 @@ fn failed(failure: EndpointFailure) -> ProbeOutcome {
     }
 }
 
+fn unready(uid: Option<&str>) -> ProbeOutcome {
+    ProbeOutcome::Unready {
+        reason: String::new(),
+        uid: uid.map(str::to_owned),
+    }
+}
+
 #[test]
 fn requests_go_to_the_preferred_endpoint_while_it_is_ready() {
     let clocked = Clocked::ready();
@@ -108,19 +115,21 @@ fn a_refused_connection_counts_at_once_and_a_single_failed_check_does_not() {
         (Failure::Foreign, EndpointState::Foreign),
         (Failure::Timeout, EndpointState::Ready),
         (Failure::Broken, EndpointState::Ready),
-        (Failure::Status, EndpointState::Ready),
     ] {
         let mut clocked = Clocked::ready();
         clocked.observe(1, failed(failure));
         assert_eq!(clocked.state(1), expected, "{failure:?}");
     }
     let mut clocked = Clocked::ready();
+    clocked.observe(1, unready(None));
+    assert_eq!(clocked.state(1), EndpointState::Ready);
+    let mut clocked = Clocked::ready();
     clocked.table.refused(1, "", clocked.now, 0);
     assert_eq!(clocked.state(1), EndpointState::Unreachable);
     let mut clocked = Clocked::ready();
     clocked.observe(1, failed(Failure::Timeout));
     assert!(clocked.table.due(clocked.now) == [1], "asked again at once");
-    clocked.observe(1, failed(Failure::Status));
+    clocked.observe(1, unready(None));
     assert_eq!(clocked.state(1), EndpointState::Unready);
     assert!(clocked.table.choice().is_abandoned(1));
     let mut clocked = Clocked::ready();
@@ -147,12 +156,11 @@ fn nothing_is_abandoned_for_an_endpoint_that_is_not_ready() {
 
 #[test]
 fn requests_go_to_servers_that_are_not_ready_if_no_other_is() {
-    let unready = || failed(EndpointFailure::Status);
     let mut clocked = Clocked::ready();
     clocked.observe(0, identified("another"));
-    clocked.observe(0, unready());
+    clocked.observe(0, unready(None));
     for index in [1, 2, 1, 2] {
-        clocked.observe(index, unready());
+        clocked.observe(index, unready(None));
     }
     assert_eq!(clocked.states(), [EndpointState::Unready; 3]);
     assert!((0..3).all(|index| !clocked.table.choice().is_abandoned(index)));
@@ -180,7 +188,7 @@ fn requests_go_to_servers_that_are_not_ready_if_no_other_is() {
 #[test]
 fn a_server_that_was_never_identified_is_not_used_while_it_is_not_ready() {
     let mut clocked = Clocked::new();
-    (0..3).for_each(|index| clocked.observe(index, failed(EndpointFailure::Status)));
+    (0..3).for_each(|index| clocked.observe(index, unready(None)));
     clocked.table.start(clocked.now, 0);
     assert_eq!(clocked.next(), None);
 }
@@ -188,7 +196,7 @@ fn a_server_that_was_never_identified_is_not_used_while_it_is_not_ready() {
 #[test]
 fn two_answers_that_a_server_is_not_ready_are_a_second_apart() {
     let mut clocked = Clocked::ready();
-    clocked.observe(1, failed(EndpointFailure::Status));
+    clocked.observe(1, unready(None));
     assert!(!clocked.table.due(clocked.now).contains(&1));
     clocked.now += SUSPECT_INTERVAL;
     assert!(clocked.table.due(clocked.now).contains(&1));
@@ -266,11 +274,6 @@ fn an_answer_that_does_not_tell_the_cluster_changes_nothing() {
         [EndpointState::Ready; 3]
     );
     assert_eq!(clocked.table.take_changes(), []);
-    // It was identified before.
-    clocked.table.refused(1, "", clocked.now, 0);
-    clocked.observe(1, ProbeOutcome::Unidentified);
-    assert_eq!(clocked.state(1), EndpointState::Ready);
-    assert!(clocked.table.needs_identity(1), "asked again");
     // It belonged to another cluster.
     clocked.observe(1, identified("another"));
     for outcome in [ProbeOutcome::Unidentified, ProbeOutcome::Identified(None)] {
@@ -401,12 +404,89 @@ fn a_permission_to_read_the_cluster_may_come_and_go() {
     clocked.observe(0, identified(UID));
     clocked.observe(2, identified(UID));
     assert_eq!(clocked.states(), [READY; 3]);
-    // It was revoked again: endpoints that were compared before stay, others cannot be compared.
-    for (index, expected) in [(0, READY), (1, FOREIGN)] {
-        clocked.table.refused(index, "", clocked.now, 0);
-        clocked.observe(index, UNREADABLE);
-        assert_eq!(clocked.state(index), expected);
+    // It was revoked again: endpoints that were compared and have been there since stay, others cannot be compared.
+    clocked.observe(0, UNREADABLE);
+    clocked.table.refused(1, "", clocked.now, 0);
+    clocked.observe(1, UNREADABLE);
+    assert_eq!(clocked.states(), [READY, FOREIGN, READY]);
+}
+
+#[test]
+fn an_endpoint_that_comes_back_must_belong_to_the_cluster_again() {
+    let answers = [
+        identified("another"),
+        UNREADABLE,
+        ProbeOutcome::Unidentified,
+        unready(Some("another")),
+    ];
+    for (number, answer) in answers.into_iter().enumerate() {
+        let mut clocked = Clocked::ready();
+        clocked.table.refused(1, "", clocked.now, 0);
+        clocked.observe(1, answer);
+        assert_ne!(clocked.state(1), READY, "answer {number}");
+        assert!(clocked.table.needs_identity(1), "asked again");
+        // If no other is there, it is used as long as it does not tell another uid.
+        for index in [0, 2] {
+            clocked.table.refused(index, "", clocked.now, 0);
+        }
+        let is_told = [true, false, false, true][number];
+        clocked.observe(1, unready(None));
+        assert_eq!(clocked.next().is_none(), is_told, "answer {number}");
+        clocked.observe(1, identified(UID));
+        assert_eq!(clocked.next(), Some(1), "answer {number}");
     }
+}
+
+#[test]
+fn an_endpoint_that_comes_back_alone_is_used_unless_it_belongs_to_another_cluster() {
+    let gone = || {
+        let mut clocked = Clocked::ready();
+        (0..3).for_each(|index| clocked.table.refused(index, "", clocked.now, 0));
+        clocked
+    };
+    for outcome in [UNREADABLE, ProbeOutcome::Unidentified] {
+        let mut clocked = gone();
+        clocked.observe(0, outcome.clone());
+        clocked.observe(0, outcome.clone());
+        assert_eq!((clocked.state(0), clocked.next()), (READY, Some(0)));
+        // As soon as there is one that shows its uid, the others must do so, too.
+        clocked.observe(1, identified(UID));
+        clocked.observe(2, outcome);
+        assert_eq!(clocked.next(), Some(0));
+        assert_ne!(clocked.state(2), READY);
+    }
+    let mut clocked = gone();
+    clocked.observe(0, identified("another"));
+    assert_eq!((clocked.state(0), clocked.next()), (FOREIGN, None));
+}
+
+#[test]
+fn servers_that_are_not_ready_show_that_they_belong_to_the_cluster() {
+    let mut clocked = Clocked::ready();
+    (0..3).for_each(|index| clocked.table.refused(index, "", clocked.now, 0));
+    clocked.observe(0, unready(Some("another")));
+    clocked.observe(1, unready(Some(UID)));
+    assert_eq!(clocked.state(0), FOREIGN);
+    assert_eq!(
+        (clocked.state(1), clocked.next()),
+        (EndpointState::Unready, Some(1))
+    );
+    // One that was not there before, too.
+    let mut clocked = Clocked::new();
+    clocked.observe(0, identified(UID));
+    clocked.observe(1, unready(Some(UID)));
+    clocked.table.start(clocked.now, 0);
+    clocked.table.refused(0, "", clocked.now, 0);
+    assert_eq!(clocked.next(), Some(1));
+}
+
+#[test]
+fn what_another_cluster_sends_is_abandoned_also_if_no_endpoint_is_ready() {
+    let mut clocked = Clocked::ready();
+    (0..3).for_each(|index| clocked.table.refused(index, "", clocked.now, 0));
+    clocked.observe(1, identified("another"));
+    let abandoned = [0, 1, 2].map(|index| clocked.table.choice().is_abandoned(index));
+    assert_eq!(abandoned, [false, true, false]);
 }
 
 #[test]
