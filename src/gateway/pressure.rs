@@ -112,6 +112,8 @@ pub(super) struct PressureDecision {
     pub(super) history: HistoryBound,
     /// How many bytes of caches without watches are to be given up although the bound holds, so that new watches are not refused forever.
     pub(super) excess: usize,
+    /// How many bytes new caches may take.
+    pub(super) room: usize,
 }
 
 /// What each history may have of what is configured.
@@ -187,6 +189,18 @@ impl PressureMachine {
             drops_frames,
             history: self.history,
             excess: self.excess(reading),
+            room: self.room(reading),
+        }
+    }
+
+    /// What is left until histories would have to be cut. A cache that begins beyond that would take what others need.
+    fn room(&self, reading: MemoryReading) -> usize {
+        if self.max == 0 {
+            return usize::MAX;
+        }
+        match reading.resident > self.max {
+            true => 0,
+            false => self.share(HISTORY_PERCENT).saturating_sub(reading.used()),
         }
     }
 
@@ -304,6 +318,27 @@ impl HistoryCuts {
 
     pub(super) fn set(&self, bound: HistoryBound) {
         *self.0.lock() = bound;
+    }
+}
+
+/// How many bytes new caches may take, told to all slots.
+#[derive(Clone, Debug)]
+pub(super) struct MemoryRoom(Arc<Mutex<usize>>);
+
+impl Default for MemoryRoom {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(usize::MAX)))
+    }
+}
+
+impl MemoryRoom {
+    /// Whether a cache of this length may be filled.
+    pub(super) fn is_for(&self, len: usize) -> bool {
+        *self.0.lock() > len
+    }
+
+    pub(super) fn set(&self, len: usize) {
+        *self.0.lock() = len;
     }
 }
 

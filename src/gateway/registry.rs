@@ -25,7 +25,7 @@ use super::forwarded::{ForwardedBody, ForwardedSource, deadlines, lifetime_of};
 use super::handover::{Handover, HandoverOffers};
 use super::hooks::Hooks;
 use super::operators::OperatorLimits;
-use super::pressure::{HistoryCuts, PressureLevel};
+use super::pressure::{HistoryCuts, MemoryRoom, PressureLevel};
 use super::recorders::{ResourceRecorder, StreamRecorder};
 use super::slot::{ReadLimits, Slot, SlotParts, SlotState};
 use crate::admission::{Admission, ResidentMemory};
@@ -107,6 +107,8 @@ pub(super) struct Registry {
     gates: ArcSwap<Gates>,
     /// What each history may have while memory is short.
     cuts: HistoryCuts,
+    /// What new caches may take while memory is short.
+    room: MemoryRoom,
     /// What the process held before its first cache.
     at_start: ResidentMemory,
     state: Mutex<RegistryState>,
@@ -164,6 +166,7 @@ impl Registry {
             discovery_wanted,
             gates: ArcSwap::default(),
             cuts: HistoryCuts::default(),
+            room: MemoryRoom::default(),
             at_start: ResidentMemory::read().unwrap_or_default(),
             state: Mutex::default(),
         }
@@ -218,6 +221,7 @@ impl Registry {
             filled: self.pinned.get(key).cloned().unwrap_or_default(),
             observer: self.settings.hooks.observer,
             cuts: self.cuts.clone(),
+            room: self.room.clone(),
             checkpoint: self.checkpoint(key),
             handover: self.handover(key),
         };

@@ -154,6 +154,27 @@ fn caches_go_when_new_watches_are_refused_for_long() {
 }
 
 #[test]
+fn new_caches_may_take_what_is_left_until_histories_are_cut() {
+    let room = |resident, held| {
+        let reading = MemoryReading {
+            held,
+            ..all(resident)
+        };
+        fresh().decide(reading).room
+    };
+    assert_eq!([room(0, 0), room(500, 500), room(879, 879)], [880, 380, 1]);
+    assert_eq!([room(880, 880), room(1_000, 1_000), room(1_001, 0)], [0; 3]);
+    // What is free may be used again.
+    assert_eq!(room(1_000, 500), 880 - 575);
+    let mut unbounded = PressureMachine::new(0, HISTORY_MAX);
+    assert_eq!(unbounded.decide(all(usize::MAX)).room, usize::MAX);
+    let told = MemoryRoom::default();
+    assert!(told.is_for(1 << 40));
+    told.set(room(500, 500));
+    assert!(told.clone().is_for(379) && !told.is_for(380));
+}
+
+#[test]
 fn without_a_bound_nothing_is_given_up() {
     let mut machine = PressureMachine::new(0, HISTORY_MAX);
     let decision = machine.decide(all(usize::MAX));

@@ -73,8 +73,8 @@ impl Registry {
             let resident = (self.settings.hooks.resident)().unwrap_or_default();
             let reading = self.read_memory(&metrics, resident);
             let decision = machine.decide(reading);
-            report(&metrics, decision, (reading, max));
             self.relieve(decision);
+            report(&metrics, decision, (reading, max));
             let is_pausing = evicted_at.is_some_and(|at| at.elapsed() < EVICTION_PAUSE);
             let excess = MemoryExcess {
                 resident: resident.total.saturating_sub(max),
@@ -91,6 +91,7 @@ impl Registry {
     fn relieve(&self, decision: PressureDecision) {
         let level = decision.level;
         self.cuts.set(decision.history);
+        self.room.set(decision.room);
         self.state().pressure = level;
         if let Some(admission) = &self.settings.admission {
             admission.set_memory_short(level.includes(PressureStep::Admission));

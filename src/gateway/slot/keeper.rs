@@ -17,7 +17,7 @@ use crate::gateway::checkpoints::Checkpoint;
 use crate::gateway::consistency::{contradiction, contradicts_upstream};
 use crate::gateway::drift::{DriftPace, drift};
 use crate::gateway::handover::CacheHandover;
-use crate::gateway::pressure::{CutFollower, HistoryCuts};
+use crate::gateway::pressure::{CutFollower, HistoryCuts, MemoryRoom};
 use crate::gateway::recorders::ResourceRecorder;
 use crate::metrics::{CacheState, Contradiction, GiveUpReason, Label};
 use crate::resource::{Encoding, Layout, ResourceKind, ResourceVersion};
@@ -71,6 +71,8 @@ pub(in crate::gateway) struct SlotParts {
     pub(in crate::gateway) observer: fn(Arc<Hub>) -> Arc<dyn Observer>,
     /// What the history may have while memory is short.
     pub(in crate::gateway) cuts: HistoryCuts,
+    /// What new caches may take while memory is short.
+    pub(in crate::gateway) room: MemoryRoom,
     /// Where the cache's state is kept for the next process; `None` if it is not kept.
     pub(in crate::gateway) checkpoint: Option<Checkpoint>,
     /// How the cache is taken over from another gateway; `None` if it is not.
@@ -294,9 +296,14 @@ impl CacheKeeper {
         }
     }
 
+    /// Whether there is no room for a cache. One that replaces another, which has just ended, needs none but below the bound.
     fn is_memory_short(&self) -> bool {
         let max = self.parts.limits.memory_max;
-        max > 0 && resident().is_some_and(|len| len.saturating_add(self.headroom) > max)
+        let is_exceeded = |len: usize| len.saturating_add(self.headroom) > max;
+        let is_further = self.headroom > 0 || self.cells.cache_len.load() == 0;
+        let has_room = !is_further || self.parts.room.is_for(self.headroom);
+        // Many caches may have begun since the reading that the room is of.
+        max > 0 && (!has_room || resident().is_some_and(is_exceeded))
     }
 
     /// Sets the state after an attempt. Returns the pause before the next one; `None` if there is none.

@@ -24,7 +24,7 @@ use crate::cache::{CacheWriter, DispatchOutcome, Event, Observer, Sequence};
 use crate::checkpoint::directory::StateDirectory;
 use crate::gateway::checkpoints::Checkpoints;
 use crate::gateway::drain_flag::DrainFlag;
-use crate::gateway::pressure::{CutFollower, HistoryCuts};
+use crate::gateway::pressure::{CutFollower, HistoryCuts, MemoryRoom};
 use crate::metrics::{Contradiction, Metrics};
 use crate::resource::{CacheKey, Encoding, Gvr, ResourceVersion};
 use crate::upstream::cache_sink::CacheSink;
@@ -128,6 +128,7 @@ impl Stage {
             retention: keep(1000),
             tombstones_len_max: None,
             cuts: HistoryCuts::default(),
+            room: MemoryRoom::default(),
             checkpoint: None,
             handover: None,
             limits: ReadLimits {
@@ -270,6 +271,22 @@ async fn no_cache_is_begun_while_memory_is_short() {
     stage.wait_for_state(given_up).await;
     assert_eq!(stage.given_up(GiveUpReason::Memory), 1);
     assert_eq!(stage.slot.describe(), "forwarded: memory");
+    let stage = Stage::new(|parts| {
+        parts.limits.memory_max = usize::MAX;
+        parts.room.set(0);
+    })
+    .await;
+    stage.wait_for_state(given_up).await;
+}
+
+#[tokio::test]
+async fn a_cache_that_replaces_another_needs_no_room() {
+    let histories = TwoHistories::new(&["lost"], &["restored"]).await;
+    let old = histories.stage.ready().await;
+    histories.room.set(0);
+    histories.server.send(histories.second.address()).unwrap();
+    histories.after(&old).await;
+    assert_eq!(histories.stage.given_up(GiveUpReason::Memory), 0);
 }
 
 fn holds(served: &ServedResource, key: &str) -> bool {
@@ -283,6 +300,8 @@ struct TwoHistories {
     first: Apiserver,
     second: Apiserver,
     server: watch::Sender<SocketAddr>,
+    /// What new caches may take.
+    room: MemoryRoom,
 }
 
 impl TwoHistories {
@@ -296,11 +315,18 @@ impl TwoHistories {
         }
         let (address, server) = behind_one_address(first.address()).await;
         let client = connect(address).await;
+        let room = MemoryRoom::default();
+        let stage = Stage::new(|parts| {
+            parts.client = client;
+            parts.limits.memory_max = usize::MAX;
+            parts.room = room.clone();
+        });
         Self {
-            stage: Stage::new(|parts| parts.client = client).await,
+            stage: stage.await,
             first,
             second,
             server,
+            room,
         }
     }
 

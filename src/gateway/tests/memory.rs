@@ -62,6 +62,14 @@ async fn memory_that_is_short_is_given_back_in_steps_and_everything_returns() {
     early.shows("second").await;
     let mut late = stage.watch(&target).await;
 
+    // A new cache would take what the others need. Its requests are forwarded.
+    let services = stage
+        .get(stage.address, "/api/v1/namespaces/default/services")
+        .await;
+    assert_eq!(services.status(), 200);
+    let given_up = "cache_given_up_total{encoding=\"json\",group=\"\",reason=\"memory\",resource=\"services\",version=\"v1\"}";
+    stage.wait_for_metric(given_up, "1").await;
+
     plant(95);
     stage.pressure_is(3).await;
     let refused = stage.get(stage.address, &target).await;
