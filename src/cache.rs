@@ -13,6 +13,7 @@ mod objects;
 mod rewind;
 mod ring;
 mod snapshot;
+mod snapshot_tracker;
 mod sync;
 mod writer;
 
@@ -29,6 +30,7 @@ pub use objects::{
 pub use rewind::Rewind;
 pub use ring::{Lagged, Retention, Ring, RingWriter, Sequence};
 pub use snapshot::{Epoch, GAPS_MAX, Gap, RewindError, Snapshot, floor};
+pub use snapshot_tracker::SnapshotTracker;
 pub use writer::{ApplyOutcome, CacheWriter, Change, PastEvent, PriorState, VersionWentBack};
 
 use crate::resource::{ResourceKind, ResourceVersion};
@@ -71,6 +73,7 @@ pub struct WatchCache {
     kind: ResourceKind,
     history: Arc<Ring<Arc<Event>>>,
     snapshot: Published<Option<Arc<Snapshot>>>,
+    tracker: Arc<SnapshotTracker>,
     proven: Mutex<ProvenVersion>,
     past_states: PastStates,
     /// The newest version of an earlier history that upstream no longer has; 0 if there was none.
@@ -91,6 +94,7 @@ impl WatchCache {
     fn new(kind: ResourceKind, history: Arc<Ring<Arc<Event>>>, lost: ResourceVersion) -> Self {
         Self {
             lost: AtomicU64::new(lost.0),
+            tracker: Arc::new(SnapshotTracker::new(&history)),
             kind,
             history,
             snapshot: Published::new(Arc::new(None)),
@@ -134,7 +138,15 @@ impl WatchCache {
     }
 
     fn publish(&self, snapshot: Snapshot) {
-        self.snapshot.publish(Arc::new(Some(Arc::new(snapshot))));
+        let snapshot = Arc::new(snapshot);
+        self.tracker.add(&snapshot);
+        self.snapshot.publish(Arc::new(Some(snapshot)));
+    }
+
+    /// What readers hold of states that are not the newest any more.
+    #[must_use]
+    pub fn tracker(&self) -> &Arc<SnapshotTracker> {
+        &self.tracker
     }
 
     /// The sequence of the first event that a watch from `version` needs.

@@ -7,6 +7,7 @@
 mod chunk;
 mod sorted_builder;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 pub use chunk::{BlockFormat, Chunk, ChunksMemory, DeflateBlock, LengthForm};
@@ -65,6 +66,14 @@ impl ObjectMap {
             memory.add(chunk.memory());
         }
         memory
+    }
+
+    /// The chunks that `other` does not share.
+    pub(super) fn chunks_beyond(&self, other: &Self) -> impl Iterator<Item = &Chunk> {
+        let shared: HashSet<*const Chunk> = other.chunks.iter().map(Arc::as_ptr).collect();
+        let chunks = self.chunks.iter();
+        let chunks = chunks.filter(move |chunk| !shared.contains(&Arc::as_ptr(chunk)));
+        chunks.map(Arc::as_ref)
     }
 
     /// Drops the compressed blocks of all chunks.

@@ -24,6 +24,7 @@ use super::drain_flag::DrainFlag;
 use super::forwarded::{ForwardedBody, ForwardedSource, deadlines, lifetime_of};
 use super::handover::{Handover, HandoverOffers};
 use super::hooks::Hooks;
+use super::older_states::OlderStates;
 use super::operators::OperatorLimits;
 use super::pressure::{HistoryCuts, MemoryRoom, PressureLevel};
 use super::recorders::{ResourceRecorder, StreamRecorder};
@@ -109,6 +110,8 @@ pub(super) struct Registry {
     cuts: HistoryCuts,
     /// What new caches may take while memory is short.
     room: MemoryRoom,
+    /// What lists and new watches hold of older states.
+    older_states: OlderStates,
     /// What the process held before its first cache.
     at_start: ResidentMemory,
     state: Mutex<RegistryState>,
@@ -167,6 +170,7 @@ impl Registry {
             gates: ArcSwap::default(),
             cuts: HistoryCuts::default(),
             room: MemoryRoom::default(),
+            older_states: OlderStates::default(),
             at_start: ResidentMemory::read().unwrap_or_default(),
             state: Mutex::default(),
         }
@@ -222,6 +226,7 @@ impl Registry {
             observer: self.settings.hooks.observer,
             cuts: self.cuts.clone(),
             room: self.room.clone(),
+            older_states: self.older_states.clone(),
             checkpoint: self.checkpoint(key),
             handover: self.handover(key),
         };

@@ -9,6 +9,10 @@ use kube_fanout::config::{AdmissionLimits, ServeSettings};
 use kube_fanout::shutdown::Drain;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
+
+use crate::support::client::text;
+use crate::support::history::PATIENCE;
 
 const CONFIGMAPS: &str = "/api/v1/configmaps?resourceVersion=0";
 /// The objects together are larger than the socket buffers of sender and receiver, so a response that is not read blocks its writer.
@@ -16,12 +20,16 @@ const OBJECTS: usize = 32;
 const OBJECT_LEN: usize = 1 << 20;
 
 struct Fixture {
-    _apiserver: Apiserver,
+    apiserver: Apiserver,
     gateway: Running,
 }
 
 impl Fixture {
     async fn with(limits: impl FnOnce(&mut AdmissionLimits)) -> Self {
+        Self::with_settings(|settings| limits(&mut settings.admission)).await
+    }
+
+    async fn with_settings(adjust: impl FnOnce(&mut ServeSettings)) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let options = Options {
             objects: vec![format!("configmaps={OBJECTS}").parse().unwrap()],
@@ -31,9 +39,9 @@ impl Fixture {
         let apiserver = apiserver::start(listener, options).unwrap();
         let upstream = format!("http://{}", apiserver.address()).parse().unwrap();
         let mut settings = ServeSettings::embedded(upstream);
-        limits(&mut settings.admission);
+        adjust(&mut settings);
         Self {
-            _apiserver: apiserver,
+            apiserver,
             gateway: Running::start(settings, Drain::new()).await,
         }
     }
@@ -50,6 +58,21 @@ impl Fixture {
             assert_ne!(stream.read_line(&mut head).await.unwrap(), 0, "{head}");
         }
         PartialResponse { head, stream }
+    }
+
+    /// Waits until what lists hold of older states is shown as a number of bytes for which `holds` returns true.
+    async fn until_older_states(&self, holds: impl Fn(f64) -> bool) {
+        let give_up_at = Instant::now() + PATIENCE;
+        loop {
+            let page = text(self.gateway.admin, "/metrics").await;
+            let series = "kube_fanout_memory_bytes{part=\"older_states\"} ";
+            let shown = page.lines().find_map(|line| line.strip_prefix(series));
+            if holds(shown.unwrap().parse().unwrap()) {
+                return;
+            }
+            assert!(Instant::now() < give_up_at, "{shown:?}");
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
     }
 
     async fn ended(self) {
@@ -152,6 +175,22 @@ async fn lists_that_are_not_read_hold_up_no_list_of_the_same_client() {
     for list in unread {
         list.check_whole_list().await;
     }
+    fixture.ended().await;
+}
+
+/// A client that reads slowly holds all objects as they were, long after they have changed.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_list_that_is_not_read_holds_is_shown_as_long_as_it_is_sent() {
+    let fixture = Fixture::with_settings(|settings| settings.ring.bytes_max = 4 << 20).await;
+    let unread = fixture.get(CONFIGMAPS).await.check_code("200");
+    let all = f64::from(u32::try_from(OBJECTS * OBJECT_LEN).unwrap());
+    fixture.apiserver.set_churn(50);
+    fixture
+        .until_older_states(|held| held > all / 2.0 && held < all * 1.1)
+        .await;
+    fixture.apiserver.set_churn(0);
+    unread.check_whole_list().await;
+    fixture.until_older_states(|held| held == 0.0).await;
     fixture.ended().await;
 }
 

@@ -86,10 +86,14 @@ pub struct ChunksMemory {
 }
 
 impl ChunksMemory {
-    pub(super) const fn add(&mut self, other: Self) {
+    pub(in crate::cache) const fn add(&mut self, other: Self) {
         self.objects += other.objects;
         self.blocks += other.blocks;
         self.indexes += other.indexes;
+    }
+
+    pub(in crate::cache) const fn total(self) -> usize {
+        self.objects + self.blocks + self.indexes
     }
 }
 

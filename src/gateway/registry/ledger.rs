@@ -57,10 +57,12 @@ impl Registry {
         &self,
         caches: &[CacheMemory],
         resident: ResidentMemory,
-    ) -> [(MemoryPart, usize); 12] {
+    ) -> [(MemoryPart, usize); 13] {
         let sum = |len: fn(&CacheMemory) -> usize| caches.iter().map(len).sum::<usize>();
         let tls_len = TLS_LEN * usize::from(self.settings.is_tls);
-        let requests = self.metrics.admission().lists_running.get()
+        let admission = self.metrics.admission();
+        let requests = admission.lists_running.get()
+            + admission.lists_slow.get()
             + self.metrics.passthrough().requests_active.get();
         let count = |gauge: i64| usize::try_from(gauge).unwrap_or(0);
         let watches = usize::try_from(self.metrics.cached_watches()).unwrap_or(usize::MAX);
@@ -79,6 +81,7 @@ impl Registry {
                 MemoryPart::Tombstones,
                 sum(|cache| cache.history.tombstones),
             ),
+            (MemoryPart::OlderStates, self.older_states.memory()),
             (MemoryPart::Filling, sum(|cache| cache.history.initial)),
             (MemoryPart::Frames, sum(|cache| cache.frames)),
             (MemoryPart::Blocks, sum(|cache| cache.chunks.blocks)),

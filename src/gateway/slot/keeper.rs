@@ -17,6 +17,7 @@ use crate::gateway::checkpoints::Checkpoint;
 use crate::gateway::consistency::{contradiction, contradicts_upstream};
 use crate::gateway::drift::{DriftPace, drift};
 use crate::gateway::handover::CacheHandover;
+use crate::gateway::older_states::OlderStates;
 use crate::gateway::pressure::{CutFollower, HistoryCuts, MemoryRoom};
 use crate::gateway::recorders::ResourceRecorder;
 use crate::metrics::{CacheState, Contradiction, GiveUpReason, Label};
@@ -73,6 +74,8 @@ pub(in crate::gateway) struct SlotParts {
     pub(in crate::gateway) cuts: HistoryCuts,
     /// What new caches may take while memory is short.
     pub(in crate::gateway) room: MemoryRoom,
+    /// Counts what readers hold of older states.
+    pub(in crate::gateway) older_states: OlderStates,
     /// Where the cache's state is kept for the next process; `None` if it is not kept.
     pub(in crate::gateway) checkpoint: Option<Checkpoint>,
     /// How the cache is taken over from another gateway; `None` if it is not.
@@ -182,6 +185,7 @@ impl CacheKeeper {
         };
         let hub = Arc::new(Hub::new(&kind));
         let writer = self.writer(kind, &hub);
+        parts.older_states.add(writer.cache().tracker());
         let served = ServedResource {
             cache: Arc::clone(writer.cache()),
             hub,

@@ -24,6 +24,7 @@ use crate::cache::{CacheWriter, DispatchOutcome, Event, Observer, Sequence};
 use crate::checkpoint::directory::StateDirectory;
 use crate::gateway::checkpoints::Checkpoints;
 use crate::gateway::drain_flag::DrainFlag;
+use crate::gateway::older_states::OlderStates;
 use crate::gateway::pressure::{CutFollower, HistoryCuts, MemoryRoom};
 use crate::metrics::{Contradiction, Metrics};
 use crate::resource::{CacheKey, Encoding, Gvr, ResourceVersion};
@@ -129,6 +130,7 @@ impl Stage {
             tombstones_len_max: None,
             cuts: HistoryCuts::default(),
             room: MemoryRoom::default(),
+            older_states: OlderStates::default(),
             checkpoint: None,
             handover: None,
             limits: ReadLimits {

@@ -15,6 +15,8 @@ pub enum MemoryPart {
     History,
     /// Deletions for clients that catch up.
     Tombstones,
+    /// What lists and new watches hold of states that are not the newest any more, beyond the history.
+    OlderStates,
     /// Lists that are being read from upstream.
     Filling,
     /// Events laid out for watches.
@@ -38,6 +40,7 @@ impl Label for MemoryPart {
         Self::Indexes,
         Self::History,
         Self::Tombstones,
+        Self::OlderStates,
         Self::Filling,
         Self::Frames,
         Self::Blocks,
@@ -54,6 +57,7 @@ impl Label for MemoryPart {
             Self::Indexes => "indexes",
             Self::History => "history",
             Self::Tombstones => "tombstones",
+            Self::OlderStates => "older_states",
             Self::Filling => "filling",
             Self::Frames => "frames",
             Self::Blocks => "blocks",
