@@ -68,7 +68,8 @@ pub(super) async fn run(store: Arc<Store>, mut churn: Churn, mut rate: watch::Re
                 .min(CATCH_UP_SECONDS_MAX);
             last = now;
             due += elapsed * f64::from(per_second);
-            while due >= 1.0 {
+            // What was missed is not made up for once nothing is to be written.
+            while due >= 1.0 && *rate.borrow() > 0 {
                 let mut steps = Vec::new();
                 while due >= 1.0 && steps.len() < BATCH_COUNT_MAX {
                     due -= 1.0;
