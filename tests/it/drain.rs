@@ -15,6 +15,7 @@ use serde_json::Value;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+use crate::support::client::{HttpVersion, connect_and_get};
 use crate::support::gateway::Running;
 use crate::support::history::PATIENCE;
 
@@ -37,38 +38,6 @@ async fn gateway(apiserver: &Apiserver, drain: Drain) -> Running {
     Running::start(ServeSettings::embedded(upstream), drain).await
 }
 
-#[derive(Clone, Copy)]
-enum HttpVersion {
-    One,
-    Two,
-}
-
-async fn get(
-    server: SocketAddr,
-    version: HttpVersion,
-    target: &str,
-) -> Option<http::Response<Incoming>> {
-    let io = TokioIo::new(TcpStream::connect(server).await.ok()?);
-    let request = http::Request::get(format!("http://gateway{target}"))
-        .header("host", "gateway")
-        .body(Full::<Bytes>::default())
-        .unwrap();
-    match version {
-        HttpVersion::One => {
-            let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.ok()?;
-            tokio::spawn(connection);
-            sender.send_request(request).await.ok()
-        }
-        HttpVersion::Two => {
-            let executor = TokioExecutor::new();
-            let handshake = hyper::client::conn::http2::handshake(executor, io).await;
-            let (mut sender, connection) = handshake.ok()?;
-            tokio::spawn(connection);
-            sender.send_request(request).await.ok()
-        }
-    }
-}
-
 /// What a watch has received: the type and the version of each event.
 type Received = Vec<(String, u64)>;
 
@@ -82,7 +51,7 @@ impl Watch {
     async fn start(server: SocketAddr, http: HttpVersion, version: u64) -> Self {
         let target =
             format!("{CONFIGMAPS}?watch=1&allowWatchBookmarks=true&resourceVersion={version}");
-        let response = get(server, http, &target).await.unwrap();
+        let response = connect_and_get(http, server, &target).await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
         Self {
             body: response.into_body(),
@@ -134,7 +103,9 @@ impl Watch {
 }
 
 async fn newest(server: SocketAddr) -> u64 {
-    let response = get(server, HttpVersion::One, CONFIGMAPS).await.unwrap();
+    let response = connect_and_get(HttpVersion::One, server, CONFIGMAPS)
+        .await
+        .unwrap();
     let body = response.into_body().collect().await.unwrap().to_bytes();
     let list: Value = serde_json::from_slice(&body).unwrap();
     let version = list["metadata"]["resourceVersion"].as_str().unwrap();
@@ -200,7 +171,7 @@ async fn a_forwarded_watch_ends_in_order_too() {
     let apiserver = apiserver().await;
     let gateway = gateway(&apiserver, Drain::with_timeout(PATIENCE)).await;
     let target = format!("{EVENTS}?watch=1");
-    let watch = get(gateway.address, HttpVersion::One, &target).await;
+    let watch = connect_and_get(HttpVersion::One, gateway.address, &target).await;
     let body = watch.unwrap().into_body();
     gateway.ended().await;
     assert!(body.collect().await.is_ok());
@@ -213,7 +184,7 @@ async fn clients_are_served_while_load_balancers_notice() {
     let gateway = gateway(&apiserver, drain).await;
     newest(gateway.address).await;
     let readiness = async || {
-        let answer = get(gateway.admin, HttpVersion::One, "/readyz").await;
+        let answer = connect_and_get(HttpVersion::One, gateway.admin, "/readyz").await;
         answer.unwrap().status()
     };
     assert_eq!(readiness().await, StatusCode::OK);

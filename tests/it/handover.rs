@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 use crate::support::client::{
-    CONFIGMAPS, Watch, bytes, get, listed, metric, metric_of, send, text,
+    CONFIGMAPS, HttpVersion, Watch, bytes, get, listed, metric, metric_of, send, text,
 };
 use crate::support::history::PATIENCE;
 use crate::support::process::GatewayProcess;
@@ -26,11 +26,16 @@ const LISTS: &str = "kube_fanout_upstream_lists_total";
 const TAKEN: &str = "kube_fanout_handovers_taken_total";
 
 async fn apiserver() -> Apiserver {
+    apiserver_of(500).await
+}
+
+/// An API server whose objects have this length.
+async fn apiserver_of(object_len: usize) -> Apiserver {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let objects = [format!("configmaps={OBJECTS}"), "services=20".to_owned()];
     let options = Options {
         objects: objects.map(|text| text.parse().unwrap()).to_vec(),
-        object_len: 500,
+        object_len,
         ..Options::default()
     };
     apiserver::start(listener, options).unwrap()
@@ -72,27 +77,26 @@ async fn ready(gateway: &GatewayProcess) {
 }
 
 /// A client that watches through a gateway that is replaced by the next one sees what a direct client sees, byte for byte.
-#[tokio::test]
-async fn clients_of_a_replaced_gateway_continue_at_the_next_one() {
-    let apiserver = apiserver().await;
+async fn check_replaced((object_len, writes_per_second): (usize, u32), http: HttpVersion) {
+    let apiserver = apiserver_of(object_len).await;
     let upstream = apiserver.address();
     let first = gateway(upstream, &[]).await;
     let (version, _) = listed(first.address).await;
     let mut direct = Watch::start(upstream, version).await;
-    let mut client = Watch::start(first.address, version).await;
-    apiserver.set_churn(400);
-    client.read_events(200).await;
+    let mut client = Watch::start_with(http, first.address, version).await;
+    apiserver.set_churn(writes_per_second);
+    client.read_events(100).await;
 
     let second = next(upstream, first.address, &[]).await;
     ready(&second).await;
     // No client has asked the second gateway yet.
     assert_eq!(metric(&second, TAKEN, "\"taken\"").await, 1.0);
     // A client that has been away since the beginning finds its version here, too.
-    let mut away = Watch::start(second.address, version).await;
+    let mut away = Watch::start_with(http, second.address, version).await;
     first.kill();
     while client.read().await {}
     let mut client = client.resume(second.address).await;
-    client.read_events(200).await;
+    client.read_events(100).await;
     apiserver.set_churn(0);
     // The last write: other resources were written to as well.
     let last = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"last"}}"#;
@@ -105,6 +109,16 @@ async fn clients_of_a_replaced_gateway_continue_at_the_next_one() {
     assert_eq!(away.events, direct.events);
     assert_eq!(listed(second.address).await, (newest, objects));
     assert_eq!(metric(&second, LISTS, "").await, 0.0);
+}
+
+#[tokio::test]
+async fn clients_of_a_replaced_gateway_continue_at_the_next_one() {
+    check_replaced((500, 400), HttpVersion::One).await;
+}
+
+#[tokio::test]
+async fn clients_over_http2_continue_at_the_next_gateway_with_long_objects() {
+    check_replaced((20_000, 50), HttpVersion::Two).await;
 }
 
 /// A gateway behind a gateway takes over what the first one holds, also if its own client comes before.

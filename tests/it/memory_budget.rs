@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
-use crate::support::client::{CONFIGMAPS, get, version_of};
+use crate::support::client::{CONFIGMAPS, HttpVersion, connect_and_get, get, version_of};
 use crate::support::process::GatewayProcess;
 
 const OBJECTS: usize = 300;
@@ -63,13 +63,13 @@ async fn until(what: &str, holds: impl AsyncFn() -> bool) {
 
 /// A watch that is read by a task of its own, to the version that `end` will have.
 fn follow(
-    server: SocketAddr,
+    (http, server): (HttpVersion, SocketAddr),
     version: u64,
     mut end: tokio::sync::watch::Receiver<u64>,
 ) -> tokio::task::JoinHandle<Vec<u64>> {
     tokio::spawn(async move {
         let target = format!("{CONFIGMAPS}?watch=1&resourceVersion={version}");
-        let response = get(server, &target).await;
+        let response = connect_and_get(http, server, &target).await.unwrap();
         assert_eq!(response.status(), 200);
         let (mut body, mut rest, mut versions) = (response.into_body(), Vec::new(), vec![version]);
         loop {
@@ -127,7 +127,12 @@ async fn a_history_that_outgrows_memory_shrinks_and_no_client_loses_anything() {
     let gateway = GatewayProcess::start(&flags).await;
     let version = version_of(&listed(gateway.address).await);
     let (end, ended) = tokio::sync::watch::channel(0);
-    let clients: Vec<_> = [apiserver.address(), gateway.address, gateway.address]
+    let servers = [
+        (HttpVersion::One, apiserver.address()),
+        (HttpVersion::One, gateway.address),
+        (HttpVersion::Two, gateway.address),
+    ];
+    let clients: Vec<_> = servers
         .into_iter()
         .map(|server| follow(server, version, ended.clone()))
         .collect();
@@ -172,9 +177,13 @@ async fn a_history_that_outgrows_memory_shrinks_and_no_client_loses_anything() {
     .await;
     assert_eq!(listed(gateway.address).await, newest);
     drop(
-        follow(gateway.address, version_of(&newest), ended)
-            .await
-            .unwrap(),
+        follow(
+            (HttpVersion::Two, gateway.address),
+            version_of(&newest),
+            ended,
+        )
+        .await
+        .unwrap(),
     );
     gateway.terminate();
 }

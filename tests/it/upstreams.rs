@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 use crate::support::client::{
-    CONFIGMAPS, Watch, create_kube_system, get, listed, send, text, version_of,
+    CONFIGMAPS, HttpVersion, Watch, create_kube_system, get, listed, send, text, version_of,
 };
 use crate::support::history::PATIENCE;
 use crate::support::process::GatewayProcess;
@@ -136,8 +136,12 @@ impl Stage {
         let (version, _) = listed(self.gateway.address).await;
         let direct = Watch::start(cluster.control.address(), version).await;
         let mut clients = Vec::new();
-        for _ in 0..CLIENTS {
-            clients.push(Watch::start(self.gateway.address, version).await);
+        for number in 0..CLIENTS {
+            let http = match number % 2 {
+                0 => HttpVersion::One,
+                _ => HttpVersion::Two,
+            };
+            clients.push(Watch::start_with(http, self.gateway.address, version).await);
         }
         (direct, clients)
     }

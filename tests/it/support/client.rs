@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
 use tokio::net::TcpStream;
 
@@ -12,6 +12,39 @@ use super::history::PATIENCE;
 use super::process::GatewayProcess;
 
 pub(crate) const CONFIGMAPS: &str = "/api/v1/configmaps";
+
+#[derive(Clone, Copy)]
+pub(crate) enum HttpVersion {
+    One,
+    Two,
+}
+
+/// One request on a connection of its own; `None` if there is no response.
+pub(crate) async fn connect_and_get(
+    http: HttpVersion,
+    server: SocketAddr,
+    target: &str,
+) -> Option<http::Response<Incoming>> {
+    let io = TokioIo::new(TcpStream::connect(server).await.ok()?);
+    let request = http::Request::get(format!("http://gateway{target}"))
+        .header("host", "gateway")
+        .body(Full::<Bytes>::default())
+        .unwrap();
+    match http {
+        HttpVersion::One => {
+            let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.ok()?;
+            tokio::spawn(connection);
+            sender.send_request(request).await.ok()
+        }
+        HttpVersion::Two => {
+            let executor = TokioExecutor::new();
+            let handshake = hyper::client::conn::http2::handshake(executor, io).await;
+            let (mut sender, connection) = handshake.ok()?;
+            tokio::spawn(connection);
+            sender.send_request(request).await.ok()
+        }
+    }
+}
 
 pub(crate) async fn get(server: SocketAddr, target: &str) -> http::Response<Incoming> {
     let request = http::Request::get(target)
@@ -77,6 +110,7 @@ pub(crate) async fn metric_of(
 
 /// A watch of config maps, and the events that it has received, as they came.
 pub(crate) struct Watch {
+    http: HttpVersion,
     body: Incoming,
     rest: Vec<u8>,
     pub(crate) version: u64,
@@ -85,10 +119,15 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub(crate) async fn start(server: SocketAddr, version: u64) -> Self {
+        Self::start_with(HttpVersion::One, server, version).await
+    }
+
+    pub(crate) async fn start_with(http: HttpVersion, server: SocketAddr, version: u64) -> Self {
         let target = format!("{CONFIGMAPS}?watch=1&resourceVersion={version}");
-        let response = get(server, &target).await;
+        let response = connect_and_get(http, server, &target).await.unwrap();
         assert_eq!(response.status(), 200);
         Self {
+            http,
             body: response.into_body(),
             rest: Vec::new(),
             version,
@@ -98,7 +137,7 @@ impl Watch {
 
     /// Continues at another server.
     pub(crate) async fn resume(self, server: SocketAddr) -> Self {
-        let next = Self::start(server, self.version).await;
+        let next = Self::start_with(self.http, server, self.version).await;
         Self {
             events: self.events,
             ..next
