@@ -32,7 +32,7 @@ mod request_body;
 mod response;
 mod review_kinds;
 pub mod reviews;
-pub mod route;
+mod route;
 mod server;
 mod settings;
 pub mod storage;

@@ -16,11 +16,11 @@ use super::kinds::{Catalogue, ServedKind};
 use super::patch::Patch;
 use super::refusal::unknown_label;
 use super::request_body::{collect_body, content_type, unknown_format};
-use super::route::{ResourceVerb, Route};
+use super::route::Route;
 use super::storage::WriteTarget;
 use super::store::Store;
 use super::{body, discovery, nesting, response};
-use crate::protocol::request::Query;
+use crate::protocol::request::{Query, Verb};
 use crate::protocol::status::{PlainText, Status};
 use crate::resource::{FieldTable, ResourceVersion};
 use crate::selector::{FieldSelector, LabelSelector, Selector};
@@ -42,7 +42,7 @@ pub(super) struct AnswerContext<'a> {
 
 /// A read of one object, or a write, with its whole body.
 struct ObjectRequest<'a> {
-    verb: ResourceVerb,
+    verb: Verb,
     target: WriteTarget,
     query: &'a Query,
     content_type: &'a str,
@@ -95,7 +95,7 @@ impl AnswerContext<'_> {
             };
             nesting::with_stack(depth, || self.resource(request))
         });
-        let shape = if verb == ResourceVerb::DeleteCollection {
+        let shape = if verb == Verb::DeleteCollection {
             ResultShape::List
         } else {
             ResultShape::Object
@@ -104,9 +104,7 @@ impl AnswerContext<'_> {
         // The write is kept even if its result cannot be converted.
         let outcome = outcome.and_then(|bytes| in_requested_form(choice, shape, kind, bytes));
         match outcome {
-            Ok(bytes) if verb == ResourceVerb::Create => {
-                response::json(StatusCode::CREATED, &bytes)
-            }
+            Ok(bytes) if verb == Verb::Create => response::json(StatusCode::CREATED, &bytes),
             Ok(bytes) => response::json(StatusCode::OK, &bytes),
             Err(refusal) => refusal.to_response(),
         }
@@ -115,34 +113,34 @@ impl AnswerContext<'_> {
     fn resource(&self, mut request: ObjectRequest<'_>) -> Result<Bytes, Status> {
         let kind = self.catalogue.kind(request.target.kind_index);
         match request.verb {
-            ResourceVerb::Get => self.get(&request),
-            ResourceVerb::Create => {
+            Verb::Get => self.get(&request),
+            Verb::Create => {
                 let object = written_object(kind, &request)?;
                 self.store
                     .write(|storage, stamp| storage.create(&request.target, object, stamp))
             }
-            ResourceVerb::Update => {
+            Verb::Update => {
                 let object = written_object(kind, &request)?;
                 self.store
                     .write(|storage, _| storage.update(&request.target, object))
             }
-            ResourceVerb::Patch => {
+            Verb::Patch => {
                 let patch = Patch::decode(kind, request.content_type, &request.body)?;
                 self.store
                     .write(|storage, _| storage.patch(&request.target, &patch))
             }
-            ResourceVerb::Delete => {
+            Verb::Delete => {
                 let (preconditions, mode) = delete_options(&request.body, request.target.mode)?;
                 request.target.mode = mode;
                 self.store
                     .write(|storage, stamp| storage.delete(&request.target, &preconditions, stamp))
             }
-            ResourceVerb::DeleteCollection => {
+            Verb::DeleteCollection => {
                 let (_, mode) = delete_options(&request.body, request.target.mode)?;
                 request.target.mode = mode;
                 self.delete_collection(&request)
             }
-            ResourceVerb::List | ResourceVerb::Watch => Err(Status::method_not_allowed()),
+            Verb::List | Verb::Watch | Verb::Other => Err(Status::method_not_allowed()),
         }
     }
 

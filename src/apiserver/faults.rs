@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::review_kinds::Review;
-use super::route::ResourceVerb;
+use crate::protocol::request::Verb;
 use crate::protocol::status::Status;
 pub use nonsense::Nonsense;
 
@@ -31,7 +31,7 @@ pub struct FaultOrder {
     pub fault: Fault,
     /// The verb of the affected requests; all if absent. Faults of streams affect watches only.
     #[serde(default)]
-    pub verb: Option<ResourceVerb>,
+    pub verb: Option<Verb>,
     /// The resource of the affected requests by plural name, or `reviews` for all reviews; all if absent.
     #[serde(default)]
     pub resource: Option<String>,
@@ -235,7 +235,7 @@ impl Faults {
     }
 
     /// Decides the faults of one request: of each kind of fault the oldest armed one that matches.
-    pub fn on_request(&mut self, verb: ResourceVerb, resource: &str) -> RequestFate {
+    pub fn on_request(&mut self, verb: Verb, resource: &str) -> RequestFate {
         let mut fate = RequestFate::default();
         for order in &mut self.armed {
             if order.matches(verb, resource) && fate.add(order.fault) {
@@ -255,14 +255,14 @@ impl Faults {
 }
 
 impl FaultOrder {
-    fn matches(&self, verb: ResourceVerb, resource: &str) -> bool {
+    fn matches(&self, verb: Verb, resource: &str) -> bool {
         let is_for_streams = matches!(
             self.fault,
             Fault::CutWatch { .. } | Fault::GarbageFrame | Fault::OversizedFrame { .. }
         );
         let is_for_reviews = matches!(self.fault, Fault::BreakOff | Fault::Nonsense(_));
         let is_review = Review::is_plural(resource);
-        (!is_for_streams || verb == ResourceVerb::Watch)
+        (!is_for_streams || verb == Verb::Watch)
             && (!is_for_reviews || is_review)
             && self.verb.is_none_or(|ordered| ordered == verb)
             && self

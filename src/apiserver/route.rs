@@ -2,43 +2,20 @@
 
 use bytes::Bytes;
 use http::{Method, Response};
-use serde::Deserialize;
 
 use super::kinds::{Catalogue, ServedKind, StatusPart};
 use super::review_kinds::{Review, ReviewEndpoint, discovered};
 use super::storage::WritablePart;
-use crate::protocol::request::{Query, is_true};
+use crate::protocol::request::{Query, Verb, is_true};
 use crate::protocol::status::{PlainText, Status};
 use crate::resource::{Layout, ObjectKey};
-
-/// The verb of a request to a resource, as in authorization.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ResourceVerb {
-    /// GET of one object.
-    Get,
-    /// GET of a collection.
-    List,
-    /// GET of a collection's changes, as a stream.
-    Watch,
-    /// POST.
-    Create,
-    /// PUT.
-    Update,
-    /// PATCH.
-    Patch,
-    /// DELETE of one object.
-    Delete,
-    /// DELETE of a collection.
-    DeleteCollection,
-}
 
 /// The route of a request that the server can answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     /// An object or a collection of a served kind.
     Resource {
-        verb: ResourceVerb,
+        verb: Verb,
         kind_index: usize,
         /// Namespace and name; the name is empty for collections.
         key: ObjectKey,
@@ -164,10 +141,8 @@ fn resource(
     )
     .filter(|verb| match (verb, part) {
         // Namespaced objects are read and written in their namespace; a status can be neither created nor deleted.
-        (ResourceVerb::List | ResourceVerb::Watch, _) => true,
-        (ResourceVerb::Get | ResourceVerb::Update | ResourceVerb::Patch, WritablePart::Status) => {
-            !name.is_empty()
-        }
+        (Verb::List | Verb::Watch, _) => true,
+        (Verb::Get | Verb::Update | Verb::Patch, WritablePart::Status) => !name.is_empty(),
         (_, WritablePart::Status) => false,
         _ => !kind.resource.namespaced || !namespace.is_empty(),
     });
@@ -197,16 +172,16 @@ fn not_allowed(kind: &ServedKind, method: &Method) -> Status {
     Status::verb_not_supported(&kind.resource.gvr, verb)
 }
 
-fn verb(method: &Method, name: &str, watch: bool) -> Option<ResourceVerb> {
+fn verb(method: &Method, name: &str, watch: bool) -> Option<Verb> {
     match (method.as_str(), name.is_empty()) {
-        ("GET", false) => Some(ResourceVerb::Get),
-        ("GET", true) if watch => Some(ResourceVerb::Watch),
-        ("GET", true) => Some(ResourceVerb::List),
-        ("POST", true) => Some(ResourceVerb::Create),
-        ("PUT", false) => Some(ResourceVerb::Update),
-        ("PATCH", false) => Some(ResourceVerb::Patch),
-        ("DELETE", false) => Some(ResourceVerb::Delete),
-        ("DELETE", true) => Some(ResourceVerb::DeleteCollection),
+        ("GET", false) => Some(Verb::Get),
+        ("GET", true) if watch => Some(Verb::Watch),
+        ("GET", true) => Some(Verb::List),
+        ("POST", true) => Some(Verb::Create),
+        ("PUT", false) => Some(Verb::Update),
+        ("PATCH", false) => Some(Verb::Patch),
+        ("DELETE", false) => Some(Verb::Delete),
+        ("DELETE", true) => Some(Verb::DeleteCollection),
         _ => None,
     }
 }

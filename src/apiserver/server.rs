@@ -22,7 +22,7 @@ use super::reads::{ApiBody, Reads, as_json};
 use super::request_body::collect_body;
 use super::review_kinds::ReviewEndpoint;
 use super::reviews::{self, ReviewCounts, ReviewTotals};
-use super::route::{ResourceVerb, Route, RouteError};
+use super::route::{Route, RouteError};
 use super::store::Store;
 use super::{render, response};
 use crate::auth::lease::Lease;
@@ -30,7 +30,7 @@ use crate::auth::user::User;
 use crate::connection::{ClientBody, GoAway, HttpService};
 use crate::protocol::audit_id;
 use crate::protocol::indent::Indenter;
-use crate::protocol::request::decoded_path;
+use crate::protocol::request::{Verb, decoded_path};
 use crate::protocol::status::{Status, StatusForm};
 use crate::serve::resources::ForwardLifetime;
 use crate::serve::{AnswerBody, ClientRequest, ConnectInfo, Service};
@@ -189,7 +189,7 @@ impl Server {
     ) -> Result<Response<Bytes>, ConnectionBreak> {
         let fate = self
             .faults()
-            .on_request(ResourceVerb::Create, endpoint.review.plural());
+            .on_request(Verb::Create, endpoint.review.plural());
         if let Some(delay) = fate.delay {
             tokio::time::sleep(delay).await;
         }
@@ -237,8 +237,8 @@ impl Server {
             return refusal.to_response().map(AnswerBody::whole);
         }
         match verb {
-            ResourceVerb::List => self.read(request, form, ResultShape::List, kind).await,
-            ResourceVerb::Watch => {
+            Verb::List => self.read(request, form, ResultShape::List, kind).await,
+            Verb::Watch => {
                 let lease = self.watch_leases[kind_index].lock().clone();
                 let answer = self.read(request, form, ResultShape::Object, kind).await;
                 // An error is not a stream: it has no stream faults and keeps its content length.
@@ -254,12 +254,13 @@ impl Server {
                     with_faults(body, &fate.stream)
                 })
             }
-            ResourceVerb::Get
-            | ResourceVerb::Create
-            | ResourceVerb::Update
-            | ResourceVerb::Patch
-            | ResourceVerb::Delete
-            | ResourceVerb::DeleteCollection => {
+            Verb::Get
+            | Verb::Create
+            | Verb::Update
+            | Verb::Patch
+            | Verb::Delete
+            | Verb::DeleteCollection
+            | Verb::Other => {
                 let answer = self.answer_context().answer(route, request).await;
                 answer.map(AnswerBody::whole)
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::clients::{Habits, ListKind};
 use super::history::Filter;
 use kube_fanout::apiserver::faults::{Fault as ServerFault, FaultOrder};
-use kube_fanout::apiserver::route::ResourceVerb;
+use kube_fanout::protocol::request::Verb;
 
 /// When the first fault may happen.
 const BEGIN_MS: u64 = 2_000;
@@ -236,7 +236,7 @@ fn order(random: &mut fastrand::Rng) -> FaultOrder {
             retry_after_seconds: random.u32(1..3),
         },
     };
-    let verb = [None, Some(ResourceVerb::List), Some(ResourceVerb::Watch)][random.usize(..3)];
+    let verb = [None, Some(Verb::List), Some(Verb::Watch)][random.usize(..3)];
     FaultOrder {
         fault,
         verb,

@@ -3,9 +3,8 @@
 use serde::Deserialize;
 
 use super::super::json_errors::syntax;
-use super::super::route::ResourceVerb;
 use super::super::storage::{Preconditions, WriteMode};
-use crate::protocol::request::Query;
+use crate::protocol::request::{Query, Verb};
 use crate::protocol::status::{Status, StatusCause, StatusDetails};
 
 /// The fields of `DeleteOptions` that are used.
@@ -50,7 +49,7 @@ pub(super) fn delete_options(
     }
     let mode = match options.dry_run.unwrap_or_default().as_slice() {
         [] => mode,
-        values => dry_run_mode(ResourceVerb::Delete, values)?,
+        values => dry_run_mode(Verb::Delete, values)?,
     };
     let preconditions = options.preconditions.unwrap_or_default();
     let preconditions = Preconditions {
@@ -64,7 +63,7 @@ pub(super) fn delete_options(
 ///
 /// # Errors
 /// 422 for a value other than `All`.
-pub(super) fn dry_run(verb: ResourceVerb, query: &Query) -> Result<WriteMode, Status> {
+pub(super) fn dry_run(verb: Verb, query: &Query) -> Result<WriteMode, Status> {
     let values = query.all("dryRun").filter(|value| !value.is_empty());
     let values: Vec<String> = values.map(str::to_owned).collect();
     if values.is_empty() {
@@ -74,19 +73,20 @@ pub(super) fn dry_run(verb: ResourceVerb, query: &Query) -> Result<WriteMode, St
     }
 }
 
-fn dry_run_mode(verb: ResourceVerb, values: &[String]) -> Result<WriteMode, Status> {
+fn dry_run_mode(verb: Verb, values: &[String]) -> Result<WriteMode, Status> {
     if values.iter().all(|value| value == "All") {
         return Ok(WriteMode::DryRun);
     }
     let kind = match verb {
-        ResourceVerb::Create => "CreateOptions",
-        ResourceVerb::Update => "UpdateOptions",
-        ResourceVerb::Patch => "PatchOptions",
-        ResourceVerb::Get
-        | ResourceVerb::List
-        | ResourceVerb::Watch
-        | ResourceVerb::Delete
-        | ResourceVerb::DeleteCollection => "DeleteOptions",
+        Verb::Create => "CreateOptions",
+        Verb::Update => "UpdateOptions",
+        Verb::Patch => "PatchOptions",
+        Verb::Get
+        | Verb::List
+        | Verb::Watch
+        | Verb::Delete
+        | Verb::DeleteCollection
+        | Verb::Other => "DeleteOptions",
     };
     let value = format!("{values:?}");
     let details = StatusDetails {
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_dry_run_is_all_or_refused() {
-        let create = |query| dry_run(ResourceVerb::Create, &Query::parse(Some(query)));
+        let create = |query| dry_run(Verb::Create, &Query::parse(Some(query)));
         assert_eq!(create("fieldManager=x&dryRun=All"), Ok(WriteMode::DryRun));
         assert_eq!(create("pretty=0"), Ok(WriteMode::Keep));
         assert_eq!(

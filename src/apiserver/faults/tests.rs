@@ -16,17 +16,17 @@ fn a_refusal_strikes_its_verb_and_resource_so_often() {
         r#"{"fault":{"refuse":{"code":429,"retryAfterSeconds":7}},"verb":"list","resource":"pods","count":2}"#,
     ]);
     assert_eq!(
-        faults.on_request(ResourceVerb::Watch, "pods"),
+        faults.on_request(Verb::Watch, "pods"),
         RequestFate::default()
     );
     assert_eq!(
-        faults.on_request(ResourceVerb::List, "nodes"),
+        faults.on_request(Verb::List, "nodes"),
         RequestFate::default()
     );
     let codes: Vec<_> = (0..3)
         .map(|_| {
             faults
-                .on_request(ResourceVerb::List, "pods")
+                .on_request(Verb::List, "pods")
                 .refusal
                 .map(|refusal| refusal.code)
         })
@@ -44,7 +44,7 @@ fn faults_of_different_sorts_strike_together_and_of_one_sort_in_turn() {
         r#"{"fault":{"delay":{"delayMs":5}}}"#,
         r#"{"fault":"closeConnection","verb":"watch"}"#,
     ]);
-    let fate = faults.on_request(ResourceVerb::Watch, "pods");
+    let fate = faults.on_request(Verb::Watch, "pods");
     assert_eq!(
         fate,
         RequestFate {
@@ -60,14 +60,11 @@ fn faults_of_different_sorts_strike_together_and_of_one_sort_in_turn() {
         }
     );
     assert_eq!(
-        faults
-            .on_request(ResourceVerb::Watch, "pods")
-            .stream
-            .cut_after,
+        faults.on_request(Verb::Watch, "pods").stream.cut_after,
         Some(20)
     );
     assert_eq!(
-        faults.on_request(ResourceVerb::Watch, "pods"),
+        faults.on_request(Verb::Watch, "pods"),
         RequestFate::default()
     );
 }
@@ -86,10 +83,7 @@ fn orders_that_act_at_once_are_handed_back() {
     );
     order(r#"{"fault":{"refuse":{"code":500}}}"#).unwrap();
     order(r#"{"fault":"clear"}"#).unwrap();
-    assert_eq!(
-        faults.on_request(ResourceVerb::Get, "pods"),
-        RequestFate::default()
-    );
+    assert_eq!(faults.on_request(Verb::Get, "pods"), RequestFate::default());
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Parses URL paths and verbs as the API server's request info does (docs/PROTOCOL.md §1.1). Does no routing.
 
 use http::{Method, Uri};
+use serde::Deserialize;
 
 use super::options::is_true;
 use super::query::{PlusSign, Query, unescape};
@@ -56,7 +57,8 @@ pub enum Spelling {
 }
 
 /// The verb of a request, as authorization names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Verb {
     /// Read a collection.
     List,
@@ -75,6 +77,7 @@ pub enum Verb {
     /// Delete a collection.
     DeleteCollection,
     /// `proxy`, or a method without a verb.
+    #[serde(skip)]
     Other,
 }
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use http_body_util::BodyExt;
 use kube_fanout::apiserver::faults::{Fault, FaultOrder};
-use kube_fanout::apiserver::route::ResourceVerb;
 use kube_fanout::apiserver::{self, Options};
 use kube_fanout::config::{ServeSettings, UpstreamSource};
+use kube_fanout::protocol::request::Verb;
 use kube_fanout::resource::Gvr;
 use rustls_pki_types::PrivatePkcs8KeyDer;
 use serde_json::Value;
@@ -124,7 +124,7 @@ async fn refusals_are_lived_through() {
                     code,
                     retry_after_seconds: 1,
                 },
-                verb: Some(ResourceVerb::Watch),
+                verb: Some(Verb::Watch),
                 resource: Some(resource.to_owned()),
                 count: 1,
             };

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube_fanout::apiserver::faults::Fault;
-use kube_fanout::apiserver::route::ResourceVerb;
 use kube_fanout::informer::{
     Cached, FailureKind, InformerOptions, ListWatch, SharedInformer, TransformError, WatchFailure,
 };
+use kube_fanout::protocol::request::Verb;
 use kube_fanout::resource::Gvr;
 use serde::Deserialize;
 
@@ -128,7 +128,7 @@ async fn failures_are_told_to_the_hook_and_the_informer_goes_on() {
         code: 500,
         retry_after_seconds: 0,
     };
-    order(&stage.server, refuse, Some(ResourceVerb::List), 1);
+    order(&stage.server, refuse, Some(Verb::List), 1);
     let failures = Arc::new(Mutex::new(Vec::new()));
     let options = InformerOptions {
         on_failure: Some(Arc::new({

@@ -15,11 +15,11 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube_fanout::apiserver::faults::{Fault, FaultOrder};
-use kube_fanout::apiserver::route::ResourceVerb;
 use kube_fanout::apiserver::storage::{Preconditions, WritablePart, WriteMode, WriteTarget};
 use kube_fanout::apiserver::{self, Apiserver, Options, patch::Patch};
 use kube_fanout::config::ServeSettings;
 use kube_fanout::informer::ListWatch;
+use kube_fanout::protocol::request::Verb;
 use kube_fanout::resource::{Encoding, Gvr, ObjectKey};
 use kube_fanout::shutdown::Drain;
 use kube_fanout::upstream::driver::{Fetch, FetchError, RequestPurpose};
@@ -205,7 +205,7 @@ impl Stage {
         stage
     }
 
-    fn order(&self, fault: Fault, verb: Option<ResourceVerb>, count: u32) {
+    fn order(&self, fault: Fault, verb: Option<Verb>, count: u32) {
         let resource = Some("configmaps".to_owned());
         let order = FaultOrder {
             fault,
@@ -271,8 +271,8 @@ impl Stage {
         match self.random.below(28) {
             0 => self.order(Fault::CutWatch { after_bytes }, None, 2),
             1 => self.order(Fault::GarbageFrame, None, 1),
-            2 => self.order(refuse, Some(ResourceVerb::Watch), 2),
-            3 => self.order(refuse, Some(ResourceVerb::List), 2),
+            2 => self.order(refuse, Some(Verb::Watch), 2),
+            3 => self.order(refuse, Some(Verb::List), 2),
             4 => self.order(Fault::CloseConnection, None, 1),
             5 | 6 => self.order(Fault::EndWatches, None, 1),
             7 => self.order(Fault::Compact, None, 1),
@@ -286,7 +286,7 @@ impl Stage {
             code: 503,
             retry_after_seconds: 1,
         };
-        self.order(refuse, Some(ResourceVerb::Watch), 1_000);
+        self.order(refuse, Some(Verb::Watch), 1_000);
         self.order(Fault::EndWatches, None, 1);
         for _ in 0..20 {
             self.write(0);

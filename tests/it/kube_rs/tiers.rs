@@ -2,7 +2,7 @@
 //! must not disturb the clients of the second gateway, and their stores must be complete.
 
 use kube_fanout::apiserver::faults::Fault;
-use kube_fanout::apiserver::route::ResourceVerb;
+use kube_fanout::protocol::request::Verb;
 
 use crate::kube_rs::stage::Stage;
 use crate::kube_rs::store_watcher::StoreWatcher;
@@ -62,7 +62,7 @@ async fn faults_of_the_api_server_reach_no_client_of_the_second_gateway() {
         refusal(503),
         refusal(410),
     ] {
-        order(&stage.server, fault, Some(ResourceVerb::Watch), count);
+        order(&stage.server, fault, Some(Verb::Watch), count);
         order(&stage.server, Fault::EndWatches, None, 1);
         stage.churn(10).await;
         converge(&mut watchers).await;

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use kube_fanout::apiserver::auth::{AuthOptions, TokenUser};
 use kube_fanout::apiserver::faults::nonsense::Nonsense;
 use kube_fanout::apiserver::faults::{Fault, FaultOrder};
-use kube_fanout::apiserver::route::ResourceVerb;
 use kube_fanout::apiserver::{self, Apiserver, Options};
+use kube_fanout::protocol::request::Verb;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -116,7 +116,7 @@ pub(crate) async fn open_request(
     server.tokens().put(&credentials.gateway, gateway);
     let delay = FaultOrder {
         fault: Fault::Delay { delay_ms: 60_000 },
-        verb: Some(ResourceVerb::Get),
+        verb: Some(Verb::Get),
         resource: Some("nodes".into()),
         count: 1,
     };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube_fanout::apiserver::Apiserver;
 use kube_fanout::apiserver::faults::{Fault, FaultOrder};
-use kube_fanout::apiserver::route::ResourceVerb;
+use kube_fanout::protocol::request::Verb;
 use tokio::time::Instant;
 
 /// The limit of a single wait.
@@ -12,7 +12,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const POLL_PERIOD: Duration = Duration::from_millis(5);
 
 /// Makes the next `count` requests with this verb (any verb if `None`) fail in this way.
-pub(crate) fn order(server: &Apiserver, fault: Fault, verb: Option<ResourceVerb>, count: u32) {
+pub(crate) fn order(server: &Apiserver, fault: Fault, verb: Option<Verb>, count: u32) {
     let order = FaultOrder {
         fault,
         verb,
@@ -29,7 +29,7 @@ pub(crate) async fn unseen(server: &Apiserver, writes: impl Future<Output = ()>)
         code: 503,
         retry_after_seconds: 1,
     };
-    order(server, refuse, Some(ResourceVerb::Watch), 1000);
+    order(server, refuse, Some(Verb::Watch), 1000);
     order(server, Fault::EndWatches, None, 1);
     let refused = server.fault_counts().refused;
     until("a watch is refused", || {
