@@ -9,11 +9,11 @@ use bytes::Bytes;
 use http::{Request, Response, Uri};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
 use kube_fanout::auth::caller::{Caller, Credential};
 use kube_fanout::auth::guard::Forwarding;
 use kube_fanout::auth::lease::Lease;
@@ -25,7 +25,7 @@ use kube_fanout::passthrough::{
 };
 use kube_fanout::upstream::client::{Client, ConnectSource, ForwardIdentity};
 use rustls_pki_types::PrivatePkcs8KeyDer;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
@@ -246,13 +246,38 @@ async fn listen(passthrough: Arc<Passthrough>, limited: watch::Receiver<()>) -> 
                 }
             });
             tokio::spawn(async move {
-                let _ = auto::Builder::new(TokioExecutor::new())
-                    .serve_connection_with_upgrades(TokioIo::new(stream), service)
-                    .await;
+                let is_http2 = begins_http2(&stream).await;
+                let io = TokioIo::new(stream);
+                // The client may leave at any time.
+                let _ = match is_http2 {
+                    true => {
+                        http2::Builder::new(TokioExecutor::new())
+                            .serve_connection(io, service)
+                            .await
+                    }
+                    false => {
+                        http1::Builder::new()
+                            .serve_connection(io, service)
+                            .with_upgrades()
+                            .await
+                    }
+                };
             });
         }
     });
     address
+}
+
+/// Whether the client begins with the preface of HTTP/2.
+async fn begins_http2(stream: &TcpStream) -> bool {
+    let mut start = [0; 3];
+    loop {
+        match stream.peek(&mut start).await {
+            Ok(1..=2) => tokio::task::yield_now().await,
+            Ok(_) => return start == *b"PRI",
+            Err(_) => return false,
+        }
+    }
 }
 
 /// The query of requests whose caller's own credentials cannot be forwarded.

@@ -12,9 +12,9 @@ use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
 use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -39,12 +39,13 @@ pub(crate) async fn start(tls: Option<TlsAcceptor>) -> Peer {
             let (tls, sender) = (tls.clone(), sender.clone());
             tokio::spawn(async move {
                 match tls {
-                    None => serve(stream, 0, sender).await,
+                    None => serve(stream, (0, false), sender).await,
                     Some(tls) => {
                         if let Ok(stream) = tls.accept(stream).await {
-                            let shown = stream.get_ref().1.peer_certificates();
-                            let shown = shown.map_or(0, <[_]>::len);
-                            serve(stream, shown, sender).await;
+                            let session = stream.get_ref().1;
+                            let shown = session.peer_certificates().map_or(0, <[_]>::len);
+                            let is_http2 = session.alpn_protocol() == Some(b"h2");
+                            serve(stream, (shown, is_http2), sender).await;
                         }
                     }
                 }
@@ -58,7 +59,7 @@ pub(crate) async fn start(tls: Option<TlsAcceptor>) -> Peer {
 #[derive(Clone, Copy)]
 struct ShownCertificates(usize);
 
-async fn serve<S>(stream: S, shown: usize, seen: mpsc::Sender<&'static str>)
+async fn serve<S>(stream: S, (shown, is_http2): (usize, bool), seen: mpsc::Sender<&'static str>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -68,9 +69,21 @@ where
         let seen = seen.clone();
         async move { Ok::<_, Infallible>(respond(request, &seen).await) }
     });
-    let _ = auto::Builder::new(TokioExecutor::new())
-        .serve_connection_with_upgrades(TokioIo::new(stream), service)
-        .await;
+    let io = TokioIo::new(stream);
+    // The client may leave at any time.
+    let _ = match is_http2 {
+        true => {
+            http2::Builder::new(TokioExecutor::new())
+                .serve_connection(io, service)
+                .await
+        }
+        false => {
+            http1::Builder::new()
+                .serve_connection(io, service)
+                .with_upgrades()
+                .await
+        }
+    };
 }
 
 async fn respond(
