@@ -2,6 +2,7 @@
 //! after the other, with CPU and memory measured, then those of one form together. Each store must equal the server's state.
 
 mod child;
+pub mod crowd;
 pub mod follow;
 mod rows;
 

@@ -77,6 +77,7 @@ const INFORMERS: &[Entry] = &[
     Entry::of::<informers::Compare>(),
     Entry::of::<informers::SeedPods>(),
     Entry::of::<informers::follow::Follow>(),
+    Entry::of::<informers::crowd::Crowd>(),
 ];
 
 fn loadtest_command() -> Command {

@@ -3,6 +3,7 @@
 #
 #   run.sh [SUITE...]     all, or some of: differential kubectl informers one-watch restart clients conformance random converge gates trust
 #   run.sh revocation     measures how long streams outlive their permission; it waits for intervals, so it runs only if it is named
+#   run.sh faults         kills, stops and cuts everything, one after the other; needs root, half an hour, and to be named
 #
 # Installs missing packages (from Debian and PyPI; some minutes the first time). Each suite then starts its own etcd, API server and
 # gateways on free ports of 127.0.0.1, and always stops them by their pids. Prints one line per case, a table, and finally 'N passed, N
@@ -20,6 +21,7 @@
 #   KUBECTL       a kubectl of 1.32 or newer [the one in PATH, else Debian's]
 #   RANDOM_SEED, RANDOM_COUNT, RANDOM_ONLY   see suites/replay/run.py
 #   TRUST_ONLY, TRUST_MODES, TRUST_SEED, TRUST_QUESTIONS   see README.md, "Trust"
+#   FAULTS_ONLY, FAULTS_CLIENTS, FAULTS_TABLE   see README.md, "Faults"
 #   REAL_KEEP     not empty: keep the folders (target/real/SUITE-PID) with logs and credentials
 #   REAL_APISERVER_*   see apiserver/real-apiserver.sh
 set -euo pipefail
@@ -36,7 +38,7 @@ wants() { [[ " $suites " == *" $1 "* ]]; }
 
 for suite in $suites; do
   case $suite in
-    differential | kubectl | informers | one-watch | restart | clients | conformance | random | converge | gates | trust | revocation) ;;
+    differential | kubectl | informers | one-watch | restart | clients | conformance | random | converge | gates | trust | revocation | faults) ;;
     *) sed -n '2,/^set -/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | sed '$d'; exit 2 ;;
   esac
 done
@@ -59,6 +61,7 @@ case $gateway in
 esac
 export GATEWAY=$gateway
 if [ -n "${CONFORMANCE_TABLE:-}" ]; then CONFORMANCE_TABLE=$(realpath "$CONFORMANCE_TABLE"); fi
+if [ -n "${FAULTS_TABLE:-}" ]; then FAULTS_TABLE=$(realpath "$FAULTS_TABLE"); fi
 
 mkdir -p "$work"
 export PYTHONPATH=$here:$library PYTHONPYCACHEPREFIX=$work/pycache
@@ -69,7 +72,7 @@ if ! python3 -c 'import h2.connection' 2>/dev/null; then
 fi
 
 "$maker" install || unfit "the API server cannot be built: see above"
-if wants informers || wants conformance || wants converge; then "$maker" informer >/dev/null || unfit "the informers cannot be built: see above"; fi
+if wants informers || wants conformance || wants converge || wants faults; then "$maker" informer >/dev/null || unfit "the informers cannot be built: see above"; fi
 if { wants kubectl || wants converge || wants trust; } && ! (cd "$here" && python3 -c 'import sys; from suites import kubectl; sys.exit(not kubectl.find())'); then
   "$maker" kubectl >/dev/null || printf 'run.sh: no kubectl from Debian; its suite will be skipped, converge will fail\n' >&2
 fi

@@ -1,17 +1,18 @@
 //! One informer in a process of its own, so that CPU and memory of the process are the informer's. It speaks the protocol of
 //! `tests/real/apiserver/informer` on its standard streams: a line when it has synced, then an answer to each line, until the input ends.
 
-mod kube_rs;
-mod own;
+pub(super) mod kube_rs;
+pub(super) mod own;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader, stdin};
 
@@ -71,6 +72,14 @@ pub enum InformerKind {
 pub struct HandlerProgress {
     updates: AtomicU64,
     version: AtomicU64,
+    silence: Mutex<Silence>,
+}
+
+/// The time between changes.
+#[derive(Debug, Default)]
+struct Silence {
+    changed_at: Option<Instant>,
+    longest: Duration,
 }
 
 impl HandlerProgress {
@@ -79,6 +88,16 @@ impl HandlerProgress {
         // Relaxed: readers poll these figures until they are high enough.
         self.updates.fetch_add(1, Ordering::Relaxed);
         self.version.fetch_max(resource_version, Ordering::Relaxed);
+        let now = Instant::now();
+        let mut silence = self.silence.lock();
+        if let Some(before) = silence.changed_at.replace(now) {
+            silence.longest = silence.longest.max(now - before);
+        }
+    }
+
+    /// The longest time between two changes since the last call; the time until the next change does not count.
+    pub fn take_longest_silence(&self) -> Duration {
+        std::mem::take(&mut *self.silence.lock()).longest
     }
 }
 
@@ -91,6 +110,8 @@ pub struct InformerHandle {
     pub lines: Box<dyn Fn() -> Vec<String> + Send + Sync>,
     /// Objects in the store.
     pub len: Box<dyn Fn() -> usize + Send + Sync>,
+    /// How often it asked for all objects.
+    pub lists: Box<dyn Fn() -> u64 + Send + Sync>,
     /// Stops it.
     pub end: BoxFuture<'static, ()>,
 }
@@ -131,6 +152,7 @@ async fn follow(informer: InformerHandle, started: Instant) -> Result<()> {
         lines,
         len,
         end,
+        ..
     } = informer;
     synced.await?;
     let sync_ms = started.elapsed().as_secs_f64() * 1e3;

@@ -4,12 +4,13 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::core::PartialObjectMeta;
+use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{Lookup, reflector};
 use kube::runtime::watcher::{Config, Event};
@@ -33,8 +34,12 @@ pub async fn typed_bare(kubeconfig: &Path) -> Result<InformerHandle> {
 
 /// Pods as dynamic objects.
 pub async fn dynamic(kubeconfig: &Path) -> Result<InformerHandle> {
-    let resource = kube::core::ApiResource::erase::<Pod>(&());
-    let api = Api::<kube::core::DynamicObject>::all_with(client(kubeconfig).await?, &resource);
+    dynamic_of(kubeconfig, ApiResource::erase::<Pod>(&())).await
+}
+
+/// Any resource as dynamic objects.
+pub async fn dynamic_of(kubeconfig: &Path, resource: ApiResource) -> Result<InformerHandle> {
+    let api = Api::<DynamicObject>::all_with(client(kubeconfig).await?, &resource);
     Ok(reflect(watched(api), resource))
 }
 
@@ -71,6 +76,8 @@ where
     let store = writer.as_reader();
     let seen = Arc::new(HandlerProgress::default());
     let counted = Arc::clone(&seen);
+    let lists_started = Arc::new(AtomicU64::new(0));
+    let lists = Arc::clone(&lists_started);
     let events = reflector(writer, watched.default_backoff());
     let task = tokio::spawn(events.for_each(move |event| {
         match event {
@@ -78,7 +85,9 @@ where
                 let version = object.resource_version().and_then(|text| text.parse().ok());
                 counted.change(version.unwrap_or(0));
             }
-            Ok(Event::Init | Event::InitApply(_) | Event::InitDone) => {}
+            // Relaxed: readers only want the number.
+            Ok(Event::Init) => _ = lists_started.fetch_add(1, Ordering::Relaxed),
+            Ok(Event::InitApply(_) | Event::InitDone) => {}
             Err(error) => eprintln!("kube-rs: {error}"),
         }
         futures::future::ready(())
@@ -95,6 +104,7 @@ where
                 .collect()
         }),
         len: Box::new(move || counted.len()),
+        lists: Box::new(move || lists.load(Ordering::Relaxed)),
         end: Box::pin(async move { task.abort() }),
     }
 }

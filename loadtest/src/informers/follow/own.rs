@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use kube_fanout::informer::{Cached, EventHandler, ListWatch, SharedInformer};
 use kube_fanout::upstream::client::{Client, ConnectSource};
+use kube_fanout::upstream::reflector::RelistReason;
 
 use super::{HandlerProgress, InformerHandle};
 
@@ -47,6 +48,7 @@ pub async fn start<T: Send + Sync + 'static>(
     informer.add_handler(Counter(Arc::clone(&seen)));
     informer.start();
     let (ready, listed, counted) = (informer.clone(), informer.clone(), informer.clone());
+    let lists = informer.clone();
     let line = |object: &Arc<Cached<T>>| {
         let (key, version) = (object.key(), object.resource_version());
         format!("{}/{}/{version}\n", key.namespace(), key.name())
@@ -56,6 +58,11 @@ pub async fn start<T: Send + Sync + 'static>(
         synced: Box::pin(async move { Ok(ready.synced().await?) }),
         lines: Box::new(move || listed.store().snapshot().iter().map(line).collect()),
         len: Box::new(move || counted.store().len()),
+        lists: Box::new(move || {
+            let counts = lists.counts();
+            let of_each_reason = RelistReason::ALL.iter();
+            of_each_reason.map(|reason| counts.relists(*reason)).sum()
+        }),
         end: Box::pin(async move { informer.shutdown().await }),
     })
 }
