@@ -6,6 +6,7 @@ import socket
 from dataclasses import dataclass
 from typing import Callable
 
+from .. import wire
 from .crowds import CACHES
 from .gateways import PORT
 
@@ -16,7 +17,7 @@ LOSS, DELAY_SECONDS = 0.2, 0.2
 KILLS, KILL_SEED = 6, 7
 TAIL_BYTES = 7  # cut off a checkpoint
 IDLE_CONNECTIONS, SPARE_FILES = 300, 4
-PADDING, MEMORY_SLACK = 30_000, 1.02
+MEMORY_MIN, MEMORY_SHARE, BALLAST_BYTES = 64 << 20, 0.6, 200_000
 
 
 @dataclass(frozen=True)
@@ -80,12 +81,12 @@ def gateway_killed(bed):
     bed.gateway.start()
 
 
-@fault("checkpoint-killed", f"gateway: SIGKILL {KILLS} times while it writes checkpoints every 20 ms, their ends cut off before the last start")
+@fault("checkpoint-killed", f"gateway: SIGKILL {KILLS} times while it writes checkpoints every 100 ms, their ends cut off before the last start")
 def checkpoint_killed(bed):
     choose = random.Random(KILL_SEED)
     for _ in range(KILLS):
         bed.gateway.kill()
-        bed.gateway.start("--state-interval=20ms")
+        bed.gateway.start("--state-interval=100ms")
         bed.hold(choose.uniform(0.2, 1.0))
     bed.gateway.kill()
     for path in bed.gateway.checkpoints.glob("*.checkpoint"):
@@ -183,18 +184,22 @@ def descriptors(bed):
         bed.limit_files(pid, before)
 
 
-@fault("memory", f"gateway: a memory bound {MEMORY_SLACK - 1:.0%} above what is used, writes of {PADDING // 1000} kB for {HELD_SECONDS} s")
+@fault("memory", f"gateway: {MEMORY_SHARE:.0%} of its memory bound are taken by one more resource that somebody lists, for {HELD_SECONDS} s")
 def memory(bed):
-    used = bed.gateway.metric("kube_fanout_memory_resident_bytes")
+    """Started again with a bound a tenth above what it uses, or the least one that is accepted."""
+    bound = max(MEMORY_MIN, int(bed.gateway.metric("kube_fanout_memory_resident_bytes") * 1.1))
     bed.gateway.drain()
-    bed.gateway.start(f"--memory-max={int(used * MEMORY_SLACK)}")
-    bed.writer.padding = PADDING
-    try:
-        bed.hold(HELD_SECONDS)
-        steps = {step: bed.gateway.metric("kube_fanout_memory_pressure_steps_total", step=step) for step in ("frames", "history", "admission", "eviction")}
-        bed.note = ", ".join(f"{name} {count:.0f}×" for name, count in steps.items() if count) or "no step taken"
-    finally:
-        bed.writer.padding = 0
+    bed.gateway.start(f"--memory-max={bound}")
+    services = "/api/v1/namespaces/default/services"
+    names = [f"ballast{i}" for i in range(int(bound * MEMORY_SHARE) // BALLAST_BYTES)]
+    for name in names:
+        bed.api.create(services, {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "annotations": {"ballast": "x" * BALLAST_BYTES}}, "spec": {"ports": [{"port": 80}]}})
+    status = wire.request(bed.gateway.endpoint, "GET", services, timeout=60).status
+    bed.hold(HELD_SECONDS)
+    steps = {step: bed.gateway.metric("kube_fanout_memory_pressure_steps_total", step=step) for step in ("frames", "history", "admission", "eviction")}
+    bed.note = f"bound {bound >> 20} MiB, the list got {status}; " + (", ".join(f"{name} {count:.0f} times" for name, count in steps.items() if count) or "no step taken")
+    for name in names:
+        bed.api.delete(f"{services}/{name}")
     bed.gateway.drain()
     bed.gateway.start()
 
@@ -210,11 +215,12 @@ def disturbed(bed, disturb, link):
 def on_links(side, of, towards_b, towards_a):
     """The faults of a link; OF(gateway) is the link."""
     held = f"for {HELD_SECONDS} s"
-    fault(f"{side}-loss", f"{LOSS:.0%} of the packets lost {held}")(lambda bed: disturbed(bed, lambda link: link.lose(LOSS), of(bed.gateway)))
-    fault(f"{side}-delay", f"{DELAY_SECONDS * 1000:.0f} ms more each way {held}")(lambda bed: disturbed(bed, lambda link: link.delay(DELAY_SECONDS), of(bed.gateway)))
-    fault(f"{side}-cut", f"nothing arrives {held}")(lambda bed: disturbed(bed, lambda link: link.cut(), of(bed.gateway)))
-    fault(f"{side}-{towards_b}", f"nothing arrives at the {towards_b} {held}")(lambda bed: disturbed(bed, lambda link: link.cut(to_a=False), of(bed.gateway)))
-    fault(f"{side}-{towards_a}", f"nothing arrives at the {towards_a} {held}")(lambda bed: disturbed(bed, lambda link: link.cut(to_b=False), of(bed.gateway)))
+    where = f"between the {towards_a} and the {towards_b}"
+    fault(f"{side}-loss", f"{where}: {LOSS:.0%} of the packets lost {held}")(lambda bed: disturbed(bed, lambda link: link.lose(LOSS), of(bed.gateway)))
+    fault(f"{side}-delay", f"{where}: {DELAY_SECONDS * 1000:.0f} ms more each way {held}")(lambda bed: disturbed(bed, lambda link: link.delay(DELAY_SECONDS), of(bed.gateway)))
+    fault(f"{side}-cut", f"{where}: nothing arrives {held}")(lambda bed: disturbed(bed, lambda link: link.cut(), of(bed.gateway)))
+    fault(f"{side}-{towards_b}", f"{where}: nothing arrives at the {towards_b} {held}")(lambda bed: disturbed(bed, lambda link: link.cut(to_a=False), of(bed.gateway)))
+    fault(f"{side}-{towards_a}", f"{where}: nothing arrives at the {towards_a} {held}")(lambda bed: disturbed(bed, lambda link: link.cut(to_b=False), of(bed.gateway)))
 
 
 on_links("clients", lambda gateway: gateway.down, "clients", "gateway")

@@ -24,7 +24,9 @@ class Gateway:
         self.disk, self.log = stack.state / f"disk-{self.name}", stack.state / f"gateway-{self.name}.log"
         self.checkpoints, self.config = self.disk / "state", stack.pki / f"gateway-{self.name}.kubeconfig"
         self.admin = wire.Endpoint(f"gateway {self.name}, admin", self.address, ADMIN_PORT)
+        self.endpoint = wire.Endpoint(f"gateway {self.name}", self.address, PORT, str(stack.pki / "ca.crt"), stack.token)
         self.process = None
+        stack.certificate()
         mount_memory(self.disk, DISK)
         cluster = {"server": f"https://{network.server_address(number)}:{stack.api_port}", "certificate-authority": "ca.crt", "tls-server-name": "localhost"}
         self.config.write_text(json.dumps({

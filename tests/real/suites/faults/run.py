@@ -7,6 +7,7 @@ import json
 import os
 import resource
 import time
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -57,6 +58,11 @@ class Bed:
         """The clients' packets go to the other gateway, which knows nothing of their connections."""
         self.gateway, self.spare = self.spare, self.gateway
         self.gateway.down.use()
+
+    def repair(self):
+        self.stack.start_server()
+        if self.gateway.process.poll() is not None:
+            self.gateway.start()
 
     @staticmethod
     def files_limit(pid):
@@ -133,6 +139,9 @@ def inject(report, bed, fault):
     bed.writer.wait_rounds(ROUNDS_BEFORE)
     try:
         fault.act(bed)
+    except Exception:  # the next faults find everything running
+        report.fail(f"{fault.name}: it can be injected", traceback.format_exc())
+        bed.repair()
     finally:
         bed.net.heal()
     bed.writer.wait_rounds(ROUNDS_AFTER)

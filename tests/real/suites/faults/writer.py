@@ -22,11 +22,11 @@ THINGS = {
 
 
 class Writer(threading.Thread):
-    """It pauses until it is resumed. `padding`: bytes that each write adds to its object."""
+    """It pauses until it is resumed."""
 
     def __init__(self, server):
         super().__init__(daemon=True)
-        self.server, self.connection, self.padding = server, None, 0
+        self.server, self.connection = server, None
         self.rounds, self.writes, self.failed, self.refused = 0, 0, 0, []
         self.going, self.resting, self.ending = threading.Event(), threading.Event(), threading.Event()
         self._last, self._gap = {}, 0.0
@@ -60,8 +60,7 @@ class Writer(threading.Thread):
             name = f"t{turn // RECREATE_EVERY % 3}"
             self.call("DELETE", f"{collection}/{name}")
             self.call("POST", collection, make(name))
-        note = f"{turn}".ljust(self.padding, "x")
-        self.call("PATCH", f"{collection}/o{turn % OBJECTS}", {"metadata": {"annotations": {"note": note}}}, fixtures.MERGE)
+        self.call("PATCH", f"{collection}/o{turn % OBJECTS}", {"metadata": {"annotations": {"note": f"{turn}"}}}, fixtures.MERGE)
 
     def call(self, method, target, body=None, content_type="application/json"):
         if not self.connection:
