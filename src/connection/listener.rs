@@ -61,7 +61,9 @@ const STREAM_WINDOW_LEN: u32 = 256 << 10;
 /// Bytes of all request bodies of one connection that may be in flight. Eight stalled bodies use it up.
 const CONNECTION_WINDOW_LEN: u32 = 2 << 20;
 const PING_INTERVAL: Duration = Duration::from_secs(30);
-const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// More than the 45 s after which client-go gives a silent connection up. A client that was cut off for less than that finds its connection
+/// open, as at an API server; if it had been closed meanwhile, client-go might get an error after which it lists again.
+const PING_TIMEOUT: Duration = Duration::from_secs(50);
 /// The connection limit without admission: more than the files that a process may usually open, so the kernel's limit applies first.
 const CONNECTIONS_MAX: usize = 1 << 20;
 /// The time for refusing a connection with 429, TLS handshake included.

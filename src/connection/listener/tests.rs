@@ -149,6 +149,41 @@ async fn a_peer_that_is_gone_without_a_word_is_noticed_by_a_ping() {
     assert_within(start, PING_INTERVAL + PING_TIMEOUT, most);
 }
 
+/// Reads up to the next PING; returns its acknowledgement.
+async fn acknowledgement(client: &mut DuplexStream) -> Vec<u8> {
+    const HEAD: &[u8] = b"\0\0\x08\x06\0\0\0\0\0";
+    let mut read = Vec::new();
+    loop {
+        read.push(client.read_u8().await.unwrap());
+        let Some(at) = read.len().checked_sub(HEAD.len() + 8) else {
+            continue;
+        };
+        if read[at..].starts_with(HEAD) {
+            let mut frame = read.split_off(at);
+            frame[4] = 1;
+            return frame;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_was_away_for_45_seconds_keeps_its_connection() {
+    let away = Duration::from_secs(45);
+    let (mut client, server) = tokio::io::duplex(1 << 16);
+    client.write_all(PREFACE).await.unwrap();
+    let start = Instant::now();
+    let client = async {
+        let acknowledgement = acknowledgement(&mut client).await;
+        tokio::time::sleep(away).await;
+        client.write_all(&acknowledgement).await.unwrap();
+        client
+    };
+    let (ended, _client) = tokio::join!(connection().http2(server.into()), client);
+    assert_eq!(ended, Err(ConnectionFailure::Timeout));
+    let next = PING_INTERVAL + away + PING_INTERVAL + PING_TIMEOUT;
+    assert_within(start, next, next + Duration::from_secs(1));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_head_of_http1_is_waited_for_and_an_idle_connection_ends_without_blame() {
     let (client, server) = tokio::io::duplex(1 << 16);

@@ -81,6 +81,7 @@ class Stack:
 
     # The suite's own flags, before those of GATEWAY_ARGS. Caches are compared with the server all the time.
     gateway_flags = ("--drift-interval=1s",)
+    audit_policy = AUDIT_POLICY
 
     def __init__(self, name, before_gateways=None, audited=False):
         """BEFORE_GATEWAYS(server) prepares the server, for example with the custom resource that gateways must find. AUDITED: the
@@ -104,7 +105,7 @@ class Stack:
         shutil.rmtree(self.state, ignore_errors=True)
         self.state.mkdir(parents=True)
         if self.audit:
-            (self.state / "audit-policy.json").write_text(json.dumps(AUDIT_POLICY))
+            (self.state / "audit-policy.json").write_text(json.dumps(self.audit_policy))
             self.env["REAL_APISERVER_ARGS"] += f" --audit-policy-file={self.state / 'audit-policy.json'} --audit-log-path={self.audit} --audit-log-mode=blocking"
         try:
             self.start_server()

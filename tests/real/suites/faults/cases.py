@@ -13,9 +13,10 @@ from .gateways import PORT
 RELISTED = CACHES  # a server that has restarted has no history from before, so it answers 410 to every watch that is not newer
 AWAY_SECONDS = 3  # of something that is killed and started again
 HELD_SECONDS = 20  # of something that is stopped, cut or short
+LONG_SECONDS = 40  # longer than both sides wait for the answer to a ping
 LOSS, DELAY_SECONDS = 0.2, 0.2
 KILLS, KILL_SEED = 6, 7
-TAIL_BYTES = 7  # cut off a checkpoint
+TAIL_BYTES = 7  # of a block that was not written to its end
 IDLE_CONNECTIONS, SPARE_FILES = 300, 4
 MEMORY_MIN, MEMORY_SHARE, BALLAST_BYTES = 64 << 20, 0.6, 200_000
 
@@ -81,7 +82,7 @@ def gateway_killed(bed):
     bed.gateway.start()
 
 
-@fault("checkpoint-killed", f"gateway: SIGKILL {KILLS} times while it writes checkpoints every 100 ms, their ends cut off before the last start")
+@fault("checkpoint-killed", f"gateway: SIGKILL {KILLS} times while it writes checkpoints every 100 ms, the last blocks torn before the last start")
 def checkpoint_killed(bed):
     choose = random.Random(KILL_SEED)
     for _ in range(KILLS):
@@ -90,7 +91,8 @@ def checkpoint_killed(bed):
         bed.hold(choose.uniform(0.2, 1.0))
     bed.gateway.kill()
     for path in bed.gateway.checkpoints.glob("*.checkpoint"):
-        os.truncate(path, max(0, path.stat().st_size - TAIL_BYTES))
+        with open(path, "ab") as file:  # only what is appended can be torn: whole files are written aside and renamed
+            file.write(bytes(TAIL_BYTES))
     bed.gateway.start()
 
 
@@ -204,10 +206,10 @@ def memory(bed):
     bed.gateway.start()
 
 
-def disturbed(bed, disturb, link):
+def disturbed(bed, disturb, link, seconds=HELD_SECONDS):
     disturb(link)
     try:
-        bed.hold(HELD_SECONDS)
+        bed.hold(seconds)
     finally:
         link.heal()
 
@@ -219,6 +221,8 @@ def on_links(side, of, towards_b, towards_a):
     fault(f"{side}-loss", f"{where}: {LOSS:.0%} of the packets lost {held}")(lambda bed: disturbed(bed, lambda link: link.lose(LOSS), of(bed.gateway)))
     fault(f"{side}-delay", f"{where}: {DELAY_SECONDS * 1000:.0f} ms more each way {held}")(lambda bed: disturbed(bed, lambda link: link.delay(DELAY_SECONDS), of(bed.gateway)))
     fault(f"{side}-cut", f"{where}: nothing arrives {held}")(lambda bed: disturbed(bed, lambda link: link.cut(), of(bed.gateway)))
+    # After 45 s without an answer client-go gives an HTTP/2 connection up, and lists: it takes only some errors for the end of a stream.
+    fault(f"{side}-long-cut", f"{where}: nothing arrives for {LONG_SECONDS} s", clients=side == "clients")(lambda bed: disturbed(bed, lambda link: link.cut(), of(bed.gateway), LONG_SECONDS))
     fault(f"{side}-{towards_b}", f"{where}: nothing arrives at the {towards_b} {held}")(lambda bed: disturbed(bed, lambda link: link.cut(to_a=False), of(bed.gateway)))
     fault(f"{side}-{towards_a}", f"{where}: nothing arrives at the {towards_a} {held}")(lambda bed: disturbed(bed, lambda link: link.cut(to_b=False), of(bed.gateway)))
 

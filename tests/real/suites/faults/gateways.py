@@ -83,6 +83,8 @@ class Gateway:
 class FaultStack(stacks.Stack):
     """The API server listens on all addresses of the suite's own network; there are no gateways on loopback."""
 
+    audit_policy = {**stacks.AUDIT_POLICY, "rules": [{"level": "Metadata", "omitStages": ["RequestReceived", "Panic"]}]}  # with the status of the response
+
     def __init__(self, before_gateways):
         super().__init__("faults", before_gateways, audited=True)
         self.env["REAL_APISERVER_ARGS"] += " --bind-address=0.0.0.0"

@@ -109,7 +109,10 @@ class Bed:
 
 
 def is_whole_list(entry):
-    """Whether an audit event is about all objects of one of the resources."""
+    """Whether an audit event is about all objects of one of the resources, which were sent: a server that has just started refuses some."""
+    answered = "ResponseStarted" if entry["verb"] == "watch" else "ResponseComplete"
+    if entry["stage"] != answered or entry.get("responseStatus", {}).get("code") != 200:
+        return False
     target = urlsplit(entry.get("requestURI", ""))
     if entry.get("objectRef", {}).get("resource") not in THINGS or entry["objectRef"].get("name"):
         return False
