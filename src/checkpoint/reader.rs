@@ -191,9 +191,16 @@ impl<R: Read> CheckpointReader<R> {
     }
 }
 
+/// How far the versions of a lost history may be above the newest one: so many writes take months. Clients at or below a lost version that has
+/// not been reached again have to list, so a wrong one would be costly for long.
+const LOST_AHEAD_MAX: u64 = 1 << 32;
+
 /// Refuses a history that no cache can have had: what counts versions later relies on it.
 fn check_history(state: &PriorState) -> Result<(), CheckpointError> {
     let version = state.version;
+    if state.lost.0.saturating_sub(version.0) > LOST_AHEAD_MAX {
+        return Err(damaged("it knows a lost history that cannot have been"));
+    }
     // The events are not older than the base, so none has version 0 either.
     if state.base_version.0 == 0 {
         return Err(damaged("its history begins with version 0"));

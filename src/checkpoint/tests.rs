@@ -172,6 +172,21 @@ fn a_lost_history_is_still_known() {
 }
 
 #[test]
+fn a_lost_history_has_a_bound() {
+    let check = |version: u64| {
+        let lost = ResourceVersion(version);
+        let mut writer = CacheWriter::after_loss(kind(Layout::Typed), keep(10), OBSERVED(), lost);
+        let version = ResourceVersion(30);
+        writer.replace(Vec::new(), version, Instant::now()).unwrap();
+        let capture = Capture::of(writer.cache(), HistoryShare::All).unwrap();
+        read(&written(&capture, None).into_out(), None).is_ok()
+    };
+    assert!(check(30 + (1 << 32)));
+    assert!(!check(31 + (1 << 32)));
+    assert!(!check(u64::MAX));
+}
+
+#[test]
 fn a_checkpoint_without_history_begins_with_the_newest_state() {
     let mut world = World::new(3, 1_000, OBSERVED());
     (0..20).for_each(|_| world.step());
