@@ -40,6 +40,8 @@ pub enum HandoverOutcome {
     OtherCluster,
     /// Upstream contradicts it.
     OtherHistory,
+    /// Upstream no longer has its version.
+    Expired,
 }
 
 impl Label for HandoverOutcome {
@@ -57,6 +59,7 @@ impl Label for HandoverOutcome {
         Self::OtherResource,
         Self::OtherCluster,
         Self::OtherHistory,
+        Self::Expired,
     ];
 
     fn as_str(self) -> &'static str {
@@ -74,6 +77,7 @@ impl Label for HandoverOutcome {
             Self::OtherResource => "other_resource",
             Self::OtherCluster => "other_cluster",
             Self::OtherHistory => "other_history",
+            Self::Expired => "expired",
         }
     }
 }

@@ -220,6 +220,8 @@ pub enum TaskKind {
     IdleCaches,
     /// Gives up caches when memory is short.
     Memory,
+    /// Compares the number of watches with the other gateways'.
+    Rebalance,
     /// Watches roles and bindings.
     Roles,
     /// Reads one shared watch of Tables.
@@ -238,6 +240,7 @@ impl Label for TaskKind {
         Self::Http2Stream,
         Self::IdleCaches,
         Self::Memory,
+        Self::Rebalance,
         Self::Roles,
         Self::TableWatch,
     ];
@@ -254,6 +257,7 @@ impl Label for TaskKind {
             Self::Http2Stream => "http2_stream",
             Self::IdleCaches => "idle_caches",
             Self::Memory => "memory",
+            Self::Rebalance => "rebalance",
             Self::Roles => "roles",
             Self::TableWatch => "table_watch",
         }
@@ -305,6 +309,8 @@ impl Label for CacheState {
 pub enum RestoreOutcome {
     /// The cache continues from it.
     Restored,
+    /// Upstream no longer has its version, and was listed.
+    Expired,
     /// There was none.
     Missing,
     /// It was damaged, too old, or another cluster's.
@@ -312,11 +318,12 @@ pub enum RestoreOutcome {
 }
 
 impl Label for RestoreOutcome {
-    const ALL: &'static [Self] = &[Self::Restored, Self::Missing, Self::Refused];
+    const ALL: &'static [Self] = &[Self::Restored, Self::Expired, Self::Missing, Self::Refused];
 
     fn as_str(self) -> &'static str {
         match self {
             Self::Restored => "restored",
+            Self::Expired => "expired",
             Self::Missing => "missing",
             Self::Refused => "refused",
         }
@@ -361,6 +368,8 @@ pub enum ClientWatchEnd {
     CacheGone,
     /// The gateway shuts down.
     Drain,
+    /// The gateway had more watches than the others.
+    Rebalance,
 }
 
 impl Label for ClientWatchEnd {
@@ -371,6 +380,7 @@ impl Label for ClientWatchEnd {
         Self::Lagged,
         Self::CacheGone,
         Self::Drain,
+        Self::Rebalance,
     ];
 
     fn as_str(self) -> &'static str {
@@ -381,6 +391,7 @@ impl Label for ClientWatchEnd {
             Self::Lagged => "lagged",
             Self::CacheGone => "cache_gone",
             Self::Drain => "drain",
+            Self::Rebalance => "rebalance",
         }
     }
 }

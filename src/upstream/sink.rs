@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::{Future, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::decode::Bookmark;
 use crate::resource::{EventKind, Object, ResourceVersion};
@@ -49,6 +49,14 @@ pub trait Sink: Send + fmt::Debug {
 
     /// Called every few seconds while nothing else happens.
     fn tick(&mut self) {}
+
+    /// How long an open watch may send nothing until [`Sink::watch_quiet`] is called; `None` if that is not needed.
+    fn quiet_time(&self) -> Option<Duration> {
+        None
+    }
+
+    /// The watch is open, and has sent nothing for a while.
+    fn watch_quiet(&mut self) {}
 
     /// Until this time the driver may add events to the batch, because watches have not yet received the last one. `None`
     /// means that it publishes without delay.

@@ -248,6 +248,8 @@ async fn check_refused_before(
     assert_eq!(metric(&taking, TAKEN, "").await, 1.0);
     assert_eq!(metric(&taking, LISTS, "").await, 1.0);
     // The other cache is not affected.
+    let services = get(taking.address, "/api/v1/services").await;
+    assert_eq!(services.status(), 200);
     assert_eq!(
         metric_of(&taking, "services", TAKEN, "\"taken\"").await,
         1.0

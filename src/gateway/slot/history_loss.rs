@@ -23,6 +23,13 @@ impl HistoryLoss {
         *self.state() = Some((version, Instant::now()));
     }
 
+    /// Records a loss that another process has seen.
+    pub(super) fn learn(&self, newest: ResourceVersion) {
+        if newest > self.version() {
+            self.record(newest);
+        }
+    }
+
     /// The newest version of all lost histories; zero if none was lost.
     pub(super) fn version(&self) -> ResourceVersion {
         self.state()
@@ -37,5 +44,25 @@ impl HistoryLoss {
 
     fn state(&self) -> parking_lot::MutexGuard<'_, Option<(ResourceVersion, Instant)>> {
         self.0.lock()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_another_process_has_seen_counts_once() {
+        let loss = HistoryLoss::default();
+        loss.learn(ResourceVersion(0));
+        assert!(!loss.covers(ResourceVersion(0)));
+        loss.learn(ResourceVersion(7));
+        assert!(loss.covers(ResourceVersion(7)) && !loss.covers(ResourceVersion(8)));
+        tokio::time::advance(LOSS_AGE_MAX).await;
+        loss.learn(ResourceVersion(7));
+        assert!(!loss.covers(ResourceVersion(7)), "nobody has it any more");
+        assert_eq!(loss.version(), ResourceVersion(7));
+        loss.learn(ResourceVersion(8));
+        assert!(loss.covers(ResourceVersion(7)));
     }
 }

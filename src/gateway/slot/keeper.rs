@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
 use super::history_loss::HistoryLoss;
-use super::prior_state::{PriorStates, StateOrigin};
+use super::prior_state::{PriorStates, StateOrigin, StateOutcome};
 use super::sink::{CacheLen, SlotSink};
 use super::state::{SlotState, SlotStateMachine};
 use crate::admission::resident;
@@ -203,7 +203,7 @@ impl CacheKeeper {
             recorder: Arc::clone(&parts.recorder),
             cache_len: self.cells.cache_len.clone(),
             connections,
-            is_restored: false,
+            unproven: None,
             cuts: CutFollower::new(parts.cuts.clone()),
         };
         let cluster = self.cluster().await;
@@ -290,14 +290,16 @@ impl CacheKeeper {
         let Some((content, origin)) = self.prior.load(kind, cluster).await else {
             return Ok(None);
         };
-        let version = content.state.version;
+        let (version, lost) = (content.state.version, content.state.lost);
         sink.restore(content);
-        let contradiction = contradicts_upstream(&*self.parts.client, &sink.served).await;
-        self.prior.count(origin, contradiction.is_none());
-        match contradiction {
-            Some(contradiction) => Err((contradiction, origin)),
-            None => Ok(Some(version)),
+        let counter = self.prior.counter(origin);
+        if let Some(contradiction) = contradicts_upstream(&*self.parts.client, &sink.served).await {
+            counter.count(StateOutcome::OtherHistory);
+            return Err((contradiction, origin));
         }
+        self.cells.loss.learn(lost);
+        sink.serve_when_continued(counter);
+        Ok(Some(version))
     }
 
     /// Whether there is no room for a cache. One that replaces another, which has just ended, needs none but below the bound.

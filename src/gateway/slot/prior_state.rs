@@ -1,5 +1,7 @@
 //! The states that a cache can continue from instead of listing upstream: its checkpoint, and the caches of other gateways.
 
+use std::fmt;
+
 use parking_lot::Mutex;
 
 use crate::checkpoint::CheckpointContent;
@@ -29,6 +31,49 @@ pub(super) struct PriorStates {
     is_used: Mutex<bool>,
     /// Whether an attempt failed that used a state. Until a cache is served again, upstream is listed.
     is_suspect: bool,
+}
+
+/// What became of a state that was loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StateOutcome {
+    /// The cache continues from it.
+    Used,
+    /// Upstream no longer has its version, and was listed.
+    Expired,
+    /// Upstream contradicts it.
+    OtherHistory,
+}
+
+/// Counts what becomes of one state.
+#[derive(Clone, Default)]
+pub(super) struct StateCounter {
+    checkpoint: Option<Checkpoint>,
+    handover: Option<CacheHandover>,
+}
+
+impl fmt::Debug for StateCounter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StateCounter").finish_non_exhaustive()
+    }
+}
+
+impl StateCounter {
+    pub(super) fn count(&self, outcome: StateOutcome) {
+        if let Some(checkpoint) = &self.checkpoint {
+            checkpoint.count(match outcome {
+                StateOutcome::Used => RestoreOutcome::Restored,
+                StateOutcome::Expired => RestoreOutcome::Expired,
+                StateOutcome::OtherHistory => RestoreOutcome::Refused,
+            });
+        }
+        if let Some(handover) = &self.handover {
+            handover.count(match outcome {
+                StateOutcome::Used => HandoverOutcome::Taken,
+                StateOutcome::Expired => HandoverOutcome::Expired,
+                StateOutcome::OtherHistory => HandoverOutcome::OtherHistory,
+            });
+        }
+    }
 }
 
 impl PriorStates {
@@ -108,18 +153,15 @@ impl PriorStates {
         Some((content, StateOrigin::Checkpoint))
     }
 
-    /// Counts what became of a state that was loaded.
-    pub(super) fn count(&self, origin: StateOrigin, is_used: bool) {
-        match (origin, &self.checkpoint, &self.handover) {
-            (StateOrigin::Checkpoint, Some(checkpoint), _) => checkpoint.count(match is_used {
-                true => RestoreOutcome::Restored,
-                false => RestoreOutcome::Refused,
-            }),
-            (StateOrigin::Peer, _, Some(handover)) => handover.count(match is_used {
-                true => HandoverOutcome::Taken,
-                false => HandoverOutcome::OtherHistory,
-            }),
-            (StateOrigin::Checkpoint, None, _) | (StateOrigin::Peer, _, None) => {}
+    /// Counts what becomes of a state that was loaded.
+    pub(super) fn counter(&self, origin: StateOrigin) -> StateCounter {
+        let (checkpoint, handover) = match origin {
+            StateOrigin::Checkpoint => (self.checkpoint.clone(), None),
+            StateOrigin::Peer => (None, self.handover.clone()),
+        };
+        StateCounter {
+            checkpoint,
+            handover,
         }
     }
 

@@ -2,11 +2,12 @@
 //! template of bookmarks, the size of the cache, and how often the watch was opened. It counts no metrics.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use super::prior_state::{StateCounter, StateOutcome};
 use super::state::SlotStateMachine;
 use crate::checkpoint::{CheckpointContent, CheckpointHeader};
 use crate::decode::{Bookmark, WatchLine, scan_envelope, scan_watch};
@@ -66,6 +67,19 @@ impl CacheLen {
     }
 }
 
+/// How long an open watch may be silent before upstream counts as continuing the history that it was opened in. Upstream accepts a watch
+/// whose version is too old with 200, too, and then refuses it by its first event, which it sends at once. Nothing proves on a quiet
+/// resource that no refusal follows, and its first bookmark may take a minute.
+const QUIET_TIME: Duration = Duration::from_secs(1);
+
+/// A state from before that is not served yet.
+#[derive(Debug)]
+pub(super) struct UnprovenState {
+    pub(super) counter: StateCounter,
+    /// Whether upstream has sent an event that follows it.
+    pub(super) is_continued: bool,
+}
+
 /// Fills the cache of one attempt.
 #[derive(Debug)]
 pub(super) struct SlotSink {
@@ -76,14 +90,14 @@ pub(super) struct SlotSink {
     pub(super) cache_len: CacheLen,
     /// How often the upstream watch was opened.
     pub(super) connections: watch::Sender<u64>,
-    /// Whether the cache holds the state of a checkpoint, and upstream was not asked to list since.
-    pub(super) is_restored: bool,
+    /// Set while the cache holds a state from before, and upstream has not yet shown that it continues its history.
+    pub(super) unproven: Option<UnprovenState>,
     /// Tells when the history is to shrink because memory is short.
     pub(super) cuts: CutFollower,
 }
 
 impl SlotSink {
-    /// Fills the cache from a checkpoint. It is served once upstream continues its history.
+    /// Fills the cache with a state from before, which [`Self::serve_when_continued`] allows to be served.
     pub(super) fn restore(&mut self, restored: CheckpointContent) {
         let ServedResource { cache, hub } = &self.served;
         if let Some(template) = bookmark_of(&restored.header, cache.kind()) {
@@ -91,7 +105,24 @@ impl SlotSink {
         }
         self.cache_sink.restore(restored.state);
         self.store_len();
-        self.is_restored = true;
+    }
+
+    /// Serves the state from before once upstream continues its history.
+    pub(super) fn serve_when_continued(&mut self, counter: StateCounter) {
+        self.unproven = Some(UnprovenState {
+            counter,
+            is_continued: false,
+        });
+    }
+
+    /// Serves the state from before, if there is one that is not served yet.
+    fn serve_unproven(&mut self) {
+        if let Some(state) = self.unproven.take()
+            && let Some(snapshot) = self.served.cache.snapshot()
+        {
+            state.counter.count(StateOutcome::Used);
+            self.serve(snapshot.resource_version);
+        }
     }
 
     fn store_len(&self) {
@@ -131,12 +162,14 @@ fn bookmark_of(header: &CheckpointHeader, kind: &ResourceKind) -> Option<Bookmar
 impl Sink for SlotSink {
     fn watch_opened(&mut self) {
         self.connections.send_modify(|count| *count += 1);
-        // Upstream continues the restored history, and sends what is missing at once.
-        if self.is_restored
-            && let Some(snapshot) = self.served.cache.snapshot()
-        {
-            self.serve(snapshot.resource_version);
-        }
+    }
+
+    fn quiet_time(&self) -> Option<Duration> {
+        self.unproven.as_ref().map(|_| QUIET_TIME)
+    }
+
+    fn watch_quiet(&mut self) {
+        self.serve_unproven();
     }
 
     /// The bookmark that completes the initial data comes before [`SlotSink::replace`], so the first client gets bookmarks that look as
@@ -151,7 +184,9 @@ impl Sink for SlotSink {
     }
 
     fn restart(&mut self) {
-        self.is_restored = false;
+        if let Some(state) = self.unproven.take() {
+            state.counter.count(StateOutcome::Expired);
+        }
         self.cache_sink.restart();
         self.cache_len
             .store_history(self.cache_sink.history_memory());
@@ -172,6 +207,9 @@ impl Sink for SlotSink {
     }
 
     fn live(&mut self, kind: EventKind, object: Object) {
+        if let Some(state) = &mut self.unproven {
+            state.is_continued = true;
+        }
         self.cache_sink.live(kind, object);
     }
 
@@ -179,10 +217,19 @@ impl Sink for SlotSink {
         self.cache_sink.publish();
         self.follow_pressure();
         self.store_len();
+        // Called before a refusal, too.
+        if self
+            .unproven
+            .as_ref()
+            .is_some_and(|state| state.is_continued)
+        {
+            self.serve_unproven();
+        }
     }
 
     fn progress(&mut self, version: ResourceVersion) {
         self.cache_sink.progress(version);
+        self.serve_unproven();
     }
 
     fn tick(&mut self) {

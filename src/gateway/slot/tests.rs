@@ -414,7 +414,7 @@ async fn a_slot_that_is_closed_does_not_become_ready_any_more() {
         recorder: Arc::clone(recorder),
         cache_len: CacheLen::default(),
         connections: watch::Sender::new(0),
-        is_restored: false,
+        unproven: None,
         cuts: CutFollower::default(),
     };
     stage.slot.close();

@@ -85,7 +85,10 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
         loop {
             let next = match pending.take() {
                 Some(pending) => pending,
-                None => next(&mut body).await,
+                None => {
+                    let tick = self.sink.quiet_time().map_or(TICK, |time| time.min(TICK));
+                    next(&mut body, tick).await
+                }
             };
             let is_initial = !self.reflector.is_live();
             match next {
@@ -121,6 +124,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                     );
                 }
                 StreamRead::Tick if now() < give_up_at => {
+                    self.sink.watch_quiet();
                     self.sink.tick();
                 }
                 StreamRead::End if !frames.is_mid_frame() => {
@@ -252,9 +256,12 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
 
 /// Waits for the next chunk, at most for a tick. Cancelling the wait loses no bytes, because a frame of the body arrives
 /// whole or not at all.
-async fn next<B: Body<Data = Bytes, Error: fmt::Display> + Unpin>(body: &mut B) -> StreamRead {
+async fn next<B: Body<Data = Bytes, Error: fmt::Display> + Unpin>(
+    body: &mut B,
+    tick: Duration,
+) -> StreamRead {
     loop {
-        let Ok(frame) = tokio::time::timeout(TICK, body.frame()).await else {
+        let Ok(frame) = tokio::time::timeout(tick, body.frame()).await else {
             return StreamRead::Tick;
         };
         match frame {

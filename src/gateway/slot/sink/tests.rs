@@ -3,16 +3,18 @@
 use std::time::Duration;
 
 use super::*;
-use crate::cache::tests::samples::{Sample, keep, kind};
+use crate::cache::tests::samples::{Sample, World, keep, kind};
 use crate::cache::{
-    CacheWriter, DispatchOutcome, Event, Observer, Retention, Sequence, WatchCache,
+    CacheWriter, DispatchOutcome, Event, Observer, PriorState, Retention, Sequence, WatchCache,
 };
 use crate::gateway::drain_flag::DrainFlag;
 use crate::gateway::pressure::{HistoryBound, HistoryCuts};
 use crate::gateway::slot::state::SlotState;
 use crate::metrics::Metrics;
 use crate::resource::Layout;
-use crate::upstream::driver::tests::scripted::{Script, marker, push, settled, sort_of};
+use crate::upstream::driver::tests::scripted::{
+    Asked, EXPIRED, Feed, Script, bookmark, marker, push, settled, sort_of,
+};
 use crate::upstream::driver::{Driver, ReadSpec};
 use crate::upstream::reflector::{
     InitialVersion, ReflectorMachine, ReflectorOptions, StreamingLists,
@@ -98,7 +100,7 @@ impl Scene {
             recorder,
             cache_len: cache_len.clone(),
             connections,
-            is_restored: false,
+            unproven: None,
             cuts: CutFollower::default(),
         };
         let scene = Self {
@@ -271,4 +273,101 @@ async fn bookmarks_look_like_upstreams_before_the_first_request_and_connections_
     driver.abort();
     assert!(driver.await.unwrap_err().is_cancelled());
     assert!(scene.connected.has_changed().is_err());
+}
+
+/// The version of the state from before, and of an event that follows it.
+const PRIOR: u64 = 30;
+const NEXT: u64 = 31;
+
+/// A driver that continues a state from before, and the requests that it sends.
+struct Continued {
+    scene: Scene,
+    requests: tokio::sync::mpsc::Receiver<Asked>,
+    feed: Feed,
+    driver: tokio::task::JoinHandle<crate::upstream::driver::DriverEnd>,
+}
+
+impl Continued {
+    /// Upstream has accepted the watch, and has sent nothing.
+    async fn new() -> Self {
+        let (scene, mut sink) = Scene::new();
+        let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
+        let mut before = World::new(7, 100, hub as _);
+        let first = before.write("a/x", None);
+        before.apply(vec![first]);
+        let snapshot = before.writer.cache().snapshot().unwrap();
+        let state = PriorState {
+            base: snapshot.objects.clone(),
+            base_version: ResourceVersion(PRIOR),
+            forgotten: ResourceVersion(0),
+            lost: ResourceVersion(0),
+            gaps: Vec::new(),
+            events: Vec::new(),
+            version: ResourceVersion(PRIOR),
+        };
+        sink.cache_sink.restore(state);
+        sink.serve_when_continued(StateCounter::default());
+        let options = ReflectorOptions {
+            streaming: StreamingLists::Preferred,
+            page_len: 2,
+            start_from: Some(ResourceVersion(PRIOR)),
+            initial: InitialVersion::Latest,
+        };
+        let spec = ReadSpec::all(&scene.served.cache.kind().gvr, 1 << 20);
+        let counts = Arc::clone(&sink.recorder).for_cache();
+        let (script, mut requests) = Script::new();
+        let reflector = ReflectorMachine::new(options);
+        let driver = Driver::new(Arc::new(script), spec, reflector, sink, counts);
+        let driver = tokio::spawn(driver.run());
+        let first = requests.recv().await.unwrap();
+        assert_eq!(sort_of(&first.path), format!("watch {PRIOR}"));
+        let feed = first.open();
+        settled().await;
+        assert!(!scene.is_ready(), "upstream may still refuse the version");
+        Self {
+            scene,
+            requests,
+            feed,
+            driver,
+        }
+    }
+
+    fn ended(self) {
+        self.driver.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_from_before_is_served_with_the_first_event_or_bookmark() {
+    let (object, _) = Sample::new("a/y", NEXT).json();
+    let event = format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n");
+    for line in [event, bookmark(NEXT)] {
+        let continued = Continued::new().await;
+        push(&continued.feed, &[line]).await;
+        assert!(continued.scene.is_ready());
+        continued.ended();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_from_before_is_served_if_upstream_is_quiet() {
+    let continued = Continued::new().await;
+    tokio::time::sleep(QUIET_TIME).await;
+    assert!(continued.scene.is_ready());
+    continued.ended();
+}
+
+/// Otherwise clients would read a state that may be days old.
+#[tokio::test(start_paused = true)]
+async fn a_state_that_upstream_no_longer_continues_is_not_served_before_the_list() {
+    let mut continued = Continued::new().await;
+    push(&continued.feed, &[EXPIRED.to_owned()]).await;
+    let list = continued.requests.recv().await.unwrap();
+    assert_eq!(sort_of(&list.path), "stream latest");
+    let feed = list.open();
+    tokio::time::sleep(2 * QUIET_TIME).await;
+    assert!(!continued.scene.is_ready());
+    push(&feed, &[marker(50)]).await;
+    assert!(continued.scene.is_ready());
+    continued.ended();
 }
