@@ -569,8 +569,12 @@ impl Resources for Registry {
         self.ready_keys()
     }
 
-    async fn hand_over(&self, key: &CacheKey) -> Result<Response<ForwardedBody>, Status> {
-        self.hand_cache_over(key).await
+    async fn hand_over(
+        &self,
+        key: &CacheKey,
+        peer: Peer,
+    ) -> Result<Response<ForwardedBody>, Status> {
+        self.hand_cache_over(key, peer).await
     }
 
     fn tally(&self, key: &CacheKey) -> Arc<dyn WatchRecorder> {

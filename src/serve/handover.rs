@@ -59,7 +59,10 @@ impl<R: Resources> Service<R> {
         let answer = match (request.http.method(), target) {
             (&Method::GET, HandoverTarget::Index) => Ok(index(&self.resources.handover_keys())),
             (&Method::GET, HandoverTarget::Cache(key)) => {
-                let handed = self.resources.hand_over(key).await;
+                let handed = self
+                    .resources
+                    .hand_over(key, request.connection.identity.peer)
+                    .await;
                 handed.map(|response| {
                     response.map(|body| AnswerBody::Forwarded(body, ForwardLifetime::Short))
                 })

@@ -244,7 +244,7 @@ pub trait Resources: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// The state of a cache for another gateway.
+    /// The state of a cache for another gateway at this address.
     ///
     /// # Errors
     /// The response if the cache is not handed over.
@@ -256,6 +256,7 @@ pub trait Resources: Send + Sync + 'static {
     }
 
     /// The recorder of a resource's watches.
+        _: Peer,
     fn tally(&self, key: &CacheKey) -> Arc<dyn WatchRecorder>;
 
     /// The recorder of a resource's lists, if there is one.

@@ -1,5 +1,6 @@
 //! Hands caches over to other gateways, from memory: the objects at the start of the history, and the history. A handover reads the cache as a
-//! client does and is written by a thread for blocking work, so it never holds the writer up.
+//! client does and is written by a thread for blocking work, so it never holds the writer up. It counts as served once its response has
+//! been sent to its end.
 
 use std::io;
 use std::sync::Arc;
@@ -7,21 +8,25 @@ use std::time::Duration;
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use parking_lot::Mutex;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::pipe::{self, PipeBody, PipeWriter};
 use crate::checkpoint::{Capture, CheckpointHeader, CheckpointWriter, HistoryShare};
+use crate::fairness::Peer;
 use crate::gateway::restored::clock;
 use crate::metrics::{ServedHandover, ServedHandoverMetrics};
 use crate::protocol::handover::HANDOVER_MEDIA_TYPE;
 use crate::protocol::status::Status;
+use crate::resource::CacheKey;
 use crate::view::{Marker, ServedResource};
 
 /// Handovers at a time. Each occupies a thread, and keeps a snapshot and its history alive.
 const HANDOVERS_MAX: usize = 4;
+/// Handovers to one address at a time: as many as a gateway asks for. A slow one leaves the rest to others.
+const HANDOVERS_PER_PEER: usize = 2;
 /// How long the other gateway may read nothing.
 const STALL_MAX: Duration = Duration::from_secs(10);
 /// How long a handover may take; the other gateway gives up no later (`--handover-timeout`).
@@ -31,31 +36,71 @@ const RETRY_AFTER_SECONDS: u32 = 1;
 
 /// The handovers to other gateways.
 pub(in crate::gateway) struct HandoverOffers {
-    permits: Arc<Semaphore>,
+    /// To whom caches are handed over now.
+    peers: Arc<Mutex<Vec<Peer>>>,
     metrics: ServedHandoverMetrics,
 }
 
-/// A permit to hand a cache over.
-pub(in crate::gateway) struct OfferPermit(OwnedSemaphorePermit);
+/// A permit to hand a cache over, until it is dropped.
+pub(in crate::gateway) struct OfferPermit {
+    peers: Arc<Mutex<Vec<Peer>>>,
+    peer: Peer,
+}
+
+impl Drop for OfferPermit {
+    fn drop(&mut self) {
+        let mut peers = self.peers.lock();
+        if let Some(index) = peers.iter().position(|one| *one == self.peer) {
+            peers.swap_remove(index);
+        }
+    }
+}
+
+/// Counts one handover when its response has ended.
+struct OfferRecord {
+    metrics: ServedHandoverMetrics,
+    resource: CacheKey,
+    began: Instant,
+}
+
+impl OfferRecord {
+    fn record(&self, bytes: u64, is_whole: bool) {
+        let (resource, elapsed) = (&self.resource, self.began.elapsed());
+        if is_whole {
+            info!(%resource, bytes, ?elapsed, "handed the cache over to another gateway");
+            self.metrics.outcomes.inc(ServedHandover::Served);
+            self.metrics.transfers.record(bytes, elapsed);
+        } else {
+            warn!(%resource, bytes, ?elapsed, "a handover of the cache to another gateway broke off");
+            self.metrics.outcomes.inc(ServedHandover::Cut);
+        }
+    }
+}
 
 impl HandoverOffers {
     pub(in crate::gateway) fn new(metrics: ServedHandoverMetrics) -> Self {
         Self {
-            permits: Arc::new(Semaphore::new(HANDOVERS_MAX)),
+            peers: Arc::default(),
             metrics,
         }
     }
 
-    /// A permit to hand a cache over.
+    /// A permit to hand a cache over to this address.
     ///
     /// # Errors
     /// The response if too many are handed over already.
-    pub(in crate::gateway) fn permit(&self) -> Result<OfferPermit, Status> {
-        let permit = Arc::clone(&self.permits).try_acquire_owned();
-        permit.map(OfferPermit).map_err(|_| {
+    pub(in crate::gateway) fn permit(&self, peer: Peer) -> Result<OfferPermit, Status> {
+        let mut peers = self.peers.lock();
+        let own = peers.iter().filter(|one| **one == peer).count();
+        if peers.len() >= HANDOVERS_MAX || own >= HANDOVERS_PER_PEER {
             self.metrics.outcomes.inc(ServedHandover::Busy);
             let message = "too many caches are handed over at the moment";
-            Status::too_many_requests(message, RETRY_AFTER_SECONDS)
+            return Err(Status::too_many_requests(message, RETRY_AFTER_SECONDS));
+        }
+        peers.push(peer);
+        Ok(OfferPermit {
+            peers: Arc::clone(&self.peers),
+            peer,
         })
     }
 
@@ -73,23 +118,18 @@ impl HandoverOffers {
         cluster: Option<String>,
     ) -> Response<PipeBody> {
         let began = Instant::now();
+        let record = OfferRecord {
+            metrics: self.metrics.clone(),
+            resource: served.cache.kind().cache_key(),
+            began,
+        };
         let (writer, body) = pipe::to_response(STALL_MAX, began + LENGTH_MAX);
-        let metrics = self.metrics.clone();
+        let body = body.on_end(move |bytes, is_whole| record.record(bytes, is_whole));
         spawn_blocking(move || {
-            let _permit = permit.0;
-            let resource = served.cache.kind().cache_key();
-            let elapsed = || began.elapsed();
-            match write(writer, &served, cluster) {
-                Ok(bytes) => {
-                    info!(%resource, bytes, elapsed = ?elapsed(), "handed the cache over to another gateway");
-                    metrics.outcomes.inc(ServedHandover::Served);
-                    metrics.transfers.record(bytes, elapsed());
-                }
-                Err(error) => {
-                    warn!(%resource, %error, "a handover of the cache to another gateway broke off");
-                    metrics.outcomes.inc(ServedHandover::Cut);
-                    metrics.transfers.record(0, elapsed());
-                }
+            let _permit = permit;
+            if let Err(error) = write(writer, &served, cluster) {
+                let resource = served.cache.kind().cache_key();
+                debug!(%resource, %error, "the state was not written to its end");
             }
         });
         let mut response = Response::new(body);
@@ -99,8 +139,8 @@ impl HandoverOffers {
     }
 }
 
-/// Writes the whole state; returns its length.
-fn write(out: PipeWriter, served: &ServedResource, cluster: Option<String>) -> io::Result<u64> {
+/// Writes the whole state.
+fn write(out: PipeWriter, served: &ServedResource, cluster: Option<String>) -> io::Result<()> {
     let capture = Capture::of(&served.cache, HistoryShare::All);
     let capture = capture.ok_or_else(|| io::Error::other("the cache is not filled"))?;
     let clock = clock();
@@ -115,4 +155,29 @@ fn write(out: PipeWriter, served: &ServedResource, cluster: Option<String>) -> i
     CheckpointWriter::create(out, None, &header, &capture, clock)?
         .into_out()
         .end()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+    use std::net::IpAddr;
+
+    /// Otherwise one that reads slowly would keep all others from their caches.
+    #[test]
+    fn one_gateway_does_not_get_all_permits() {
+        let metrics = Metrics::new().unwrap().served_handovers();
+        let offers = HandoverOffers::new(metrics.clone());
+        let peer = |last| Peer::from(IpAddr::from([10, 0, 0, last]));
+        let first = [1, 1, 2].map(|last| offers.permit(peer(last)).unwrap());
+        assert!(offers.permit(peer(1)).is_err());
+        let last = offers.permit(peer(3)).unwrap();
+        assert!(offers.permit(peer(4)).is_err());
+        drop(last);
+        assert!(offers.permit(peer(1)).is_err());
+        drop(first);
+        let again = [1, 1].map(|last| offers.permit(peer(last)).unwrap());
+        assert_eq!(metrics.outcomes.count(ServedHandover::Busy), 3);
+        drop(again);
+    }
 }

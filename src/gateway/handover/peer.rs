@@ -21,9 +21,10 @@ use crate::protocol::handover::{HANDOVER_MEDIA_TYPE, HandoverIndex, HandoverTarg
 use crate::resource::{CacheKey, ResourceKind};
 use crate::upstream::client::{Client, ConnectError, ConnectSource, ResponseBody, SendError};
 
-/// How long a gateway may take until its response begins. It reviews the caller first, and reads the cluster's uid.
-const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
-/// The same for an index, which is in memory.
+/// A gateway may take this part (a third) of a handover's time until its response begins: it reviews the caller first, and reads the cluster's
+/// uid. One that does not respond leaves time for others.
+const HEAD_SHARE: u32 = 3;
+/// The same for what is in memory.
 const INDEX_HEAD_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long it may send nothing.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
@@ -98,6 +99,7 @@ pub(super) struct HandoverPeer {
 }
 
 impl HandoverPeer {
+    head_time_max: Duration,
     /// Reads the credentials, and prepares a connection.
     pub(super) async fn new(
         settings: &HandoverSettings,
@@ -119,6 +121,7 @@ impl HandoverPeer {
         })
     }
 
+            head_time_max: settings.timeout / HEAD_SHARE,
     /// The caches that the gateway hands over.
     pub(super) async fn index(&self) -> Result<Vec<CacheKey>, HandoverError> {
         let response = self
@@ -138,7 +141,7 @@ impl HandoverPeer {
         wanted: WantedState<'_>,
     ) -> Result<(CheckpointContent, u64), HandoverError> {
         let target = HandoverTarget::Cache(wanted.kind.cache_key());
-        let response = self.ask(&target, HEAD_TIME_MAX).await?;
+        let response = self.ask(&target, self.head_time_max).await?;
         let media_type = response.headers().get(CONTENT_TYPE);
         if media_type.is_none_or(|value| value != HANDOVER_MEDIA_TYPE) {
             let reason = format!("its media type is {media_type:?}");

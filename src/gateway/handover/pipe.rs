@@ -35,8 +35,13 @@ pub(super) struct PipeReader {
 /// The receiving end, as the body of a response.
 pub(in crate::gateway) struct PipeBody {
     items: mpsc::Receiver<PipeItem>,
+    len: u64,
     has_ended: bool,
+    on_end: Option<OnEnd>,
 }
+
+/// Gets the number of bytes that were taken from a body, and whether they are all.
+type OnEnd = Box<dyn FnOnce(u64, bool) + Send>;
 
 /// The sending end, for a thread: waits for its reader, but not longer than allowed.
 pub(super) struct PipeWriter {
@@ -45,7 +50,6 @@ pub(super) struct PipeWriter {
     stall_max: Duration,
     give_up_at: Instant,
     buffer: Vec<u8>,
-    len: u64,
 }
 
 /// The receiver has failed or is gone.
@@ -72,13 +76,30 @@ pub(super) fn to_response(stall_max: Duration, give_up_at: Instant) -> (PipeWrit
         stall_max,
         give_up_at,
         buffer: Vec::new(),
-        len: 0,
     };
     let body = PipeBody {
         items,
+        len: 0,
         has_ended: false,
+        on_end: None,
     };
     (writer, body)
+}
+
+impl PipeBody {
+    /// Calls `on_end` when the body was read to its end, or was dropped before.
+    pub(super) fn on_end(mut self, on_end: impl FnOnce(u64, bool) + Send + 'static) -> Self {
+        self.on_end = Some(Box::new(on_end));
+        self
+    }
+}
+
+impl Drop for PipeBody {
+    fn drop(&mut self) {
+        if let Some(on_end) = self.on_end.take() {
+            on_end(self.len, self.has_ended);
+        }
+    }
 }
 
 impl PipeSender {
@@ -110,11 +131,10 @@ impl Read for PipeReader {
 }
 
 impl PipeWriter {
-    /// Tells the response that the state is complete; returns its length.
-    pub(super) fn end(mut self) -> io::Result<u64> {
+    /// Tells the response that the state is complete.
+    pub(super) fn end(mut self) -> io::Result<()> {
         self.flush()?;
-        self.send(PipeItem::End)?;
-        Ok(self.len)
+        self.send(PipeItem::End)
     }
 
     fn send(&self, item: PipeItem) -> io::Result<()> {
@@ -140,10 +160,7 @@ impl Write for PipeWriter {
             return Ok(());
         }
         let chunk = Bytes::from(std::mem::take(&mut self.buffer));
-        let len = chunk.len() as u64;
-        self.send(PipeItem::Chunk(chunk))?;
-        self.len += len;
-        Ok(())
+        self.send(PipeItem::Chunk(chunk))
     }
 }
 
@@ -160,7 +177,10 @@ impl Body for PipeBody {
             return Poll::Ready(None);
         }
         Poll::Ready(match ready!(this.items.poll_recv(context)) {
-            Some(PipeItem::Chunk(chunk)) => Some(Ok(Frame::data(chunk))),
+            Some(PipeItem::Chunk(chunk)) => {
+                this.len += chunk.len() as u64;
+                Some(Ok(Frame::data(chunk)))
+            }
             Some(PipeItem::End) => {
                 this.has_ended = true;
                 None
@@ -202,18 +222,37 @@ mod tests {
     async fn a_response_is_whole_or_ends_with_an_error() {
         for is_whole in [true, false] {
             let (mut writer, body) = to_response(MINUTE, Instant::now() + MINUTE);
+            let (sender, ended) = tokio::sync::oneshot::channel();
+            let body = body.on_end(move |len, is_whole| sender.send((len, is_whole)).unwrap());
             let written = spawn_blocking(move || {
                 writer.write_all(b"abc")?;
                 match is_whole {
                     true => writer.end(),
-                    false => writer.flush().map(|()| writer.len),
+                    false => writer.flush(),
                 }
             });
             let body = body.collect().await;
-            assert_eq!(written.await.unwrap().unwrap(), 3);
+            written.await.unwrap().unwrap();
             let body = body.ok().map(http_body_util::Collected::to_bytes);
             assert_eq!(body, is_whole.then(|| Bytes::from("abc")));
+            assert_eq!(ended.await, Ok((3, is_whole)));
         }
+    }
+
+    /// The whole state was in the pipe, but its reader left.
+    #[tokio::test]
+    async fn a_response_that_is_not_read_to_its_end_was_cut() {
+        let (mut writer, body) = to_response(MINUTE, Instant::now() + MINUTE);
+        let (sender, ended) = tokio::sync::oneshot::channel();
+        let mut body = body.on_end(move |len, is_whole| sender.send((len, is_whole)).unwrap());
+        let written = spawn_blocking(move || {
+            writer.write_all(b"abc")?;
+            writer.end()
+        });
+        written.await.unwrap().unwrap();
+        assert!(body.frame().await.unwrap().is_ok());
+        drop(body);
+        assert_eq!(ended.await, Ok((3, false)));
     }
 
     #[tokio::test]

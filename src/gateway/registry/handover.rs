@@ -9,6 +9,7 @@ use tracing::info;
 
 use super::Registry;
 use crate::gateway::forwarded::ForwardedBody;
+use crate::fairness::Peer;
 use crate::gateway::handover::CacheHandover;
 use crate::gateway::slot::SlotState;
 use crate::protocol::status::Status;
@@ -47,7 +48,8 @@ impl Registry {
         let Some(served) = slot.and_then(|slot| slot.served()) else {
             return Err(self.offers.missing());
         };
-        let permit = self.offers.permit()?;
+        peer: Peer,
+        let permit = self.offers.permit(peer)?;
         let cluster = timeout(CLUSTER_TIME_MAX, cluster_uid(&*self.client)).await;
         let cluster = cluster.ok().and_then(Result::ok);
         let response = self.offers.begin(permit, served, cluster);
