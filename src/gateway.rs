@@ -3,7 +3,7 @@
 //! Start reading at [`Gateway::build`] and [`Gateway::run`]. `registry` decides which resources have a cache; `slot` owns one cache and the
 //! task that fills it, and `consistency` and `drift` compare it with upstream. `checkpoints` keeps caches for the next process, and
 //! `handover` exchanges them with other gateways. `freshness` proves consistent reads, `forwarded` bounds forwarded requests, `endpoints`
-//! follows several API servers, `callers` and `roles` set authentication and authorization up, `operators` reserves capacity for the
+//! follows several API servers, `rebalance` sends clients to other gateways, `callers` and `roles` set authentication and authorization up, `operators` reserves capacity for the
 //! operators' port, `pressure` decides what is given back while memory is short, `recorders` counts in metrics, and `reloads` follows
 //! files.
 
@@ -22,6 +22,7 @@ mod hooks;
 mod older_states;
 mod operators;
 mod pressure;
+mod rebalance;
 mod recorders;
 mod registry;
 mod reloads;
@@ -49,7 +50,7 @@ use crate::fairness::Users;
 use crate::metrics::{Metrics, TaskKind};
 use crate::net::TcpListener;
 use crate::passthrough::Passthrough;
-use crate::serve::Service;
+use crate::serve::{ConnectionTable, Service};
 use crate::shutdown::Drain;
 use crate::task::restart_on_end;
 use crate::tls::{PairFiles, ServerIdentity, TlsError, TlsFiles};
@@ -62,6 +63,7 @@ use checkpoints::Checkpoints;
 use handover::Handover;
 use hooks::Hooks;
 use operators::OperatorLimits;
+use rebalance::Rebalance;
 use registry::{Registry, RegistrySettings};
 use reloads::Reloads;
 use slot::ReadLimits;
@@ -287,7 +289,10 @@ impl Gateway {
         let audit = audit_log.map(|log| log.audit);
         let service = service.audited(audit.clone());
         let tls = tls.map(|tls| tls.config());
-        let clients = listener::run(listener, tls.clone(), service.clone(), drain.clone());
+        // Operators' connections are not sent away: their port has a purpose.
+        let connections = rebalance(&mut tasks, &registry, &metrics);
+        let tracked = service.clone().tracked(connections);
+        let clients = listener::run(listener, tls.clone(), tracked, drain.clone());
         match operators {
             None => clients.await,
             Some((listener, admission)) => {
@@ -342,10 +347,27 @@ fn serve_admin(
 
 /// Ends the watches one after the other once the drain is closing, and then the caches.
 async fn end_watches(registry: Arc<Registry>, drain: Drain) {
+    drain.begun().await;
+    registry.leave();
     drain.closing().await;
     let caches_end = registry.drain(drain.deadline());
     tokio::time::sleep_until(caches_end).await;
     registry.end_caches();
+}
+
+/// Starts the task that compares the gateway with others, if it is; returns the table for its clients' connections.
+fn rebalance(
+    tasks: &mut JoinSet<()>,
+    registry: &Arc<Registry>,
+    metrics: &Arc<Metrics>,
+) -> Option<ConnectionTable> {
+    let rebalance = Rebalance::new(registry.other_gateways()?, metrics.rebalance())?;
+    let connections = rebalance.connections();
+    let (registry, ends) = (Arc::clone(registry), metrics.task_ends());
+    tasks.spawn(async move {
+        restart_on_end(TaskKind::Rebalance, &ends, || rebalance.run(&registry)).await;
+    });
+    Some(connections)
 }
 
 /// Starts the tasks that read discovery again, that end idle caches, and that evict caches while memory is short.

@@ -21,6 +21,7 @@ mod handover;
 mod labels;
 mod memory;
 mod passthrough;
+mod rebalance;
 mod resource_labels;
 mod sharded;
 mod upstream;
@@ -60,6 +61,7 @@ pub use labels::{
 };
 pub use memory::MemoryMetrics;
 pub use passthrough::PassthroughMetrics;
+pub use rebalance::{RebalanceMetrics, RebalanceOutcome};
 pub use resource_labels::ResourceLabels;
 pub use sharded::{ShardedCounter, ShardedHistogram};
 pub use upstream::{TableMetrics, UpstreamMetrics};
@@ -98,6 +100,7 @@ pub struct Metrics {
     files: FileMetrics,
     audit: AuditMetrics,
     memory: MemoryMetrics,
+    rebalance: RebalanceMetrics,
     task_ends: ByLabel<TaskKind>,
     /// The resources that have series, by label values.
     resources: Mutex<HashMap<[Box<str>; 4], SeriesUsage>>,
@@ -149,6 +152,7 @@ impl Metrics {
             files: FileMetrics::register(&gateway)?,
             audit: AuditMetrics::register(&gateway)?,
             memory: MemoryMetrics::register(&gateway)?,
+            rebalance: RebalanceMetrics::register(&gateway)?,
             task_ends,
             gateway,
             process,
@@ -332,6 +336,12 @@ impl Metrics {
     #[must_use]
     pub fn memory(&self) -> MemoryMetrics {
         self.memory.clone()
+    }
+
+    /// Handles of the comparison with other gateways.
+    #[must_use]
+    pub fn rebalance(&self) -> RebalanceMetrics {
+        self.rebalance.clone()
     }
 
     /// Counters of tasks that panicked, or that returned although they never should.

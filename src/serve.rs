@@ -19,6 +19,7 @@
 mod answer;
 mod body;
 mod client_request;
+mod connection_table;
 mod cooperation;
 mod fresh;
 pub mod gzip;
@@ -40,6 +41,7 @@ mod unhandled;
 
 pub use body::{AnswerBody, MeasuredList};
 pub use client_request::{ClientRequest, ConnectInfo};
+pub use connection_table::{ConnectionEntry, ConnectionTable};
 pub use fresh::wait_until_fresh;
 pub use record::response_status;
 pub use service::Service;

@@ -1,7 +1,8 @@
 //! One watch, from its start to its end. Its events come from the snapshot, the history and the shared view, in this order.
 //!
 //! `cursor` is the core: it produces the next frame for one client, without a socket or a timer. `initial` reads the snapshot,
-//! `catch_up` reads what changed since an old version, `bookmarks` schedules bookmarks, `permission` ends the watch when it is revoked.
+//! `catch_up` reads what changed since an old version, `bookmarks` schedules bookmarks, `permission` ends the watch when it is revoked, and `recall` when
+//! its client is to choose another replica.
 //! [`WatchBody`] drives a cursor for HTTP/2 and WebSocket, `delivery` many of them for HTTP/1.1. Start with [`Watch`] and
 //! `WatchCursor::next`.
 //!
@@ -17,6 +18,7 @@ mod first_events;
 mod initial;
 mod limits;
 mod permission;
+mod recall;
 mod recorder;
 mod start;
 
@@ -31,6 +33,7 @@ pub use catch_up::can_catch_up;
 pub(crate) use cursor::{CursorStep, TimerAction, WatchCursor};
 #[cfg(test)]
 pub(crate) use limits::{FRAMES, FrameLimits};
+pub use recall::WatchRecall;
 pub use recorder::{WatchEnd, WatchRecorder, WatchTotals};
 pub use start::{Start, Timing};
 

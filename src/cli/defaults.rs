@@ -66,6 +66,8 @@ pub const STATE_INTERVAL: TimeSpan = TimeSpan(Duration::from_secs(1));
 pub const HANDOVER_TIMEOUT: TimeSpan = TimeSpan(Duration::from_secs(30));
 /// As much as the largest resource of a large cluster takes, with its history.
 pub const HANDOVER_BYTES_MAX: ByteLen = ByteLen(4 << 30);
+/// Never: watches would end early where nothing is gained, as behind a load balancer that always chooses the same replica for a client.
+pub const REBALANCE_INTERVAL: TimeSpan = TimeSpan(Duration::ZERO);
 /// Ten times etcd's limit of 1.5 MiB for one object, because JSON can be longer than the stored form.
 pub const FRAME_LEN_MAX: ByteLen = ByteLen(16 << 20);
 /// A controller that restarts or is rolled out is back within minutes, and must not cause a list upstream.

@@ -12,9 +12,10 @@ use super::defaults::{
     FORWARDED_REQUESTS_MAX, FORWARDED_WATCHES_MAX, FRAME_LEN_MAX, HANDOVER_BYTES_MAX,
     HANDOVER_TIMEOUT, IDLE_RESOURCE_TIMEOUT, LIST_STALL_MAX, LIST_WAIT_MAX, LISTEN, LISTS_MAX,
     LISTS_WAITING_MAX, MEMORY_MAX, PASSTHROUGH_RESOURCES, REAUTHORIZE_GRACE, REAUTHORIZE_INTERVAL,
-    REQUESTHEADER_EXTRA_HEADERS_PREFIX, REQUESTHEADER_GROUP_HEADERS, REQUESTHEADER_UID_HEADERS,
-    REQUESTHEADER_USERNAME_HEADERS, REQUESTS_PER_GOAWAY, RING_AGE_MIN, RING_BYTES_MAX,
-    RING_EVENTS_MAX, STALENESS_BOUND, STATE_BYTES_MAX, STATE_INTERVAL, TUNNELS_MAX, WATCHES_MAX,
+    REBALANCE_INTERVAL, REQUESTHEADER_EXTRA_HEADERS_PREFIX, REQUESTHEADER_GROUP_HEADERS,
+    REQUESTHEADER_UID_HEADERS, REQUESTHEADER_USERNAME_HEADERS, REQUESTS_PER_GOAWAY, RING_AGE_MIN,
+    RING_BYTES_MAX, RING_EVENTS_MAX, STALENESS_BOUND, STATE_BYTES_MAX, STATE_INTERVAL, TUNNELS_MAX,
+    WATCHES_MAX,
 };
 use super::words::{ByteLen, TimeSpan};
 
@@ -262,6 +263,10 @@ pub struct ServeFlags {
     /// Maximum size of a cache that is taken over; a longer one is listed upstream.
     #[arg(long, value_name = "BYTES", help_heading = "Handover", default_value_t = HANDOVER_BYTES_MAX)]
     pub handover_bytes_max: ByteLen,
+    /// How often the number of watches is compared with the other gateways'. One that has many more sends those clients away that have
+    /// been connected longest, so that they choose a replica again; 0s turns this off. Needs --handover-from.
+    #[arg(long, value_name = "TIME", help_heading = "Handover", default_value_t = REBALANCE_INTERVAL)]
+    pub rebalance_interval: TimeSpan,
 
     /// Maximum number of client connections; 0 means what the limit of open files leaves besides connections to upstream.
     /// A connection beyond it is answered 429 and closed.

@@ -15,6 +15,11 @@ const TIMEOUT_RANGE: (TimeSpan, TimeSpan) = (
 );
 /// With less than a megabyte nothing fits; a terabyte is a typing error.
 const BYTES_RANGE: (ByteLen, ByteLen) = (ByteLen(1 << 20), ByteLen(1 << 40));
+/// Clients that were sent away take some seconds to arrive elsewhere; a longer interval than an hour is a typing error.
+const REBALANCE_RANGE: (TimeSpan, TimeSpan) = (
+    TimeSpan(Duration::from_secs(5)),
+    TimeSpan(Duration::from_secs(3_600)),
+);
 const FROM: &str = "handover-from";
 
 /// From where and how caches are taken over.
@@ -32,6 +37,8 @@ pub struct HandoverSettings {
     pub timeout: Duration,
     /// Maximum size of a cache, in bytes.
     pub len_max: u64,
+    /// How often the number of watches is compared with the other gateways'; `None` for never.
+    pub rebalance_interval: Option<Duration>,
 }
 
 impl HandoverSettings {
@@ -41,6 +48,7 @@ impl HandoverSettings {
                 ("handover-ca-file", flags.handover_ca_file.is_some()),
                 ("handover-server-name", flags.handover_server_name.is_some()),
                 ("handover-token-file", flags.handover_token_file.is_some()),
+                ("rebalance-interval", !flags.rebalance_interval.0.is_zero()),
             ];
             let alone = given.into_iter().find(|(_, is_given)| *is_given);
             return alone.map_or(Ok(None), |(flag, _)| {
@@ -61,8 +69,19 @@ impl HandoverSettings {
             token_file: flags.handover_token_file.clone(),
             timeout: timeout.0,
             len_max: len_max.0 as u64,
+            rebalance_interval: rebalance_interval(flags)?,
         }))
     }
+}
+
+fn rebalance_interval(flags: &ServeFlags) -> Result<Option<Duration>, SettingsError> {
+    let interval = flags.rebalance_interval;
+    if interval.0.is_zero() {
+        return Ok(None);
+    }
+    let (min, max) = REBALANCE_RANGE;
+    let interval = in_range("rebalance-interval", interval, min, max)?;
+    Ok(Some(interval.0))
 }
 
 /// Parses the URL. Objects and the token travel in clear text over `http`, so it is for loopback only.

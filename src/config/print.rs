@@ -191,6 +191,8 @@ fn handover(out: &mut String, handover: &HandoverSettings) {
     plain(out, "handoverTimeout", TimeSpan(handover.timeout));
     let len_max = usize::try_from(handover.len_max).unwrap_or(usize::MAX);
     plain(out, "handoverBytesMax", ByteLen(len_max));
+    let interval = handover.rebalance_interval.unwrap_or_default();
+    plain(out, "rebalanceInterval", TimeSpan(interval));
 }
 
 /// Writes a value that is a plain YAML scalar without quotes.

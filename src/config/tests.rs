@@ -533,7 +533,7 @@ fn printed_settings_read_back_as_the_same_settings() {
     ));
     prints_what_reads_back(&format!(
         "{PLAIN} --handover-from https://peers.a.svc:8443 --handover-ca-file ca --handover-server-name b --handover-token-file t \
-         --handover-timeout 5s --handover-bytes-max 64MiB"
+         --handover-timeout 5s --handover-bytes-max 64MiB --rebalance-interval 30s"
     ));
     prints_what_reads_back(
         "--in-cluster --listen 0.0.0.0:1 --plain-http --auth none --i-know-this-is-insecure",
@@ -565,6 +565,11 @@ fn caches_are_taken_over_only_where_nobody_listens() {
         ),
         (
             "--handover-from https://a --handover-bytes-max 1",
+            "must be between",
+        ),
+        ("--rebalance-interval 30s", "needs --handover-from"),
+        (
+            "--handover-from https://a --rebalance-interval 10ms",
             "must be between",
         ),
     ] {

@@ -33,14 +33,15 @@ use crate::config::OpenFiles;
 use crate::fairness::{Peer, Permit, Permits};
 use crate::metrics::{ConnectionFailure, ListenerMetrics, TaskKind};
 use crate::net::{TcpListener, TcpStream};
+use crate::serve::ConnectionEntry;
 use crate::shutdown::Drain;
 use crate::transport::abort_limit::AbortLimit;
 use crate::transport::stall::StallExecutor;
 use crate::transport::{
     CoalescedConnection, ControlFrameMeter, Traffic, Transport, WriteCoalescer, linger,
 };
-use crate::watch::Watch;
 use crate::watch::delivery::Delivery;
+use crate::watch::{Watch, WatchRecall};
 use accept_errors::AcceptErrors;
 use drive::{ConnectionEnds, HttpEnd};
 use head_timer::{HEAD_TIMEOUT, HeadTimeout, HeadTimer};
@@ -125,6 +126,10 @@ pub async fn run<S: HttpService>(
                     service: service.clone(),
                     drain: drain.clone(),
                     go_away: GoAway::default(),
+                    entry: match decision {
+                        AcceptDecision::Served => service.track(),
+                        AcceptDecision::Refused(_) => None,
+                    },
                 };
                 connections.spawn(async move {
                     match decision {
@@ -208,6 +213,8 @@ struct ClientConnection<S> {
     service: S,
     drain: Drain,
     go_away: GoAway,
+    /// Its entry among the connections that may be recalled.
+    entry: Option<ConnectionEntry>,
 }
 
 impl<S: HttpService> ClientConnection<S> {
@@ -269,7 +276,7 @@ impl<S: HttpService> ClientConnection<S> {
                 return Ok(());
             };
             match self.delivery.deliver(io, head, watch).await {
-                Some(io) if !self.drain.is_closing() && !self.go_away.is_begun() => transport = io,
+                Some(io) if !self.is_ending() => transport = io,
                 Some(io) => {
                     Box::pin(io.close()).await;
                     return Ok(());
@@ -368,6 +375,16 @@ impl<S: HttpService> ClientConnection<S> {
         Ok(())
     }
 
+    /// Whether the connection accepts no more requests.
+    fn is_ending(&self) -> bool {
+        let is_recalled = self.recall().is_some_and(WatchRecall::is_begun);
+        is_recalled || self.drain.is_closing() || self.go_away.is_begun()
+    }
+
+    fn recall(&self) -> Option<&WatchRecall> {
+        self.entry.as_ref().map(ConnectionEntry::recall)
+    }
+
     fn abort_limit(&self) -> AbortLimit {
         let metrics = self.service.listener_metrics();
         AbortLimit::new(metrics.map(|metrics| metrics.request_aborts.clone()))
@@ -377,6 +394,7 @@ impl<S: HttpService> ClientConnection<S> {
         ConnectionEnds {
             drain: &self.drain,
             go_away: &self.go_away,
+            recall: self.recall(),
             abort_limit,
         }
     }
@@ -403,6 +421,7 @@ impl<S: HttpService> ClientConnection<S> {
             },
             decision: self.decision,
             go_away: self.go_away.clone(),
+            recall: self.recall().cloned(),
         }
     }
 }

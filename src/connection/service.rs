@@ -25,10 +25,11 @@ use crate::metrics::{LimitLabel, ListenerMetrics, PermitKind};
 use crate::protocol::websocket::Framing;
 use crate::protocol::{audit_id, with_audit_id};
 use crate::serve::resources::{ForwardLifetime, Resources};
-use crate::serve::{AnswerBody, ClientRequest, ConnectInfo, Service};
+use crate::serve::{AnswerBody, ClientRequest, ConnectInfo, ConnectionEntry, Service};
 use crate::transport::Traffic;
 use crate::transport::abort_limit::AbortLimit;
 use crate::transport::stall::{SplitLastByte, SplitMode};
+use crate::watch::WatchRecall;
 
 /// Answers the requests of a listener's connections: the gateway's [`Service`], or the embedded API server.
 ///
@@ -48,6 +49,11 @@ pub trait HttpService: Clone + Send + Sync + 'static {
         request: Box<ClientRequest>,
         go_away: &GoAway,
     ) -> impl Future<Output = Result<Response<AnswerBody<Self::Forwarded>>, Self::Error>> + Send;
+
+    /// Enters a new connection among those that may be recalled; `None` if no connection is.
+    fn track(&self) -> Option<ConnectionEntry> {
+        None
+    }
 
     /// The limits; `None` means no limits.
     fn admission(&self) -> Option<&Admission> {
@@ -73,6 +79,10 @@ impl<R: Resources> HttpService for Service<R> {
             go_away.begin();
         }
         Ok(self.answer(request).await)
+    }
+
+    fn track(&self) -> Option<ConnectionEntry> {
+        self.track()
     }
 
     fn admission(&self) -> Option<&Admission> {
@@ -104,6 +114,8 @@ pub(super) struct HyperService<S> {
     pub(super) identity: PeerIdentity,
     pub(super) decision: AcceptDecision,
     pub(super) go_away: GoAway,
+    /// Ends the connection's watches.
+    pub(super) recall: Option<WatchRecall>,
 }
 
 pub(super) type ListenerResponse<S> =
@@ -129,6 +141,7 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for HyperService
             identity: self.identity.clone(),
             address: self.address,
             can_upgrade: upgrade.is_some(),
+            recall: self.recall.clone(),
         };
         let request = ClientRequest::new(request, connection);
         Box::pin(async move {

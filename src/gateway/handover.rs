@@ -16,11 +16,12 @@ use tokio::net::lookup_host;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::checkpoint::CheckpointContent;
 use crate::config::HandoverSettings;
 use crate::metrics::{HandoverOutcome, Metrics, TakenHandoverMetrics};
+use crate::protocol::handover::GatewayLoad;
 use crate::resource::{CacheKey, ResourceKind, random};
 pub(super) use offer::HandoverOffers;
 use peer::{HandoverError, HandoverPeer, WantedState};
@@ -34,6 +35,8 @@ const CACHES_MAX: usize = 512;
 const HANDOVERS_MAX: usize = 2;
 /// The pause before a busy gateway is asked again.
 const BUSY_PAUSE: Duration = Duration::from_millis(500);
+/// How long the name of the other gateways may take to resolve before a comparison is left out.
+const RESOLVE_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long a gateway that did not respond is asked after the others.
 const SILENT_AGE_MAX: Duration = Duration::from_secs(30);
 
@@ -132,6 +135,48 @@ impl Handover {
         let index = index.await;
         self.note(address, index.as_ref().err());
         index
+    }
+
+    /// Asks the other gateways at the same time how many watches they have. Those that take no clients, and those that do not respond, are
+    /// left out.
+    pub(super) async fn peer_watches(self: &Arc<Self>) -> BTreeMap<SocketAddr, u64> {
+        let addresses = timeout(RESOLVE_TIME_MAX, self.addresses()).await;
+        let addresses = match addresses {
+            Ok(Ok(addresses)) => addresses,
+            Ok(Err(error)) => {
+                debug!(%error, "no other gateways are compared with");
+                Vec::new()
+            }
+            Err(_) => Vec::new(),
+        };
+        let mut loads = JoinSet::new();
+        for address in addresses {
+            let this = Arc::clone(self);
+            loads.spawn(async move { (address, this.load_of(address).await) });
+        }
+        let mut watches = BTreeMap::new();
+        while let Some(asked) = loads.join_next().await {
+            match asked {
+                Ok((address, Ok(load))) => {
+                    watches.extend(load.watches().map(|watches| (address, watches)));
+                }
+                Ok((address, Err(error))) => {
+                    debug!(%address, %error, "this gateway is not compared with");
+                }
+                Err(error) => debug!(%error, "a gateway is not compared with"),
+            }
+        }
+        watches
+    }
+
+    async fn load_of(&self, address: SocketAddr) -> Result<GatewayLoad, HandoverError> {
+        let peer = HandoverPeer::new(&self.settings, address).await?;
+        peer.load().await
+    }
+
+    /// How often the number of watches is compared with the other gateways'; `None` for never.
+    pub(super) const fn rebalance_interval(&self) -> Option<Duration> {
+        self.settings.rebalance_interval
     }
 
     /// Notes whether the gateway at the address responds.
@@ -312,6 +357,7 @@ mod tests {
             token_file: None,
             timeout: Duration::from_secs(1),
             len_max: 1 << 20,
+            rebalance_interval: None,
         };
         Handover::new(settings, own_port)
     }
@@ -368,6 +414,31 @@ mod tests {
         tokio::time::pause();
         tokio::time::advance(SILENT_AGE_MAX).await;
         assert_eq!(order(), [silent_at, honest_at]);
+        drop(silent);
+    }
+
+    /// An address that accepts and never responds leaves time to ask another one, however short the time of a handover is.
+    #[tokio::test]
+    async fn a_silent_gateway_leaves_time_for_others() {
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addresses = [&silent, &other].map(|at| at.local_addr().unwrap());
+        let (sender, mut asked) = tokio::sync::mpsc::channel(1);
+        std::thread::spawn(move || {
+            let (mut stream, _) = other.accept().unwrap();
+            let len = stream.read(&mut [0; 4096]).unwrap();
+            sender.try_send(len).unwrap();
+        });
+        let handover = handover(format!("http://{}/", addresses[0]), 1);
+        let kind = crate::cache::tests::samples::kind(crate::resource::Layout::Typed);
+        let wanted = WantedState {
+            kind: &kind,
+            cluster: None,
+        };
+        let give_up_at = Instant::now() + handover.time_max();
+        let taken = handover.take_from_any(&addresses, wanted, give_up_at).await;
+        assert!(taken.is_err());
+        assert!(asked.try_recv().is_ok_and(|len| len > 0));
         drop(silent);
     }
 

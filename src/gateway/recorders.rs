@@ -276,6 +276,7 @@ impl WatchRecorder for StreamRecorder {
             WatchEnd::Deadline => StreamLabel::Timeout,
             WatchEnd::Revoked => StreamLabel::Revoked,
             WatchEnd::Lagged => StreamLabel::Lagged,
+            WatchEnd::Recalled => StreamLabel::Rebalance,
             // At the drain's deadline, connections whose client does not read are closed; that is not the client's doing.
             WatchEnd::Closed | WatchEnd::Client if self.draining.is_begun() => StreamLabel::Drain,
             WatchEnd::Closed => StreamLabel::CacheGone,
@@ -348,6 +349,7 @@ mod tests {
         let draining = DrainFlag::default();
         check_end(WatchEnd::Closed, &draining, StreamLabel::CacheGone);
         check_end(WatchEnd::Client, &draining, StreamLabel::ClientGone);
+        check_end(WatchEnd::Recalled, &draining, StreamLabel::Rebalance);
         let now = std::time::Instant::now();
         draining.begin(&Arc::new(EndSchedule::new(now, Duration::ZERO, 0.0)));
         check_end(WatchEnd::Closed, &draining, StreamLabel::Drain);

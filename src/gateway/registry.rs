@@ -98,6 +98,8 @@ pub(super) struct Registry {
     metrics: Arc<Metrics>,
     listener: ListenerMetrics,
     draining: DrainFlag,
+    /// Set when a drain has begun, before clients are turned away.
+    leaving: OnceLock<()>,
     discovery: ArcSwap<Discovery>,
     /// Why upstream's discovery was never read; `None` once it was.
     undiscovered: Mutex<Option<String>>,
@@ -165,6 +167,7 @@ impl Registry {
             offers: HandoverOffers::new(metrics.served_handovers()),
             metrics,
             draining: DrainFlag::default(),
+            leaving: OnceLock::new(),
             discovery: ArcSwap::from_pointee(discovery.unwrap_or_default()),
             discovery_wanted,
             gates: ArcSwap::default(),
@@ -420,17 +423,6 @@ impl Registry {
             Some(_) | None => &self.passthrough,
         }
     }
-
-    /// Ends upgraded connections; they may continue for the time `grace`.
-    pub(super) async fn drain_tunnels(&self, grace: Duration) {
-        let operators = async {
-            match &self.operators {
-                Some(operators) => operators.passthrough.drain(grace).await,
-                None => 0,
-            }
-        };
-        tokio::join!(self.passthrough.drain(grace), operators);
-    }
 }
 
 /// kube-apiserver itself keeps no watch cache of events and sends no bookmarks for them (docs/PROTOCOL.md §0.1).
@@ -563,6 +555,10 @@ impl Resources for Registry {
 
     fn hands_over(&self) -> bool {
         true
+    }
+
+    fn takes_clients(&self) -> bool {
+        self.leaving.get().is_none() && self.is_ready()
     }
 
     fn handover_keys(&self) -> Vec<CacheKey> {

@@ -248,6 +248,7 @@ fn the_values_of_a_label_differ() {
     check_label::<BadRequest>();
     check_label::<ConnectionFailure>();
     check_label::<PassthroughError>();
+    check_label::<RebalanceOutcome>();
     assert!(
         VerbLabel::ALL
             .iter()

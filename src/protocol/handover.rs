@@ -1,5 +1,5 @@
-//! The paths below which a gateway hands its caches over to another one (decision 49). They belong to no resource, and kube-apiserver serves
-//! nothing there.
+//! The paths below which a gateway hands its caches over to another one (decision 49), and says how many watches it has (decision 52). They
+//! belong to no resource, and kube-apiserver serves nothing there.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,6 +7,12 @@ use crate::resource::CacheKey;
 
 /// The path of the index. The path of a cache is this one, a slash, and the cache's [`CacheKey::state_name`].
 const PATH: &str = "/kube-fanout/handover";
+
+/// What follows [`PATH`] and a slash in the path of the load. No cache has this name: it has no version.
+const LOAD: &str = "load";
+
+/// No gateway has more watches; a larger number is none.
+const WATCHES_MAX: u64 = 1 << 24;
 
 /// No cache has a longer name: a plural name, a version and a group are DNS labels and subdomains.
 const NAME_LEN_MAX: usize = 512;
@@ -19,6 +25,8 @@ pub const HANDOVER_MEDIA_TYPE: &str = "application/vnd.kube-fanout.checkpoint";
 pub enum HandoverTarget {
     /// The names of all caches.
     Index,
+    /// The gateway's [`GatewayLoad`].
+    Load,
     /// The state of one cache.
     Cache(CacheKey),
     /// Neither.
@@ -33,6 +41,9 @@ impl HandoverTarget {
             "" => Some(Self::Index),
             rest => {
                 let name = rest.strip_prefix('/')?;
+                if name == LOAD {
+                    return Some(Self::Load);
+                }
                 let key = CacheKey::of_state_name(name).filter(|_| name.len() <= NAME_LEN_MAX);
                 Some(key.map_or(Self::Unknown, Self::Cache))
             }
@@ -44,6 +55,7 @@ impl HandoverTarget {
     pub fn path(&self) -> String {
         match self {
             Self::Index | Self::Unknown => PATH.to_owned(),
+            Self::Load => format!("{PATH}/{LOAD}"),
             Self::Cache(key) => format!("{PATH}/{}", key.state_name()),
         }
     }
@@ -72,6 +84,32 @@ impl HandoverIndex {
     }
 }
 
+/// How much a gateway has to do, as JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GatewayLoad {
+    /// Number of clients' open watches from memory.
+    watches: u64,
+    /// Whether it is ready and takes new clients.
+    serving: bool,
+}
+
+impl GatewayLoad {
+    /// The load of a gateway with this many watches.
+    #[must_use]
+    pub fn new(watches: usize, serving: bool) -> Self {
+        Self {
+            watches: u64::try_from(watches).unwrap_or(u64::MAX),
+            serving,
+        }
+    }
+
+    /// The number of watches; `None` if the gateway takes no new clients, or if no gateway has so many.
+    #[must_use]
+    pub fn watches(&self) -> Option<u64> {
+        (self.serving && self.watches <= WATCHES_MAX).then_some(self.watches)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,6 +124,7 @@ mod tests {
         let pods = CacheKey::json(&Gvr::new("", "v1", "pods"));
         for (path, expected) in [
             ("/kube-fanout/handover", HandoverTarget::Index),
+            ("/kube-fanout/handover/load", HandoverTarget::Load),
             (
                 "/kube-fanout/handover/pods.v1.json",
                 HandoverTarget::Cache(pods.clone()),
@@ -98,7 +137,13 @@ mod tests {
             assert_eq!(HandoverTarget::parse(path), Some(expected.clone()));
             assert_eq!(expected.path(), path);
         }
-        for path in ["/", "/pods.v1.yaml", "/pods.json", "/a/b.v1.json/"] {
+        for path in [
+            "/",
+            "/load/",
+            "/pods.v1.yaml",
+            "/pods.json",
+            "/a/b.v1.json/",
+        ] {
             let path = format!("/kube-fanout/handover{path}");
             assert_eq!(HandoverTarget::parse(&path), Some(HandoverTarget::Unknown));
         }
@@ -107,5 +152,28 @@ mod tests {
         }
         let index = HandoverIndex::new(&[pods.clone(), leases.clone()]);
         assert_eq!(index.keys().collect::<Vec<_>>(), [pods, leases]);
+    }
+
+    #[test]
+    fn only_the_load_of_a_gateway_that_takes_clients_counts() {
+        let read = |text: &str| {
+            serde_json::from_str(text)
+                .ok()
+                .map(|load: GatewayLoad| load.watches())
+        };
+        assert_eq!(read(r#"{"watches":7,"serving":true}"#), Some(Some(7)));
+        assert_eq!(read(r#"{"watches":7,"serving":false}"#), Some(None));
+        assert_eq!(read(r#"{"watches":16777217,"serving":true}"#), Some(None));
+        for text in [
+            r#"{"watches":-1,"serving":true}"#,
+            r#"{"watches":7}"#,
+            "[]",
+            "",
+        ] {
+            assert_eq!(read(text), None, "{text}");
+        }
+        let load = GatewayLoad::new(3, true);
+        let written = serde_json::to_string(&load).unwrap();
+        assert_eq!(read(&written), Some(Some(3)));
     }
 }

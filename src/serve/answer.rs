@@ -102,7 +102,12 @@ impl<R: Resources> Service<R> {
             warnings: &warnings,
         };
         let permit = match result {
-            Ok(response) => return self.answer_from_memory(&account, response),
+            Ok(mut response) => {
+                if let Some(recall) = &request.connection.recall {
+                    response.body_mut().follow(recall);
+                }
+                return self.answer_from_memory(&account, response);
+            }
             Err(ReadFailure::TimedOut) => return self.timed_out(&account),
             Err(ReadFailure::Refused(refusal)) => match self.refusal(&account, refusal) {
                 Some(response) => return self.finished(&account, response),

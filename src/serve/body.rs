@@ -13,7 +13,7 @@ use crate::audit::AuditTrail;
 use crate::protocol::BufList;
 use crate::serve::list::{CompressedList, StreamedList};
 use crate::serve::resources::{ForwardLifetime, ListRecorder};
-use crate::watch::Watch;
+use crate::watch::{Watch, WatchRecall};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -115,6 +115,14 @@ impl Drop for MeasuredList {
 }
 
 impl<F> AnswerBody<F> {
+    /// Ends a watch when its connection is recalled.
+    pub(super) fn follow(&mut self, recall: &WatchRecall) {
+        match self {
+            Self::Watch(watch) => watch.follow(recall),
+            Self::Whole(_) | Self::Stream(_) | Self::List(_) | Self::Forwarded(..) => {}
+        }
+    }
+
     /// A body in memory.
     pub fn whole(bytes: Bytes) -> Self {
         Self::Whole(Some(bytes.into()).filter(|body: &BufList| !body.is_empty()))

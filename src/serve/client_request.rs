@@ -8,6 +8,7 @@ use jiff::Timestamp;
 
 use crate::auth::caller::PeerIdentity;
 use crate::protocol::request::RequestInfo;
+use crate::watch::WatchRecall;
 
 /// A request with its parsed head and with what its connection knows about the client. It moves through many futures, so it is boxed.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub struct ConnectInfo {
     pub address: IpAddr,
     /// Whether the connection can become a WebSocket.
     pub can_upgrade: bool,
+    /// Ends its watches when the connection is recalled; `None` if that never happens.
+    pub recall: Option<WatchRecall>,
 }
 
 impl Default for ConnectInfo {
@@ -40,6 +43,7 @@ impl Default for ConnectInfo {
             identity: PeerIdentity::default(),
             address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             can_upgrade: false,
+            recall: None,
         }
     }
 }

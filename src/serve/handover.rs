@@ -1,4 +1,4 @@
-//! Answers another gateway that takes a cache over (decision 49). The caller needs the right to the path, and for a cache also the rights to
+//! Answers another gateway that takes a cache over (decision 49), or that compares its load (decision 52). The caller needs the right to the path, and for a cache also the rights to
 //! list and to watch the whole resource: it gets nothing that a list would not give it.
 
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Response};
+use serde::Serialize;
 use tokio::time::timeout;
 
 use super::body::AnswerBody;
@@ -19,7 +20,7 @@ use crate::audit::event::{AuditDecision, ResponseStatus};
 use crate::auth::access::{Access, ResourceAccess};
 use crate::auth::caller::{Caller, CallerRefusal};
 use crate::auth::guard::Guard;
-use crate::protocol::handover::{HandoverIndex, HandoverTarget};
+use crate::protocol::handover::{GatewayLoad, HandoverIndex, HandoverTarget};
 use crate::protocol::status::Status;
 use crate::protocol::{audit_id, with_audit_id};
 use crate::resource::{CacheKey, Gvr};
@@ -57,7 +58,13 @@ impl<R: Resources> Service<R> {
             },
         };
         let answer = match (request.http.method(), target) {
-            (&Method::GET, HandoverTarget::Index) => Ok(index(&self.resources.handover_keys())),
+            (&Method::GET, HandoverTarget::Index) => {
+                Ok(json(&HandoverIndex::new(&self.resources.handover_keys())))
+            }
+            (&Method::GET, HandoverTarget::Load) => self
+                .load()
+                .map(|load| json(&load))
+                .ok_or_else(Status::unknown_resource),
             (&Method::GET, HandoverTarget::Cache(key)) => {
                 let handed = self
                     .resources
@@ -78,6 +85,12 @@ impl<R: Resources> Service<R> {
             trail.respond(status);
         }
         answer.unwrap_or_else(|status| status.to_response().map(AnswerBody::whole))
+    }
+
+    /// What other gateways compare with their own load; `None` if this one does not take part.
+    fn load(&self) -> Option<GatewayLoad> {
+        let watches = self.connections.as_ref()?.watch_count();
+        Some(GatewayLoad::new(watches, self.resources.takes_clients()))
     }
 
     /// Authenticates the caller and checks each of the rights; returns the entry in the audit log.
@@ -151,8 +164,8 @@ fn decided(refusal: CallerRefusal, caller: &Caller, access: Access) -> CallerRef
     }
 }
 
-fn index<F>(keys: &[CacheKey]) -> Response<AnswerBody<F>> {
-    let json = serde_json::to_vec(&HandoverIndex::new(keys)).unwrap_or_default();
+fn json<F>(value: &impl Serialize) -> Response<AnswerBody<F>> {
+    let json = serde_json::to_vec(value).unwrap_or_default();
     let mut response = Response::new(AnswerBody::whole(Bytes::from(json)));
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(CONTENT_TYPE, json);

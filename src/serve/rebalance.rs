@@ -1,5 +1,7 @@
-//! Sends some clients away, so that they choose a replica again (decision 46).
+//! Sends some clients away, so that they choose a replica again: some at random (decision 46), or those of connections that are in a table
+//! (decision 52).
 
+use super::connection_table::{ConnectionEntry, ConnectionTable};
 use super::resources::Resources;
 use super::service::Service;
 
@@ -11,6 +13,20 @@ impl<R: Resources> Service<R> {
             requests_per_goaway: requests,
             ..self
         }
+    }
+
+    /// Enters each connection in this table, if there is one.
+    #[must_use]
+    pub fn tracked(self, connections: Option<ConnectionTable>) -> Self {
+        Self {
+            connections,
+            ..self
+        }
+    }
+
+    /// Enters a new connection in the table; `None` if there is no table.
+    pub(crate) fn track(&self) -> Option<ConnectionEntry> {
+        self.connections.as_ref().map(ConnectionTable::enter)
     }
 
     /// Whether a request of this HTTP version is one that ends its connection. Over HTTP/1.1 each watch has a connection of its own, and

@@ -239,6 +239,11 @@ pub trait Resources: Send + Sync + 'static {
         false
     }
 
+    /// Whether clients should come here: all is ready, and no drain has begun.
+    fn takes_clients(&self) -> bool {
+        false
+    }
+
     /// The caches that can be handed over.
     fn handover_keys(&self) -> Vec<CacheKey> {
         Vec::new()
@@ -251,12 +256,12 @@ pub trait Resources: Send + Sync + 'static {
     fn hand_over(
         &self,
         _: &CacheKey,
+        _: Peer,
     ) -> impl Future<Output = Result<Response<Self::Forwarded>, Status>> + Send {
         async { Err(Status::unknown_resource()) }
     }
 
     /// The recorder of a resource's watches.
-        _: Peer,
     fn tally(&self, key: &CacheKey) -> Arc<dyn WatchRecorder>;
 
     /// The recorder of a resource's lists, if there is one.

@@ -6,6 +6,7 @@ use http::Response;
 use tokio::sync::Semaphore;
 
 use super::body::AnswerBody;
+use super::connection_table::ConnectionTable;
 use super::gzip::BlockCompressor;
 use super::resources::Resources;
 use crate::admission::Admission;
@@ -30,6 +31,8 @@ pub struct Service<R> {
     pub(super) rewinding: Arc<Semaphore>,
     /// One in this many requests over HTTP/2 ends its connection; 0 for none.
     pub(super) requests_per_goaway: usize,
+    /// The open connections, if clients may be sent to other replicas.
+    pub(super) connections: Option<ConnectionTable>,
 }
 
 impl<R> Clone for Service<R> {
@@ -43,6 +46,7 @@ impl<R> Clone for Service<R> {
             users: self.users.clone(),
             rewinding: Arc::clone(&self.rewinding),
             requests_per_goaway: self.requests_per_goaway,
+            connections: self.connections.clone(),
         }
     }
 }
@@ -65,6 +69,7 @@ impl<R: Resources> Service<R> {
             users: Users::default(),
             rewinding: Arc::new(Semaphore::new(1)),
             requests_per_goaway: 0,
+            connections: None,
         }
     }
 

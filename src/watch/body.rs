@@ -72,6 +72,8 @@ impl Body for WatchBody {
         let frame = |buf| Poll::Ready(Some(Ok(Frame::data(buf))));
         // Arm on every poll, because the polling task may change.
         this.cursor.arm_lease(context.waker());
+        this.cursor.arm_recall(context.waker());
+        this.cursor.follow_recall();
         if this.cursor.is_revoked() || this.is_overdue(context) {
             return Poll::Ready(None);
         }

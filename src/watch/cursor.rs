@@ -50,8 +50,8 @@ pub(crate) struct WatchCursor {
     /// Batches published earlier do not count as delayed.
     opened_at: std::time::Instant,
     deadline: Instant,
-    /// When the stream ends once its client has all events; the view's schedule sets it.
-    end_at: Option<Instant>,
+    /// When the stream ends once its client has all events, and as what; the view's schedule or the connection's recall sets it.
+    end_at: Option<(Instant, WatchEnd)>,
     end: Option<WatchEnd>,
     events: u64,
     bytes: u64,
@@ -59,6 +59,8 @@ pub(crate) struct WatchCursor {
     permit: Option<WatchPermit>,
     /// The client's permission, which can be revoked.
     pub(super) lease: Option<LeaseHold>,
+    /// The connection, which can be recalled; `None` after that.
+    pub(super) recall: Option<LeaseHold>,
     /// The entry in the audit log; held only to keep it open.
     pub(super) trail: Option<AuditTrail>,
 }
@@ -127,6 +129,7 @@ impl WatchCursor {
             bytes: 0,
             permit: None,
             lease: None,
+            recall: None,
             trail: None,
         }
     }
@@ -209,7 +212,9 @@ impl WatchCursor {
     /// The time to call [`Self::on_timer`]: the next bookmark, the scheduled end or the deadline.
     pub(crate) fn wake_at(&self) -> Instant {
         let bookmark = self.bookmarks.as_ref().map(|bookmarks| bookmarks.next_at);
-        let times = [bookmark, self.end_at].into_iter().flatten();
+        let times = [bookmark, self.end_at.map(|(at, _)| at)]
+            .into_iter()
+            .flatten();
         times.fold(self.deadline, Instant::min)
     }
 
@@ -218,7 +223,14 @@ impl WatchCursor {
         if self.end_at.is_none()
             && let Some(schedule) = self.view.end_schedule()
         {
-            self.end_at = Some(Instant::from_std(schedule.draw()));
+            self.end_at = Some((Instant::from_std(schedule.draw()), WatchEnd::Closed));
+        }
+    }
+
+    /// Sets the time of the end, unless the stream ends earlier in any case.
+    pub(super) fn recalled_end_at(&mut self, at: Instant) {
+        if self.end_at.is_none_or(|(earlier, _)| at < earlier) {
+            self.end_at = Some((at, WatchEnd::Recalled));
         }
     }
 
@@ -236,15 +248,17 @@ impl WatchCursor {
         if self.is_overdue(now) {
             return TimerAction::Ended;
         }
-        if self.end_at.is_some_and(|at| at <= now) {
-            return self.end_scheduled();
+        if let Some((at, end)) = self.end_at
+            && at <= now
+        {
+            return self.end_scheduled(end);
         }
         self.bookmark(now)
             .map_or(TimerAction::Nothing, TimerAction::Bookmark)
     }
 
     /// Ends the stream, with a last bookmark if the client allows bookmarks. If the client does not have all events yet, they come first.
-    fn end_scheduled(&mut self) -> TimerAction {
+    fn end_scheduled(&mut self, end: WatchEnd) -> TimerAction {
         let mut bookmark = None;
         if self.future_waiter.is_none() {
             let Some(reached) = self.prove() else {
@@ -252,7 +266,7 @@ impl WatchCursor {
             };
             bookmark = self.bookmark_at(reached);
         }
-        self.end_as(WatchEnd::Closed);
+        self.end_as(end);
         bookmark.map_or(TimerAction::Ended, TimerAction::Bookmark)
     }
 

@@ -13,6 +13,8 @@ pub enum WatchEnd {
     Lagged,
     /// The resource is no longer served, or the gateway is draining.
     Closed,
+    /// Its connection was recalled, so that the client chooses a replica again.
+    Recalled,
     /// The client disconnected.
     Client,
 }

@@ -42,6 +42,7 @@ impl Wake for Wakes {
 }
 
 mod catch_up;
+mod recall;
 mod scheduled_end;
 mod slices;
 mod uncuttable;

@@ -20,6 +20,7 @@ mod memory_budget;
 mod metrics;
 mod passthrough;
 mod rbac_answers;
+mod rebalance;
 mod secrets;
 mod staleness;
 mod support;

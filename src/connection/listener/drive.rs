@@ -11,6 +11,7 @@ use crate::metrics::ConnectionFailure;
 use crate::shutdown::Drain;
 use crate::transport::abort_limit::{AbortAction, AbortLimit, failure};
 use crate::transport::stall;
+use crate::watch::WatchRecall;
 
 /// How HTTP on a connection ended without an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,12 +28,13 @@ pub(super) type HttpResult = Result<HttpEnd, ConnectionFailure>;
 pub(super) struct ConnectionEnds<'a> {
     pub(super) drain: &'a Drain,
     pub(super) go_away: &'a GoAway,
+    pub(super) recall: Option<&'a WatchRecall>,
     pub(super) abort_limit: &'a AbortLimit,
 }
 
 impl ConnectionEnds<'_> {
-    /// Runs a connection until it ends or `poll_end` is ready. Once the drain starts, the service ends the connection, or the client
-    /// has exceeded the limit of aborted requests, the connection accepts no more requests.
+    /// Runs a connection until it ends or `poll_end` is ready. Once the drain starts, the service ends the connection, it is recalled, or the
+    /// client has exceeded the limit of aborted requests, the connection accepts no more requests.
     pub(super) async fn drive<C>(
         self,
         mut connection: Pin<&mut C>,
@@ -46,6 +48,8 @@ impl ConnectionEnds<'_> {
             ended = drive_until_hijacked(connection.as_mut(), &mut poll_end) => return self.judged(ended),
             () = self.drain.closing() => {}
             () = self.go_away.begun() => {}
+            // Responses that begin later say so.
+            () = recalled(self.recall) => self.go_away.begin(),
             () = self.abort_limit.reaches(AbortAction::GoAway) => {}
         }
         shut_down(connection.as_mut());
@@ -65,6 +69,14 @@ impl ConnectionEnds<'_> {
             }
             Ok(HttpEnd::Closed | HttpEnd::Hijacked) | Err(_) => ended,
         }
+    }
+}
+
+/// Completes when the connection is recalled; never if no connection is.
+async fn recalled(recall: Option<&WatchRecall>) {
+    match recall {
+        Some(recall) => recall.begun().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -3,6 +3,7 @@
 mod go_away;
 mod handshakes;
 mod identity;
+mod recall;
 
 use http::{Request, Response, StatusCode, Version};
 use std::convert::Infallible;
@@ -83,6 +84,7 @@ fn connection_of<S: HttpService>(service: S) -> ClientConnection<S> {
         service,
         drain: Drain::new(),
         go_away: GoAway::default(),
+        entry: None,
     }
 }
 

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Limited};
+use serde::de::DeserializeOwned;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -17,7 +18,7 @@ use crate::checkpoint::{CheckpointContent, CheckpointError, CheckpointReader};
 use crate::config::HandoverSettings;
 use crate::gateway::restored::{RestoreError, read_state, whole};
 use crate::metrics::HandoverOutcome;
-use crate::protocol::handover::{HANDOVER_MEDIA_TYPE, HandoverIndex, HandoverTarget};
+use crate::protocol::handover::{GatewayLoad, HANDOVER_MEDIA_TYPE, HandoverIndex, HandoverTarget};
 use crate::resource::{CacheKey, ResourceKind};
 use crate::upstream::client::{Client, ConnectError, ConnectSource, ResponseBody, SendError};
 
@@ -30,6 +31,8 @@ const INDEX_HEAD_TIME_MAX: Duration = Duration::from_secs(2);
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// An index names some hundreds of caches.
 const INDEX_LEN_MAX: usize = 1 << 20;
+/// A load is a line.
+const LOAD_LEN_MAX: usize = 4 << 10;
 
 /// Why nothing was taken over from a gateway.
 #[derive(Debug, thiserror::Error)]
@@ -96,10 +99,10 @@ pub(super) struct WantedState<'a> {
 pub(super) struct HandoverPeer {
     client: Client,
     len_max: u64,
+    head_time_max: Duration,
 }
 
 impl HandoverPeer {
-    head_time_max: Duration,
     /// Reads the credentials, and prepares a connection.
     pub(super) async fn new(
         settings: &HandoverSettings,
@@ -118,21 +121,33 @@ impl HandoverPeer {
         Ok(Self {
             client: Client::connect(source).await?,
             len_max: settings.len_max,
+            head_time_max: settings.timeout / HEAD_SHARE,
         })
     }
 
-            head_time_max: settings.timeout / HEAD_SHARE,
     /// The caches that the gateway hands over.
     pub(super) async fn index(&self) -> Result<Vec<CacheKey>, HandoverError> {
-        let response = self
-            .ask(&HandoverTarget::Index, INDEX_HEAD_TIME_MAX)
-            .await?;
-        let body = Limited::new(response.into_body(), INDEX_LEN_MAX).collect();
+        let index: HandoverIndex = self.read(&HandoverTarget::Index, INDEX_LEN_MAX).await?;
+        Ok(index.keys().collect())
+    }
+
+    /// How much the gateway has to do.
+    pub(super) async fn load(&self) -> Result<GatewayLoad, HandoverError> {
+        self.read(&HandoverTarget::Load, LOAD_LEN_MAX).await
+    }
+
+    /// Reads a short response in JSON.
+    async fn read<T: DeserializeOwned>(
+        &self,
+        target: &HandoverTarget,
+        len_max: usize,
+    ) -> Result<T, HandoverError> {
+        let response = self.ask(target, INDEX_HEAD_TIME_MAX).await?;
+        let body = Limited::new(response.into_body(), len_max).collect();
         let body = in_time(SILENCE_MAX, body).await?;
         let body = body.map_err(|error| HandoverError::Cut(error.to_string()))?;
-        let index: Result<HandoverIndex, _> = serde_json::from_slice(&body.to_bytes());
-        let index = index.map_err(|error| HandoverError::Refused(error.to_string()))?;
-        Ok(index.keys().collect())
+        serde_json::from_slice(&body.to_bytes())
+            .map_err(|error| HandoverError::Refused(error.to_string()))
     }
 
     /// The state of a cache, and the number of bytes that it took.

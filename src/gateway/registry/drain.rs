@@ -1,6 +1,7 @@
 //! The end of all watches, one after the other, and then of all caches (decision 46).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 use tracing::info;
@@ -10,6 +11,12 @@ use crate::gateway::drain_flag::end_times;
 use crate::view::EndSchedule;
 
 impl Registry {
+    /// Tells other gateways from now on that clients should not come here any more.
+    pub(in crate::gateway) fn leave(&self) {
+        // Fails if it is set already.
+        let _ = self.leaving.set(());
+    }
+
     /// Schedules the end of each watch, so that all have ended some time before the deadline; no cache is started afterwards. The caches
     /// follow upstream until [`Self::end_caches`]. Returns the time at which that is due.
     pub(in crate::gateway) fn drain(&self, deadline: Option<Instant>) -> Instant {
@@ -42,5 +49,16 @@ impl Registry {
         // Their clients do not come back, so nothing is spread here.
         self.tables.close();
         slots.iter().for_each(|slot| slot.end());
+    }
+
+    /// Ends upgraded connections; they may continue for the time `grace`.
+    pub(in crate::gateway) async fn drain_tunnels(&self, grace: Duration) {
+        let operators = async {
+            match &self.operators {
+                Some(operators) => operators.passthrough.drain(grace).await,
+                None => 0,
+            }
+        };
+        tokio::join!(self.passthrough.drain(grace), operators);
     }
 }

@@ -1,5 +1,6 @@
 //! Which caches are handed over to other gateways, and which are started because other gateways have them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Response;
@@ -8,9 +9,9 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::info;
 
 use super::Registry;
-use crate::gateway::forwarded::ForwardedBody;
 use crate::fairness::Peer;
-use crate::gateway::handover::CacheHandover;
+use crate::gateway::forwarded::ForwardedBody;
+use crate::gateway::handover::{CacheHandover, Handover};
 use crate::gateway::slot::SlotState;
 use crate::protocol::status::Status;
 use crate::resource::CacheKey;
@@ -28,6 +29,11 @@ impl Registry {
         Some(handover.of(key, &self.metrics))
     }
 
+    /// The other gateways, if any are named.
+    pub(in crate::gateway) fn other_gateways(&self) -> Option<&Arc<Handover>> {
+        self.settings.handover.as_ref()
+    }
+
     /// The caches that can be handed over.
     pub(super) fn ready_keys(&self) -> Vec<CacheKey> {
         let slots = self.slots().into_iter();
@@ -42,13 +48,13 @@ impl Registry {
     pub(super) async fn hand_cache_over(
         &self,
         key: &CacheKey,
+        peer: Peer,
     ) -> Result<Response<ForwardedBody>, Status> {
         let slot = self.state().slots.get(key).cloned();
         let slot = slot.filter(|slot| slot.staleness().is_none());
         let Some(served) = slot.and_then(|slot| slot.served()) else {
             return Err(self.offers.missing());
         };
-        peer: Peer,
         let permit = self.offers.permit(peer)?;
         let cluster = timeout(CLUSTER_TIME_MAX, cluster_uid(&*self.client)).await;
         let cluster = cluster.ok().and_then(Result::ok);

@@ -6,6 +6,14 @@ use crate::gateway::pressure::PressureLevel;
 use crate::metrics::PressureStep;
 use crate::resource::CacheKey;
 
+impl Registry {
+    /// Whether all checks pass.
+    pub(super) fn is_ready(&self) -> bool {
+        let mut checks = self.checks().into_iter();
+        checks.all(|check| matches!(check.outcome, CheckOutcome::Passed(_)))
+    }
+}
+
 impl Readiness for Registry {
     fn checks(&self) -> Vec<ReadinessCheck> {
         let upstream = match &*self.undiscovered.lock() {

@@ -79,6 +79,7 @@ impl DeliveryStream {
     ) -> Self {
         // Arm once: a stream's waker never changes.
         cursor.arm_lease(&waker);
+        cursor.arm_recall(&waker);
         Self {
             wake_at: cursor.wake_at(),
             transport,
@@ -163,6 +164,7 @@ impl DeliveryStream {
 
     /// Reads from the client, sends what is available in at most `writes_max` writes, and then does what is due at `now`.
     pub(super) fn wake(&mut self, now: Instant, writes_max: usize) -> StreamProgress {
+        self.cursor.follow_recall();
         let mut context = Context::from_waker(&self.waker);
         if self.done.poll_closed(&mut context).is_ready()
             || self.transport.poll_hear(&mut context).is_err()

@@ -17,7 +17,7 @@ use crate::metrics::Metrics;
 use crate::resource::{Layout, ResourceVersion};
 use crate::selector::Selector;
 use crate::view::{EndSchedule, Hub, ServedResource, ViewSubscription};
-use crate::watch::{Start, Timing, WatchEnd, WatchRecorder, WatchTotals};
+use crate::watch::{Start, Timing, WatchEnd, WatchRecall, WatchRecorder, WatchTotals};
 
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\n\r\n";
 const WIDE: usize = 1 << 20;
@@ -111,6 +111,14 @@ impl Scene {
         self.enter_leased(entry, room, HOUR, Some(lease.hold()))
     }
 
+    /// A client of all events from now on, until its connection is recalled.
+    fn recalled_by(&self, recall: &WatchRecall) -> Client {
+        let entry = self.served.hub.join(&Selector::default());
+        let mut watch = self.watch(entry, HOUR, None);
+        watch.follow(recall);
+        self.deliver(watch, 1 << 16)
+    }
+
     fn enter_leased(
         &self,
         entry: ViewSubscription,
@@ -118,6 +126,10 @@ impl Scene {
         timeout: Duration,
         lease: Option<LeaseHold>,
     ) -> Client {
+        self.deliver(self.watch(entry, timeout, lease), room)
+    }
+
+    fn watch(&self, entry: ViewSubscription, timeout: Duration, lease: Option<LeaseHold>) -> Watch {
         let version = ResourceVersion(entry.reached.version.0.max(10));
         let sequence = self.served.cache.resume_after(version).unwrap();
         let timing = Timing {
@@ -127,7 +139,10 @@ impl Scene {
         };
         let start = Start::After { sequence, version };
         let recorder = Arc::clone(&self.recorder) as _;
-        let watch = Watch::new(self.served.clone(), entry, start, timing, recorder).leased(lease);
+        Watch::new(self.served.clone(), entry, start, timing, recorder).leased(lease)
+    }
+
+    fn deliver(&self, watch: Watch, room: usize) -> Client {
         let (stream, server) = tokio::io::duplex(room);
         let delivery = self.delivery.clone();
         Client {
@@ -252,6 +267,32 @@ async fn scheduled_ends_come_one_after_the_other_each_after_a_bookmark() {
     for _ in 0..CLIENTS {
         assert_eq!(scene.recorder.end().await.end, WatchEnd::Closed);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recalled_client_gets_the_last_events_and_a_bookmark_and_others_stay() {
+    let mut scene = Scene::new(WIDE, 1);
+    let recall = WatchRecall::default();
+    let mut recalled = scene.recalled_by(&recall);
+    let mut other = scene.client(1 << 16, HOUR);
+    for client in [&mut recalled, &mut other] {
+        client.read().await;
+    }
+    scene.put("a/x");
+    assert_eq!(recalled.read_lines(1).await, other.read_lines(1).await);
+    recall.begin();
+    scene.put("a/y");
+    let line = other.read_lines(1).await.remove(0);
+    let version = line.split(' ').nth(2).unwrap();
+    let bookmark = format!("BOOKMARK {version}");
+    assert_eq!(recalled.read_to_end().await, [line.clone(), bookmark]);
+    assert_eq!(scene.recorder.end().await.end, WatchEnd::Recalled);
+    assert!(
+        recalled.watch.await.unwrap().is_some(),
+        "the connection is whole"
+    );
+    scene.put("a/z");
+    assert_eq!(other.read_lines(1).await.len(), 1);
 }
 
 #[tokio::test]
