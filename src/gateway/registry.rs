@@ -63,9 +63,6 @@ const DISCOVERY_PAUSE: Duration = Duration::from_secs(2);
 /// The period of looking for idle caches.
 const IDLE_PERIOD: Duration = Duration::from_secs(5);
 
-/// Deletions are kept for clients that catch up in at most this part of what the history may have.
-const TOMBSTONES_SHARE: usize = 4;
-
 /// The registry's settings.
 pub(super) struct RegistrySettings {
     pub(super) pinned: Vec<Gvr>,
@@ -241,12 +238,6 @@ impl Registry {
         Some(slot)
     }
 
-    fn tombstones_len_max(&self, gvr: &Gvr) -> Option<usize> {
-        let mut patterns = self.settings.catch_up.iter();
-        let len_max = self.settings.retention.bytes_max / TOMBSTONES_SHARE;
-        patterns.any(|one| one.covers(gvr)).then_some(len_max)
-    }
-
     /// All slots. Callers use them without the registry's lock, because each slot may take locks of its own.
     fn slots(&self) -> Vec<(CacheKey, Arc<Slot>)> {
         let state = self.state();
@@ -333,10 +324,6 @@ impl Registry {
         }
         *missing = now;
         gone
-    }
-
-    fn is_pinned(&self, key: &CacheKey) -> bool {
-        self.pinned.contains_key(key)
     }
 
     /// Ends caches that were not used for a while, and reports how old the others are. Never returns.

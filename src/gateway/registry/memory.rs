@@ -10,6 +10,7 @@ use super::Registry;
 use crate::gateway::pressure::{MemoryReading, PressureDecision, PressureMachine};
 use crate::gateway::slot::{Slot, SlotState};
 use crate::metrics::{Label, MemoryMetrics, PressureStep, ResourceLabels};
+use crate::resource::{CacheKey, Gvr};
 
 /// The period of checking memory: a cache that is being filled grows by some hundred megabytes per second.
 const CHECK_PERIOD: Duration = Duration::from_secs(1);
@@ -19,6 +20,9 @@ const EVICTION_PAUSE: Duration = Duration::from_secs(5);
 const SEVERE_FRACTION: usize = 8;
 /// Evicting a cache that is smaller frees no noticeable memory; bytes.
 const LEN_MIN: usize = 64 << 10;
+
+/// Deletions are kept for clients that catch up in at most this part of what the history may have.
+const TOMBSTONES_SHARE: usize = 4;
 
 /// How useful a cache is, least useful first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,6 +55,17 @@ struct MemoryExcess {
 }
 
 impl Registry {
+    /// What the deletions of a resource may take; `None` if its clients cannot catch up.
+    pub(super) fn tombstones_len_max(&self, gvr: &Gvr) -> Option<usize> {
+        let mut patterns = self.settings.catch_up.iter();
+        let len_max = self.settings.retention.bytes_max / TOMBSTONES_SHARE;
+        patterns.any(|one| one.covers(gvr)).then_some(len_max)
+    }
+
+    pub(super) fn is_pinned(&self, key: &CacheKey) -> bool {
+        self.pinned.contains_key(key)
+    }
+
     /// Removes the metrics of resources that have had no cache for a while.
     pub(super) fn forget_unused(&self) {
         let slots = self.slots();
