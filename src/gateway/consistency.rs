@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::cache::Snapshot;
 use crate::metrics::Contradiction;
-use crate::resource::{Gvr, Object, ObjectKey, random};
+use crate::resource::{Gvr, Object, ObjectKey, ResourceVersion, random};
 use crate::serve::wait_until_fresh;
 use crate::upstream::driver::{Collection, Fetch, Sample, SampleEntry, cluster_uid, sample};
 use crate::view::ServedResource;
@@ -113,12 +113,12 @@ pub(super) async fn contradiction<F: Fetch>(
             return Contradiction::Cluster;
         }
         let choice = ObjectChoice::of(reason);
-        if let Some(finding) = check(fetch, served, &choice).await {
+        if let Some(finding) = check(fetch, served, &choice, &mut connections).await {
             // One of several API servers may lag behind the others.
             sleep(CONFIRMED_AFTER).await;
             // Check the same object again: a random one of many would hardly be missing, too.
             let same = finding.key.map_or(choice, ObjectChoice::Key);
-            if let Some(finding) = check(fetch, served, &same).await {
+            if let Some(finding) = check(fetch, served, &same, &mut connections).await {
                 return finding.contradiction;
             }
         }
@@ -141,11 +141,25 @@ fn jitter(most: Duration) -> Duration {
     Duration::from_millis(random() % most.max(1))
 }
 
+/// Whether the cache reaches a version. If the watch is opened again, the wait ends: the version may never come, as after a restored backup,
+/// and the new watch has to be checked.
+async fn reaches(
+    served: &ServedResource,
+    version: ResourceVersion,
+    connections: &mut watch::Receiver<u64>,
+) -> bool {
+    tokio::select! {
+        is_reached = wait_until_fresh(served, version, STREAM_WAIT) => is_reached,
+        _ = connections.changed() => false,
+    }
+}
+
 /// Compares versions and a few objects. An object that cannot be read is no contradiction.
 async fn check<F: Fetch>(
     fetch: &F,
     served: &ServedResource,
     choice: &ObjectChoice,
+    connections: &mut watch::Receiver<u64>,
 ) -> Option<ConsistencyFinding> {
     let before = served.cache.snapshot()?;
     let gvr = &served.cache.kind().gvr;
@@ -169,7 +183,7 @@ async fn check<F: Fetch>(
     };
     // The watch delivers a deletion before it passes the version of a list without the object.
     let is_lacking = all.is_complete && lacks(&all, cached);
-    if !is_lacking || !wait_until_fresh(served, all.version, STREAM_WAIT).await {
+    if !is_lacking || !reaches(served, all.version, connections).await {
         return None;
     }
     let after = served.cache.snapshot()?;

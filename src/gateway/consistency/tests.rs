@@ -145,6 +145,23 @@ async fn an_object_gone_upstream_is_a_contradiction_once_the_stream_has_passed()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_that_is_opened_again_is_checked_at_once_although_a_check_waits_for_the_last_one() {
+    let mut scene = Scene::new();
+    let version = scene.world.version;
+    scene.reconnects();
+    scene.respond_uid("c").await;
+    // One object was deleted at a version that the cache never reaches, because a backup is restored.
+    scene.respond_list(version + 9, &["a/x"], "", "").await;
+    scene.reconnects();
+    let request = tokio::time::timeout(Duration::from_secs(20), scene.upstream.recv());
+    request.await.unwrap().unwrap().whole(404, "{}").await;
+    for _ in 0..2 {
+        scene.respond_list(3, &[], "", "").await;
+    }
+    assert_eq!(scene.found().await, Contradiction::Older);
+}
+
+#[tokio::test(start_paused = true)]
 async fn another_cluster_is_a_contradiction() {
     let mut scene = Scene::new();
     let version = scene.world.version;
