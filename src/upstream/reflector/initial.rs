@@ -132,14 +132,8 @@ impl ReflectorMachine {
                 initial.method = InitialMethod::Whole;
                 self.restart(RelistReason::PagesExpired, wait)
             }
-            Remedy::Relist => {
-                initial.list_version = ListVersion::Latest;
-                self.restart(RelistReason::Expired, wait)
-            }
-            Remedy::RelistAhead => {
-                initial.list_version = ListVersion::Latest;
-                self.restart(RelistReason::VersionAhead, wait)
-            }
+            Remedy::Relist => self.restart_from_latest(RelistReason::Expired, wait),
+            Remedy::RelistAhead => self.restart_from_latest(RelistReason::VersionAhead, wait),
             Remedy::NotFound => {
                 if is_stream {
                     initial.method = InitialMethod::Pages;
@@ -188,6 +182,20 @@ impl ReflectorMachine {
 
     fn restart(&mut self, reason: RelistReason, wait_seconds: u32) -> Effect {
         self.pause(wait_seconds);
+        self.restart_at_once(reason)
+    }
+
+    /// Upstream cannot send data of the version that was requested. The latest version can be tried without a pause, as client-go does; if it
+    /// is what failed, only time can help.
+    fn restart_from_latest(&mut self, reason: RelistReason, wait_seconds: u32) -> Effect {
+        let ReflectorPhase::Initial(initial) = &mut self.phase else {
+            return Effect::Ignored;
+        };
+        let was_latest = initial.list_version == ListVersion::Latest;
+        initial.list_version = ListVersion::Latest;
+        if was_latest || wait_seconds > 0 {
+            return self.restart(reason, wait_seconds);
+        }
         self.restart_at_once(reason)
     }
 

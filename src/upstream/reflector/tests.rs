@@ -421,6 +421,8 @@ fn a_list_not_older_than_held_state_gives_way_to_the_latest_when_history_is_lost
     );
     rig.does(5_600, stream(AtLeast(rv(7)), Reason::WatchRefused));
     rig.observes(Input::WatchFailed(http(410)), Effect::Restarted);
+    rig.does(5_600, stream(Latest, Reason::Expired));
+    rig.observes(Input::WatchFailed(http(410)), Effect::Restarted);
     rig.does(12_000, stream(Latest, Reason::Expired));
 }
 
@@ -436,7 +438,11 @@ fn a_version_ahead_of_upstream_leads_to_a_relist_of_the_latest() {
 
 #[test]
 fn a_list_not_older_than_held_state_gives_way_to_the_latest_when_upstream_is_behind() {
-    for odd in [Input::WatchFailed(version_ahead()), marker(6)] {
+    let odd = [
+        (Input::WatchFailed(version_ahead()), 5_600),
+        (marker(6), 12_000),
+    ];
+    for (odd, at_ms) in odd {
         let mut rig = Rig::live_at(7);
         rig.observes(Input::WatchFailed(Failure::Protocol), Effect::None);
         rig.does(800, Action::Watch { after: rv(7) });
@@ -448,7 +454,7 @@ fn a_list_not_older_than_held_state_gives_way_to_the_latest_when_upstream_is_beh
         );
         rig.does(5_600, stream(AtLeast(rv(7)), Reason::Unparsable));
         rig.observes(odd, Effect::Restarted);
-        rig.does(12_000, stream(Latest, Reason::VersionAhead));
+        rig.does(at_ms, stream(Latest, Reason::VersionAhead));
         // Upstream itself went back: the data is accepted, and counted.
         rig.observes(marker(5), done(5));
         assert_eq!(rig.reflector.counters().went_back, 1);
