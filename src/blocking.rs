@@ -1,6 +1,10 @@
 //! Work that blocks: on the runtime's threads for it, or under `--cfg fanout_sim` as a task, so that one thread runs everything in one
 //! order (decision 45).
 
+use std::future::Future;
+use std::io;
+
+use tokio::runtime::Handle;
 #[cfg(not(fanout_sim))]
 pub(crate) use tokio::task::spawn_blocking;
 
@@ -11,4 +15,22 @@ where
     T: Send + 'static,
 {
     tokio::spawn(async move { work() })
+}
+
+/// Waits on a thread for blocking work.
+///
+/// # Errors
+/// If a simulation would have to wait.
+#[cfg(not(fanout_sim))]
+pub(crate) fn block_on<F: Future>(runtime: &Handle, future: F) -> io::Result<F::Output> {
+    Ok(runtime.block_on(future))
+}
+
+#[cfg(fanout_sim)]
+pub(crate) fn block_on<F: Future>(_: &Handle, future: F) -> io::Result<F::Output> {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match std::pin::pin!(future).poll(&mut context) {
+        std::task::Poll::Ready(output) => Ok(output),
+        std::task::Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+    }
 }

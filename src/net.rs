@@ -4,10 +4,12 @@
 #[cfg(not(fanout_sim))]
 pub(crate) use hyper_util::client::legacy::connect::HttpConnector;
 #[cfg(not(fanout_sim))]
+pub(crate) use tokio::net::lookup_host;
+#[cfg(not(fanout_sim))]
 pub use tokio::net::{TcpListener, TcpStream};
 
 #[cfg(fanout_sim)]
-pub(crate) use simulated::HttpConnector;
+pub(crate) use simulated::{HttpConnector, lookup_host};
 #[cfg(fanout_sim)]
 pub use simulated::{TcpListener, TcpStream};
 

@@ -12,7 +12,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::net::lookup_host;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -21,6 +20,7 @@ use tracing::{debug, info, warn};
 use crate::checkpoint::CheckpointContent;
 use crate::config::HandoverSettings;
 use crate::metrics::{HandoverOutcome, Metrics, TakenHandoverMetrics};
+use crate::net::lookup_host;
 use crate::protocol::handover::GatewayLoad;
 use crate::resource::{CacheKey, ResourceKind, random};
 pub(super) use offer::HandoverOffers;

@@ -126,6 +126,13 @@ pub fn set_segment_len(len: usize) {
     SEGMENT_LEN.set(len);
 }
 
+/// The address of a host.
+pub(crate) async fn lookup_host(
+    (host, port): (&str, u16),
+) -> io::Result<impl Iterator<Item = SocketAddr> + use<>> {
+    Ok(std::iter::once((turmoil::lookup(host), port).into()))
+}
+
 fn matching(is_wanted: impl Fn(OpenStream) -> bool) -> Vec<Arc<StreamFaults>> {
     STREAMS.with_borrow(|streams| {
         let open = streams.iter().filter_map(Weak::upgrade);

@@ -9,11 +9,11 @@ use std::time::Duration;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response};
 use parking_lot::Mutex;
-use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::pipe::{self, PipeBody, PipeWriter};
+use crate::blocking::spawn_blocking;
 use crate::checkpoint::{Capture, CheckpointHeader, CheckpointWriter, HistoryShare};
 use crate::fairness::Peer;
 use crate::gateway::restored::clock;

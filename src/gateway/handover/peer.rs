@@ -10,7 +10,6 @@ use http::header::CONTENT_TYPE;
 use http::{Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Limited};
 use serde::de::DeserializeOwned;
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::pipe::{self, PipeReader, PipeSender};
@@ -164,7 +163,7 @@ impl HandoverPeer {
         }
         let (sender, reader) = pipe::to_thread();
         let (kind, cluster) = (wanted.kind.clone(), wanted.cluster.map(str::to_owned));
-        let decoded = spawn_blocking(move || decode(reader, &kind, cluster.as_deref()));
+        let decoded = reader.read_by(move |reader| decode(reader, &kind, cluster.as_deref()));
         let received = receive(response.into_body(), sender, self.len_max).await;
         let decoded = decoded.await.unwrap_or_else(|panic| {
             let panic = CheckpointError::Damaged(panic.to_string());

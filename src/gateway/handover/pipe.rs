@@ -10,10 +10,17 @@ use bytes::{Buf as _, Bytes};
 use http_body::{Body, Frame};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
+use crate::blocking;
+
 /// Chunks in a pipe. A chunk that is written has about 256 KiB, so a slow reader holds a megabyte.
+#[cfg(not(fanout_sim))]
 const CHUNKS_MAX: usize = 4;
+/// In a simulation neither end can wait for the other.
+#[cfg(fanout_sim)]
+const CHUNKS_MAX: usize = 1 << 16;
 
 /// What a pipe carries.
 enum PipeItem {
@@ -115,10 +122,50 @@ impl PipeSender {
     }
 }
 
+impl PipeReader {
+    /// Lets `work` read the pipe on a thread for blocking work.
+    #[cfg(not(fanout_sim))]
+    pub(super) fn read_by<T: Send + 'static>(
+        self,
+        work: impl FnOnce(Self) -> T + Send + 'static,
+    ) -> JoinHandle<T> {
+        blocking::spawn_blocking(move || work(self))
+    }
+
+    /// Lets `work` read the pipe once everything has arrived.
+    #[cfg(fanout_sim)]
+    pub(super) fn read_by<T: Send + 'static>(
+        mut self,
+        work: impl FnOnce(Self) -> T + Send + 'static,
+    ) -> JoinHandle<T> {
+        tokio::spawn(async move {
+            let mut arrived = Vec::new();
+            while let Some(item) = self.items.recv().await {
+                match item {
+                    PipeItem::Chunk(chunk) => arrived.extend_from_slice(&chunk),
+                    PipeItem::End => self.has_ended = true,
+                }
+            }
+            self.chunk = arrived.into();
+            work(self)
+        })
+    }
+
+    #[cfg(not(fanout_sim))]
+    fn next(&mut self) -> Option<PipeItem> {
+        self.items.blocking_recv()
+    }
+
+    #[cfg(fanout_sim)]
+    fn next(&mut self) -> Option<PipeItem> {
+        self.items.try_recv().ok()
+    }
+}
+
 impl Read for PipeReader {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         while self.chunk.is_empty() && !self.has_ended {
-            match self.items.blocking_recv() {
+            match self.next() {
                 Some(PipeItem::Chunk(chunk)) => self.chunk = chunk,
                 Some(PipeItem::End) => self.has_ended = true,
                 None => return Err(io::Error::other("it was cut")),
@@ -140,7 +187,7 @@ impl PipeWriter {
     fn send(&self, item: PipeItem) -> io::Result<()> {
         let stalled_at = Instant::now() + self.stall_max;
         let sent = timeout_at(stalled_at.min(self.give_up_at), self.sender.0.send(item));
-        match self.runtime.block_on(sent) {
+        match blocking::block_on(&self.runtime, sent)? {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(io::ErrorKind::BrokenPipe.into()),
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
