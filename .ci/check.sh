@@ -89,7 +89,7 @@ step_loom() {
 # Gateways, the API server and clients in virtual time, from seeds (decision 45). A directory of its own, because the cfg is for all crates.
 # FANOUT_SIM_SEEDS=0..20000 runs others.
 step_sim() {
-    CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/sim" FANOUT_SIM_SEEDS="${FANOUT_SIM_SEEDS:-0..400}" \
+    CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/sim" FANOUT_SIM_SEEDS="${FANOUT_SIM_SEEDS:-0..1000}" \
         cargo test --locked --test sim --profile sim --config 'build.rustflags=["--cfg","fanout_sim"]' -- --nocapture
 }
 

@@ -32,7 +32,9 @@ const PAUSE: Duration = Duration::from_millis(300);
 #[derive(Clone, Debug)]
 pub(crate) struct Habits {
     pub(crate) gateways: Vec<String>,
-    pub(crate) is_http2: bool,
+    pub(crate) http: HttpVersion,
+    /// Milliseconds until it arrives.
+    pub(crate) starts_ms: u64,
     pub(crate) list: ListKind,
     /// Milliseconds between two events that it reads; 0 for a client that keeps up.
     pub(crate) delay_ms: u64,
@@ -41,6 +43,16 @@ pub(crate) struct Habits {
     /// It lists after each watch, as programs without an informer do.
     pub(crate) lists_again: bool,
     pub(crate) random: fastrand::Rng,
+}
+
+/// How a client speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HttpVersion {
+    Http1,
+    Http2 {
+        /// Bytes of a stream that are sent before the client has read the first of them. With few, events wait for a client that reads slowly.
+        window: u32,
+    },
 }
 
 /// How a client gets its first state.
@@ -63,6 +75,7 @@ enum StreamEnd {
 
 /// Keeps a copy of the collection, for ever.
 pub(crate) async fn run(mut contract: Contract, mut habits: Habits) {
+    sleep(Duration::from_millis(habits.starts_ms)).await;
     loop {
         let is_streamed = habits.list == ListKind::Streamed;
         if !is_streamed && list(&mut contract, &mut habits).await.is_none() {
@@ -167,9 +180,12 @@ async fn read(
 ) -> StreamEnd {
     let mut rest = Vec::new();
     while let Some(Ok(frame)) = body.frame().await {
+        // A long line arrives in many frames.
+        let mut searched = rest.len();
         rest.extend(frame.into_data().unwrap_or_default());
-        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = rest.drain(..=end).collect();
+        while let Some(end) = memchr::memchr(b'\n', &rest[searched..]) {
+            let line: Vec<u8> = rest.drain(..=searched + end).collect();
+            searched = 0;
             let Ok(event) = serde_json::from_slice::<Value>(&line) else {
                 // A watch that is forwarded carries what the API server was ordered to send.
                 let line = String::from_utf8_lossy(&line).into_owned();
@@ -211,32 +227,34 @@ async fn read(
 /// Sends a request on a connection of its own to one of the gateways.
 async fn request(habits: &mut Habits, target: &str) -> Option<(u16, Incoming)> {
     let gateway = habits.gateways[habits.random.usize(..habits.gateways.len())].clone();
-    timeout(ANSWER_WAIT, send(&gateway, habits.is_http2, target))
+    timeout(ANSWER_WAIT, send(&gateway, habits.http, target))
         .await
         .ok()?
 }
 
-async fn send(gateway: &str, is_http2: bool, target: &str) -> Option<(u16, Incoming)> {
+async fn send(gateway: &str, http: HttpVersion, target: &str) -> Option<(u16, Incoming)> {
     let stream = TcpStream::connect((gateway, PORT)).await.ok()?;
     let io = TokioIo::new(stream);
     let request = |target: String| http::Request::get(target).header("host", "gateway");
-    let response = if is_http2 {
-        let (mut sender, connection) =
-            hyper::client::conn::http2::handshake(TokioExecutor::new(), io)
+    let response = match http {
+        HttpVersion::Http2 { window } => {
+            let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+            builder.initial_stream_window_size(window);
+            let (mut sender, connection) = builder.handshake(io).await.ok()?;
+            tokio::spawn(connection);
+            let request = request(format!("http://gateway{target}"));
+            sender
+                .send_request(request.body(Empty::<Bytes>::new()).ok()?)
                 .await
-                .ok()?;
-        tokio::spawn(connection);
-        let request = request(format!("http://gateway{target}"));
-        sender
-            .send_request(request.body(Empty::<Bytes>::new()).ok()?)
-            .await
-    } else {
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.ok()?;
-        tokio::spawn(connection);
-        let request = request(target.to_owned());
-        sender
-            .send_request(request.body(Empty::<Bytes>::new()).ok()?)
-            .await
+        }
+        HttpVersion::Http1 => {
+            let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.ok()?;
+            tokio::spawn(connection);
+            let request = request(target.to_owned());
+            sender
+                .send_request(request.body(Empty::<Bytes>::new()).ok()?)
+                .await
+        }
     };
     let response = response.ok()?;
     Some((response.status().as_u16(), response.into_body()))

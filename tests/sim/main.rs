@@ -11,6 +11,7 @@
 //! | `FANOUT_SIM_TRACE=1` | it prints what clients receive and which faults happen |
 //! | `FANOUT_SIM_LOG=debug` | it prints the log |
 //! | `FANOUT_SIM_SEEDS=0..1000` | the seeds of the test `seeds` |
+//! | `FANOUT_SIM_PROCESSES=1` | how many of them run at a time; as many as there are processors without it |
 //! | `FANOUT_SIM_FIRST=1` | the test `seeds` ends with the first seed that fails |
 //! | `FANOUT_SIM_PLANT=15220` | a build with planted defects (`planted.sh`) has this one |
 
@@ -23,6 +24,7 @@
 
 mod clients;
 mod contract;
+mod contradictions;
 mod determinism;
 mod history;
 mod plan;
@@ -36,9 +38,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use stage::Outcome;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _};
 
 /// Seeds that run without being named.
 const SEEDS: Range<u64> = 0..40;
+/// A certificate of nobody.
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sim/root.pem");
 
 /// Runs one seed, on a thread that has run nothing else.
 fn run(seed: u64) -> Outcome {
@@ -50,11 +57,12 @@ fn one_seed() {
     let Some(seed) = variable("FANOUT_SIM_SEED") else {
         return;
     };
-    if variable("FANOUT_SIM_LOG").is_some() {
-        tracing_subscriber::fmt()
-            .with_env_filter(variable("FANOUT_SIM_LOG").unwrap())
-            .init();
-    }
+    let log = variable("FANOUT_SIM_LOG")
+        .map(|directives| tracing_subscriber::fmt::layer().with_filter(EnvFilter::new(directives)));
+    tracing_subscriber::registry()
+        .with(contradictions::counter())
+        .with(log)
+        .init();
     let outcome = run(seed.parse().unwrap());
     println!("SEED {seed} {outcome}");
     assert!(outcome.violations.is_empty());
@@ -77,9 +85,11 @@ fn seeds() {
     });
     let (started, next, failed) = (Instant::now(), AtomicU64::new(seeds.start), Mutex::new(0));
     let stops = variable("FANOUT_SIM_FIRST").is_some();
-    let workers = std::thread::available_parallelism().map_or(2, usize::from);
+    let processors = || std::thread::available_parallelism().map_or(2, usize::from);
+    let processes = variable("FANOUT_SIM_PROCESSES");
+    let processes = processes.map_or_else(processors, |count| count.parse().unwrap());
     std::thread::scope(|scope| {
-        for _ in 0..workers {
+        for _ in 0..processes {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -119,7 +129,10 @@ fn in_process(seed: u64, trace: Trace) -> (String, bool) {
         .arg("-R")
         .arg(program)
         .args(["--exact", "one_seed", "--nocapture"])
-        .env("FANOUT_SIM_SEED", seed.to_string());
+        .env("FANOUT_SIM_SEED", seed.to_string())
+        // Clients read the certificates that the machine trusts, which takes longer than some runs, and use none of them.
+        .env("SSL_CERT_FILE", ROOT)
+        .env_remove("SSL_CERT_DIR");
     if trace == Trace::Printed {
         command.env("FANOUT_SIM_TRACE", "1");
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::clients::{Habits, ListKind};
+use super::clients::{Habits, HttpVersion, ListKind};
 use super::history::Filter;
 use kube_fanout::apiserver::faults::{Fault as ServerFault, FaultOrder};
 use kube_fanout::protocol::request::Verb;
@@ -25,6 +25,10 @@ pub(crate) struct Plan {
     pub(crate) has_state: bool,
     /// Whether clients from before the history get the latest state of what changed.
     pub(crate) has_catch_up: bool,
+    /// Whether a gateway that starts takes its caches over from the next one.
+    pub(crate) has_handover: bool,
+    /// How often gateways compare their caches with the API server; zero for never.
+    pub(crate) drift_interval: Duration,
     pub(crate) writes: Writes,
     pub(crate) segment_len: usize,
     /// The segments that a connection holds.
@@ -69,8 +73,8 @@ pub(crate) enum Fault {
     Hold(String, String, u64),
     /// What two hosts send to each other is lost, and the connections between them in the end.
     Partition(String, String, u64),
-    /// A gateway and the API server are apart until the API server has discarded its history.
-    LoseHistory(String, u64),
+    /// A gateway and the API server are apart until the API server has discarded its history, in which an object may be deleted last.
+    LoseHistory(String, u64, bool),
     /// A process does not run: nothing reaches it and it sends nothing.
     Pause(String, u64),
     /// A gateway is killed and starts again; the last block of its checkpoints may be torn.
@@ -108,6 +112,8 @@ impl Plan {
             informers,
             has_state: random.bool(),
             has_catch_up: random.u8(..4) == 0,
+            has_handover: random.bool(),
+            drift_interval: Duration::from_secs([0, 1, 5][random.usize(..3)]),
             writes: Writes {
                 objects: random.usize(3..objects_end),
                 pause_ms: [50, 200, 800, 4_000][random.usize(..4)],
@@ -126,11 +132,36 @@ impl Plan {
             let fault = plan.fault(&mut random);
             plan.faults.push((at, fault));
         }
+        if plan.writes.is_quiet {
+            plan.lose_deletions(&mut random);
+        }
         if random.u8(..8) == 0 {
             plan.restore_backup(&mut random);
         }
         plan.faults.sort_by_key(|(at, _)| *at);
         plan
+    }
+
+    /// The gateway that a gateway takes its caches over from.
+    pub(crate) fn peer_of(&self, gateway: &str) -> Option<&str> {
+        let index = self.gateways.iter().position(|name| name == gateway)?;
+        let peer = &self.gateways[(index + 1) % self.gateways.len()];
+        (self.has_handover && peer != gateway).then_some(peer)
+    }
+
+    /// All hosts that a gateway talks to.
+    pub(crate) fn peers_of(&self, gateway: &str) -> Vec<String> {
+        let clients = self.clients.iter().map(|(name, _, _)| name.clone());
+        let informers = (0..self.informers.len()).map(informer_name);
+        let others = self.gateways.iter().filter(|name| *name != gateway);
+        let others = others.cloned().chain([APISERVER.to_owned()]);
+        clients.chain(informers).chain(others).collect()
+    }
+
+    /// Whether the API server loses its state, which gateways then contradict.
+    pub(crate) fn restores_backup(&self) -> bool {
+        let mut faults = self.faults.iter();
+        faults.any(|(_, fault)| matches!(fault, Fault::Restore(_)))
     }
 
     /// The API server loses its state in this run. A gateway notices that when it watches again, as long as the lost versions have not been
@@ -148,7 +179,7 @@ impl Plan {
                 Fault::Order(_) | Fault::KillServer(_) => *fault = Fault::Latency(50),
                 Fault::Hold(gateway, ..)
                 | Fault::Partition(gateway, ..)
-                | Fault::LoseHistory(gateway, _)
+                | Fault::LoseHistory(gateway, ..)
                 | Fault::Pause(gateway, _)
                 | Fault::Kill(gateway, ..)
                 | Fault::Roll(gateway) => {
@@ -159,6 +190,16 @@ impl Plan {
         let at = Duration::from_millis(random.u64(6_000..15_000));
         let fault = Fault::Restore(random.u64(50..1_000));
         self.faults.push((at, fault));
+    }
+
+    /// Objects are deleted while a gateway cannot know of it, and nothing else happens to the resource. Clients that arrived after the last
+    /// event have a version that the gateway had to ask for.
+    fn lose_deletions(&mut self, random: &mut fastrand::Rng) {
+        for gateway in self.gateways.clone() {
+            let at = Duration::from_millis(random.u64(BEGIN_MS..END_MS - 5_000));
+            let fault = Fault::LoseHistory(gateway, random.u64(50..4_000), true);
+            self.faults.push((at, fault));
+        }
     }
 
     fn fault(&self, random: &mut fastrand::Rng) -> Fault {
@@ -179,10 +220,14 @@ impl Plan {
             8 => Fault::KillServer(random.u64(50..5_000)),
             9 => Fault::Latency(random.u64(5..400)),
             10 => Fault::WallClock(random.i64(-100_000..100_000)),
-            11 | 12 => Fault::LoseHistory(gateway, ms),
+            11 | 12 => Fault::LoseHistory(gateway, ms, random.bool()),
             _ => Fault::Order(order(random)),
         }
     }
+}
+
+pub(crate) fn informer_name(index: usize) -> String {
+    format!("informer{index}")
 }
 
 fn client(
@@ -205,7 +250,17 @@ fn client(
     }
     let habits = Habits {
         gateways,
-        is_http2: random.bool(),
+        http: if random.bool() {
+            HttpVersion::Http1
+        } else {
+            let window = [2 << 20, 65_535, 16_384, 2_048][random.usize(..4)];
+            HttpVersion::Http2 { window }
+        },
+        starts_ms: if random.bool() {
+            0
+        } else {
+            random.u64(..20_000)
+        },
         list,
         delay_ms: [0, 0, 0, 30][random.usize(..4)],
         seconds: match mode {

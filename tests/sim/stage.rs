@@ -12,12 +12,13 @@ use turmoil::{Builder, Sim};
 
 use super::clients::{self, InformerClient, PORT};
 use super::contract::{Contract, Counts, Report};
+use super::contradictions;
 use super::determinism;
-use super::plan::{APISERVER, END_MS, Fault, Plan};
+use super::plan::{self, APISERVER, END_MS, Fault, Plan};
 use super::writes::Server;
 use kube_fanout::apiserver::faults::{Fault as ServerFault, FaultOrder};
 use kube_fanout::apiserver::{self, Options};
-use kube_fanout::config::{ResourcePattern, ServeSettings, StateSettings};
+use kube_fanout::config::{HandoverSettings, ResourcePattern, ServeSettings, StateSettings};
 use kube_fanout::gateway::Gateway;
 use kube_fanout::net::simulated;
 use kube_fanout::shutdown::Drain;
@@ -97,7 +98,8 @@ enum Ending {
     Release(String, String),
     Repair(String, String),
     Start(String),
-    Compact,
+    /// The API server discards its history, in which an object may be deleted last.
+    Compact(bool),
 }
 
 impl Stage<'_> {
@@ -160,6 +162,8 @@ impl Stage<'_> {
         settings.listen = any(PORT);
         settings.ring.events_max = plan.ring_events;
         settings.ring.age_min = Duration::from_secs(1);
+        settings.drift_interval = plan.drift_interval;
+        settings.handover = plan.peer_of(name).map(handover_from);
         if plan.has_catch_up {
             settings.catch_up = vec![ResourcePattern::ALL];
         }
@@ -206,7 +210,7 @@ impl Stage<'_> {
             let informer = InformerClient::default();
             self.informers.push(informer.clone());
             self.sim
-                .client(format!("informer{index}"), informer.run(gateway.clone()));
+                .client(plan::informer_name(index), informer.run(gateway.clone()));
         }
     }
 
@@ -229,6 +233,11 @@ impl Stage<'_> {
         if panics > 0 {
             self.report
                 .violation("simulation", &format!("{panics} panics"));
+        }
+        let contradictions = contradictions::count();
+        if contradictions > 0 && !plan.restores_backup() {
+            let what = format!("{contradictions} times another history upstream");
+            self.report.violation("simulation", &what);
         }
         let (violations, counts, hash) = self.report.end();
         Outcome {
@@ -360,9 +369,9 @@ impl Stage<'_> {
                 self.sim.hold(one.as_str(), other.as_str());
                 self.endings.push((end(ms), Ending::Release(one, other)));
             }
-            Fault::LoseHistory(gateway, ms) => {
+            Fault::LoseHistory(gateway, ms, has_deletion) => {
                 self.sim.partition(gateway.as_str(), APISERVER);
-                self.endings.push((end(ms), Ending::Compact));
+                self.endings.push((end(ms), Ending::Compact(has_deletion)));
                 self.endings
                     .push((end(ms), Ending::Repair(gateway, APISERVER.to_owned())));
             }
@@ -371,8 +380,7 @@ impl Stage<'_> {
                 self.endings.push((end(ms), Ending::Repair(one, other)));
             }
             Fault::Pause(gateway, ms) => {
-                let clients = plan.clients.iter().map(|(name, _, _)| name.clone());
-                for peer in clients.chain([APISERVER.to_owned()]) {
+                for peer in plan.peers_of(&gateway) {
                     self.sim.hold(gateway.as_str(), peer.as_str());
                     self.endings
                         .push((end(ms), Ending::Release(gateway.clone(), peer)));
@@ -435,7 +443,12 @@ impl Stage<'_> {
                     }
                 }
                 Ending::Start(host) => self.restart_if_ended(&host),
-                Ending::Compact => self.order(ServerFault::Compact),
+                Ending::Compact(has_deletion) => {
+                    if has_deletion {
+                        self.server.delete_one();
+                    }
+                    self.order(ServerFault::Compact);
+                }
             }
         }
     }
@@ -466,6 +479,17 @@ impl Stage<'_> {
                 .unwrap();
             file.set_len(len - cut).unwrap();
         }
+    }
+}
+
+fn handover_from(peer: &str) -> HandoverSettings {
+    HandoverSettings {
+        from: format!("http://{peer}:{PORT}").parse().unwrap(),
+        ca_file: None,
+        server_name: None,
+        token_file: None,
+        timeout: Duration::from_secs(5),
+        len_max: 1 << 30,
     }
 }
 

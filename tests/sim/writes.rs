@@ -142,6 +142,22 @@ impl Server {
         apiserver.store().write(act).unwrap();
     }
 
+    /// Deletes an object, if there is one.
+    pub(crate) fn delete_one(&self) {
+        let newest = (self.history.life(), u64::MAX);
+        let keys = self.history.at(newest, None).into_keys();
+        let key = self.random.lock().choice(keys);
+        let (Some(apiserver), Some(key)) = (self.apiserver.lock().clone(), key) else {
+            return;
+        };
+        let (namespace, name) = key.split_once('/').unwrap();
+        let target = target(&apiserver, "configmaps", ObjectKey::new(namespace, name));
+        let act = move |storage: &mut Storage, stamp: Stamp<'_>| -> Result<WriteOutcome, Status> {
+            storage.delete(&target, &Preconditions::default(), stamp)
+        };
+        apiserver.store().write(act).unwrap();
+    }
+
     /// Writes an object that no client reads: the API server's version rises, and no event of the clients' resource has it.
     fn write_secret(&self, apiserver: &Apiserver, count: u64) {
         let name = format!("s{}-{count}", self.random.lock().u32(..));
