@@ -11,6 +11,7 @@ mod documents;
 mod edges;
 mod figures;
 mod files;
+mod operators;
 mod parsing;
 mod planted;
 mod references;
