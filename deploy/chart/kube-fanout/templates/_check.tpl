@@ -1,0 +1,145 @@
+{{/* What the schema cannot say: values that contradict each other. Each message begins with the value to change. */}}
+{{- define "kube-fanout.check" -}}
+{{- include "kube-fanout.checkKind" . -}}
+{{- include "kube-fanout.checkUpstream" . -}}
+{{- include "kube-fanout.checkTimes" . -}}
+{{- include "kube-fanout.checkIdentity" . -}}
+{{- include "kube-fanout.checkNetwork" . -}}
+{{- include "kube-fanout.checkAutoscaling" . -}}
+{{- if .Values.rbac.create -}}
+{{- include "kube-fanout.checkCached" . -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kube-fanout.checkKind" -}}
+{{- if and (eq .Values.kind "StatefulSet") (not .Values.state.enabled) -}}
+{{- fail "state.enabled: must be true with kind: StatefulSet, whose only purpose is a volume for each replica; otherwise use kind: Deployment" -}}
+{{- end -}}
+{{- if and (eq .Values.kind "Deployment") .Values.state.enabled -}}
+{{- fail "state.enabled: needs kind: StatefulSet or kind: DaemonSet; pods of a Deployment do not find the volume of their predecessor again (handover.enabled needs no volume)" -}}
+{{- end -}}
+{{- if and (ne .Values.kind "DaemonSet") (or .Values.hostPort .Values.hostNetwork) -}}
+{{- fail (printf "%s: is for kind: DaemonSet" (ternary "hostNetwork" "hostPort" .Values.hostNetwork)) -}}
+{{- end -}}
+{{- if and .Values.hostPort .Values.hostNetwork -}}
+{{- fail "hostPort: is not needed with hostNetwork, which opens port 8443 of the node" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kube-fanout.checkUpstream" -}}
+{{- $up := .Values.upstream -}}
+{{- if and $up.gateway.url (not $up.gateway.caSecret) -}}
+{{- fail "upstream.gateway.caSecret: is needed with upstream.gateway.url: the Secret with the authority of its certificate" -}}
+{{- end -}}
+{{- if and $up.gateway.url (or $up.kubeconfig.secret $up.apiServers) -}}
+{{- fail "upstream.gateway.url: excludes upstream.kubeconfig.secret and upstream.apiServers" -}}
+{{- end -}}
+{{- if and $up.kubeconfig.secret .Values.handover.enabled -}}
+{{- fail "handover.enabled: is not possible with upstream.kubeconfig.secret: the token of the service account is not valid in the other cluster" -}}
+{{- end -}}
+{{- if and .Values.handover.enabled .Values.tls.certManager.issuerRef.name (not .Values.tls.certManager.enabled) -}}
+{{- fail "tls.certManager.enabled: must be true if tls.certManager.issuerRef.name is given" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kube-fanout.checkTimes" -}}
+{{- $drain := include "kube-fanout.milliseconds" (default "25s" .Values.config.drainTimeout) | int64 -}}
+{{- $delay := include "kube-fanout.milliseconds" (default "0s" .Values.config.drainDelay) | int64 -}}
+{{- if gt $delay $drain -}}
+{{- fail (printf "config.drainDelay: %s must not be longer than config.drainTimeout (%s), of which it is a part" .Values.config.drainDelay (default "25s" .Values.config.drainTimeout)) -}}
+{{- end -}}
+{{- $limit := dig "limits" "memory" "" .Values.resources -}}
+{{- $bound := .Values.config.memoryMax -}}
+{{- if and $limit $bound -}}
+{{- $bytes := include "kube-fanout.bytes" $limit -}}
+{{- if and $bytes (gt (mul (include "kube-fanout.length" $bound | int64) 10) (mul (int64 $bytes) 9)) -}}
+{{- fail (printf "config.memoryMax: %v must be at most nine tenths of resources.limits.memory (%v), otherwise the container is killed before the gateway gives memory back" $bound $limit) -}}
+{{- end -}}
+{{- end -}}
+{{- if .Values.state.enabled -}}
+{{- $size := include "kube-fanout.bytes" .Values.state.size -}}
+{{- $state := include "kube-fanout.length" (default "8GiB" .Values.config.stateBytesMax) | int64 -}}
+{{- if and (eq .Values.kind "StatefulSet") $size (gt (mul $state 2) (int64 $size)) -}}
+{{- fail (printf "state.size: %v must be at least twice config.stateBytesMax (%v): a checkpoint is written beside the previous one" .Values.state.size (default "8GiB" .Values.config.stateBytesMax)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kube-fanout.checkIdentity" -}}
+{{- $certificates := or .Values.clientCA.configMap .Values.clientCA.secret .Values.config.requestheaderClientCaFile -}}
+{{- if and .Values.clientCA.configMap .Values.clientCA.secret -}}
+{{- fail "clientCA.configMap: excludes clientCA.secret" -}}
+{{- end -}}
+{{- if and $certificates .Values.rbac.create (not .Values.rbac.impersonation.enabled) -}}
+{{- fail "rbac.impersonation.enabled: must be true for callers with client certificates or behind a front proxy (clientCA, config.requestheaderClientCaFile); read docs/SECURITY.md first" -}}
+{{- end -}}
+{{- if and (eq (default "self-check" .Values.config.auth) "rbac") .Values.rbac.create (not .Values.rbac.watchRoles) -}}
+{{- fail "rbac.watchRoles: must be true with config.auth: rbac, which decides by roles and bindings" -}}
+{{- end -}}
+{{- if and .Values.state.enabled (eq .Values.kind "DaemonSet") .Values.state.hostPathImage (not (and .Values.podSecurityContext.runAsUser .Values.podSecurityContext.runAsGroup)) -}}
+{{- fail "podSecurityContext.runAsUser: is needed with state.hostPathImage, and so is runAsGroup: the directory is given to them" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kube-fanout.checkNetwork" -}}
+{{- if and .Values.hostNetwork .Values.networkPolicy.enabled -}}
+{{- fail "networkPolicy.enabled: has no effect with hostNetwork" -}}
+{{- end -}}
+{{- if and .Values.hostNetwork .Values.podMonitor.enabled -}}
+{{- fail "podMonitor.enabled: with hostNetwork the metrics are on 127.0.0.1 of each node only" -}}
+{{- end -}}
+{{- if has (int .Values.operators.port) (list 8443 9090) -}}
+{{- fail (printf "operators.port: %d is taken by the port for clients or for metrics" (int .Values.operators.port)) -}}
+{{- end -}}
+{{- if and .Values.service.nodePort (eq .Values.service.type "ClusterIP") -}}
+{{- fail "service.nodePort: needs service.type: NodePort or LoadBalancer" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kube-fanout.checkAutoscaling" -}}
+{{- with .Values.autoscaling -}}
+{{- if .enabled -}}
+{{- if eq $.Values.kind "DaemonSet" -}}
+{{- fail "autoscaling.enabled: a DaemonSet has one replica on each node" -}}
+{{- end -}}
+{{- if lt (int .maxReplicas) (int .minReplicas) -}}
+{{- fail (printf "autoscaling.maxReplicas: %d must be at least autoscaling.minReplicas (%d)" (int .maxReplicas) (int .minReplicas)) -}}
+{{- end -}}
+{{- if not (or .targetCPUUtilizationPercentage .targetWatchesPerReplica) -}}
+{{- fail "autoscaling.targetCPUUtilizationPercentage: this or autoscaling.targetWatchesPerReplica must be more than 0" -}}
+{{- end -}}
+{{- if and .targetCPUUtilizationPercentage (not (dig "requests" "cpu" "" $.Values.resources)) -}}
+{{- fail "resources.requests.cpu: is needed with autoscaling.targetCPUUtilizationPercentage, which is a percentage of it" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The list that the ClusterRole is made from. A mistake there would be silent: a resource that may not be read is forwarded. */}}
+{{- define "kube-fanout.checkCached" -}}
+{{- $core := list "configmaps" "endpoints" "limitranges" "namespaces" "nodes" "persistentvolumeclaims" "persistentvolumes" "pods" "podtemplates" "replicationcontrollers" "resourcequotas" "secrets" "serviceaccounts" "services" -}}
+{{- $listed := .Values.cachedResources -}}
+{{- range $listed -}}
+{{- if contains "*" . -}}
+{{- if not $.Values.rbac.allowWildcards -}}
+{{- fail (printf "cachedResources: %s gives the gateway the right to read resources that nobody has named, Secrets perhaps; set rbac.allowWildcards if that is wanted" .) -}}
+{{- end -}}
+{{- else if regexMatch "^[^.]+[.]v[0-9]+((alpha|beta)[0-9]+)?([.]|$)" . -}}
+{{- fail (printf "cachedResources: write %s without its version" .) -}}
+{{- else if or (eq . "events") (eq . "events.events.k8s.io") -}}
+{{- fail (printf "cachedResources: %s are always forwarded, and the gateway needs no right to read them" .) -}}
+{{- else if and (not (contains "." .)) (not (has . $core)) -}}
+{{- fail (printf "cachedResources: the core group has no %s; write it with its group, like deployments.apps" .) -}}
+{{- else if and (eq . "secrets") (not (hasKey $.Values.config "passthroughResources")) -}}
+{{- fail "cachedResources: secrets are forwarded by default, and the gateway needs no right to read them; to cache them, set config.passthroughResources without them" -}}
+{{- end -}}
+{{- end -}}
+{{- if not $.Values.rbac.allowWildcards -}}
+{{- range .Values.config.pinResources -}}
+{{- $plain := regexReplaceAll "^([^.]+)[.]v[0-9]+(?:(?:alpha|beta)[0-9]+)?" . "${1}" -}}
+{{- if not (has $plain $listed) -}}
+{{- fail (printf "config.pinResources: %s needs %s in cachedResources, otherwise the gateway may not read it" . $plain) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,68 @@
+{{/* The gateway's configuration: what values say under config, and what follows from other values. */}}
+{{- define "kube-fanout.configuration" -}}
+{{- $name := include "kube-fanout.fullname" . -}}
+{{- $own := dict
+    "apiVersion" "kube-fanout.dev/v1alpha1"
+    "kind" "GatewayConfiguration"
+    "listen" "0.0.0.0:8443"
+    "adminListen" (printf "%s:9090" (include "kube-fanout.adminHost" .))
+    "tlsCert" "/etc/kube-fanout/tls/tls.crt"
+    "tlsKey" "/etc/kube-fanout/tls/tls.key" -}}
+{{- if .Values.upstream.gateway.url -}}
+{{- $_ := set $own "kubeconfig" "/etc/kube-fanout/upstream.kubeconfig" -}}
+{{- else if .Values.upstream.kubeconfig.secret -}}
+{{- $_ := set $own "kubeconfig" "/etc/kube-fanout/upstream/kubeconfig" -}}
+{{- else -}}
+{{- $_ := set $own "inCluster" true -}}
+{{- end -}}
+{{- with .Values.upstream.apiServers }}{{ $_ := set $own "apiServers" . }}{{ end -}}
+{{- if .Values.operators.enabled -}}
+{{- $_ := set $own "operatorListen" (printf "0.0.0.0:%d" (int .Values.operators.port)) -}}
+{{- end -}}
+{{- if or .Values.clientCA.configMap .Values.clientCA.secret -}}
+{{- $_ := set $own "clientCaFile" "/etc/kube-fanout/client-ca/ca.crt" -}}
+{{- end -}}
+{{- if .Values.handover.enabled -}}
+{{- $_ := set $own "handoverFrom" (printf "https://%s-peers.%s.svc:8443" $name .Release.Namespace) -}}
+{{- $_ := set $own "handoverServerName" (printf "%s.%s.svc" $name .Release.Namespace) -}}
+{{- $_ := set $own "handoverCaFile" "/etc/kube-fanout/tls/ca.crt" -}}
+{{- $_ := set $own "handoverTokenFile" "/var/run/secrets/kubernetes.io/serviceaccount/token" -}}
+{{- end -}}
+{{- if .Values.state.enabled -}}
+{{/* A directory below the volume: the volume's own directory belongs to the group of the pod, and the gateway refuses that. */}}
+{{- $_ := set $own "stateDir" (ternary "/var/lib/kube-fanout/state" "/var/lib/kube-fanout" (eq .Values.kind "StatefulSet")) -}}
+{{- if .Values.state.keySecret -}}
+{{- $_ := set $own "stateKeyFile" "/etc/kube-fanout/state-key/key" -}}
+{{- end -}}
+{{- end -}}
+{{- $limit := dig "limits" "memory" "" .Values.resources -}}
+{{- if and $limit (not (hasKey .Values.config "memoryMax")) -}}
+{{- $bytes := include "kube-fanout.bytes" $limit -}}
+{{- if not $bytes -}}
+{{- fail (printf "resources.limits.memory: cannot derive config.memoryMax from %v: write it like 2Gi, or set config.memoryMax" $limit) -}}
+{{- end -}}
+{{- $_ := set $own "memoryMax" (printf "%dMiB" (div (mul (int64 $bytes) 7) 8388608)) -}}
+{{- end -}}
+{{- toYaml (merge $own .Values.config) -}}
+{{- end -}}
+
+{{/* How the other gateway is reached, with the service account's token. */}}
+{{- define "kube-fanout.kubeconfig" -}}
+apiVersion: v1
+kind: Config
+clusters:
+  - name: upstream
+    cluster:
+      server: {{ .Values.upstream.gateway.url | quote }}
+      certificate-authority: /etc/kube-fanout/upstream-ca/ca.crt
+users:
+  - name: gateway
+    user:
+      tokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
+contexts:
+  - name: upstream
+    context:
+      cluster: upstream
+      user: gateway
+current-context: upstream
+{{- end -}}

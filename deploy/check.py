@@ -1,0 +1,378 @@
+"""Checks manifests, Helm chart and examples without a cluster; check.sh installs what this needs.
+
+* Every object is valid for each supported version of Kubernetes, strictly: those of the manifests, of the examples, and of the chart with
+  each set of values in chart/tests and examples.
+* The gateway accepts every configuration and every flag among them.
+* The chart makes the same objects as the manifests, and kustomize those of the manifests.
+* The chart refuses each set of values in chart/tests/refused with a message that names the value.
+* The chart's README lists every value with its default, and the schema knows exactly these values.
+* The chart's alerts and dashboards are those of this repository, and the metrics that it names exist.
+"""
+
+import argparse
+import concurrent.futures
+import copy
+import functools
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+import jsonschema
+import referencing
+import yaml
+from kubernetes_validate import utils
+
+DEPLOY = pathlib.Path(__file__).resolve().parent
+CHART = DEPLOY / "chart" / "kube-fanout"
+VALUE_SETS = DEPLOY / "chart" / "tests"
+# From the oldest to the newest API server that the manifests support.
+KUBERNETES_VERSIONS = [f"1.{minor}" for minor in range(32, 38)]
+# Kinds of other projects and files of clients, for which Kubernetes has no schema.
+FOREIGN = {"PodMonitor", "PrometheusRule", "Certificate", "Issuer", "Config", "KubeProxyConfiguration"}
+FEWEST_VALUE_SETS, FEWEST_REFUSED = 12, 8
+
+failures = []
+
+
+def fail(place, message):
+    failures.append(f"{place}: {message}")
+
+
+def documents(text):
+    return [item for item in yaml.safe_load_all(text) if item]
+
+
+def name_of(item):
+    return f"{item['kind']}/{item.get('metadata', {}).get('name', '')}"
+
+
+# The schemas of Kubernetes
+
+
+@functools.cache
+def definitions(folder):
+    contents = utils.schema_contents(f"kubernetes-json-schema/{folder}/_definitions.json", folder)
+    return referencing.Resource.from_contents(contents) @ referencing.Registry()
+
+
+@functools.cache
+def validator(kind, api_version, version):
+    release = [known for known in utils.all_versions() if utils.major_minor(known) == version][-1]
+    folder = f"v{release}-local-strict"
+    group = re.sub(r"^([^./]*)(?:\.[^/]*)?/", r"\1-", api_version)
+    try:
+        schema = utils.schema_contents(f"kubernetes-json-schema/{folder}/{kind.lower()}-{group}.json", version)
+    except FileNotFoundError:
+        return None
+    registry = referencing.Resource.from_contents(schema) @ definitions(folder)
+    return jsonschema.Draft202012Validator(schema, registry=registry)
+
+
+def problems(item):
+    """What is wrong with an object, for each version of Kubernetes."""
+    if item["kind"] in FOREIGN:
+        return
+    for version in KUBERNETES_VERSIONS:
+        check = validator(item["kind"], item["apiVersion"], version)
+        if check is None:
+            yield f"{name_of(item)}: Kubernetes {version} has no {item['apiVersion']} {item['kind']}"
+        else:
+            for error in check.iter_errors(item):
+                field = ".".join(str(part) for part in error.path)
+                yield f"{name_of(item)}: Kubernetes {version}: {field}: {error.message[:300]}"
+
+
+validated = set()
+
+
+def validate(place, items):
+    for item in items:
+        # Most objects are the same with many sets of values.
+        text = json.dumps(item, sort_keys=True)
+        if text not in validated:
+            validated.add(text)
+            for problem in problems(item):
+                fail(place, problem)
+
+
+# Programs
+
+
+def run(*command):
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+
+def render(*values, release="kube-fanout"):
+    """The output of helm template, or its error."""
+    arguments = [word for path in values for word in ("--values", path)]
+    done = run("helm", "template", release, CHART, "--namespace", "kube-fanout", *arguments)
+    return (done.stdout, None) if done.returncode == 0 else (None, done.stderr.strip())
+
+
+configured = {}
+
+
+def configurations(place, items):
+    """Notes what a gateway among these objects is started with."""
+    files = {name_of(item): item["data"] for item in items if item["kind"] == "ConfigMap"}
+    for item in items:
+        pod = item.get("spec", {}).get("template", {}).get("spec", {})
+        for container in pod.get("containers", []):
+            if container["name"] == "gateway":
+                file = files[f"ConfigMap/{item['metadata']['name']}"]["gateway.yaml"]
+                flags = [word for word in container["args"][1:] if not word.startswith("--config=")]
+                configured.setdefault((file, *flags), place)
+
+
+def accepted_by(gateway, folder, index, file, flags):
+    path = pathlib.Path(folder) / f"{index}.yaml"
+    path.write_text(file)
+    return run(gateway, "config", "check", "--config", path, *flags)
+
+
+def check_configurations(gateway):
+    if not gateway:
+        print("manifests: the gateway is not built, so it has not read the configurations (cargo build)")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for index, ((file, *flags), place) in enumerate(configured.items()):
+            done = accepted_by(gateway, folder, index, file, flags)
+            if done.returncode != 0:
+                fail(place, f"the gateway refuses the configuration: {done.stderr.strip()}")
+        # Prove that the check can fail.
+        if accepted_by(gateway, folder, "wrong", "apiVersion: kube-fanout.dev/v1alpha1\nkind: GatewayConfiguration\nlisten: x\n", []).returncode == 0:
+            fail("check.py", "the gateway accepts a wrong configuration")
+    print(f"manifests: {len(configured)} configurations accepted by the gateway")
+
+
+# The chart against the manifests
+
+# Helm's own labels and annotations.
+HELM = {f"app.kubernetes.io/{name}" for name in ("instance", "version", "part-of", "managed-by")} | {"helm.sh/chart", "checksum/configuration"}
+
+
+def plain(value):
+    """The object without what only Helm adds, so that objects from both sides can be compared."""
+    if isinstance(value, dict):
+        pruned = {key: plain(entry) for key, entry in value.items() if key not in HELM}
+        pruned = {key: entry for key, entry in pruned.items() if (key, entry) != ("annotations", {})}
+        return {key: yaml.safe_load(entry) if key == "gateway.yaml" else entry for key, entry in pruned.items()}
+    if isinstance(value, list):
+        return [plain(entry) for entry in value]
+    return value
+
+
+def compare(place, expected, found):
+    expected, found = ({name_of(item): plain(item) for item in items} for items in (expected, found))
+    for name in sorted(expected.keys() | found.keys()):
+        if name not in expected or name not in found:
+            fail(place, f"{name} is only {'in the chart' if name in found else 'here'}")
+        elif expected[name] != found[name]:
+            fail(place, f"{name} differs from the chart's:\n  here  {json.dumps(expected[name], sort_keys=True)}\n  chart {json.dumps(found[name], sort_keys=True)}")
+
+
+def read_all(folder):
+    return [item for path in sorted(folder.glob("*.yaml")) for item in documents(path.read_text())]
+
+
+def check_manifests(rendered):
+    manifests = read_all(DEPLOY / "manifests")
+    # Helm creates the namespace itself.
+    compare("deploy/manifests", [item for item in manifests if item["kind"] != "Namespace"], rendered["plain"])
+    for option in ("certificate", "impersonation"):
+        # What the option adds to the chart's objects.
+        base = {json.dumps(plain(item), sort_keys=True) for item in rendered["plain"]}
+        added = [item for item in rendered[option] if json.dumps(plain(item), sort_keys=True) not in base]
+        added = [item for item in added if item["kind"] not in {"Deployment", "ConfigMap"}]
+        compare(f"deploy/optional/{option}", documents((DEPLOY / "optional" / f"{option}.yaml").read_text()), added)
+    return manifests
+
+
+# Kustomize
+
+
+def kustomize(folder):
+    done = run("kubectl", "kustomize", folder)
+    if done.returncode != 0:
+        fail(folder, done.stderr.strip())
+        return []
+    return documents(done.stdout)
+
+
+def check_kustomize(manifests):
+    def in_order(items):
+        return sorted(items, key=lambda item: json.dumps(item, sort_keys=True))
+
+    if in_order(kustomize(DEPLOY)) != in_order(manifests):
+        fail("deploy/kustomization.yaml", "does not build the objects of deploy/manifests")
+    # The overlay that the page shows. It stands outside this folder, because kustomize refuses an overlay inside its base.
+    page = (DEPLOY / "README.md").read_text()
+    overlay = re.search(r"```yaml\n(apiVersion: kustomize[^`]*)```", page)[1]
+    with tempfile.TemporaryDirectory() as folder:
+        base = os.path.relpath(DEPLOY, os.path.realpath(folder))
+        pathlib.Path(folder, "kustomization.yaml").write_text(overlay.replace("../kube-fanout/deploy", base))
+        items = kustomize(folder)
+    validate("deploy/README.md", items)
+    configurations("deploy/README.md", items)
+    if len(items) != len(manifests) or in_order(items) == in_order(manifests):
+        fail("deploy/README.md", "the overlay changes nothing")
+    print(f"manifests: kustomize builds the base, and an overlay of {len(items)} objects")
+
+
+# Values
+
+
+def leaves(values, schema, prefix=""):
+    """Each value by its full name. A map without a list of its own keys in the schema is one value."""
+    for key, value in values.items():
+        known = schema.get("properties", {}).get(key, {})
+        if isinstance(value, dict) and known.get("properties") and prefix + key not in {"config", "resources"}:
+            yield from leaves(value, known, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def names_in(schema, prefix=""):
+    for key, known in schema.get("properties", {}).items():
+        if known.get("properties") and prefix + key not in {"config", "resources"}:
+            yield from names_in(known, f"{prefix}{key}.")
+        else:
+            yield prefix + key
+
+
+def check_values():
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    written = dict(leaves(values, schema))
+    known = set(names_in(schema)) - {"global"}
+    for name in sorted(written.keys() ^ known):
+        fail("values.schema.json", f"{name} is only in {'values.yaml' if name in written else 'the schema'}")
+    table = {}
+    for line in (CHART / "README.md").read_text().splitlines():
+        row = re.match(r"\| `([A-Za-z.]+)` \| (?:`(.*?)`)? ?\| \S", line)
+        if row:
+            table[row[1]] = row[2]
+    for name in sorted(written.keys() | table.keys()):
+        if name not in written or name not in table:
+            fail("chart/kube-fanout/README.md", f"{name} is only in {'values.yaml' if name in written else 'the table'}")
+            continue
+        given = table[name]
+        if given is not None and given.startswith("…"):
+            continue
+        default = "" if given is None else yaml.safe_load(given)
+        if default != written[name]:
+            fail("chart/kube-fanout/README.md", f"the default of {name} is {json.dumps(written[name])}, not {given}")
+
+
+def check_refused():
+    refused = sorted((VALUE_SETS / "refused").glob("*.yaml"))
+    if len(refused) < FEWEST_REFUSED:
+        fail(VALUE_SETS, f"only {len(refused)} sets of refused values")
+    for path, (_, error) in zip(refused, in_parallel(render, refused)):
+        expected = path.read_text().splitlines()[0].removeprefix("# ")
+        if error is None:
+            fail(path, "these values are not refused")
+        elif expected not in error:
+            fail(path, f"the message does not say {expected!r}: {error}")
+    print(f"manifests: {len(refused)} sets of values refused")
+
+
+def in_parallel(function, arguments):
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 2) as pool:
+        return list(pool.map(function, arguments))
+
+
+# Alerts and dashboards
+
+
+def check_files():
+    for kind, pattern in (("alerts", "*.yaml"), ("dashboard", "*.json")):
+        source, copies = DEPLOY / kind, CHART / "files" / kind
+        names = {path.name for folder in (source, copies) for path in folder.glob(pattern)}
+        for name in sorted(names):
+            ours, theirs = source / name, copies / name
+            if not ours.exists():
+                fail(theirs, f"is not in deploy/{kind}")
+            elif not theirs.exists() or ours.read_bytes() != theirs.read_bytes():
+                fail(theirs, f"is not current: cp deploy/{kind}/{name} deploy/chart/kube-fanout/files/{kind}/")
+
+
+def check_monitoring(items):
+    """Each file has become an object with its content."""
+    rules = [item["spec"] for item in items if item["kind"] == "PrometheusRule"]
+    for path in (CHART / "files" / "alerts").glob("*.yaml"):
+        if yaml.safe_load(path.read_text()) not in rules:
+            fail(path, "is not in the chart's PrometheusRule")
+    texts = [text for item in items if item["kind"] == "ConfigMap" for text in item["data"].values()]
+    for path in (CHART / "files" / "dashboard").glob("*.json"):
+        if path.read_text().strip() not in [text.strip() for text in texts]:
+            fail(path, "is not in the chart's ConfigMap")
+
+
+def check_metrics():
+    documented = set(re.findall(r"^\| `(kube_fanout_\w+)`", (DEPLOY.parent / "docs" / "METRICS.md").read_text(), re.M))
+    for folder in (CHART, DEPLOY / "examples"):
+        for path in folder.rglob("*"):
+            # deploy/alerts and deploy/dashboard check their own files.
+            if path.is_file() and CHART / "files" not in path.parents:
+                for name in sorted(set(re.findall(r"kube_fanout_\w+", path.read_text())) - documented):
+                    fail(path, f"there is no metric {name}")
+
+
+def check_broken(manifests):
+    """Proves that the validation can fail."""
+    broken = copy.deepcopy(next(item for item in manifests if item["kind"] == "Deployment"))
+    pod = broken["spec"]["template"]["spec"]
+    pod["terminationGraceSeconds"] = pod.pop("terminationGracePeriodSeconds")
+    if not list(problems(broken)):
+        fail("check.py", "a misspelt field was not noticed")
+    if not list(problems({"apiVersion": "v1", "kind": "Pood", "metadata": {"name": "x"}})):
+        fail("check.py", "a misspelt kind was not noticed")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--gateway", help="the gateway's program, which reads the configurations")
+    arguments = parser.parse_args()
+
+    lint = run("helm", "lint", "--strict", CHART)
+    if lint.returncode != 0:
+        fail("helm lint", lint.stdout + lint.stderr)
+
+    sets = sorted(VALUE_SETS.glob("*.yaml")) + sorted((DEPLOY / "examples" / "values").glob("*.yaml"))
+    if len(sets) < FEWEST_VALUE_SETS:
+        fail(VALUE_SETS, f"only {len(sets)} sets of values")
+    rendered = {}
+    for path, (text, error) in zip(sets, in_parallel(render, sets)):
+        if error is not None:
+            fail(path, error)
+        rendered[path.stem] = documents(text or "")
+        validate(path, rendered[path.stem])
+        configurations(path, rendered[path.stem])
+    print(f"manifests: the chart rendered with {len(sets)} sets of values")
+
+    manifests = check_manifests(rendered)
+    for folder in ("manifests", "optional", "examples/clients"):
+        items = read_all(DEPLOY / folder)
+        validate(f"deploy/{folder}", items)
+        configurations(f"deploy/{folder}", items)
+    check_kustomize(manifests)
+    check_monitoring(rendered["monitoring"])
+    check_files()
+    check_metrics()
+    check_values()
+    check_refused()
+    check_broken(manifests)
+    check_configurations(arguments.gateway)
+    print(f"manifests: {len(validated)} different objects valid for Kubernetes {KUBERNETES_VERSIONS[0]} to {KUBERNETES_VERSIONS[-1]}")
+    for failure in failures:
+        print(f"FAIL {failure}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
