@@ -209,6 +209,64 @@ fn configuration_files_in_documents_and_manifests_are_read() {
     }
 }
 
+/// `--ring-age-min` as it is written in a file: `ringAgeMin`.
+fn key_of(flag: &str) -> String {
+    let mut words = flag.split('-');
+    let mut key = words.next().unwrap_or_default().to_owned();
+    for word in words {
+        let (first, rest) = word.split_at(1);
+        key.push_str(&first.to_uppercase());
+        key.push_str(rest);
+    }
+    key
+}
+
+/// Settings that the chart's schema offers but the gateway does not have, and settings that the chart neither offers nor sets.
+fn chart_differences(offered: &[String], template: &str) -> Vec<String> {
+    // In a pod, or together with other values, none of them is of use.
+    let of_no_use = [
+        "config",
+        "context",
+        "upstream",
+        "plainHttp",
+        "iKnowThisIsInsecure",
+    ];
+    let flags = flags_of("serve").into_keys();
+    let keys: Vec<String> = flags.map(|flag| key_of(&flag)).collect();
+    let unknown = offered
+        .iter()
+        .filter(|key| !keys.contains(key))
+        .map(|key| format!("values.schema.json: serve has no {key}"));
+    let is_set = |key: &str| template.contains(&format!("\"{key}\""));
+    let missing = keys
+        .iter()
+        .filter(|key| !offered.contains(key) && !of_no_use.contains(&key.as_str()) && !is_set(key))
+        .map(|key| format!("values.schema.json: no config.{key}"));
+    unknown.chain(missing).collect()
+}
+
+#[test]
+fn the_chart_offers_every_setting_that_it_does_not_set() {
+    let schema: serde_json::Value =
+        serde_json::from_str(&read("deploy/chart/kube-fanout/values.schema.json")).unwrap();
+    let offered = schema["properties"]["config"]["properties"]
+        .as_object()
+        .unwrap();
+    let mut offered: Vec<String> = offered.keys().cloned().collect();
+    let template = read("deploy/chart/kube-fanout/templates/_configuration.tpl");
+    assert_no_violations("chart", chart_differences(&offered, &template));
+    offered.push("ringAgeMinimum".to_owned());
+    assert_violation(
+        &chart_differences(&offered, &template),
+        "serve has no ringAgeMinimum",
+    );
+    offered.retain(|key| key != "ringAgeMin");
+    assert_violation(
+        &chart_differences(&offered, &template),
+        "no config.ringAgeMin",
+    );
+}
+
 #[test]
 fn the_code_map_names_every_module() {
     let (map, lib) = (read("docs/ARCHITECTURE.md"), read("src/lib.rs"));
