@@ -106,10 +106,10 @@ def run(*command):
     return subprocess.run([str(word) for word in command], capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
 
-def render(*values, release="kube-fanout"):
-    """The output of helm template, or its error."""
-    arguments = [word for path in values for word in ("--values", path)]
-    done = run("helm", "template", release, CHART, "--namespace", "kube-fanout", *arguments)
+def render(values):
+    """The output of helm template, or its error. The file may begin with flags for helm: # --kube-version=1.33.0"""
+    flags = re.findall(r"^# (--\S+)$", values.read_text(), re.M)
+    done = run("helm", "template", "kube-fanout", CHART, "--namespace", "kube-fanout", "--values", values, *flags)
     return (done.stdout, None) if done.returncode == 0 else (None, done.stderr.strip())
 
 
@@ -251,6 +251,10 @@ def check_values():
     known = set(names_in(schema)) - {"global"}
     for name in sorted(written.keys() ^ known):
         fail("values.schema.json", f"{name} is only in {'values.yaml' if name in written else 'the schema'}")
+    # The gateway has read a file with all of them.
+    every = yaml.safe_load((VALUE_SETS / "every-setting.yaml").read_text())["config"]
+    for name in sorted(every.keys() ^ schema["properties"]["config"]["properties"].keys()):
+        fail("values.schema.json", f"config.{name} is only in {'chart/tests/every-setting.yaml' if name in every else 'the schema'}")
     table = {}
     for line in (CHART / "README.md").read_text().splitlines():
         row = re.match(r"\| `([A-Za-z.]+)` \| (?:`(.*?)`)? ?\| \S", line)

@@ -88,6 +88,9 @@
 {{- if and .Values.hostNetwork .Values.podMonitor.enabled -}}
 {{- fail "podMonitor.enabled: with hostNetwork the metrics are on 127.0.0.1 of each node only" -}}
 {{- end -}}
+{{- if and (hasPrefix "PreferSame" .Values.service.trafficDistribution) (semverCompare "<1.34.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- fail (printf "service.trafficDistribution: %s needs Kubernetes 1.34; use PreferClose" .Values.service.trafficDistribution) -}}
+{{- end -}}
 {{- if has (int .Values.operators.port) (list 8443 9090) -}}
 {{- fail (printf "operators.port: %d is taken by the port for clients or for metrics" (int .Values.operators.port)) -}}
 {{- end -}}

@@ -61,7 +61,8 @@ spec:
   initContainers:
     - name: state-directory
       image: {{ .Values.state.hostPathImage | quote }}
-      command: [install, -d, -m, "0700", -o, {{ .Values.podSecurityContext.runAsUser | int64 | quote }}, -g, {{ .Values.podSecurityContext.runAsGroup | int64 | quote }}, /var/lib/kube-fanout]
+      # The kubelet makes the directory for root, and open to all.
+      command: [sh, -c, "chmod 700 /var/lib/kube-fanout && chown {{ .Values.podSecurityContext.runAsUser | int64 }}:{{ .Values.podSecurityContext.runAsGroup | int64 }} /var/lib/kube-fanout"]
       securityContext:
         runAsNonRoot: false
         runAsUser: 0
