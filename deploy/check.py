@@ -114,6 +114,21 @@ def render(values):
 
 
 configured = {}
+UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
+
+
+def check_pod(place, pod, settings):
+    """What the gateway cannot see in its configuration alone."""
+    drain = sum(int(count) * UNITS[unit] for count, unit in re.findall(r"(\d+)(ms|s|m|h)", settings["drainTimeout"]))
+    if pod["terminationGracePeriodSeconds"] <= drain:
+        fail(place, "the pod is killed before its drain ends")
+    state = next((volume for volume in pod["containers"][0]["volumeMounts"] if volume["name"] == "state"), None)
+    if state and "fsGroup" in pod["securityContext"] and not any(volume["name"] == "state" for volume in pod["volumes"]):
+        # The kubelet opens a claimed volume to the group of the pod, and the gateway refuses such a directory.
+        if not settings["stateDir"].startswith(state["mountPath"] + "/"):
+            fail(place, "the directory of the checkpoints is the volume itself")
+        if pod["securityContext"].get("fsGroupChangePolicy") != "OnRootMismatch":
+            fail(place, "each start opens the directory of the checkpoints to the group")
 
 
 def configurations(place, items):
@@ -125,6 +140,7 @@ def configurations(place, items):
             if container["name"] == "gateway":
                 file = files[f"ConfigMap/{item['metadata']['name']}"]["gateway.yaml"]
                 flags = [word for word in container["args"][1:] if not word.startswith("--config=")]
+                check_pod(place, pod, yaml.safe_load(file))
                 configured.setdefault((file, *flags), place)
 
 
