@@ -46,12 +46,12 @@ if [ "$(uname -sm)" = "Linux x86_64" ]; then
     fi
     PATH=$tools/helm:$tools/kubectl:$PATH
 fi
-# Neither reads settings or caches of the user.
-export HOME=$tools HELM_CACHE_HOME=$tools/cache HELM_CONFIG_HOME=$tools/config HELM_DATA_HOME=$tools/data KUBECONFIG=/dev/null
-
 # The gateway itself checks the configurations, if it has been built. tests/tidy checks the names of their keys in any case.
 gateway=$built/debug/kube-fanout
+options=()
 if [ -x "$gateway" ]; then
-    set -- --gateway "$gateway"
+    options+=(--gateway "$gateway")
 fi
-exec "$venv/bin/python" deploy/check.py "$@"
+# helm and kubectl read no settings and caches of the user.
+env HOME="$tools" HELM_CACHE_HOME="$tools/cache" HELM_CONFIG_HOME="$tools/config" HELM_DATA_HOME="$tools/data" KUBECONFIG=/dev/null \
+    "$venv/bin/python" deploy/check.py "${options[@]}"
