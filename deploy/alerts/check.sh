@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Checks alerts, runbooks and the dashboard: promtool proves each alert firing and silent, and check.py compares all of them with each
+# other and with docs/METRICS.md. The Python packages are installed into a virtual environment below the build directory.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+PACKAGES=(promql-parser==0.11.0 PyYAML==6.0.3 'grafana-foundation-sdk==1769699998!10.1.0')
+
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+PATH=$target/tools/bin:$PATH
+command -v promtool >/dev/null || { echo "alerts: promtool is missing: install Prometheus, or run .ci/setup.sh test" >&2; exit 1; }
+
+venv=$target/alerts-check
+if [ "$(cat "$venv/installed" 2>/dev/null)" != "${PACKAGES[*]}" ]; then
+    rm -rf "$venv"
+    python3 -m venv "$venv"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --no-input "${PACKAGES[@]}" </dev/null
+    echo "${PACKAGES[*]}" >"$venv/installed"
+fi
+
+quietly() { # Prints the output of a command only if it fails.
+    local output
+    output=$("$@" 2>&1) || { echo "$output"; return 1; }
+}
+quietly promtool check rules deploy/alerts/kube-fanout.rules.yaml
+quietly promtool test rules deploy/alerts/tests/*.yaml
+"$venv/bin/python" deploy/alerts/check.py
