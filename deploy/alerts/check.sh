@@ -1,7 +1,14 @@
 #!/usr/bin/env bash
 # Checks alerts, runbooks and the dashboard: promtool proves each alert firing and silent, and check.py compares all of them with each
-# other and with docs/METRICS.md. The Python packages are installed into a virtual environment below the build directory.
+# other and with docs/METRICS.md. With --live PROGRAM, where PROGRAM is a built kube-fanout, a real Prometheus then scrapes it under planted
+# faults (live.py). The Python packages are installed into a virtual environment below the build directory.
 set -euo pipefail
+program=
+case "$#:${1:-}" in
+    0:) ;;
+    2:--live) program=$(realpath "$2") ;;
+    *) echo "usage: $0 [--live PROGRAM]" >&2; exit 2 ;;
+esac
 cd "$(dirname "$0")/../.."
 
 PACKAGES=(promql-parser==0.11.0 PyYAML==6.0.3 'grafana-foundation-sdk==1769699998!10.1.0')
@@ -25,3 +32,4 @@ quietly() { # Prints the output of a command only if it fails.
 quietly promtool check rules deploy/alerts/kube-fanout.rules.yaml
 quietly promtool test rules deploy/alerts/tests/*.yaml
 "$venv/bin/python" deploy/alerts/check.py
+[ -z "$program" ] || "$venv/bin/python" deploy/alerts/live.py "$program"
