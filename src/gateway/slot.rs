@@ -1,5 +1,6 @@
 //! One cached resource: its cache, and the task that keeps it filled as long as clients use it.
 
+mod headroom;
 mod history_loss;
 mod keeper;
 mod prior_state;

@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
+use super::headroom::Headroom;
 use super::history_loss::HistoryLoss;
 use super::prior_state::{PriorStates, StateOrigin, StateOutcome};
 use super::sink::{CacheLen, SlotSink};
@@ -122,8 +123,7 @@ pub(super) struct CacheKeeper {
     contradictions: u64,
     /// What the next cache may continue from.
     prior: PriorStates,
-    /// Bytes freed when the cache, or what was collected for it, was last evicted: this much memory must be available before it is filled again.
-    headroom: usize,
+    headroom: Headroom,
 }
 
 impl CacheKeeper {
@@ -137,7 +137,7 @@ impl CacheKeeper {
             went_back_at: None,
             contradictions: 0,
             prior,
-            headroom: 0,
+            headroom: Headroom::default(),
         }
     }
 
@@ -148,6 +148,7 @@ impl CacheKeeper {
             let is_served = matches!(&*self.cells.slot_state.borrow(), SlotState::Ready(_));
             let may_be_at_fault = may_be_at_fault(&outcome);
             self.prior.end_attempt(is_served, may_be_at_fault);
+            self.headroom.end_attempt(is_served);
             let Some(wait) = self.conclude(outcome) else {
                 return;
             };
@@ -305,9 +306,9 @@ impl CacheKeeper {
     /// Whether there is no room for a cache. One that replaces another, which has just ended, needs none but below the bound.
     fn is_memory_short(&self) -> bool {
         let max = self.parts.limits.memory_max;
-        let is_exceeded = |len: usize| len.saturating_add(self.headroom) > max;
-        let is_further = self.headroom > 0 || self.cells.cache_len.load() == 0;
-        let has_room = !is_further || self.parts.room.is_for(self.headroom);
+        let is_exceeded = |len: usize| len.saturating_add(self.headroom.len()) > max;
+        let room = self.headroom.of_further_cache();
+        let has_room = room.is_none_or(|len| self.parts.room.is_for(len));
         // Many caches may have begun since the reading that the room is of.
         max > 0 && (!has_room || resident().is_some_and(is_exceeded))
     }
@@ -370,6 +371,7 @@ impl CacheKeeper {
         if before.is_some_and(|before| before.elapsed() < WENT_BACK_APART) {
             return self.give_up(GiveUpReason::WentBack);
         }
+        self.headroom.replace_cache();
         self.parts.recorder.announce(CacheState::Filling);
         let waiting = SlotState::Waiting("upstream's versions went back");
         self.cells.slot_state.replace(waiting, Hub::expire);
@@ -380,9 +382,10 @@ impl CacheKeeper {
     fn give_up(&mut self, reason: GiveUpReason) -> Duration {
         if reason == GiveUpReason::Memory {
             let was_served = matches!(&*self.cells.slot_state.borrow(), SlotState::Ready(_));
-            let needed = self.cells.cache_len.needed(was_served, self.headroom);
+            let needed = self.cells.cache_len.needed(was_served, self.headroom.len());
             // A cache larger than half of the limit is retried as well: it may have shrunk.
-            self.headroom = needed.min(self.parts.limits.memory_max / 2);
+            self.headroom
+                .evict(needed.min(self.parts.limits.memory_max / 2));
         }
         self.parts.recorder.given_up(reason);
         let backoff = match reason {
