@@ -185,15 +185,15 @@ impl ReflectorMachine {
         self.restart_at_once(reason)
     }
 
-    /// Upstream cannot send data of the version that was requested. The latest version can be tried without a pause, as client-go does; if it
-    /// is what failed, only time can help.
+    /// Upstream cannot send data of the version that was requested. The latest version can be tried without a pause, as client-go does: the
+    /// API server's `Retry-After` is for the version that it does not have yet. If the latest is what failed, only time can help.
     fn restart_from_latest(&mut self, reason: RelistReason, wait_seconds: u32) -> Effect {
         let ReflectorPhase::Initial(initial) = &mut self.phase else {
             return Effect::Ignored;
         };
         let was_latest = initial.list_version == ListVersion::Latest;
         initial.list_version = ListVersion::Latest;
-        if was_latest || wait_seconds > 0 {
+        if was_latest {
             return self.restart(reason, wait_seconds);
         }
         self.restart_at_once(reason)

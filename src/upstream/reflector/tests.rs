@@ -30,6 +30,14 @@ fn version_ahead() -> Failure {
     })
 }
 
+/// As the API server's watch cache says it.
+fn version_ahead_for(seconds: u32) -> Failure {
+    Failure::Status(UpstreamStatus {
+        version_too_large: true,
+        ..UpstreamStatus::of_code(504).over_http(504, Some(seconds))
+    })
+}
+
 fn event(version: u64) -> Input {
     Input::Event {
         kind: EventKind::Modified,
@@ -440,6 +448,7 @@ fn a_version_ahead_of_upstream_leads_to_a_relist_of_the_latest() {
 fn a_list_not_older_than_held_state_gives_way_to_the_latest_when_upstream_is_behind() {
     let odd = [
         (Input::WatchFailed(version_ahead()), 5_600),
+        (Input::WatchFailed(version_ahead_for(1)), 5_600),
         (marker(6), 12_000),
     ];
     for (odd, at_ms) in odd {
