@@ -468,5 +468,10 @@ impl<M: Member> Reactor<'_, M> {
                 self.more_left.push(number);
             }
         }
+        // Those that rest for a while would be taken for left behind.
+        while let Some(Reverse((_, number))) = self.resting.pop() {
+            self.seats[number].rests = false;
+            self.more_left.push(number);
+        }
     }
 }
