@@ -149,6 +149,8 @@ async fn reaches(
     connections: &mut watch::Receiver<u64>,
 ) -> bool {
     tokio::select! {
+        // A version that is there already counts, whatever happened to the watch meanwhile.
+        biased;
         is_reached = wait_until_fresh(served, version, STREAM_WAIT) => is_reached,
         _ = connections.changed() => false,
     }

@@ -490,6 +490,7 @@ fn handover_from(peer: &str) -> HandoverSettings {
         token_file: None,
         timeout: Duration::from_secs(5),
         len_max: 1 << 30,
+        rebalance_interval: None,
     }
 }
 
