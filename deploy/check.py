@@ -6,6 +6,7 @@
 * The chart makes the same objects as the manifests, and kustomize those of the manifests.
 * The chart refuses each set of values in chart/tests/refused with a message that names the value.
 * The chart's README lists every value with its default, and the schema knows exactly these values.
+* Scraping keeps the gateway's own labels.
 * The chart's alerts and dashboards are those of this repository, and the metrics that it names exist.
 """
 
@@ -33,6 +34,8 @@ VALUE_SETS = DEPLOY / "chart" / "tests"
 KUBERNETES_VERSIONS = [f"1.{minor}" for minor in range(32, 38)]
 # Kinds of other projects and files of clients, for which Kubernetes has no schema.
 FOREIGN = {"PodMonitor", "PrometheusRule", "Certificate", "Issuer", "Config", "KubeProxyConfiguration"}
+# What the Prometheus operator adds to each series, over labels of the same name unless honorLabels is set.
+OPERATOR_LABELS = {"job", "namespace", "pod", "instance", "container", "endpoint"}
 FEWEST_VALUE_SETS, FEWEST_REFUSED = 12, 8
 
 failures = []
@@ -86,11 +89,26 @@ def problems(item):
                 yield f"{name_of(item)}: Kubernetes {version}: {field}: {error.message[:300]}"
 
 
+@functools.cache
+def metric_labels():
+    page = (DEPLOY.parent / "docs" / "METRICS.md").read_text()
+    rows = re.findall(r"^\| `kube_fanout_\w+` \| \w+ \|([\w, ]*)\|", page, re.M)
+    return {label for row in rows for label in re.findall(r"\w+", row)}
+
+
+def check_scraping(place, item):
+    lost = sorted(metric_labels() & OPERATOR_LABELS)
+    for scrape in item["spec"]["podMetricsEndpoints"] if item["kind"] == "PodMonitor" else []:
+        if lost and not scrape.get("honorLabels"):
+            fail(place, f"{name_of(item)}: honorLabels is not set, so the operator overwrites the label {', '.join(lost)}")
+
+
 validated = set()
 
 
 def validate(place, items):
     for item in items:
+        check_scraping(place, item)
         # Most objects are the same with many sets of values.
         text = json.dumps(item, sort_keys=True)
         if text not in validated:
