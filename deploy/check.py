@@ -132,6 +132,8 @@ def render(values):
 
 
 configured = {}
+# After the drain: CHECKPOINT_WRITE_TIME and AUDIT_WRITE_TIME of src/gateway.rs.
+WRITE_SECONDS = 20 + 5
 UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
 
@@ -140,6 +142,8 @@ def check_pod(place, pod, settings):
     drain = sum(int(count) * UNITS[unit] for count, unit in re.findall(r"(\d+)(ms|s|m|h)", settings["drainTimeout"]))
     if pod["terminationGracePeriodSeconds"] <= drain:
         fail(place, "the pod is killed before its drain ends")
+    if {"stateDir", "auditLogPath"} & settings.keys() and pod["terminationGracePeriodSeconds"] < drain + WRITE_SECONDS:
+        fail(place, "the pod is killed before the last checkpoints and audit events are written")
     state = next((volume for volume in pod["containers"][0]["volumeMounts"] if volume["name"] == "state"), None)
     if state and "fsGroup" in pod["securityContext"] and not any(volume["name"] == "state" for volume in pod["volumes"]):
         # The kubelet opens a claimed volume to the group of the pod, and the gateway refuses such a directory.

@@ -65,13 +65,17 @@ app.kubernetes.io/component: gateway
 {{- div (add $drain 999) 1000 -}}
 {{- end -}}
 
+{{/* After the drain, checkpoints may take 20 s and the audit log 5 s (src/gateway.rs). */}}
 {{- define "kube-fanout.gracePeriod" -}}
 {{- $drain := include "kube-fanout.drainSeconds" . | int64 -}}
 {{- $given := int64 .Values.terminationGracePeriodSeconds -}}
-{{- if and $given (le $given $drain) -}}
+{{- $writes := or .Values.state.enabled .Values.config.auditLogPath -}}
+{{- if and $given $writes (lt $given (add $drain 25)) -}}
+{{- fail (printf "terminationGracePeriodSeconds: %d must be at least config.drainTimeout (%d s) and 25 s more, otherwise the last checkpoints or audit events are not written" $given $drain) -}}
+{{- else if and $given (le $given $drain) -}}
 {{- fail (printf "terminationGracePeriodSeconds: %d must be more than config.drainTimeout (%d s), otherwise the drain is cut off" $given $drain) -}}
 {{- end -}}
-{{- default (add $drain 15) $given -}}
+{{- default (add $drain (ternary 30 15 (not (empty $writes)))) $given -}}
 {{- end -}}
 
 {{/* Bytes of a Kubernetes quantity such as 2Gi; nothing if it has another form. */}}
