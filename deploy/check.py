@@ -5,6 +5,7 @@
 * The gateway accepts every configuration and every flag among them.
 * The chart makes the same objects as the manifests, and kustomize those of the manifests.
 * The chart refuses each set of values in chart/tests/refused with a message that names the value.
+* A changed configuration rolls the chart's pods.
 * The chart's README lists every value with its default, and the schema knows exactly these values.
 * Scraping keeps the gateway's own labels.
 * The chart's alerts and dashboards are those of this repository, and the metrics that it names exist.
@@ -310,6 +311,18 @@ def check_values():
             fail("chart/kube-fanout/README.md", f"the default of {name} is {json.dumps(written[name])}, not {given}")
 
 
+def check_rolls():
+    """A change of any file of the ConfigMap rolls the pods."""
+    tree = DEPLOY / "examples" / "values" / "tree-second-tier.yaml"
+    for setting in ("upstream.gateway.url=https://other.example.com", "config.logLevel=debug"):
+        sums = set()
+        for options in ([], ["--set", setting]):
+            done = run("helm", "template", "kube-fanout", CHART, "--values", tree, *options)
+            sums.add(next(iter(re.findall(r"checksum/configuration: (\w+)", done.stdout)), done.stderr))
+        if len(sums) != 2:
+            fail(CHART, f"pods are not replaced after a change of {setting.partition('=')[0]}")
+
+
 def check_refused():
     refused = sorted((VALUE_SETS / "refused").glob("*.yaml"))
     if len(refused) < FEWEST_REFUSED:
@@ -407,6 +420,7 @@ def main():
     check_files()
     check_metrics()
     check_values()
+    check_rolls()
     check_refused()
     check_broken(manifests)
     check_configurations(arguments.gateway)

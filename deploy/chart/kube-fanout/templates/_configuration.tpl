@@ -66,3 +66,13 @@ contexts:
       user: gateway
 current-context: upstream
 {{- end -}}
+
+{{/* All files of the ConfigMap. */}}
+{{- define "kube-fanout.files" -}}
+gateway.yaml: |
+  {{- include "kube-fanout.configuration" . | nindent 2 }}
+{{- if .Values.upstream.gateway.url }}
+upstream.kubeconfig: |
+  {{- include "kube-fanout.kubeconfig" . | nindent 2 }}
+{{- end }}
+{{- end -}}

@@ -7,7 +7,7 @@ metadata:
     {{- with .Values.podLabels }}{{ toYaml . | nindent 4 }}{{ end }}
   annotations:
     # The configuration is read only at start.
-    checksum/configuration: {{ include "kube-fanout.configuration" . | sha256sum }}
+    checksum/configuration: {{ include "kube-fanout.files" . | sha256sum }}
     {{- with .Values.podAnnotations }}{{ toYaml . | nindent 4 }}{{ end }}
 spec:
   serviceAccountName: {{ include "kube-fanout.serviceAccount" . | quote }}
