@@ -311,6 +311,14 @@ def check_values():
             fail("chart/kube-fanout/README.md", f"the default of {name} is {json.dumps(written[name])}, not {given}")
 
 
+def check_impersonation(items):
+    """A role that names groups alone lets the gateway impersonate users too: no request impersonates a group without a user."""
+    role = next(item for item in items if item["kind"] == "ClusterRole" and item["metadata"]["name"].endswith("-impersonation"))
+    names = {resource: rule.get("resourceNames") for rule in role["rules"] for resource in rule["resources"]}
+    if names.get("users", []) is not None or names.get("groups") != ["system:nodes"]:
+        fail("examples/values/kubelets.yaml", "the gateway cannot impersonate kubelets")
+
+
 def check_rolls():
     """A change of any file of the ConfigMap rolls the pods."""
     tree = DEPLOY / "examples" / "values" / "tree-second-tier.yaml"
@@ -420,6 +428,7 @@ def main():
     check_files()
     check_metrics()
     check_values()
+    check_impersonation(rendered["kubelets"])
     check_rolls()
     check_refused()
     check_broken(manifests)

@@ -12,6 +12,9 @@
 {{- end -}}
 
 {{- define "kube-fanout.checkKind" -}}
+{{- if and .Values.podDisruptionBudget.enabled (regexMatch "^0+%?$" (toString .Values.podDisruptionBudget.maxUnavailable)) -}}
+{{- fail "podDisruptionBudget.maxUnavailable: must be more than 0, otherwise no node can be drained" -}}
+{{- end -}}
 {{- if and (eq .Values.kind "StatefulSet") (not .Values.state.enabled) -}}
 {{- fail "state.enabled: must be true with kind: StatefulSet, whose only purpose is a volume for each replica; otherwise use kind: Deployment" -}}
 {{- end -}}
@@ -45,6 +48,10 @@
 {{- define "kube-fanout.checkTimes" -}}
 {{- $drain := include "kube-fanout.milliseconds" (default "25s" .Values.config.drainTimeout) | int64 -}}
 {{- $delay := include "kube-fanout.milliseconds" (default "0s" .Values.config.drainDelay) | int64 -}}
+{{- $rebalance := include "kube-fanout.milliseconds" (default "0s" .Values.config.rebalanceInterval) | int64 -}}
+{{- if and $rebalance (not .Values.handover.enabled) -}}
+{{- fail "config.rebalanceInterval: needs handover.enabled, by which replicas find each other" -}}
+{{- end -}}
 {{- if gt $delay $drain -}}
 {{- fail (printf "config.drainDelay: %s must not be longer than config.drainTimeout (%s), of which it is a part" .Values.config.drainDelay (default "25s" .Values.config.drainTimeout)) -}}
 {{- end -}}
@@ -66,6 +73,9 @@
 {{- end -}}
 
 {{- define "kube-fanout.checkIdentity" -}}
+{{- if and .Values.config.auditPolicyFile (not .Values.config.auditLogPath) -}}
+{{- fail "config.auditLogPath: is needed with config.auditPolicyFile" -}}
+{{- end -}}
 {{- $certificates := or .Values.clientCA.configMap .Values.clientCA.secret .Values.config.requestheaderClientCaFile -}}
 {{- if and .Values.clientCA.configMap .Values.clientCA.secret -}}
 {{- fail "clientCA.configMap: excludes clientCA.secret" -}}
@@ -93,6 +103,15 @@
 {{- end -}}
 {{- if has (int .Values.operators.port) (list 8443 9090) -}}
 {{- fail (printf "operators.port: %d is taken by the port for clients or for metrics" (int .Values.operators.port)) -}}
+{{- end -}}
+{{- if and .Values.networkPolicy.enabled .Values.podMonitor.enabled (not .Values.networkPolicy.monitoring) -}}
+{{- fail "networkPolicy.monitoring: must name Prometheus with podMonitor.enabled, otherwise metrics cannot be read" -}}
+{{- end -}}
+{{- if and .Values.service.externalTrafficPolicy (eq .Values.service.type "ClusterIP") -}}
+{{- fail "service.externalTrafficPolicy: needs service.type: NodePort or LoadBalancer" -}}
+{{- end -}}
+{{- if and .Values.service.loadBalancerSourceRanges (ne .Values.service.type "LoadBalancer") -}}
+{{- fail "service.loadBalancerSourceRanges: needs service.type: LoadBalancer" -}}
 {{- end -}}
 {{- if and .Values.service.nodePort (eq .Values.service.type "ClusterIP") -}}
 {{- fail "service.nodePort: needs service.type: NodePort or LoadBalancer" -}}
