@@ -363,6 +363,9 @@ impl EndpointTable {
                 if self.is_believed(index) {
                     self.endpoints[index].checks_until_identity = 0;
                     self.ready(index, (now, random));
+                } else if self.is_ready_former(index) {
+                    let reason = "it does not tell the uid of its namespace kube-system";
+                    self.fail(index, EndpointFailure::Status, reason, (now, random));
                 }
             }
             ProbeOutcome::Identified(uid) => {
@@ -403,12 +406,12 @@ impl EndpointTable {
         let is_told = uid.is_some();
         match self.identify(index, uid, at.0) {
             IdentityVerdict::Member => {
-                self.join(index, at);
+                self.join(index, is_told, at);
                 for other in 0..self.endpoints.len() {
                     if self.cluster == ClusterIdentity::Unreadable
                         && self.endpoints[other].is_pending
                     {
-                        self.join(other, at);
+                        self.join(other, false, at);
                     }
                 }
             }
@@ -446,12 +449,33 @@ impl EndpointTable {
         }
     }
 
-    fn join(&mut self, index: usize, at: (Instant, u64)) {
+    /// Whether an endpoint is used although it has not shown its uid since it could not be reached.
+    fn is_ready_former(&self, index: usize) -> bool {
+        let endpoint = &self.endpoints[index];
+        endpoint.state == EndpointState::Ready && endpoint.membership == Membership::Former
+    }
+
+    /// An endpoint is ready and taken for a member, because it has told its uid or because it is believed without.
+    fn join(&mut self, index: usize, is_told: bool, at: (Instant, u64)) {
+        let is_comparable = self.cluster != ClusterIdentity::Unreadable;
         let endpoint = &mut self.endpoints[index];
-        endpoint.membership = Membership::Proven;
         endpoint.is_pending = false;
-        endpoint.checks_until_identity = CHECKS_PER_IDENTITY;
+        if is_told || !is_comparable {
+            endpoint.membership = Membership::Proven;
+        }
+        endpoint.checks_until_identity = match endpoint.membership {
+            Membership::Proven => CHECKS_PER_IDENTITY,
+            Membership::Former | Membership::Unproven => 0,
+        };
+        let is_proven = endpoint.membership == Membership::Proven;
         self.ready(index, at);
+        if is_proven {
+            // There is one now that is better than those that only may belong to the cluster.
+            let formers = (0..self.endpoints.len()).filter(|other| self.is_ready_former(*other));
+            for other in formers.collect::<Vec<_>>() {
+                self.suspect(other, at.0);
+            }
+        }
     }
 
     /// Compares an endpoint's cluster with that of the others. The first uid decides which cluster it is. That it cannot be read
@@ -541,6 +565,8 @@ impl EndpointTable {
             EndpointFailure::Foreign => (EndpointState::Foreign, true),
         };
         let was_ready = endpoint.state == EndpointState::Ready;
+        // Even after a single failure, another server may have its address.
+        endpoint.checks_until_identity = 0;
         if was_ready && !is_certain && endpoint.failure_count < FAILURES_MAX {
             endpoint.due_at = match state {
                 // It answers quickly: a second check at once would see the same.

@@ -450,14 +450,69 @@ fn an_endpoint_that_comes_back_alone_is_used_unless_it_belongs_to_another_cluste
         clocked.observe(0, outcome.clone());
         assert_eq!((clocked.state(0), clocked.next()), (READY, Some(0)));
         // As soon as there is one that shows its uid, the others must do so, too.
+        clocked.now += SUSPECT_INTERVAL;
         clocked.observe(1, identified(UID));
-        clocked.observe(2, outcome);
-        assert_eq!(clocked.next(), Some(0));
+        assert!(clocked.table.due(clocked.now).contains(&0));
+        assert!(clocked.table.needs_identity(0));
+        clocked.observe(2, outcome.clone());
         assert_ne!(clocked.state(2), READY);
+        assert_eq!(clocked.next(), Some(0), "until it was asked");
+        for _ in 0..FAILURES_MAX {
+            clocked.observe(0, outcome.clone());
+        }
+        assert_ne!(clocked.state(0), READY);
+        assert_eq!(clocked.next(), Some(1));
+        // It is as good as the others once it shows its uid, and as before if they are gone.
+        clocked.observe(0, identified(UID));
+        clocked.observe(0, outcome.clone());
+        assert_eq!(clocked.state(0), READY);
+        clocked.table.refused(0, "", clocked.now, 0);
+        clocked.table.refused(1, "", clocked.now, 0);
+        clocked.observe(0, outcome);
+        assert_eq!((clocked.state(0), clocked.next()), (READY, Some(0)));
     }
     let mut clocked = gone();
     clocked.observe(0, identified("another"));
     assert_eq!((clocked.state(0), clocked.next()), (FOREIGN, None));
+}
+
+#[test]
+fn an_endpoint_that_is_believed_while_alone_stays_a_former_one() {
+    let refuses = [UNREADABLE, ProbeOutcome::Unauthorized];
+    for outcome in refuses {
+        let mut clocked = Clocked::ready();
+        (0..3).for_each(|index| clocked.table.refused(index, "", clocked.now, 0));
+        clocked.pass(Duration::from_secs(600), |index| match index {
+            0 => outcome.clone(),
+            _ => failed(EndpointFailure::Connect),
+        });
+        assert_eq!((clocked.state(0), clocked.next()), (READY, Some(0)));
+        assert!(!clocked.table.is_proven(0));
+        clocked.pass(Duration::from_secs(20), |index| match index {
+            0 => outcome.clone(),
+            _ => identified(UID),
+        });
+        assert_ne!(clocked.state(0), READY, "{outcome:?}");
+        assert_ne!(clocked.next(), Some(0));
+    }
+}
+
+#[test]
+fn an_endpoint_whose_check_failed_shows_its_uid_with_the_next_one() {
+    use EndpointFailure as Failure;
+    for outcome in [
+        failed(Failure::Timeout),
+        failed(Failure::Broken),
+        unready(None),
+    ] {
+        let mut clocked = Clocked::ready();
+        assert!(!clocked.table.needs_identity(1));
+        clocked.observe(1, outcome);
+        assert_eq!(clocked.state(1), READY);
+        assert!(clocked.table.needs_identity(1));
+        clocked.observe(1, identified(UID));
+        assert!(!clocked.table.needs_identity(1));
+    }
 }
 
 #[test]
