@@ -9,6 +9,7 @@ use http::{HeaderValue, Request, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Deserialize;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::endpoint_table::{EndpointFailure, EndpointMask, ProbeOutcome};
 use super::endpoints::{EndpointRecorder, PROBE_TIMEOUT, is_local};
@@ -97,11 +98,7 @@ impl Client {
     }
 
     async fn check(&self, index: usize) {
-        let outcome = tokio::time::timeout(PROBE_TIMEOUT, self.probe(index)).await;
-        let outcome = outcome.unwrap_or_else(|_elapsed| ProbeOutcome::Failed {
-            failure: EndpointFailure::Timeout,
-            reason: format!("no answer to {READY_PATH} within {PROBE_TIMEOUT:?}"),
-        });
+        let outcome = self.probe(index).await;
         if matches!(outcome, ProbeOutcome::Failed { .. }) {
             self.renew_check(index);
         }
@@ -109,14 +106,15 @@ impl Client {
     }
 
     async fn probe(&self, index: usize) -> ProbeOutcome {
-        match self.read(index, READY_PATH).await {
+        let until = Instant::now() + PROBE_TIMEOUT;
+        match self.read_until(until, index, READY_PATH).await {
             Ok((status, _)) if status.is_server_error() => ProbeOutcome::Unready {
                 reason: format!("{READY_PATH} answers {status}"),
-                uid: self.uid_if_unproven(index).await,
+                uid: self.uid_if_unproven(until, index).await,
             },
             Ok((StatusCode::UNAUTHORIZED, _)) => ProbeOutcome::Unauthorized,
             Ok(_) if !self.shared.endpoints.needs_identity(index) => ProbeOutcome::Ready,
-            Ok(_) => match self.read(index, CLUSTER_PATH).await {
+            Ok(_) => match self.read_until(until, index, CLUSTER_PATH).await {
                 Ok((status, body)) => identity(status, body.as_deref()),
                 Err(outcome) => outcome,
             },
@@ -125,14 +123,14 @@ impl Client {
     }
 
     /// The uid that a server tells although it is not ready, if it is not proven that it belongs to the cluster.
-    async fn uid_if_unproven(&self, index: usize) -> Option<String> {
+    async fn uid_if_unproven(&self, until: Instant, index: usize) -> Option<String> {
         if self.shared.endpoints.is_proven(index) {
             return None;
         }
         // That it is not ready is known even if this takes long.
-        let read = self.read(index, CLUSTER_PATH);
-        let answer = tokio::time::timeout(UID_TIMEOUT, read).await;
-        let (status, body) = answer.ok()?.ok()?;
+        let until = until.min(Instant::now() + UID_TIMEOUT);
+        let answer = self.read_until(until, index, CLUSTER_PATH).await;
+        let (status, body) = answer.ok()?;
         match identity(status, body.as_deref()) {
             ProbeOutcome::Identified(uid) => uid,
             ProbeOutcome::Ready
@@ -142,6 +140,22 @@ impl Client {
             | ProbeOutcome::Failed { .. }
             | ProbeOutcome::Undecided => None,
         }
+    }
+
+    /// What [`Client::read`] returns, or a failure if that takes too long.
+    async fn read_until(
+        &self,
+        until: Instant,
+        index: usize,
+        path: &'static str,
+    ) -> Result<(StatusCode, Option<Bytes>), ProbeOutcome> {
+        let read = tokio::time::timeout_at(until, self.read(index, path)).await;
+        read.unwrap_or_else(|_elapsed| {
+            Err(ProbeOutcome::Failed {
+                failure: EndpointFailure::Timeout,
+                reason: format!("no answer to {path} within {PROBE_TIMEOUT:?}"),
+            })
+        })
     }
 
     /// Status and body; no body if it is too long.

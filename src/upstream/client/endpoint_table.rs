@@ -137,10 +137,15 @@ impl EndpointChoice {
         self.moved_at.is_some_and(|at| now < at + LAG_MAX)
     }
 
+    /// Whether the endpoint belongs to another cluster.
+    pub(super) const fn is_foreign(self, index: usize) -> bool {
+        self.foreign.contains(index)
+    }
+
     /// Whether requests that wait for this endpoint should go to another one. If there is none, they wait for this one to come back:
     /// sending them again could not help. Only what another cluster sends is never wanted.
     pub(super) const fn is_abandoned(self, index: usize) -> bool {
-        self.foreign.contains(index) || !self.ready.contains(index) && !self.ready.is_empty()
+        self.is_foreign(index) || !self.ready.contains(index) && !self.ready.is_empty()
     }
 }
 

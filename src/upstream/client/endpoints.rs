@@ -19,6 +19,9 @@ use super::endpoint_table::{
 
 /// The time for a check. `/readyz` waits up to 2 s for etcd.
 pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(4);
+/// A call of the gateway itself that is given up after this silence says something about the server. Proofs of freshness, the
+/// most frequent of them, are given up after 3 s.
+const OWN_SILENCE: Duration = Duration::from_millis(2_500);
 
 /// Records what happens to the API servers of a client, which it names by their index.
 pub trait EndpointRecorder: Send + Sync + std::fmt::Debug {
@@ -96,10 +99,16 @@ impl Endpoints {
 
     /// Waits until requests that wait for this endpoint should go to another one.
     pub(super) fn abandoned(&self, index: usize) -> impl Future<Output = ()> + Send + Sync + use<> {
+        self.wait_for(move |choice| choice.is_abandoned(index))
+    }
+
+    fn wait_for<F>(&self, holds: F) -> impl Future<Output = ()> + Send + Sync + use<F>
+    where
+        F: Fn(&EndpointChoice) -> bool + Send + Sync,
+    {
         let mut choice = self.choice.subscribe();
         async move {
-            let is_gone = |choice: &EndpointChoice| choice.is_abandoned(index);
-            if choice.wait_for(is_gone).await.map(drop).is_err() {
+            if choice.wait_for(holds).await.map(drop).is_err() {
                 // The client is gone; what it has sent may continue.
                 std::future::pending::<()>().await;
             }
@@ -133,14 +142,20 @@ impl Endpoints {
         }
     }
 
-    /// A request that has no answer from the endpoint yet.
-    pub(super) fn waiting_for(&self, index: usize) -> UnansweredRequest<'_> {
+    /// A request that has no answer from the endpoint yet, and whether it is a call of the gateway itself.
+    pub(super) fn waiting_for(&self, index: usize, is_own: bool) -> UnansweredRequest<'_> {
         UnansweredRequest {
             endpoints: self,
             index,
+            silence: if is_own { OWN_SILENCE } else { PROBE_TIMEOUT },
             since: Instant::now(),
             has_ended: false,
         }
+    }
+
+    /// Waits until it is known that an endpoint belongs to another cluster.
+    pub(super) fn foreign(&self, index: usize) -> impl Future<Output = ()> + Send + Sync + use<> {
+        self.wait_for(move |choice| choice.is_foreign(index))
     }
 
     /// The endpoint has answered a request. Whether an error is the server's own fault is decided by a check: it may be that
@@ -275,12 +290,14 @@ impl Endpoints {
     }
 }
 
-/// A request without an answer. If it is dropped after the endpoint was silent for as long as a check may be, because the time for the
-/// request is over or its caller has left, the endpoint is checked soon.
+/// A request without an answer. If it is dropped after the endpoint was silent for long, because the time for the request is over or its
+/// caller has left, the endpoint is checked soon.
 pub(super) struct UnansweredRequest<'a> {
     endpoints: &'a Endpoints,
     index: usize,
     since: Instant,
+    /// The silence that is long.
+    silence: Duration,
     has_ended: bool,
 }
 
@@ -293,7 +310,7 @@ impl UnansweredRequest<'_> {
 
 impl Drop for UnansweredRequest<'_> {
     fn drop(&mut self) {
-        let is_late = !self.has_ended && self.since.elapsed() >= PROBE_TIMEOUT;
+        let is_late = !self.has_ended && self.since.elapsed() >= self.silence;
         if is_late && self.endpoints.are_several() {
             self.endpoints.suspect(self.index);
         }

@@ -67,6 +67,7 @@ impl Client {
         // A caller's read of any version is repeated by the caller, who may have read a newer one from the first server. Then it
         // is forwarded as a read of the latest version.
         let is_own = matches!(purpose, LanePurpose::Call | LanePurpose::Watch);
+        let is_own_call = purpose == LanePurpose::Call;
         let may_be_older = !is_own && has_version(request.uri());
         let mut failed = EndpointMask::default();
         let mut failure = SendError::NoEndpoint;
@@ -79,7 +80,7 @@ impl Client {
             *request.uri_mut() = join(&server.base, request.uri())?;
             let sending = send_with_retry(server.lane(identity, purpose), request, is_repeatable);
             // Callers bound the time for an answer by dropping this future.
-            let waiting = endpoints.waiting_for(index);
+            let waiting = endpoints.waiting_for(index, is_own_call);
             let sent = match endpoints.are_several() && is_repeatable {
                 false => sending.await,
                 true => tokio::select! {
@@ -116,10 +117,12 @@ impl Client {
         endpoints.answered(index, response.status());
         let is_own = identity == ForwardIdentity::Gateway
             && matches!(purpose, LanePurpose::Call | LanePurpose::Watch);
-        if !is_own || !endpoints.are_several() {
-            return response;
+        match (endpoints.are_several(), is_own) {
+            (false, _) => response,
+            (true, true) => response.map(|body| body.ending_with(endpoints.abandoned(index))),
+            // A caller's watch stays where it is while its server is only not ready: to open it again is up to the caller.
+            (true, false) => response.map(|body| body.ending_with(endpoints.foreign(index))),
         }
-        response.map(|body| body.ending_with(endpoints.abandoned(index)))
     }
 }
 

@@ -17,9 +17,12 @@ use tokio_rustls::TlsAcceptor;
 
 use super::*;
 use crate::tls::tests::samples::{Authority, Folder};
-use crate::upstream::client::{ConnectSource, EndpointState, ForwardIdentity};
+use crate::upstream::client::{ConnectSource, EndpointState, ForwardIdentity, ResponseBodyError};
 
-/// A server of two paths over HTTP/1.1, one request a connection.
+/// A watch that never ends.
+const STREAM_PATH: &str = "/api/v1/pods?watch=1";
+
+/// A server of three paths over HTTP/1.1, one request a connection.
 struct Stub {
     url: http::Uri,
     /// Status and body of the namespace kube-system.
@@ -39,11 +42,19 @@ impl Stub {
         };
         let (answer, others) = (stub.answer.clone(), stub.others.clone());
         tokio::spawn(async move {
+            let mut streams = Vec::new();
             while let Ok((mut stream, _)) = listener.accept().await {
                 let head = head(&mut stream).await;
                 let (status, body) = match head {
                     head if head.contains(" /readyz ") => (200, "ok".to_owned()),
                     head if head.contains("/kube-system?") => answer.lock().clone(),
+                    head if head.contains(STREAM_PATH) => {
+                        let text =
+                            "HTTP/1.1 200 x\r\ntransfer-encoding: chunked\r\n\r\n5\r\nevent\r\n";
+                        stream.write_all(text.as_bytes()).await.unwrap();
+                        streams.push(stream);
+                        continue;
+                    }
                     _ => {
                         others.fetch_add(1, Ordering::Relaxed);
                         continue;
@@ -299,7 +310,8 @@ async fn a_connection_that_is_silent_fails_one_check_and_not_the_next() {
     client.check(0).await;
     tokio::time::resume();
     let second = tokio::time::timeout(Duration::from_secs(60), client.probe(0));
-    assert_eq!(second.await.unwrap(), ProbeOutcome::Ready);
+    let uid = Some("u".to_owned());
+    assert_eq!(second.await.unwrap(), ProbeOutcome::Identified(uid));
     assert_eq!(server.connections(|path| path == READY_PATH).len(), 2);
 }
 
@@ -317,4 +329,71 @@ async fn a_server_that_is_not_ready_is_asked_for_its_uid_if_it_may_be_another_on
     client.check_endpoints().await;
     server.is_ready.store(false, Ordering::Relaxed);
     assert_eq!(client.probe(0).await, unready(None));
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_ready_and_tells_so_late_counts_as_unready() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url: http::Uri = format!("http://{}", listener.local_addr().unwrap())
+        .parse()
+        .unwrap();
+    let gone = http::Uri::from_static("http://127.0.0.1:1");
+    let (source, urls) = (url.clone(), vec![url, gone]);
+    let source = ConnectSource::Url {
+        url: source,
+        ca_file: None,
+    };
+    let client = Client::connect_to(source, urls).await.unwrap();
+    let recorded = Arc::new(Recorded::default());
+    client.record_endpoints(recorded.clone());
+    // The paused clock does not advance by itself while a blocking task runs.
+    let (arrived, wait) = std::sync::mpsc::channel::<()>();
+    let blocking = tokio::task::spawn_blocking(move || wait.recv());
+    tokio::time::pause();
+    let check = tokio::spawn(async move { client.check(0).await });
+    let (mut ready, _) = listener.accept().await.unwrap();
+    assert!(head(&mut ready).await.contains(READY_PATH));
+    tokio::time::advance(PROBE_TIMEOUT - UID_TIMEOUT / 2).await;
+    let answer = b"HTTP/1.1 500 x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    ready.write_all(answer).await.unwrap();
+    let (mut hanging, _) = listener.accept().await.unwrap();
+    assert!(head(&mut hanging).await.contains(CLUSTER_PATH));
+    arrived.send(()).unwrap();
+    blocking.await.unwrap().unwrap();
+    check.await.unwrap();
+    assert_eq!(*recorded.0.lock(), [(0, EndpointFailure::Status)]);
+}
+
+#[tokio::test]
+async fn what_a_server_of_another_cluster_sends_to_callers_ends() {
+    let one = Stub::new(200, namespace(0)).await;
+    let other = Stub::new(200, namespace(0)).await;
+    let client = client(&[&one, &other]).await;
+    client.check_endpoints().await;
+    let endpoints = &client.shared.endpoints;
+    let index = endpoints.next(EndpointMask::default()).unwrap();
+    let watch = |client: Client| async move {
+        let request = Request::get(STREAM_PATH).body(RequestBody::Empty).unwrap();
+        let answer = client.forward_watch(ForwardIdentity::Caller, request).await;
+        let mut body = answer.unwrap().into_body();
+        let first = body.frame().await.unwrap().unwrap();
+        assert_eq!(first.into_data().unwrap(), "event");
+        body
+    };
+    let mut body = watch(client.clone()).await;
+    // Another one is ready: only the gateway's own watches move to it.
+    endpoints.probed(
+        index,
+        ProbeOutcome::Failed {
+            failure: EndpointFailure::Connect,
+            reason: String::new(),
+        },
+    );
+    assert_ne!(endpoints.next(EndpointMask::default()), Some(index));
+    let next = tokio::time::timeout(Duration::ZERO, body.frame());
+    assert!(next.await.is_err());
+    endpoints.probed(index, ProbeOutcome::Identified(Some("v".to_owned())));
+    let next = tokio::time::timeout(Duration::from_secs(60), body.frame());
+    let error = next.await.unwrap().unwrap().unwrap_err();
+    assert!(matches!(error, ResponseBodyError::Abandoned));
 }
