@@ -347,7 +347,7 @@ async fn a_server_that_is_not_ready_and_tells_so_late_counts_as_unready() {
     let recorded = Arc::new(Recorded::default());
     client.record_endpoints(recorded.clone());
     // The paused clock does not advance by itself while a blocking task runs.
-    let (arrived, wait) = std::sync::mpsc::channel::<()>();
+    let (arrived, wait) = std::sync::mpsc::sync_channel::<()>(1);
     let blocking = tokio::task::spawn_blocking(move || wait.recv());
     tokio::time::pause();
     let check = tokio::spawn(async move { client.check(0).await });
