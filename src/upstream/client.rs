@@ -43,7 +43,7 @@ pub use body::{
     BodySendGuard, ByteCounter, RequestBody, RequestBodyError, ResponseBody, ResponseBodyError,
 };
 pub use endpoint_table::{ENDPOINTS_MAX, EndpointFailure, EndpointState};
-pub use endpoints::EndpointRecorder;
+pub use endpoints::{EndpointRecorder, OWN_SILENCE};
 pub use renewal::{REBUILD_INTERVAL_MIN, RebuildOutcome};
 pub use send_error::SendError;
 pub use source::{ConnectError, ConnectSource};

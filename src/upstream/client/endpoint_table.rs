@@ -59,7 +59,7 @@ pub enum EndpointFailure {
 /// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ProbeOutcome {
-    /// It is ready; its cluster was not read.
+    /// It is ready; its cluster was not read, because the endpoint was ready when the check began.
     Ready,
     /// It is ready and belongs to the cluster with this uid; `None` if the gateway is not allowed to read the uid.
     Identified(Option<String>),
@@ -362,7 +362,11 @@ impl EndpointTable {
         }
         match outcome {
             ProbeOutcome::Undecided => {}
-            ProbeOutcome::Ready => self.ready(index, (now, random)),
+            ProbeOutcome::Ready if self.endpoints[index].state == EndpointState::Ready => {
+                self.ready(index, (now, random));
+            }
+            // It has stopped being ready since this check began. Another server may have its address, so the next check asks for its uid.
+            ProbeOutcome::Ready => self.endpoints[index].due_at = now,
             // A load that the server refuses to take must not move to the next one. The next check asks again.
             ProbeOutcome::Unidentified => {
                 if self.is_believed(index) {

@@ -20,8 +20,8 @@ use super::endpoint_table::{
 /// The time for a check. `/readyz` waits up to 2 s for etcd.
 pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(4);
 /// A call of the gateway itself that is given up after this silence says something about the server. Proofs of freshness, the
-/// most frequent of them, are given up after 3 s.
-const OWN_SILENCE: Duration = Duration::from_millis(2_500);
+/// most frequent of them, are given up later than that.
+pub const OWN_SILENCE: Duration = Duration::from_millis(2_500);
 
 /// Records what happens to the API servers of a client, which it names by their index.
 pub trait EndpointRecorder: Send + Sync + std::fmt::Debug {

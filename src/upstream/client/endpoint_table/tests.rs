@@ -516,6 +516,29 @@ fn an_endpoint_whose_check_failed_shows_its_uid_with_the_next_one() {
 }
 
 #[test]
+fn a_check_that_began_before_an_endpoint_failed_does_not_make_it_ready() {
+    let refused = |clocked: &mut Clocked| clocked.table.refused(1, "", clocked.now, 0);
+    let foreign = |clocked: &mut Clocked| clocked.observe(1, identified("another"));
+    let unready =
+        |clocked: &mut Clocked| (0..FAILURES_MAX).for_each(|_| clocked.observe(1, unready(None)));
+    let failures: [&dyn Fn(&mut Clocked); 3] = [&refused, &foreign, &unready];
+    for fail in failures {
+        let mut clocked = Clocked::ready();
+        fail(&mut clocked);
+        let state = clocked.state(1);
+        assert_ne!(state, READY);
+        clocked.observe(1, ProbeOutcome::Ready);
+        assert_eq!(clocked.state(1), state);
+        assert_ne!(clocked.next(), Some(1));
+        // It is asked at once, and used when it belongs to the cluster.
+        assert!(clocked.table.due(clocked.now).contains(&1));
+        assert!(clocked.table.needs_identity(1));
+        clocked.observe(1, identified(UID));
+        assert_eq!(clocked.state(1), READY);
+    }
+}
+
+#[test]
 fn servers_that_are_not_ready_show_that_they_belong_to_the_cluster() {
     let mut clocked = Clocked::ready();
     (0..3).for_each(|index| clocked.table.refused(index, "", clocked.now, 0));

@@ -54,8 +54,8 @@ async fn a_server_that_is_silent_to_proofs_of_freshness_is_checked_at_once() {
         endpoints.waiting_for(1, true),
         endpoints.waiting_for(0, false),
     );
-    // The gateway gives up a proof of freshness after this time.
-    tokio::time::advance(Duration::from_secs(3)).await;
+    // The gateway gives up a proof of freshness later than that.
+    tokio::time::advance(OWN_SILENCE).await;
     drop(forwarded);
     assert!(due(&endpoints).is_empty());
     drop(own);
