@@ -91,10 +91,15 @@ struct ProvenVersion {
 }
 
 impl WatchCache {
-    fn new(kind: ResourceKind, history: Arc<Ring<Arc<Event>>>, lost: ResourceVersion) -> Self {
+    fn new(
+        kind: ResourceKind,
+        history: Arc<Ring<Arc<Event>>>,
+        tracker: Arc<SnapshotTracker>,
+        lost: ResourceVersion,
+    ) -> Self {
         Self {
             lost: AtomicU64::new(lost.0),
-            tracker: Arc::new(SnapshotTracker::new(&history)),
+            tracker,
             kind,
             history,
             snapshot: Published::new(Arc::new(None)),
@@ -106,9 +111,11 @@ impl WatchCache {
 
     /// A cache that also keeps deletions. Nothing else has a reference to this one yet.
     fn keeping(&self, tombstones: Arc<Ring<Tombstone>>) -> Self {
+        self.tracker.add_tombstones(&tombstones);
+        let (kind, history) = (self.kind.clone(), Arc::clone(&self.history));
         Self {
             tombstones: Some(tombstones),
-            ..Self::new(self.kind.clone(), Arc::clone(&self.history), self.lost())
+            ..Self::new(kind, history, Arc::clone(&self.tracker), self.lost())
         }
     }
 
@@ -234,6 +241,7 @@ impl WatchCache {
 
     /// Keeps an older state for later requests for its version, and drops the states that the history no longer reaches.
     pub fn keep(&self, state: &Arc<Snapshot>) {
+        self.tracker.add_rewound(state);
         self.past_states.keep(Arc::clone(state));
         self.trim();
     }

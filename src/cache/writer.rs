@@ -10,6 +10,7 @@ use super::event::Event;
 use super::objects::ObjectMap;
 use super::ring::{Retention, RingWriter};
 use super::snapshot::{Epoch, Gap, Snapshot};
+use super::snapshot_tracker::{SnapshotTracker, WriterToken};
 use super::{DispatchOutcome, Observer, WatchCache};
 use crate::resource::{EventKind, Object, ResourceKind, ResourceVersion};
 
@@ -84,6 +85,8 @@ struct HistoryLens {
 #[derive(Debug)]
 pub struct CacheWriter {
     cache: Arc<WatchCache>,
+    /// Shows that the cache has not ended.
+    _token: Arc<WriterToken>,
     ring: RingWriter<Arc<Event>>,
     /// The latest deletions; `None` if clients cannot catch up.
     tombstones: Option<RingWriter<Tombstone>>,
@@ -117,7 +120,9 @@ impl CacheWriter {
         lost: ResourceVersion,
     ) -> Self {
         let ring = RingWriter::new(retention);
-        let cache = Arc::new(WatchCache::new(kind, Arc::clone(ring.ring()), lost));
+        let token = Arc::new(WriterToken);
+        let tracker = Arc::new(SnapshotTracker::new(ring.ring(), &token));
+        let cache = WatchCache::new(kind, Arc::clone(ring.ring()), tracker, lost);
         let zero = ResourceVersion(0);
         let state = Snapshot {
             epoch: Epoch(0),
@@ -129,7 +134,8 @@ impl CacheWriter {
             gaps: Vec::new(),
         };
         Self {
-            cache,
+            cache: Arc::new(cache),
+            _token: token,
             ring,
             tombstones: None,
             len_max: HistoryLens {

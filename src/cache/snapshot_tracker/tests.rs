@@ -24,7 +24,11 @@ fn object(number: u64, version: u64) -> Object {
 impl Written {
     fn new(events_max: usize) -> Self {
         let kind = kind(Layout::Typed);
-        let mut writer = CacheWriter::new(kind, keep(events_max), Arc::<Recorder>::default());
+        let writer = CacheWriter::new(kind, keep(events_max), Arc::<Recorder>::default());
+        Self::over(writer)
+    }
+
+    fn over(mut writer: CacheWriter) -> Self {
         let objects = (0..OBJECTS).map(|number| object(number, number + 1));
         let version = ResourceVersion(OBJECTS);
         writer
@@ -42,6 +46,12 @@ impl Written {
             let change = Change::Put(object(number, self.version));
             self.writer.apply([change], Instant::now());
         }
+    }
+
+    fn delete(&mut self, number: u64) {
+        self.version += 1;
+        let change = Change::Delete(object(number, self.version));
+        self.writer.apply([change], Instant::now());
     }
 
     fn newest(&self) -> Arc<Snapshot> {
@@ -84,6 +94,35 @@ fn few_changes_leave_most_objects_to_the_newest_state() {
 }
 
 #[test]
+fn few_objects_that_change_again_and_again_are_counted_once() {
+    let mut written = Written::new(8);
+    let _first = written.newest();
+    // One in each chunk, so that no chunk is shared.
+    for _ in 0..100 {
+        written.change((0..OBJECTS).step_by(50));
+    }
+    assert!((1..=8).contains(&written.held()), "{}", written.held());
+}
+
+#[test]
+fn a_rewound_state_is_counted_beyond_the_history_as_long_as_it_is_held() {
+    let events_max = usize::try_from(OBJECTS).unwrap();
+    let mut written = Written::new(events_max);
+    let first = written.newest().resource_version;
+    written.change(0..OBJECTS - 100);
+    let rewound = Arc::new(written.writer.cache().rewind(first).unwrap().finish());
+    written.writer.cache().keep(&rewound);
+    assert!(written.held() <= 5, "{}", written.held());
+    // From now on only the rewound state has the objects of the first one.
+    written.change(0..OBJECTS);
+    written.change(0..100);
+    assert!((90..=105).contains(&written.held()), "{}", written.held());
+    drop(rewound);
+    written.writer.expire(Instant::now());
+    assert_eq!(written.held(), 0);
+}
+
+#[test]
 fn what_several_states_share_is_counted_once() {
     let mut written = Written::new(8);
     let first = written.newest();
@@ -121,6 +160,29 @@ fn states_outlive_their_cache() {
     assert_eq!(tracker.memory(), len);
     assert!(!tracker.is_empty());
     drop(state);
+    assert_eq!(tracker.memory(), 0);
+    assert!(tracker.is_empty());
+}
+
+#[test]
+fn a_cache_that_has_ended_is_counted_with_its_history_as_long_as_it_is_read() {
+    let kind = kind(Layout::Typed);
+    let writer = CacheWriter::new(kind, keep(100), Arc::<Recorder>::default());
+    let mut written = Written::over(writer.keeping_deletions(1 << 20));
+    written.change(0..OBJECTS);
+    (0..10).for_each(|number| written.delete(number));
+    let objects = written.newest().objects.memory().total();
+    let (_, history, _) = written.writer.history_size();
+    let (_, deletions) = written.writer.tombstones_size();
+    assert!(history > 0 && deletions > 0);
+    // As a watch does.
+    let cache = Arc::clone(written.writer.cache());
+    let tracker = Arc::clone(cache.tracker());
+    assert_eq!(tracker.memory(), 0);
+    drop(written);
+    assert_eq!(tracker.memory(), objects + history + deletions);
+    assert!(!tracker.is_empty());
+    drop(cache);
     assert_eq!(tracker.memory(), 0);
     assert!(tracker.is_empty());
 }
