@@ -93,9 +93,14 @@ def sample(pid, admin):
     def total(name):
         return sum(read.get(name, {}).values())
 
+    def part(name):
+        return read["kube_fanout_memory_bytes"][f'part="{name}"'] / 2**20
+
     return {
         "resident": int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024,
         "counted": total("kube_fanout_memory_bytes") / 2**20,
+        "other": part("other"),
+        "free": part("free"),
         "files": len(os.listdir(f"/proc/{pid}/fd")),
         "connections": total("kube_fanout_connections"),
         "compared": total("kube_fanout_drift_objects_compared_total"),
@@ -167,8 +172,9 @@ def judge(rows, players, code):
     for key in ("resident", "files"):
         grown = growth(rows, key)
         yield grown <= FLAT, f"{key}: median {statistics.median(row[key] for row in rows):.0f}, growth to the last quarter {grown:+.1%}"
-    share = [row["counted"] / row["resident"] for row in rows]
-    yield True, f"memory counted / resident: median {statistics.median(share):.2f}, {min(share):.2f} to {max(share):.2f}"
+    for what, key in (("counted", "counted"), ("allocated and unnamed", "other"), ("free", "free")):
+        share = [row[key] / row["resident"] for row in rows]
+        yield True, f"memory {what} / resident: median {statistics.median(share):.2f}, {min(share):.2f} to {max(share):.2f}"
     last = rows[-1]
     yield last["compared"] > 0 and last["contradictions"] == 0, f"objects compared {last['compared']:.0f}, contradictions {last['contradictions']:.0f}"
     yield True, f"lists upstream {last['upstream_lists']:.0f}"

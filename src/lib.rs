@@ -93,7 +93,7 @@
 //! | [`informer`] | the client half of list-watch, as a library |
 //! | [`apiserver`], [`demo`] | the embedded API server; API server, gateway and watchers in one process |
 //!
-//! Smaller modules support these: [`cli`] and [`config`] turn flags, environment and file into settings; [`metrics`], [`admin`] and
+//! Smaller modules support these: [`allocator`] counts what is allocated; [`cli`] and [`config`] turn flags, environment and file into settings; [`metrics`], [`admin`] and
 //! [`build_info`] show what runs; [`fairness`] divides bounded permits among clients; [`tls`] and [`reload`] follow files that change;
 //! [`shutdown`] is the drain; `task` restarts long-lived tasks; [`quiet`] detects clients that were left behind.
 //!
@@ -125,6 +125,8 @@ pub mod net;
 pub mod admin;
 #[cfg(feature = "gateway")]
 pub mod admission;
+#[cfg(feature = "gateway")]
+pub mod allocator;
 #[cfg(feature = "gateway")]
 pub mod apiserver;
 #[cfg(feature = "gateway")]

@@ -10,6 +10,8 @@ mod log;
 use std::io::{IsTerminal, Write, stdout};
 use std::process::ExitCode;
 
+#[cfg(feature = "mimalloc")]
+use kube_fanout::allocator::CountingAllocator;
 use kube_fanout::config::{self, ProcessTask, Settings};
 use kube_fanout::demo::{self, DemoOutcome, ScreenKind};
 use kube_fanout::shutdown::Drain;
@@ -18,7 +20,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 #[cfg(feature = "mimalloc")]
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: CountingAllocator<mimalloc::MiMalloc> = CountingAllocator(mimalloc::MiMalloc);
 
 /// Wrong usage, invalid settings, or a failure at start; the same code that clap uses.
 const EXIT_USAGE: u8 = 2;

@@ -223,7 +223,7 @@ UPSTREAM = [
 MEMORY = [
     chart("Parts", [("{{part}}", total("memory_bytes", "part"))], "bytes", stacked=True, span=12),
     chart("Resident", [
-        ("sum of the parts", total("memory_bytes")),
+        ("in use", total("memory_bytes", more='part!="free"')),
         ("resident", total("memory_resident_bytes")),
         ("bound", f"{total('memory_limit_bytes')} > 0"),
     ], "bytes", span=6),

@@ -6,6 +6,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::allocator;
+
 /// How long a reading stays valid; reading costs about 20 µs.
 const FRESH: Duration = Duration::from_millis(100);
 
@@ -60,13 +62,15 @@ impl Memory {
     }
 }
 
-/// Resident memory of the process, in bytes.
+/// Memory of the process, in bytes: what is resident, and what of it is allocated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResidentMemory {
     /// All of it, shared pages included.
     pub total: usize,
     /// The part that the system can read again from files, most of which is the program.
     pub files: usize,
+    /// What the program has allocated; 0 if its allocator does not count.
+    pub allocated: usize,
 }
 
 impl ResidentMemory {
@@ -86,6 +90,7 @@ impl ResidentMemory {
         Some(Self {
             total: bytes("VmRSS:")?,
             files: bytes("RssFile:").unwrap_or_default(),
+            allocated: allocator::allocated(),
         })
     }
 }
@@ -137,6 +142,7 @@ mod tests {
         let expected = ResidentMemory {
             total: 3_000 << 10,
             files: 1_000 << 10,
+            allocated: 0,
         };
         assert_eq!(ResidentMemory::parse(status), Some(expected));
         assert_eq!(ResidentMemory::parse("RssFile: 1000 kB"), None);

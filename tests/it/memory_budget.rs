@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use http_body_util::BodyExt as _;
 use kube_fanout::apiserver::{self, Apiserver, Options};
 use serde_json::Value;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
 use crate::support::client::{CONFIGMAPS, HttpVersion, connect_and_get, get, version_of};
@@ -185,5 +186,43 @@ async fn a_history_that_outgrows_memory_shrinks_and_no_client_loses_anything() {
         .await
         .unwrap(),
     );
+    gateway.terminate();
+}
+
+/// Until the parts sum up to what is resident. Readings are a second apart, and a page may be written between two of them.
+async fn until_parts_sum_up(gateway: &GatewayProcess) {
+    until("the parts sum up to what is resident", async || {
+        let resident = metric(gateway, "memory_resident_bytes").await;
+        let sum = metric(gateway, "memory_bytes{").await;
+        resident > 0.0 && (sum / resident - 1.0).abs() < 0.02
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_resident_belongs_to_parts_also_when_clients_have_left() {
+    const CLIENTS: usize = 300;
+    let apiserver = apiserver().await;
+    let upstream = format!("http://{}", apiserver.address());
+    let gateway = GatewayProcess::start(&["--upstream".to_owned(), upstream]).await;
+    listed(gateway.address).await;
+    until_parts_sum_up(&gateway).await;
+    let free_before = metric(&gateway, "memory_bytes{part=\"free\"}").await;
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let mut client = TcpStream::connect(gateway.address).await.unwrap();
+        let request = b"GET /version HTTP/1.1\r\nHost: gateway\r\n\r\n";
+        client.write_all(request).await.unwrap();
+        client.read_u8().await.unwrap();
+        clients.push(client);
+    }
+    until_parts_sum_up(&gateway).await;
+    drop(clients);
+    until("what clients took is free", async || {
+        metric(&gateway, "memory_bytes{part=\"connections\"}").await < (1 << 20) as f64
+            && metric(&gateway, "memory_bytes{part=\"free\"}").await > free_before
+    })
+    .await;
+    until_parts_sum_up(&gateway).await;
     gateway.terminate();
 }

@@ -1,7 +1,8 @@
 //! Shows in the metrics what each part of the process holds in memory (decision 50). Nothing is decided here.
 //!
 //! Caches count what they hold. What is not ours to count, such as the buffers of hyper and rustls, is estimated: a number that is known,
-//! times bytes that were measured.
+//! times bytes that were measured. What the program has allocated beyond that, and what the allocator keeps for later, are parts of their
+//! own, so that the parts sum up to what is resident.
 
 use super::Registry;
 use crate::admission::ResidentMemory;
@@ -32,7 +33,13 @@ impl Registry {
         let slots = self.slots();
         let caches: Vec<_> = slots.iter().map(|(_, slot)| slot.memory()).collect();
         let parts = self.memory_parts(&caches, resident);
-        for (part, len) in parts {
+        let named = parts.map(|(_, len)| len).into_iter().sum();
+        let rest = UnnamedMemory::new(named, resident, self.at_start);
+        let unnamed = [
+            (MemoryPart::Other, rest.other),
+            (MemoryPart::Free, rest.free),
+        ];
+        for (part, len) in parts.into_iter().chain(unnamed) {
             metrics.set(part, len);
         }
         let total = i64::try_from(resident.total).unwrap_or(i64::MAX);
@@ -43,7 +50,8 @@ impl Registry {
         };
         MemoryReading {
             resident: resident.total,
-            held: sum(|_| true),
+            // What is free is not in use.
+            held: named.saturating_add(rest.other),
             derived: sum(|part| part == MemoryPart::Frames || part == MemoryPart::Blocks),
             history: caches
                 .iter()
@@ -101,9 +109,93 @@ impl Registry {
         ]
     }
 
-    /// The program's pages, and what the process had allocated before its first cache.
+    /// The program's pages, and what the process had before its first cache.
     fn process_len(&self, resident: ResidentMemory) -> usize {
-        let at_start = self.at_start;
-        resident.files + at_start.total.saturating_sub(at_start.files)
+        resident.files + own_len(self.at_start)
+    }
+}
+
+/// What is resident and does not come from files.
+const fn own_len(memory: ResidentMemory) -> usize {
+    memory.total.saturating_sub(memory.files)
+}
+
+/// What is resident and belongs to none of the parts that are counted or estimated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct UnnamedMemory {
+    /// What is allocated.
+    other: usize,
+    /// What is not allocated.
+    free: usize,
+}
+
+impl UnnamedMemory {
+    /// `named` is the sum of the other parts. What was there at the start is one of them, so it counts neither as allocated nor as free.
+    fn new(named: usize, resident: ResidentMemory, at_start: ResidentMemory) -> Self {
+        if resident.allocated == 0 {
+            // The allocator does not count.
+            return Self { other: 0, free: 0 };
+        }
+        let process = resident.files + own_len(at_start);
+        let allocated = resident.allocated.saturating_sub(at_start.allocated);
+        let grown = own_len(resident).saturating_sub(own_len(at_start));
+        Self {
+            other: allocated.saturating_sub(named.saturating_sub(process)),
+            free: grown.saturating_sub(allocated),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    /// A process of mebibytes: resident, from files, allocated.
+    fn process([total, files, allocated]: [usize; 3]) -> ResidentMemory {
+        ResidentMemory {
+            total: total * MIB,
+            files: files * MIB,
+            allocated: allocated * MIB,
+        }
+    }
+
+    /// What is unnamed in a process that began with 20 MiB, 12 of them from files and 5 allocated.
+    #[track_caller]
+    fn check(now: [usize; 3], named: usize, other: usize, free: usize) {
+        let start = process([20, 12, 5]);
+        let expected = UnnamedMemory {
+            other: other * MIB,
+            free: free * MIB,
+        };
+        assert_eq!(
+            UnnamedMemory::new(named * MIB, process(now), start),
+            expected
+        );
+    }
+
+    #[test]
+    fn what_belongs_to_no_part_is_allocated_or_free_and_completes_the_sum() {
+        check([20, 12, 5], 20, 0, 0);
+        // 75 are allocated since the start, of which 60 are named; 80 came from the system.
+        check([100, 12, 80], 80, 15, 5);
+        // The same after more of the program was read.
+        check([103, 15, 80], 83, 15, 5);
+        // Nearly everything was freed and stays resident.
+        check([100, 12, 6], 20, 1, 79);
+    }
+
+    #[test]
+    fn estimates_that_are_too_high_do_not_count_below_nothing() {
+        check([100, 12, 80], 110, 0, 5);
+        check([18, 12, 4], 20, 0, 0);
+        // Allocated and never touched: not resident.
+        check([30, 12, 45], 20, 40, 0);
+    }
+
+    #[test]
+    fn an_allocator_that_does_not_count_leaves_the_rest_unknown() {
+        check([100, 12, 0], 60, 0, 0);
     }
 }

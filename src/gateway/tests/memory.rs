@@ -16,6 +16,7 @@ fn planted() -> Option<ResidentMemory> {
     Some(ResidentMemory {
         total,
         files: total,
+        allocated: 0,
     })
 }
 

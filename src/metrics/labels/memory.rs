@@ -31,6 +31,10 @@ pub enum MemoryPart {
     Requests,
     /// Buffers of checkpoints.
     Checkpoints,
+    /// What is allocated beyond the parts above.
+    Other,
+    /// What is resident and not allocated: the allocator keeps it for what comes next.
+    Free,
 }
 
 impl Label for MemoryPart {
@@ -48,6 +52,8 @@ impl Label for MemoryPart {
         Self::Watches,
         Self::Requests,
         Self::Checkpoints,
+        Self::Other,
+        Self::Free,
     ];
 
     fn as_str(self) -> &'static str {
@@ -65,6 +71,8 @@ impl Label for MemoryPart {
             Self::Watches => "watches",
             Self::Requests => "requests",
             Self::Checkpoints => "checkpoints",
+            Self::Other => "other",
+            Self::Free => "free",
         }
     }
 }
