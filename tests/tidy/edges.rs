@@ -196,6 +196,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "main",
         &[
+            "allocator",
             "build_info",
             "config",
             "shutdown",

@@ -629,15 +629,12 @@ impl EndpointTable {
                 true => is_ready(index),
                 false => self.endpoints[index].is_unready_member(),
             };
-            let usable_ones: Vec<usize> = (0..self.endpoints.len())
-                .filter(|index| usable(*index))
-                .collect();
+            let all = 0..self.endpoints.len();
+            let usable_ones: Vec<_> = all.filter(|index| usable(*index)).collect();
             // Gateways whose endpoint fails spread over the others.
             let pick = usize::try_from(random % usable_ones.len().max(1) as u64).unwrap_or(0);
-            usable_ones
-                .get(pick)
-                .copied()
-                .filter(|_| !usable(self.active))
+            let picked = usable_ones.get(pick).copied();
+            picked.filter(|_| !usable(self.active))
         };
         if let Some(index) = next.filter(|index| *index != self.active) {
             self.active = index;
