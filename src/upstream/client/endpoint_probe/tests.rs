@@ -17,7 +17,9 @@ use tokio_rustls::TlsAcceptor;
 
 use super::*;
 use crate::tls::tests::samples::{Authority, Folder};
-use crate::upstream::client::{ConnectSource, EndpointState, ForwardIdentity, ResponseBodyError};
+use crate::upstream::client::{
+    ConnectSource, EndpointState, ForwardIdentity, OWN_SILENCE, ResponseBodyError,
+};
 
 /// A watch that never ends.
 const STREAM_PATH: &str = "/api/v1/pods?watch=1";
@@ -396,4 +398,42 @@ async fn what_a_server_of_another_cluster_sends_to_callers_ends() {
     let next = tokio::time::timeout(Duration::from_secs(60), body.frame());
     let error = next.await.unwrap().unwrap().unwrap_err();
     assert!(matches!(error, ResponseBodyError::Abandoned));
+}
+
+#[tokio::test]
+async fn a_server_that_is_silent_to_a_call_of_the_gateway_is_checked_when_the_call_is_given_up() {
+    // It accepts connections and never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = silent.local_addr().unwrap();
+    let url: http::Uri = format!("http://{address}").parse().unwrap();
+    let gone = http::Uri::from_static("http://127.0.0.1:1");
+    let source = ConnectSource::Url {
+        url: url.clone(),
+        ca_file: None,
+    };
+    let client = Client::connect_to(source, vec![url, gone]).await.unwrap();
+    let endpoints = &client.shared.endpoints;
+    endpoints.probed(0, ProbeOutcome::Identified(Some("u".to_owned())));
+    endpoints.probed(
+        1,
+        ProbeOutcome::Failed {
+            failure: EndpointFailure::Connect,
+            reason: String::new(),
+        },
+    );
+    endpoints.start();
+    let sending = client.clone();
+    let call = tokio::spawn(async move {
+        let request = Request::get("/api/v1/pods").body(RequestBody::Empty);
+        sending.send(request.unwrap()).await.map(drop)
+    });
+    let (mut stream, _) = silent.accept().await.unwrap();
+    assert!(head(&mut stream).await.contains("/api/v1/pods"));
+    let is_due = || endpoints.due(EndpointMask::default()).contains(&0);
+    tokio::time::pause();
+    tokio::time::advance(OWN_SILENCE).await;
+    assert!(!is_due());
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    assert!(is_due());
 }
