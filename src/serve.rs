@@ -21,6 +21,7 @@ mod body;
 mod client_request;
 mod connection_table;
 mod cooperation;
+mod denial;
 mod fresh;
 pub mod gzip;
 mod handover;

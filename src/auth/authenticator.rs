@@ -144,8 +144,8 @@ impl Authenticator {
     /// Authenticates the caller of a request.
     ///
     /// # Errors
-    /// [`CallerRefusal::Unauthorized`] if no credential is valid. [`CallerRefusal::Forward`] if upstream does not allow the owner of the
-    /// token to review itself, so that only upstream can identify it.
+    /// [`CallerRefusal::Unauthorized`] if no credential is valid, [`CallerRefusal::Unverified`] if one of them could not be reviewed.
+    /// [`CallerRefusal::Forward`] if upstream does not allow the owner of the token to review itself, so that only upstream can identify it.
     pub async fn authenticate(
         &self,
         headers: &HeaderMap,
@@ -156,17 +156,23 @@ impl Authenticator {
             LocalIdentity::Failed => true,
             LocalIdentity::Nothing => false,
         };
+        let mut is_unverified = false;
         for header in [bearer::authorization(headers), bearer::websocket(headers)] {
             match header {
                 TokenHeader::Absent => continue,
                 TokenHeader::Invalid => self.metrics.token.inc(AuthenticationOutcome::Failure),
-                TokenHeader::Token(token) => {
-                    if let Some(caller) = self.by_token(token, peer.peer).await? {
-                        return Ok(caller);
-                    }
-                }
+                TokenHeader::Token(token) => match self.by_token(token, peer.peer).await {
+                    Ok(Some(caller)) => return Ok(caller),
+                    Ok(None) => {}
+                    // Another credential may be valid.
+                    Err(CallerRefusal::Unverified) => is_unverified = true,
+                    Err(refusal) => return Err(refusal),
+                },
             }
             has_failed = true;
+        }
+        if is_unverified {
+            return Err(CallerRefusal::Unverified);
         }
         self.without_credentials(has_failed, peer.peer)
     }
@@ -323,7 +329,8 @@ impl Authenticator {
             Ok(Some(user)) => user,
             // A 403 means that upstream accepted the token; for an invalid one it responds with 401.
             Err(ReviewError::SelfReviewForbidden) => return Err(CallerRefusal::Forward),
-            Ok(None) | Err(_) => return Ok(None),
+            Ok(None) => return Ok(None),
+            Err(_) => return Err(CallerRefusal::Unverified),
         };
         Ok(Some(Caller {
             peer: self.users.known(peer, &user.name, &user.groups),

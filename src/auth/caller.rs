@@ -127,6 +127,8 @@ pub enum CallerRefusal {
     Forward,
     /// 401: no valid credential (docs/PROTOCOL.md §6.6).
     Unauthorized,
+    /// 401, or 429 to a watch that resumes: a credential could not be reviewed, and no other one is valid (docs/PROTOCOL.md §6.8).
+    Unverified,
     /// 403 (docs/PROTOCOL.md §6.7).
     Forbidden {
         /// The user to whom the access is denied.
@@ -141,7 +143,12 @@ pub enum CallerRefusal {
         /// The API server's message for this error.
         message: String,
     },
-    /// 500, plain text: the authorizer failed, or impersonation headers are invalid (docs/PROTOCOL.md §6.8).
+    /// 500, plain text, or 429 to a watch that resumes: the access could not be reviewed (docs/PROTOCOL.md §6.8).
+    Undecided {
+        /// As in [`Failed`](Self::Failed).
+        message: String,
+    },
+    /// 500, plain text: what the client asks for can never be reviewed, because impersonation headers are invalid.
     Failed {
         /// The error without the URI, which the response puts before it.
         message: String,

@@ -144,7 +144,8 @@ impl Guard {
     /// # Errors
     /// [`CallerRefusal::Unauthorized`] for invalid credentials, [`CallerRefusal::Forbidden`] for denied impersonation,
     /// [`CallerRefusal::BadRequest`] for impersonation headers without a user, [`CallerRefusal::Forward`] if upstream has to decide,
-    /// [`CallerRefusal::Failed`] if the authorizer failed or other impersonation headers are invalid.
+    /// [`CallerRefusal::Unverified`] or [`CallerRefusal::Undecided`] if a review failed, [`CallerRefusal::Failed`] if other impersonation
+    /// headers are invalid.
     pub async fn authenticate(
         &self,
         headers: &HeaderMap,
@@ -159,7 +160,8 @@ impl Guard {
     ///
     /// # Errors
     /// [`CallerRefusal::Forbidden`] if the access is denied, [`CallerRefusal::Forward`] if upstream has to decide,
-    /// [`CallerRefusal::Unauthorized`] if upstream rejects the caller's token, [`CallerRefusal::Failed`] if the authorizer failed.
+    /// [`CallerRefusal::Unauthorized`] if upstream rejects the caller's token, [`CallerRefusal::Undecided`] if the authorizer failed, and
+    /// [`CallerRefusal::Failed`] if it cannot be asked about this caller.
     pub async fn authorize(
         &self,
         caller: &Caller,
@@ -407,8 +409,15 @@ impl Guard {
             ) => {}
         }
         tracing::debug!(%error, "access review failed");
-        Err(Denial::Refused(CallerRefusal::Failed {
-            message: client_message(&error).to_owned(),
+        let message = client_message(&error).to_owned();
+        Err(Denial::Refused(match error {
+            // Another attempt would fail as well.
+            ReviewError::Unsendable(_) => CallerRefusal::Failed { message },
+            ReviewError::Unavailable { .. }
+            | ReviewError::Malformed { .. }
+            | ReviewError::Unauthorized
+            | ReviewError::Forbidden { .. }
+            | ReviewError::SelfReviewForbidden => CallerRefusal::Undecided { message },
         }))
     }
 }

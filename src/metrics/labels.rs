@@ -403,7 +403,7 @@ pub enum AuthRefusal {
     Unauthorized,
     /// 403: the caller is not allowed to do this, or to impersonate this user.
     Forbidden,
-    /// 500: the caller's permissions could not be determined, or its impersonation headers are invalid.
+    /// 500: the caller's permissions could not be determined, or its impersonation headers are invalid. 429 to a watch that resumes.
     Failed,
 }
 

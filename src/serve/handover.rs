@@ -106,8 +106,10 @@ impl<R: Resources> Service<R> {
         let caller = caller.map_err(|refusal| match refusal {
             CallerRefusal::Forward => CallerRefusal::Unauthorized,
             CallerRefusal::Unauthorized
+            | CallerRefusal::Unverified
             | CallerRefusal::Forbidden { .. }
             | CallerRefusal::BadRequest { .. }
+            | CallerRefusal::Undecided { .. }
             | CallerRefusal::Failed { .. } => refusal,
         });
         let caller = caller.map_err(|refusal| self.forwarding_denial(&refusal, (request, id)))?;
@@ -158,8 +160,10 @@ fn decided(refusal: CallerRefusal, caller: &Caller, access: Access) -> CallerRef
             reason: String::new(),
         },
         CallerRefusal::Unauthorized
+        | CallerRefusal::Unverified
         | CallerRefusal::Forbidden { .. }
         | CallerRefusal::BadRequest { .. }
+        | CallerRefusal::Undecided { .. }
         | CallerRefusal::Failed { .. } => refusal,
     }
 }

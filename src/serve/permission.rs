@@ -2,27 +2,26 @@
 
 use std::pin::pin;
 
-use http::header::X_CONTENT_TYPE_OPTIONS;
-use http::{HeaderValue, Uri};
+use http::HeaderValue;
 use tokio::time::timeout;
 
 use super::body::AnswerBody;
 use super::client_request::ClientRequest;
+use super::denial::DenialResponse;
 use super::read_request::ReadRequest;
-use super::record::{decision, response_status};
+use super::record::decision;
 use super::request_timeout::{LIMIT, before_deadline, timeout_response};
 use super::resources::{ForwardCaller, Permission, Resources, expiry};
 use super::service::{Service, ServiceResponse};
 use crate::audit::AuditTrail;
-use crate::audit::event::{AuditDecision, ResponseStatus};
+use crate::audit::event::AuditDecision;
 use crate::auth::access::{Access, ResourceAccess};
 use crate::auth::bearer::{self, TokenHeader};
 use crate::auth::caller::{Caller, CallerRefusal};
 use crate::auth::guard::{Authorization, Forwarding};
 use crate::fairness::Peer;
-use crate::metrics::AuthRefusal;
 use crate::protocol::request::{PathForm, RequestInfo, ResourcePath};
-use crate::protocol::status::{ForbiddenAccess, PlainText, Status, StatusForm};
+use crate::protocol::status::{Status, StatusForm};
 use crate::protocol::{audit_id, with_audit_id};
 use crate::resource::Gvr;
 
@@ -111,12 +110,16 @@ impl<R: Resources> Service<R> {
         request: &ClientRequest,
         refusal: &CallerRefusal,
     ) -> DeniedRead<R> {
-        let denied = self.denied((read, None), request, refusal);
-        if denied.response.is_some() {
-            let id = &denied.request.audit_id;
-            self.record_refusal(request, id, (refusal, || recorded(refusal)));
+        let denial = DenialResponse::of(refusal, request);
+        let response = self.denial((refusal, &denial), read.status_form);
+        if response.is_some() {
+            self.record_refusal(request, &read.audit_id, (refusal, || denial.recorded()));
         }
-        denied
+        DeniedRead {
+            request: read,
+            trail: None,
+            response,
+        }
     }
 
     /// A read with its [`Self::denial`], which is recorded in the caller's entry of the audit log. A caller without an entry is one that the
@@ -127,10 +130,11 @@ impl<R: Resources> Service<R> {
         request: &ClientRequest,
         refusal: &CallerRefusal,
     ) -> DeniedRead<R> {
-        let response = self.denial(refusal, request.http.uri(), read.status_form);
+        let denial = DenialResponse::of(refusal, request);
+        let response = self.denial((refusal, &denial), read.status_form);
         if let Some(trail) = trail.as_ref().filter(|_| response.is_some()) {
             trail.decide(decision(refusal));
-            trail.respond(recorded(refusal));
+            trail.respond(denial.recorded());
         }
         DeniedRead {
             request: read,
@@ -143,40 +147,17 @@ impl<R: Resources> Service<R> {
     /// the response. Upstream then authorizes the caller itself.
     fn denial(
         &self,
-        refusal: &CallerRefusal,
-        uri: &Uri,
+        (refusal, response): (&CallerRefusal, &DenialResponse),
         form: Option<StatusForm>,
     ) -> Option<ServiceResponse<R>> {
-        let (label, response) = match refusal {
-            CallerRefusal::Forward => return None,
-            CallerRefusal::Unauthorized => {
-                let response = Status::unauthorized().to_response_in(form?);
-                (AuthRefusal::Unauthorized, response)
-            }
-            CallerRefusal::Forbidden {
-                user,
-                access,
-                reason,
-            } => {
-                let response = forbidden(&user.name, access, reason).to_response_in(form?);
-                (AuthRefusal::Forbidden, response)
-            }
-            CallerRefusal::BadRequest { message } => {
-                let mut response = Status::bad_request(message.as_str()).to_response_in(form?);
-                let headers = response.headers_mut();
-                headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-                (AuthRefusal::Failed, response)
-            }
-            CallerRefusal::Failed { message } => {
-                let target = uri.path_and_query().map_or("/", |target| target.as_str());
-                let response = PlainText::authorizer_failed(target, message).to_response();
-                (AuthRefusal::Failed, response)
-            }
-        };
-        if let Some(metrics) = self.resources.listener_metrics() {
-            metrics.auth_refusals.inc(label);
+        if *refusal == CallerRefusal::Forward {
+            return None;
         }
-        Some(response.map(AnswerBody::whole))
+        let body = response.to_response(form)?;
+        if let Some(metrics) = self.resources.listener_metrics() {
+            metrics.auth_refusals.inc(response.label);
+        }
+        Some(body.map(AnswerBody::whole))
     }
 
     /// The caller of a request that is forwarded without having been authorized here.
@@ -245,8 +226,9 @@ impl<R: Resources> Service<R> {
         refusal: &CallerRefusal,
         (request, audit_id): (&ClientRequest, &HeaderValue),
     ) -> Box<ServiceResponse<R>> {
-        self.record_refusal(request, audit_id, (refusal, || recorded(refusal)));
-        self.written_denial(refusal, (request, audit_id))
+        let denial = DenialResponse::of(refusal, request);
+        self.record_refusal(request, audit_id, (refusal, || denial.recorded()));
+        self.written_denial((refusal, &denial), (request, audit_id))
     }
 
     /// [`Self::forwarding_denial`], where the caller is known and has an entry in the audit log unless it is not recorded.
@@ -256,21 +238,22 @@ impl<R: Resources> Service<R> {
         refusal: &CallerRefusal,
         request: (&ClientRequest, &HeaderValue),
     ) -> Box<ServiceResponse<R>> {
+        let denial = DenialResponse::of(refusal, request.0);
         if let Some(trail) = trail {
             trail.decide(decision(refusal));
-            trail.respond(recorded(refusal));
+            trail.respond(denial.recorded());
         }
-        self.written_denial(refusal, request)
+        self.written_denial((refusal, &denial), request)
     }
 
     fn written_denial(
         &self,
-        refusal: &CallerRefusal,
+        denial: (&CallerRefusal, &DenialResponse),
         (request, audit_id): (&ClientRequest, &HeaderValue),
     ) -> Box<ServiceResponse<R>> {
         // Upstream does not write this response, so its formats are replaced by the default one.
         let form = request.info.refusal_form().unwrap_or_default();
-        let response = self.denial(refusal, request.http.uri(), Some(form));
+        let response = self.denial(denial, Some(form));
         // The guard does not refuse requests that it leaves to upstream, so this is a fallback.
         let response = response.unwrap_or_else(|| {
             let status = Status::unauthorized().to_response_in(form);
@@ -312,41 +295,6 @@ fn access(path: &ResourcePath, info: &RequestInfo) -> Access {
         field_selector: selector("fieldSelector"),
         label_selector: selector("labelSelector"),
     })
-}
-
-/// The response status of a refusal in the audit log.
-fn recorded(refusal: &CallerRefusal) -> ResponseStatus {
-    match refusal {
-        CallerRefusal::Unauthorized | CallerRefusal::Forward => {
-            response_status(&Status::unauthorized())
-        }
-        CallerRefusal::Forbidden {
-            user,
-            access,
-            reason,
-        } => response_status(&forbidden(&user.name, access, reason)),
-        CallerRefusal::BadRequest { message } => {
-            response_status(&Status::bad_request(message.as_str()))
-        }
-        // The response is plain text and has no Status.
-        CallerRefusal::Failed { .. } => ResponseStatus::of_code(500),
-    }
-}
-
-/// The API server's Status for a denied access.
-fn forbidden(user: &str, access: &Access, reason: &str) -> Status {
-    match access {
-        Access::Path { verb, path } => Status::forbidden_path(user, verb, path, reason),
-        Access::Resource(access) => Status::forbidden(&ForbiddenAccess {
-            user,
-            verb: &access.verb,
-            resource: &Gvr::new(&access.group, &access.version, &access.resource),
-            subresource: &access.subresource,
-            namespace: &access.namespace,
-            name: &access.name,
-            reason,
-        }),
-    }
 }
 
 #[cfg(test)]

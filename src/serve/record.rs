@@ -52,7 +52,9 @@ impl<R: Resources> Service<R> {
         let user = match refusal {
             CallerRefusal::Forbidden { user, .. } => Some(user),
             CallerRefusal::Unauthorized
+            | CallerRefusal::Unverified
             | CallerRefusal::BadRequest { .. }
+            | CallerRefusal::Undecided { .. }
             | CallerRefusal::Failed { .. }
             | CallerRefusal::Forward => None,
         };
@@ -78,7 +80,9 @@ pub(super) fn decision(refusal: &CallerRefusal) -> AuditDecision {
     match refusal {
         CallerRefusal::Forbidden { reason, .. } => AuditDecision::Forbid(reason.clone()),
         CallerRefusal::Unauthorized
+        | CallerRefusal::Unverified
         | CallerRefusal::BadRequest { .. }
+        | CallerRefusal::Undecided { .. }
         | CallerRefusal::Failed { .. }
         | CallerRefusal::Forward => AuditDecision::Error,
     }

@@ -154,7 +154,7 @@ async fn the_first_credential_that_counts_says_who_is_calling() {
         (
             &[("authorization", "Bearer unclear")],
             &nobody,
-            refused,
+            "Unverified",
             "as the caller",
         ),
         (
@@ -439,7 +439,7 @@ async fn tokens_from_one_address_keep_no_review_from_those_of_another() {
     }
     // The address exceeds its share, so one of its requests is refused.
     let refused = flood.join_next().await.unwrap().unwrap();
-    assert_eq!(refused.unwrap_err(), CallerRefusal::Unauthorized);
+    assert_eq!(refused.unwrap_err(), CallerRefusal::Unverified);
     assert_eq!(stage.caller_of(&[GOOD], &from(2)).await, "by-token Token");
 }
 

@@ -190,7 +190,7 @@ async fn without_an_answer_nothing_is_allowed() {
             let stage = Stage::new(mode);
             stage.script.then_always(error.clone());
             match stage.ask(&[JANE], &pods("a")).await.unwrap_err() {
-                CallerRefusal::Failed { message } => assert!(!message.contains("secret")),
+                CallerRefusal::Undecided { message } => assert!(!message.contains("secret")),
                 other => panic!("{other:?}"),
             }
         }
@@ -212,7 +212,7 @@ async fn who_may_not_ask_is_left_to_upstream() {
     }));
     let refusal = stage.ask(&[JANE], &pods("a")).await.unwrap_err();
     assert!(
-        matches!(refusal, CallerRefusal::Failed { .. }),
+        matches!(refusal, CallerRefusal::Undecided { .. }),
         "{refusal:?}"
     );
 }

@@ -4,6 +4,7 @@ use http::Request;
 use http::header::USER_AGENT;
 
 use super::accept::{Accept, wants_pretty};
+use super::options::is_true;
 use super::path::{RequestTarget, ResourcePath, Verb, authorized_name, verb};
 use super::query::Query;
 use crate::protocol::status::{PlainText, StatusForm};
@@ -52,6 +53,16 @@ impl RequestInfo {
             Ok(RequestTarget::Resource(path)) => Some(path),
             Ok(RequestTarget::NonResource) | Err(_) => None,
         }
+    }
+
+    /// Whether this is a watch that continues from a version, without initial events.
+    #[must_use]
+    pub fn resumes_watch(&self) -> bool {
+        let version = self.query.first("resourceVersion");
+        let is_version = version.and_then(|version| version.parse::<u64>().ok());
+        self.verb == Verb::Watch
+            && is_version.is_some_and(|version| version > 0)
+            && !is_true(self.query.first("sendInitialEvents"))
     }
 
     /// The object's name for authorization and audit; empty if the request has none.

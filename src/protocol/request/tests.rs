@@ -916,6 +916,32 @@ fn a_head_is_read_as_its_parts_are() {
 }
 
 #[test]
+fn a_watch_resumes_from_a_version_unless_it_asks_for_a_state() {
+    let rows = [
+        ("/api/v1/pods?watch=1&resourceVersion=7", true),
+        ("/api/v1/watch/pods?resourceVersion=7", true),
+        (
+            "/api/v1/pods?watch=1&resourceVersion=7&sendInitialEvents=false&resourceVersionMatch=NotOlderThan",
+            true,
+        ),
+        (
+            "/api/v1/pods?watch=1&resourceVersion=7&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+            false,
+        ),
+        ("/api/v1/pods?watch=1", false),
+        ("/api/v1/pods?watch=1&resourceVersion=", false),
+        ("/api/v1/pods?watch=1&resourceVersion=0", false),
+        ("/api/v1/pods?watch=1&resourceVersion=x", false),
+        ("/api/v1/pods?watch=0&resourceVersion=7", false),
+        ("/api/v1/pods/p?watch=1&resourceVersion=7", false),
+    ];
+    for (uri, expected) in rows {
+        let info = RequestInfo::of(&http::Request::get(uri).body(()).unwrap());
+        assert_eq!(info.resumes_watch(), expected, "{uri}");
+    }
+}
+
+#[test]
 fn cbor_is_noticed_in_every_accept_header() {
     for (values, expected) in [
         (&["application/cbor"][..], true),

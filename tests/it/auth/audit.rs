@@ -196,10 +196,18 @@ async fn an_authorizer_that_fails_is_no_decision_and_the_answers_code_is_recorde
         };
         stage.apiserver.order(order).unwrap();
         assert_eq!(stage.get("secret-of-ann", PODS).await.status(), 500);
+        let resumed = format!("{PODS}?watch=1&resourceVersion=1");
+        assert_eq!(stage.get("secret-of-ann", &resumed).await.status(), 429);
         stage.ended().await;
         assert_eq!(
             files.outline(),
-            ["RequestReceived list null", "ResponseComplete list 500"]
+            [
+                "RequestReceived list null",
+                "ResponseComplete list 500",
+                "RequestReceived watch null",
+                "ResponseStarted watch 429",
+                "ResponseComplete watch 429",
+            ]
         );
         let event = &files.events()[1];
         assert_eq!(event["user"]["username"], "ann");

@@ -181,6 +181,8 @@ async fn open_streams_end_with_the_grace() {
         read_to_end(watch.into_body()).await;
         read_to_end(over_http2.into_body()).await;
         assert_eq!(stage.get("janes-token", WATCH).await.status(), 500);
+        let resumed = format!("{PODS}?watch=1&resourceVersion=1");
+        assert_eq!(stage.get("janes-token", &resumed).await.status(), 429);
         let name = "kube_fanout_authorization_revocations_total";
         assert!(stage.metric(name, &["grace_over"]).await >= 1.0);
         clear(&stage);

@@ -13,6 +13,7 @@ use crate::support::auth::{AuthStage, next_piece, read_to_end, until};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const WATCH: &str = "/api/v1/namespaces/default/configmaps?watch=1";
+const RESUMED: &str = "/api/v1/namespaces/default/configmaps?watch=1&resourceVersion=1";
 /// More often than any test sends a review.
 const ALWAYS: u32 = 1_000_000;
 
@@ -90,6 +91,14 @@ async fn fails_closed(stage: &AuthStage, fault: Fault, review: &str, code: Statu
             assert!(body.contains(r#""reason":"Unauthorized""#), "{body}");
         }
     }
+    // A client whose watch is refused otherwise would list.
+    let response = stage.get(&token, RESUMED).await;
+    let body = std::str::from_utf8(response.body()).unwrap();
+    let code = response.status();
+    assert_eq!(code, StatusCode::TOO_MANY_REQUESTS, "{review} {body}");
+    assert!(body.contains(r#""reason":"TooManyRequests""#), "{body}");
+    let wait = response.headers()["retry-after"].to_str().unwrap();
+    assert!((1..5).contains(&wait.parse::<u32>().unwrap()), "{wait}");
     order(stage, Fault::Clear, review);
     let response = stage.get(&token, MAPS).await;
     assert_eq!(response.status(), StatusCode::OK, "{review} {fault:?}");

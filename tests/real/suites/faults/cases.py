@@ -148,6 +148,20 @@ def peer(bed):
     bed.switch()
 
 
+@fault("peer-unreviewed", f"gateway: SIGKILL while another one runs, which then gets its clients, and which for {HELD_SECONDS} s cannot reach the server that knows them")
+def peer_unreviewed(bed):
+    old, new = bed.gateway, bed.spare
+    new.forget()
+    new.start(peer=old)
+    new.up.cut()
+    try:
+        old.kill()
+        bed.switch()
+        bed.hold(HELD_SECONDS)
+    finally:
+        new.up.heal()
+
+
 @fault("disk-full", f"disk of the checkpoints full for {HELD_SECONDS} s, then the gateway is killed and starts")
 def disk_full(bed):
     filler = bed.gateway.disk / "filler"
