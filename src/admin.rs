@@ -6,14 +6,18 @@
 //! | `/livez`, `/healthz` | 200 as long as the process can respond |
 //! | `/readyz` | 200 once all checks pass and no drain has begun, otherwise 503; `?verbose` lists the checks |
 //! | `/version` | name and version as JSON |
+//! | `/status`, `/status.json`, `/status/events` | the status page, its document, and its live events, for whom `access` admits |
 
+mod access;
 mod answer;
 mod readiness;
+mod status;
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::server::conn::http1;
@@ -24,8 +28,11 @@ use tokio::time::Instant;
 
 use crate::fairness::Permits;
 use crate::net::{TcpListener, TcpStream};
+use answer::AdminClient;
 pub use answer::AdminState;
 pub use readiness::{CheckOutcome, Readiness, ReadinessCheck};
+pub use status::StatusFeed;
+use status::StatusViewer;
 
 #[cfg(test)]
 mod tests;
@@ -73,7 +80,7 @@ pub async fn serve(listener: &TcpListener, state: AdminState) -> Infallible {
         match listener.accept().await {
             Ok((stream, address)) => {
                 if let Some(permit) = permits.try_acquire(address.ip().into()) {
-                    let connection = connection(stream, state.clone());
+                    let connection = connection(stream, address, state.clone());
                     connections.spawn(async move {
                         connection.await;
                         drop(permit);
@@ -91,10 +98,19 @@ pub async fn serve(listener: &TcpListener, state: AdminState) -> Infallible {
     }
 }
 
-fn connection(stream: TcpStream, state: AdminState) -> impl Future<Output = ()> + Send {
+fn connection(
+    stream: TcpStream,
+    address: SocketAddr,
+    state: AdminState,
+) -> impl Future<Output = ()> + Send {
+    let viewer = Arc::<StatusViewer>::default();
+    let client = AdminClient {
+        address: address.ip(),
+        viewer: Arc::clone(&viewer),
+    };
     let service = service_fn(move |request| {
-        let state = state.clone();
-        async move { Ok::<_, Infallible>(answer::answer(&request, state).await) }
+        let (state, client) = (state.clone(), client.clone());
+        async move { Ok::<_, Infallible>(answer::answer(&request, state, client).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -102,8 +118,13 @@ fn connection(stream: TcpStream, state: AdminState) -> impl Future<Output = ()> 
         .serve_connection(TokioIo::new(stream), service);
     async move {
         // An error concerns only this client, so it is logged for debugging only.
-        if let Ok(Err(error)) = tokio::time::timeout(CONNECTION_AGE_MAX, connection).await {
-            tracing::debug!(%error, "admin connection ended");
+        tokio::select! {
+            ended = tokio::time::timeout(CONNECTION_AGE_MAX, connection) => {
+                if let Ok(Err(error)) = ended {
+                    tracing::debug!(%error, "admin connection ended");
+                }
+            }
+            () = viewer.stalled() => tracing::debug!("a viewer of the status reads no more"),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! `handover` exchanges them with other gateways. `freshness` proves consistent reads, `forwarded` bounds forwarded requests, `endpoints`
 //! follows several API servers, `rebalance` sends clients to other gateways, `callers` and `roles` set authentication and authorization up, `operators` reserves capacity for the
 //! operators' port, `pressure` decides what is given back while memory is short, `recorders` counts in metrics, and `reloads` follows
-//! files.
+//! files. `status` collects what the status page shows.
 
 mod audit_log;
 mod cache_age;
@@ -29,6 +29,7 @@ mod reloads;
 mod restored;
 mod roles;
 mod slot;
+mod status;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -37,9 +38,10 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use crate::admin::{self, AdminState};
+use crate::admin::{self, AdminState, StatusFeed};
 use crate::admission::Admission;
 use crate::audit::AuditError;
+use crate::auth::guard::Guard;
 use crate::cache::Retention;
 use crate::checkpoint::directory::{DirectoryError, StateDirectory};
 use crate::config::{
@@ -67,6 +69,7 @@ use rebalance::Rebalance;
 use registry::{Registry, RegistrySettings};
 use reloads::Reloads;
 use slot::ReadLimits;
+use status::StatusCollector;
 
 /// Events per segment of a resource's ring; history is freed in whole segments.
 const SEGMENT_SLOTS: usize = 128;
@@ -280,7 +283,8 @@ impl Gateway {
         if let Some(log) = &audit_log {
             log.follow(&reloads, &mut tasks);
         }
-        serve_admin(&mut tasks, admin, (&registry, &metrics, &drain));
+        let guard = callers.as_ref().map(|callers| callers.guard.clone());
+        serve_admin(&mut tasks, admin, (&registry, &metrics, &drain), guard);
         keep_caches(&mut tasks, &registry, &metrics);
         if let Some(callers) = callers {
             callers.follow(&mut tasks, &reloads, &metrics);
@@ -325,16 +329,19 @@ fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListener, GatewayE
     })
 }
 
-/// Serves metrics and health.
+/// Serves metrics, health and status.
 fn serve_admin(
     tasks: &mut JoinSet<()>,
     admin: TcpListener,
     (registry, metrics, drain): (&Arc<Registry>, &Arc<Metrics>, &Drain),
+    guard: Option<Guard>,
 ) {
     let state = AdminState {
         metrics: Arc::clone(metrics),
         readiness: Arc::clone(registry) as _,
         drain: drain.clone(),
+        status: StatusFeed::new(Arc::new(StatusCollector::new(Arc::clone(registry)))),
+        guard,
     };
     let ends = metrics.task_ends();
     tasks.spawn(async move {

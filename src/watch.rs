@@ -2,7 +2,7 @@
 //!
 //! `cursor` is the core: it produces the next frame for one client, without a socket or a timer. `initial` reads the snapshot,
 //! `catch_up` reads what changed since an old version, `bookmarks` schedules bookmarks, `permission` ends the watch when it is revoked, and `recall` when
-//! its client is to choose another replica.
+//! its client is to choose another replica. `table` has all open watches of a cache, for the status page.
 //! [`WatchBody`] drives a cursor for HTTP/2 and WebSocket, `delivery` many of them for HTTP/1.1. Start with [`Watch`] and
 //! `WatchCursor::next`.
 //!
@@ -18,9 +18,11 @@ mod first_events;
 mod initial;
 mod limits;
 mod permission;
+mod progress;
 mod recall;
 mod recorder;
 mod start;
+mod table;
 
 use std::sync::Arc;
 
@@ -36,6 +38,9 @@ pub(crate) use limits::{FRAMES, FrameLimits};
 pub use recall::WatchRecall;
 pub use recorder::{WatchEnd, WatchRecorder, WatchTotals};
 pub use start::{Start, Timing};
+pub use table::{
+    CutReason, RecentCuts, UnreadEvent, WatchClient, WatchCut, WatchPosition, WatchTable,
+};
 
 /// One watch: its cursor, and its waiter in the view. The connection chooses how events reach the client:
 /// `delivery::Delivery` over HTTP/1.1, a [`WatchBody`] over HTTP/2 and WebSocket.
@@ -85,6 +90,11 @@ impl Watch {
     /// Keeps the audit entry open until the watch ends.
     pub(crate) fn record(&mut self, trail: AuditTrail) {
         self.cursor.trail = Some(trail);
+    }
+
+    /// Enters the table of open watches, until the watch ends.
+    pub(crate) fn enter(&mut self, table: &Arc<WatchTable>, client: WatchClient) {
+        self.cursor.enter(table, client);
     }
 
     /// Sets other limits.

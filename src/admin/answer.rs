@@ -1,30 +1,55 @@
 //! The responses of the admin port, by path.
 
+use std::convert::Infallible;
 use std::fmt::Write;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue,
+    REFERRER_POLICY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+};
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::Full;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full};
 
+use super::access;
 use super::readiness::{CheckOutcome, Readiness, ReadinessCheck};
+use super::status::{PAGE, PAGE_POLICY, StatusFeed, StatusViewer};
+use crate::auth::guard::Guard;
 use crate::blocking::spawn_blocking;
 use crate::build_info;
 use crate::metrics::{Metrics, PAGE_CONTENT_TYPE};
 use crate::shutdown::Drain;
 
-type AdminResponse = Response<Full<Bytes>>;
+type AdminResponse = Response<BoxBody<Bytes, Infallible>>;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
+const HTML: &str = "text/html; charset=utf-8";
+const EVENTS: &str = "text/event-stream";
+
+/// Other sites may not embed the responses.
+const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
 /// Answers one request. Request bodies are not read.
-pub(super) async fn answer<B>(request: &Request<B>, state: AdminState) -> AdminResponse {
+pub(super) async fn answer<B>(
+    request: &Request<B>,
+    state: AdminState,
+    client: AdminClient,
+) -> AdminResponse {
     let path = request.uri().path();
     if !matches!(
         path,
-        "/metrics" | "/livez" | "/healthz" | "/readyz" | "/version"
+        "/metrics"
+            | "/livez"
+            | "/healthz"
+            | "/readyz"
+            | "/version"
+            | "/status"
+            | "/status.json"
+            | "/status/events"
     ) {
         return text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned());
     }
@@ -43,6 +68,7 @@ pub(super) async fn answer<B>(request: &Request<B>, state: AdminState) -> AdminR
         "/metrics" => metrics(state).await,
         "/readyz" => readiness(&state, verbose),
         "/version" => version(),
+        "/status" | "/status.json" | "/status/events" => status(request, &state, client).await,
         _ => liveness(path, verbose),
     }
 }
@@ -67,6 +93,40 @@ async fn metrics(state: AdminState) -> AdminResponse {
             format!("cannot write the metrics page: {error}\n"),
         ),
     }
+}
+
+/// The status page and what belongs to it, for those who may see it.
+async fn status<B>(request: &Request<B>, state: &AdminState, client: AdminClient) -> AdminResponse {
+    let guard = state.guard.as_ref();
+    if let Err((code, reason)) = access::check(guard, client.address, request.headers()).await {
+        let mut refusal = text(code, reason.to_owned());
+        if code == StatusCode::UNAUTHORIZED {
+            let scheme = HeaderValue::from_static("Bearer");
+            refusal.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+        }
+        return refusal;
+    }
+    let mut response = match request.uri().path() {
+        "/status" => reply(StatusCode::OK, HTML, PAGE),
+        "/status.json" => reply(StatusCode::OK, JSON, state.status.document().await),
+        // A response to HEAD has no body, so nobody would take its events.
+        _ if request.method() == Method::HEAD => reply(StatusCode::OK, EVENTS, ""),
+        _ => match state.status.events(client.viewer) {
+            Some(events) => reply(StatusCode::OK, EVENTS, "").map(|_| events.boxed()),
+            None => text(
+                StatusCode::TOO_MANY_REQUESTS,
+                "too many people look at the status\n".to_owned(),
+            ),
+        },
+    };
+    let headers = response.headers_mut();
+    if let Ok(policy) = HeaderValue::from_str(&PAGE_POLICY) {
+        headers.insert(CONTENT_SECURITY_POLICY, policy);
+    }
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    let same_origin = HeaderValue::from_static("same-origin");
+    headers.insert(RESOURCE_POLICY, same_origin);
+    response
 }
 
 fn liveness(path: &str, verbose: bool) -> AdminResponse {
@@ -134,8 +194,8 @@ fn text(status: StatusCode, body: String) -> AdminResponse {
     reply(status, TEXT, body)
 }
 
-fn reply(status: StatusCode, content_type: &'static str, body: String) -> AdminResponse {
-    let mut response = Response::new(Full::new(Bytes::from(body)));
+fn reply(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> AdminResponse {
+    let mut response = Response::new(Full::new(body.into()).boxed());
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
@@ -153,4 +213,16 @@ pub struct AdminState {
     pub readiness: Arc<dyn Readiness>,
     /// `/readyz` fails once this drain has begun, so that load balancers send no new clients.
     pub drain: Drain,
+    /// The document of `/status`.
+    pub status: StatusFeed,
+    /// Decides who may see the status from elsewhere; `None` if the gateway does not authenticate callers.
+    pub guard: Option<Guard>,
+}
+
+/// The client of an admin connection.
+#[derive(Clone)]
+pub(super) struct AdminClient {
+    pub(super) address: IpAddr,
+    /// What the connection watches to find out that the client takes no more events.
+    pub(super) viewer: Arc<StatusViewer>,
 }

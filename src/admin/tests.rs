@@ -21,6 +21,14 @@ impl Readiness for Checks {
     }
 }
 
+struct NoStatus;
+
+impl crate::status::StatusSource for NoStatus {
+    fn collect(&self) -> crate::status::StatusDocument {
+        crate::status::StatusDocument::default()
+    }
+}
+
 struct Port {
     address: SocketAddr,
     checks: Arc<Checks>,
@@ -38,6 +46,8 @@ impl Port {
             metrics: Arc::new(Metrics::new().unwrap()),
             readiness: Arc::<Checks>::clone(&checks),
             drain: drain.clone(),
+            status: StatusFeed::new(Arc::new(NoStatus)),
+            guard: None,
         };
         let mut tasks = JoinSet::new();
         tasks.spawn(async move { serve(&listener, state).await });

@@ -18,14 +18,14 @@ use crate::serve::resources::ListRecorder;
 use crate::upstream::cache_sink::{FillRecorder, FillState};
 use crate::upstream::driver::{DriverRecorder, FrameRejection, StreamEnd, WatchConnection};
 use crate::upstream::reflector::RelistReason;
-use crate::watch::{WatchEnd, WatchRecorder, WatchTotals};
+use crate::watch::{RecentCuts, WatchEnd, WatchRecorder, WatchTable, WatchTotals};
 
 /// Metrics of one cache's upstream side.
 #[derive(Debug)]
 pub(super) struct ResourceRecorder {
     key: CacheKey,
-    upstream: UpstreamMetrics,
-    cache: CacheMetrics,
+    pub(super) upstream: UpstreamMetrics,
+    pub(super) cache: CacheMetrics,
     drift: DriftMetrics,
     pub(super) age: CacheAge,
     draining: DrainFlag,
@@ -240,14 +240,22 @@ pub(super) struct StreamRecorder {
     key: CacheKey,
     pub(super) metrics: DownstreamMetrics,
     draining: DrainFlag,
+    /// The open watches, for the status page.
+    pub(super) table: Arc<WatchTable>,
 }
 
 impl StreamRecorder {
-    pub(super) fn new(metrics: &Metrics, key: &CacheKey, draining: DrainFlag) -> Self {
+    pub(super) fn new(
+        metrics: &Metrics,
+        key: &CacheKey,
+        draining: DrainFlag,
+        cuts: Arc<RecentCuts>,
+    ) -> Self {
         Self {
             key: key.clone(),
             metrics: metrics.downstream(key.into()),
             draining,
+            table: Arc::new(WatchTable::new(key.clone(), cuts)),
         }
     }
 }
@@ -328,6 +336,7 @@ mod tests {
             &metrics,
             &CacheKey::json(&Gvr::new("", "v1", "pods")),
             draining.clone(),
+            Arc::default(),
         );
         recorder.ended(WatchTotals {
             end,

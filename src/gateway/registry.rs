@@ -4,8 +4,10 @@ mod drain;
 mod handover;
 mod ledger;
 mod memory;
+mod operators;
 mod readiness;
 mod restart;
+mod status;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -27,7 +29,7 @@ use super::hooks::Hooks;
 use super::older_states::OlderStates;
 use super::operators::OperatorLimits;
 use super::pressure::{HistoryCuts, MemoryRoom, PressureLevel};
-use super::recorders::{ResourceRecorder, StreamRecorder};
+use super::recorders::ResourceRecorder;
 use super::slot::{ReadLimits, Slot, SlotParts, SlotState};
 use crate::admission::{Admission, ResidentMemory};
 use crate::audit::event::ResponseStatus;
@@ -50,7 +52,7 @@ use crate::upstream::client::Client;
 use crate::upstream::discovery::{Discovery, discover};
 use crate::upstream::gates::gates;
 use crate::view::ServedResource;
-use crate::watch::WatchRecorder;
+use crate::watch::{RecentCuts, WatchRecorder, WatchTable};
 
 /// How long a client waits for a cache that is being filled; then its request is forwarded or gets 429.
 const FILL_WAIT: Duration = Duration::from_secs(10);
@@ -111,6 +113,8 @@ pub(super) struct Registry {
     room: MemoryRoom,
     /// What lists and new watches hold of older states.
     older_states: OlderStates,
+    /// The watches that were cut lately, for the status page.
+    cut_watches: Arc<RecentCuts>,
     /// What the process held before its first cache.
     at_start: ResidentMemory,
     state: Mutex<RegistryState>,
@@ -171,6 +175,7 @@ impl Registry {
             cuts: HistoryCuts::default(),
             room: MemoryRoom::default(),
             older_states: OlderStates::default(),
+            cut_watches: Arc::default(),
             at_start: ResidentMemory::read().unwrap_or_default(),
             state: Mutex::default(),
         }
@@ -245,10 +250,6 @@ impl Registry {
         slots
             .map(|(key, slot)| (key.clone(), Arc::clone(slot)))
             .collect()
-    }
-
-    fn stream_recorder(&self, key: &CacheKey) -> StreamRecorder {
-        StreamRecorder::new(&self.metrics, key, self.draining.clone())
     }
 
     fn close_slot(&self, key: &CacheKey) {
@@ -393,22 +394,6 @@ impl Registry {
     /// Whether the resource may be served other than by forwarding.
     fn is_for_memory(&self, gvr: &Gvr) -> bool {
         self.settings.cached.allow(gvr) && !is_uncached_upstream(gvr)
-    }
-
-    /// The admission that limits the peer's lists and watches.
-    fn admission_of(&self, peer: Peer) -> Option<&Admission> {
-        match &self.operators {
-            Some(operators) if peer.is_operator() => Some(&operators.admission),
-            Some(_) | None => self.settings.admission.as_ref(),
-        }
-    }
-
-    /// The passthrough for the peer's requests.
-    fn passthrough_of(&self, peer: Peer) -> &Passthrough {
-        match &self.operators {
-            Some(operators) if peer.is_operator() => &operators.passthrough,
-            Some(_) | None => &self.passthrough,
-        }
     }
 }
 
@@ -567,6 +552,11 @@ impl Resources for Registry {
             |slot| Arc::clone(&slot.streams),
         );
         (self.settings.hooks.watch_recorder)(streams)
+    }
+
+    fn watch_table(&self, key: &CacheKey) -> Option<Arc<WatchTable>> {
+        let slot = self.state().slots.get(key).cloned()?;
+        Some(Arc::clone(&slot.streams.table))
     }
 
     fn list_tally(&self, key: &CacheKey) -> Option<Arc<dyn ListRecorder>> {

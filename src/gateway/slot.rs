@@ -57,7 +57,7 @@ pub(super) struct Slot {
     pub(super) slot_state: SlotStateMachine,
     pub(super) freshness: ResourceFreshness,
     pub(super) streams: Arc<StreamRecorder>,
-    recorder: Arc<ResourceRecorder>,
+    pub(super) recorder: Arc<ResourceRecorder>,
     pub(super) loss: Arc<HistoryLoss>,
     pub(super) cache_len: CacheLen,
     /// Permits for requests that are forwarded because there is no cache yet.

@@ -3,7 +3,7 @@
 use std::pin::pin;
 
 use http::HeaderValue;
-use http::header::WARNING;
+use http::header::{USER_AGENT, WARNING};
 
 use super::body::AnswerBody;
 use super::client_request::ClientRequest;
@@ -12,7 +12,7 @@ use super::read::{ReadFailure, ReadOutcome};
 use super::read_request::ReadRequest;
 use super::record::response_status;
 use super::request_timeout::{before_deadline, timeout_response};
-use super::resources::{ForwardRequest, RequestOutcome, Resources};
+use super::resources::{ForwardRequest, Permission, RequestOutcome, Resources};
 use super::response::switched;
 use super::service::{Service, ServiceResponse};
 use super::unhandled::unhandled;
@@ -22,6 +22,7 @@ use crate::metrics::BadRequest;
 use crate::protocol::request::{ReadRefusal, RequestFault, SELECTORS_LEN_MAX};
 use crate::protocol::{audit_id, with_audit_id};
 use crate::resource::CacheKey;
+use crate::watch::WatchClient;
 
 /// Maximum length of the names of objects and namespaces, in bytes.
 const NAME_LEN_MAX: usize = 253;
@@ -105,6 +106,11 @@ impl<R: Resources> Service<R> {
             Ok(mut response) => {
                 if let Some(recall) = &request.connection.recall {
                     response.body_mut().follow(recall);
+                }
+                if let AnswerBody::Watch(watch) = response.body_mut()
+                    && let Some(table) = self.resources.watch_table(&key)
+                {
+                    watch.enter(&table, watch_client(&request, read.permission.as_ref()));
                 }
                 return self.answer_from_memory(&account, response);
             }
@@ -261,5 +267,22 @@ impl<R: Resources> Service<R> {
         let response = self.resources.forward(request).await;
         let lifetime = response.extensions().get().copied().unwrap_or_default();
         response.map(|body| AnswerBody::Forwarded(body, lifetime))
+    }
+}
+
+/// Who sends this request, for those who look at open watches. An impersonated user is shown as such, behind the user who impersonates.
+fn watch_client(request: &ClientRequest, permission: Option<&Permission>) -> WatchClient {
+    let agent = request.http.headers().get(USER_AGENT);
+    let agent = String::from_utf8_lossy(agent.map_or(&[], HeaderValue::as_bytes));
+    let address = request.connection.address;
+    let Some(Permission { caller, .. }) = permission else {
+        return WatchClient::new("", &agent, address);
+    };
+    match &caller.impersonator {
+        None => WatchClient::new(&caller.user.name, &agent, address),
+        Some(impersonator) => {
+            let user = format!("{} as {}", impersonator.name, caller.user.name);
+            WatchClient::new(&user, &agent, address)
+        }
     }
 }

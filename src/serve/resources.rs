@@ -23,7 +23,7 @@ use crate::protocol::request::Verb;
 use crate::protocol::status::Status;
 use crate::resource::{CacheKey, Gates, Gvr, ResourceVersion};
 use crate::view::ServedResource;
-use crate::watch::WatchRecorder;
+use crate::watch::{WatchRecorder, WatchTable};
 
 /// Whether a resource can be answered from memory.
 #[derive(Debug)]
@@ -263,6 +263,11 @@ pub trait Resources: Send + Sync + 'static {
 
     /// The recorder of a resource's watches.
     fn tally(&self, key: &CacheKey) -> Arc<dyn WatchRecorder>;
+
+    /// The table of the cache's open watches, if somebody may look at them.
+    fn watch_table(&self, _: &CacheKey) -> Option<Arc<WatchTable>> {
+        None
+    }
 
     /// The recorder of a resource's lists, if there is one.
     fn list_tally(&self, _: &CacheKey) -> Option<Arc<dyn ListRecorder>> {

@@ -15,6 +15,7 @@ use super::first_events::{FirstEvents, FirstEventsError};
 use super::limits::{FRAMES, FrameLimits};
 use super::recorder::{WatchEnd, WatchRecorder, WatchTotals};
 use super::start::{Start, Timing};
+use super::table::{RegistrationRequest, TableRegistration, WatchClient, WatchTable};
 use crate::admission::{ListPermit, WatchPermit};
 use crate::audit::AuditTrail;
 use crate::auth::lease::LeaseHold;
@@ -63,6 +64,8 @@ pub(crate) struct WatchCursor {
     pub(super) recall: Option<LeaseHold>,
     /// The entry in the audit log; held only to keep it open.
     pub(super) trail: Option<AuditTrail>,
+    /// The place in the table of open watches.
+    place: Option<TableRegistration>,
 }
 
 /// The next thing to do for a client.
@@ -131,6 +134,7 @@ impl WatchCursor {
             lease: None,
             recall: None,
             trail: None,
+            place: None,
         }
     }
 
@@ -139,6 +143,30 @@ impl WatchCursor {
         self.permit = watch;
         if let Some(initial) = &mut self.initial {
             initial.hold(list);
+        }
+    }
+
+    /// Enters the table of open watches.
+    pub(super) fn enter(&mut self, table: &Arc<WatchTable>, client: WatchClient) {
+        let new = RegistrationRequest {
+            client,
+            served: self.served.clone(),
+            view: Arc::clone(&self.view),
+            position: (self.cursor, self.unread_history()),
+            opened_at: self.opened_at,
+        };
+        self.place = Some(TableRegistration::enter(table, new));
+    }
+
+    /// The next event to read from the history, as long as the view does not continue here.
+    fn unread_history(&self) -> Option<Sequence> {
+        (self.position < self.history_end).then_some(self.position)
+    }
+
+    /// Shows those who look at the table where the cursor is. Two plain stores.
+    fn note_progress(&self) {
+        if let Some(place) = &self.place {
+            place.note(self.cursor, self.unread_history());
         }
     }
 
@@ -180,6 +208,7 @@ impl WatchCursor {
         self.position = last + 1;
         self.events += events;
         self.bytes += bytes;
+        self.note_progress();
     }
 
     /// Whether initial events are still to be sent.
@@ -291,6 +320,7 @@ impl WatchCursor {
         // Check before reading, so that events published before the view was closed are still sent.
         let is_closed = self.view.is_closed();
         let next = self.read_next();
+        self.note_progress();
         if is_closed && matches!(next, CursorStep::Nothing) {
             return self.close();
         }
@@ -549,6 +579,9 @@ fn since(moment: std::time::Instant) -> Duration {
 impl Drop for WatchCursor {
     fn drop(&mut self) {
         let end = self.end.unwrap_or(WatchEnd::Client);
+        if let Some(place) = &self.place {
+            place.end(end, self.events, Instant::now().into_std());
+        }
         self.recorder.ended(WatchTotals {
             end,
             events: self.events,

@@ -45,6 +45,7 @@ mod catch_up;
 mod recall;
 mod scheduled_end;
 mod slices;
+mod table;
 mod uncuttable;
 
 /// The result of one poll.

@@ -146,7 +146,12 @@ impl Stage {
         };
         adjust(&mut parts);
         let mut tasks = JoinSet::new();
-        let streams = Arc::new(StreamRecorder::new(&metrics, &key, DrainFlag::default()));
+        let streams = Arc::new(StreamRecorder::new(
+            &metrics,
+            &key,
+            DrainFlag::default(),
+            Arc::default(),
+        ));
         let slot = Slot::start(parts, &mut tasks, streams);
         Self {
             apiserver,

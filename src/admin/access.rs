@@ -1,0 +1,164 @@
+//! Who may see the status. It names users, so it is for those who could read the process anyway, or who have the right to it.
+//!
+//! - A client on the same machine, which also includes `kubectl port-forward`: Kubernetes has authorized it.
+//! - Everybody else with a token of a user who may `get` the path [`STATUS_RIGHT`], as the gateway's own port checks it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use http::header::{AUTHORIZATION, HOST};
+use http::{HeaderMap, StatusCode};
+use tokio::time::timeout;
+
+use crate::auth::access::Access;
+use crate::auth::caller::{CallerRefusal, PeerIdentity};
+use crate::auth::guard::Guard;
+
+/// The path that a caller needs the right to.
+pub(super) const STATUS_RIGHT: &str = "/kube-fanout/status";
+/// How long a review may take.
+const REVIEW_WAIT_MAX: Duration = Duration::from_secs(10);
+/// Headers that only a proxy adds: behind one, the address of the connection says nothing about the client.
+const PROXY_HEADERS: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
+
+const ON_LOOPBACK: &str = "the status is shown on loopback only, because the gateway does not authenticate callers: use kubectl port-forward\n";
+const NO_TOKEN: &str =
+    "the status needs a bearer token, except on loopback: use kubectl port-forward\n";
+const UNKNOWN: &str = "the token is not valid\n";
+const FORBIDDEN: &str = "the user may not get the path /kube-fanout/status\n";
+const FAILED: &str = "the right to the path /kube-fanout/status cannot be checked now\n";
+
+/// A refusal: status code and text.
+pub(super) type AccessRefusal = (StatusCode, &'static str);
+
+/// Checks whether the client at this address may see the status. `guard` is `None` if the gateway does not authenticate callers.
+///
+/// # Errors
+/// The response if it may not.
+pub(super) async fn check(
+    guard: Option<&Guard>,
+    address: IpAddr,
+    headers: &HeaderMap,
+) -> Result<(), AccessRefusal> {
+    if is_local(address, headers) {
+        return Ok(());
+    }
+    let guard = guard.ok_or((StatusCode::FORBIDDEN, ON_LOOPBACK))?;
+    // Others cannot have the right, and a review for each of them would be a load upstream.
+    if !headers.contains_key(AUTHORIZATION) {
+        return Err((StatusCode::UNAUTHORIZED, NO_TOKEN));
+    }
+    let review = review(guard, address, headers);
+    match timeout(REVIEW_WAIT_MAX, review).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(CallerRefusal::Unauthorized)) => Err((StatusCode::UNAUTHORIZED, UNKNOWN)),
+        // Upstream does not see this request, so what it would have to decide is denied.
+        Ok(Err(
+            CallerRefusal::Forbidden { .. }
+            | CallerRefusal::Forward
+            | CallerRefusal::BadRequest { .. },
+        )) => Err((StatusCode::FORBIDDEN, FORBIDDEN)),
+        Ok(Err(CallerRefusal::Failed { .. })) | Err(_) => {
+            Err((StatusCode::SERVICE_UNAVAILABLE, FAILED))
+        }
+    }
+}
+
+async fn review(guard: &Guard, address: IpAddr, headers: &HeaderMap) -> Result<(), CallerRefusal> {
+    let peer = PeerIdentity {
+        peer: address.into(),
+        ..PeerIdentity::default()
+    };
+    let caller = guard.authenticate(headers, &peer).await?;
+    let access = Access::Path {
+        verb: "get".to_owned(),
+        path: STATUS_RIGHT.to_owned(),
+    };
+    guard.authorize(&caller, &access).await.map(drop)
+}
+
+/// Whether the client is on this machine and means it. A page of another site whose name leads to loopback has its own name in `Host`; a
+/// proxy on this machine brings clients from elsewhere. Service meshes use other addresses of 127.0.0.0/8.
+fn is_local(address: IpAddr, headers: &HeaderMap) -> bool {
+    let is_loopback = [
+        IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(Ipv6Addr::LOCALHOST),
+    ]
+    .contains(&address.to_canonical());
+    let mut hosts = headers.get_all(HOST).iter();
+    let host = hosts.next().and_then(|host| host.to_str().ok());
+    is_loopback
+        && host.is_some_and(is_local_name)
+        && hosts.next().is_none()
+        && !PROXY_HEADERS.iter().any(|name| headers.contains_key(*name))
+}
+
+/// Whether a `Host` header names this machine, with any port: `kubectl port-forward` may use another one.
+fn is_local_name(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        Some(_) | None => host,
+    };
+    ["localhost", "127.0.0.1", "[::1]"]
+        .iter()
+        .any(|local| name.eq_ignore_ascii_case(local))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::header::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    #[track_caller]
+    fn check_local(address: &str, headers: &[(&'static str, &str)], expected: bool) {
+        let headers: HeaderMap = headers
+            .iter()
+            .map(|(name, value)| {
+                let value = HeaderValue::from_str(value).unwrap();
+                (HeaderName::from_static(name), value)
+            })
+            .collect();
+        let found = is_local(address.parse().unwrap(), &headers);
+        assert_eq!(found, expected, "{address} {headers:?}");
+    }
+
+    #[test]
+    fn only_clients_on_this_machine_are_local() {
+        for host in [
+            "localhost",
+            "localhost:9090",
+            "127.0.0.1:1",
+            "[::1]:9090",
+            "LOCALHOST",
+        ] {
+            check_local("127.0.0.1", &[("host", host)], true);
+            check_local("::1", &[("host", host)], true);
+            check_local("::ffff:127.0.0.1", &[("host", host)], true);
+            check_local("10.0.0.1", &[("host", host)], false);
+        }
+        check_local("127.0.0.1", &[], false);
+    }
+
+    #[test]
+    fn a_site_that_leads_to_loopback_is_not_local() {
+        for host in [
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example:9090",
+            "localhost:9090:evil",
+            "",
+        ] {
+            check_local("127.0.0.1", &[("host", host)], false);
+        }
+    }
+
+    #[test]
+    fn a_proxy_on_this_machine_is_not_local() {
+        for name in PROXY_HEADERS {
+            check_local("127.0.0.1", &[("host", "localhost"), (name, "a")], false);
+        }
+        // The address from which a mesh's proxy connects.
+        check_local("127.0.0.6", &[("host", "localhost")], false);
+    }
+}

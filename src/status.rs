@@ -1,0 +1,206 @@
+//! The status of the gateway as one document: what the admin port shows to people, in a page and as JSON (docs/STATUS.md).
+//!
+//! The document is bounded whatever clients do: so many resources, so many columns for each, so many named clients in all. `cursors`
+//! makes it of positions, without a clock; the composition root collects them, and only while somebody looks.
+
+mod clients;
+mod cursors;
+
+use serde::Serialize;
+
+pub use clients::{ClientStatus, SlowGroup};
+pub use cursors::{CursorSummary, HistoryRange, NamedCursors};
+
+/// The version of the document. It grows if a member changes its meaning or disappears; members may be added.
+pub const STATUS_VERSION: u32 = 1;
+/// Resources with the most watches; the others are only counted.
+pub const RESOURCES_MAX: usize = 100;
+
+/// Collects the document. It may take milliseconds, and is called on a thread for blocking work, at most once a second.
+pub trait StatusSource: Send + Sync {
+    /// The status now.
+    fn collect(&self) -> StatusDocument;
+}
+
+/// The whole document.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StatusDocument {
+    /// [`STATUS_VERSION`].
+    pub version: u32,
+    /// When it was made, in milliseconds since 1970.
+    pub at: u64,
+    /// The gateway itself.
+    pub gateway: GatewayStatus,
+    /// All resources together.
+    pub totals: TotalStatus,
+    /// The resources with the most watches, at most [`RESOURCES_MAX`].
+    pub resources: Vec<ResourceStatus>,
+    /// Number of resources that are not in the list.
+    pub resources_omitted: usize,
+    /// The clients that have waited longest, of all resources.
+    pub slowest: Vec<ClientStatus>,
+    /// The slow clients by user and user agent.
+    pub slow_groups: Vec<SlowGroup>,
+    /// The watches that were cut lately because their clients were slow, the latest first.
+    pub cuts: Vec<CutStatus>,
+}
+
+/// The gateway itself.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GatewayStatus {
+    /// The version of the build.
+    pub version: String,
+    /// The commit of the build.
+    pub commit: String,
+    /// Seconds since its start.
+    pub uptime_seconds: u64,
+    /// Whether all checks of `/readyz` pass.
+    pub ready: bool,
+    /// The checks that fail, with their reasons.
+    pub failing: Vec<String>,
+}
+
+/// All resources together, or one of them: what was received from upstream and delivered to watches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TrafficStatus {
+    /// Events delivered to watches.
+    pub events: u64,
+    /// Bytes of these events.
+    pub bytes: u64,
+    /// Events received from upstream.
+    pub upstream_events: u64,
+    /// Bytes received from upstream, lists included.
+    pub upstream_bytes: u64,
+    /// Events delivered each second, since the last document; `None` if that was long ago.
+    pub events_per_second: Option<f64>,
+    /// Bytes of these events.
+    pub bytes_per_second: Option<f64>,
+}
+
+/// All resources together.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TotalStatus {
+    /// Open watches.
+    pub watches: usize,
+    /// Watches whose oldest unread event has waited for more than five seconds.
+    pub slow: usize,
+    /// What was delivered.
+    #[serde(flatten)]
+    pub traffic: TrafficStatus,
+    /// What the API server would have done had the clients been connected to it.
+    pub saved: SavedStatus,
+}
+
+/// What the API server would have done had the clients been connected to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SavedStatus {
+    /// Bytes that it did not send.
+    pub bytes: u64,
+    /// Events that it did not send.
+    pub events: u64,
+    /// The CPU time for these events: an estimate.
+    pub cpu_seconds: f64,
+    /// The CPU time of an event that the estimate assumes, in microseconds.
+    pub cpu_micros_per_event: f64,
+}
+
+/// The CPU time that a real API server took for each event in docs/PERFORMANCE.md, in microseconds.
+const API_SERVER_MICROS: f64 = 13.5;
+
+impl From<TrafficStatus> for SavedStatus {
+    fn from(traffic: TrafficStatus) -> Self {
+        let events = traffic.events.saturating_sub(traffic.upstream_events);
+        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+        let cpu_seconds = events as f64 * API_SERVER_MICROS / 1e6;
+        Self {
+            bytes: traffic.bytes.saturating_sub(traffic.upstream_bytes),
+            events,
+            cpu_seconds,
+            cpu_micros_per_event: API_SERVER_MICROS,
+        }
+    }
+}
+
+/// One cache.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceStatus {
+    /// Its name, as in `/readyz`: `pods.v1`, or `pods.v1 in protobuf`.
+    pub name: String,
+    /// Whether requests are answered from memory.
+    pub ready: bool,
+    /// The state as text, as in `/readyz`.
+    pub note: String,
+    /// Objects in the cache.
+    pub objects: u64,
+    /// Bytes of these objects.
+    pub object_bytes: u64,
+    /// Its upstream watch.
+    pub upstream: UpstreamWatchStatus,
+    /// Its history; `None` without a cache.
+    pub ring: Option<RingStatus>,
+    /// Where its watches are.
+    pub cursors: CursorSummary,
+    /// What was delivered.
+    #[serde(flatten)]
+    pub traffic: TrafficStatus,
+}
+
+/// A cache's upstream watch.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UpstreamWatchStatus {
+    /// Whether the watch is open.
+    pub connected: bool,
+    /// How old the cache may be.
+    pub age_seconds: f64,
+    /// Time since upstream has sent anything; `None` before the first byte.
+    pub silence_seconds: Option<f64>,
+}
+
+/// A cache's history.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RingStatus {
+    /// Events in it.
+    pub events: u64,
+    /// Bytes of these events.
+    pub bytes: u64,
+    /// How full it is, between 0 and 1, by events or bytes, whichever is nearer to its limit.
+    pub fill: f64,
+    /// The version of its oldest event; `None` if it is empty.
+    pub oldest_version: Option<u64>,
+    /// The newest version.
+    pub newest_version: u64,
+    /// The age of its oldest event.
+    pub oldest_age_seconds: f64,
+}
+
+/// A watch that was cut because its client was slow.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CutStatus {
+    /// The cache that it watched.
+    pub resource: String,
+    /// The name of the user; empty if callers are not authenticated.
+    pub user: String,
+    /// Its `User-Agent`.
+    pub user_agent: String,
+    /// Its address.
+    pub address: String,
+    /// `lagged`: its events were no longer in the history. `disconnected`: its connection ended while events waited for it.
+    pub reason: &'static str,
+    /// How long ago.
+    pub seconds_ago: f64,
+    /// How long the first unread event had waited, if that is known.
+    pub lag_seconds: Option<f64>,
+    /// Events that it had got.
+    pub events: u64,
+    /// How long its watch was open.
+    pub open_seconds: f64,
+}

@@ -1,0 +1,39 @@
+//! Clients that are behind, as the document names them.
+
+use serde::Serialize;
+
+/// A client that is behind.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClientStatus {
+    /// The cache that it watches.
+    pub resource: String,
+    /// The name of the user; empty if callers are not authenticated.
+    pub user: String,
+    /// Its `User-Agent`.
+    pub user_agent: String,
+    /// Its address.
+    pub address: String,
+    /// Events of the resource since the first one that it has not read, whether its selector shows them or not.
+    pub lag_events: u64,
+    /// How long the first unread event has waited.
+    pub lag_seconds: f64,
+    /// Where it is in the history: 0 is the oldest event, 1 the newest.
+    pub position: f64,
+    /// How long its watch has been open.
+    pub open_seconds: f64,
+}
+
+/// Slow clients with the same user and user agent.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SlowGroup {
+    /// The name of the user; empty if callers are not authenticated.
+    pub user: String,
+    /// Their `User-Agent`.
+    pub user_agent: String,
+    /// Slow watches.
+    pub watches: usize,
+    /// The longest time that an unread event has waited.
+    pub lag_seconds: f64,
+}

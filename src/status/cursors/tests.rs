@@ -1,0 +1,109 @@
+//! The numbers, and the bounds of the document, whatever clients there are.
+
+use super::*;
+use crate::status::{ResourceStatus, StatusDocument};
+
+fn client(lag_seconds: f64) -> ClientStatus {
+    ClientStatus {
+        resource: "pods.v1".to_owned(),
+        user: "u".repeat(160),
+        user_agent: "a".repeat(160),
+        address: "10.0.0.1".to_owned(),
+        lag_events: 7,
+        lag_seconds,
+        position: 0.5,
+        open_seconds: 1.0,
+    }
+}
+
+#[test]
+fn watches_are_counted_where_they_are() {
+    let mut cursors = CursorSummary::default();
+    (0..3).for_each(|_| cursors.add_current());
+    assert!(!cursors.add_behind((0.999, true), 0.1));
+    assert!(cursors.add_behind((0.5, true), 6.0));
+    assert!(cursors.add_behind((0.0, true), 60.0));
+    // Beyond the edges is at the edges.
+    assert!(!cursors.add_behind((-1.0, true), 0.0) && !cursors.add_behind((2.0, true), 0.0));
+    let counts = (
+        cursors.watches,
+        cursors.current,
+        cursors.behind,
+        cursors.slow,
+    );
+    assert_eq!(counts, (8, 3, 3, 2));
+    assert_eq!(cursors.endangered, 1);
+    let column = |at: usize| cursors.columns[at];
+    assert_eq!((column(0), column(32), column(63)), (2, 1, 5));
+}
+
+#[test]
+fn nobody_is_in_danger_before_the_history_loses_events() {
+    let mut cursors = CursorSummary::default();
+    assert!(cursors.add_behind((0.0, false), 60.0));
+    assert_eq!((cursors.slow, cursors.endangered), (1, 0));
+}
+
+#[test]
+fn positions_are_relative_to_the_history() {
+    let history = HistoryRange {
+        oldest: 100,
+        head: 200,
+    };
+    assert_eq!(history.locate(100), (100, 0.0));
+    assert_eq!(history.locate(150), (50, 0.5));
+    assert_eq!(history.locate(200), (0, 1.0));
+    // Already evicted, or not published yet.
+    assert_eq!(history.locate(3), (100, 0.0));
+    assert_eq!(history.locate(300), (0, 1.0));
+    let empty = HistoryRange { oldest: 5, head: 5 };
+    assert_eq!(empty.locate(5), (0, 1.0));
+}
+
+#[test]
+fn the_slowest_are_named_first_and_no_resource_crowds_the_others_out() {
+    let mut names = NamedCursors::default();
+    for resource in 0..2 {
+        names.begin_resource();
+        for lag in 0..5_000_u32 {
+            let lag = f64::from(lag) + if resource == 0 { 10_000.0 } else { 0.0 };
+            names.add(lag, || client(lag));
+        }
+    }
+    let (clients, _) = names.finish();
+    let lags: Vec<_> = clients.iter().map(|one| one.lag_seconds).collect();
+    let expected = (14_992..15_000).rev().chain((4_992..5_000).rev());
+    assert_eq!(lags, expected.map(f64::from).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_document_is_bounded() {
+    let mut names = NamedCursors::default();
+    let mut resources = Vec::new();
+    for resource in 0..100 {
+        names.begin_resource();
+        let mut cursors = CursorSummary::default();
+        for number in 0..500 {
+            let user = format!("{resource}-{number}-{}", "u".repeat(150));
+            assert!(cursors.add_behind((0.1, true), 9.0));
+            names.add_slow(&user, &"a".repeat(160), 9.0);
+            names.add(9.0, || client(9.0));
+        }
+        resources.push(ResourceStatus {
+            cursors,
+            ..ResourceStatus::default()
+        });
+    }
+    assert!(names.groups.len() <= GROUPS_COUNTED_MAX + 1);
+    let (slowest, slow_groups) = names.finish();
+    assert_eq!((slowest.len(), slow_groups.len()), (NAMES_MAX, GROUPS_MAX));
+    assert_eq!(slow_groups[0].user_agent, "(others)");
+    let document = StatusDocument {
+        resources,
+        slowest,
+        slow_groups,
+        ..StatusDocument::default()
+    };
+    let len = serde_json::to_vec(&document).unwrap().len();
+    assert!(len < 200_000, "{len} bytes");
+}

@@ -1,0 +1,280 @@
+//! The open watches of one cache, with their clients, for the status page; and the watches that were cut lately.
+//!
+//! A watch enters when it starts and leaves when it ends. In between it takes no lock: it only notes its position
+//! ([`WatchProgress`]). Whoever looks at the table holds one of its shards at a time, which only watches wait for that start or end.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use slab::Slab;
+
+use super::progress::WatchProgress;
+use super::recorder::WatchEnd;
+use crate::cache::Sequence;
+use crate::resource::CacheKey;
+use crate::view::{ServedResource, View};
+
+/// Bounds the time that a look holds a lock: about a thousand watches at 16,000.
+const SHARDS: usize = 16;
+/// Number of watches that were cut lately that are remembered.
+const CUTS_MAX: usize = 50;
+/// Names of clients are cut to this many bytes.
+const NAME_LEN_MAX: usize = 160;
+/// A client that leaves while an event has waited for it for so long has left because it was slow, or was made to.
+const SLOW_AFTER: Duration = Duration::from_secs(5);
+
+/// Who watches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchClient {
+    /// The name of the user; empty if callers are not authenticated.
+    pub user: Box<str>,
+    /// The `User-Agent` header.
+    pub user_agent: Box<str>,
+    /// The address of the connection.
+    pub address: IpAddr,
+}
+
+impl WatchClient {
+    /// Names are shortened: clients choose them.
+    #[must_use]
+    pub fn new(user: &str, user_agent: &str, address: IpAddr) -> Self {
+        Self {
+            user: shortened(user).into(),
+            user_agent: shortened(user_agent).into(),
+            address: address.to_canonical(),
+        }
+    }
+}
+
+fn shortened(name: &str) -> &str {
+    let mut end = name.len().min(NAME_LEN_MAX);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    &name[..end]
+}
+
+/// An open watch.
+#[derive(Debug)]
+struct WatchEntry {
+    client: WatchClient,
+    opened_at: Instant,
+    served: ServedResource,
+    view: Arc<View>,
+    progress: WatchProgress,
+}
+
+/// What a look at an open watch shows.
+#[derive(Clone, Copy, Debug)]
+pub struct WatchPosition<'a> {
+    /// Who watches.
+    pub client: &'a WatchClient,
+    /// When the watch was opened.
+    pub opened_at: Instant,
+    /// What it reads.
+    pub served: &'a ServedResource,
+    /// The first event that its connection has not taken; `None` if it has taken all.
+    pub unread: Option<UnreadEvent>,
+}
+
+/// The first event that a connection has not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnreadEvent {
+    /// Its sequence in the history; the oldest one that the history has if it is older than that.
+    pub sequence: Sequence,
+    /// When it was published; `None` if the history lost it at this moment.
+    pub published_at: Option<Instant>,
+}
+
+impl WatchEntry {
+    fn unread(&self) -> Option<UnreadEvent> {
+        let (cursor, history) = self.progress.read();
+        let sequence = match history {
+            Some(next) => next,
+            // Initial events are read before the view; a watch of a future version waits for it.
+            None if self.view.head() <= cursor => return None,
+            None => self.view.first_of(cursor).unwrap_or_default(),
+        };
+        let ring = self.served.cache.history();
+        let sequence = sequence.max(ring.oldest());
+        let mut published_at = None;
+        // If the event is evicted in between, its time remains unknown.
+        let _ = ring.read(sequence, |_, event| {
+            published_at = Some(event.published_at());
+            std::ops::ControlFlow::Break(())
+        });
+        (sequence < ring.head()).then_some(UnreadEvent {
+            sequence,
+            published_at,
+        })
+    }
+}
+
+/// The open watches of one cache.
+#[derive(Debug)]
+pub struct WatchTable {
+    key: CacheKey,
+    shards: [Mutex<Slab<Arc<WatchEntry>>>; SHARDS],
+    cuts: Arc<RecentCuts>,
+}
+
+impl WatchTable {
+    /// An empty table of the cache of this key.
+    #[must_use]
+    pub fn new(key: CacheKey, cuts: Arc<RecentCuts>) -> Self {
+        Self {
+            key,
+            shards: std::array::from_fn(|_| Mutex::default()),
+            cuts,
+        }
+    }
+
+    /// Shows every open watch to `visit`, in any order.
+    pub fn visit(&self, mut visit: impl FnMut(WatchPosition<'_>)) {
+        for shard in &self.shards {
+            for (_, entry) in &*shard.lock() {
+                visit(WatchPosition {
+                    client: &entry.client,
+                    opened_at: entry.opened_at,
+                    served: &entry.served,
+                    unread: entry.unread(),
+                });
+            }
+        }
+    }
+
+    fn enter(self: &Arc<Self>, entry: WatchEntry) -> TableRegistration {
+        let entry = Arc::new(entry);
+        // Addresses of allocations are spread well enough, and cost nothing to find.
+        let shard = (Arc::as_ptr(&entry).addr() >> 7) % SHARDS;
+        let index = self.shards[shard].lock().insert(Arc::clone(&entry));
+        TableRegistration {
+            table: Arc::clone(self),
+            entry,
+            shard,
+            index,
+        }
+    }
+}
+
+/// The place of an open watch in the table, which it leaves when this is dropped.
+#[derive(Debug)]
+pub(super) struct TableRegistration {
+    table: Arc<WatchTable>,
+    entry: Arc<WatchEntry>,
+    shard: usize,
+    index: usize,
+}
+
+/// What the table is told when a watch enters.
+#[derive(Debug)]
+pub(super) struct RegistrationRequest {
+    pub(super) client: WatchClient,
+    pub(super) served: ServedResource,
+    pub(super) view: Arc<View>,
+    /// The next batch of the view, and the next event of the history before it.
+    pub(super) position: (Sequence, Option<Sequence>),
+    pub(super) opened_at: Instant,
+}
+
+impl TableRegistration {
+    pub(super) fn enter(table: &Arc<WatchTable>, new: RegistrationRequest) -> Self {
+        let (cursor, history) = new.position;
+        table.enter(WatchEntry {
+            client: new.client,
+            opened_at: new.opened_at,
+            served: new.served,
+            view: new.view,
+            progress: WatchProgress::new(cursor, history),
+        })
+    }
+
+    /// Notes where the watch is.
+    pub(super) fn note(&self, cursor: Sequence, history: Option<Sequence>) {
+        self.entry.progress.note(cursor, history);
+    }
+
+    /// Remembers the watch if it ends because its client is slow.
+    pub(super) fn end(&self, end: WatchEnd, events: u64, now: Instant) {
+        let waited = || {
+            let published_at = self.entry.unread()?.published_at?;
+            Some(now.saturating_duration_since(published_at))
+        };
+        let (reason, lag) = match end {
+            WatchEnd::Lagged => (CutReason::Lagged, waited()),
+            WatchEnd::Client => match waited() {
+                Some(lag) if lag >= SLOW_AFTER => (CutReason::Disconnected, Some(lag)),
+                Some(_) | None => return,
+            },
+            WatchEnd::Deadline | WatchEnd::Revoked | WatchEnd::Closed | WatchEnd::Recalled => {
+                return;
+            }
+        };
+        self.table.cuts.push(WatchCut {
+            key: self.table.key.clone(),
+            client: self.entry.client.clone(),
+            reason,
+            lag,
+            events,
+            at: now,
+            open_for: now.saturating_duration_since(self.entry.opened_at),
+        });
+    }
+}
+
+impl Drop for TableRegistration {
+    fn drop(&mut self) {
+        self.table.shards[self.shard].lock().remove(self.index);
+    }
+}
+
+/// Why a slow watch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CutReason {
+    /// Its events were no longer in the history.
+    Lagged,
+    /// Its connection ended while events waited for it: the client left, or did not read for too long.
+    Disconnected,
+}
+
+/// A watch that ended because its client was slow.
+#[derive(Clone, Debug)]
+pub struct WatchCut {
+    /// The cache that was watched.
+    pub key: CacheKey,
+    /// Who watched.
+    pub client: WatchClient,
+    /// Why it ended.
+    pub reason: CutReason,
+    /// How long the first unread event had waited, if that is known.
+    pub lag: Option<Duration>,
+    /// Events that were sent.
+    pub events: u64,
+    /// When it ended.
+    pub at: Instant,
+    /// How long it was open.
+    pub open_for: Duration,
+}
+
+/// The watches that were cut lately, of all caches.
+#[derive(Debug, Default)]
+pub struct RecentCuts(Mutex<VecDeque<WatchCut>>);
+
+impl RecentCuts {
+    fn push(&self, cut: WatchCut) {
+        let mut cuts = self.0.lock();
+        if cuts.len() == CUTS_MAX {
+            cuts.pop_front();
+        }
+        cuts.push_back(cut);
+    }
+
+    /// All of them, the latest first.
+    #[must_use]
+    pub fn latest(&self) -> Vec<WatchCut> {
+        self.0.lock().iter().rev().cloned().collect()
+    }
+}

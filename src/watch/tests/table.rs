@@ -1,0 +1,117 @@
+//! What the table of open watches shows of them.
+
+use super::*;
+use crate::cache::Sequence;
+use crate::resource::{CacheKey, Gvr};
+
+struct Table {
+    table: Arc<WatchTable>,
+    cuts: Arc<RecentCuts>,
+}
+
+impl Table {
+    fn new() -> Self {
+        let cuts = Arc::<RecentCuts>::default();
+        let key = CacheKey::json(&Gvr::new("", "v1", "pods"));
+        let table = Arc::new(WatchTable::new(key, Arc::clone(&cuts)));
+        Self { table, cuts }
+    }
+
+    fn enter(&self, client: &mut Client, agent: &str) {
+        let who = WatchClient::new("jane", agent, [10, 0, 0, 1].into());
+        client.body.cursor.enter(&self.table, who);
+    }
+
+    /// The first unread event of each open watch.
+    fn unread(&self) -> Vec<Option<Sequence>> {
+        let mut found = Vec::new();
+        let unread = |watch: WatchPosition<'_>| found.push(watch.unread.map(|one| one.sequence));
+        self.table.visit(unread);
+        found
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_is_behind_from_an_event_until_it_has_taken_it() {
+    let (table, mut scene) = (Table::new(), Scene::new(400));
+    let mut client = scene.after(&tier("x"), 10);
+    table.enter(&mut client, "kubectl");
+    assert_eq!(client.poll(), Polled::Waits);
+    assert_eq!(table.unread(), [None]);
+    // What the selector does not show, nobody waits for.
+    scene.put("a/other", None);
+    assert_eq!(table.unread(), [None]);
+    let mine = scene.served.cache.history().head();
+    scene.put("a/mine", Some("x"));
+    scene.put("a/mine", Some("x"));
+    assert_eq!(table.unread(), [Some(mine)]);
+    client.drain();
+    assert_eq!(table.unread(), [None]);
+    client.end();
+    assert_eq!(table.unread(), []);
+    assert!(table.cuts.latest().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_falls_out_of_the_history_is_remembered_with_its_client() {
+    let (table, mut scene) = (Table::new(), Scene::new(16));
+    let mut client = scene.after(&Selector::default(), 10);
+    table.enter(&mut client, &"<b>ä".repeat(100));
+    assert_eq!(client.poll(), Polled::Waits);
+    for _ in 0..1000 {
+        scene.put("a/one", None);
+    }
+    // It is shown at the oldest event that there is.
+    assert_eq!(
+        table.unread(),
+        [Some(scene.served.cache.history().oldest())]
+    );
+    advance(Duration::from_secs(60)).await;
+    client.drain();
+    assert_eq!(client.end().end, WatchEnd::Lagged);
+    let cuts = table.cuts.latest();
+    assert_eq!(cuts.len(), 1);
+    assert_eq!(cuts[0].reason, CutReason::Lagged);
+    // The history's clock is not the paused one.
+    let lag = cuts[0].lag.unwrap_or_default();
+    assert!(lag > Duration::from_secs(5), "{lag:?}");
+    assert_eq!(&*cuts[0].client.user, "jane");
+    // As much of the name as fits, and no part of a character.
+    let agent = &*cuts[0].client.user_agent;
+    assert!(
+        agent.len() <= 160 && agent.starts_with("<b>ä<b>ä"),
+        "{agent}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_leaves_is_remembered_only_if_events_have_waited_for_it() {
+    let (table, mut scene) = (Table::new(), Scene::new(400));
+    for (wait, expected) in [(1, 0), (60, 1)] {
+        let version = scene.world.version;
+        let mut client = scene.after(&Selector::default(), version);
+        table.enter(&mut client, "curl");
+        assert_eq!(client.poll(), Polled::Waits);
+        scene.put("a/one", None);
+        advance(Duration::from_secs(wait)).await;
+        client.end();
+        assert_eq!(table.cuts.latest().len(), expected, "{wait} s");
+    }
+    assert_eq!(table.cuts.latest()[0].reason, CutReason::Disconnected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_cuts_that_are_remembered_are_bounded() {
+    let (table, mut scene) = (Table::new(), Scene::new(400));
+    for number in 0..60 {
+        let version = scene.world.version;
+        let mut client = scene.after(&Selector::default(), version);
+        table.enter(&mut client, &format!("curl/{number}"));
+        scene.put("a/one", None);
+        advance(Duration::from_secs(60)).await;
+        client.end();
+    }
+    let cuts = table.cuts.latest();
+    assert_eq!(cuts.len(), 50);
+    assert_eq!(&*cuts[0].client.user_agent, "curl/59");
+}
