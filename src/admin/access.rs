@@ -58,9 +58,12 @@ pub(super) async fn check(
             | CallerRefusal::Forward
             | CallerRefusal::BadRequest { .. },
         )) => Err((StatusCode::FORBIDDEN, FORBIDDEN)),
-        Ok(Err(CallerRefusal::Failed { .. })) | Err(_) => {
-            Err((StatusCode::SERVICE_UNAVAILABLE, FAILED))
-        }
+        Ok(Err(
+            CallerRefusal::Failed { .. }
+            | CallerRefusal::Unverified
+            | CallerRefusal::Undecided { .. },
+        ))
+        | Err(_) => Err((StatusCode::SERVICE_UNAVAILABLE, FAILED)),
     }
 }
 
