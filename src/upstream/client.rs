@@ -417,7 +417,14 @@ struct ConnectionLanes {
 
 impl ConnectionLanes {
     fn new(config: &Config) -> Result<Self, ConnectError> {
-        let tls = config
+        // Without TLS no authority is needed, and a minimal image has none.
+        let plain = (config.cluster_url.scheme() == Some(&uri::Scheme::HTTP)).then(|| Config {
+            root_cert: Some(config.root_cert.clone().unwrap_or_default()),
+            ..config.clone()
+        });
+        let tls = plain
+            .as_ref()
+            .unwrap_or(config)
             .rustls_client_config()
             .map_err(|error| ConnectError::from_tls(&error))?;
         let settings = TransportSettings {
