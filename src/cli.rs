@@ -1,6 +1,6 @@
 //! The command line: commands, flags, their help texts and their defaults.
 //!
-//! `serve`, `apiserver` and `demo` hold the flags of one command each, `defaults` every default with its reason, `choices` and `words` the
+//! `serve`, `apiserver`, `demo` and `size` hold the flags of one command each, `defaults` every default with its reason, `choices` and `words` the
 //! values. Flags are checked one by one here; [`config`](crate::config) checks them together and turns them into settings.
 
 mod apiserver;
@@ -8,15 +8,18 @@ mod choices;
 mod defaults;
 mod demo;
 mod serve;
+mod size;
 mod words;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
 
 pub use apiserver::ApiserverFlags;
-pub use choices::{AuthMode, AuthorizationMode, LogFormat, LogLevel, choice_name};
+pub use choices::{AuthMode, AuthorizationMode, LogFormat, LogLevel, OutputFormat, choice_name};
 pub use defaults::*;
 pub use demo::DemoFlags;
 pub use serve::ServeFlags;
+pub use size::SizeFlags;
 pub use words::{ByteLen, InvalidValue, ObjectCount, TimeSpan};
 
 #[cfg(test)]
@@ -55,6 +58,20 @@ pub enum Command {
         /// Check or print.
         #[command(subcommand)]
         action: ConfigAction,
+    },
+    /// Calculate replicas, cores, memory and bandwidth for a number of clients (docs/SCALING.md).
+    Size(SizeFlags),
+    /// Print a script that completes commands and flags in a shell.
+    Completions {
+        /// The shell.
+        #[arg(value_enum)]
+        shell: Shell,
+    },
+    /// Print a manual page, for `man -l -`.
+    Man {
+        /// The command that the page is about, such as `serve` or `config print`; without it, the program.
+        #[arg(value_name = "COMMAND", num_args = 0..)]
+        command: Vec<String>,
     },
 }
 
@@ -95,4 +112,27 @@ pub fn command() -> clap::Command {
     let mut command = Flags::command();
     command.build();
     command
+}
+
+/// The script that completes commands and flags in `shell`.
+#[must_use]
+pub fn completions(shell: Shell) -> String {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Flags::command(), "kube-fanout", &mut script);
+    String::from_utf8_lossy(&script).into_owned()
+}
+
+/// The manual page of a command, in roff; `path` are its names below the program, such as `config print`.
+///
+/// None if there is no such command.
+#[must_use]
+pub fn manual(path: &[String]) -> Option<String> {
+    let mut command = &command();
+    for name in path {
+        command = command.find_subcommand(name)?;
+    }
+    let mut page = Vec::new();
+    // Writing into memory cannot fail.
+    let _ = clap_mangen::Man::new(command.clone()).render(&mut page);
+    Some(String::from_utf8_lossy(&page).into_owned())
 }

@@ -23,9 +23,10 @@ mod process;
 mod serve;
 mod serve_settings;
 mod settings_error;
+mod sizing;
 mod transport;
 
-use crate::cli::{Command, ConfigAction, Flags};
+use crate::cli::{self, Command, ConfigAction, Flags};
 
 pub use crate::cli::{AuthMode, AuthorizationMode, LogFormat, LogLevel, ObjectCount};
 pub use audit::{AuditOutput, AuditSettings};
@@ -68,8 +69,8 @@ pub enum ProcessTask {
     Demo(DemoSettings),
     /// Report that the gateway's settings are valid.
     ConfigCheck,
-    /// Print the gateway's settings, given as YAML.
-    ConfigPrint(String),
+    /// Print this text: settings, an answer, a script or a manual page.
+    Print(String),
 }
 
 /// Combines flags, environment and file: each returned flag has the value of the source with the highest precedence.
@@ -116,7 +117,13 @@ impl Settings {
             }
             Command::Config {
                 action: ConfigAction::Print(flags),
-            } => ProcessTask::ConfigPrint(print::file(&process, &ServeSettings::resolve(*flags)?)),
+            } => ProcessTask::Print(print::file(&process, &ServeSettings::resolve(*flags)?)),
+            Command::Size(flags) => ProcessTask::Print(sizing::answer(&flags)?),
+            Command::Completions { shell } => ProcessTask::Print(cli::completions(shell)),
+            Command::Man { command } => match cli::manual(&command) {
+                Some(page) => ProcessTask::Print(page),
+                None => return Err(SettingsError::NoCommand(command.join(" "))),
+            },
         };
         Ok(Self { process, task })
     }

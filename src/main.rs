@@ -48,7 +48,7 @@ fn main() -> ExitCode {
 fn execute(Settings { process, task }: Settings) -> ExitCode {
     let log = match &task {
         ProcessTask::ConfigCheck => return print("the settings are valid\n"),
-        ProcessTask::ConfigPrint(text) => return print(text),
+        ProcessTask::Print(text) => return print(text),
         ProcessTask::Serve(_) | ProcessTask::Apiserver(_) | ProcessTask::Demo(_) => {
             log::start(process, &task)
         }
@@ -99,7 +99,7 @@ async fn run(task: ProcessTask, drain: Drain) -> anyhow::Result<ExitCode> {
                 return Ok(ExitCode::from(EXIT_FAILURE));
             }
         }
-        ProcessTask::ConfigCheck | ProcessTask::ConfigPrint(_) => {}
+        ProcessTask::ConfigCheck | ProcessTask::Print(_) => {}
     }
     Ok(ExitCode::SUCCESS)
 }

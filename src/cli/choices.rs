@@ -50,6 +50,15 @@ pub enum LogLevel {
     Trace,
 }
 
+/// Form of a command's answer on standard output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OutputFormat {
+    /// Lines of text, for people.
+    Text,
+    /// One JSON document.
+    Json,
+}
+
 /// The name of a choice as flags and configuration files write it; empty for a variant that clap skips.
 #[must_use]
 pub fn choice_name<T: ValueEnum>(choice: T) -> String {

@@ -130,3 +130,18 @@ pub fn objects() -> Vec<ObjectCount> {
         ObjectCount::new("configmaps", 100),
     ]
 }
+
+/// Events a second that a watch receives, for `size`.
+pub const SIZE_EVENTS: f64 = 10.0;
+/// Bytes of an event, for `size`: a small pod.
+pub const SIZE_EVENT_LEN: ByteLen = ByteLen(1_500);
+/// Bytes of all cached objects, for `size`.
+pub const SIZE_OBJECTS_LEN: ByteLen = ByteLen(1 << 30);
+/// Cached resources, for `size`: about those of the Helm chart.
+pub const SIZE_RESOURCES: u32 = 12;
+/// Encodings of a resource, for `size`.
+pub const SIZE_ENCODINGS: u32 = 1;
+/// Cores of a replica, for `size`.
+pub const SIZE_CORES: f64 = 4.0;
+/// Gbit/s of a replica's network, for `size`.
+pub const SIZE_NETWORK: f64 = 10.0;

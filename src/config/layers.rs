@@ -267,8 +267,15 @@ fn overridden_by(flag: &str) -> &'static [&'static str] {
 /// The first line of an error that clap would print on several lines.
 pub(super) fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
-    let first = text.lines().next().unwrap_or_default();
-    first.strip_prefix("error: ").unwrap_or(first).to_owned()
+    let mut lines = text.lines();
+    let first = lines.next().unwrap_or_default();
+    let first = first.strip_prefix("error: ").unwrap_or(first);
+    // The names of missing flags, or the values that are allowed, stand on the lines below.
+    let rest: Vec<&str> = lines
+        .map(str::trim)
+        .take_while(|line| !line.is_empty())
+        .collect();
+    [&[first], rest.as_slice()].concat().join(" ")
 }
 
 impl FlagsError {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 /// An invalid setting, or settings that contradict each other. The message names the flag.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, PartialEq, thiserror::Error)]
 pub enum SettingsError {
     /// No upstream, or more than one.
     #[error("give one of --kubeconfig, --in-cluster and --upstream")]
@@ -62,6 +62,12 @@ pub enum SettingsError {
         /// Why the value is invalid.
         reason: String,
     },
+    /// A manual page for a command that does not exist.
+    #[error("there is no command {0:?}; --help lists the commands")]
+    NoCommand(String),
+    /// No number of replicas is enough.
+    #[error(transparent)]
+    Size(#[from] crate::size::SizeError),
     /// The same address and port for two listeners.
     #[error("{one} and {other} are both {address}")]
     SameAddress {

@@ -488,7 +488,7 @@ fn a_wrong_variable_is_named_and_strange_ones_are_left_alone() {
 #[track_caller]
 fn prints_what_reads_back(line: &str) {
     let direct = settings(&format!("serve {line}"), &[], None).unwrap();
-    let ProcessTask::ConfigPrint(text) = settings(&format!("config print {line}"), &[], None)
+    let ProcessTask::Print(text) = settings(&format!("config print {line}"), &[], None)
         .unwrap()
         .task
     else {

@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# Builds the image of the gateway without a daemon and without a registry: one statically linked program in an otherwise empty image.
+#
+#   image.sh [--arch amd64|arm64] [--tag NAME:TAG] [--output FILE]    the image, as an OCI archive
+#   image.sh [--arch amd64|arm64] --program                           only the program; prints its path
+#   image.sh --test [--output FILE]                                   builds the image for this machine, and runs it with its probes
+#
+# The archive has no times and no names of this machine: the same commit and toolchain give the same image. `podman load --input FILE`
+# loads it, `skopeo copy oci-archive:FILE docker://REGISTRY/NAME:TAG` pushes it.
+#
+# The program links glibc, whose resolver reads /etc/hosts and asks the name servers of /etc/resolv.conf without further files; test.py
+# checks both in the image. Its allocator is mimalloc.
+#
+# Needs buildah; --test needs podman, runc and python3 as well; another architecture needs its C compiler and C library
+# (gcc-aarch64-linux-gnu and libc6-dev-arm64-cross). Rust's library for it comes from rustup, or is compiled from the component rust-src.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+case "$(uname -m)" in
+    x86_64) here=amd64 ;;
+    aarch64) here=arm64 ;;
+    *) here= ;;
+esac
+arch=$here tag=kube-fanout:0.1.0 output= program= test=
+usage() { sed -n '/^#   image.sh/s/^# *//p' "$0" >&2; exit 2; }
+while [ $# -gt 0 ]; do
+    case "$1" in
+        --arch | --tag | --output)
+            [ $# -ge 2 ] || usage
+            declare "${1#--}=$2"
+            shift 2
+            ;;
+        --program) program=1; shift ;;
+        --test) test=1; shift ;;
+        *) usage ;;
+    esac
+done
+needs() { command -v "$1" >/dev/null || { echo "image: $1 is missing: install $2" >&2; exit 1; }; }
+
+case "$arch" in
+    amd64) triple=x86_64-unknown-linux-gnu compiler=x86_64-linux-gnu-gcc ;;
+    arm64) triple=aarch64-unknown-linux-gnu compiler=aarch64-linux-gnu-gcc ;;
+    *) usage ;;
+esac
+[ -z "$test" ] || [ "$arch" = "$here" ] || { echo "image: --test runs only images for this machine's architecture" >&2; exit 2; }
+
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")/image
+options=(build --locked --release --bin kube-fanout --target "$triple")
+variable=${triple//-/_}
+export CARGO_TARGET_DIR=$target CARGO_PROFILE_RELEASE_DEBUG=false CARGO_PROFILE_RELEASE_STRIP=debuginfo
+# Only for the program: with --target, Cargo does not use them for build scripts.
+export "CARGO_TARGET_${variable^^}_RUSTFLAGS=-C target-feature=+crt-static --remap-path-prefix=$PWD=/src --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
+if [ "$arch" != "$here" ]; then
+    needs "$compiler" "gcc-${compiler%%-*}-linux-gnu and libc6-dev-$arch-cross"
+    export "CARGO_TARGET_${variable^^}_LINKER=$compiler" "CC_$variable=$compiler"
+fi
+if [ ! -d "$(rustc --print target-libdir --target "$triple")" ] && ! rustup target add "$triple" >/dev/null 2>&1; then
+    echo "image: Rust's library for $triple is not installed and cannot be downloaded; compiling it from rust-src" >&2
+    [ -d "$(rustc --print sysroot)/lib/rustlib/src" ] || { echo "image: it is missing: rustup component add rust-src" >&2; exit 1; }
+    # Cargo offers this only to nightly toolchains; the library is the stable one of this toolchain all the same.
+    export RUSTC_BOOTSTRAP=1
+    options+=(-Z build-std=std,panic_unwind)
+fi
+KUBE_FANOUT_COMMIT=${KUBE_FANOUT_COMMIT:-$(git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null || true)}
+export KUBE_FANOUT_COMMIT
+cargo "${options[@]}" >&2
+built=$target/$triple/release/kube-fanout
+if readelf --program-headers "$built" | grep -q INTERP; then
+    echo "image: $built is not linked statically" >&2
+    exit 1
+fi
+if [ -n "$program" ]; then
+    echo "$built"
+    exit
+fi
+
+needs buildah buildah
+output=$(realpath -m "${output:-$target/kube-fanout-$arch.tar}")
+# A storage of its own; the driver vfs works in containers and on every file system.
+storage=$(mktemp -d)
+trap 'rm -rf "$storage"' EXIT
+image() { buildah --root "$storage/root" --runroot "$storage/run" --storage-driver vfs "$@"; }
+container=$(image from --arch "$arch" scratch)
+image copy --quiet --chmod 0755 "$container" "$built" /usr/local/bin/kube-fanout >/dev/null
+# 65532 is the user of the manifests. 8443: clients; 9090: metrics and health.
+image config --arch "$arch" --os linux --user 65532:65532 --port 8443 --port 9090 \
+    --entrypoint '["/usr/local/bin/kube-fanout"]' --cmd 'serve --in-cluster' \
+    --label org.opencontainers.image.title=kube-fanout --label "org.opencontainers.image.version=${tag##*:}" \
+    --label "org.opencontainers.image.revision=$KUBE_FANOUT_COMMIT" --label org.opencontainers.image.licenses=Apache-2.0 "$container"
+mkdir -p "$(dirname "$output")"
+rm -f "$output"
+image commit --quiet --timestamp "$(git log -1 --format=%ct 2>/dev/null || echo 0)" "$container" "oci-archive:$output:$tag" >/dev/null
+echo "$output: $(stat -c %s "$output") bytes, $tag for $arch"
+
+if [ -n "$test" ]; then
+    needs podman podman
+    needs runc runc
+    needs python3 python3
+    python3 deploy/image/test.py "$output" "$tag"
+fi
