@@ -418,13 +418,11 @@ struct ConnectionLanes {
 impl ConnectionLanes {
     fn new(config: &Config) -> Result<Self, ConnectError> {
         // Without TLS no authority is needed, and a minimal image has none.
-        let plain = (config.cluster_url.scheme() == Some(&uri::Scheme::HTTP)).then(|| Config {
-            root_cert: Some(config.root_cert.clone().unwrap_or_default()),
-            ..config.clone()
-        });
-        let tls = plain
-            .as_ref()
-            .unwrap_or(config)
+        let mut config = config.clone();
+        if config.cluster_url.scheme() == Some(&uri::Scheme::HTTP) {
+            config.root_cert.get_or_insert_default();
+        }
+        let tls = config
             .rustls_client_config()
             .map_err(|error| ConnectError::from_tls(&error))?;
         let settings = TransportSettings {
