@@ -42,7 +42,7 @@ mod unhandled;
 
 pub use body::{AnswerBody, MeasuredList};
 pub use client_request::{ClientRequest, ConnectInfo};
-pub use connection_table::{ConnectionEntry, ConnectionTable};
+pub use connection_table::{ConnectionEntry, ConnectionTable, OldestConnections};
 pub use fresh::wait_until_fresh;
 pub use record::response_status;
 pub use service::Service;

@@ -2,7 +2,8 @@
 //!
 //! `cursor` is the core: it produces the next frame for one client, without a socket or a timer. `initial` reads the snapshot,
 //! `catch_up` reads what changed since an old version, `bookmarks` schedules bookmarks, `permission` ends the watch when it is revoked, and `recall` when
-//! its client is to choose another replica. `table` has all open watches of a cache, for the status page.
+//! its client is to choose another replica; `connection_recall` is that of all watches of a connection. `table` has all open watches of a
+//! cache, for the status page.
 //! [`WatchBody`] drives a cursor for HTTP/2 and WebSocket, `delivery` many of them for HTTP/1.1. Start with [`Watch`] and
 //! `WatchCursor::next`.
 //!
@@ -12,6 +13,7 @@
 mod body;
 mod bookmarks;
 mod catch_up;
+mod connection_recall;
 mod cursor;
 pub(crate) mod delivery;
 mod first_events;
@@ -32,10 +34,10 @@ use crate::auth::lease::LeaseHold;
 use crate::view::{ServedResource, ViewSubscription, WatchWaiter};
 pub use body::WatchBody;
 pub use catch_up::can_catch_up;
+pub use connection_recall::{OpenWatchCount, RECALLS_PER_SECOND, WatchRecall};
 pub(crate) use cursor::{CursorStep, TimerAction, WatchCursor};
 #[cfg(test)]
 pub(crate) use limits::{FRAMES, FrameLimits};
-pub use recall::WatchRecall;
 pub use recorder::{WatchEnd, WatchRecorder, WatchTotals};
 pub use start::{Start, Timing};
 pub use table::{

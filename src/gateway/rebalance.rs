@@ -1,12 +1,13 @@
 //! Compares the number of watches with those of the other gateways, and sends clients away if there are many more here: those that have been
-//! connected longest, a few each second (decision 52). How many is decided by `plan`.
+//! connected longest, a few each second (decision 52). `plan` decides how many, and `round` sends them away.
 
 mod plan;
+mod round;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tracing::info;
 
 use super::handover::Handover;
@@ -15,13 +16,13 @@ use crate::metrics::{RebalanceMetrics, RebalanceOutcome};
 use crate::resource::fraction;
 use crate::serve::ConnectionTable;
 use crate::serve::resources::Resources as _;
-use plan::{RebalanceDecision, RebalancePlan};
+use crate::watch::RECALLS_PER_SECOND;
+use plan::{LoadReading, RebalanceDecision, RebalancePlan};
+use round::{Round, RoundOrder};
 
-/// A round sends clients away for this part (two thirds) of the interval. In the rest they arrive elsewhere, before they are counted again.
+/// A round sends clients away for this part (two thirds) of the interval. The next comparison is an interval later: by then they have arrived
+/// elsewhere.
 const ROUND_PARTS: (u32, u32) = (2, 3);
-/// Watches that end in a second at most: they resume elsewhere, which costs the other gateways little.
-const WATCHES_PER_SECOND: usize = 100;
-const SECOND: Duration = Duration::from_secs(1);
 
 /// What compares a gateway with the others.
 pub(super) struct Rebalance {
@@ -32,13 +33,12 @@ pub(super) struct Rebalance {
     metrics: RebalanceMetrics,
 }
 
-/// What a round sends away, and how fast.
-#[derive(Clone, Copy, Debug)]
-struct RoundOrder {
-    watches: usize,
-    /// The round ends when no more watches are left.
-    floor: usize,
-    per_second: usize,
+/// What was logged last: only changes are.
+#[derive(Debug, Default)]
+struct LastLog {
+    gateways: Option<usize>,
+    /// Why nobody could be sent away.
+    immovable: Option<&'static str>,
 }
 
 impl Rebalance {
@@ -60,7 +60,7 @@ impl Rebalance {
     /// Compares until the gateway ends. Never returns.
     pub(super) async fn run(&self, registry: &Registry) {
         let mut plan = RebalancePlan::default();
-        let mut known_peers = None;
+        let mut last_log = LastLog::default();
         loop {
             // Replicas that started together do not compare at the same moment.
             sleep(self.interval.mul_f64(0.9 + 0.2 * fraction())).await;
@@ -68,32 +68,42 @@ impl Rebalance {
                 continue;
             }
             let peers = self.handover.peer_watches().await;
-            if known_peers.replace(peers.len()) != Some(peers.len()) {
-                info!(
-                    gateways = peers.len(),
-                    "comparing watches with other gateways"
-                );
-            }
-            let own = self.connections.watch_count() as u64;
-            let decision = plan.decide(own, &peers, self.round_max() as u64);
-            self.record(own, peers.len(), decision);
-            if let RebalanceDecision::Round {
+            last_log.log_gateways(peers.len());
+            let reading = LoadReading {
+                at: Instant::now(),
+                own: self.connections.watch_count() as u64,
+                peers: &peers,
+            };
+            let decision = plan.decide(reading, self.round_max() as u64);
+            let RebalanceDecision::Round {
                 mean,
                 watches,
                 floor,
             } = decision
-            {
-                let order = self.order(watches, floor);
-                info!(
-                    own,
-                    mean,
-                    gateways = peers.len(),
-                    watches,
-                    "more watches than other gateways: sending clients away"
-                );
-                let sent = self.send_away(registry, order).await;
-                plan.record_sent(sent as u64);
+            else {
+                self.record(reading, decision, true);
+                continue;
+            };
+            let order = self.order(watches, floor);
+            let recalls = self.metrics.connections.clone();
+            let mut round = Round::new(self.connections.oldest(), order, recalls);
+            let is_movable = round.recall_next();
+            self.record(reading, decision, is_movable);
+            let (own, gateways) = (reading.own, peers.len());
+            if !is_movable {
+                last_log.log_immovable((own, mean), round.passed_over());
+                continue;
             }
+            last_log.immovable = None;
+            info!(
+                own,
+                mean, gateways, watches, "more watches than other gateways: sending clients away"
+            );
+            // Clients may have left by themselves, and a drain ends all watches in its own time.
+            let goes_on =
+                || self.connections.watch_count() > order.floor && registry.takes_clients();
+            let sent = round.finish(goes_on).await;
+            plan.record_round(reading, sent as u64);
         }
     }
 
@@ -106,7 +116,7 @@ impl Rebalance {
 
     /// Watches that a round may end.
     fn round_max(&self) -> usize {
-        self.round_seconds() * WATCHES_PER_SECOND
+        self.round_seconds() * RECALLS_PER_SECOND as usize
     }
 
     fn order(&self, watches: u64, floor: u64) -> RoundOrder {
@@ -119,41 +129,45 @@ impl Rebalance {
         }
     }
 
-    /// Sends the oldest connections away, evenly over the round; returns the number of their watches.
-    async fn send_away(&self, registry: &Registry, order: RoundOrder) -> usize {
-        let (mut sent, mut in_second) = (0, 0);
-        for connection in self.connections.oldest(order.watches) {
-            if in_second >= order.per_second {
-                let seconds = u32::try_from(in_second / order.per_second).unwrap_or(1);
-                sleep(SECOND * seconds).await;
-                in_second = 0;
-                // Clients may have left by themselves, and a drain ends all watches in its own time.
-                if self.connections.watch_count() <= order.floor || !registry.takes_clients() {
-                    break;
-                }
-            }
-            let watches = connection.watch_count();
-            if watches > 0 {
-                connection.begin();
-                self.metrics.connections.inc();
-            }
-            sent += watches;
-            in_second += watches;
-        }
-        sent
-    }
-
-    fn record(&self, own: u64, peers: usize, decision: RebalanceDecision) {
+    /// Counts a comparison; `is_movable` is whether a round has sent anybody away.
+    fn record(&self, reading: LoadReading<'_>, decision: RebalanceDecision, is_movable: bool) {
         let (mean, outcome) = match decision {
-            RebalanceDecision::Alone => (own, RebalanceOutcome::Alone),
+            RebalanceDecision::Alone => (reading.own, RebalanceOutcome::Alone),
             RebalanceDecision::Balanced { mean } => (mean, RebalanceOutcome::Balanced),
             RebalanceDecision::Paused { mean } => (mean, RebalanceOutcome::Paused),
-            RebalanceDecision::Round { mean, .. } => (mean, RebalanceOutcome::Round),
+            RebalanceDecision::Round { mean, .. } if is_movable => (mean, RebalanceOutcome::Round),
+            RebalanceDecision::Round { mean, .. } => (mean, RebalanceOutcome::Immovable),
         };
         let gauge = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-        self.metrics.watches.set(gauge(own));
+        self.metrics.watches.set(gauge(reading.own));
         self.metrics.mean.set(gauge(mean));
-        self.metrics.gateways.set(gauge(peers as u64));
+        self.metrics.gateways.set(gauge(reading.peers.len() as u64));
         self.metrics.comparisons.inc(outcome);
+    }
+}
+
+impl LastLog {
+    fn log_gateways(&mut self, gateways: usize) {
+        if self.gateways.replace(gateways) != Some(gateways) {
+            info!(gateways, "comparing watches with other gateways");
+        }
+    }
+
+    /// Logs why nobody is sent away, unless that was logged and nobody has been since.
+    fn log_immovable(&mut self, (own, mean): (u64, u64), connections: usize) {
+        let reason = if connections > 0 {
+            "each connection has more watches than are too many here"
+        } else {
+            "no watch has bookmarks with which its client could continue elsewhere"
+        };
+        if self.immovable.replace(reason) != Some(reason) {
+            info!(
+                own,
+                mean,
+                connections,
+                reason,
+                "more watches than other gateways, but nobody is sent away"
+            );
+        }
     }
 }

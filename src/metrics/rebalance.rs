@@ -12,20 +12,29 @@ pub enum RebalanceOutcome {
     Alone,
     /// There are not many more watches here.
     Balanced,
-    /// There are, but clients that were sent away before have not arrived at other gateways.
+    /// There are, but clients that were sent away before have not arrived at other gateways, or were as many as an hour allows.
     Paused,
+    /// There are, but no connection can be sent away: each has too many watches, or none with bookmarks.
+    Immovable,
     /// Clients are sent away.
     Round,
 }
 
 impl Label for RebalanceOutcome {
-    const ALL: &'static [Self] = &[Self::Alone, Self::Balanced, Self::Paused, Self::Round];
+    const ALL: &'static [Self] = &[
+        Self::Alone,
+        Self::Balanced,
+        Self::Paused,
+        Self::Immovable,
+        Self::Round,
+    ];
 
     fn as_str(self) -> &'static str {
         match self {
             Self::Alone => "alone",
             Self::Balanced => "balanced",
             Self::Paused => "paused",
+            Self::Immovable => "immovable",
             Self::Round => "round",
         }
     }

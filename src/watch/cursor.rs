@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::bookmarks::BookmarkSchedule;
 use super::catch_up::can_catch_up;
+use super::connection_recall::RecallHold;
 use super::first_events::{FirstEvents, FirstEventsError};
 use super::limits::{FRAMES, FrameLimits};
 use super::recorder::{WatchEnd, WatchRecorder, WatchTotals};
@@ -61,7 +62,7 @@ pub(crate) struct WatchCursor {
     /// The client's permission, which can be revoked.
     pub(super) lease: Option<LeaseHold>,
     /// The connection, which can be recalled; `None` after that.
-    pub(super) recall: Option<LeaseHold>,
+    pub(super) recall: Option<RecallHold>,
     /// The entry in the audit log; held only to keep it open.
     pub(super) trail: Option<AuditTrail>,
     /// The place in the table of open watches.

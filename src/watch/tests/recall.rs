@@ -1,6 +1,7 @@
 //! Watches whose connection is recalled.
 
 use super::*;
+use tokio::task::yield_now;
 
 /// The shortest and the longest time until a recalled watch ends.
 const SOONEST: Duration = Duration::from_millis(1_500);
@@ -20,7 +21,7 @@ async fn only_the_watches_of_the_connection_end_each_after_all_events_and_a_book
     let (recall, other) = (WatchRecall::default(), WatchRecall::default());
     let mut clients = [(); 2].map(|()| scene.recalled_by(&recall));
     let mut staying = scene.recalled_by(&other);
-    assert_eq!(recall.watch_count(), 2);
+    assert_eq!(recall.movable_count(), 2);
     for client in clients.iter_mut().chain([&mut staying]) {
         assert_eq!(client.poll(), Polled::Waits);
     }
@@ -49,7 +50,7 @@ async fn only_the_watches_of_the_connection_end_each_after_all_events_and_a_book
         assert_eq!(client.poll(), Polled::Ended);
         assert_eq!(client.end().end, WatchEnd::Recalled);
     }
-    assert_eq!(recall.watch_count(), 0);
+    assert_eq!(recall.movable_count(), 0);
     assert_eq!(staying.drain().len(), 2);
     assert_eq!(staying.poll(), Polled::Waits);
 }
@@ -73,9 +74,11 @@ async fn a_watch_that_comes_after_the_recall_lasts_for_more_than_a_second() {
 async fn a_client_without_bookmarks_keeps_its_watch() {
     let mut scene = Scene::new(WIDE);
     let recall = WatchRecall::default();
-    let mut client = scene.recalled_by(&recall);
+    let mut client = scene.client(&everything(), scene.initial(Marker::None), HOUR);
     client.body.cursor.bookmarks = None;
+    client.body.cursor.hold_recall(&recall);
     assert_eq!(client.poll(), Polled::Waits);
+    assert_eq!(recall.movable_count(), 0);
     recall.begin();
     assert_eq!(client.poll(), Polled::Waits);
     advance(10 * LATEST).await;
@@ -95,4 +98,33 @@ async fn the_earlier_of_a_deadline_and_a_recall_counts() {
     advance(Duration::from_secs(1)).await;
     assert_eq!(client.poll(), Polled::Ended);
     assert_eq!(client.end().end, WatchEnd::Deadline);
+}
+
+/// The watches of a connection end within the time that a hundred in a second take.
+#[tokio::test(start_paused = true)]
+async fn many_watches_of_a_connection_take_longer_to_end() {
+    for (watches, spread) in [(1, 2_000), (200, 2_000), (250, 2_500), (600, 6_000)] {
+        let scene = Scene::new(WIDE);
+        let (total, began) = (OpenWatchCount::default(), Instant::now());
+        let recall = WatchRecall::counted(&total);
+        let mut clients: Vec<_> = (0..watches).map(|_| scene.recalled_by(&recall)).collect();
+        assert_eq!((total.count(), recall.movable_count()), (watches, watches));
+        recall.begin();
+        assert_eq!((total.count(), recall.movable_count()), (0, 0));
+        let latest = began + SOONEST + Duration::from_millis(spread);
+        for client in &mut clients {
+            // The runtime lets a task poll only so many timers in a row.
+            yield_now().await;
+            let cursor = &mut client.body.cursor;
+            let hold = cursor.recall.as_ref().unwrap();
+            assert_eq!(hold.end_spread(), Some(Duration::from_millis(spread)));
+            assert_eq!(client.poll(), Polled::Waits);
+        }
+        advance(latest - Instant::now() + Duration::from_millis(1)).await;
+        for mut client in clients {
+            yield_now().await;
+            client.drain();
+            assert_eq!(client.poll(), Polled::Ended);
+        }
+    }
 }

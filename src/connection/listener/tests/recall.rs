@@ -15,10 +15,8 @@ fn tracked(served: ServedResource, table: &ConnectionTable) -> ClientConnection<
 /// Recalls the only connection with a watch.
 fn recall(table: &ConnectionTable) {
     assert_eq!(table.watch_count(), 1);
-    let oldest = table.oldest(5);
-    assert_eq!(oldest.len(), 1);
-    oldest[0].begin();
-    assert!(table.oldest(5).is_empty());
+    assert_eq!(table.oldest().recall_next(5), Some(1));
+    assert_eq!(table.oldest().recall_next(5), None);
     assert_eq!(table.watch_count(), 0);
 }
 
