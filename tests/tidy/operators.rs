@@ -127,9 +127,10 @@ fn unknown_flags(path: &str, page: &str, flags: &BTreeSet<String>) -> Vec<String
 #[test]
 fn flags_of_the_pages_exist() {
     let top = cli::command();
-    let serve = top.find_subcommand("serve").unwrap();
-    let flags: BTreeSet<String> = serve
-        .get_arguments()
+    let commands = ["serve", "size"].map(|name| top.find_subcommand(name).unwrap());
+    let flags: BTreeSet<String> = commands
+        .iter()
+        .flat_map(|command| command.get_arguments())
         .filter_map(|flag| Some(flag.get_long()?.to_owned()))
         .collect();
     let check = |path: &&str| unknown_flags(path, &read(path), &flags);
