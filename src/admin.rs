@@ -7,14 +7,16 @@
 //! | `/readyz` | 200 once all checks pass and no drain has begun, otherwise 503; `?verbose` lists the checks |
 //! | `/version` | name and version as JSON |
 //! | `/status`, `/status.json`, `/status/events` | the status page, its document, and its live events, for whom `access` admits |
+//!
+//! A connection serves one request. Slow clients, however many there are, keep neither probes nor a scrape out ([`places`]).
 
 mod access;
 mod answer;
+mod places;
 mod readiness;
 mod status;
 
 use std::convert::Infallible;
-use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,10 +28,10 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::fairness::Permits;
 use crate::net::{TcpListener, TcpStream};
 use answer::AdminClient;
 pub use answer::AdminState;
+use places::{PlaceAllocator, PlaceGuard};
 pub use readiness::{CheckOutcome, Readiness, ReadinessCheck};
 pub use status::StatusFeed;
 use status::StatusViewer;
@@ -46,13 +48,10 @@ pub struct ListenError {
     source: io::Error,
 }
 
-/// Enough for scrapers, probes and people. Each address has a share of the connections (decision 25), so that no address can lock the
-/// probes out; a connection without a permit is closed.
-const CONNECTIONS_MAX: usize = 32;
-/// A client that has not sent its request's head after this time would keep a permit that others need.
+/// A client that has not sent its request's head after this time is gone.
 const HEAD_WAIT_MAX: Duration = Duration::from_secs(10);
-/// Bounds connections whose clients do not read; a scraper whose connection is closed connects again.
-const CONNECTION_AGE_MAX: Duration = Duration::from_secs(300);
+/// Bounds connections whose clients do not read. Prometheus gives a scrape no more time than its interval, which is a minute by default.
+const CONNECTION_AGE_MAX: Duration = Duration::from_secs(70);
 /// Pause after a failed accept: it fails when file descriptors run out, and other connections need time to close.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 /// A failure that lasts is logged once per period.
@@ -71,7 +70,7 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
 /// Serves until it is dropped, because probes and scrapes must be answered until the end of a drain. Dropping it closes its
 /// connections; the port stays open.
 pub async fn serve(listener: &TcpListener, state: AdminState) -> Infallible {
-    let permits = Permits::new(CONNECTIONS_MAX);
+    let places = PlaceAllocator::new();
     let mut connections = JoinSet::new();
     let mut warned_at: Option<Instant> = None;
     loop {
@@ -79,13 +78,8 @@ pub async fn serve(listener: &TcpListener, state: AdminState) -> Infallible {
         // Cancel-safe: a connection that is not accepted stays in the kernel's queue.
         match listener.accept().await {
             Ok((stream, address)) => {
-                if let Some(permit) = permits.try_acquire(address.ip().into()) {
-                    let connection = connection(stream, address, state.clone());
-                    connections.spawn(async move {
-                        connection.await;
-                        drop(permit);
-                    });
-                }
+                let place = places.admit(address.ip().into());
+                connections.spawn(connection(stream, address, place, state.clone()));
             }
             Err(error) => {
                 if warned_at.is_none_or(|at| at.elapsed() >= ACCEPT_WARN_PERIOD) {
@@ -98,33 +92,35 @@ pub async fn serve(listener: &TcpListener, state: AdminState) -> Infallible {
     }
 }
 
-fn connection(
-    stream: TcpStream,
-    address: SocketAddr,
-    state: AdminState,
-) -> impl Future<Output = ()> + Send {
+async fn connection(stream: TcpStream, address: SocketAddr, place: PlaceGuard, state: AdminState) {
+    let PlaceGuard { closed, key } = place;
     let viewer = Arc::<StatusViewer>::default();
     let client = AdminClient {
         address: address.ip(),
         viewer: Arc::clone(&viewer),
+        place: Arc::new(key),
     };
-    let service = service_fn(move |request| {
+    let service = service_fn(|request| {
         let (state, client) = (state.clone(), client.clone());
         async move { Ok::<_, Infallible>(answer::answer(&request, state, client).await) }
     });
+    // One request per connection: its place is free as soon as the response is sent, and a page's end is the connection's.
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
+        .keep_alive(false)
         .header_read_timeout(HEAD_WAIT_MAX)
         .serve_connection(TokioIo::new(stream), service);
-    async move {
-        // An error concerns only this client, so it is logged for debugging only.
-        tokio::select! {
-            ended = tokio::time::timeout(CONNECTION_AGE_MAX, connection) => {
-                if let Ok(Err(error)) = ended {
-                    tracing::debug!(%error, "admin connection ended");
-                }
-            }
-            () = viewer.stalled() => tracing::debug!("a viewer of the status reads no more"),
+    let ended = tokio::select! {
+        // Ends with an error when the place was given to another connection: nothing is ever sent.
+        _ = closed => return,
+        () = viewer.stalled() => {
+            tracing::debug!("a viewer of the status reads no more");
+            return;
         }
+        ended = tokio::time::timeout(CONNECTION_AGE_MAX, connection) => ended,
+    };
+    // An error concerns only this client, so it is logged for debugging only.
+    if let Ok(Err(error)) = ended {
+        tracing::debug!(%error, "admin connection ended");
     }
 }

@@ -8,13 +8,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue,
-    REFERRER_POLICY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+    REFERRER_POLICY, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
+use tokio::time::Instant;
 
 use super::access;
+use super::places::PlaceKey;
 use super::readiness::{CheckOutcome, Readiness, ReadinessCheck};
 use super::status::{PAGE, PAGE_POLICY, StatusFeed, StatusViewer};
 use crate::auth::guard::Guard;
@@ -65,7 +67,8 @@ pub(super) async fn answer<B>(
     }
     let verbose = is_verbose(request.uri().query());
     match path {
-        "/metrics" => metrics(state).await,
+        "/metrics" if client.place.begin_page(Instant::now()) => metrics(state).await,
+        "/metrics" => too_many_pages(),
         "/readyz" => readiness(&state, verbose),
         "/version" => version(),
         "/status" | "/status.json" | "/status/events" => status(request, &state, client).await,
@@ -127,6 +130,17 @@ async fn status<B>(request: &Request<B>, state: &AdminState, client: AdminClient
     let same_origin = HeaderValue::from_static("same-origin");
     headers.insert(RESOURCE_POLICY, same_origin);
     response
+}
+
+fn too_many_pages() -> AdminResponse {
+    let mut refusal = text(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "too many clients are reading metrics\n".to_owned(),
+    );
+    refusal
+        .headers_mut()
+        .insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    refusal
 }
 
 fn liveness(path: &str, verbose: bool) -> AdminResponse {
@@ -225,4 +239,5 @@ pub(super) struct AdminClient {
     pub(super) address: IpAddr,
     /// What the connection watches to find out that the client takes no more events.
     pub(super) viewer: Arc<StatusViewer>,
+    pub(super) place: Arc<PlaceKey>,
 }

@@ -6,8 +6,10 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 
+use super::places::{PAGES_MAX, PLACES_MAX};
 use super::*;
 use crate::metrics::Metrics;
+use crate::resource::{CacheKey, Gvr};
 use crate::shutdown::Drain;
 
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -39,11 +41,21 @@ struct Port {
 
 impl Port {
     async fn open() -> Self {
-        let listener = listen(ANY_PORT).await.unwrap();
+        // Accepted connections have the listener's small send buffer.
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_send_buffer_size(4096).unwrap();
+        socket.bind(ANY_PORT).unwrap();
+        let listener = socket.listen(128).unwrap();
         let address = listener.local_addr().unwrap();
         let (checks, drain) = (Arc::<Checks>::default(), Drain::new());
+        let metrics = Metrics::new().unwrap();
+        // Enough series that a page does not fit into the buffers of a connection.
+        for at in 0..100 {
+            let gvr = Gvr::new("", "v1", &format!("resource{at}"));
+            drop(metrics.cache((&CacheKey::json(&gvr)).into()));
+        }
         let state = AdminState {
-            metrics: Arc::new(Metrics::new().unwrap()),
+            metrics: Arc::new(metrics),
             readiness: Arc::<Checks>::clone(&checks),
             drain: drain.clone(),
             status: StatusFeed::new(Arc::new(NoStatus)),
@@ -177,29 +189,69 @@ async fn an_address_in_use_is_named() {
     assert_eq!(error.to_string(), format!("--admin-listen {address}"));
 }
 
+/// Connects from a loopback address of its own, with a receive buffer of a few kilobytes.
+async fn connect_from(last: u8, port: &Port) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    socket
+        .bind(SocketAddr::from(([127, 0, 0, last], 0)))
+        .unwrap();
+    socket.connect(port.address).await.unwrap()
+}
+
+/// The status of the response, without the rest.
+async fn begun(stream: &mut TcpStream) -> u16 {
+    let mut first = [0; 12];
+    stream.read_exact(&mut first).await.unwrap();
+    std::str::from_utf8(&first[9..]).unwrap().parse().unwrap()
+}
+
+/// Many addresses hold connections in every way that needs no further packet.
 #[tokio::test]
-async fn one_address_cannot_keep_the_probes_out() {
-    let port = Port::open().await;
-    let greedy = SocketAddr::from(([127, 0, 0, 2], 0));
-    let (mut held, mut closed) = (Vec::new(), 0);
-    while closed == 0 {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind(greedy).unwrap();
-        let mut stream = socket.connect(port.address).await.unwrap();
-        stream
-            .write_all(b"GET /livez HTTP/1.1\r\nhost: a\r\n\r\n")
-            .await
-            .unwrap();
-        let mut first = [0; 8];
-        match stream.read_exact(&mut first).await {
-            Ok(_) => held.push(stream),
-            Err(_) => closed += 1,
+async fn addresses_that_sit_keep_neither_probes_nor_scrapes_out() {
+    let slow_head = "GET /livez HTTP/1.1\r\nhost: a\r\n";
+    let idle = "GET /livez HTTP/1.1\r\nhost: a\r\nconnection: keep-alive\r\n\r\n";
+    let slow_body = "POST /metrics HTTP/1.1\r\nhost: a\r\ncontent-length: 9999\r\n\r\n{";
+    for sent in ["", slow_head, idle, slow_body] {
+        let port = Port::open().await;
+        let mut held = Vec::new();
+        for at in 0..6 * PLACES_MAX {
+            let mut stream = connect_from(u8::try_from(2 + at % 200).unwrap(), &port).await;
+            // The connection may be closed already.
+            let _ = stream.write_all(sent.as_bytes()).await;
+            held.push(stream);
         }
-        assert!(
-            held.len() < CONNECTIONS_MAX,
-            "one address holds all connections"
-        );
+        port.check("/livez", 200, "ok").await;
+        port.check("/readyz", 200, "ok").await;
+        assert_eq!(port.request("GET", "/metrics").await.0, 200, "{sent}");
+        drop(held);
     }
+}
+
+#[tokio::test]
+async fn addresses_that_read_slowly_do_not_keep_the_probes_out() {
+    let port = Port::open().await;
+    let mut held = Vec::new();
+    for last in 2..=250 {
+        let mut stream = connect_from(last, &port).await;
+        let request = b"GET /metrics HTTP/1.1\r\nhost: a\r\n\r\n";
+        stream.write_all(request).await.unwrap();
+        match begun(&mut stream).await {
+            200 => held.push(stream),
+            code => {
+                assert_eq!(code, 503);
+                break;
+            }
+        }
+    }
+    assert_eq!(held.len(), PAGES_MAX);
     port.check("/livez", 200, "ok").await;
-    drop(held);
+    port.check("/readyz", 200, "ok").await;
+    let refusal = "too many clients are reading metrics\n";
+    port.check("/metrics", 503, refusal).await;
+    // A page under way is not cut.
+    let mut page = String::new();
+    held[0].read_to_string(&mut page).await.unwrap();
+    assert!(page.contains("\nprocess_resident_memory_bytes "), "{page}");
+    assert_eq!(port.request("GET", "/metrics").await.0, 200);
 }
