@@ -1,5 +1,5 @@
-//! Answers another gateway that takes a cache over (decision 49), or that compares its load (decision 52). The caller needs the right to the path, and for a cache also the rights to
-//! list and to watch the whole resource: it gets nothing that a list would not give it.
+//! Answers another gateway that takes a cache over (decision 49), or that compares its load (decision 52). The caller needs the right to the
+//! path, and for a cache also the rights to list and to watch the whole resource: it gets nothing that a list would not give it.
 
 use std::sync::Arc;
 
@@ -20,10 +20,14 @@ use crate::audit::event::{AuditDecision, ResponseStatus};
 use crate::auth::access::{Access, ResourceAccess};
 use crate::auth::caller::{Caller, CallerRefusal};
 use crate::auth::guard::Guard;
+use crate::fairness::Permit;
 use crate::protocol::handover::{GatewayLoad, HandoverIndex, HandoverTarget};
 use crate::protocol::status::Status;
 use crate::protocol::{audit_id, with_audit_id};
 use crate::resource::{CacheKey, Gvr};
+
+/// After how many seconds to ask for the load again.
+const RETRY_AFTER_SECONDS: u32 = 1;
 
 impl<R: Resources> Service<R> {
     /// What a request for a handover asks for; `None` for every other request.
@@ -50,6 +54,11 @@ impl<R: Resources> Service<R> {
         request: &ClientRequest,
         id: &HeaderValue,
     ) -> ServiceResponse<R> {
+        // Before anything is asked about the caller: many questions about the load leave what reviews its rights to others.
+        let _permit = match self.load_permit(target, request) {
+            Ok(permit) => permit,
+            Err(busy) => return busy.to_response().map(AnswerBody::whole),
+        };
         let trail = match &self.guard {
             None => self.trail(request, id, None),
             Some(guard) => match self.authorize_handover(guard, target, (request, id)).await {
@@ -85,6 +94,22 @@ impl<R: Resources> Service<R> {
             trail.respond(status);
         }
         answer.unwrap_or_else(|status| status.to_response().map(AnswerBody::whole))
+    }
+
+    /// The permit to ask for the load; `None` for what is not about it.
+    fn load_permit(
+        &self,
+        target: &HandoverTarget,
+        request: &ClientRequest,
+    ) -> Result<Option<Permit>, Status> {
+        if *target != HandoverTarget::Load {
+            return Ok(None);
+        }
+        let permit = self
+            .load_permits
+            .try_acquire(request.connection.identity.peer);
+        let busy = || Status::too_many_requests("too many gateways compare", RETRY_AFTER_SECONDS);
+        permit.ok_or_else(busy).map(Some)
     }
 
     /// What other gateways compare with their own load; `None` if this one does not take part.

@@ -12,8 +12,11 @@ use super::resources::Resources;
 use crate::admission::Admission;
 use crate::audit::Audit;
 use crate::auth::guard::Guard;
-use crate::fairness::Users;
+use crate::fairness::{Permits, Users};
 use crate::metrics::BadRequest;
+
+/// Gateways that may ask at a time how many watches there are: twice as many as one asks itself.
+const LOAD_REQUESTS_MAX: usize = 32;
 
 /// Answers requests from the caches of `R`, or forwards them. Cloning is cheap; clones share everything.
 #[derive(Debug)]
@@ -33,6 +36,8 @@ pub struct Service<R> {
     pub(super) requests_per_goaway: usize,
     /// The open connections, if clients may be sent to other replicas.
     pub(super) connections: Option<ConnectionTable>,
+    /// Permits for other gateways that ask how many watches there are.
+    pub(super) load_permits: Permits,
 }
 
 impl<R> Clone for Service<R> {
@@ -47,6 +52,7 @@ impl<R> Clone for Service<R> {
             rewinding: Arc::clone(&self.rewinding),
             requests_per_goaway: self.requests_per_goaway,
             connections: self.connections.clone(),
+            load_permits: self.load_permits.clone(),
         }
     }
 }
@@ -70,6 +76,7 @@ impl<R: Resources> Service<R> {
             rewinding: Arc::new(Semaphore::new(1)),
             requests_per_goaway: 0,
             connections: None,
+            load_permits: Permits::new(LOAD_REQUESTS_MAX),
         }
     }
 

@@ -1,5 +1,7 @@
 //! The service behind a real HTTP/1.1 connection in memory, with a constructed history and a paused clock.
 
+mod load;
+
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -94,6 +96,10 @@ impl Resources for Stage {
     }
 
     fn answered(&self, _: RequestOutcome<'_>) {}
+
+    fn hands_over(&self) -> bool {
+        true
+    }
 }
 
 struct Scene {
