@@ -7,6 +7,7 @@ mod peer;
 mod pipe;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -46,6 +47,8 @@ pub(super) struct Handover {
     /// The port at which this gateway serves.
     own_port: u16,
     permits: Semaphore,
+    /// Decides which gateways are asked if there are many: the same ones as long as they are there, so that their numbers can be compared.
+    draw_key: u64,
     /// When the gateways at these addresses were found not to respond.
     silent: Mutex<BTreeMap<SocketAddr, Instant>>,
     /// Set once the caches that other gateways had at the start are here, or are not waited for any longer.
@@ -65,6 +68,7 @@ impl Handover {
             settings,
             own_port,
             permits: Semaphore::new(HANDOVERS_MAX),
+            draw_key: random(),
             silent: Mutex::default(),
             settled: OnceLock::new(),
         })
@@ -208,7 +212,7 @@ impl Handover {
         let found = lookup_host((host, url.port_u16().unwrap_or(port))).await;
         let found: BTreeSet<_> = found.map_err(HandoverError::Unresolved)?.collect();
         let others = found.into_iter().filter(|address| !self.is_own(*address));
-        let mut others: Vec<_> = others.take(PEERS_MAX).collect();
+        let mut others = drawn(others, self.draw_key);
         if others.is_empty() {
             return Err(HandoverError::Alone);
         }
@@ -342,6 +346,19 @@ fn local_address(other: SocketAddr) -> Option<IpAddr> {
     socket.local_addr().ok().map(|address| address.ip())
 }
 
+/// So many of the addresses, chosen at random by the key.
+fn drawn(addresses: impl Iterator<Item = SocketAddr>, key: u64) -> Vec<SocketAddr> {
+    let mut drawn: Vec<_> = addresses.collect();
+    drawn.sort_by_cached_key(|address| {
+        // Without a key of its own, so that a simulation can be repeated.
+        let mut hasher = DefaultHasher::new();
+        (key, address).hash(&mut hasher);
+        hasher.finish()
+    });
+    drawn.truncate(PEERS_MAX);
+    drawn
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -440,6 +457,29 @@ mod tests {
         assert!(taken.is_err());
         assert!(asked.try_recv().is_ok_and(|len| len > 0));
         drop(silent);
+    }
+
+    #[test]
+    fn of_many_gateways_some_are_drawn_at_random_and_stay() {
+        let all: BTreeSet<_> = (0..40)
+            .map(|last| SocketAddr::from(([10, 0, 0, last], 1)))
+            .collect();
+        let some = |key| drawn(all.iter().copied(), key);
+        let mut ever = BTreeSet::new();
+        for key in 0..100 {
+            let first = some(key);
+            let distinct: BTreeSet<_> = first.iter().copied().collect();
+            assert_eq!((first.len(), distinct.len()), (PEERS_MAX, PEERS_MAX));
+            // Without one of them, the others are still asked.
+            let fewer = drawn(all.iter().copied().filter(|one| *one != first[3]), key);
+            assert_eq!(
+                fewer.iter().filter(|one| distinct.contains(one)).count(),
+                15
+            );
+            ever.extend(distinct);
+        }
+        assert_eq!(ever, all);
+        assert_eq!(drawn(all.iter().copied().take(3), 7).len(), 3);
     }
 
     #[test]
