@@ -61,6 +61,7 @@ const HEAD_LIST_LEN: u32 = 128 << 10;
 const STREAM_WINDOW_LEN: u32 = 256 << 10;
 /// Bytes of all request bodies of one connection that may be in flight. Eight stalled bodies use it up.
 const CONNECTION_WINDOW_LEN: u32 = 2 << 20;
+/// Counted from the last request, part of a body or answer to a ping: hyper takes no notice of other frames.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// More than the 45 s after which client-go gives a silent connection up. A client that was cut off for less than that finds its connection
 /// open, as at an API server; if it had been closed meanwhile, client-go might get an error after which it lists again.
