@@ -56,6 +56,8 @@ impl Observer for Witness {
     }
 }
 
+type DriverTask = tokio::task::JoinHandle<crate::upstream::driver::DriverEnd>;
+
 struct Scene {
     metrics: Metrics,
     witness: Arc<Witness>,
@@ -136,6 +138,26 @@ impl Scene {
         let metrics = self.metrics.cache((&key).into());
         let len = metrics.snapshot_bytes.get() + metrics.ring_bytes.get();
         usize::try_from(len).unwrap()
+    }
+
+    /// Fills the sink from a scripted upstream.
+    fn drive(
+        &self,
+        sink: SlotSink,
+        start_from: Option<ResourceVersion>,
+    ) -> (DriverTask, tokio::sync::mpsc::Receiver<Asked>) {
+        let options = ReflectorOptions {
+            streaming: StreamingLists::Preferred,
+            page_len: 2,
+            start_from,
+            initial: InitialVersion::Latest,
+        };
+        let spec = ReadSpec::all(&self.served.cache.kind().gvr, 1 << 20);
+        let counts = Arc::clone(&sink.recorder).for_cache();
+        let (script, requests) = Script::new();
+        let reflector = ReflectorMachine::new(options);
+        let driver = Driver::new(Arc::new(script), spec, reflector, sink, counts);
+        (tokio::spawn(driver.run()), requests)
     }
 }
 
@@ -238,18 +260,7 @@ async fn the_history_shrinks_while_memory_is_short() {
 async fn bookmarks_look_like_upstreams_before_the_first_request_and_connections_are_counted() {
     let (scene, sink) = Scene::new();
     let guessed = scene.served.hub.bookmark();
-    let options = ReflectorOptions {
-        streaming: StreamingLists::Preferred,
-        page_len: 2,
-        start_from: None,
-        initial: InitialVersion::Latest,
-    };
-    let spec = ReadSpec::all(&scene.served.cache.kind().gvr, 1 << 20);
-    let counts = Arc::clone(&sink.recorder).for_cache();
-    let (script, mut requests) = Script::new();
-    let reflector = ReflectorMachine::new(options);
-    let driver = Driver::new(Arc::new(script), spec, reflector, sink, counts);
-    let driver = tokio::spawn(driver.run());
+    let (driver, mut requests) = scene.drive(sink, None);
 
     let feed = requests.recv().await.unwrap().open();
     settled().await;
@@ -284,7 +295,7 @@ struct Continued {
     scene: Scene,
     requests: tokio::sync::mpsc::Receiver<Asked>,
     feed: Feed,
-    driver: tokio::task::JoinHandle<crate::upstream::driver::DriverEnd>,
+    driver: DriverTask,
 }
 
 impl Continued {
@@ -307,18 +318,7 @@ impl Continued {
         };
         sink.cache_sink.restore(state);
         sink.serve_when_continued(StateCounter::default());
-        let options = ReflectorOptions {
-            streaming: StreamingLists::Preferred,
-            page_len: 2,
-            start_from: Some(ResourceVersion(PRIOR)),
-            initial: InitialVersion::Latest,
-        };
-        let spec = ReadSpec::all(&scene.served.cache.kind().gvr, 1 << 20);
-        let counts = Arc::clone(&sink.recorder).for_cache();
-        let (script, mut requests) = Script::new();
-        let reflector = ReflectorMachine::new(options);
-        let driver = Driver::new(Arc::new(script), spec, reflector, sink, counts);
-        let driver = tokio::spawn(driver.run());
+        let (driver, mut requests) = scene.drive(sink, Some(ResourceVersion(PRIOR)));
         let first = requests.recv().await.unwrap();
         assert_eq!(sort_of(&first.path), format!("watch {PRIOR}"));
         let feed = first.open();
