@@ -69,12 +69,17 @@ struct ConsistencyFinding {
     key: Option<ObjectKey>,
 }
 
-impl ConsistencyFinding {
-    const fn of(contradiction: Contradiction) -> Self {
-        Self {
-            contradiction,
-            key: None,
-        }
+/// What a check has found out, unless something kept it from an answer.
+#[derive(Debug)]
+enum ConsistencyOutcome {
+    /// Nothing contradicts the cache.
+    Consistent,
+    Contradicted(ConsistencyFinding),
+}
+
+impl ConsistencyOutcome {
+    const fn contradicted(contradiction: Contradiction, key: Option<ObjectKey>) -> Self {
+        Self::Contradicted(ConsistencyFinding { contradiction, key })
     }
 }
 
@@ -89,6 +94,8 @@ pub(super) async fn contradiction<F: Fetch>(
     // The first connection fills the cache.
     let mut seen = 1;
     let mut cluster = None;
+    // An object whose contradiction was neither confirmed nor cleared, because the repeated check failed or was interrupted.
+    let mut doubted: Option<ObjectKey> = None;
     let doublings = u32::try_from(before).map_or(DOUBLED_MAX, |before| before.min(DOUBLED_MAX));
     loop {
         let wait = (PERIOD * 3 / 4 + jitter(PERIOD / 2)) * (1 << doublings);
@@ -112,15 +119,26 @@ pub(super) async fn contradiction<F: Fetch>(
         {
             return Contradiction::Cluster;
         }
-        let choice = ObjectChoice::of(reason);
-        if let Some(finding) = check(fetch, served, &choice, &mut connections).await {
-            // One of several API servers may lag behind the others.
-            sleep(CONFIRMED_AFTER).await;
-            // Check the same object again: a random one of many would hardly be missing, too.
-            let same = finding.key.map_or(choice, ObjectChoice::Key);
-            if let Some(finding) = check(fetch, served, &same, &mut connections).await {
-                return finding.contradiction;
+        let choice = doubted
+            .clone()
+            .map_or_else(|| ObjectChoice::of(reason), ObjectChoice::Key);
+        let finding = match check(fetch, served, &choice, &mut connections).await {
+            Some(ConsistencyOutcome::Contradicted(finding)) => finding,
+            Some(ConsistencyOutcome::Consistent) => {
+                doubted = None;
+                continue;
             }
+            None => continue,
+        };
+        // One of several API servers may lag behind the others.
+        sleep(CONFIRMED_AFTER).await;
+        // Check the same object again: a random one of many would hardly be missing, too.
+        doubted = finding.key.or(doubted);
+        let same = doubted.clone().map_or(choice, ObjectChoice::Key);
+        match check(fetch, served, &same, &mut connections).await {
+            Some(ConsistencyOutcome::Contradicted(finding)) => return finding.contradiction,
+            Some(ConsistencyOutcome::Consistent) => doubted = None,
+            None => {}
         }
     }
 }
@@ -156,44 +174,59 @@ async fn reaches(
     }
 }
 
-/// Compares versions and a few objects. An object that cannot be read is no contradiction.
+/// Compares versions and a few objects. `None` if something cannot be read, or if the cache does not reach the version of a list
+/// without the object.
 async fn check<F: Fetch>(
     fetch: &F,
     served: &ServedResource,
     choice: &ObjectChoice,
     connections: &mut watch::Receiver<u64>,
-) -> Option<ConsistencyFinding> {
+) -> Option<ConsistencyOutcome> {
     let before = served.cache.snapshot()?;
     let gvr = &served.cache.kind().gvr;
     let page = sample(fetch, &Collection::all(gvr), SAMPLE_LEN)
         .await
         .ok()?;
     if let Some(contradiction) = differs(&page, &before) {
-        return Some(ConsistencyFinding::of(contradiction));
+        return Some(ConsistencyOutcome::contradicted(contradiction, None));
     }
     let (all, cached, key) = if page.is_complete {
         let missing = before.objects.iter().find(|object| lacks(&page, object));
-        (page, missing?, None)
+        let Some(missing) = missing else {
+            return Some(ConsistencyOutcome::Consistent);
+        };
+        (page, missing, None)
     } else {
-        let object = chosen(&before, choice)?;
+        let Some(object) = chosen(&before, choice) else {
+            return Some(ConsistencyOutcome::Consistent);
+        };
         let key = Some(ObjectKey::from(object.key()));
         let single = sample(fetch, &named(gvr, object), SAMPLE_LEN).await.ok()?;
         if let Some(contradiction) = differs(&single, &before) {
-            return Some(ConsistencyFinding { contradiction, key });
+            return Some(ConsistencyOutcome::contradicted(contradiction, key));
         }
         (single, object, key)
     };
+    if !all.is_complete || !lacks(&all, cached) {
+        return Some(ConsistencyOutcome::Consistent);
+    }
     // The watch delivers a deletion before it passes the version of a list without the object.
-    let is_lacking = all.is_complete && lacks(&all, cached);
-    if !is_lacking || !reaches(served, all.version, connections).await {
+    if !reaches(served, all.version, connections).await {
         return None;
     }
     let after = served.cache.snapshot()?;
-    let still = after.objects.object_at(cached.key())?;
-    let is_same =
-        still.uid() == cached.uid() && still.resource_version() == cached.resource_version();
-    let contradiction = Contradiction::Missing;
-    (after.epoch == before.epoch && is_same).then_some(ConsistencyFinding { contradiction, key })
+    let still = after.objects.object_at(cached.key());
+    let is_same = still.is_some_and(|still| {
+        still.uid() == cached.uid() && still.resource_version() == cached.resource_version()
+    });
+    if after.epoch == before.epoch && is_same {
+        Some(ConsistencyOutcome::contradicted(
+            Contradiction::Missing,
+            key,
+        ))
+    } else {
+        Some(ConsistencyOutcome::Consistent)
+    }
 }
 
 /// How a sample contradicts a snapshot that was taken before the sample was requested. A consistent list is never older than data that the

@@ -77,6 +77,25 @@ impl Scene {
         path
     }
 
+    /// Responds to a check of one object among many: upstream has `present`, and its version is `version`. Returns the requested path.
+    async fn respond_object(&mut self, version: u64, present: &[&str]) -> String {
+        self.respond_list(version, &["a/x"], "", "more").await;
+        self.respond_list(version, present, "", "").await
+    }
+
+    /// More objects than a page holds.
+    fn grows(&mut self) {
+        for number in 0..30 {
+            self.writes(&format!("a/z{number}"));
+        }
+    }
+
+    /// Writes an object, which is then the newest one.
+    fn writes(&mut self, key: &str) {
+        let change = self.world.write(key, None);
+        self.world.apply(vec![change]);
+    }
+
     async fn found(self) -> Contradiction {
         let found = tokio::time::timeout(Duration::from_secs(600), self.checks);
         found.await.expect("a contradiction").unwrap()
@@ -195,17 +214,59 @@ async fn a_missing_object_is_looked_for_again_by_the_same_name() {
     // The object is chosen at random; choosing again would hardly give the same one eight times.
     for _ in 0..8 {
         let mut scene = Scene::new();
-        for number in 0..30 {
-            let change = scene.world.write(&format!("a/z{number}"), None);
-            scene.world.apply(vec![change]);
-        }
+        scene.grows();
         let version = scene.world.version;
         scene.respond_uid("c").await;
-        scene.respond_list(version, &["a/x"], "", "more").await;
-        let first = scene.respond_list(version, &[], "", "").await;
-        scene.respond_list(version, &["a/x"], "", "more").await;
-        let second = scene.respond_list(version, &[], "", "").await;
+        let first = scene.respond_object(version, &[]).await;
+        let second = scene.respond_object(version, &[]).await;
         assert_eq!(first, second);
         assert_eq!(scene.found().await, Contradiction::Missing);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_object_is_looked_for_again_after_its_second_check_was_interrupted() {
+    let mut scene = Scene::new();
+    scene.grows();
+    let version = scene.world.version;
+    scene.respond_uid("c").await;
+    let first = scene.respond_object(version, &[]).await;
+    // The second check waits for a version that does not come before the watch is opened again.
+    assert_eq!(scene.respond_object(version + 1_000, &[]).await, first);
+    sleep(Duration::from_secs(1)).await;
+    scene.writes("a/newest");
+    scene.reconnects();
+    scene.respond_uid("c").await;
+    let version = scene.world.version;
+    for _ in 0..2 {
+        assert_eq!(scene.respond_object(version, &[]).await, first);
+    }
+    assert_eq!(scene.found().await, Contradiction::Missing);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_whose_second_check_failed_is_looked_for_until_it_is_found() {
+    let mut scene = Scene::new();
+    scene.grows();
+    let version = scene.world.version;
+    scene.respond_uid("c").await;
+    let first = scene.respond_object(version, &[]).await;
+    let (_, name) = first.split_once("metadata.name%3D").unwrap();
+    let name = name.split('&').next().unwrap();
+    let failed = scene.upstream.recv().await.unwrap();
+    failed.whole(500, "{}").await;
+    scene.writes("a/newest");
+    let version = scene.world.version;
+    scene.reconnects();
+    scene.respond_uid("c").await;
+    scene.upstream.recv().await.unwrap().whole(500, "{}").await;
+    scene.reconnects();
+    scene.respond_uid("c").await;
+    let key = format!("a/{name}");
+    assert_eq!(scene.respond_object(version, &[&key]).await, first);
+    // It is there: the check after the next reconnect begins with the newest object again.
+    scene.reconnects();
+    scene.respond_uid("c").await;
+    let next = scene.respond_object(version, &["a/newest"]).await;
+    assert!(next.contains("metadata.name%3Dnewest"), "{next}");
 }
