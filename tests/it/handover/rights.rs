@@ -1,12 +1,15 @@
 //! A cache is handed over only to callers that may list and watch all of it, and that may use the path.
 
-use kube_fanout::config::AuthMode;
+use std::time::Duration;
+
+use kube_fanout::config::{AuthMode, HandoverSettings};
 use serde_json::{Value, json};
 
 use crate::support::auth::{AuthStage, ROOT};
 
 const INDEX: &str = "/kube-fanout/handover";
 const PODS: &str = "/kube-fanout/handover/pods.v1.json";
+const LOAD: &str = "/kube-fanout/handover/load";
 
 fn path() -> Value {
     json!({"verbs": ["get"], "nonResourceURLs": [INDEX, format!("{INDEX}/*")]})
@@ -17,7 +20,19 @@ fn pods(verbs: &[&str]) -> Value {
 }
 
 async fn check_rights(mode: AuthMode) {
-    let stage = AuthStage::new(mode).await;
+    // It compares itself with others, though none is there.
+    let stage = AuthStage::with(mode, |settings| {
+        settings.handover = Some(HandoverSettings {
+            from: "http://127.0.0.1:1".parse().unwrap(),
+            ca_file: None,
+            server_name: None,
+            token_file: None,
+            timeout: Duration::from_secs(5),
+            len_max: 1 << 30,
+            rebalance_interval: Some(Duration::from_secs(3_600)),
+        });
+    })
+    .await;
     for (user, rules) in [
         ("nobody", vec![]),
         ("walker", vec![("", path())]),
@@ -48,7 +63,8 @@ async fn check_rights(mode: AuthMode) {
         ("neighbour-token", 200, 403),
         ("peer-token", 200, 200),
     ] {
-        for (target, expected) in [(INDEX, index), (PODS, pods)] {
+        // The load needs the right to its path alone, as the index does.
+        for (target, expected) in [(INDEX, index), (LOAD, index), (PODS, pods)] {
             let response = stage.ask(token, "GET", target).await;
             let body = String::from_utf8_lossy(response.body());
             assert_eq!(

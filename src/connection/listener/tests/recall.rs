@@ -3,6 +3,9 @@
 use super::*;
 use crate::serve::ConnectionTable;
 
+/// The longest time until a recalled watch ends.
+const WATCH_TIME_MAX: Duration = Duration::from_millis(3_501);
+
 /// A connection that is in the table, to a server with one cache.
 fn tracked(served: ServedResource, table: &ConnectionTable) -> ClientConnection<impl HttpService> {
     let service = Service::new(Arc::new(Upstream(Some(served)))).tracked(Some(table.clone()));
@@ -30,8 +33,11 @@ async fn a_recalled_connection_of_http1_closes_after_its_watch() {
     client.write_all(watch.as_bytes()).await.unwrap();
     read_to(&mut client, "ADDED").await;
     recall(&table);
+    // Long before the watch and the connection end by themselves.
+    let recalled_at = Instant::now();
     let mut read = String::new();
     client.read_to_string(&mut read).await.unwrap();
+    assert_within(recalled_at, Duration::ZERO, WATCH_TIME_MAX);
     assert!(read.ends_with("0\r\n\r\n"), "{read}");
     assert_eq!(run.await.unwrap(), Ok(()));
 }
@@ -49,8 +55,10 @@ async fn an_idle_recalled_connection_of_http1_closes() {
     let read = read_to(&mut client, "whole").await;
     assert!(!read.contains("close"), "{read}");
     recall.begin();
+    let recalled_at = Instant::now();
     let mut read = String::new();
     client.read_to_string(&mut read).await.unwrap();
+    assert_within(recalled_at, Duration::ZERO, Duration::ZERO);
     assert_eq!((read.as_str(), run.await.unwrap()), ("", Ok(())));
 }
 
@@ -70,13 +78,18 @@ async fn a_recalled_connection_of_http2_gets_goaway_before_its_watch_ends() {
     let first = http_body_util::BodyExt::frame(&mut watch).await;
     assert!(first.unwrap().is_ok());
     recall(&table);
-    // No request is accepted any more while the watch is still open.
-    while sender.ready().await.is_ok() {
+    let recalled_at = Instant::now();
+    // No request is sent any more while the watch is still open.
+    let request = || Request::get("http://a/version").body(Empty::<Bytes>::new());
+    while sender.send_request(request().unwrap()).await.is_ok() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
+    // Before even the earliest end of a watch.
+    assert_within(recalled_at, Duration::ZERO, Duration::from_secs(1));
     assert!(!Body::is_end_stream(&watch));
     let rest = http_body_util::BodyExt::collect(watch).await;
     assert!(rest.is_ok());
+    assert_within(recalled_at, Duration::ZERO, WATCH_TIME_MAX);
     connection.await.unwrap().unwrap();
     run.await.unwrap().unwrap();
 }
