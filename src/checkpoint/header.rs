@@ -8,6 +8,10 @@ use super::capture::Capture;
 use crate::cache::Gap;
 use crate::resource::{Encoding, Layout, ResourceKind, ResourceVersion};
 
+/// How far the versions of a lost history may be above the newest one: so many writes take months. Clients at or below a lost version that has
+/// not been reached again have to list, so a wrong one would be costly for long.
+pub(super) const LOST_AHEAD_MAX: u64 = 1 << 32;
+
 /// The header of a checkpoint: whose state it is, and from which version on its history is known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -55,6 +59,7 @@ impl CheckpointHeader {
         (bookmark, now_ms): (&[u8], u64),
     ) -> Self {
         let gaps = &capture.snapshot().gaps;
+        let newest = capture.snapshot().resource_version.0;
         Self {
             written_by: crate::build_info::long_version().to_owned(),
             cluster,
@@ -67,7 +72,8 @@ impl CheckpointHeader {
             protobuf: kind.encoding == Encoding::Protobuf,
             base_version: capture.base_version().0,
             forgotten: capture.snapshot().forgotten.0,
-            lost: capture.lost().0,
+            // A reader refuses more, and with it the whole state.
+            lost: capture.lost().0.min(newest.saturating_add(LOST_AHEAD_MAX)),
             gaps: gaps.iter().map(|gap| (gap.from.0, gap.to.0)).collect(),
             written_at_ms: now_ms,
             bookmark: STANDARD.encode(bookmark),

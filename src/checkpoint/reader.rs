@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 
 use super::block::{BlockError, BlockReader};
-use super::header::CheckpointHeader;
+use super::header::{CheckpointHeader, LOST_AHEAD_MAX};
 use super::record::Record;
 use super::seal::{SALT_LEN, StateKey};
 use super::writer::{FORMAT, MAGIC, PREAMBLE_LEN, SEALED, WriteClock};
@@ -191,12 +191,8 @@ impl<R: Read> CheckpointReader<R> {
     }
 }
 
-/// How far the versions of a lost history may be above the newest one: so many writes take months. Clients at or below a lost version that has
-/// not been reached again have to list, so a wrong one would be costly for long.
-const LOST_AHEAD_MAX: u64 = 1 << 32;
-
 /// Refuses a history that no cache can have had: what counts versions later relies on it.
-fn check_history(state: &PriorState) -> Result<(), CheckpointError> {
+pub(super) fn check_history(state: &PriorState) -> Result<(), CheckpointError> {
     let version = state.version;
     if state.lost.0.saturating_sub(version.0) > LOST_AHEAD_MAX {
         return Err(damaged("it knows a lost history that cannot have been"));

@@ -4,6 +4,7 @@ use std::io::Cursor;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use super::reader::check_history;
 use super::*;
 use crate::cache::tests::samples::{Dice, Recorder, Sample, World, keep, kind};
 use crate::cache::{CacheWriter, Event, PastEvent, Sequence};
@@ -171,19 +172,26 @@ fn a_lost_history_is_still_known() {
     assert_eq!(lost(50, 60), Some(60));
 }
 
+/// However far above the newest version a lost one is, what is written can be read; a reader takes no more.
 #[test]
 fn a_lost_history_has_a_bound() {
-    let check = |version: u64| {
+    let known = |version: u64| {
         let lost = ResourceVersion(version);
         let mut writer = CacheWriter::after_loss(kind(Layout::Typed), keep(10), OBSERVED(), lost);
         let version = ResourceVersion(30);
         writer.replace(Vec::new(), version, Instant::now()).unwrap();
         let capture = Capture::of(writer.cache(), HistoryShare::All).unwrap();
-        read(&written(&capture, None).into_out(), None).is_ok()
+        let content = read(&written(&capture, None).into_out(), None).unwrap();
+        content.state
     };
-    assert!(check(30 + (1 << 32)));
-    assert!(!check(31 + (1 << 32)));
-    assert!(!check(u64::MAX));
+    let max = 30 + (1 << 32);
+    assert_eq!(known(max).lost.0, max);
+    assert_eq!(known(max + 1).lost.0, max);
+    let mut state = known(u64::MAX);
+    assert_eq!(state.lost.0, max);
+    assert!(check_history(&state).is_ok());
+    state.lost.0 += 1;
+    assert!(check_history(&state).is_err());
 }
 
 #[test]

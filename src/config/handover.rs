@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::settings_error::{SettingsError, in_range};
+use super::settings_error::{SettingsError, in_range, refuse_user_info};
 use crate::cli::{ByteLen, ServeFlags, TimeSpan};
 use crate::resource::names::is_dns_subdomain;
 
@@ -91,6 +91,7 @@ fn parse(text: &str) -> Result<http::Uri, SettingsError> {
         given: text.to_owned(),
         reason: reason.to_owned(),
     };
+    refuse_user_info(FROM, text)?;
     let url: http::Uri = text.parse().map_err(|_| refuse("not a URL"))?;
     let host = url.host().unwrap_or_default();
     let host = host.trim_matches(|c| matches!(c, '[' | ']'));

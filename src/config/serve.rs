@@ -11,7 +11,7 @@ use super::serve_settings::{
     AdmissionLimits, ExemptSettings, ForwardLimits, RingLimits, ServeSettings, StateSettings,
     UpstreamSource,
 };
-use super::settings_error::{SettingsError, in_range, words};
+use super::settings_error::{SettingsError, in_range, refuse_user_info, words};
 use super::transport::{ListenTransport, SniCertificate};
 use crate::cli::{AuthMode, ByteLen, ServeFlags, TimeSpan};
 use crate::resource::names::is_dns_subdomain;
@@ -201,6 +201,7 @@ fn parse_url(flag: &'static str, text: &str) -> Result<http::Uri, SettingsError>
         given: text.to_owned(),
         reason: reason.to_owned(),
     };
+    refuse_user_info(flag, text)?;
     let url: http::Uri = text.parse().map_err(|_| refuse("not a URL"))?;
     if !matches!(url.scheme_str(), Some("http" | "https")) {
         return Err(refuse("write http:// or https:// and a host"));

@@ -106,3 +106,14 @@ pub(super) fn words(elements: &[String]) -> Vec<String> {
         .cloned()
         .collect()
 }
+
+/// Refuses a URL with a user or a password, which nothing would use. The error does not show them.
+pub(super) fn refuse_user_info(flag: &'static str, text: &str) -> Result<(), SettingsError> {
+    text.rsplit_once('@').map_or(Ok(()), |(_, host)| {
+        Err(SettingsError::Value {
+            flag,
+            given: format!("…@{host}"),
+            reason: "write no user and password before the host: they are not used".to_owned(),
+        })
+    })
+}

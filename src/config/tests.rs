@@ -585,6 +585,22 @@ fn caches_are_taken_over_only_where_nobody_listens() {
     }
 }
 
+/// Nothing would use them, and the address is logged.
+#[test]
+fn a_user_in_a_url_is_refused_and_not_repeated() {
+    for line in [
+        "--upstream https://root:hunter2@a.example --plain-http --auth none".to_owned(),
+        "--upstream https://hunter2@a.example:6443 --plain-http --auth none".to_owned(),
+        "--in-cluster --api-servers https://a:hunter2@b.example --plain-http --auth none"
+            .to_owned(),
+        format!("{PLAIN} --handover-from https://a:hunter2@b.example"),
+    ] {
+        let error = settings(&format!("serve {line}"), &[], None).unwrap_err();
+        assert!(error.contains("write no user and password"), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+}
+
 #[test]
 fn checking_the_settings_refuses_what_serve_refuses() {
     assert_eq!(
