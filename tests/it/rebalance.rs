@@ -45,6 +45,33 @@ impl Balancer {
     }
 }
 
+/// An address that leads to a gateway which starts later: each needs to know where the other one is.
+struct LaterAddress {
+    address: SocketAddr,
+    gateway: watch::Sender<Option<SocketAddr>>,
+}
+
+impl LaterAddress {
+    async fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (gateway, known) = watch::channel(None);
+        tokio::spawn(async move {
+            while let Ok((mut near, _)) = listener.accept().await {
+                // Before that there is nobody.
+                let Some(gateway) = *known.borrow() else {
+                    continue;
+                };
+                tokio::spawn(async move {
+                    let mut far = TcpStream::connect(gateway).await?;
+                    tokio::io::copy_bidirectional(&mut near, &mut far).await
+                });
+            }
+        });
+        Self { address, gateway }
+    }
+}
+
 async fn apiserver() -> Apiserver {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let options = Options {
@@ -261,12 +288,44 @@ async fn balanced(gateways: [&Running; 2]) {
     }
 }
 
+/// Waits until each gateway has compared itself so many times more and found nothing to do.
+async fn rested(gateways: [&Running; 2], comparisons: usize) {
+    let count = async |gateway: &Running| {
+        let name = "kube_fanout_rebalance_comparisons_total";
+        metric(gateway, name, "outcome=\"balanced\"").await
+    };
+    let give_up_at = Instant::now() + 2 * PATIENCE;
+    for gateway in gateways {
+        let enough = count(gateway).await + comparisons;
+        while count(gateway).await < enough {
+            assert!(Instant::now() < give_up_at, "no rest");
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// Connections whose clients were sent away, at each gateway.
+async fn sent_away(gateways: [&Running; 2]) -> [usize; 2] {
+    let [one, other] =
+        gateways.map(|gateway| metric(gateway, "kube_fanout_rebalance_connections_total", ""));
+    [one.await, other.await]
+}
+
+/// Once the gateways are balanced, nobody moves any more.
+async fn check_rest(gateways: [&Running; 2]) {
+    rested(gateways, 2).await;
+    let sent = sent_away(gateways).await;
+    rested(gateways, 2).await;
+    assert_eq!(sent_away(gateways).await, sent);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_move_to_a_gateway_that_has_none_and_miss_nothing() {
     let apiserver = apiserver().await;
-    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
-    let empty = gateway(&apiserver, nobody).await;
+    let later = LaterAddress::new().await;
+    let empty = gateway(&apiserver, later.address).await;
     let full = gateway(&apiserver, empty.address).await;
+    later.gateway.send(Some(full.address)).unwrap();
     let (from, _) = listed(full.address).await;
     listed(empty.address).await;
     let lists_before = [lists(&full).await, lists(&empty).await];
@@ -296,7 +355,10 @@ async fn clients_move_to_a_gateway_that_has_none_and_miss_nothing() {
         clients.spawn(http2_client(full.address, balancer, last, from));
     }
     apiserver.set_churn(50);
-    balanced([&full, &empty]).await;
+    let both = [&full, &empty];
+    balanced(both).await;
+    check_rest(both).await;
+    balanced(both).await;
     apiserver.set_churn(0);
     let (newest, _) = listed(apiserver.address()).await;
     last_version.send(newest).unwrap();
