@@ -19,7 +19,15 @@ pub(super) const STATUS_RIGHT: &str = "/kube-fanout/status";
 /// How long a review may take.
 const REVIEW_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Headers that only a proxy adds: behind one, the address of the connection says nothing about the client.
-const PROXY_HEADERS: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
+const PROXY_HEADERS: [&str; 5] = [
+    "forwarded",
+    "via",
+    "traceparent",
+    "x-real-ip",
+    "x-request-id",
+];
+/// Those of load balancers and of the proxies of service meshes, by how their names begin.
+const PROXY_HEADER_PREFIXES: [&str; 4] = ["x-forwarded-", "x-envoy-", "x-b3-", "l5d-"];
 
 const ON_LOOPBACK: &str = "the status is shown on loopback only, because the gateway does not authenticate callers: use kubectl port-forward\n";
 const NO_TOKEN: &str =
@@ -93,7 +101,14 @@ fn is_local(address: IpAddr, headers: &HeaderMap) -> bool {
     is_loopback
         && host.is_some_and(is_local_name)
         && hosts.next().is_none()
-        && !PROXY_HEADERS.iter().any(|name| headers.contains_key(*name))
+        && !headers.keys().any(|name| is_of_proxy(name.as_str()))
+}
+
+fn is_of_proxy(name: &str) -> bool {
+    PROXY_HEADERS.contains(&name)
+        || PROXY_HEADER_PREFIXES
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
 }
 
 /// Whether a `Host` header names this machine, with any port: `kubectl port-forward` may use another one.
@@ -159,6 +174,13 @@ mod tests {
     #[test]
     fn a_proxy_on_this_machine_is_not_local() {
         for name in PROXY_HEADERS {
+            check_local("127.0.0.1", &[("host", "localhost"), (name, "a")], false);
+        }
+        for name in [
+            "x-forwarded-proto",
+            "x-envoy-expected-rq-timeout-ms",
+            "l5d-client-id",
+        ] {
             check_local("127.0.0.1", &[("host", "localhost"), (name, "a")], false);
         }
         // The address from which a mesh's proxy connects.

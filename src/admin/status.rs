@@ -59,7 +59,7 @@ pub struct StatusFeed(Arc<FeedState>);
 struct FeedState {
     source: Arc<dyn StatusSource>,
     /// Locked while a document is collected, so that the others wait for it.
-    latest: tokio::sync::Mutex<Option<(Instant, Bytes)>>,
+    latest: Arc<tokio::sync::Mutex<Option<(Instant, Bytes)>>>,
     viewers: Arc<Semaphore>,
 }
 
@@ -69,24 +69,29 @@ impl StatusFeed {
     pub fn new(source: Arc<dyn StatusSource>) -> Self {
         Self(Arc::new(FeedState {
             source,
-            latest: tokio::sync::Mutex::default(),
+            latest: Arc::default(),
             viewers: Arc::new(Semaphore::new(VIEWERS_MAX)),
         }))
     }
 
     /// The document as JSON, in one line. Empty if it cannot be made, which does not happen.
     pub(super) async fn document(&self) -> Bytes {
-        let mut latest = self.0.latest.lock().await;
+        let mut latest = Arc::clone(&self.0.latest).lock_owned().await;
         if let Some((at, document)) = &*latest
             && at.elapsed() < DOCUMENT_AGE_MAX
         {
             return document.clone();
         }
         let source = Arc::clone(&self.0.source);
-        let made = spawn_blocking(move || serde_json::to_vec(&source.collect())).await;
-        let document = Bytes::from(made.ok().and_then(Result::ok).unwrap_or_default());
-        *latest = Some((Instant::now(), document.clone()));
-        document
+        let began = Instant::now();
+        // The work keeps the lock, also if its client leaves: clients that come and go do not collect documents side by side.
+        let made = spawn_blocking(move || {
+            let made = serde_json::to_vec(&source.collect());
+            let document = Bytes::from(made.unwrap_or_default());
+            *latest = Some((began, document.clone()));
+            document
+        });
+        made.await.unwrap_or_default()
     }
 
     /// Live events for one more viewer; `None` if there are too many.

@@ -51,8 +51,10 @@ impl StatusCollector {
             let seconds = now.saturating_duration_since(sample.at).as_secs_f64();
             if RATE_SECONDS.contains(&seconds) {
                 for ResourceStatus { name, traffic, .. } in &mut *resources {
-                    let before = sample.counters.get(name).copied();
-                    let (events, bytes) = before.unwrap_or_default();
+                    // The counters of a cache that started again hold what it did before.
+                    let Some(&(events, bytes)) = sample.counters.get(name) else {
+                        continue;
+                    };
                     traffic.events_per_second = rate(events, traffic.events, seconds);
                     traffic.bytes_per_second = rate(bytes, traffic.bytes, seconds);
                 }

@@ -85,7 +85,7 @@ pub struct WatchPosition<'a> {
 pub struct UnreadEvent {
     /// Its sequence in the history; the oldest one that the history has if it is older than that.
     pub sequence: Sequence,
-    /// When it was published; `None` if the history lost it at this moment.
+    /// When it was published, or the watch opened if that was later; `None` if the history lost it at this moment.
     pub published_at: Option<Instant>,
 }
 
@@ -103,7 +103,8 @@ impl WatchEntry {
         let mut published_at = None;
         // If the event is evicted in between, its time remains unknown.
         let _ = ring.read(sequence, |_, event| {
-            published_at = Some(event.published_at());
+            // What was published before the client came has not kept it waiting.
+            published_at = Some(event.published_at().max(self.opened_at));
             std::ops::ControlFlow::Break(())
         });
         (sequence < ring.head()).then_some(UnreadEvent {

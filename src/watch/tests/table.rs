@@ -115,3 +115,15 @@ async fn the_cuts_that_are_remembered_are_bounded() {
     assert_eq!(cuts.len(), 50);
     assert_eq!(&*cuts[0].client.user_agent, "curl/59");
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_was_published_before_a_watch_opened_has_not_kept_it_waiting() {
+    let (table, mut scene) = (Table::new(), Scene::new(400));
+    scene.put("a/one", None);
+    advance(Duration::from_secs(60)).await;
+    let mut client = scene.after(&Selector::default(), 10);
+    table.enter(&mut client, "kubectl");
+    assert!(table.unread()[0].is_some());
+    client.end();
+    assert!(table.cuts.latest().is_empty());
+}
