@@ -44,6 +44,9 @@ pub(crate) struct WatchCursor {
     history_end: Sequence,
     /// The version that the client has; events up to it are not sent.
     pub(super) known: ResourceVersion,
+    /// The version of the last event that was read. It may be newer than the version that the views have reached: a batch is visible before
+    /// that, and one of many events is laid out in slices.
+    delivered: ResourceVersion,
     /// Set while the client's version is still in the future: until it is reached, nothing is sent. A relist may skip the version.
     /// Then the published difference lacks what this client needs: objects that were created and deleted since the last served
     /// version.
@@ -123,6 +126,7 @@ impl WatchCursor {
             position,
             history_end: reached.through,
             known,
+            delivered: known,
             future_waiter,
             bookmarks,
             opened_at: timing.started.into_std(),
@@ -203,10 +207,17 @@ impl WatchCursor {
             && self.end.is_none()
     }
 
-    /// Moves on after shared batches were sent: to batch `to`, after event `last`. The caller counts `events` and `bytes`.
-    pub(crate) fn advance(&mut self, to: Sequence, last: Sequence, (events, bytes): (u64, u64)) {
+    /// Moves on after shared batches were sent: to batch `to`, after event `last` of version `last_version`. The caller counts `events`
+    /// and `bytes`.
+    pub(crate) fn advance(
+        &mut self,
+        to: Sequence,
+        (last, last_version): (Sequence, ResourceVersion),
+        (events, bytes): (u64, u64),
+    ) {
         self.cursor = to;
         self.position = last + 1;
+        self.delivered = self.delivered.max(last_version);
         self.events += events;
         self.bytes += bytes;
         self.note_progress();
@@ -383,6 +394,7 @@ impl WatchCursor {
         let (opened_at, mut oldest) = (self.opened_at, None);
         let range = self.position..self.history_end;
         let (view, mut unprojectable) = (&self.view, None);
+        let mut delivered = self.delivered;
         let read = filtered(
             self.served.cache.history(),
             self.selector(),
@@ -397,6 +409,7 @@ impl WatchCursor {
                     };
                     buf.push(frame);
                     count += 1;
+                    delivered = delivered.max(event.resource_version());
                     if event.published_at() >= opened_at {
                         oldest.get_or_insert_with(|| event.published_at());
                     }
@@ -408,6 +421,7 @@ impl WatchCursor {
                 }
             },
         );
+        self.delivered = delivered;
         match read {
             Ok(next) => self.position = unprojectable.unwrap_or(next),
             Err(_) => return Some(self.end_behind()),
@@ -431,7 +445,7 @@ impl WatchCursor {
         let (mut buf, mut count) = (BufList::default(), 0);
         let (mut position, mut reread_end) = (self.position, None);
         let (known, recorder, limits) = (self.known, &self.recorder, self.limits);
-        let mut now = None;
+        let (mut now, mut delivered) = (None, self.delivered);
         let read = self.view.read(self.cursor, |batch| {
             if batch.last < position || batch.last_version <= known {
                 return ControlFlow::Continue(());
@@ -444,6 +458,7 @@ impl WatchCursor {
                 return ControlFlow::Break(());
             }
             position = batch.last + 1;
+            delivered = delivered.max(batch.last_version);
             count += batch.count;
             buf.push(batch.frames.clone());
             let now = *now.get_or_insert_with(|| Instant::now().into_std());
@@ -462,7 +477,7 @@ impl WatchCursor {
                 return None;
             }
         }
-        self.position = position;
+        (self.position, self.delivered) = (position, delivered);
         if let Some(end) = reread_end {
             self.history_end = end;
         }
@@ -559,10 +574,10 @@ impl WatchCursor {
         Some(reached.version)
     }
 
-    /// A bookmark of this version, if the client allows bookmarks and the version is news to it.
+    /// A bookmark of this version, if the client allows bookmarks and has no newer version, neither from the start nor from an event.
     fn bookmark_at(&self, version: ResourceVersion) -> Option<Bytes> {
         let bookmarks = self.bookmarks.as_ref()?;
-        if version <= bookmarks.beyond || version < self.known {
+        if version <= bookmarks.beyond || version < self.delivered {
             return None;
         }
         let template = self.served.hub.bookmark();

@@ -1,6 +1,7 @@
 //! Loom models of a watch while its view changes. A watch that learns of the end has all events that were published before: this
 //! fails if it reads events before it checks whether the view is closed. A waiting body is woken by the next batch: this fails if
-//! it reads events, arms itself and does not read again.
+//! it reads events, arms itself and does not read again. No bookmark is below an event that its client has: this fails if a version is
+//! sent that the views had reached before a batch that is visible already.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
@@ -10,8 +11,10 @@ use loom::model::Builder;
 use loom::thread;
 use tokio::time::Instant;
 
+use bytes::Buf;
+
 use super::*;
-use crate::cache::tests::samples::{World, kind};
+use crate::cache::tests::samples::{World, kind, told};
 use crate::resource::{Layout, ResourceVersion};
 use crate::selector::Selector;
 use crate::view::Hub;
@@ -122,5 +125,57 @@ fn a_body_that_waits_is_woken_by_a_batch_that_came_while_it_looked() {
         let (_body, has_frame) = watcher.join().expect("the watcher must not panic");
         let wakes = wakes.0.load(Ordering::Relaxed);
         assert!(has_frame || wakes > 0, "the body waits and was not woken");
+    });
+}
+
+/// The number behind the kind, and behind the key of an event: "ADDED a/1 12 -", "BOOKMARK 12".
+fn versions(lines: &[u8]) -> Vec<u64> {
+    let version = |line: String| {
+        let words: Vec<_> = line.split(' ').collect();
+        let word = words.get(2).or(words.get(1)).copied();
+        word.and_then(|word| word.parse().ok())
+            .expect("each line has a version")
+    };
+    told(lines).into_iter().map(version).collect()
+}
+
+#[test]
+fn a_bookmark_at_the_end_is_not_below_what_was_sent() {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(|| {
+        let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
+        let mut world = World::new(1, 100, Arc::clone(&hub) as _);
+        let cache = Arc::clone(world.writer.cache());
+        let entry = hub.join(&Selector::default());
+        let served = ServedResource {
+            cache,
+            hub: Arc::clone(&hub),
+        };
+        let start = start(&served);
+        // The version before the change is news, so that a bookmark of it would be sent.
+        world.writer.progress(ResourceVersion(11), world.now);
+        world.version = 11;
+        let position = (entry.view, entry.cursor, entry.reached);
+        let timing = Timing {
+            bookmarks: true,
+            ..timing()
+        };
+        let mut cursor = WatchCursor::new(served, position, start, timing, Arc::new(Untold));
+        cursor.recalled_end_at(Instant::now());
+        let watcher = thread::spawn(move || {
+            let mut sent = Vec::new();
+            if let CursorStep::Frame(mut frame) = cursor.next() {
+                sent.extend(versions(&frame.copy_to_bytes(frame.remaining())));
+            }
+            if let TimerAction::Bookmark(bookmark) = cursor.on_timer(Instant::now()) {
+                sent.extend(versions(&bookmark));
+            }
+            sent
+        });
+        let change = world.write("a/1", None);
+        world.apply(vec![change]);
+        let sent = watcher.join().expect("the watcher must not panic");
+        assert!(sent.is_sorted(), "{sent:?}");
     });
 }

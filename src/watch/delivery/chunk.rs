@@ -39,8 +39,9 @@ pub(super) struct SharedChunk {
     /// The sequences of the first and the last event.
     pub(super) first: Sequence,
     pub(super) last: Sequence,
-    /// The lowest version of its events.
+    /// The lowest and the highest version of its events.
     pub(super) first_version: ResourceVersion,
+    pub(super) last_version: ResourceVersion,
     pub(super) events: u64,
     /// Length of the events in bytes, without framing.
     pub(super) len: u64,
@@ -68,6 +69,7 @@ impl SharedChunk {
             first: 0,
             last: 0,
             first_version: ResourceVersion(u64::MAX),
+            last_version: ResourceVersion(0),
             events: 0,
             len: 0,
             published_at: SmallVec::new(),
@@ -82,6 +84,7 @@ impl SharedChunk {
             }
             chunk.last = batch.last;
             chunk.first_version = chunk.first_version.min(batch.first_version);
+            chunk.last_version = chunk.last_version.max(batch.last_version);
             chunk.events += batch.count as u64;
             chunk.published_at.push(batch.published_at);
             len += batch.frames.len();

@@ -220,6 +220,7 @@ mod tests {
             first: 0,
             last: events,
             first_version: crate::resource::ResourceVersion(1),
+            last_version: crate::resource::ResourceVersion(1),
             events,
             len,
             published_at: smallvec::smallvec![published_at; 2],

@@ -128,8 +128,11 @@ impl DeliveryStream {
         {
             return None;
         }
-        self.cursor
-            .advance(chunk.to, chunk.last, (chunk.events, chunk.len));
+        self.cursor.advance(
+            chunk.to,
+            (chunk.last, chunk.last_version),
+            (chunk.events, chunk.len),
+        );
         let progress = if chunk.has_more {
             StreamProgress::Behind
         } else {

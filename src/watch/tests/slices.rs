@@ -1,6 +1,7 @@
-//! Watches that search through many events or objects before they find a match.
+//! Watches that search through many events or objects before they find a match, and bursts that are laid out in slices.
 
 use super::*;
+use crate::cache::Change;
 use crate::selector::EVALUATED;
 
 /// Fifty terms that match all objects of the test, and one that matches few.
@@ -70,4 +71,56 @@ async fn the_deadline_ends_a_search() {
     advance(Duration::from_secs(HOUR)).await;
     assert_eq!(client.poll(), Polled::Ended);
     assert_eq!(client.end().end, WatchEnd::Deadline);
+}
+
+/// Enough for several slices.
+const BURST: usize = 5_000;
+
+/// A watch of everything, whose bookmark is due, and a burst of which one slice is laid out.
+async fn client_within_burst() -> (Scene, Client) {
+    let mut scene = Scene::new(WIDE);
+    let mut client = scene.client(&everything(), scene.initial(Marker::None), HOUR);
+    assert_eq!(client.poll(), Polled::Waits);
+    scene.progress(100);
+    let World { writer, now, .. } = &mut scene.world;
+    let changes: Vec<_> = (0..BURST)
+        .map(|index| Change::Put(Sample::new(&format!("a/{index}"), 101 + index as u64).object()))
+        .collect();
+    writer.publish_changes(changes, *now);
+    writer.dispatch(*now);
+    assert!(writer.is_behind());
+    (scene, client)
+}
+
+impl Scene {
+    fn dispatch_rest(&mut self) {
+        let World { writer, now, .. } = &mut self.world;
+        while writer.is_behind() {
+            writer.dispatch(*now);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_bookmark_is_below_an_event_of_a_slice() {
+    let (mut scene, mut client) = client_within_burst().await;
+    advance(Duration::from_secs(60)).await;
+    let first = client.drain();
+    assert!(first.len() < BURST);
+    assert!(first.iter().all(|line| line.starts_with("ADDED")));
+    scene.dispatch_rest();
+    let rest = client.drain();
+    assert_eq!(first.len() + rest.len(), BURST);
+    advance(Duration::from_secs(60)).await;
+    let newest = 100 + BURST;
+    assert_eq!(client.drain(), [format!("BOOKMARK {newest}")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ends_within_a_burst_ends_at_its_last_event() {
+    let (_scene, mut client) = client_within_burst().await;
+    client.body.cursor.recalled_end_at(Instant::now());
+    let lines = client.drain();
+    assert!(lines.iter().all(|line| line.starts_with("ADDED")));
+    assert_eq!(client.end().end, WatchEnd::Recalled);
 }
