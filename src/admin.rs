@@ -8,7 +8,7 @@
 //! | `/version` | name and version as JSON |
 //! | `/status`, `/status.json`, `/status/events` | the status page, its document, and its live events, for whom `access` admits |
 //!
-//! A connection serves one request. Slow clients, however many there are, keep neither probes nor a scrape out ([`places`]).
+//! A connection serves one request. Slow clients, however many there are, keep neither probes nor a scrape out (`places`).
 
 mod access;
 mod answer;
