@@ -330,6 +330,8 @@ impl Authenticator {
             // A 403 means that upstream accepted the token; for an invalid one it responds with 401.
             Err(ReviewError::SelfReviewForbidden) => return Err(CallerRefusal::Forward),
             Ok(None) => return Ok(None),
+            // Another attempt would fail as well, until somebody mends it: the client must see an error.
+            Err(ReviewError::Forbidden { .. }) => return Ok(None),
             Err(_) => return Err(CallerRefusal::Unverified),
         };
         Ok(Some(Caller {

@@ -148,7 +148,8 @@ pub enum CallerRefusal {
         /// As in [`Failed`](Self::Failed).
         message: String,
     },
-    /// 500, plain text: what the client asks for can never be reviewed, because impersonation headers are invalid.
+    /// 500, plain text: what the client asks for cannot be reviewed until somebody mends it, because impersonation headers are invalid or
+    /// the gateway may not create reviews.
     Failed {
         /// The error without the URI, which the response puts before it.
         message: String,

@@ -161,7 +161,7 @@ impl Guard {
     /// # Errors
     /// [`CallerRefusal::Forbidden`] if the access is denied, [`CallerRefusal::Forward`] if upstream has to decide,
     /// [`CallerRefusal::Unauthorized`] if upstream rejects the caller's token, [`CallerRefusal::Undecided`] if the authorizer failed, and
-    /// [`CallerRefusal::Failed`] if it cannot be asked about this caller.
+    /// [`CallerRefusal::Failed`] if the gateway cannot, or may not, ask it about this caller.
     pub async fn authorize(
         &self,
         caller: &Caller,
@@ -411,12 +411,13 @@ impl Guard {
         tracing::debug!(%error, "access review failed");
         let message = client_message(&error).to_owned();
         Err(Denial::Refused(match error {
-            // Another attempt would fail as well.
-            ReviewError::Unsendable(_) => CallerRefusal::Failed { message },
+            // Another attempt would fail as well, until somebody mends it: the client must see an error.
+            ReviewError::Unsendable(_) | ReviewError::Forbidden { .. } => {
+                CallerRefusal::Failed { message }
+            }
             ReviewError::Unavailable { .. }
             | ReviewError::Malformed { .. }
             | ReviewError::Unauthorized
-            | ReviewError::Forbidden { .. }
             | ReviewError::SelfReviewForbidden => CallerRefusal::Undecided { message },
         }))
     }

@@ -205,14 +205,14 @@ async fn who_may_not_ask_is_left_to_upstream() {
         .then_always(Err(ReviewError::SelfReviewForbidden));
     let refusal = stage.ask(&[JANE], &pods("a")).await.unwrap_err();
     assert_eq!(refusal, CallerRefusal::Forward);
-    // In this mode it is the gateway that may not ask, which is a failure.
+    // In this mode it is the gateway that may not ask, which is a failure that another attempt does not mend.
     let stage = Stage::new(AuthorizerMode::Review);
     stage.script.then_always(Err(ReviewError::Forbidden {
         message: String::new(),
     }));
     let refusal = stage.ask(&[JANE], &pods("a")).await.unwrap_err();
     assert!(
-        matches!(refusal, CallerRefusal::Undecided { .. }),
+        matches!(refusal, CallerRefusal::Failed { .. }),
         "{refusal:?}"
     );
 }
