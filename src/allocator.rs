@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 
 use crate::resource::allocated_len;
 
-/// A thread passes its changes on when they add up to this many bytes: rarely, and a dozen threads are together wrong by less than 1 MiB.
+/// A thread passes its changes on when they add up to this many bytes: rarely, and together they are wrong by less than this for
+/// each thread.
 const PENDING_MAX: usize = 64 << 10;
 
 /// All changes that threads have passed on. A thread may free what another one has allocated and not yet passed on, so this may be negative.

@@ -320,9 +320,9 @@ impl ServerLanes {
         let mut anonymous = config.clone();
         anonymous.auth_info = AuthInfo::default();
         Ok(Self {
+            gateway: Arc::new(ConnectionLanes::new(config, &base)?),
+            caller: Arc::new(ConnectionLanes::new(&anonymous, &base)?),
             base,
-            gateway: Arc::new(ConnectionLanes::new(config)?),
-            caller: Arc::new(ConnectionLanes::new(&anonymous)?),
         })
     }
 
@@ -416,10 +416,10 @@ struct ConnectionLanes {
 }
 
 impl ConnectionLanes {
-    fn new(config: &Config) -> Result<Self, ConnectError> {
+    fn new(config: &Config, base: &Uri) -> Result<Self, ConnectError> {
         // Without TLS no authority is needed, and a minimal image has none.
         let mut config = config.clone();
-        if config.cluster_url.scheme() == Some(&uri::Scheme::HTTP) {
+        if base.scheme() == Some(&uri::Scheme::HTTP) {
             config.root_cert.get_or_insert_default();
         }
         let tls = config
