@@ -40,8 +40,12 @@ pub(crate) struct Habits {
     pub(crate) delay_ms: u64,
     /// How long it watches.
     pub(crate) seconds: Range<u64>,
+    /// Milliseconds at most that it is away after a watch, while the history goes on without it.
+    pub(crate) away_ms: u64,
     /// It lists after each watch, as programs without an informer do.
     pub(crate) lists_again: bool,
+    /// It does not watch, but only lists, as scripts do.
+    pub(crate) only_lists: bool,
     pub(crate) random: fastrand::Rng,
 }
 
@@ -82,6 +86,10 @@ pub(crate) async fn run(mut contract: Contract, mut habits: Habits) {
             sleep(PAUSE).await;
             continue;
         }
+        if habits.only_lists {
+            rest(&contract, &mut habits).await;
+            continue;
+        }
         let mut is_first = is_streamed;
         loop {
             match watch(&mut contract, &mut habits, is_first).await {
@@ -95,8 +103,17 @@ pub(crate) async fn run(mut contract: Contract, mut habits: Habits) {
                 None if is_first => contract.version = 0,
                 None => {}
             }
-            sleep(PAUSE).await;
+            rest(&contract, &mut habits).await;
         }
+    }
+}
+
+/// The time between two requests.
+async fn rest(contract: &Contract, habits: &mut Habits) {
+    sleep(PAUSE).await;
+    if habits.away_ms > 0 && contract.report.elapsed() < Duration::from_millis(END_MS) {
+        let ms = habits.random.u64(..habits.away_ms);
+        sleep(Duration::from_millis(ms)).await;
     }
 }
 
@@ -182,7 +199,7 @@ async fn read(
     while let Some(Ok(frame)) = body.frame().await {
         // A long line arrives in many frames.
         let mut searched = rest.len();
-        rest.extend(frame.into_data().unwrap_or_default());
+        rest.extend_from_slice(&frame.into_data().unwrap_or_default());
         while let Some(end) = memchr::memchr(b'\n', &rest[searched..]) {
             let line: Vec<u8> = rest.drain(..=searched + end).collect();
             searched = 0;

@@ -56,8 +56,8 @@ pub(crate) struct Writes {
     pub(crate) pause_ms: u64,
     /// Whether some objects are longer than what is written to a client at once.
     pub(crate) has_large: bool,
-    /// Whether most writes are of another resource.
-    pub(crate) is_quiet: bool,
+    /// How many of a hundred writes are of the resource that clients read; the others are of another one.
+    pub(crate) percent: u8,
     /// Writes of another resource at the start.
     pub(crate) first: u64,
 }
@@ -75,6 +75,8 @@ pub(crate) enum Fault {
     Partition(String, String, u64),
     /// A gateway and the API server are apart until the API server has discarded its history, in which an object may be deleted last.
     LoseHistory(String, u64, bool),
+    /// The same, and while it lasts all other gateways are killed: clients come with versions that this one has missed.
+    Takeover(String, u64),
     /// A process does not run: nothing reaches it and it sends nothing.
     Pause(String, u64),
     /// A gateway is killed and starts again; the last block of its checkpoints may be torn.
@@ -118,7 +120,7 @@ impl Plan {
                 objects: random.usize(3..objects_end),
                 pause_ms: [50, 200, 800, 4_000][random.usize(..4)],
                 has_large: random.u8(..3) == 0,
-                is_quiet: random.u8(..4) == 0,
+                percent: [100, 100, 100, 2][random.usize(..4)],
                 first: 0,
             },
             capacity: [64, 256, 1_024][random.usize(..3)],
@@ -132,7 +134,7 @@ impl Plan {
             let fault = plan.fault(&mut random);
             plan.faults.push((at, fault));
         }
-        if plan.writes.is_quiet {
+        if plan.writes.percent < 100 {
             plan.lose_deletions(&mut random);
         }
         if random.u8(..8) == 0 {
@@ -168,7 +170,7 @@ impl Plan {
     /// reached again; so these are high, and the gateways run and reach the API server.
     fn restore_backup(&mut self, random: &mut fastrand::Rng) {
         self.writes.first = 3_000;
-        self.writes.is_quiet = random.bool();
+        self.writes.percent = [100, 2, 0][random.usize(..3)];
         for (_, fault) in &mut self.faults {
             match fault {
                 Fault::Reset(..)
@@ -180,6 +182,7 @@ impl Plan {
                 Fault::Hold(gateway, ..)
                 | Fault::Partition(gateway, ..)
                 | Fault::LoseHistory(gateway, ..)
+                | Fault::Takeover(gateway, _)
                 | Fault::Pause(gateway, _)
                 | Fault::Kill(gateway, ..)
                 | Fault::Roll(gateway) => {
@@ -220,7 +223,8 @@ impl Plan {
             8 => Fault::KillServer(random.u64(50..5_000)),
             9 => Fault::Latency(random.u64(5..400)),
             10 => Fault::WallClock(random.i64(-100_000..100_000)),
-            11 | 12 => Fault::LoseHistory(gateway, ms, random.bool()),
+            11 => Fault::LoseHistory(gateway, ms, random.bool()),
+            12 => Fault::Takeover(gateway, ms.max(1_000)),
             _ => Fault::Order(order(random)),
         }
     }
@@ -267,7 +271,9 @@ fn client(
             Mode::Safety => [3..9, 5..40][random.usize(..2)].clone(),
             Mode::Liveness => 600..601,
         },
+        away_ms: [0, 0, 0, 8_000][random.usize(..4)],
         lists_again: mode == Mode::Safety && random.u8(..3) == 0,
+        only_lists: list != ListKind::Streamed && random.u8(..8) == 0,
         random: random.fork(),
     };
     (format!("client{index}"), filter, habits)

@@ -31,6 +31,8 @@ const CONVERGENCE: Duration = Duration::from_secs(60);
 /// refused watch (410) leads to.
 const INFORMER_CONVERGENCE: Duration = Duration::from_secs(150);
 const DRAIN_TIME: Duration = Duration::from_secs(3);
+/// How long only the gateway that has lost its history runs.
+const OUTAGE_MS: u64 = 3_000;
 
 /// What came of a run.
 #[derive(Debug)]
@@ -98,6 +100,7 @@ enum Ending {
     Release(String, String),
     Repair(String, String),
     Start(String),
+    Kill(String),
     /// The API server discards its history, in which an object may be deleted last.
     Compact(bool),
 }
@@ -375,6 +378,16 @@ impl Stage<'_> {
                 self.endings
                     .push((end(ms), Ending::Repair(gateway, APISERVER.to_owned())));
             }
+            Fault::Takeover(gateway, ms) => {
+                let others = plan.gateways.iter().filter(|name| **name != gateway);
+                for other in others {
+                    self.endings
+                        .push((end(ms / 2), Ending::Kill(other.clone())));
+                    self.endings
+                        .push((end(ms + OUTAGE_MS), Ending::Start(other.clone())));
+                }
+                self.begin(plan, Fault::LoseHistory(gateway, ms, true));
+            }
             Fault::Partition(one, other, ms) => {
                 self.sim.partition(one.as_str(), other.as_str());
                 self.endings.push((end(ms), Ending::Repair(one, other)));
@@ -443,6 +456,7 @@ impl Stage<'_> {
                     }
                 }
                 Ending::Start(host) => self.restart_if_ended(&host),
+                Ending::Kill(host) => self.sim.crash(host),
                 Ending::Compact(has_deletion) => {
                     if has_deletion {
                         self.server.delete_one();

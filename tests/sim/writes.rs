@@ -81,7 +81,7 @@ impl Server {
                 count += 1;
                 self.write_secret(apiserver, count);
             }
-            if writes.is_quiet && self.random.lock().u8(..100) > 1 {
+            if self.random.lock().u8(..100) >= writes.percent {
                 continue;
             }
             let is_burst = self.random.lock().u8(..20) == 0;
