@@ -137,7 +137,11 @@ impl Contract {
         self.version = version;
         let (oldest, floor) = floor.unwrap_or_default();
         let newest = self.history.life();
+        // A list without objects may be true in several lives, but its version belongs only to one that has reached it.
         let is_true = |life: &usize| {
+            if !self.history.has_reached((*life, version)) {
+                return false;
+            }
             let expected = self.history.at((*life, version), self.filter);
             *self.objects.lock() == expected
         };
