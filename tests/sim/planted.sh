@@ -7,14 +7,14 @@
 # The patches of tests/sim/planted are all applied to one copy, which is built once. Each asks for its name before it does harm, so that a
 # run has one defect at a time (FANOUT_SIM_PLANT). For each defect, seeds run until one fails; the same seed must pass without the defect.
 #
-# Environment: FANOUT_SIM_SEEDS, the seeds that run at most [0..400]. Exit code: 0 all found, 1 some not, 3 the setup failed.
+# Environment: FANOUT_SIM_SEEDS, the seeds that run at most [0..1000]. Exit code: 0 all found, 1 some not, 3 the setup failed.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 top=$(cd "$here/../.." && pwd)
 target=$(realpath -m "${CARGO_TARGET_DIR:-$top/target}")/sim
 tree=$target/planted
-seeds=${FANOUT_SIM_SEEDS:-0..400}
+seeds=${FANOUT_SIM_SEEDS:-0..1000}
 unfit() { printf 'planted.sh: %s\n' "$*" >&2; exit 3; }
 
 if [ "${1:-}" = --check ]; then
