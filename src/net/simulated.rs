@@ -7,18 +7,24 @@ use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use http::Uri;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
 use tower::Service;
 
 thread_local! {
     static STREAMS: RefCell<Vec<Weak<StreamFaults>>> = const { RefCell::new(Vec::new()) };
     static SEGMENT_LEN: Cell<usize> = const { Cell::new(1_448) };
 }
+
+/// A reader learns after this time that its peer has closed the connection, if the simulated network has lost the notice: it drops the one
+/// that finds the reader's queue full.
+const CLOSE_NOTICE: Duration = Duration::from_secs(5);
 
 /// Bytes that one read takes at most.
 const READ_LEN: usize = 8 << 10;
@@ -73,6 +79,8 @@ impl TcpListener {
 pub struct TcpStream {
     io: turmoil::net::TcpStream,
     faults: Arc<StreamFaults>,
+    /// Runs while the peer's end is closed and nothing arrives.
+    close_notice: Option<Pin<Box<Sleep>>>,
 }
 
 /// The faults that are ordered for one end of a connection.
@@ -88,6 +96,8 @@ struct FaultState {
     is_reset: bool,
     /// The connection is reset after so many more received bytes.
     reset_after: Option<usize>,
+    /// The peer's end is closed.
+    is_left_alone: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
 }
@@ -167,7 +177,16 @@ impl TcpStream {
             state: Mutex::default(),
         });
         STREAMS.with_borrow_mut(|streams| streams.push(Arc::downgrade(&faults)));
-        Ok(Self { io, faults })
+        Ok(Self {
+            io,
+            faults,
+            close_notice: None,
+        })
+    }
+
+    /// Whether the peer has closed its end.
+    fn is_left_alone(&self) -> bool {
+        self.faults.state.lock().is_left_alone
     }
 
     fn check(&self, note: impl FnOnce(&mut FaultState)) -> io::Result<()> {
@@ -177,6 +196,18 @@ impl TcpStream {
         }
         note(&mut state);
         Ok(())
+    }
+}
+
+impl Drop for TcpStream {
+    fn drop(&mut self) {
+        for end in matching(|end| end == (self.faults.peer, self.faults.local)) {
+            let mut state = end.state.lock();
+            state.is_left_alone = true;
+            let reader = state.reader.take();
+            drop(state);
+            reader.into_iter().for_each(Waker::wake);
+        }
     }
 }
 
@@ -194,6 +225,16 @@ impl AsyncRead for TcpStream {
         let polled = Pin::new(&mut self.io).poll_read(context, &mut part);
         let read = part.filled().len();
         buffer.put_slice(part.filled());
+        if polled.is_ready() {
+            self.close_notice = None;
+        } else if self.is_left_alone() {
+            let notice = self
+                .close_notice
+                .get_or_insert_with(|| Box::pin(sleep(CLOSE_NOTICE)));
+            if notice.as_mut().poll(context).is_ready() {
+                return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+            }
+        }
         if let Some(rest) = rest {
             let rest = rest - read;
             self.faults.state.lock().reset_after = Some(rest);
