@@ -200,6 +200,18 @@ impl Handover {
         addresses.sort_by_key(|address| silent.contains_key(address));
     }
 
+    /// Removes those that did not respond lately, unless no other is left: each of them would hold up each cache.
+    fn skip_silent(&self, addresses: &mut Vec<SocketAddr>) {
+        let silent = self.silent.lock();
+        let is_silent = |address: &SocketAddr| {
+            let at = silent.get(address);
+            at.is_some_and(|at| at.elapsed() < SILENT_AGE_MAX)
+        };
+        if !addresses.iter().all(is_silent) {
+            addresses.retain(|address| !is_silent(address));
+        }
+    }
+
     /// The addresses of the other gateways, in an order that differs from gateway to gateway.
     async fn addresses(&self) -> Result<Vec<SocketAddr>, HandoverError> {
         let url = &self.settings.from;
@@ -236,14 +248,36 @@ impl Handover {
         let permit = timeout(self.time_max(), self.permits.acquire()).await;
         let _permit = permit.map_err(|_| HandoverError::TimedOut)?;
         let give_up_at = Instant::now() + self.time_max();
+        let addresses = timeout_at(give_up_at, self.addresses()).await;
+        let mut addresses = addresses.map_err(|_| HandoverError::TimedOut)??;
+        self.skip_silent(&mut addresses);
+        self.take_from_all(addresses, wanted, give_up_at).await
+    }
+
+    /// Asks each of them, and those that are busy again until they have answered for good.
+    async fn take_from_all(
+        &self,
+        mut addresses: Vec<SocketAddr>,
+        wanted: WantedState<'_>,
+        give_up_at: Instant,
+    ) -> Result<(CheckpointContent, u64), HandoverError> {
+        let mut first_error = None;
         loop {
-            let addresses = timeout_at(give_up_at, self.addresses()).await;
-            let addresses = addresses.map_err(|_| HandoverError::TimedOut)??;
-            match self.take_from_any(&addresses, wanted, give_up_at).await {
-                Err(HandoverError::Busy) if Instant::now() < give_up_at => {}
-                Err(HandoverError::Busy) => return Err(HandoverError::TimedOut),
-                taken => return taken,
+            let mut busy = Vec::new();
+            match self
+                .take_from_any(&addresses, wanted, (give_up_at, &mut busy))
+                .await
+            {
+                Err(error) if busy.is_empty() => return Err(first_error.unwrap_or(error)),
+                Err(HandoverError::Missing | HandoverError::Busy) => {}
+                Err(error) => first_error = first_error.or(Some(error)),
+                taken @ Ok(_) => return taken,
             }
+            if Instant::now() >= give_up_at {
+                return Err(first_error.unwrap_or(HandoverError::TimedOut));
+            }
+            // The others have answered for good.
+            addresses = busy;
             sleep(BUSY_PAUSE).await;
         }
     }
@@ -252,7 +286,7 @@ impl Handover {
         &self,
         addresses: &[SocketAddr],
         wanted: WantedState<'_>,
-        give_up_at: Instant,
+        (give_up_at, busy): (Instant, &mut Vec<SocketAddr>),
     ) -> Result<(CheckpointContent, u64), HandoverError> {
         let mut first_error = HandoverError::Missing;
         for &address in addresses {
@@ -265,10 +299,10 @@ impl Handover {
             match taken {
                 Ok(taken) => return Ok(taken),
                 Err(HandoverError::Missing) => {}
+                Err(HandoverError::Busy) => busy.push(address),
                 Err(error) => {
                     info!(resource = %wanted.kind.cache_key(), %address, %error, "the cache is not taken over from this gateway");
-                    // Only if nothing else was wrong is it worth to wait.
-                    if matches!(first_error, HandoverError::Missing | HandoverError::Busy) {
+                    if matches!(first_error, HandoverError::Missing) {
                         first_error = error;
                     }
                 }
@@ -365,6 +399,7 @@ mod tests {
     use crate::resource::Gvr;
     use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn handover(url: String, own_port: u16) -> Arc<Handover> {
         let settings = HandoverSettings {
@@ -453,10 +488,74 @@ mod tests {
             cluster: None,
         };
         let give_up_at = Instant::now() + handover.time_max();
-        let taken = handover.take_from_any(&addresses, wanted, give_up_at).await;
+        let taken = {
+            let busy = &mut Vec::new();
+            handover
+                .take_from_any(&addresses, wanted, (give_up_at, busy))
+                .await
+        };
         assert!(taken.is_err());
         assert!(asked.try_recv().is_ok_and(|len| len > 0));
         drop(silent);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_gateway_is_skipped_unless_no_other_is_left() {
+        let [one, other] = [1, 2].map(|last| SocketAddr::from(([127, 0, 0, last], 1)));
+        let handover = handover("http://127.0.0.1:1/".to_owned(), 2);
+        let asked = || {
+            let mut addresses = vec![one, other];
+            handover.skip_silent(&mut addresses);
+            addresses
+        };
+        assert_eq!(asked(), [one, other]);
+        handover.note(one, Some(&HandoverError::TimedOut));
+        assert_eq!(asked(), [other]);
+        handover.note(other, Some(&HandoverError::TimedOut));
+        assert_eq!(asked(), [one, other]);
+        handover.note(other, None);
+        tokio::time::advance(SILENT_AGE_MAX).await;
+        assert_eq!(asked(), [one, other]);
+    }
+
+    /// Serves one connection after the other, each with the next response and the last for ever; returns the address and a count of requests.
+    fn scripted(responses: &'static [&'static str]) -> (SocketAddr, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let _ = stream.read(&mut [0; 4096]);
+                let index = count.fetch_add(1, Ordering::Relaxed);
+                let status = responses.get(index).or_else(|| responses.last()).unwrap();
+                let head =
+                    format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                let _ = stream.write_all(head.as_bytes());
+            }
+        });
+        (address, asked)
+    }
+
+    /// A gateway that is busy is waited for, also if another one refuses; that one is not asked again.
+    #[tokio::test]
+    async fn a_busy_gateway_is_waited_for_and_no_other() {
+        let (busy, busy_asked) = scripted(&["429 Too Many Requests", "404 Not Found"]);
+        let (denying, denying_asked) = scripted(&["403 Forbidden"]);
+        let handover = handover(format!("http://{busy}/"), 1);
+        let kind = crate::cache::tests::samples::kind(crate::resource::Layout::Typed);
+        let wanted = WantedState {
+            kind: &kind,
+            cluster: None,
+        };
+        let give_up_at = Instant::now() + Duration::from_secs(60);
+        let taken = handover
+            .take_from_all(vec![busy, denying], wanted, give_up_at)
+            .await;
+        assert!(matches!(taken, Err(HandoverError::Denied(_))), "{taken:?}");
+        assert_eq!(busy_asked.load(Ordering::Relaxed), 2);
+        assert_eq!(denying_asked.load(Ordering::Relaxed), 1);
     }
 
     #[test]

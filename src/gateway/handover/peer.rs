@@ -1,6 +1,7 @@
 //! One other gateway: what it is asked, and why what it sends is not used. Nothing that it sends is believed: each response is bounded in
 //! time and length, and a state is decoded and checked as a checkpoint is.
 
+use std::error::Error;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -24,6 +25,8 @@ use crate::upstream::client::{Client, ConnectError, ConnectSource, ResponseBody,
 /// A gateway may take this part (a third) of a handover's time until its response begins: it reviews the caller first, and reads the cluster's
 /// uid. One that does not respond leaves time for others.
 const HEAD_SHARE: u32 = 3;
+/// However long a handover may take: the response begins before the state is written.
+const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
 /// The same for what is in memory.
 const INDEX_HEAD_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long it may send nothing.
@@ -44,7 +47,7 @@ pub(super) enum HandoverError {
     Alone,
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    #[error("no response from the other gateway: {0}")]
+    #[error("no response from the other gateway: {}", of_gateway(.0))]
     Send(#[from] SendError),
     #[error("the other gateway refuses this one's credentials, or they lack a right: {0}")]
     Denied(StatusCode),
@@ -86,6 +89,30 @@ impl HandoverError {
     }
 }
 
+/// The error of a request to a gateway, with its cause. The client's own words are for API servers.
+fn of_gateway(error: &SendError) -> String {
+    let mut cause: &dyn Error = error;
+    for _ in 0..CAUSES_MAX {
+        let Some(next) = cause.source() else { break };
+        cause = next;
+    }
+    match error {
+        SendError::Unreachable(_) => format!("cannot connect to it: {cause}"),
+        SendError::Untrusted(_) => format!("its certificate is not trusted: {cause}"),
+        SendError::Broken(_) | SendError::Lost => "the connection broke".to_owned(),
+        SendError::Unprocessed(_) => "it closed the connection".to_owned(),
+        SendError::Timeout => "it did not answer in time".to_owned(),
+        SendError::Credentials(_) => format!("the token for it cannot be read: {cause}"),
+        SendError::Saturated
+        | SendError::Abandoned
+        | SendError::NoEndpoint
+        | SendError::Target(_) => format!("nothing was sent: {cause}"),
+    }
+}
+
+/// Errors of connections have four or five causes.
+const CAUSES_MAX: usize = 16;
+
 /// Whose state is wanted.
 #[derive(Clone, Copy)]
 pub(super) struct WantedState<'a> {
@@ -120,7 +147,7 @@ impl HandoverPeer {
         Ok(Self {
             client: Client::connect(source).await?,
             len_max: settings.len_max,
-            head_time_max: settings.timeout / HEAD_SHARE,
+            head_time_max: head_time_max(settings.timeout),
         })
     }
 
@@ -197,6 +224,11 @@ impl HandoverPeer {
     }
 }
 
+/// How long a gateway may take until its response begins.
+fn head_time_max(timeout: Duration) -> Duration {
+    HEAD_TIME_MAX.min(timeout / HEAD_SHARE)
+}
+
 async fn in_time<T>(
     limit: Duration,
     work: impl Future<Output = T> + Send,
@@ -235,4 +267,27 @@ fn decode(
 ) -> Result<CheckpointContent, RestoreError> {
     let reader = CheckpointReader::open_stream(reader)?;
     whole(read_state(reader, kind, cluster)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silent_gateway_holds_a_handover_up_for_a_part_of_its_time() {
+        assert_eq!(
+            head_time_max(Duration::from_secs(6)),
+            Duration::from_secs(2)
+        );
+        assert_eq!(head_time_max(Duration::from_secs(300)), HEAD_TIME_MAX);
+    }
+
+    #[test]
+    fn the_error_of_a_request_names_a_gateway() {
+        let error = HandoverError::from(SendError::Timeout).to_string();
+        assert_eq!(
+            error,
+            "no response from the other gateway: it did not answer in time"
+        );
+    }
 }
