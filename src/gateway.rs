@@ -445,7 +445,11 @@ async fn discovered_at_start(client: &Client) -> Result<Discovery, String> {
     match tokio::time::timeout(START_WAIT, discover(client)).await {
         Ok(Ok(discovery)) => Ok(discovery),
         Ok(Err(error)) => {
-            warn!(%error, "cannot read discovery from the API server; retrying");
+            let causes = crate::reload::chain(&error);
+            warn!(
+                error = causes,
+                "cannot read discovery from the API server; retrying"
+            );
             Err(error.reason())
         }
         Err(_) => {

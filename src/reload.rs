@@ -230,7 +230,7 @@ impl FileHashes {
 }
 
 /// An error and its causes, joined by colons on one line.
-fn chain(error: &(dyn Error + 'static)) -> String {
+pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

@@ -284,7 +284,11 @@ impl Registry {
             match discover(&self.client).await {
                 Ok(discovery) => self.discovered(discovery),
                 Err(error) => {
-                    warn!(%error, "cannot read discovery; continuing with the last one");
+                    let causes = crate::reload::chain(&error);
+                    warn!(
+                        error = causes,
+                        "cannot read discovery; continuing with the last one"
+                    );
                     if let Some(reason) = &mut *self.undiscovered.lock() {
                         *reason = error.reason();
                     }
