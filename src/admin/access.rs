@@ -80,7 +80,8 @@ async fn review(guard: &Guard, address: IpAddr, headers: &HeaderMap) -> Result<(
         peer: address.into(),
         ..PeerIdentity::default()
     };
-    let caller = guard.authenticate(headers, &peer).await?;
+    let caller = guard.authenticate(headers, &peer).await;
+    let caller = caller.map_err(|denial| denial.refusal)?;
     let access = Access::Path {
         verb: "get".to_owned(),
         path: STATUS_RIGHT.to_owned(),

@@ -118,6 +118,27 @@ impl std::fmt::Debug for BearerToken {
 
 const SCHEME: &str = "Bearer ";
 
+/// A request that is refused before it may act as a user, for the audit log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallerDenial {
+    /// Why.
+    pub refusal: CallerRefusal,
+    /// Who asked; `None` if that is not known.
+    pub user: Option<Arc<User>>,
+    /// As whom the request was to act.
+    pub impersonated: Option<Arc<User>>,
+}
+
+impl From<CallerRefusal> for CallerDenial {
+    fn from(refusal: CallerRefusal) -> Self {
+        Self {
+            refusal,
+            user: None,
+            impersonated: None,
+        }
+    }
+}
+
 /// Why a request is not answered from memory. `serve` writes the responses in the API server's form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallerRefusal {

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::access::Access;
 use super::access_review::AccessVerdict;
 use super::authenticator::Authenticator;
-use super::caller::{Caller, CallerRefusal, Credential, PeerIdentity};
+use super::caller::{Caller, CallerDenial, CallerRefusal, Credential, PeerIdentity};
 use super::changes::RoleScope;
 use super::decisions::{Authorizer, CachedDecision, DecisionTtls, Decisions};
 use super::digest::CredentialHasher;
@@ -150,7 +150,7 @@ impl Guard {
         &self,
         headers: &HeaderMap,
         peer: &PeerIdentity,
-    ) -> Result<Caller, CallerRefusal> {
+    ) -> Result<Caller, CallerDenial> {
         let caller = self.0.authenticator.authenticate(headers, peer).await?;
         self.resolve_impersonation(caller, headers).await
     }
@@ -201,7 +201,7 @@ impl Guard {
         &self,
         headers: &HeaderMap,
         peer: &PeerIdentity,
-    ) -> Result<Forwarding, CallerRefusal> {
+    ) -> Result<Forwarding, CallerDenial> {
         let authenticator = &self.0.authenticator;
         match authenticator.authenticate_locally(headers, peer).await? {
             None => Ok(Forwarding::AsCaller),
@@ -230,9 +230,27 @@ impl Guard {
         &self.0.authenticator
     }
 
+    /// [`Self::impersonating`], with who asked and for whom.
+    async fn resolve_impersonation(
+        &self,
+        caller: Caller,
+        headers: &HeaderMap,
+    ) -> Result<Caller, CallerDenial> {
+        let user = Arc::clone(&caller.user);
+        let resolved = self.impersonating(caller, headers).await;
+        resolved.map_err(|refusal| {
+            let request = ImpersonationRequest::from_headers(headers).ok().flatten();
+            CallerDenial {
+                refusal,
+                user: Some(user),
+                impersonated: request.map(|request| Arc::new(request.user)),
+            }
+        })
+    }
+
     /// The caller with the user that its impersonation headers name; the caller itself if there are none. Checks that the impersonation
     /// is allowed, unless upstream does so later.
-    async fn resolve_impersonation(
+    async fn impersonating(
         &self,
         caller: Caller,
         headers: &HeaderMap,

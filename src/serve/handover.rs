@@ -18,7 +18,7 @@ use super::service::{Service, ServiceResponse};
 use crate::audit::AuditTrail;
 use crate::audit::event::{AuditDecision, ResponseStatus};
 use crate::auth::access::{Access, ResourceAccess};
-use crate::auth::caller::{Caller, CallerRefusal};
+use crate::auth::caller::{Caller, CallerDenial, CallerRefusal};
 use crate::auth::guard::Guard;
 use crate::fairness::Permit;
 use crate::protocol::handover::{GatewayLoad, HandoverIndex, HandoverTarget};
@@ -128,16 +128,19 @@ impl<R: Resources> Service<R> {
         let identity = &request.connection.identity;
         let caller = guard.authenticate(request.http.headers(), identity).await;
         // Nothing here is forwarded, so upstream decides nothing.
-        let caller = caller.map_err(|refusal| match refusal {
-            CallerRefusal::Forward => CallerRefusal::Unauthorized,
+        let caller = caller.map_err(|denial| match denial.refusal {
+            CallerRefusal::Forward => CallerDenial {
+                refusal: CallerRefusal::Unauthorized,
+                ..denial
+            },
             CallerRefusal::Unauthorized
             | CallerRefusal::Unverified
             | CallerRefusal::Forbidden { .. }
             | CallerRefusal::BadRequest { .. }
             | CallerRefusal::Undecided { .. }
-            | CallerRefusal::Failed { .. } => refusal,
+            | CallerRefusal::Failed { .. } => denial,
         });
-        let caller = caller.map_err(|refusal| self.forwarding_denial(&refusal, (request, id)))?;
+        let caller = caller.map_err(|denial| self.forwarding_denial(&denial, (request, id)))?;
         let trail = self.caller_trail(request, id, &caller);
         let verb = request.http.method().as_str().to_ascii_lowercase();
         for access in accesses(target, verb) {

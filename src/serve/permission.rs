@@ -17,7 +17,7 @@ use crate::audit::AuditTrail;
 use crate::audit::event::AuditDecision;
 use crate::auth::access::{Access, ResourceAccess};
 use crate::auth::bearer::{self, TokenHeader};
-use crate::auth::caller::{Caller, CallerRefusal};
+use crate::auth::caller::{Caller, CallerDenial, CallerRefusal};
 use crate::auth::guard::{Authorization, Forwarding};
 use crate::fairness::Peer;
 use crate::protocol::request::{PathForm, RequestInfo, ResourcePath};
@@ -76,7 +76,7 @@ impl<R: Resources> Service<R> {
         let authenticated = before_deadline(read.deadline, pin!(authenticated)).await;
         let caller = match authenticated {
             Some(Ok(caller)) => caller,
-            Some(Err(refusal)) => return Err(self.unauthenticated(read, request, &refusal)),
+            Some(Err(denial)) => return Err(self.unauthenticated(read, request, &denial)),
             None => return Err(timed_out(read, None)),
         };
         let trail = self.caller_trail(request, &read.audit_id, &caller);
@@ -108,12 +108,13 @@ impl<R: Resources> Service<R> {
         &self,
         read: Box<ReadRequest>,
         request: &ClientRequest,
-        refusal: &CallerRefusal,
+        denial: &CallerDenial,
     ) -> DeniedRead<R> {
-        let denial = DenialResponse::of(refusal, request);
-        let response = self.denial((refusal, &denial), read.status_form);
+        let refusal = &denial.refusal;
+        let denied = DenialResponse::of(refusal, request);
+        let response = self.denial((refusal, &denied), read.status_form);
         if response.is_some() {
-            self.record_refusal(request, &read.audit_id, (refusal, || denial.recorded()));
+            self.record_refusal(request, &read.audit_id, (denial, || denied.recorded()));
         }
         DeniedRead {
             request: read,
@@ -183,9 +184,7 @@ impl<R: Resources> Service<R> {
                 forwarding: Some(forwarding),
                 permission: None,
             }),
-            Ok(Err(refusal)) => {
-                Err(self.forwarding_denial(&refusal, (request, &audit_id(headers))))
-            }
+            Ok(Err(denial)) => Err(self.forwarding_denial(&denial, (request, &audit_id(headers)))),
             Err(_) => {
                 let response = timeout_response().map(AnswerBody::whole);
                 Err(Box::new(with_audit_id(response, &audit_id(headers))))
@@ -223,12 +222,13 @@ impl<R: Resources> Service<R> {
     /// The response to a request that is rejected here and that no read has described.
     pub(super) fn forwarding_denial(
         &self,
-        refusal: &CallerRefusal,
+        denial: &CallerDenial,
         (request, audit_id): (&ClientRequest, &HeaderValue),
     ) -> Box<ServiceResponse<R>> {
-        let denial = DenialResponse::of(refusal, request);
-        self.record_refusal(request, audit_id, (refusal, || denial.recorded()));
-        self.written_denial((refusal, &denial), (request, audit_id))
+        let refusal = &denial.refusal;
+        let denied = DenialResponse::of(refusal, request);
+        self.record_refusal(request, audit_id, (denial, || denied.recorded()));
+        self.written_denial((refusal, &denied), (request, audit_id))
     }
 
     /// [`Self::forwarding_denial`], where the caller is known and has an entry in the audit log unless it is not recorded.

@@ -11,7 +11,7 @@ use super::service::Service;
 use crate::audit::AuditTrail;
 use crate::audit::event::{AuditDecision, ObjectReference, ResponseStatus};
 use crate::audit::request;
-use crate::auth::caller::{Caller, CallerRefusal};
+use crate::auth::caller::{Caller, CallerDenial, CallerRefusal};
 use crate::auth::user::User;
 use crate::protocol::request::{RequestTarget, decoded_path};
 use crate::protocol::status::Status;
@@ -47,18 +47,12 @@ impl<R: Resources> Service<R> {
         &self,
         request: &ClientRequest,
         audit_id: &HeaderValue,
-        (refusal, status): (&CallerRefusal, impl FnOnce() -> ResponseStatus),
+        (denial, status): (&CallerDenial, impl FnOnce() -> ResponseStatus),
     ) {
-        let user = match refusal {
-            CallerRefusal::Forbidden { user, .. } => Some(user),
-            CallerRefusal::Unauthorized
-            | CallerRefusal::Unverified
-            | CallerRefusal::BadRequest { .. }
-            | CallerRefusal::Undecided { .. }
-            | CallerRefusal::Failed { .. }
-            | CallerRefusal::Forward => None,
-        };
-        if let Some(trail) = self.trail(request, audit_id, user) {
+        if let Some(trail) = self.trail(request, audit_id, denial.user.as_ref()) {
+            if let Some(impersonated) = &denial.impersonated {
+                trail.impersonate(impersonated);
+            }
             trail.respond(status());
         }
     }

@@ -101,7 +101,8 @@ impl Stage {
     ) -> Result<Caller, CallerRefusal> {
         let headers = map(headers);
         let peer = PeerIdentity::default();
-        self.guard.authenticate(&headers, &peer).await
+        let caller = self.guard.authenticate(&headers, &peer).await;
+        caller.map_err(|denial| denial.refusal)
     }
 
     async fn ask(
@@ -294,7 +295,7 @@ async fn a_denied_impersonation_is_upstreams_to_answer_if_it_sees_the_caller() {
         let headers = map(&[JANE, AS_JOE, AS_GROUP]);
         let refusal = stage.guard.resolve_impersonation(caller, &headers).await;
         assert_eq!(stage.script.asked_count(), 2);
-        match (credential, refusal.unwrap_err()) {
+        match (credential, refusal.unwrap_err().refusal) {
             (Credential::Token(_), CallerRefusal::Forward) => {}
             (Credential::Certificate(_), CallerRefusal::Forbidden { user, access, .. }) => {
                 assert_eq!(user.name, "jane");

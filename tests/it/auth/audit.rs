@@ -216,6 +216,36 @@ async fn an_authorizer_that_fails_is_no_decision_and_the_answers_code_is_recorde
     }
 }
 
+/// Whether somebody may act as another one cannot be found out: who asked for it, and for whom, is recorded.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_impersonation_that_cannot_be_reviewed_names_both_users() {
+    let files = Files::new("failed-impersonation", POLICY);
+    let stage = files.stage(AuthMode::Review).await;
+    stage.user("secret-of-ann", "ann", &[]);
+    let order = FaultOrder {
+        fault: Fault::Refuse {
+            code: 503,
+            retry_after_seconds: 1,
+        },
+        verb: None,
+        resource: Some("subjectaccessreviews".to_owned()),
+        count: 1_000,
+    };
+    stage.apiserver.order(order).unwrap();
+    let acting = [
+        ("authorization", "Bearer secret-of-ann"),
+        ("impersonate-user", "bob"),
+    ];
+    let response = stage.ask_with(stage.address, "GET", PODS, &acting).await;
+    assert_eq!(response.status(), 500);
+    stage.ended().await;
+    let events = files.events();
+    assert_eq!(events.len(), 2, "{events:?}");
+    assert_eq!(events[1]["user"]["username"], "ann");
+    assert_eq!(events[1]["impersonatedUser"]["username"], "bob");
+    assert_eq!(events[1]["responseStatus"]["code"], 500);
+}
+
 /// An impersonator without the right to act as somebody is refused, and recorded with the one it named.
 async fn check_refused_impersonator(name: &str, target: &str) {
     for mode in [AuthMode::SelfCheck, AuthMode::Review] {

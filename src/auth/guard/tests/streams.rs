@@ -93,7 +93,8 @@ async fn impersonating(
         ..stage.authenticate(&[impersonator]).await.unwrap()
     };
     let headers = map(&[("impersonate-user", "sue")]);
-    stage.guard.resolve_impersonation(caller, &headers).await
+    let caller = stage.guard.resolve_impersonation(caller, &headers).await;
+    caller.map_err(|denial| denial.refusal)
 }
 
 #[tokio::test(start_paused = true)]
