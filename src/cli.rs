@@ -1,6 +1,6 @@
 //! The command line: commands, flags, their help texts and their defaults.
 //!
-//! `serve`, `apiserver`, `demo` and `size` hold the flags of one command each, `defaults` every default with its reason, `choices` and `words` the
+//! `serve`, `apiserver`, `demo`, `size` and `top` hold the flags of one command each, `defaults` every default with its reason, `choices` and `words` the
 //! values. Flags are checked one by one here; [`config`](crate::config) checks them together and turns them into settings.
 
 mod apiserver;
@@ -9,6 +9,7 @@ mod defaults;
 mod demo;
 mod serve;
 mod size;
+mod top;
 mod words;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -20,6 +21,7 @@ pub use defaults::*;
 pub use demo::DemoFlags;
 pub use serve::ServeFlags;
 pub use size::SizeFlags;
+pub use top::{TopFlags, TopSort};
 pub use words::{ByteLen, InvalidValue, ObjectCount, TimeSpan};
 
 #[cfg(test)]
@@ -61,6 +63,8 @@ pub enum Command {
     },
     /// Calculate replicas, cores, memory and bandwidth for a number of clients (docs/SCALING.md).
     Size(SizeFlags),
+    /// Show the status of a running gateway in the terminal: resources, slow clients, rates (docs/STATUS.md).
+    Top(TopFlags),
     /// Print a script that completes commands and flags in a shell.
     Completions {
         /// The shell.

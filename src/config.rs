@@ -7,7 +7,7 @@
 //! Settings are validated once, here, so that the other modules get plain values that are consistent with each other.
 //!
 //! Start with [`read`] and [`Settings::resolve`]. `layers` and `file` combine the sources; `serve`, `process`, `auth`, `audit`,
-//! `handover`, `embedded`, `kinds` and `patterns` validate; `print` writes settings as a file; [`OpenFiles`] divides the limit of open files.
+//! `handover`, `embedded`, `top`, `kinds` and `patterns` validate; `print` writes settings as a file; [`OpenFiles`] divides the limit of open files.
 
 mod audit;
 mod auth;
@@ -24,11 +24,12 @@ mod serve;
 mod serve_settings;
 mod settings_error;
 mod sizing;
+mod top;
 mod transport;
 
 use crate::cli::{self, Command, ConfigAction, Flags};
 
-pub use crate::cli::{AuthMode, AuthorizationMode, LogFormat, LogLevel, ObjectCount};
+pub use crate::cli::{AuthMode, AuthorizationMode, LogFormat, LogLevel, ObjectCount, TopSort};
 pub use audit::{AuditOutput, AuditSettings};
 pub use auth::{AuthSettings, FrontProxySettings};
 pub use embedded::{ApiserverAuth, ApiserverSettings, DemoSettings};
@@ -43,6 +44,7 @@ pub use serve_settings::{
     UpstreamSource,
 };
 pub use settings_error::SettingsError;
+pub use top::TopSettings;
 pub use transport::{ListenTransport, SniCertificate};
 
 #[cfg(test)]
@@ -67,6 +69,8 @@ pub enum ProcessTask {
     Apiserver(ApiserverSettings),
     /// Run the embedded API server, a gateway and watchers.
     Demo(DemoSettings),
+    /// Show the status of a gateway.
+    Top(TopSettings),
     /// Report that the gateway's settings are valid.
     ConfigCheck,
     /// Print this text: settings, an answer, a script or a manual page.
@@ -109,6 +113,10 @@ impl Settings {
                 ProcessTask::Apiserver(ApiserverSettings::resolve(*flags)?)
             }
             Command::Demo(flags) => ProcessTask::Demo(DemoSettings::resolve(flags)?),
+            Command::Top(flags) => {
+                let no_color = environment("NO_COLOR").is_some_and(|value| !value.is_empty());
+                ProcessTask::Top(TopSettings::resolve(flags, !no_color)?)
+            }
             Command::Config {
                 action: ConfigAction::Check(flags),
             } => {

@@ -178,6 +178,8 @@ mod task;
 #[cfg(feature = "gateway")]
 pub mod tls;
 #[cfg(feature = "gateway")]
+pub mod top;
+#[cfg(feature = "gateway")]
 mod transport;
 #[cfg(feature = "gateway")]
 pub mod view;

@@ -15,7 +15,7 @@ use kube_fanout::allocator::CountingAllocator;
 use kube_fanout::config::{self, ProcessTask, Settings};
 use kube_fanout::demo::{self, DemoOutcome, ScreenKind};
 use kube_fanout::shutdown::Drain;
-use kube_fanout::{apiserver, build_info, gateway};
+use kube_fanout::{apiserver, build_info, gateway, top};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 #[cfg(feature = "mimalloc")]
@@ -49,9 +49,10 @@ fn execute(Settings { process, task }: Settings) -> ExitCode {
     let log = match &task {
         ProcessTask::ConfigCheck => return print("the settings are valid\n"),
         ProcessTask::Print(text) => return print(text),
-        ProcessTask::Serve(_) | ProcessTask::Apiserver(_) | ProcessTask::Demo(_) => {
-            log::start(process, &task)
-        }
+        ProcessTask::Serve(_)
+        | ProcessTask::Apiserver(_)
+        | ProcessTask::Demo(_)
+        | ProcessTask::Top(_) => log::start(process, &task),
     };
     // Dropping it, when this function returns, waits until all log lines are written.
     let _log = match log {
@@ -97,6 +98,11 @@ async fn run(task: ProcessTask, drain: Drain) -> anyhow::Result<ExitCode> {
             };
             if demo::run(settings, drain, stdout(), screen).await? == DemoOutcome::Faulty {
                 return Ok(ExitCode::from(EXIT_FAILURE));
+            }
+        }
+        ProcessTask::Top(settings) => {
+            if let Err(error) = top::run(&settings, drain, &mut stdout()).await {
+                return Ok(report_error(EXIT_FAILURE, &error.to_string()));
             }
         }
         ProcessTask::ConfigCheck | ProcessTask::Print(_) => {}

@@ -6,7 +6,9 @@
 mod clients;
 mod cursors;
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 
 pub use clients::{ClientStatus, SlowGroup};
 pub use cursors::{CursorSummary, HistoryRange, NamedCursors};
@@ -23,7 +25,7 @@ pub trait StatusSource: Send + Sync {
 }
 
 /// The whole document.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusDocument {
     /// [`STATUS_VERSION`].
@@ -47,7 +49,7 @@ pub struct StatusDocument {
 }
 
 /// The gateway itself.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayStatus {
     /// The version of the build.
@@ -63,7 +65,7 @@ pub struct GatewayStatus {
 }
 
 /// All resources together, or one of them: what was received from upstream and delivered to watches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TrafficStatus {
     /// Events delivered to watches.
@@ -81,7 +83,7 @@ pub struct TrafficStatus {
 }
 
 /// All resources together.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TotalStatus {
     /// Open watches.
@@ -96,7 +98,7 @@ pub struct TotalStatus {
 }
 
 /// What the API server would have done had the clients been connected to it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SavedStatus {
     /// Bytes that it did not send.
@@ -127,7 +129,7 @@ impl From<TrafficStatus> for SavedStatus {
 }
 
 /// One cache.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceStatus {
     /// Its name, as in `/readyz`: `pods.v1`, or `pods.v1 in protobuf`.
@@ -152,7 +154,7 @@ pub struct ResourceStatus {
 }
 
 /// A cache's upstream watch.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UpstreamWatchStatus {
     /// Whether the watch is open.
@@ -164,7 +166,7 @@ pub struct UpstreamWatchStatus {
 }
 
 /// A cache's history.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RingStatus {
     /// Events in it.
@@ -182,7 +184,7 @@ pub struct RingStatus {
 }
 
 /// A watch that was cut because its client was slow.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CutStatus {
     /// The cache that it watched.
@@ -194,7 +196,7 @@ pub struct CutStatus {
     /// Its address.
     pub address: String,
     /// `lagged`: its events were no longer in the history. `disconnected`: its connection ended while events waited for it.
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     /// How long ago.
     pub seconds_ago: f64,
     /// How long the first unread event had waited, if that is known.

@@ -268,8 +268,8 @@ fn cut_status(cut: WatchCut, now: Instant) -> CutStatus {
         user_agent: cut.client.user_agent.into(),
         address: cut.client.address.to_string(),
         reason: match cut.reason {
-            CutReason::Lagged => "lagged",
-            CutReason::Disconnected => "disconnected",
+            CutReason::Lagged => "lagged".into(),
+            CutReason::Disconnected => "disconnected".into(),
         },
         seconds_ago: now.saturating_duration_since(cut.at).as_secs_f64(),
         lag_seconds: cut.lag.map(|lag| lag.as_secs_f64()),

@@ -1,9 +1,9 @@
 //! Clients that are behind, as the document names them.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A client that is behind.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClientStatus {
     /// The cache that it watches.
@@ -25,7 +25,7 @@ pub struct ClientStatus {
 }
 
 /// Slow clients with the same user and user agent.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SlowGroup {
     /// The name of the user; empty if callers are not authenticated.

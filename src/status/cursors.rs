@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use hashbrown::HashMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::clients::{ClientStatus, SlowGroup};
 
@@ -23,7 +23,7 @@ const GROUPS_MAX: usize = 20;
 const GROUPS_COUNTED_MAX: usize = 1_000;
 
 /// Where the watches of a cache are.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CursorSummary {
     /// Open watches.

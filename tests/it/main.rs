@@ -24,6 +24,7 @@ mod rebalance;
 mod secrets;
 mod staleness;
 mod support;
+mod top;
 mod trust;
 mod upstreams;
 mod warm_restart;

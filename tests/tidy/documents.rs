@@ -81,7 +81,7 @@ fn the_configuration_page_lists_every_flag_with_its_default() {
     let page = read("docs/CONFIGURATION.md");
     let mut tables = documented(&page);
     let process = tables.remove("every command").unwrap();
-    let commands = ["serve", "apiserver", "demo"];
+    let commands = ["serve", "apiserver", "demo", "top"];
     for command in commands {
         let mut table = tables.remove(command).unwrap();
         table.extend(process.clone());
@@ -94,7 +94,7 @@ fn the_configuration_page_lists_every_flag_with_its_default() {
 fn unknown_flags(path: &str, text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (index, line) in text.lines().enumerate() {
-        for command in ["serve", "apiserver", "demo"] {
+        for command in ["serve", "apiserver", "demo", "top"] {
             let Some((_, rest)) = line.split_once(&format!("kube-fanout {command} ")) else {
                 continue;
             };

@@ -195,6 +195,7 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("status", &[]),
+    ("top", &["blocking", "config", "shutdown", "status"]),
     ("gateway", EVERYTHING),
     ("demo", EVERYTHING),
     (
@@ -207,6 +208,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "apiserver",
             "gateway",
             "demo",
+            "top",
         ],
     ),
     // The crate's root declares modules and uses none.
@@ -218,6 +220,10 @@ const USERS_OF_GATEWAY: &[&str] = &["main", "demo"];
 
 /// Files and folders without `async`, clock, environment, log or metrics: time is an argument.
 const PURE: &[&str] = &[
+    "src/top/model",
+    "src/top/picture",
+    "src/top/view",
+    "src/top/words",
     "src/quiet",
     "src/protocol",
     "src/resource",

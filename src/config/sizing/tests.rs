@@ -14,6 +14,7 @@ fn printed(line: &str) -> Result<String, String> {
         ProcessTask::Serve(_)
         | ProcessTask::Apiserver(_)
         | ProcessTask::Demo(_)
+        | ProcessTask::Top(_)
         | ProcessTask::ConfigCheck => Err("does not print".to_owned()),
     }
 }

@@ -1,0 +1,256 @@
+//! Reads the status document over plain HTTP/1.1: once, or as server-sent events. Everything that is read is bounded.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{ACCEPT, AUTHORIZATION, HOST, HeaderValue};
+use http::{Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::config::TopSettings;
+use crate::status::{STATUS_VERSION, StatusDocument};
+
+use super::error::TopError;
+use super::words::clean;
+
+/// A document stays below 200 kB.
+const DOCUMENT_LEN_MAX: usize = 1 << 20;
+/// The text of a refusal is one line.
+const REFUSAL_LEN_MAX: usize = 4_096;
+const REFUSAL_SHOWN_MAX: usize = 200;
+/// Tokens are shorter.
+const TOKEN_LEN_MAX: u64 = 64 << 10;
+const CONNECT_WAIT_MAX: Duration = Duration::from_secs(5);
+/// The gateway gives a review of the right 10 s.
+const RESPONSE_WAIT_MAX: Duration = Duration::from_secs(15);
+/// Events come each second.
+const EVENT_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// A client of one admin port.
+#[derive(Clone, Debug)]
+pub(super) struct StatusClient {
+    url: Uri,
+    token_file: Option<PathBuf>,
+}
+
+/// A response, with the task of its connection.
+struct StatusResponse {
+    response: Response<Incoming>,
+    connection: JoinSet<()>,
+}
+
+/// Documents as they come.
+pub(super) struct DocumentStream {
+    client: StatusClient,
+    body: Incoming,
+    buffer: BytesMut,
+    _connection: JoinSet<()>,
+}
+
+impl StatusClient {
+    pub(super) fn new(settings: &TopSettings) -> Self {
+        Self {
+            url: settings.url.clone(),
+            token_file: settings.token_file.clone(),
+        }
+    }
+
+    /// Host and port.
+    pub(super) fn address(&self) -> String {
+        let host = self.url.host().unwrap_or_default();
+        format!("{host}:{}", self.port())
+    }
+
+    fn port(&self) -> u16 {
+        self.url.port_u16().unwrap_or(80)
+    }
+
+    /// One document.
+    pub(super) async fn document(&self) -> Result<StatusDocument, TopError> {
+        let reading = async {
+            let StatusResponse {
+                response,
+                connection: _connection,
+            } = self.get("/status.json").await?;
+            let body = Limited::new(response.into_body(), DOCUMENT_LEN_MAX)
+                .collect()
+                .await;
+            let body =
+                body.map_err(|error| self.strange(format!("its response ends early: {error}")))?;
+            self.decode(&body.to_bytes())
+        };
+        timeout(RESPONSE_WAIT_MAX, reading)
+            .await
+            .map_err(|_| TopError::Silent(self.address()))?
+    }
+
+    /// A document each second.
+    pub(super) async fn documents(&self) -> Result<DocumentStream, TopError> {
+        let opened = timeout(RESPONSE_WAIT_MAX, self.get("/status/events")).await;
+        let StatusResponse {
+            response,
+            connection,
+        } = opened.map_err(|_| TopError::Silent(self.address()))??;
+        Ok(DocumentStream {
+            client: self.clone(),
+            body: response.into_body(),
+            buffer: BytesMut::new(),
+            _connection: connection,
+        })
+    }
+
+    async fn get(&self, path: &str) -> Result<StatusResponse, TopError> {
+        let address = self.address();
+        let host = self.url.host().unwrap_or_default().trim_matches(['[', ']']);
+        let opening = TcpStream::connect((host, self.port()));
+        let stream = timeout(CONNECT_WAIT_MAX, opening)
+            .await
+            .map_err(|_| TopError::Silent(address.clone()))?;
+        let stream = stream.map_err(|source| TopError::Connect {
+            address: address.clone(),
+            source,
+        })?;
+        let strange =
+            |error: hyper::Error| self.strange(format!("it does not speak HTTP: {error}"));
+        let (mut sender, driver) = http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(strange)?;
+        let mut connection = JoinSet::new();
+        // Its errors are those of the response.
+        connection.spawn(async move { drop(driver.await) });
+        let mut request = Request::new(Empty::<Bytes>::new());
+        *request.uri_mut() = path.parse().unwrap_or_default();
+        let headers = request.headers_mut();
+        if let Ok(name) = HeaderValue::from_str(&address) {
+            headers.insert(HOST, name);
+        }
+        headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
+        if let Some(token) = self.token().await? {
+            headers.insert(AUTHORIZATION, token);
+        }
+        let response = sender.send_request(request).await.map_err(strange)?;
+        match response.status() {
+            StatusCode::OK => Ok(StatusResponse {
+                response,
+                connection,
+            }),
+            code => Err(self.refusal(code, response).await),
+        }
+    }
+
+    async fn refusal(&self, code: StatusCode, response: Response<Incoming>) -> TopError {
+        let refusals = [
+            StatusCode::UNAUTHORIZED,
+            StatusCode::FORBIDDEN,
+            StatusCode::TOO_MANY_REQUESTS,
+            StatusCode::SERVICE_UNAVAILABLE,
+        ];
+        if !refusals.contains(&code) {
+            return self.strange(format!("it answers {} with {code}", "/status.json"));
+        }
+        let body = Limited::new(response.into_body(), REFUSAL_LEN_MAX)
+            .collect()
+            .await;
+        let text = body
+            .map(http_body_util::Collected::to_bytes)
+            .unwrap_or_default();
+        let text: String = String::from_utf8_lossy(&text)
+            .trim()
+            .chars()
+            .take(REFUSAL_SHOWN_MAX)
+            .collect();
+        TopError::Refused {
+            address: self.address(),
+            code,
+            text: clean(&text),
+        }
+    }
+
+    /// The token is read for each request: it may have been renewed.
+    async fn token(&self) -> Result<Option<HeaderValue>, TopError> {
+        let Some(path) = &self.token_file else {
+            return Ok(None);
+        };
+        let failed = |reason: String| TopError::Token {
+            path: path.clone(),
+            reason,
+        };
+        let metadata = tokio::fs::metadata(path)
+            .await
+            .map_err(|error| failed(error.to_string()))?;
+        if metadata.len() > TOKEN_LEN_MAX {
+            return Err(failed("longer than a token".to_owned()));
+        }
+        let token = tokio::fs::read_to_string(path)
+            .await
+            .map_err(|error| failed(error.to_string()))?;
+        if token.trim().is_empty() {
+            return Err(failed("no token in it".to_owned()));
+        }
+        let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
+            .map_err(|_| failed("not a token".to_owned()))?;
+        value.set_sensitive(true);
+        Ok(Some(value))
+    }
+
+    fn decode(&self, document: &[u8]) -> Result<StatusDocument, TopError> {
+        #[derive(serde::Deserialize)]
+        struct DocumentVersion {
+            version: u32,
+        }
+        let strange = |error: serde_json::Error| {
+            self.strange(format!("its status is not the document of one: {error}"))
+        };
+        let DocumentVersion { version } = serde_json::from_slice(document).map_err(strange)?;
+        if version != STATUS_VERSION {
+            return Err(TopError::Version(version));
+        }
+        serde_json::from_slice(document).map_err(strange)
+    }
+
+    fn strange(&self, reason: String) -> TopError {
+        TopError::NotGateway {
+            address: self.address(),
+            reason: clean(&reason),
+        }
+    }
+}
+
+impl DocumentStream {
+    /// The next document; `None` once the gateway has closed the stream, which it does after a minute or so.
+    pub(super) async fn next(&mut self) -> Result<Option<StatusDocument>, TopError> {
+        let silent = |_| TopError::Silent(self.client.address());
+        loop {
+            if let Some(end) = memchr::memmem::find(&self.buffer, b"\n\n") {
+                let event = self.buffer.split_to(end + 2);
+                return match event.strip_prefix(b"data: ") {
+                    Some(document) => self.client.decode(document).map(Some),
+                    None => Err(self
+                        .client
+                        .strange("its events are not documents".to_owned())),
+                };
+            }
+            if self.buffer.len() > DOCUMENT_LEN_MAX {
+                return Err(self.client.strange("its document is too long".to_owned()));
+            }
+            match timeout(EVENT_WAIT_MAX, self.body.frame())
+                .await
+                .map_err(silent)?
+            {
+                Some(Ok(frame)) => {
+                    if let Some(data) = frame.data_ref() {
+                        self.buffer.extend_from_slice(data);
+                    }
+                }
+                Some(Err(_)) | None => return Ok(None),
+            }
+        }
+    }
+}

@@ -1,0 +1,469 @@
+//! What is shown, made of the document and the one before it: words and numbers, sorted and filtered. It knows no terminal.
+
+use crate::config::TopSort;
+use crate::status::{
+    ClientStatus, CutStatus, ResourceStatus, RingStatus, SlowGroup, StatusDocument, TrafficStatus,
+};
+
+use super::words::{bytes, clean, clients, count, number, or_dash, time};
+
+/// As the gateway counts (docs/STATUS.md).
+const SLOW_SECONDS: f64 = 5.0;
+const ENDANGERED: f64 = 0.25;
+const FULL: f64 = 0.75;
+/// A cut after which the verdict still warns.
+const RECENT_SECONDS: f64 = 300.0;
+/// Resources without upstream that the verdict names.
+const DOWN_NAMED_MAX: usize = 5;
+
+/// How well something is. The mark and the words say the same as the colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Severity {
+    Good,
+    Warn,
+    Bad,
+}
+
+impl Severity {
+    pub(super) fn mark(self) -> char {
+        match self {
+            Self::Good => '✓',
+            Self::Warn => '▼',
+            Self::Bad => '◆',
+        }
+    }
+}
+
+/// The whole page.
+#[derive(Clone, Debug)]
+pub(super) struct TopPage {
+    pub(super) build: String,
+    pub(super) verdict: (Severity, String),
+    pub(super) notes: Vec<String>,
+    pub(super) totals: Vec<(&'static str, String)>,
+    pub(super) resources: Vec<ResourceRow>,
+    pub(super) omitted: usize,
+    pub(super) slow: Vec<[String; 6]>,
+    pub(super) slow_groups: Vec<[String; 4]>,
+    pub(super) cuts: Vec<[String; 6]>,
+}
+
+/// One resource.
+#[derive(Clone, Debug)]
+pub(super) struct ResourceRow {
+    pub(super) name: String,
+    pub(super) severity: Severity,
+    pub(super) state: String,
+    pub(super) clients: String,
+    pub(super) facts: Vec<String>,
+    pub(super) note: String,
+    /// Watches in each part of the history; empty without a history.
+    pub(super) columns: Vec<u32>,
+    pub(super) slow: Vec<SlowMark>,
+    /// What is at the left edge and at the right edge of the history.
+    pub(super) edges: (String, String),
+}
+
+/// A slow client in the picture.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct SlowMark {
+    pub(super) position: f64,
+    pub(super) is_endangered: bool,
+    pub(super) label: String,
+}
+
+impl TopPage {
+    /// The page of `now`. Names are matched with `filter` without regard to case.
+    pub(super) fn new(
+        earlier: Option<&StatusDocument>,
+        now: &StatusDocument,
+        sort: TopSort,
+        filter: &str,
+    ) -> Self {
+        let (verdict, notes) = verdict(now);
+        let filter = NameFilter(filter.to_lowercase());
+        let gateway = &now.gateway;
+        Self {
+            build: format!(
+                "{} ({}), up {}",
+                clean(&gateway.version),
+                clean(&gateway.commit),
+                time(gateway.uptime_seconds as f64)
+            ),
+            verdict,
+            notes,
+            totals: totals(earlier, now),
+            resources: resources(earlier, now, sort, &filter),
+            omitted: now.resources_omitted,
+            slow: now
+                .slowest
+                .iter()
+                .filter(|one| is_slow(one) && filter.has_client(one))
+                .map(slow_row)
+                .collect(),
+            slow_groups: now
+                .slow_groups
+                .iter()
+                .filter(|one| filter.has(&[&one.user, &one.user_agent]))
+                .map(group_row)
+                .collect(),
+            cuts: now
+                .cuts
+                .iter()
+                .filter(|cut| {
+                    filter.has(&[&cut.user, &cut.user_agent, &cut.address, &cut.resource])
+                })
+                .map(cut_row)
+                .collect(),
+        }
+    }
+}
+
+/// Text that a name has to contain, in lower case.
+struct NameFilter(String);
+
+impl NameFilter {
+    fn has(&self, names: &[&str]) -> bool {
+        names
+            .iter()
+            .any(|name| name.to_lowercase().contains(&self.0))
+    }
+
+    fn has_client(&self, one: &ClientStatus) -> bool {
+        self.has(&[&one.user, &one.user_agent, &one.address, &one.resource])
+    }
+}
+
+fn is_slow(client: &ClientStatus) -> bool {
+    client.lag_seconds > SLOW_SECONDS
+}
+
+/// Resources that match by their own names or by those of their slow clients.
+fn resources(
+    earlier: Option<&StatusDocument>,
+    now: &StatusDocument,
+    sort: TopSort,
+    filter: &NameFilter,
+) -> Vec<ResourceRow> {
+    let is_shown = |one: &&ResourceStatus| {
+        let mut clients = now
+            .slowest
+            .iter()
+            .filter(|client| client.resource == one.name);
+        filter.has(&[&one.name]) || clients.any(|client| filter.has_client(client))
+    };
+    let with_rates = |one| (one, Rates::of_resource(earlier, now, one));
+    let mut shown: Vec<(&ResourceStatus, Rates)> = now
+        .resources
+        .iter()
+        .filter(is_shown)
+        .map(with_rates)
+        .collect();
+    order(&mut shown, sort);
+    shown
+        .into_iter()
+        .map(|(one, rates)| row(now, one, rates))
+        .collect()
+}
+
+fn slow_row(client: &ClientStatus) -> [String; 6] {
+    [
+        name(&client.user),
+        name(&client.user_agent),
+        clean(&client.address),
+        clean(&client.resource),
+        time(client.lag_seconds),
+        count(client.lag_events as f64),
+    ]
+}
+
+fn group_row(group: &SlowGroup) -> [String; 4] {
+    [
+        name(&group.user),
+        name(&group.user_agent),
+        number(group.watches),
+        time(group.lag_seconds),
+    ]
+}
+
+/// Events and bytes a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Rates {
+    pub(super) events: Option<f64>,
+    pub(super) bytes: Option<f64>,
+}
+
+impl Rates {
+    /// The gateway's own rates; if it has none, because nobody looked lately, those between the two documents.
+    pub(super) fn between(
+        earlier: Option<(u64, TrafficStatus)>,
+        (at, now): (u64, TrafficStatus),
+    ) -> Self {
+        let seconds = earlier.map_or(0.0, |(before, _)| at.saturating_sub(before) as f64 / 1000.0);
+        let rate = |told: Option<f64>, of: fn(TrafficStatus) -> u64| {
+            let difference = || {
+                let (_, before) = earlier.filter(|_| seconds > 0.0)?;
+                // A gateway that was started again counts from zero.
+                Some(of(now).checked_sub(of(before))? as f64 / seconds)
+            };
+            told.or_else(difference)
+        };
+        Self {
+            events: rate(now.events_per_second, |traffic| traffic.events),
+            bytes: rate(now.bytes_per_second, |traffic| traffic.bytes),
+        }
+    }
+
+    fn of_resource(
+        earlier: Option<&StatusDocument>,
+        now: &StatusDocument,
+        one: &ResourceStatus,
+    ) -> Self {
+        let before = earlier.and_then(|earlier| {
+            let same = earlier
+                .resources
+                .iter()
+                .find(|other| other.name == one.name)?;
+            Some((earlier.at, same.traffic))
+        });
+        Self::between(before, (now.at, one.traffic))
+    }
+}
+
+fn order(shown: &mut [(&ResourceStatus, Rates)], sort: TopSort) {
+    // Stable: the gateway's order, by watches, decides among equals.
+    match sort {
+        TopSort::Watches => shown.sort_by_key(|(one, _)| std::cmp::Reverse(one.cursors.watches)),
+        TopSort::Slow => shown
+            .sort_by_key(|(one, _)| std::cmp::Reverse((one.cursors.endangered, one.cursors.slow))),
+        TopSort::Events => shown.sort_by(|(_, one), (_, other)| {
+            other
+                .events
+                .unwrap_or(-1.0)
+                .total_cmp(&one.events.unwrap_or(-1.0))
+        }),
+        TopSort::Name => shown.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name)),
+    }
+}
+
+/// What an operator has to know first.
+fn verdict(status: &StatusDocument) -> ((Severity, String), Vec<String>) {
+    let (totals, gateway) = (&status.totals, &status.gateway);
+    let endangered: usize = status
+        .resources
+        .iter()
+        .map(|one| one.cursors.endangered)
+        .sum();
+    let down: Vec<_> = status
+        .resources
+        .iter()
+        .filter(|one| one.ready && !one.upstream.connected)
+        .collect();
+    let recent = status
+        .cuts
+        .iter()
+        .filter(|cut| cut.seconds_ago < RECENT_SECONDS)
+        .count();
+    let mut notes: Vec<String> = gateway
+        .failing
+        .iter()
+        .map(|text| format!("Not ready: {}", clean(text)))
+        .collect();
+    for one in down.iter().take(DOWN_NAMED_MAX) {
+        notes.push(format!(
+            "No upstream watch of {}: clients see it as it was {} ago.",
+            clean(&one.name),
+            time(one.upstream.age_seconds)
+        ));
+    }
+    if endangered > 0 {
+        notes.push(format!("{} may be cut soon.", clients(endangered)));
+    }
+    if recent > 0 {
+        notes.push(format!("{} cut in the last 5 minutes.", clients(recent)));
+    }
+    let text = match (totals.slow, totals.watches) {
+        (0, 0) => "No client watches.".to_owned(),
+        (0, 1) => "The only client has everything.".to_owned(),
+        (0, all) => format!("All {} have everything.", clients(all)),
+        (slow, all) => format!(
+            "{} of {} {} slow.",
+            clients(slow),
+            number(all),
+            if slow == 1 { "is" } else { "are" }
+        ),
+    };
+    let severity = if endangered > 0 || !down.is_empty() || !gateway.ready {
+        Severity::Bad
+    } else if totals.slow > 0 || recent > 0 {
+        Severity::Warn
+    } else {
+        Severity::Good
+    };
+    ((severity, text), notes)
+}
+
+fn totals(earlier: Option<&StatusDocument>, now: &StatusDocument) -> Vec<(&'static str, String)> {
+    let all = &now.totals;
+    let before = earlier.map(|earlier| (earlier.at, earlier.totals.traffic));
+    let rates = Rates::between(before, (now.at, all.traffic));
+    vec![
+        ("watches", number(all.watches)),
+        (
+            "delivered",
+            format!(
+                "{} events/s, {}/s",
+                or_dash(rates.events, count),
+                or_dash(rates.bytes, bytes)
+            ),
+        ),
+        (
+            "saved",
+            format!(
+                "{}, {} CPU (estimate)",
+                bytes(all.saved.bytes as f64),
+                time(all.saved.cpu_seconds)
+            ),
+        ),
+        ("from upstream", bytes(all.traffic.upstream_bytes as f64)),
+    ]
+}
+
+fn row(status: &StatusDocument, one: &ResourceStatus, rates: Rates) -> ResourceRow {
+    let (severity, state) = state(one);
+    let at = &one.cursors;
+    let mut words = vec![clients(at.watches)];
+    for (number_of, what) in [
+        (at.current, "up to date"),
+        (at.behind, "behind"),
+        (at.slow, "slow"),
+    ] {
+        if number_of > 0 {
+            words.push(format!("{} {what}", number(number_of)));
+        }
+    }
+    let is_full = one.ring.is_some_and(|ring| ring.fill > FULL);
+    let slow = status
+        .slowest
+        .iter()
+        .filter(|client| client.resource == one.name && is_slow(client));
+    ResourceRow {
+        name: clean(&one.name),
+        severity,
+        state,
+        clients: words.join(", "),
+        facts: facts(one, rates),
+        note: if one.ready {
+            String::new()
+        } else {
+            clean(&one.note)
+        },
+        columns: if one.ring.is_some() {
+            at.columns.clone()
+        } else {
+            Vec::new()
+        },
+        slow: slow
+            .map(|client| SlowMark {
+                position: client.position,
+                is_endangered: is_full && client.position < ENDANGERED,
+                label: format!(
+                    "{}, {}",
+                    brief(&client.user, &client.user_agent),
+                    time(client.lag_seconds)
+                ),
+            })
+            .collect(),
+        edges: one.ring.map_or_else(Default::default, edges),
+    }
+}
+
+fn state(one: &ResourceStatus) -> (Severity, String) {
+    let at = &one.cursors;
+    if !one.ready {
+        (Severity::Bad, "not in memory".to_owned())
+    } else if !one.upstream.connected {
+        (Severity::Bad, "upstream lost".to_owned())
+    } else if at.endangered > 0 {
+        (
+            Severity::Bad,
+            format!("{} may be cut", number(at.endangered)),
+        )
+    } else if at.slow > 0 {
+        (Severity::Warn, format!("{} slow", number(at.slow)))
+    } else {
+        (Severity::Good, "live".to_owned())
+    }
+}
+
+/// What is at both edges of a history.
+fn edges(ring: RingStatus) -> (String, String) {
+    let oldest = match ring.oldest_version {
+        Some(oldest) if ring.events > 0 => format!(
+            "oldest: version {oldest}, {} ago",
+            time(ring.oldest_age_seconds)
+        ),
+        Some(_) | None => "no events yet".to_owned(),
+    };
+    (oldest, format!("newest: version {}", ring.newest_version))
+}
+
+fn facts(one: &ResourceStatus, rates: Rates) -> Vec<String> {
+    let mut facts = Vec::new();
+    if let Some(ring) = one.ring {
+        facts.push(format!(
+            "ring {:.0} % full, {} events",
+            ring.fill * 100.0,
+            count(ring.events as f64)
+        ));
+    }
+    facts.push(format!(
+        "{} objects, {}",
+        count(one.objects as f64),
+        bytes(one.object_bytes as f64)
+    ));
+    if let Some(events) = rates.events {
+        facts.push(format!("{} events/s", count(events)));
+    }
+    if let Some(silence) = one.upstream.silence_seconds {
+        facts.push(format!("upstream {} ago", time(silence)));
+    }
+    facts
+}
+
+fn cut_row(cut: &CutStatus) -> [String; 6] {
+    let reason = match cut.reason.as_ref() {
+        "lagged" => "fell out of the history".to_owned(),
+        "disconnected" => "connection ended".to_owned(),
+        other => clean(other),
+    };
+    [
+        name(&cut.user),
+        name(&cut.user_agent),
+        clean(&cut.address),
+        clean(&cut.resource),
+        reason,
+        format!("{} ago", time(cut.seconds_ago)),
+    ]
+}
+
+fn name(text: &str) -> String {
+    if text.is_empty() {
+        "–".to_owned()
+    } else {
+        clean(text)
+    }
+}
+
+/// The user without the prefixes that all have; without a user, the program: client-go writes "program/version (system) kubernetes/commit".
+fn brief(user: &str, user_agent: &str) -> String {
+    let program = user_agent.split(' ').next().unwrap_or_default();
+    let user = user
+        .strip_prefix("system:serviceaccount:")
+        .or_else(|| user.strip_prefix("system:node:"))
+        .unwrap_or(user);
+    let name = [user, program, "no user agent"]
+        .into_iter()
+        .find(|name| !name.is_empty());
+    clean(name.unwrap_or_default()).chars().take(26).collect()
+}

@@ -1,0 +1,355 @@
+//! The page made of documents, and how it looks in terminals of several sizes.
+
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{KeyCode, KeyEvent};
+
+use super::model::{Rates, Severity, SlowMark, TopPage};
+use super::picture;
+use super::view::{PagePart, ViewState, draw, text};
+use super::words::{bytes, clean, count, fit, time, width};
+use crate::config::TopSort;
+use crate::status::{
+    ClientStatus, CutStatus, ResourceStatus, RingStatus, SlowGroup, StatusDocument, TrafficStatus,
+};
+
+fn resource(name: &str, watches: usize, slow: usize) -> ResourceStatus {
+    let mut one = ResourceStatus {
+        name: name.to_owned(),
+        ready: true,
+        objects: 500,
+        object_bytes: 512_000,
+        ..ResourceStatus::default()
+    };
+    one.upstream.connected = true;
+    one.upstream.silence_seconds = Some(0.02);
+    one.ring = Some(RingStatus {
+        events: 1_234,
+        bytes: 99_000,
+        fill: 0.8,
+        oldest_version: Some(17),
+        newest_version: 1_251,
+        oldest_age_seconds: 75.0,
+    });
+    for _ in 0..watches - slow {
+        one.cursors.add_current();
+    }
+    for _ in 0..slow {
+        assert!(one.cursors.add_behind((0.5, true), 12.0));
+    }
+    one.traffic.events_per_second = Some(200.0 * watches as f64);
+    one
+}
+
+fn client(user: &str, user_agent: &str, position: f64) -> ClientStatus {
+    ClientStatus {
+        resource: "pods.v1".to_owned(),
+        user: user.to_owned(),
+        user_agent: user_agent.to_owned(),
+        address: "10.0.0.7:4242".to_owned(),
+        lag_events: 600,
+        lag_seconds: 12.0,
+        position,
+        open_seconds: 99.0,
+    }
+}
+
+fn document() -> StatusDocument {
+    let mut status = StatusDocument {
+        version: 1,
+        at: 10_000,
+        ..StatusDocument::default()
+    };
+    status.gateway.version = "0.1.0".to_owned();
+    status.gateway.commit = "abc".to_owned();
+    status.gateway.ready = true;
+    status.gateway.uptime_seconds = 180;
+    status.totals.watches = 23;
+    status.totals.slow = 1;
+    status.resources = vec![resource("pods.v1", 20, 1), resource("configmaps.v1", 3, 0)];
+    status.slowest = vec![client(
+        "system:serviceaccount:shop:crawler",
+        "crawler/1.0 (linux)",
+        0.5,
+    )];
+    status.slow_groups = vec![SlowGroup {
+        user: "shop".to_owned(),
+        user_agent: "crawler/1.0".to_owned(),
+        watches: 1,
+        lag_seconds: 12.0,
+    }];
+    status.cuts = vec![CutStatus {
+        resource: "pods.v1".to_owned(),
+        user: "bob".to_owned(),
+        user_agent: "old/1".to_owned(),
+        address: "10.0.0.8:1".to_owned(),
+        reason: "lagged".into(),
+        seconds_ago: 30.0,
+        lag_seconds: Some(80.0),
+        events: 5,
+        open_seconds: 100.0,
+    }];
+    status
+}
+
+fn page(status: &StatusDocument) -> TopPage {
+    TopPage::new(None, status, TopSort::Watches, "")
+}
+
+/// The screen of a terminal of this size, one line for each row.
+fn screen(size: (u16, u16), page: Option<&TopPage>, state: &mut ViewState) -> Vec<String> {
+    let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).unwrap();
+    terminal.draw(|frame| draw(frame, page, state)).unwrap();
+    let buffer = terminal.backend().buffer();
+    let row = |y| {
+        (0..size.0)
+            .map(|x| buffer[(x, y)].symbol())
+            .collect::<String>()
+    };
+    (0..size.1).map(|y| row(y).trim_end().to_owned()).collect()
+}
+
+#[test]
+fn a_document_survives_its_journey() {
+    let status = document();
+    let text = serde_json::to_string(&status).unwrap();
+    let read: StatusDocument = serde_json::from_str(&text).unwrap();
+    assert_eq!(serde_json::to_string(&read).unwrap(), text);
+}
+
+#[test]
+fn rates_are_the_gateways_or_between_two_documents() {
+    let traffic = |events, told| TrafficStatus {
+        events,
+        bytes: events * 10,
+        events_per_second: told,
+        ..TrafficStatus::default()
+    };
+    let between = |before, now| Rates::between(before, now).events;
+    assert_eq!(between(None, (2_000, traffic(50, None))), None);
+    assert_eq!(between(None, (2_000, traffic(50, Some(7.0)))), Some(7.0));
+    let before = Some((1_000, traffic(10, None)));
+    assert_eq!(between(before, (3_000, traffic(50, None))), Some(20.0));
+    // Started again, and the same document twice.
+    assert_eq!(between(before, (3_000, traffic(5, None))), None);
+    assert_eq!(between(before, (1_000, traffic(50, None))), None);
+}
+
+#[test]
+fn the_verdict_names_the_worst() {
+    let mut status = document();
+    assert_eq!(
+        page(&status).verdict,
+        (Severity::Warn, "1 client of 23 is slow.".to_owned())
+    );
+    status.resources[0].upstream.connected = false;
+    let worse = page(&status);
+    assert_eq!(worse.verdict.0, Severity::Bad);
+    assert!(
+        worse.notes[0].starts_with("No upstream watch of pods.v1"),
+        "{:?}",
+        worse.notes
+    );
+    let mut good = document();
+    (good.totals.slow, good.cuts) = (0, Vec::new());
+    assert_eq!(
+        page(&good).verdict,
+        (Severity::Good, "All 23 clients have everything.".to_owned())
+    );
+}
+
+#[test]
+fn resources_are_sorted_and_filtered() {
+    let names = |sort, filter| {
+        let page = TopPage::new(None, &document(), sort, filter);
+        page.resources
+            .into_iter()
+            .map(|row| row.name)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(TopSort::Watches, ""), ["pods.v1", "configmaps.v1"]);
+    assert_eq!(names(TopSort::Name, ""), ["configmaps.v1", "pods.v1"]);
+    assert_eq!(names(TopSort::Watches, "CONFIG"), ["configmaps.v1"]);
+    // By the user agent of its slow client.
+    assert_eq!(names(TopSort::Watches, "crawler"), ["pods.v1"]);
+}
+
+#[test]
+fn the_picture_has_the_oldest_left_and_the_newest_right() {
+    let mut columns = vec![0; 64];
+    (columns[0], columns[63]) = (1, 100);
+    for cells in [10, 36, 64, 100] {
+        let bars: Vec<char> = picture::bars(&columns, cells).chars().collect();
+        assert_eq!(bars.len(), cells);
+        assert_eq!(bars[cells - 1], '█');
+        assert_ne!(bars[0], '·');
+        assert!(bars[1..cells - 1].iter().all(|one| *one == '·'), "{bars:?}");
+    }
+    assert_eq!(picture::bars(&[], 3), "···");
+    assert_eq!(picture::bars(&[1], 0), "");
+}
+
+#[test]
+fn marks_stand_above_their_places() {
+    let mark = |position, is_endangered| SlowMark {
+        position,
+        is_endangered,
+        label: "bob, 9 s".to_owned(),
+    };
+    assert_eq!(
+        picture::marks(&[mark(0.0, true)], 20).trim_end(),
+        "◆ bob, 9 s"
+    );
+    assert_eq!(
+        picture::marks(&[mark(1.0, false)], 20).trim_start(),
+        "bob, 9 s ▼"
+    );
+    // No room for a second name.
+    let both = picture::marks(&[mark(0.0, false), mark(0.0, true)], 12);
+    assert!(both.starts_with("▼") || both.starts_with("◆"));
+    assert_eq!(both.chars().count(), 12);
+    assert_eq!(picture::marks(&[mark(0.5, false)], 0), "");
+}
+
+#[test]
+fn names_of_clients_cannot_control_the_terminal() {
+    let hostile = "\x1b[2J\x1b]0;owned\x07\r\nroot\u{202e}evil\u{200b}\u{9b}31m";
+    assert!(
+        clean(hostile)
+            .chars()
+            .all(|one| !one.is_control() && one != '\u{202e}' && one != '\u{200b}')
+    );
+    let mut status = document();
+    status.slowest = vec![client(hostile, hostile, 0.1)];
+    status.slow_groups[0].user_agent = hostile.to_owned();
+    status.cuts[0].user = hostile.to_owned();
+    status.cuts[0].reason = hostile.to_owned().into();
+    status.gateway.failing = vec![hostile.to_owned()];
+    status.gateway.version = hostile.to_owned();
+    status.resources[0].name = hostile.to_owned();
+    let page = page(&status);
+    let plain = text(&page, 200);
+    assert!(plain.contains("root"), "{plain}");
+    for part in [PagePart::Resources, PagePart::Slow, PagePart::Cuts] {
+        let mut state = ViewState {
+            part,
+            banner: Some(hostile.to_owned()),
+            filter: hostile.to_owned(),
+            ..ViewState::default()
+        };
+        let drawn = screen((120, 40), Some(&page), &mut state).join("\n");
+        for text in [&plain, &drawn] {
+            assert!(
+                text.chars().all(|one| one == '\n' || !one.is_control()),
+                "{text:?}"
+            );
+            assert!(!text.contains(['\u{202e}', '\u{200b}']));
+        }
+    }
+}
+
+#[test]
+fn a_terminal_of_80_by_24_shows_verdict_picture_and_keys() {
+    let page = page(&document());
+    let rows = screen((80, 24), Some(&page), &mut ViewState::default());
+    let all = rows.join("\n");
+    assert!(rows[1].starts_with("▼ 1 client of 23 is slow."), "{all}");
+    for words in [
+        "pods.v1  1 slow  20 clients, 19 up to date",
+        "ring 80 % full",
+        "▼ shop:crawler, 12 s",
+        "configmaps.v1  live",
+        "newest: version 1251",
+        "oldest: version 17, 75 s ago",
+    ] {
+        assert!(all.contains(words), "{words} in\n{all}");
+    }
+    assert!(rows[23].starts_with("q quit"), "{all}");
+}
+
+#[test]
+fn a_terminal_of_40_by_10_is_still_useful() {
+    let page = page(&document());
+    let mut state = ViewState::default();
+    let rows = screen((40, 10), Some(&page), &mut state);
+    let all = rows.join("\n");
+    assert!(
+        rows[1].contains("is slow") && all.contains("pods.v1"),
+        "{all}"
+    );
+    assert!(rows[9].starts_with("q quit"), "{all}");
+    // Scrolling ends at the last line.
+    state.scroll = 1_000;
+    let all = screen((40, 10), Some(&page), &mut state).join("\n");
+    assert!(all.contains("newest: version 1251"), "{all}");
+    for size in [(1, 1), (2, 3), (5, 2)] {
+        screen(size, Some(&page), &mut ViewState::default());
+    }
+}
+
+#[test]
+fn keys_choose_what_is_seen() {
+    let mut state = ViewState::default();
+    let mut press = |code| state.press(KeyEvent::from(code));
+    for code in [
+        KeyCode::Tab,
+        KeyCode::Char('s'),
+        KeyCode::Char('/'),
+        KeyCode::Char('q'),
+        KeyCode::Enter,
+    ] {
+        assert!(!press(code), "{code:?}");
+    }
+    assert!(press(KeyCode::Char('q')));
+    assert_eq!(
+        (state.part, state.sort, state.filter.as_str()),
+        (PagePart::Slow, TopSort::Slow, "q")
+    );
+}
+
+#[test]
+fn without_colour_nothing_is_coloured_and_without_a_document_it_connects() {
+    let page = page(&document());
+    for (color, expected) in [(false, false), (true, true)] {
+        let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+        let mut state = ViewState {
+            color,
+            ..ViewState::default()
+        };
+        terminal
+            .draw(|frame| draw(frame, Some(&page), &mut state))
+            .unwrap();
+        let is_coloured = terminal
+            .backend()
+            .buffer()
+            .content
+            .iter()
+            .any(|cell| cell.fg != ratatui::style::Color::Reset);
+        assert_eq!(is_coloured, expected);
+    }
+    let mut state = ViewState {
+        address: "127.0.0.1:9090".to_owned(),
+        ..ViewState::default()
+    };
+    assert!(screen((80, 24), None, &mut state)[1].contains("connecting to 127.0.0.1:9090"));
+    state.banner = Some("cannot connect".to_owned());
+    assert!(screen((80, 24), None, &mut state)[1].contains("◆ cannot connect"));
+}
+
+#[test]
+fn text_fits_and_numbers_read_well() {
+    assert_eq!(fit("abcdef", 4), "abc…");
+    assert_eq!(fit("ab", 4), "ab  ");
+    assert_eq!(width(&fit("日本語日本語", 5)), 5);
+    assert_eq!(
+        (count(1_234_567.0), bytes(1_234_567.0), time(75.0)),
+        (
+            "1,234,567".to_owned(),
+            "1.2 MB".to_owned(),
+            "75 s".to_owned()
+        )
+    );
+    for line in text(&page(&document()), 60).lines() {
+        assert!(width(line) <= 60, "{line}");
+    }
+}

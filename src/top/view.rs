@@ -1,0 +1,428 @@
+//! Lays a page out in lines. It keeps what is seen: the part, how far it is scrolled, the filter. Colours repeat what marks and words say.
+
+use ratatui::Frame;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span, Text};
+use ratatui::widgets::{Clear, Paragraph};
+
+use crate::config::TopSort;
+
+use super::model::{ResourceRow, Severity, TopPage};
+use super::picture;
+use super::words::{clean, fit, number, width};
+
+/// Longest filter.
+const FILTER_LEN_MAX: usize = 64;
+/// Terminals that are lower have no room for notes, nor for all totals.
+const NOTES_HEIGHT_MIN: u16 = 16;
+const NOTES_MAX: usize = 3;
+const HELP: &str = "\
+Each line of dots is the history of one resource: the oldest event on the
+left, the newest on the right. Bars count clients at their place, on a
+logarithmic scale; those at the right edge have everything.
+▼ slow: has waited for more than 5 s    ◆ slow, and may be cut soon
+
+tab          resources, slow clients, cuts
+↑ ↓ pg home  scroll
+s            sort by watches, slow, events, name
+/            filter by resource, user, agent; escape clears
+q            quit";
+
+/// A part of the page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum PagePart {
+    #[default]
+    Resources,
+    Slow,
+    Cuts,
+}
+
+/// What is seen of the page.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ViewState {
+    pub(super) part: PagePart,
+    pub(super) scroll: usize,
+    pub(super) sort: TopSort,
+    pub(super) filter: String,
+    pub(super) is_typing: bool,
+    pub(super) is_help: bool,
+    /// Use colours.
+    pub(super) color: bool,
+    /// The state of the connection: `live`, or what is wrong.
+    pub(super) banner: Option<String>,
+    pub(super) address: String,
+}
+
+impl ViewState {
+    /// Applies a key; returns whether it ends the program.
+    pub(super) fn press(&mut self, key: KeyEvent) -> bool {
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            return matches!(key.code, KeyCode::Char('c' | 'd'));
+        }
+        if self.is_typing {
+            self.type_key(key.code);
+            return false;
+        }
+        if self.is_help {
+            self.is_help = false;
+            return key.code == KeyCode::Char('q');
+        }
+        if let KeyCode::Char('q') = key.code {
+            return true;
+        }
+        self.command(key.code);
+        false
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "all other keys do nothing")]
+    fn command(&mut self, code: KeyCode) {
+        match code {
+            KeyCode::Tab | KeyCode::Right => self.show(match self.part {
+                PagePart::Resources => PagePart::Slow,
+                PagePart::Slow => PagePart::Cuts,
+                PagePart::Cuts => PagePart::Resources,
+            }),
+            KeyCode::BackTab | KeyCode::Left => self.show(match self.part {
+                PagePart::Resources => PagePart::Cuts,
+                PagePart::Slow => PagePart::Resources,
+                PagePart::Cuts => PagePart::Slow,
+            }),
+            KeyCode::Down | KeyCode::Char('j') => self.scroll = self.scroll.saturating_add(1),
+            KeyCode::Up | KeyCode::Char('k') => self.scroll = self.scroll.saturating_sub(1),
+            KeyCode::PageDown => self.scroll = self.scroll.saturating_add(10),
+            KeyCode::PageUp => self.scroll = self.scroll.saturating_sub(10),
+            KeyCode::Home => self.scroll = 0,
+            KeyCode::Char('s') => {
+                self.sort = match self.sort {
+                    TopSort::Watches => TopSort::Slow,
+                    TopSort::Slow => TopSort::Events,
+                    TopSort::Events => TopSort::Name,
+                    TopSort::Name => TopSort::Watches,
+                }
+            }
+            KeyCode::Char('/') => self.is_typing = true,
+            KeyCode::Char('?') => self.is_help = true,
+            KeyCode::Esc => self.filter.clear(),
+            _ => {}
+        }
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "all other keys do nothing")]
+    fn type_key(&mut self, code: KeyCode) {
+        match code {
+            KeyCode::Char(one) if self.filter.len() < FILTER_LEN_MAX => self.filter.push(one),
+            KeyCode::Backspace => drop(self.filter.pop()),
+            KeyCode::Enter => self.is_typing = false,
+            KeyCode::Esc => {
+                self.filter.clear();
+                self.is_typing = false;
+            }
+            _ => {}
+        }
+        self.scroll = 0;
+    }
+
+    fn show(&mut self, part: PagePart) {
+        self.part = part;
+        self.scroll = 0;
+    }
+}
+
+/// Draws one picture; `None` before the first document.
+pub(super) fn draw(frame: &mut Frame<'_>, page: Option<&TopPage>, state: &mut ViewState) {
+    let area = frame.area();
+    let columns = usize::from(area.width);
+    let style = |severity| color(severity, state.color);
+    let mut head = Vec::new();
+    if let Some(page) = page {
+        let notes = if area.height < NOTES_HEIGHT_MIN {
+            0
+        } else {
+            NOTES_MAX
+        };
+        head = self::head(page, columns, notes, state.color);
+    } else {
+        head.push(Line::raw("kube-fanout"));
+    }
+    if let Some(banner) = &state.banner {
+        let text = fit(
+            &format!("{} {}", Severity::Bad.mark(), clean(banner)),
+            columns,
+        );
+        head.push(Line::styled(
+            text,
+            style(Severity::Bad).add_modifier(Modifier::REVERSED),
+        ));
+    }
+    let body = match page {
+        Some(page) => {
+            head.push(tabs(page, state));
+            part(page, state.part, columns, state.color)
+        }
+        None if state.banner.is_none() => vec![Line::raw(format!(
+            "connecting to {} …",
+            clean(&state.address)
+        ))],
+        None => Vec::new(),
+    };
+    // The last line is for the keys.
+    let room = usize::from(area.height).saturating_sub(head.len() + 1);
+    state.scroll = state.scroll.min(body.len().saturating_sub(room));
+    let below = body.len().saturating_sub(state.scroll + room);
+    head.extend(body.into_iter().skip(state.scroll).take(room));
+    head.resize(usize::from(area.height).saturating_sub(1), Line::default());
+    head.push(Line::styled(
+        fit(&foot(state, below), columns),
+        Style::new().add_modifier(Modifier::DIM),
+    ));
+    frame.render_widget(Paragraph::new(Text::from(head)), area);
+    if state.is_help {
+        frame.render_widget(Clear, area);
+        frame.render_widget(Paragraph::new(HELP), area);
+    }
+}
+
+/// The whole page as text, without colours.
+pub(super) fn text(page: &TopPage, columns: u16) -> String {
+    let columns = usize::from(columns).max(20);
+    let mut lines = head(page, columns, usize::MAX, false);
+    for one in [PagePart::Resources, PagePart::Slow, PagePart::Cuts] {
+        lines.push(Line::default());
+        if one != PagePart::Resources {
+            lines.push(Line::raw(title(page, one)));
+        }
+        lines.extend(part(page, one, columns, false));
+    }
+    let mut text = String::new();
+    for line in lines {
+        let whole: String = line
+            .spans
+            .iter()
+            .map(|span| span.content.as_ref())
+            .collect();
+        text.push_str(fit(&whole, columns).trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn head(page: &TopPage, columns: usize, notes: usize, use_color: bool) -> Vec<Line<'static>> {
+    let (severity, text) = &page.verdict;
+    let style = color(*severity, use_color).add_modifier(Modifier::BOLD);
+    let mut lines = vec![
+        Line::raw(fit(&format!("kube-fanout {}", page.build), columns)),
+        Line::styled(fit(&format!("{} {text}", severity.mark()), columns), style),
+    ];
+    for note in page.notes.iter().take(notes) {
+        lines.push(Line::raw(fit(&format!("  {note}"), columns)));
+    }
+    let totals: Vec<_> = page
+        .totals
+        .iter()
+        .map(|(name, value)| format!("{name}: {value}"))
+        .collect();
+    let all = wrapped(&totals, columns, "");
+    // A low terminal has room for one line: the rates.
+    match notes {
+        0 => lines.extend(wrapped(&totals[1..2], columns, "")),
+        _ => lines.extend(all),
+    }
+    lines
+}
+
+/// The items in as many lines as they need, divided by `·`.
+fn wrapped(items: &[String], columns: usize, indent: &str) -> Vec<Line<'static>> {
+    let (mut lines, mut line) = (Vec::new(), String::new());
+    for item in items {
+        if !line.is_empty() && width(&line) + 3 + width(item) > columns {
+            lines.push(Line::raw(std::mem::take(&mut line)));
+        }
+        line.push_str(if line.is_empty() { indent } else { " · " });
+        line.push_str(item);
+    }
+    lines.push(Line::raw(line));
+    lines
+}
+
+fn title(page: &TopPage, part: PagePart) -> String {
+    match part {
+        PagePart::Resources => format!(
+            "Resources ({})",
+            number(page.resources.len() + page.omitted)
+        ),
+        PagePart::Slow => format!("Slow clients ({})", number(page.slow.len())),
+        PagePart::Cuts => format!("Cut lately ({})", number(page.cuts.len())),
+    }
+}
+
+fn tabs(page: &TopPage, state: &ViewState) -> Line<'static> {
+    let parts = [PagePart::Resources, PagePart::Slow, PagePart::Cuts];
+    let tab = |one| {
+        let text = title(page, one);
+        if one == state.part {
+            Span::styled(
+                format!("[{text}] "),
+                Style::new().add_modifier(Modifier::BOLD),
+            )
+        } else {
+            Span::raw(format!(" {text}  "))
+        }
+    };
+    Line::from(parts.map(tab).to_vec())
+}
+
+fn part(page: &TopPage, part: PagePart, columns: usize, use_color: bool) -> Vec<Line<'static>> {
+    match part {
+        PagePart::Resources if page.resources.is_empty() => vec![Line::raw(
+            "No resource: the first list or watch of one starts its cache.",
+        )],
+        PagePart::Resources => {
+            let rows = page
+                .resources
+                .iter()
+                .flat_map(|row| resource(row, columns, use_color));
+            let more = (page.omitted > 0)
+                .then(|| Line::raw(format!("{} more with fewer clients", number(page.omitted))));
+            rows.chain(more).collect()
+        }
+        PagePart::Slow if page.slow.is_empty() => vec![Line::raw("None.")],
+        PagePart::Slow => {
+            let mut lines = table(
+                [
+                    "user",
+                    "user agent",
+                    "address",
+                    "resource",
+                    "waits for",
+                    "events behind",
+                ],
+                &page.slow,
+                columns,
+            );
+            if !page.slow_groups.is_empty() {
+                lines.push(Line::default());
+                lines.push(Line::raw("By user and user agent"));
+                lines.extend(table(
+                    ["user", "user agent", "slow watches", "longest wait"],
+                    &page.slow_groups,
+                    columns,
+                ));
+            }
+            lines
+        }
+        PagePart::Cuts if page.cuts.is_empty() => vec![Line::raw("None since the start.")],
+        PagePart::Cuts => table(
+            ["user", "user agent", "address", "resource", "why", "when"],
+            &page.cuts,
+            columns,
+        ),
+    }
+}
+
+fn resource(row: &ResourceRow, columns: usize, use_color: bool) -> Vec<Line<'static>> {
+    let style = color(row.severity, use_color);
+    let mut lines = vec![Line::from(vec![
+        Span::styled(
+            format!("{} {}", row.severity.mark(), row.name),
+            style.add_modifier(Modifier::BOLD),
+        ),
+        Span::styled(format!("  {}", row.state), style),
+        Span::raw(format!("  {}", row.clients)),
+    ])];
+    lines.extend(wrapped(&row.facts, columns, "  "));
+    if !row.note.is_empty() {
+        lines.push(Line::raw(fit(&format!("  {}", row.note), columns)));
+    }
+    let cells = columns.saturating_sub(4);
+    if row.columns.is_empty() || cells == 0 {
+        return lines;
+    }
+    if !row.slow.is_empty() {
+        lines.push(Line::styled(
+            format!("  {}", picture::marks(&row.slow, cells)),
+            style,
+        ));
+    }
+    lines.push(Line::raw(format!(
+        " ▕{}▏",
+        picture::bars(&row.columns, cells)
+    )));
+    let (oldest, newest) = &row.edges;
+    let gap = cells.saturating_sub(width(newest)).max(1);
+    lines.push(Line::styled(
+        format!("  {}{newest}", fit(oldest, gap)),
+        Style::new().add_modifier(Modifier::DIM),
+    ));
+    lines
+}
+
+/// A table whose columns share the width: each gets what it needs, and the widest ones give.
+fn table<const N: usize>(
+    titles: [&str; N],
+    rows: &[[String; N]],
+    columns: usize,
+) -> Vec<Line<'static>> {
+    let mut widths: [usize; N] = std::array::from_fn(|at| {
+        let cells = rows.iter().map(|row| width(&row[at]));
+        cells.chain([width(titles[at])]).max().unwrap_or(0)
+    });
+    let gaps = 2 * N.saturating_sub(1);
+    while widths.iter().sum::<usize>() + gaps > columns {
+        match widths.iter_mut().max() {
+            Some(widest) if *widest > 4 => *widest -= 1,
+            Some(_) | None => break,
+        }
+    }
+    let line = |cells: [&str; N]| {
+        let fitted: Vec<_> = cells
+            .iter()
+            .zip(widths)
+            .map(|(cell, columns)| fit(cell, columns))
+            .collect();
+        fitted.join("  ")
+    };
+    let head = Line::styled(
+        line(titles),
+        Style::new().add_modifier(Modifier::UNDERLINED),
+    );
+    let body = rows
+        .iter()
+        .map(|row| Line::raw(line(std::array::from_fn(|at| row[at].as_str()))));
+    std::iter::once(head).chain(body).collect()
+}
+
+fn foot(state: &ViewState, below: usize) -> String {
+    if state.is_typing {
+        return format!(
+            "filter: {}_  (enter keeps, escape clears)",
+            clean(&state.filter)
+        );
+    }
+    let sort = match state.sort {
+        TopSort::Watches => "watches",
+        TopSort::Slow => "slow",
+        TopSort::Events => "events",
+        TopSort::Name => "name",
+    };
+    let mut text = "q quit · ? help".to_owned();
+    if below > 0 {
+        text.push_str(&format!(" · ↓ {below} more"));
+    }
+    text.push_str(&format!(" · tab next · s sort: {sort} · / filter"));
+    if !state.filter.is_empty() {
+        text.push_str(&format!(": {}", clean(&state.filter)));
+    }
+    text
+}
+
+fn color(severity: Severity, use_color: bool) -> Style {
+    if !use_color {
+        return Style::new();
+    }
+    Style::new().fg(match severity {
+        Severity::Good => Color::Green,
+        Severity::Warn => Color::Yellow,
+        Severity::Bad => Color::Red,
+    })
+}

@@ -1,0 +1,89 @@
+//! Numbers and names as text. What clients say of themselves cannot move the cursor or hide other text.
+
+use ratatui::text::Span;
+
+/// A name from the gateway, with characters replaced that a terminal would obey or not show: controls, directions of writing, and those
+/// without width.
+pub(super) fn clean(text: &str) -> String {
+    text.chars()
+        .map(|one| if is_drawable(one) { one } else { '\u{fffd}' })
+        .collect()
+}
+
+fn is_drawable(one: char) -> bool {
+    !one.is_control()
+        && !matches!(one,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// Columns of the terminal that the text takes.
+pub(super) fn width(text: &str) -> usize {
+    Span::raw(text).width()
+}
+
+/// The text in exactly so many columns: padded, or cut with an ellipsis.
+pub(super) fn fit(text: &str, columns: usize) -> String {
+    let mut fitted = text.to_owned();
+    if width(text) > columns {
+        while width(&fitted) + 1 > columns && fitted.pop().is_some() {}
+        if columns > 0 {
+            fitted.push('…');
+        }
+    }
+    let missing = columns.saturating_sub(width(&fitted));
+    fitted + &" ".repeat(missing)
+}
+
+/// A number with separators: `12,345`.
+pub(super) fn count(number: f64) -> String {
+    let digits = format!("{:.0}", number.max(0.0));
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number of things.
+pub(super) fn number(count_of: usize) -> String {
+    count(count_of as f64)
+}
+
+/// `1 client`, `2 clients`.
+pub(super) fn clients(count_of: usize) -> String {
+    let plural = if count_of == 1 { "" } else { "s" };
+    format!("{} client{plural}", number(count_of))
+}
+
+/// `1.5 MB`.
+pub(super) fn bytes(mut number: f64) -> String {
+    let units = ["B", "kB", "MB", "GB", "TB", "PB"];
+    let mut at = 0;
+    while number >= 1000.0 && at + 1 < units.len() {
+        number /= 1000.0;
+        at += 1;
+    }
+    let decimals = usize::from(at > 0 && number < 100.0);
+    format!("{number:.decimals$} {}", units[at])
+}
+
+/// `20 ms`, `1.5 s`, `3 min`.
+pub(super) fn time(seconds: f64) -> String {
+    match seconds {
+        s if s < 0.95 => format!("{:.0} ms", s.max(0.0) * 1000.0),
+        s if s < 10.0 => format!("{s:.1} s"),
+        s if s < 120.0 => format!("{s:.0} s"),
+        s if s < 7_200.0 => format!("{:.0} min", s / 60.0),
+        s if s < 172_800.0 => format!("{:.0} h", s / 3_600.0),
+        s => format!("{:.0} days", s / 86_400.0),
+    }
+}
+
+/// As the function says, or a dash.
+pub(super) fn or_dash(value: Option<f64>, text: impl Fn(f64) -> String) -> String {
+    value.map_or_else(|| "–".to_owned(), text)
+}

@@ -1,0 +1,111 @@
+//! `kube-fanout top` against a gateway, and against what is none.
+
+use std::net::SocketAddr;
+
+use kube_fanout::apiserver::{self, Options};
+use kube_fanout::cli::TopSort;
+use kube_fanout::config::{ServeSettings, TopSettings};
+use kube_fanout::shutdown::Drain;
+use kube_fanout::top::{TopError, once};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+use crate::support::client::{CONFIGMAPS, Watch, get};
+use crate::support::gateway::Running;
+
+fn settings(server: SocketAddr) -> TopSettings {
+    TopSettings {
+        url: format!("http://{server}").parse().unwrap(),
+        token_file: None,
+        interval: std::time::Duration::from_secs(1),
+        once: true,
+        sort: TopSort::Watches,
+        color: false,
+    }
+}
+
+/// A server that gives this response to one request.
+async fn responding(response: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut head = [0; 4_096];
+        assert!(stream.read(&mut head).await.unwrap() > 0);
+        stream.write_all(response.as_bytes()).await.unwrap();
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_shows_its_resources_and_clients() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let options = Options {
+        objects: vec!["configmaps=7".parse().unwrap()],
+        ..Options::default()
+    };
+    let apiserver = apiserver::start(listener, options).unwrap();
+    let upstream = format!("http://{}", apiserver.address());
+    let gateway = Running::start(
+        ServeSettings::embedded(upstream.parse().unwrap()),
+        Drain::with_timeout(std::time::Duration::from_secs(1)),
+    )
+    .await;
+    assert_eq!(get(gateway.address, CONFIGMAPS).await.status(), 200);
+    let _watch = Watch::start(gateway.address, 0).await;
+    let text = once(&settings(gateway.admin), 100).await.unwrap();
+    for words in [
+        "✓ The only client has everything.",
+        "✓ configmaps.v1  live  1 client",
+        "7 objects",
+        "delivered: ",
+        "Slow clients (0)\nNone.",
+    ] {
+        assert!(text.contains(words), "{words} in\n{text}");
+    }
+    // Rates need two documents: nobody had looked before.
+    assert!(!text.contains("– events/s"), "{text}");
+    // The other port is no admin port.
+    let error = once(&settings(gateway.address), 100).await.unwrap_err();
+    assert!(matches!(error, TopError::NotGateway { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn each_failure_is_one_sentence() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let closed = listener.local_addr().unwrap();
+    drop(listener);
+    let refusal = responding(
+        "HTTP/1.1 403 Forbidden\r\ncontent-length: 24\r\n\r\nthe user may\x1b[2J not ...\n",
+    )
+    .await;
+    let newer = "HTTP/1.1 200 OK\r\ncontent-length: 13\r\n\r\n{\"version\":2}";
+    let newer = responding(newer).await;
+    let page = responding("HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>").await;
+    let noise = responding("SSH-2.0-OpenSSH\r\n").await;
+    for (server, words) in [
+        (closed, "cannot connect to"),
+        (refusal, "refuses to show its status (403): the user may"),
+        (newer, "has version 2"),
+        (page, "not the admin port of a kube-fanout gateway"),
+        (noise, "does not speak HTTP"),
+    ] {
+        let error = once(&settings(server), 100).await.unwrap_err().to_string();
+        assert!(error.contains(words), "{words} in {error}");
+        assert!(!error.chars().any(char::is_control), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_cannot_be_read_is_named() {
+    let server = responding("").await;
+    let settings = TopSettings {
+        token_file: Some("/nonexistent/token".into()),
+        ..settings(server)
+    };
+    let error = once(&settings, 100).await.unwrap_err().to_string();
+    assert!(
+        error.starts_with("--token-file /nonexistent/token: "),
+        "{error}"
+    );
+}
