@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::blocking::spawn_blocking;
 use crate::cache::{Epoch, Sequence, Snapshot, WatchCache};
-use crate::resource::ResourceVersion;
+use crate::resource::{Gvr, ResourceVersion};
 use crate::serve::resources::Latest;
 use crate::serve::wait_until_fresh;
 use crate::upstream::client::OWN_SILENCE;
@@ -38,6 +38,15 @@ const COMPARED_INLINE_MAX: usize = 1_000;
 #[derive(Debug, Default)]
 pub(super) struct ResourceFreshness {
     inquiry: Mutex<Option<Arc<Inquiry>>>,
+    upstream: tokio::sync::Mutex<Option<UpstreamVersion>>,
+}
+
+/// The last version that was read for its own sake.
+#[derive(Clone, Copy, Debug)]
+struct UpstreamVersion {
+    asked_at: Instant,
+    /// `None` if the request failed.
+    version: Option<ResourceVersion>,
 }
 
 impl ResourceFreshness {
@@ -52,6 +61,27 @@ impl ResourceFreshness {
             Ok(Ok(latest)) => latest,
             Ok(Err(_)) | Err(_) => Latest::Unknown,
         }
+    }
+
+    /// Upstream's version, read after this call has begun; `None` if upstream does not answer in time. Callers that wait share the next
+    /// request.
+    pub(super) async fn upstream_version<F: Fetch>(
+        &self,
+        fetch: &F,
+        gvr: &Gvr,
+    ) -> Option<ResourceVersion> {
+        let called_at = Instant::now();
+        let read = async {
+            let mut last = self.upstream.lock().await;
+            if let Some(last) = last.filter(|last| last.asked_at > called_at) {
+                return last.version;
+            }
+            let asked_at = Instant::now();
+            let version = newest_version(fetch, gvr).await.ok();
+            *last = Some(UpstreamVersion { asked_at, version });
+            version
+        };
+        tokio::time::timeout(ANSWER_WAIT, read).await.ok().flatten()
     }
 
     /// The questions about this cache; those about an earlier cache are dropped.

@@ -474,6 +474,15 @@ impl Resources for Registry {
         slot.is_some_and(|slot| slot.loss.covers(version))
     }
 
+    async fn is_unreached_after_loss(&self, key: &CacheKey, version: ResourceVersion) -> bool {
+        let slot = self.state().slots.get(key).cloned();
+        let Some(slot) = slot.filter(|slot| slot.loss.is_recent()) else {
+            return false;
+        };
+        let newest = slot.freshness.upstream_version(&*self.client, &key.gvr);
+        newest.await.is_some_and(|newest| newest < version)
+    }
+
     fn staleness(&self, key: &CacheKey) -> Option<Duration> {
         let slot = self.state().slots.get(key).cloned();
         slot?.staleness()

@@ -14,7 +14,7 @@ use crate::view::ServedResource;
 
 impl<R: Resources> Service<R> {
     /// The 410 for a watch that would be forwarded because there is no cache of this key, if it may start in a lost history.
-    pub(super) fn lost_watch(
+    pub(super) async fn lost_watch(
         &self,
         read: &ReadRequest,
         key: &CacheKey,
@@ -25,11 +25,29 @@ impl<R: Resources> Service<R> {
         let WatchStart::After(version) = plan.start else {
             return None;
         };
-        let is_lost = self.resources.may_be_lost(key, version);
+        let is_lost = self.resources.may_be_lost(key, version)
+            || self.resources.is_unreached_after_loss(key, version).await;
         is_lost.then(|| {
             let status = Status::expired_watch(version, version);
             with_content_type(key.encoding.stream_type(), stream_of(&status, key.encoding))
         })
+    }
+
+    /// The 410 for a watch from a version that neither the cache nor upstream has reached since a history was lost. The version may be newer
+    /// than any that the lost cache had: another replica may have sent it.
+    pub(super) async fn unreached_start(
+        &self,
+        key: &CacheKey,
+        start: WatchStart,
+        served: &ServedResource,
+    ) -> Option<Status> {
+        let WatchStart::After(version) = start else {
+            return None;
+        };
+        let reached = served.hub.reached().version;
+        let is_lost =
+            version > reached && self.resources.is_unreached_after_loss(key, version).await;
+        is_lost.then(|| Status::expired_watch(version, reached))
     }
 
     /// A permit to forward a watch that starts before the cache's history, instead of answering it with 410.

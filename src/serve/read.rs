@@ -86,12 +86,14 @@ impl<R: Resources> Service<R> {
         let served = match served {
             Ok(served) => served,
             Err(failure) => {
-                let is_forwarded = failure.is_forwarded();
-                let lost = is_forwarded.then(|| self.lost_watch(&read.request, &key));
+                let lost = match failure.is_forwarded() {
+                    true => self.lost_watch(&read.request, &key).await,
+                    false => None,
+                };
                 return ReadOutcome {
                     key,
                     warnings: Vec::new(),
-                    result: lost.flatten().ok_or(failure),
+                    result: lost.ok_or(failure),
                 };
             }
         };
@@ -260,6 +262,9 @@ impl<R: Resources> Service<R> {
         let streamed = |body| Ok(with_content_type(format.encoding.stream_type(), body));
         if plan.timeout == WatchTimeout::Ended {
             return streamed(AnswerBody::Stream(None));
+        }
+        if let Some(status) = self.unreached_start(read.key, plan.start, served).await {
+            return streamed(stream_of(&status, format.encoding));
         }
         let has_state = reads_snapshot(plan.start, selector, served);
         let admitted = self.admission.as_ref().map(|all| match has_state {

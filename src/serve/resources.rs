@@ -220,6 +220,16 @@ pub trait Resources: Send + Sync + 'static {
         false
     }
 
+    /// Whether upstream lost a history of this resource recently and has not reached this version yet, which is then one of the lost
+    /// history. Costs upstream one small request while a loss is recent, which concurrent callers share; nothing at other times.
+    fn is_unreached_after_loss(
+        &self,
+        _: &CacheKey,
+        _: ResourceVersion,
+    ) -> impl Future<Output = bool> + Send {
+        std::future::ready(false)
+    }
+
     /// How old the cache of this key may be, if that is more than what clients should accept without being told.
     fn staleness(&self, _: &CacheKey) -> Option<Duration> {
         None

@@ -51,6 +51,8 @@ struct Stage {
     is_given_up: bool,
     /// Clients may hold versions up to this one from a lost history.
     lost: ResourceVersion,
+    /// Upstream's version, if a history was lost recently.
+    upstream: Option<ResourceVersion>,
     /// Permits to forward watches that start before the history.
     before_history: Permits,
     latest: Mutex<Option<Latest>>,
@@ -77,6 +79,10 @@ impl Resources for Stage {
 
     fn may_be_lost(&self, _: &CacheKey, version: ResourceVersion) -> bool {
         version <= self.lost
+    }
+
+    async fn is_unreached_after_loss(&self, _: &CacheKey, version: ResourceVersion) -> bool {
+        self.upstream.is_some_and(|newest| newest < version)
     }
 
     async fn latest(&self, _: &ServedResource) -> Latest {
@@ -158,6 +164,7 @@ impl Scene {
             filling: false,
             is_given_up: false,
             lost: ResourceVersion(lost),
+            upstream: None,
             before_history: Permits::new(0),
             latest: Mutex::default(),
         };
@@ -529,6 +536,25 @@ async fn a_watch_without_a_cache_is_forwarded_unless_a_lost_history_has_its_vers
         ),
     ] {
         assert_eq!(scene.get(&path).await.1, "forwarded", "{path}");
+    }
+}
+
+/// Another replica may have sent a version that is newer than any that this one had of the lost history.
+#[tokio::test(start_paused = true)]
+async fn after_a_loss_a_watch_from_a_version_that_upstream_has_not_reached_gets_410() {
+    for is_given_up in [false, true] {
+        let adjust = |stage: &mut Stage| {
+            (stage.is_given_up, stage.upstream) = (is_given_up, Some(ResourceVersion(20)));
+        };
+        let mut scene = Scene::after_loss(8, adjust).await;
+        let (code, body) = scene.get(&watch_from(21)).await;
+        assert_eq!(
+            (code, &*told(body.as_bytes())),
+            (200, &["ERROR 410".to_owned()][..])
+        );
+        let path = format!("{}&timeoutSeconds=1", watch_from(20));
+        let reached = scene.get(&path).await.1;
+        assert_eq!(reached, if is_given_up { "forwarded" } else { "" });
     }
 }
 

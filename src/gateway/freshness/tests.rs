@@ -271,3 +271,27 @@ async fn a_question_costs_upstream_the_metadata_of_one_object() {
     assert!(request.path.ends_with("?limit=1"), "{}", request.path);
     assert_eq!(request.purpose, RequestPurpose::ReadVersions);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_version_of_upstream_is_read_after_the_call_and_shared() {
+    let mut scene = Scene::new();
+    let call = |scene: &Scene| {
+        let (freshness, fetch) = (Arc::clone(&scene.freshness), Arc::clone(&scene.fetch));
+        tokio::spawn(async move {
+            let gvr = kind(Layout::Typed).gvr;
+            freshness.upstream_version(&*fetch, &gvr).await
+        })
+    };
+    let first = call(&scene);
+    let request = scene.upstream.recv().await.unwrap();
+    let late = [call(&scene), call(&scene)];
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    request.whole(200, &page(20, &[], "")).await;
+    let request = scene.upstream.recv().await.unwrap();
+    request.whole(200, &page(30, &[], "")).await;
+    assert_eq!(first.await.unwrap(), Some(ResourceVersion(20)));
+    for call in late {
+        assert_eq!(call.await.unwrap(), Some(ResourceVersion(30)));
+    }
+    assert!(scene.upstream.try_recv().is_err(), "they shared a request");
+}

@@ -38,8 +38,13 @@ impl HistoryLoss {
 
     /// Whether a client may have this version from a history that was lost recently.
     pub(in crate::gateway) fn covers(&self, version: ResourceVersion) -> bool {
-        let is_covered = |(lost, at): (_, Instant)| version <= lost && at.elapsed() < LOSS_AGE_MAX;
-        self.state().is_some_and(is_covered)
+        version <= self.version() && self.is_recent()
+    }
+
+    /// Whether a history was lost so recently that clients may still return with versions of it.
+    pub(in crate::gateway) fn is_recent(&self) -> bool {
+        self.state()
+            .is_some_and(|(_, at)| at.elapsed() < LOSS_AGE_MAX)
     }
 
     fn state(&self) -> parking_lot::MutexGuard<'_, Option<(ResourceVersion, Instant)>> {
