@@ -28,7 +28,7 @@ mod seal;
 mod writer;
 
 pub use capture::{Capture, HistoryShare, events_between};
-pub use header::CheckpointHeader;
+pub use header::{CheckpointHeader, LOST_AHEAD_MAX};
 pub use reader::{CheckpointContent, CheckpointError, CheckpointReader, JournalEnd};
 pub use seal::{SealError, StateKey};
 pub use writer::{CheckpointWriter, WriteClock};

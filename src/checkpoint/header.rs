@@ -10,7 +10,7 @@ use crate::resource::{Encoding, Layout, ResourceKind, ResourceVersion};
 
 /// How far the versions of a lost history may be above the newest one: so many writes take months. Clients at or below a lost version that has
 /// not been reached again have to list, so a wrong one would be costly for long.
-pub(super) const LOST_AHEAD_MAX: u64 = 1 << 32;
+pub const LOST_AHEAD_MAX: u64 = 1 << 32;
 
 /// The header of a checkpoint: whose state it is, and from which version on its history is known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

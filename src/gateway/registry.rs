@@ -44,7 +44,7 @@ use crate::protocol::{audit_id, with_audit_id};
 use crate::resource::{CacheKey, Gates, Gvr, ResourceVersion};
 use crate::serve::resources::{
     Availability, FillWait, ForwardLifetime, ForwardPermit, ForwardRequest, Latest, ListRecorder,
-    Permission, RequestOutcome, Resources,
+    Permission, RequestOutcome, Resources, VersionReach,
 };
 use crate::serve::response_status;
 use crate::tables::{self, Tables};
@@ -188,6 +188,10 @@ impl Registry {
 
     fn state(&self) -> MutexGuard<'_, RegistryState> {
         self.state.lock()
+    }
+
+    fn existing_slot(&self, key: &CacheKey) -> Option<Arc<Slot>> {
+        self.state().slots.get(key).cloned()
     }
 
     /// Starts the pinned caches.
@@ -465,36 +469,28 @@ impl Resources for Registry {
     }
 
     fn before_history(&self, key: &CacheKey, peer: Peer) -> Option<ForwardPermit> {
-        let slot = self.state().slots.get(key).cloned();
-        slot?.forward_again(peer).map(Into::into)
+        let slot = self.existing_slot(key)?;
+        slot.forward_again(peer).map(Into::into)
     }
 
     fn may_be_lost(&self, key: &CacheKey, version: ResourceVersion) -> bool {
-        let slot = self.state().slots.get(key).cloned();
+        let slot = self.existing_slot(key);
         slot.is_some_and(|slot| slot.loss.covers(version))
     }
 
-    async fn is_unreached_after_loss(&self, key: &CacheKey, version: ResourceVersion) -> bool {
-        let slot = self.state().slots.get(key).cloned();
-        let Some(slot) = slot.filter(|slot| slot.loss.is_recent()) else {
-            return false;
-        };
-        let newest = slot.freshness.upstream_version(&*self.client, &key.gvr);
-        newest.await.is_some_and(|newest| newest < version)
+    async fn version_reach(&self, key: &CacheKey, version: ResourceVersion) -> VersionReach {
+        match self.existing_slot(key) {
+            Some(slot) => slot.version_reach(&*self.client, &key.gvr, version).await,
+            None => VersionReach::Reached,
+        }
     }
 
     fn staleness(&self, key: &CacheKey) -> Option<Duration> {
-        let slot = self.state().slots.get(key).cloned();
-        slot?.staleness()
+        self.existing_slot(key)?.staleness()
     }
 
     async fn latest(&self, served: &ServedResource) -> Latest {
-        let slot = self
-            .state()
-            .slots
-            .get(&served.cache.kind().cache_key())
-            .cloned();
-        match slot {
+        match self.existing_slot(&served.cache.kind().cache_key()) {
             Some(slot) => slot.freshness.latest(&self.client, served).await,
             None => Latest::Unknown,
         }
@@ -559,7 +555,7 @@ impl Resources for Registry {
     }
 
     fn tally(&self, key: &CacheKey) -> Arc<dyn WatchRecorder> {
-        let slot = self.state().slots.get(key).cloned();
+        let slot = self.existing_slot(key);
         let streams = slot.map_or_else(
             || Arc::new(self.stream_recorder(key)),
             |slot| Arc::clone(&slot.streams),
@@ -568,12 +564,12 @@ impl Resources for Registry {
     }
 
     fn watch_table(&self, key: &CacheKey) -> Option<Arc<WatchTable>> {
-        let slot = self.state().slots.get(key).cloned()?;
+        let slot = self.existing_slot(key)?;
         Some(Arc::clone(&slot.streams.table))
     }
 
     fn list_tally(&self, key: &CacheKey) -> Option<Arc<dyn ListRecorder>> {
-        let slot = self.state().slots.get(key).cloned()?;
+        let slot = self.existing_slot(key)?;
         Some(Arc::clone(&slot.streams) as _)
     }
 

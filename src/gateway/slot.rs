@@ -6,6 +6,7 @@ mod keeper;
 mod prior_state;
 mod sink;
 mod state;
+mod unreached;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,10 @@ use crate::admin::CheckOutcome;
 use crate::cache::ChunksMemory;
 use crate::fairness::{Peer, Permit, Permits};
 use crate::metrics::{GiveUpReason, Label};
+use crate::resource::{Gvr, ResourceVersion};
+use crate::serve::resources::VersionReach;
 use crate::upstream::cache_sink::HistoryMemory;
+use crate::upstream::driver::Fetch;
 use crate::view::{EndSchedule, ServedResource};
 use history_loss::HistoryLoss;
 use keeper::{CacheKeeper, KeeperCells};
@@ -30,6 +34,7 @@ pub(super) use keeper::{ReadLimits, SlotParts};
 use sink::CacheLen;
 pub(super) use state::SlotState;
 use state::SlotStateMachine;
+use unreached::UnreachedVersions;
 
 /// Requests of one resource that may be forwarded at a time while it has no cache because upstream is slow or fails. More would be the
 /// load that the cache is there to keep away from upstream. Clients share the permits.
@@ -59,6 +64,7 @@ pub(super) struct Slot {
     pub(super) streams: Arc<StreamRecorder>,
     pub(super) recorder: Arc<ResourceRecorder>,
     pub(super) loss: Arc<HistoryLoss>,
+    unreached: UnreachedVersions,
     pub(super) cache_len: CacheLen,
     /// Permits for requests that are forwarded because there is no cache yet.
     forwards: Permits,
@@ -103,6 +109,7 @@ impl Slot {
         Self {
             slot_state,
             freshness: ResourceFreshness::default(),
+            unreached: UnreachedVersions::default(),
             streams,
             recorder,
             loss,
@@ -117,6 +124,19 @@ impl Slot {
             ending,
             task,
         }
+    }
+
+    /// Whether upstream has reached this version. Costs upstream one small request, which concurrent callers share.
+    pub(super) async fn version_reach<F: Fetch>(
+        &self,
+        fetch: &F,
+        gvr: &Gvr,
+        version: ResourceVersion,
+    ) -> VersionReach {
+        let newest = self.freshness.upstream_version(fetch, gvr).await;
+        newest.map_or(VersionReach::Reached, |newest| {
+            self.unreached.reach(newest, version, self.loss.is_recent())
+        })
     }
 
     /// A permit for a request that is forwarded because there is no cache yet.

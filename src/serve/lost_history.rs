@@ -4,7 +4,7 @@
 use super::body::AnswerBody;
 use super::negotiation::NegotiatedRead;
 use super::read_request::ReadRequest;
-use super::resources::{ForwardPermit, Resources};
+use super::resources::{ForwardPermit, Resources, VersionReach};
 use super::response::with_content_type;
 use super::service::{Service, ServiceResponse};
 use crate::protocol::request::{Verb, WatchPlan, WatchStart};
@@ -26,28 +26,28 @@ impl<R: Resources> Service<R> {
             return None;
         };
         let is_lost = self.resources.may_be_lost(key, version)
-            || self.resources.is_unreached_after_loss(key, version).await;
+            || self.resources.version_reach(key, version).await == VersionReach::Lost;
         is_lost.then(|| {
             let status = Status::expired_watch(version, version);
             with_content_type(key.encoding.stream_type(), stream_of(&status, key.encoding))
         })
     }
 
-    /// The 410 for a watch from a version that neither the cache nor upstream has reached since a history was lost. The version may be newer
-    /// than any that the lost cache had: another replica may have sent it.
-    pub(super) async fn unreached_start(
+    /// The reach of the version that a watch of this cache starts from.
+    pub(super) async fn start_reach(
         &self,
         key: &CacheKey,
         start: WatchStart,
         served: &ServedResource,
-    ) -> Option<Status> {
-        let WatchStart::After(version) = start else {
-            return None;
-        };
-        let reached = served.hub.reached().version;
-        let is_lost =
-            version > reached && self.resources.is_unreached_after_loss(key, version).await;
-        is_lost.then(|| Status::expired_watch(version, reached))
+    ) -> VersionReach {
+        match start {
+            WatchStart::After(version) if version > served.hub.reached().version => {
+                self.resources.version_reach(key, version).await
+            }
+            WatchStart::After(_) | WatchStart::FromNow { .. } | WatchStart::Initial { .. } => {
+                VersionReach::Reached
+            }
+        }
     }
 
     /// A permit to forward a watch that starts before the cache's history, instead of answering it with 410.
@@ -69,6 +69,15 @@ impl<R: Resources> Service<R> {
             })
             .flatten()
     }
+}
+
+/// The 410 for a watch from a version of a lost history.
+pub(super) fn lost_version(start: WatchStart, served: &ServedResource) -> Option<Status> {
+    let WatchStart::After(version) = start else {
+        return None;
+    };
+    let floor = served.hub.reached().version;
+    Some(Status::expired_watch(version, floor))
 }
 
 /// The 410 for a watch that has a cache but finds no room in its views, if it may start in a lost history.

@@ -1,6 +1,7 @@
 //! From an authorized read to the response of memory: negotiates the format, chooses a cache, and reads it as planned.
 
 use std::pin::pin;
+use std::time::Duration;
 
 use http::HeaderValue;
 
@@ -8,12 +9,12 @@ use super::body::{AnswerBody, ListStream, MeasuredList};
 use super::cooperation::run_in_steps;
 use super::gzip::PLAIN_LEN_MAX;
 use super::list::{CompressedList, ListBody, PageRequest, PageSearch, StreamedList};
-use super::lost_history::{lost_start, stream_of};
+use super::lost_history::{lost_start, lost_version, stream_of};
 use super::negotiation::{NegotiatedRead, Negotiation};
 use super::permission::AuthorizedRead;
 use super::read_state::{is_retained, reads_snapshot};
 use super::request_timeout::before_deadline;
-use super::resources::{Availability, ForwardPermit, Resources};
+use super::resources::{Availability, ForwardPermit, Resources, VersionReach};
 use super::response::{gzipped, stale_warning, with_content_type};
 use super::service::{Service, ServiceResponse};
 use crate::admission::ListPermit;
@@ -61,6 +62,8 @@ impl ReadFailure {
     }
 }
 
+/// How long a watch lasts whose version upstream has not reached.
+const PENDING_WATCH: Duration = Duration::from_secs(10);
 /// Sending this many items costs less than waiting for a permit.
 const SHORT_ITEMS: u64 = 100;
 
@@ -263,7 +266,10 @@ impl<R: Resources> Service<R> {
         if plan.timeout == WatchTimeout::Ended {
             return streamed(AnswerBody::Stream(None));
         }
-        if let Some(status) = self.unreached_start(read.key, plan.start, served).await {
+        let reach = self.start_reach(read.key, plan.start, served).await;
+        if reach == VersionReach::Lost
+            && let Some(status) = lost_version(plan.start, served)
+        {
             return streamed(stream_of(&status, format.encoding));
         }
         let has_state = reads_snapshot(plan.start, selector, served);
@@ -287,7 +293,7 @@ impl<R: Resources> Service<R> {
         match started {
             Ok(((entry, start), list_permit)) => {
                 let recorder = self.resources.tally(read.key);
-                let timing = timing(authorized, plan);
+                let timing = timing(authorized, plan, reach);
                 let is_catch_up = matches!(start, Start::CatchUp(_));
                 let watch = Watch::new(served.clone(), entry, start, timing, recorder);
                 let permission = authorized.permission.as_ref();
@@ -316,10 +322,15 @@ impl<R: Resources> Service<R> {
     }
 }
 
-/// When the watch ends: at its timeout, or when the caller's credential expires.
-fn timing(read: &AuthorizedRead, plan: WatchPlan) -> Timing {
+/// When the watch ends: at its timeout, or when the caller's credential expires, or so early that a client whose version is pending asks
+/// again.
+fn timing(read: &AuthorizedRead, plan: WatchPlan, reach: VersionReach) -> Timing {
     let started = read.request.started;
     let timeout = plan.timeout.lasts(crate::resource::fraction());
+    let timeout = match reach {
+        VersionReach::Pending => timeout.min(PENDING_WATCH),
+        VersionReach::Reached | VersionReach::Lost => timeout,
+    };
     let permission = read.permission.as_ref();
     Timing {
         started,

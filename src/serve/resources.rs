@@ -155,6 +155,17 @@ pub enum Latest {
     Unknown,
 }
 
+/// Whether upstream has reached a version that a client has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VersionReach {
+    /// It has, or that cannot be known, or no server has given out such a version.
+    Reached,
+    /// Not yet. Either upstream is about to, or the version comes from a history that it has lost.
+    Pending,
+    /// The version comes from a history that upstream has lost.
+    Lost,
+}
+
 /// One answered request, for metrics.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestOutcome<'a> {
@@ -220,14 +231,13 @@ pub trait Resources: Send + Sync + 'static {
         false
     }
 
-    /// Whether upstream lost a history of this resource recently and has not reached this version yet, which is then one of the lost
-    /// history. Costs upstream one small request while a loss is recent, which concurrent callers share; nothing at other times.
-    fn is_unreached_after_loss(
+    /// Whether upstream has reached the version that a watch starts from. Costs upstream one small request, which concurrent callers share.
+    fn version_reach(
         &self,
         _: &CacheKey,
         _: ResourceVersion,
-    ) -> impl Future<Output = bool> + Send {
-        std::future::ready(false)
+    ) -> impl Future<Output = VersionReach> + Send {
+        std::future::ready(VersionReach::Reached)
     }
 
     /// How old the cache of this key may be, if that is more than what clients should accept without being told.

@@ -22,6 +22,7 @@ use super::Service;
 use super::gzip::PLAIN_LEN_MAX;
 use super::resources::{
     Availability, FillWait, ForwardPermit, ForwardRequest, Latest, RequestOutcome, Resources,
+    VersionReach,
 };
 use super::unhandled::is_escaped_well;
 use crate::admission::Admission;
@@ -51,8 +52,8 @@ struct Stage {
     is_given_up: bool,
     /// Clients may hold versions up to this one from a lost history.
     lost: ResourceVersion,
-    /// Upstream's version, if a history was lost recently.
-    upstream: Option<ResourceVersion>,
+    /// Whether upstream has reached the versions of watches.
+    reach: VersionReach,
     /// Permits to forward watches that start before the history.
     before_history: Permits,
     latest: Mutex<Option<Latest>>,
@@ -81,8 +82,8 @@ impl Resources for Stage {
         version <= self.lost
     }
 
-    async fn is_unreached_after_loss(&self, _: &CacheKey, version: ResourceVersion) -> bool {
-        self.upstream.is_some_and(|newest| newest < version)
+    async fn version_reach(&self, _: &CacheKey, _: ResourceVersion) -> VersionReach {
+        self.reach
     }
 
     async fn latest(&self, _: &ServedResource) -> Latest {
@@ -164,7 +165,7 @@ impl Scene {
             filling: false,
             is_given_up: false,
             lost: ResourceVersion(lost),
-            upstream: None,
+            reach: VersionReach::Reached,
             before_history: Permits::new(0),
             latest: Mutex::default(),
         };
@@ -539,12 +540,12 @@ async fn a_watch_without_a_cache_is_forwarded_unless_a_lost_history_has_its_vers
     }
 }
 
-/// Another replica may have sent a version that is newer than any that this one had of the lost history.
+/// Another replica may have sent a version of a history that upstream has lost since.
 #[tokio::test(start_paused = true)]
-async fn after_a_loss_a_watch_from_a_version_that_upstream_has_not_reached_gets_410() {
+async fn a_watch_from_a_version_that_upstream_has_lost_gets_410() {
     for is_given_up in [false, true] {
         let adjust = |stage: &mut Stage| {
-            (stage.is_given_up, stage.upstream) = (is_given_up, Some(ResourceVersion(20)));
+            (stage.is_given_up, stage.reach) = (is_given_up, VersionReach::Lost);
         };
         let mut scene = Scene::after_loss(8, adjust).await;
         let (code, body) = scene.get(&watch_from(21)).await;
@@ -552,9 +553,17 @@ async fn after_a_loss_a_watch_from_a_version_that_upstream_has_not_reached_gets_
             (code, &*told(body.as_bytes())),
             (200, &["ERROR 410".to_owned()][..])
         );
-        let path = format!("{}&timeoutSeconds=1", watch_from(20));
-        let reached = scene.get(&path).await.1;
-        assert_eq!(reached, if is_given_up { "forwarded" } else { "" });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_from_a_version_that_upstream_has_not_reached_ends_early() {
+    for (reach, seconds) in [(VersionReach::Reached, 300), (VersionReach::Pending, 10)] {
+        let mut scene = Scene::after_loss(0, |stage| stage.reach = reach).await;
+        let started = Instant::now();
+        let path = "/api/v1/configmaps?watch=1&timeoutSeconds=300&resourceVersion=21";
+        assert_eq!(scene.get(path).await.1, "");
+        assert_eq!(started.elapsed().as_secs(), seconds);
     }
 }
 

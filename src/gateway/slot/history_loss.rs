@@ -42,7 +42,7 @@ impl HistoryLoss {
     }
 
     /// Whether a history was lost so recently that clients may still return with versions of it.
-    pub(in crate::gateway) fn is_recent(&self) -> bool {
+    pub(super) fn is_recent(&self) -> bool {
         self.state()
             .is_some_and(|(_, at)| at.elapsed() < LOSS_AGE_MAX)
     }

@@ -73,7 +73,7 @@ async fn check(stage: AuthStage, revoke: impl AsyncFnOnce(&AuthStage), reconnect
     // This client does not read until the permission is revoked.
     let blocked = stage.watch("ann-token", WATCH, false).await.into_body();
     // This watch waits for a future resource version.
-    let ahead = format!("{WATCH}&resourceVersion=999999999");
+    let ahead = format!("{WATCH}&resourceVersion=1000000000000000");
     let ahead = stage.watch("ann-token", &ahead, false).await.into_body();
     let socket = websocket(&stage, "ann-token").await;
     until("all watches are open", async || {

@@ -11,7 +11,8 @@ JSON = {"Accept": "application/json"}
 TABLE = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
 PARTIAL = {"Accept": "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"}
 PARTIALS = {"Accept": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"}
-FUTURE = 99_999_999
+# Further ahead than any version that a gateway takes for one of a lost history (decision 19).
+FUTURE = 10**15
 LENGTH_PLAIN = 131_072  # longer responses are compressed for clients that accept it
 
 
