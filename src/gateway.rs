@@ -48,6 +48,7 @@ use crate::config::{
     AuthMode, ListenTransport, OpenFiles, ServeSettings, StateSettings, UpstreamSource,
 };
 use crate::connection::listener;
+use crate::error_chain::one_line;
 use crate::fairness::Users;
 use crate::metrics::{Metrics, TaskKind};
 use crate::net::TcpListener;
@@ -445,7 +446,7 @@ async fn discovered_at_start(client: &Client) -> Result<Discovery, String> {
     match tokio::time::timeout(START_WAIT, discover(client)).await {
         Ok(Ok(discovery)) => Ok(discovery),
         Ok(Err(error)) => {
-            let causes = crate::reload::chain(&error);
+            let causes = one_line(&error);
             warn!(
                 error = causes,
                 "cannot read discovery from the API server; retrying"

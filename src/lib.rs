@@ -95,7 +95,8 @@
 //!
 //! Smaller modules support these: [`allocator`] counts what is allocated; [`cli`] and [`config`] turn flags, environment and file into settings; [`metrics`], [`admin`] and
 //! [`build_info`] show what runs; [`fairness`] divides bounded permits among clients; [`tls`] and [`reload`] follow files that change;
-//! [`shutdown`] is the drain; `task` restarts long-lived tasks; [`quiet`] detects clients that were left behind.
+//! [`shutdown`] is the drain; `task` restarts long-lived tasks; `error_chain` writes errors as one line; [`quiet`] detects clients that
+//! were left behind.
 //!
 //! `docs/ARCHITECTURE.md` follows an event and a list through these modules, file by file, and states the invariants.
 //! `docs/PROTOCOL.md` describes the list and watch protocol, and `docs/decisions` gives the reasons for the design.
@@ -147,6 +148,8 @@ pub mod config;
 pub mod connection;
 #[cfg(feature = "gateway")]
 pub mod demo;
+#[cfg(feature = "gateway")]
+mod error_chain;
 #[cfg(feature = "gateway")]
 pub mod fairness;
 #[cfg(feature = "gateway")]

@@ -23,6 +23,7 @@ use tokio::sync::watch::Receiver;
 use tracing::{info, warn};
 
 use crate::blocking::spawn_blocking;
+use crate::error_chain::one_line;
 use crate::metrics::{FileKind, FileMetrics, Label, ReloadOutcome};
 use folders::FolderWatch;
 pub use folders::Folders;
@@ -189,7 +190,7 @@ impl<S: FileSource> FileWatch<S> {
                 self.metrics.count(self.kind, ReloadOutcome::Failed);
                 let mut state = self.state();
                 if state.rejected.as_ref() != Some(&contents) {
-                    let error = chain(&*error);
+                    let error = one_line(&*error);
                     let file = self.kind.as_str();
                     warn!(
                         file,
@@ -227,18 +228,6 @@ impl FileHashes {
                 .collect(),
         )
     }
-}
-
-/// An error and its causes, joined by colons on one line.
-pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

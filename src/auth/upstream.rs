@@ -1,7 +1,6 @@
 //! Sends reviews to the API server: who a caller is, and what it may do. Time and length of a response are bounded. A response that is
 //! late, too long or invalid is an error, and callers of this module treat it neither as permission nor as denial.
 
-use std::error::Error as _;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,7 +14,8 @@ use serde::{Deserialize, Serialize};
 use super::caller::{BearerToken, Caller, Credential};
 use super::impersonation;
 use super::user::User;
-use crate::upstream::client::{Client, RequestBody, ResponseBody, SendError};
+use crate::error_chain::one_line;
+use crate::upstream::client::{Client, RequestBody, ResponseBody};
 
 /// The identity in whose name a review is sent.
 #[derive(Clone, Copy, Debug)]
@@ -160,7 +160,7 @@ impl Reviewer {
                 self.upstream.send_as_caller(request).await
             }
         };
-        let response = response.map_err(|error| unavailable(chain(&error)))?;
+        let response = response.map_err(|error| unavailable(one_line(&error)))?;
         match (identity, read_body(response).await) {
             (
                 ReviewIdentity::Impersonated(_) | ReviewIdentity::Caller { .. },
@@ -249,18 +249,6 @@ fn message(body: &[u8]) -> String {
     text.chars().take(MESSAGE_LEN_MAX).collect()
 }
 
-/// The error with its causes, in one line.
-fn chain(error: &SendError) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next.filter(|_| text.len() < MESSAGE_LEN_MAX) {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    text
-}
-
 const fn unavailable(reason: String) -> ReviewError {
     ReviewError::Unavailable { reason }
 }
@@ -277,7 +265,7 @@ const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum length of a response in bytes. A longer one is an error.
 const ANSWER_LEN_MAX: usize = 1 << 20;
 
-/// Maximum length of a message in errors, in characters (bytes for chains of causes).
+/// Maximum length of a message in errors, in characters.
 const MESSAGE_LEN_MAX: usize = 1024;
 
 #[cfg(test)]

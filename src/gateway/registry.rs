@@ -35,6 +35,7 @@ use crate::admission::{Admission, ResidentMemory};
 use crate::audit::event::ResponseStatus;
 use crate::cache::Retention;
 use crate::config::{CacheLists, ResourcePattern};
+use crate::error_chain::one_line;
 use crate::fairness::Peer;
 use crate::metrics::{GiveUpReason, ListenerMetrics, Metrics, VerbLabel};
 use crate::passthrough::{Passthrough, PassthroughRequest, impersonates};
@@ -288,7 +289,7 @@ impl Registry {
             match discover(&self.client).await {
                 Ok(discovery) => self.discovered(discovery),
                 Err(error) => {
-                    let causes = crate::reload::chain(&error);
+                    let causes = one_line(&error);
                     warn!(
                         error = causes,
                         "cannot read discovery; continuing with the last one"

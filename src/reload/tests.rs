@@ -218,10 +218,3 @@ async fn what_was_in_force_before_the_watch_is_not_read_twice() {
     folder.write("file", "two");
     assert_eq!(read.recv().await.unwrap(), "two");
 }
-
-#[test]
-fn an_error_is_told_with_its_causes_on_one_line() {
-    let error = anyhow::anyhow!("cause").context("what");
-    let error: FileFault = error.into();
-    assert_eq!(chain(&*error), "what: cause");
-}

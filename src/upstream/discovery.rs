@@ -14,6 +14,7 @@ use http_body_util::{BodyExt, Limited};
 use thiserror::Error;
 use tokio::task::JoinSet;
 
+use crate::error_chain::one_line;
 use crate::resource::Gvr;
 use crate::upstream::client::{Client, SendError};
 
@@ -55,7 +56,7 @@ impl Discovery {
         self.resources.extend(named);
     }
 
-    fn fail(&mut self, path: String, reason: &dyn std::error::Error) {
+    fn fail(&mut self, path: String, reason: &(dyn std::error::Error + 'static)) {
         let reason = one_line(reason);
         self.failed.push(FailedPart { path, reason });
     }
@@ -193,18 +194,6 @@ async fn fetch(client: &Client, path: &str) -> Result<Bytes, AskError> {
     Ok(body.collect().await.map_err(AskError::Body)?.to_bytes())
 }
 
-fn one_line(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    for _ in 0..CAUSES_MAX {
-        let Some(error) = cause else { break };
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text.replace('\n', " ")
-}
-
 /// Servers have v2 since 1.30, and had v2beta1 from 1.26 to 1.32. Older ones send the plain document.
 const ACCEPT_AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
     application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
@@ -220,9 +209,6 @@ const IN_FLIGHT_MAX: usize = 8;
 
 /// Protects against a peer that names groups without end.
 const GROUP_VERSIONS_MAX: usize = 4096;
-
-/// Chains of causes have four or five links.
-const CAUSES_MAX: usize = 8;
 
 #[cfg(test)]
 mod tests;

@@ -17,6 +17,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("metrics", &["build_info", "fairness", "resource"]),
     ("shutdown", &[]),
     ("quiet", &[]),
+    ("error_chain", &[]),
     ("size", &[]),
     ("fairness", &[]),
     ("config", &["cli", "resource", "size"]),
@@ -36,11 +37,19 @@ const EDGES: &[(&str, &[&str])] = &[
     ("checkpoint", &["build_info", "resource", "decode", "cache"]),
     (
         "upstream",
-        &["net", "blocking", "resource", "decode", "cache"],
+        &[
+            "net",
+            "blocking",
+            "error_chain",
+            "resource",
+            "decode",
+            "cache",
+        ],
     ),
     (
         "auth",
         &[
+            "error_chain",
             "sync",
             "resource",
             "config",
@@ -178,7 +187,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "tls",
         ],
     ),
-    ("reload", &["blocking", "metrics"]),
+    ("reload", &["blocking", "error_chain", "metrics"]),
     // The process's boundary to its clients: files and rustls.
     ("tls", &["config"]),
     (
@@ -225,6 +234,7 @@ const PURE: &[&str] = &[
     "src/top/view",
     "src/top/words",
     "src/quiet",
+    "src/error_chain",
     "src/protocol",
     "src/resource",
     "src/decode",

@@ -1,7 +1,6 @@
 //! One other gateway: what it is asked, and why what it sends is not used. Nothing that it sends is believed: each response is bounded in
 //! time and length, and a state is decoded and checked as a checkpoint is.
 
-use std::error::Error;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,6 +15,7 @@ use tokio::time::timeout;
 use super::pipe::{self, PipeReader, PipeSender};
 use crate::checkpoint::{CheckpointContent, CheckpointError, CheckpointReader};
 use crate::config::HandoverSettings;
+use crate::error_chain::root_cause;
 use crate::gateway::restored::{RestoreError, read_state, whole};
 use crate::metrics::HandoverOutcome;
 use crate::protocol::handover::{GatewayLoad, HANDOVER_MEDIA_TYPE, HandoverIndex, HandoverTarget};
@@ -91,11 +91,7 @@ impl HandoverError {
 
 /// The error of a request to a gateway, with its cause. The client's own words are for API servers.
 fn of_gateway(error: &SendError) -> String {
-    let mut cause: &dyn Error = error;
-    for _ in 0..CAUSES_MAX {
-        let Some(next) = cause.source() else { break };
-        cause = next;
-    }
+    let cause = root_cause(error);
     match error {
         SendError::Unreachable(_) => format!("cannot connect to it: {cause}"),
         SendError::Untrusted(_) => format!("its certificate is not trusted: {cause}"),
@@ -109,9 +105,6 @@ fn of_gateway(error: &SendError) -> String {
         | SendError::Target(_) => format!("nothing was sent: {cause}"),
     }
 }
-
-/// Errors of connections have four or five causes.
-const CAUSES_MAX: usize = 16;
 
 /// Whose state is wanted.
 #[derive(Clone, Copy)]
