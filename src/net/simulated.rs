@@ -22,8 +22,8 @@ thread_local! {
     static SEGMENT_LEN: Cell<usize> = const { Cell::new(1_448) };
 }
 
-/// A reader learns after this time that its peer has closed the connection, if the simulated network has lost the notice: it drops the one
-/// that finds the reader's queue full.
+/// How long after the last bytes a reader learns that its peer has closed the connection. The simulated network drops the notice if the
+/// reader's queue is full when it arrives.
 const CLOSE_NOTICE: Duration = Duration::from_secs(5);
 
 /// Bytes that one read takes at most.
@@ -97,7 +97,7 @@ struct FaultState {
     /// The connection is reset after so many more received bytes.
     reset_after: Option<usize>,
     /// The peer's end is closed.
-    is_left_alone: bool,
+    is_peer_closed: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
 }
@@ -185,8 +185,8 @@ impl TcpStream {
     }
 
     /// Whether the peer has closed its end.
-    fn is_left_alone(&self) -> bool {
-        self.faults.state.lock().is_left_alone
+    fn is_peer_closed(&self) -> bool {
+        self.faults.state.lock().is_peer_closed
     }
 
     fn check(&self, note: impl FnOnce(&mut FaultState)) -> io::Result<()> {
@@ -203,7 +203,7 @@ impl Drop for TcpStream {
     fn drop(&mut self) {
         for end in matching(|end| end == (self.faults.peer, self.faults.local)) {
             let mut state = end.state.lock();
-            state.is_left_alone = true;
+            state.is_peer_closed = true;
             let reader = state.reader.take();
             drop(state);
             reader.into_iter().for_each(Waker::wake);
@@ -227,7 +227,7 @@ impl AsyncRead for TcpStream {
         buffer.put_slice(part.filled());
         if polled.is_ready() {
             self.close_notice = None;
-        } else if self.is_left_alone() {
+        } else if self.is_peer_closed() {
             let notice = self
                 .close_notice
                 .get_or_insert_with(|| Box::pin(sleep(CLOSE_NOTICE)));

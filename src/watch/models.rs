@@ -42,10 +42,36 @@ fn start(served: &ServedResource) -> Start {
     Start::After { sequence, version }
 }
 
-fn cursor(served: ServedResource, entry: ViewSubscription) -> WatchCursor {
+fn cursor(served: ServedResource, entry: ViewSubscription, timing: Timing) -> WatchCursor {
     let start = start(&served);
     let position = (entry.view, entry.cursor, entry.reached);
-    WatchCursor::new(served, position, start, timing(), Arc::new(Untold))
+    WatchCursor::new(served, position, start, timing, Arc::new(Untold))
+}
+
+/// A cache, and a watch that has joined its view.
+struct WatchedCache {
+    world: World,
+    hub: Arc<Hub>,
+    served: ServedResource,
+    entry: ViewSubscription,
+}
+
+impl WatchedCache {
+    fn new() -> Self {
+        let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
+        let world = World::new(1, 100, Arc::clone(&hub) as _);
+        let served = ServedResource {
+            cache: Arc::clone(world.writer.cache()),
+            hub: Arc::clone(&hub),
+        };
+        let entry = hub.join(&Selector::default());
+        Self {
+            world,
+            hub,
+            served,
+            entry,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -62,15 +88,13 @@ fn whoever_is_told_of_the_end_has_what_came_before() {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(2);
     builder.check(|| {
-        let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
-        let mut world = World::new(1, 100, Arc::clone(&hub) as _);
-        let cache = Arc::clone(world.writer.cache());
-        let entry = hub.join(&Selector::default());
-        let served = ServedResource {
-            cache,
-            hub: Arc::clone(&hub),
-        };
-        let mut cursor = cursor(served, entry);
+        let WatchedCache {
+            mut world,
+            hub,
+            served,
+            entry,
+        } = WatchedCache::new();
+        let mut cursor = cursor(served, entry, timing());
         let watcher = thread::spawn(move || {
             let mut frames = 0;
             for _ in 0..3 {
@@ -101,13 +125,12 @@ fn a_body_that_waits_is_woken_by_a_batch_that_came_while_it_looked() {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(2);
     builder.check(|| {
-        let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
-        let mut world = World::new(1, 100, Arc::clone(&hub) as _);
-        let served = ServedResource {
-            cache: Arc::clone(world.writer.cache()),
-            hub: Arc::clone(&hub),
-        };
-        let entry = hub.join(&Selector::default());
+        let WatchedCache {
+            mut world,
+            hub: _hub,
+            served,
+            entry,
+        } = WatchedCache::new();
         let start = start(&served);
         let mut body: WatchBody =
             Watch::new(served, entry, start, timing(), Arc::new(Untold)).into();
@@ -144,24 +167,20 @@ fn a_bookmark_at_the_end_is_not_below_what_was_sent() {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(2);
     builder.check(|| {
-        let hub = Arc::new(Hub::new(&kind(Layout::Typed)));
-        let mut world = World::new(1, 100, Arc::clone(&hub) as _);
-        let cache = Arc::clone(world.writer.cache());
-        let entry = hub.join(&Selector::default());
-        let served = ServedResource {
-            cache,
-            hub: Arc::clone(&hub),
-        };
-        let start = start(&served);
+        let WatchedCache {
+            mut world,
+            hub: _hub,
+            served,
+            entry,
+        } = WatchedCache::new();
         // The version before the change is news, so that a bookmark of it would be sent.
         world.writer.progress(ResourceVersion(11), world.now);
         world.version = 11;
-        let position = (entry.view, entry.cursor, entry.reached);
         let timing = Timing {
             bookmarks: true,
             ..timing()
         };
-        let mut cursor = WatchCursor::new(served, position, start, timing, Arc::new(Untold));
+        let mut cursor = cursor(served, entry, timing);
         cursor.recalled_end_at(Instant::now());
         let watcher = thread::spawn(move || {
             let mut sent = Vec::new();

@@ -314,7 +314,7 @@ async fn a_server_of_another_cluster_is_refused_and_the_others_are_used() {
     // the deletion of an object that was created meanwhile would leave no event.
     cluster.control.set_churn(0);
     assert_eq!(create(cluster.control.address(), "last").await, 201);
-    let newest = cluster.quiet().await;
+    let (newest, _) = listed(cluster.control.address()).await;
     let again = TcpListener::bind(addresses[0]).await.unwrap();
     cluster.replicas[0] = cluster.control.replica(again).ok();
     stage.until_state(0, "ready").await;

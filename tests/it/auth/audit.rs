@@ -176,6 +176,19 @@ async fn who_asks_and_what_authorization_says_is_recorded_and_no_secret_is() {
     }
 }
 
+/// Reviews of this kind fail from now on.
+fn unavailable(reviews: &str) -> FaultOrder {
+    FaultOrder {
+        fault: Fault::Refuse {
+            code: 503,
+            retry_after_seconds: 1,
+        },
+        verb: None,
+        resource: Some(reviews.to_owned()),
+        count: 1_000,
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_authorizer_that_fails_is_no_decision_and_the_answers_code_is_recorded() {
     for (mode, reviews) in [
@@ -185,16 +198,7 @@ async fn an_authorizer_that_fails_is_no_decision_and_the_answers_code_is_recorde
         let files = Files::new(&format!("failed-{mode:?}"), POLICY);
         let stage = files.stage(mode).await;
         stage.user("secret-of-ann", "ann", &[]);
-        let order = FaultOrder {
-            fault: Fault::Refuse {
-                code: 503,
-                retry_after_seconds: 1,
-            },
-            verb: None,
-            resource: Some(reviews.to_owned()),
-            count: 1_000,
-        };
-        stage.apiserver.order(order).unwrap();
+        stage.apiserver.order(unavailable(reviews)).unwrap();
         assert_eq!(stage.get("secret-of-ann", PODS).await.status(), 500);
         let resumed = format!("{PODS}?watch=1&resourceVersion=1");
         assert_eq!(stage.get("secret-of-ann", &resumed).await.status(), 429);
@@ -222,15 +226,7 @@ async fn an_impersonation_that_cannot_be_reviewed_names_both_users() {
     let files = Files::new("failed-impersonation", POLICY);
     let stage = files.stage(AuthMode::Review).await;
     stage.user("secret-of-ann", "ann", &[]);
-    let order = FaultOrder {
-        fault: Fault::Refuse {
-            code: 503,
-            retry_after_seconds: 1,
-        },
-        verb: None,
-        resource: Some("subjectaccessreviews".to_owned()),
-        count: 1_000,
-    };
+    let order = unavailable("subjectaccessreviews");
     stage.apiserver.order(order).unwrap();
     let acting = [
         ("authorization", "Bearer secret-of-ann"),
