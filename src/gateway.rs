@@ -110,6 +110,9 @@ pub enum GatewayError {
     /// The state directory cannot be used.
     #[error(transparent)]
     State(#[from] DirectoryError),
+    /// A file that handovers need cannot be used.
+    #[error("--handover-from: {0}")]
+    Handover(String),
     /// The audit log cannot be started.
     #[error("audit")]
     Audit(#[from] AuditError),
@@ -166,6 +169,10 @@ impl Gateway {
         endpoints::record(&client, &metrics);
         let listener = bind("--listen", settings.listen)?;
         let handover = settings.handover.take();
+        if let Some(settings) = &handover {
+            let checked = handover::check_files(settings).await;
+            checked.map_err(GatewayError::Handover)?;
+        }
         let own_port = listener.local_addr().map_or(0, |address| address.port());
         let handover = handover.map(|settings| Handover::new(settings, own_port));
         let operators = settings.operator_listen;

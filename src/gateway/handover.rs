@@ -20,6 +20,7 @@ use tracing::{debug, info, warn};
 
 use crate::checkpoint::CheckpointContent;
 use crate::config::HandoverSettings;
+use crate::error_chain::one_line;
 use crate::metrics::{HandoverOutcome, Metrics, TakenHandoverMetrics};
 use crate::net::lookup_host;
 use crate::protocol::handover::GatewayLoad;
@@ -323,6 +324,17 @@ impl Handover {
     }
 }
 
+/// Reads the files that handovers need, so that one that cannot be used is noticed at the start and not at the first handover.
+///
+/// # Errors
+/// Why a file cannot be used, on one line.
+pub(super) async fn check_files(settings: &HandoverSettings) -> Result<(), String> {
+    // Nothing is sent to it.
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 443));
+    let peer = HandoverPeer::new(settings, address).await;
+    peer.map(drop).map_err(|error| one_line(&error))
+}
+
 impl CacheHandover {
     /// The state of a cache of this kind in the cluster with this uid, from another gateway; `None` if there is none that can be used.
     pub(super) async fn take(
@@ -396,6 +408,27 @@ fn drawn(addresses: impl Iterator<Item = SocketAddr>, key: u64) -> Vec<SocketAdd
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_missing_file_is_noticed_before_anything_is_sent() {
+        let mut settings = HandoverSettings {
+            from: "https://peers.example:8443".parse().unwrap(),
+            ca_file: None,
+            server_name: None,
+            token_file: None,
+            timeout: Duration::from_secs(1),
+            len_max: 1 << 20,
+            rebalance_interval: None,
+        };
+        check_files(&settings).await.unwrap();
+        settings.token_file = Some("/nowhere/token".into());
+        let error = check_files(&settings).await.unwrap_err();
+        assert!(error.contains("/nowhere/token"), "{error}");
+        settings.token_file = None;
+        settings.ca_file = Some("/nowhere/ca.crt".into());
+        let error = check_files(&settings).await.unwrap_err();
+        assert!(error.contains("/nowhere/ca.crt"), "{error}");
+    }
     use crate::resource::Gvr;
     use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
