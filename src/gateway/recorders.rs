@@ -261,6 +261,10 @@ impl StreamRecorder {
 }
 
 impl WatchRecorder for StreamRecorder {
+    fn expired_at_start(&self) {
+        self.metrics.expired_starts.inc();
+    }
+
     fn started(&self) {
         self.metrics.watches.inc();
     }

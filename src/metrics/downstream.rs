@@ -53,6 +53,8 @@ pub struct DownstreamMetrics {
     pub stream_ends: ByLabel<ClientWatchEnd>,
     /// Watches that fell out of the history.
     pub lagged: IntCounter,
+    /// Watches that got 410 as their first event.
+    pub expired_starts: IntCounter,
     /// Watches that started with a catch-up.
     pub catch_ups: IntCounter,
     /// Time from an event's arrival to its write to a client; observed once per batch.
@@ -110,6 +112,7 @@ pub(super) struct DownstreamFamilies {
     list_blocks_shared: IntCounterVec,
     stream_ends: IntCounterVec,
     lagged: IntCounterVec,
+    expired_starts: IntCounterVec,
     catch_ups: IntCounterVec,
     lag: ShardedHistograms,
 }
@@ -163,6 +166,11 @@ impl DownstreamFamilies {
                 "Watches that fell out of the history and got 410.",
                 labels,
             )?,
+            expired_starts: add.counters(
+                "expired_starts_total",
+                "Watches that got 410 as their first event.",
+                labels,
+            )?,
             catch_ups: add.counters(
                 "catch_ups_total",
                 "Watches from before the history that got the latest state of what changed.",
@@ -197,6 +205,7 @@ impl DownstreamFamilies {
             &self.list_blocks_made,
             &self.list_blocks_shared,
             &self.lagged,
+            &self.expired_starts,
             &self.catch_ups,
         ] {
             let _ = counters.remove_label_values(values);
@@ -229,6 +238,7 @@ impl DownstreamFamilies {
             list_blocks_shared: self.list_blocks_shared.with_label_values(values),
             stream_ends: ByLabel::resolve(&self.stream_ends, values),
             lagged: self.lagged.with_label_values(values),
+            expired_starts: self.expired_starts.with_label_values(values),
             catch_ups: self.catch_ups.with_label_values(values),
             lag: self.lag.of(values),
         }

@@ -42,6 +42,8 @@ pub enum HandoverOutcome {
     OtherHistory,
     /// Upstream no longer has its version.
     Expired,
+    /// The attempt ended before upstream had continued from it.
+    Abandoned,
 }
 
 impl Label for HandoverOutcome {
@@ -60,6 +62,7 @@ impl Label for HandoverOutcome {
         Self::OtherCluster,
         Self::OtherHistory,
         Self::Expired,
+        Self::Abandoned,
     ];
 
     fn as_str(self) -> &'static str {
@@ -78,6 +81,7 @@ impl Label for HandoverOutcome {
             Self::OtherCluster => "other_cluster",
             Self::OtherHistory => "other_history",
             Self::Expired => "expired",
+            Self::Abandoned => "abandoned",
         }
     }
 }

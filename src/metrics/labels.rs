@@ -315,10 +315,18 @@ pub enum RestoreOutcome {
     Missing,
     /// It was damaged, too old, or another cluster's.
     Refused,
+    /// The attempt ended before upstream had continued from it.
+    Abandoned,
 }
 
 impl Label for RestoreOutcome {
-    const ALL: &'static [Self] = &[Self::Restored, Self::Expired, Self::Missing, Self::Refused];
+    const ALL: &'static [Self] = &[
+        Self::Restored,
+        Self::Expired,
+        Self::Missing,
+        Self::Refused,
+        Self::Abandoned,
+    ];
 
     fn as_str(self) -> &'static str {
         match self {
@@ -326,6 +334,7 @@ impl Label for RestoreOutcome {
             Self::Expired => "expired",
             Self::Missing => "missing",
             Self::Refused => "refused",
+            Self::Abandoned => "abandoned",
         }
     }
 }

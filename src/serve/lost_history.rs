@@ -29,7 +29,8 @@ impl<R: Resources> Service<R> {
             || self.resources.version_reach(key, version).await == VersionReach::Lost;
         is_lost.then(|| {
             let status = Status::expired_watch(version, version);
-            with_content_type(key.encoding.stream_type(), stream_of(&status, key.encoding))
+            let stream = self.refused_stream(key, &status, key.encoding);
+            with_content_type(key.encoding.stream_type(), stream)
         })
     }
 
@@ -48,6 +49,19 @@ impl<R: Resources> Service<R> {
                 VersionReach::Reached
             }
         }
+    }
+
+    /// A stream of one ERROR event, which ends a watch before its first event.
+    pub(super) fn refused_stream(
+        &self,
+        key: &CacheKey,
+        status: &Status,
+        encoding: Encoding,
+    ) -> AnswerBody<R::Forwarded> {
+        if status.code == 410 {
+            self.resources.tally(key).expired_at_start();
+        }
+        AnswerBody::Stream(Some(status.error_event(encoding).into()))
     }
 
     /// A permit to forward a watch that starts before the cache's history, instead of answering it with 410.
@@ -88,9 +102,4 @@ pub(super) fn lost_start(start: WatchStart, served: &ServedResource) -> Option<S
     let too_old = served.cache.resume_after(version).err()?;
     let is_lost = served.cache.may_be_lost(version);
     is_lost.then(|| Status::expired_watch(version, too_old.floor))
-}
-
-/// A stream of one ERROR event.
-pub(super) fn stream_of<F>(status: &Status, encoding: Encoding) -> AnswerBody<F> {
-    AnswerBody::Stream(Some(status.error_event(encoding).into()))
 }

@@ -9,7 +9,7 @@ use super::body::{AnswerBody, ListStream, MeasuredList};
 use super::cooperation::run_in_steps;
 use super::gzip::PLAIN_LEN_MAX;
 use super::list::{CompressedList, ListBody, PageRequest, PageSearch, StreamedList};
-use super::lost_history::{lost_start, lost_version, stream_of};
+use super::lost_history::{lost_start, lost_version};
 use super::negotiation::{NegotiatedRead, Negotiation};
 use super::permission::AuthorizedRead;
 use super::read_state::{is_retained, reads_snapshot};
@@ -270,7 +270,7 @@ impl<R: Resources> Service<R> {
         if reach == VersionReach::Lost
             && let Some(status) = lost_version(plan.start, served)
         {
-            return streamed(stream_of(&status, format.encoding));
+            return streamed(self.refused_stream(read.key, &status, format.encoding));
         }
         let has_state = reads_snapshot(plan.start, selector, served);
         let admitted = self.admission.as_ref().map(|all| match has_state {
@@ -310,12 +310,12 @@ impl<R: Resources> Service<R> {
                 match self.permit_before_history(read, plan.start, &status) {
                     Some(permit) => Err(ReadFailure::Permitted(permit)),
                     // A watch that the gateway answers reports failures as events of a started stream (docs/PROTOCOL.md §4.3).
-                    None => streamed(stream_of(&status, format.encoding)),
+                    None => streamed(self.refused_stream(read.key, &status, format.encoding)),
                 }
             }
             // The resource's views have no room for this watch.
             Err(ReadRefusal::Forward) => match lost_start(plan.start, served) {
-                Some(status) => streamed(stream_of(&status, format.encoding)),
+                Some(status) => streamed(self.refused_stream(read.key, &status, format.encoding)),
                 None => Err(ReadRefusal::Forward.into()),
             },
         }

@@ -37,11 +37,14 @@ use crate::view::{Hub, ObjectFormat, ServedResource};
 use crate::watch::{WatchRecorder, WatchTotals};
 
 #[derive(Debug)]
-struct Untold;
+struct StartCounter(Arc<Mutex<usize>>);
 
-impl WatchRecorder for Untold {
+impl WatchRecorder for StartCounter {
     fn delivered(&self, _: u64, _: u64) {}
     fn ended(&self, _: WatchTotals) {}
+    fn expired_at_start(&self) {
+        *self.0.lock().unwrap() += 1;
+    }
 }
 
 /// One resource, and prepared results for the rest of the interface.
@@ -57,6 +60,8 @@ struct Stage {
     /// Permits to forward watches that start before the history.
     before_history: Permits,
     latest: Mutex<Option<Latest>>,
+    /// Watches that got 410 as their first event.
+    expired_starts: Arc<Mutex<usize>>,
 }
 
 impl Resources for Stage {
@@ -99,7 +104,7 @@ impl Resources for Stage {
     }
 
     fn tally(&self, _: &CacheKey) -> Arc<dyn WatchRecorder> {
-        Arc::new(Untold)
+        Arc::new(StartCounter(Arc::clone(&self.expired_starts)))
     }
 
     fn answered(&self, _: RequestOutcome<'_>) {}
@@ -168,6 +173,7 @@ impl Scene {
             reach: VersionReach::Reached,
             before_history: Permits::new(0),
             latest: Mutex::default(),
+            expired_starts: Arc::default(),
         };
         adjust(&mut stage);
         let stage = Arc::new(stage);
@@ -553,6 +559,7 @@ async fn a_watch_from_a_version_that_upstream_has_lost_gets_410() {
             (code, &*told(body.as_bytes())),
             (200, &["ERROR 410".to_owned()][..])
         );
+        assert_eq!(*scene.stage.expired_starts.lock().unwrap(), 1);
     }
 }
 

@@ -43,4 +43,7 @@ pub trait WatchRecorder: Send + Sync + std::fmt::Debug {
     fn delayed(&self, _by: Duration, _clients: u64) {}
     /// Called once per stream, at its end.
     fn ended(&self, totals: WatchTotals);
+
+    /// Records a watch that gets 410 as its first event.
+    fn expired_at_start(&self) {}
 }

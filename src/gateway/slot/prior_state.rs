@@ -42,6 +42,8 @@ pub(super) enum StateOutcome {
     Expired,
     /// Upstream contradicts it.
     OtherHistory,
+    /// The attempt ended before upstream had continued from it.
+    Abandoned,
 }
 
 /// Counts what becomes of one state.
@@ -64,6 +66,7 @@ impl StateCounter {
                 StateOutcome::Used => RestoreOutcome::Restored,
                 StateOutcome::Expired => RestoreOutcome::Expired,
                 StateOutcome::OtherHistory => RestoreOutcome::Refused,
+                StateOutcome::Abandoned => RestoreOutcome::Abandoned,
             });
         }
         if let Some(handover) = &self.handover {
@@ -71,6 +74,7 @@ impl StateCounter {
                 StateOutcome::Used => HandoverOutcome::Taken,
                 StateOutcome::Expired => HandoverOutcome::Expired,
                 StateOutcome::OtherHistory => HandoverOutcome::OtherHistory,
+                StateOutcome::Abandoned => HandoverOutcome::Abandoned,
             });
         }
     }

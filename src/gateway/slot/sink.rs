@@ -75,9 +75,26 @@ const QUIET_TIME: Duration = Duration::from_secs(1);
 /// A state from before that is not served yet.
 #[derive(Debug)]
 pub(super) struct UnprovenState {
-    pub(super) counter: StateCounter,
+    /// `None` once it is counted what became of the state.
+    counter: Option<StateCounter>,
     /// Whether upstream has sent an event that follows it.
-    pub(super) is_continued: bool,
+    is_continued: bool,
+}
+
+impl UnprovenState {
+    fn end(mut self, outcome: StateOutcome) {
+        if let Some(counter) = self.counter.take() {
+            counter.count(outcome);
+        }
+    }
+}
+
+impl Drop for UnprovenState {
+    fn drop(&mut self) {
+        if let Some(counter) = self.counter.take() {
+            counter.count(StateOutcome::Abandoned);
+        }
+    }
 }
 
 /// Fills the cache of one attempt.
@@ -110,7 +127,7 @@ impl SlotSink {
     /// Serves the state from before once upstream continues its history.
     pub(super) fn serve_when_continued(&mut self, counter: StateCounter) {
         self.unproven = Some(UnprovenState {
-            counter,
+            counter: Some(counter),
             is_continued: false,
         });
     }
@@ -120,7 +137,7 @@ impl SlotSink {
         if let Some(state) = self.unproven.take()
             && let Some(snapshot) = self.served.cache.snapshot()
         {
-            state.counter.count(StateOutcome::Used);
+            state.end(StateOutcome::Used);
             self.serve(snapshot.resource_version);
         }
     }
@@ -185,7 +202,7 @@ impl Sink for SlotSink {
 
     fn restart(&mut self) {
         if let Some(state) = self.unproven.take() {
-            state.counter.count(StateOutcome::Expired);
+            state.end(StateOutcome::Expired);
         }
         self.cache_sink.restart();
         self.cache_len

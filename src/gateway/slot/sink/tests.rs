@@ -7,8 +7,11 @@ use crate::cache::tests::samples::{Sample, World, keep, kind};
 use crate::cache::{
     CacheWriter, DispatchOutcome, Event, Observer, PriorState, Retention, Sequence, WatchCache,
 };
+use crate::config::HandoverSettings;
 use crate::gateway::drain_flag::DrainFlag;
+use crate::gateway::handover::{CacheHandover, Handover};
 use crate::gateway::pressure::{HistoryBound, HistoryCuts};
+use crate::gateway::slot::prior_state::{PriorStates, StateOrigin};
 use crate::gateway::slot::state::SlotState;
 use crate::metrics::Metrics;
 use crate::resource::Layout;
@@ -370,4 +373,36 @@ async fn a_state_that_upstream_no_longer_continues_is_not_served_before_the_list
     push(&feed, &[marker(50)]).await;
     assert!(continued.scene.is_ready());
     continued.ended();
+}
+
+/// A handover that counts in these metrics; there is no other gateway.
+fn handover(metrics: &Metrics, kind: &ResourceKind) -> CacheHandover {
+    let settings = HandoverSettings {
+        from: "http://127.0.0.1:1".parse().unwrap(),
+        ca_file: None,
+        server_name: None,
+        token_file: None,
+        timeout: Duration::from_secs(1),
+        len_max: 1 << 20,
+        rebalance_interval: None,
+    };
+    Handover::new(settings, 1).of(&kind.cache_key(), metrics)
+}
+
+#[tokio::test]
+async fn a_state_that_upstream_never_continued_is_counted() {
+    let (scene, mut sink) = Scene::new();
+    let kind = kind(Layout::Typed);
+    let prior = PriorStates::new(None, Some(handover(&scene.metrics, &kind)));
+    sink.serve_when_continued(prior.counter(StateOrigin::Peer));
+    drop(sink);
+    let page = scene.metrics.page().unwrap();
+    let counted = |outcome: &str| {
+        page.lines().any(|line| {
+            line.starts_with("kube_fanout_handovers_taken_total{")
+                && line.contains(&format!("outcome=\"{outcome}\""))
+                && line.ends_with(" 1")
+        })
+    };
+    assert!(counted("abandoned") && !counted("taken"), "{page}");
 }
