@@ -180,8 +180,12 @@ impl<S: FileSource> FileWatch<S> {
         match self.source.reload().await {
             Ok(()) => {
                 self.metrics.count(self.kind, ReloadOutcome::Applied);
-                info!(file = self.kind.as_str(), "reloaded");
-                *self.state() = ReloadState {
+                let mut state = self.state();
+                // The first time, nothing need have changed.
+                if state.applied.is_some() || state.rejected.is_some() {
+                    info!(file = self.kind.as_str(), "reloaded");
+                }
+                *state = ReloadState {
                     applied: Some(contents),
                     rejected: None,
                 };

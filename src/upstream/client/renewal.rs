@@ -94,7 +94,7 @@ impl Client {
             let stack = ClientStack::load(source, servers, Some(previous)).await;
             drop(rebuilt_at);
             client.shared.stack.store(Arc::new(stack?));
-            tracing::info!("read the upstream credentials again");
+            tracing::debug!("read the upstream credentials again");
             Ok::<_, ConnectError>(())
         });
         loading.await.map_err(|_| ConnectError::Interrupted)?
@@ -103,8 +103,16 @@ impl Client {
     /// Called when the server has refused the gateway's own credentials: they may have been replaced on disk. The response
     /// with the refusal still goes to the caller.
     pub(super) async fn renew(&self) {
-        if let Err(error) = self.rebuild().await {
-            tracing::warn!(%error, "the API server refused the gateway's credentials, and they cannot be read again");
+        match self.rebuild().await {
+            Ok(RebuildOutcome::Done) => {
+                tracing::info!(
+                    "the API server refused the gateway's credentials: they were read again"
+                );
+            }
+            Ok(RebuildOutcome::TooSoon) => {}
+            Err(error) => {
+                tracing::warn!(%error, "the API server refused the gateway's credentials, and they cannot be read again");
+            }
         }
     }
 }
