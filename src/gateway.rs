@@ -45,7 +45,8 @@ use crate::auth::guard::Guard;
 use crate::cache::Retention;
 use crate::checkpoint::directory::{DirectoryError, StateDirectory};
 use crate::config::{
-    AuthMode, ListenTransport, OpenFiles, ServeSettings, StateSettings, UpstreamSource,
+    AuthMode, HandoverSettings, ListenTransport, OpenFiles, ServeSettings, StateSettings,
+    UpstreamSource,
 };
 use crate::connection::listener;
 use crate::error_chain::one_line;
@@ -168,13 +169,7 @@ impl Gateway {
         let client = Client::connect_to(source(&settings.upstream), servers).await?;
         endpoints::record(&client, &metrics);
         let listener = bind("--listen", settings.listen)?;
-        let handover = settings.handover.take();
-        if let Some(settings) = &handover {
-            let checked = handover::check_files(settings).await;
-            checked.map_err(GatewayError::Handover)?;
-        }
-        let own_port = listener.local_addr().map_or(0, |address| address.port());
-        let handover = handover.map(|settings| Handover::new(settings, own_port));
+        let handover = other_gateways(settings.handover.take(), &listener).await?;
         let operators = settings.operator_listen;
         let operators = operators.map(|address| bind("--operator-listen", address));
         let operators = operators.transpose()?;
@@ -335,6 +330,20 @@ fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListener, GatewayE
         address,
         source,
     })
+}
+
+/// The other gateways, whose files are read once now.
+async fn other_gateways(
+    settings: Option<HandoverSettings>,
+    listener: &TcpListener,
+) -> Result<Option<Arc<Handover>>, GatewayError> {
+    let Some(settings) = settings else {
+        return Ok(None);
+    };
+    let checked = handover::check_files(&settings).await;
+    checked.map_err(GatewayError::Handover)?;
+    let own_port = listener.local_addr().map_or(0, |address| address.port());
+    Ok(Some(Handover::new(settings, own_port)))
 }
 
 /// Serves metrics, health and status.

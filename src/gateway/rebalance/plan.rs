@@ -84,15 +84,17 @@ struct HourBudget {
 impl RoundSeries {
     /// Whether enough clients have arrived, wherever they went. Only gateways that were seen before can have gained any.
     fn has_arrived(&mut self, peers: &PeerWatches) -> bool {
-        let mut gained = 0_u64;
-        for (peer, now) in peers {
-            if let Some(before) = self.peers.get(peer) {
-                gained = gained.saturating_add(now.saturating_sub(*before));
+        // Their sums, because clients that move from one of them to another have not come from here.
+        let (mut before, mut now) = (0_u64, 0_u64);
+        for (peer, watches) in peers {
+            if let Some(known) = self.peers.get(peer) {
+                before = before.saturating_add(*known);
+                now = now.saturating_add(*watches);
             } else if self.peers.len() < PEERS_KEPT_MAX {
-                self.peers.insert(*peer, *now);
+                self.peers.insert(*peer, *watches);
             }
         }
-        gained >= (self.sent / ARRIVAL_SHARE).max(1)
+        now.saturating_sub(before) >= (self.sent / ARRIVAL_SHARE).max(1)
     }
 }
 

@@ -356,3 +356,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn clients_that_move_between_other_gateways_have_not_arrived_from_here() {
+    let began = Instant::now();
+    let mut plan = RebalancePlan::default();
+    let first = plan.compare_at(began, 3_000, &peers(&[500, 400]));
+    assert!(matches!(first, Round { .. }), "{first:?}");
+    let moved = plan.compare_at(began, 3_000, &peers(&[100, 800]));
+    assert!(matches!(moved, Paused { .. }), "{moved:?}");
+    // The same comparison after some have arrived.
+    let arrived = plan.compare_at(began, 2_000, &peers(&[900, 900]));
+    assert!(matches!(arrived, Round { .. }), "{arrived:?}");
+}
