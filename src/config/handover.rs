@@ -74,6 +74,22 @@ impl HandoverSettings {
     }
 }
 
+#[cfg(test)]
+impl HandoverSettings {
+    /// Settings for tests, without files.
+    pub(crate) fn without_files(from: &str) -> Self {
+        Self {
+            from: from.parse().unwrap(),
+            ca_file: None,
+            server_name: None,
+            token_file: None,
+            timeout: Duration::from_secs(1),
+            len_max: 1 << 20,
+            rebalance_interval: None,
+        }
+    }
+}
+
 fn rebalance_interval(flags: &ServeFlags) -> Result<Option<Duration>, SettingsError> {
     let interval = flags.rebalance_interval;
     if interval.0.is_zero() {

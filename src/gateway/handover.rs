@@ -408,18 +408,19 @@ fn drawn(addresses: impl Iterator<Item = SocketAddr>, key: u64) -> Vec<SocketAdd
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resource::Gvr;
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    fn handover(url: &str, own_port: u16) -> Arc<Handover> {
+        let settings = HandoverSettings::without_files(url);
+        Handover::new(settings, own_port)
+    }
 
     #[tokio::test]
     async fn a_missing_file_is_noticed_before_anything_is_sent() {
-        let mut settings = HandoverSettings {
-            from: "https://peers.example:8443".parse().unwrap(),
-            ca_file: None,
-            server_name: None,
-            token_file: None,
-            timeout: Duration::from_secs(1),
-            len_max: 1 << 20,
-            rebalance_interval: None,
-        };
+        let mut settings = HandoverSettings::without_files("https://peers.example:8443");
         check_files(&settings).await.unwrap();
         settings.token_file = Some("/nowhere/token".into());
         let error = check_files(&settings).await.unwrap_err();
@@ -428,23 +429,6 @@ mod tests {
         settings.ca_file = Some("/nowhere/ca.crt".into());
         let error = check_files(&settings).await.unwrap_err();
         assert!(error.contains("/nowhere/ca.crt"), "{error}");
-    }
-    use crate::resource::Gvr;
-    use std::io::{Read as _, Write as _};
-    use std::net::TcpListener;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    fn handover(url: String, own_port: u16) -> Arc<Handover> {
-        let settings = HandoverSettings {
-            from: url.parse().unwrap(),
-            ca_file: None,
-            server_name: None,
-            token_file: None,
-            timeout: Duration::from_secs(1),
-            len_max: 1 << 20,
-            rebalance_interval: None,
-        };
-        Handover::new(settings, own_port)
     }
 
     #[tokio::test]
@@ -455,9 +439,9 @@ mod tests {
             };
             let port = listener.local_addr().unwrap().port();
             let url = format!("http://{host}:{port}/");
-            let alone = handover(url.clone(), port).addresses().await;
+            let alone = handover(&url, port).addresses().await;
             assert!(matches!(alone, Err(HandoverError::Alone)), "{alone:?}");
-            let others = handover(url, port.wrapping_add(1)).addresses().await;
+            let others = handover(&url, port.wrapping_add(1)).addresses().await;
             assert_eq!(others.unwrap(), [listener.local_addr().unwrap()]);
         }
     }
@@ -475,7 +459,7 @@ mod tests {
             let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
             stream.write_all((head + body).as_bytes()).unwrap();
         });
-        let handover = handover(format!("http://{silent_at}/"), 1);
+        let handover = handover(&format!("http://{silent_at}/"), 1);
         let pods = CacheKey::json(&Gvr::new("", "v1", "pods"));
         let (sender, mut keys) = tokio::sync::mpsc::channel(2);
         let asked = handover.ask_each(vec![silent_at, honest_at], |found| {
@@ -514,7 +498,7 @@ mod tests {
             let len = stream.read(&mut [0; 4096]).unwrap();
             sender.try_send(len).unwrap();
         });
-        let handover = handover(format!("http://{}/", addresses[0]), 1);
+        let handover = handover(&format!("http://{}/", addresses[0]), 1);
         let kind = crate::cache::tests::samples::kind(crate::resource::Layout::Typed);
         let wanted = WantedState {
             kind: &kind,
@@ -535,7 +519,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_silent_gateway_is_skipped_unless_no_other_is_left() {
         let [one, other] = [1, 2].map(|last| SocketAddr::from(([127, 0, 0, last], 1)));
-        let handover = handover("http://127.0.0.1:1/".to_owned(), 2);
+        let handover = handover("http://127.0.0.1:1/", 2);
         let asked = || {
             let mut addresses = vec![one, other];
             handover.skip_silent(&mut addresses);
@@ -576,7 +560,7 @@ mod tests {
     async fn a_busy_gateway_is_waited_for_and_no_other() {
         let (busy, busy_asked) = scripted(&["429 Too Many Requests", "404 Not Found"]);
         let (denying, denying_asked) = scripted(&["403 Forbidden"]);
-        let handover = handover(format!("http://{busy}/"), 1);
+        let handover = handover(&format!("http://{busy}/"), 1);
         let kind = crate::cache::tests::samples::kind(crate::resource::Layout::Typed);
         let wanted = WantedState {
             kind: &kind,
@@ -616,7 +600,7 @@ mod tests {
 
     #[test]
     fn a_start_ends_with_its_task() {
-        let handover = handover("http://127.0.0.1:1/".to_owned(), 2);
+        let handover = handover("http://127.0.0.1:1/", 2);
         let guard = handover.settle();
         assert!(!handover.is_settled());
         drop(guard);

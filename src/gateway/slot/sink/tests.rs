@@ -377,15 +377,7 @@ async fn a_state_that_upstream_no_longer_continues_is_not_served_before_the_list
 
 /// A handover that counts in these metrics; there is no other gateway.
 fn handover(metrics: &Metrics, kind: &ResourceKind) -> CacheHandover {
-    let settings = HandoverSettings {
-        from: "http://127.0.0.1:1".parse().unwrap(),
-        ca_file: None,
-        server_name: None,
-        token_file: None,
-        timeout: Duration::from_secs(1),
-        len_max: 1 << 20,
-        rebalance_interval: None,
-    };
+    let settings = HandoverSettings::without_files("http://127.0.0.1:1");
     Handover::new(settings, 1).of(&kind.cache_key(), metrics)
 }
 
