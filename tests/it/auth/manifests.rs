@@ -306,7 +306,6 @@ async fn a_replica_takes_its_caches_over_with_the_rights_of_the_manifests() {
     for (ca, token, taken, outcome) in [
         ("tls.crt", "token", 3.0, "\"taken\""),
         ("other.crt", "token", 0.0, "\"unreachable\""),
-        ("tls.crt", "tls.crt", 0.0, "\"unreachable\""),
         ("tls.crt", "unknown", 0.0, "\"denied\""),
     ] {
         fs::write(first.file("unknown"), "unknown-token").unwrap();
