@@ -4,6 +4,8 @@
 //! the cache is fresh once its watch has passed that version. On a quiet resource the watch passes nothing while other resources advance
 //! the version; then the names and versions of all objects are compared (decision 3).
 
+mod upstream_version;
+
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -20,6 +22,7 @@ use crate::serve::wait_until_fresh;
 use crate::upstream::client::OWN_SILENCE;
 use crate::upstream::driver::{CENSUS_MAX, Fetch, ObjectVersions, census, newest_version};
 use crate::view::ServedResource;
+use upstream_version::UpstreamVersion;
 
 /// The watch of a busy resource passes the version within milliseconds; after this time the resource counts as quiet.
 const STREAM_WAIT: Duration = Duration::from_millis(60);
@@ -38,15 +41,7 @@ const COMPARED_INLINE_MAX: usize = 1_000;
 #[derive(Debug, Default)]
 pub(super) struct ResourceFreshness {
     inquiry: Mutex<Option<Arc<Inquiry>>>,
-    upstream: tokio::sync::Mutex<Option<UpstreamVersion>>,
-}
-
-/// The last version that was read for its own sake.
-#[derive(Clone, Copy, Debug)]
-struct UpstreamVersion {
-    asked_at: Instant,
-    /// `None` if the request failed.
-    version: Option<ResourceVersion>,
+    upstream: UpstreamVersion,
 }
 
 impl ResourceFreshness {
@@ -63,25 +58,14 @@ impl ResourceFreshness {
         }
     }
 
-    /// Upstream's version, read after this call has begun; `None` if upstream does not answer in time. Callers that wait share the next
-    /// request.
+    /// Upstream's version, read after this call has begun; `None` if upstream does not answer in time, or has not lately. Callers that wait
+    /// share the next request.
     pub(super) async fn upstream_version<F: Fetch>(
         &self,
-        fetch: &F,
+        fetch: &Arc<F>,
         gvr: &Gvr,
     ) -> Option<ResourceVersion> {
-        let called_at = Instant::now();
-        let read = async {
-            let mut last = self.upstream.lock().await;
-            if let Some(last) = last.filter(|last| last.asked_at > called_at) {
-                return last.version;
-            }
-            let asked_at = Instant::now();
-            let version = newest_version(fetch, gvr).await.ok();
-            *last = Some(UpstreamVersion { asked_at, version });
-            version
-        };
-        tokio::time::timeout(ANSWER_WAIT, read).await.ok().flatten()
+        self.upstream.read(fetch, gvr, ANSWER_WAIT).await
     }
 
     /// The questions about this cache; those about an earlier cache are dropped.

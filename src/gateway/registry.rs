@@ -481,7 +481,7 @@ impl Resources for Registry {
 
     async fn version_reach(&self, key: &CacheKey, version: ResourceVersion) -> VersionReach {
         match self.existing_slot(key) {
-            Some(slot) => slot.version_reach(&*self.client, &key.gvr, version).await,
+            Some(slot) => slot.version_reach(&self.client, &key.gvr, version).await,
             None => VersionReach::Reached,
         }
     }

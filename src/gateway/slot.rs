@@ -129,14 +129,29 @@ impl Slot {
     /// Whether upstream has reached this version. Costs upstream one small request, which concurrent callers share.
     pub(super) async fn version_reach<F: Fetch>(
         &self,
-        fetch: &F,
+        fetch: &Arc<F>,
         gvr: &Gvr,
         version: ResourceVersion,
     ) -> VersionReach {
+        // Without a cache clients get what upstream gives them, whatever its versions mean, unless it has just lost a history.
+        if !self.may_have_cache() && !self.loss.is_recent() {
+            return VersionReach::Reached;
+        }
         let newest = self.freshness.upstream_version(fetch, gvr).await;
-        newest.map_or(VersionReach::Reached, |newest| {
+        newest.map_or(VersionReach::Unknown, |newest| {
             self.unreached.reach(newest, version, self.loss.is_recent())
         })
+    }
+
+    /// Whether it has a cache or fills one.
+    fn may_have_cache(&self) -> bool {
+        match &*self.slot_state.borrow() {
+            SlotState::Waiting(_) | SlotState::Ready(_) => true,
+            SlotState::GivenUp(_)
+            | SlotState::OtherEncoding
+            | SlotState::Gone
+            | SlotState::Closed => false,
+        }
     }
 
     /// A permit for a request that is forwarded because there is no cache yet.

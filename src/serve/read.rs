@@ -64,6 +64,11 @@ impl ReadFailure {
 
 /// How long a watch lasts whose version upstream has not reached.
 const PENDING_WATCH: Duration = Duration::from_secs(10);
+/// How long a watch lasts at most if upstream does not say whether it has reached the version. Otherwise a client with a version of a lost
+/// history would notice only at the end of its watch. A shorter time would let all clients return often in an outage.
+const UNKNOWN_WATCH: Duration = Duration::from_secs(60);
+/// Such watches end up to this part (a third) earlier, because they began together.
+const UNKNOWN_SPREAD: f64 = 1.0 / 3.0;
 /// Sending this many items costs less than waiting for a permit.
 const SHORT_ITEMS: u64 = 100;
 
@@ -322,13 +327,17 @@ impl<R: Resources> Service<R> {
     }
 }
 
-/// When the watch ends: at its timeout, or when the caller's credential expires, or so early that a client whose version is pending asks
-/// again.
+/// When the watch ends: at its timeout, or when the caller's credential expires, or so early that a client whose version upstream may never
+/// reach asks again.
 fn timing(read: &AuthorizedRead, plan: WatchPlan, reach: VersionReach) -> Timing {
     let started = read.request.started;
     let timeout = plan.timeout.lasts(crate::resource::fraction());
     let timeout = match reach {
         VersionReach::Pending => timeout.min(PENDING_WATCH),
+        VersionReach::Unknown => {
+            let spread = 1.0 - UNKNOWN_SPREAD * crate::resource::fraction();
+            timeout.min(UNKNOWN_WATCH.mul_f64(spread))
+        }
         VersionReach::Reached | VersionReach::Lost => timeout,
     };
     let permission = read.permission.as_ref();

@@ -158,8 +158,10 @@ pub enum Latest {
 /// Whether upstream has reached a version that a client has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionReach {
-    /// It has, or that cannot be known, or no server has given out such a version.
+    /// It has, or no server has given out such a version, or that is not for the gateway to say.
     Reached,
+    /// Upstream does not say now.
+    Unknown,
     /// Not yet. Either upstream is about to, or the version comes from a history that it has lost.
     Pending,
     /// The version comes from a history that upstream has lost.

@@ -61,6 +61,15 @@ impl Scene {
         tokio::spawn(async move { freshness.latest(&fetch, &served).await })
     }
 
+    /// Reads upstream's version.
+    fn version_reader(&self) -> JoinHandle<Option<ResourceVersion>> {
+        let (freshness, fetch) = (Arc::clone(&self.freshness), Arc::clone(&self.fetch));
+        tokio::spawn(async move {
+            let gvr = kind(Layout::Typed).gvr;
+            freshness.upstream_version(&fetch, &gvr).await
+        })
+    }
+
     /// Responds to the next request, which must be of this sort.
     async fn respond(&mut self, sort: &str, version: u64, entries: &[(&str, u64)], token: &str) {
         let request = self.request(sort).await;
@@ -275,16 +284,9 @@ async fn a_question_costs_upstream_the_metadata_of_one_object() {
 #[tokio::test(start_paused = true)]
 async fn the_version_of_upstream_is_read_after_the_call_and_shared() {
     let mut scene = Scene::new();
-    let call = |scene: &Scene| {
-        let (freshness, fetch) = (Arc::clone(&scene.freshness), Arc::clone(&scene.fetch));
-        tokio::spawn(async move {
-            let gvr = kind(Layout::Typed).gvr;
-            freshness.upstream_version(&*fetch, &gvr).await
-        })
-    };
-    let first = call(&scene);
+    let first = scene.version_reader();
     let request = scene.upstream.recv().await.unwrap();
-    let late = [call(&scene), call(&scene)];
+    let late = [scene.version_reader(), scene.version_reader()];
     tokio::time::sleep(Duration::from_millis(1)).await;
     request.whole(200, &page(20, &[], "")).await;
     let request = scene.upstream.recv().await.unwrap();
@@ -294,4 +296,42 @@ async fn the_version_of_upstream_is_read_after_the_call_and_shared() {
         assert_eq!(call.await.unwrap(), Some(ResourceVersion(30)));
     }
     assert!(scene.upstream.try_recv().is_err(), "they shared a request");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upstream_that_does_not_tell_its_version_is_not_asked_by_each_caller() {
+    let mut scene = Scene::new();
+    let started = Instant::now();
+    let mut readers = vec![scene.version_reader()];
+    let _unanswered = scene.request("list latest").await;
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        readers.push(scene.version_reader());
+    }
+    for reader in readers {
+        assert_eq!(reader.await.unwrap(), None);
+    }
+    assert_eq!(scene.version_reader().await.unwrap(), None);
+    assert_eq!(started.elapsed().as_secs(), 3);
+    assert!(scene.upstream.try_recv().is_err(), "asked once");
+    // A second later it may answer again.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let reader = scene.version_reader();
+    scene.respond("list latest", 20, &[], "").await;
+    assert_eq!(reader.await.unwrap(), Some(ResourceVersion(20)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_version_of_upstream_is_still_read_when_the_caller_leaves() {
+    let mut scene = Scene::new();
+    let first = scene.version_reader();
+    let request = scene.request("list latest").await;
+    let second = scene.version_reader();
+    settled().await;
+    first.abort();
+    settled().await;
+    assert!(scene.upstream.try_recv().is_err(), "one request at a time");
+    request.whole(200, &page(20, &[], "")).await;
+    scene.respond("list latest", 30, &[], "").await;
+    assert_eq!(second.await.unwrap(), Some(ResourceVersion(30)));
 }

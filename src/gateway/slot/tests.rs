@@ -485,3 +485,26 @@ async fn a_resource_whose_probe_gets_no_permit_is_given_up_as_saturated() {
     drop(permits);
     stage.ready().await;
 }
+
+/// Such clients get what upstream gives them: an API server whose lists are at lower versions than its events must not send them away.
+#[tokio::test]
+async fn a_resource_without_a_cache_has_lost_versions_only_after_a_loss() {
+    let (gvr, ahead) = (Gvr::new("", "v1", "configmaps"), ResourceVersion(1_000_000));
+    let cached = Stage::new(|_| {}).await;
+    cached.ready().await;
+    let reach = cached.slot.version_reach(&cached.client, &gvr, ahead).await;
+    assert_eq!(reach, VersionReach::Pending);
+
+    let other = apiserver().await;
+    let client = connect(other.address()).await;
+    let _permits = client.saturate_calls();
+    let stage = Stage::new(|parts| parts.client = client).await;
+    stage
+        .wait_for_state(|state| matches!(state, SlotState::GivenUp(_)))
+        .await;
+    let reach = stage.slot.version_reach(&stage.client, &gvr, ahead).await;
+    assert_eq!(reach, VersionReach::Reached);
+    stage.slot.loss.record(ResourceVersion(7));
+    let reach = stage.slot.version_reach(&stage.client, &gvr, ahead).await;
+    assert_eq!(reach, VersionReach::Lost);
+}
