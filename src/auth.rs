@@ -35,6 +35,7 @@ pub mod policy;
 pub mod question;
 pub mod rbac;
 pub mod rechecks;
+mod review_outage;
 mod review_permits;
 pub mod token_cache;
 pub mod token_review;

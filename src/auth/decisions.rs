@@ -17,6 +17,7 @@ use super::access_review::AccessVerdict;
 use super::changes::{ChangePoint, ScopeChanges, ScopeSet};
 use super::digest::Digest;
 use super::question::{AccessQuestion, QuestionIdentity, QuestionKey};
+use super::review_outage::ReviewOutage;
 use super::review_permits::{ReviewPermit, ReviewPermits};
 use super::upstream::{ReviewError, ReviewPurpose};
 use super::user::User;
@@ -75,6 +76,7 @@ struct DecisionsState {
     forbidden_askers: Cache<IdentityKey, (Instant, ChangePoint), RandomState>,
     flights: Mutex<Flights>,
     metrics: AuthorizationMetrics,
+    outage: ReviewOutage,
 }
 
 /// The identity in whose name questions are sent: the digest of its credentials, and the user.
@@ -141,11 +143,17 @@ impl Decisions {
                 forbidden_askers,
                 flights: Mutex::default(),
                 metrics,
+                outage: ReviewOutage::default(),
             }),
             tasks: Mutex::default(),
             permits: ReviewPermits::new(IN_FLIGHT_MAX, WAITING_MAX),
             is_caching: true,
         }
+    }
+
+    /// How long the authorizer has been failing.
+    pub(super) fn outage_age(&self) -> Duration {
+        self.shared.outage.age()
     }
 
     /// The decision, from the cache or from the authorizer. Failures are not cached, except [`ReviewError::SelfReviewForbidden`], which
@@ -405,6 +413,11 @@ impl DecisionsState {
             Err(error) if may_not_ask(&question.identity, error) => ReviewOutcome::Unasked,
             Err(_) => ReviewOutcome::Failed,
         });
+        let has_result = match &verdict {
+            Ok(_) => true,
+            Err(error) => may_not_ask(&question.identity, error),
+        };
+        self.outage.note(has_result);
         Ok(CachedDecision {
             verdict: Arc::new(verdict?),
             asked_at,

@@ -132,6 +132,13 @@ impl Guard {
         }))
     }
 
+    /// How long upstream has been giving no results of reviews.
+    #[must_use]
+    pub fn review_outage(&self) -> Duration {
+        let tokens = self.0.authenticator.tokens().outage_age();
+        tokens.max(self.0.decisions.outage_age())
+    }
+
     /// The settings that the guard was created with.
     #[must_use]
     pub fn settings(&self) -> &GuardSettings {

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::bearer;
 use super::caller::BearerToken;
 use super::digest::{CredentialHasher, Digest, RandomnessError};
+use super::review_outage::ReviewOutage;
 use super::review_permits::{PendingPermit, ReviewPermits};
 use super::token_review::{TokenAuthenticator, TokenVerdict};
 use super::upstream::{ReviewError, ReviewPurpose};
@@ -44,6 +45,7 @@ struct TokenCacheState {
     flights: Mutex<HashMap<FlightKey, watch::Receiver<Option<TokenVerdict>>>>,
     /// Permits for reviews of new tokens. Rechecks of open streams need none, because `rechecks` bounds their number.
     permits: ReviewPermits,
+    outage: ReviewOutage,
 }
 
 /// The key of a review in flight.
@@ -90,6 +92,7 @@ impl TokenCache {
                 storing: tokio::sync::Mutex::default(),
                 flights: Mutex::default(),
                 permits: ReviewPermits::new(REVIEWS_MAX, WAITING_MAX),
+                outage: ReviewOutage::default(),
             }),
             tasks: Mutex::default(),
         })
@@ -121,6 +124,11 @@ impl TokenCache {
         let is_recheck = true;
         self.await_review(FlightKey { digest, is_recheck }, token, None)
             .await
+    }
+
+    /// How long reviews of tokens have been failing.
+    pub(super) fn outage_age(&self) -> Duration {
+        self.shared.outage.age()
     }
 
     /// Stores that a token is invalid, because upstream has rejected it.
@@ -216,7 +224,9 @@ impl TokenCacheState {
         };
         let asked_at = Instant::now();
         let verdict = self.authenticator.authenticate(token, purpose).await;
-        if matches!(verdict, Ok(_) | Err(ReviewError::SelfReviewForbidden)) {
+        let has_result = matches!(verdict, Ok(_) | Err(ReviewError::SelfReviewForbidden));
+        self.outage.note(has_result);
+        if has_result {
             self.store(key.digest, token, verdict.clone(), asked_at)
                 .await;
         }

@@ -1,6 +1,8 @@
 //! What a refused caller gets: the API server's responses, except that a watch that resumes from a version is asked to try again where the
 //! caller could not be reviewed.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::header::X_CONTENT_TYPE_OPTIONS;
 use http::{HeaderValue, Response};
@@ -14,8 +16,13 @@ use crate::metrics::AuthRefusal;
 use crate::protocol::status::{ForbiddenAccess, PlainText, Status, StatusForm};
 use crate::resource::{Gvr, fraction};
 
-/// A random range in seconds, so that clients that were refused together do not come back together.
-const RETRY_SECONDS: std::ops::Range<f64> = 1.0..5.0;
+/// After how long a caller who could not be reviewed is asked to come again, at most: as long as reviews have been failing, within these
+/// bounds. client-go waits that long within the request, up to ten times, and its own back-off ends at 30 s, too.
+const RETRY_MAX: std::ops::RangeInclusive<Duration> =
+    Duration::from_secs(5)..=Duration::from_secs(30);
+/// The shortest time is this part of the longest. Between the two it is random, so that clients that were refused together do not come back
+/// together.
+const RETRY_SHARE: f64 = 0.2;
 
 /// The response to a request whose caller is refused.
 pub(super) struct DenialResponse {
@@ -34,12 +41,12 @@ enum DenialText {
 }
 
 impl DenialResponse {
-    /// The response to this refusal. Where upstream has to decide, that is 401.
-    pub(super) fn of(refusal: &CallerRefusal, request: &ClientRequest) -> Self {
+    /// The response to this refusal, if reviews have been failing for `outage`. Where upstream has to decide, that is 401.
+    pub(super) fn of(refusal: &CallerRefusal, request: &ClientRequest, outage: Duration) -> Self {
         let is_resumed = request.info.resumes_watch();
         let (label, text) = match refusal {
             CallerRefusal::Unverified | CallerRefusal::Undecided { .. } if is_resumed => {
-                (AuthRefusal::Failed, DenialText::Again(unreviewed()))
+                (AuthRefusal::Failed, DenialText::Again(unreviewed(outage)))
             }
             CallerRefusal::Forward | CallerRefusal::Unauthorized | CallerRefusal::Unverified => {
                 let status = Status::unauthorized();
@@ -95,13 +102,18 @@ impl DenialResponse {
 }
 
 /// 429 where the API server would respond with 401 or 500, after which client-go and others would list (docs/PROTOCOL.md §6.8).
-fn unreviewed() -> Status {
-    let seconds = RETRY_SECONDS.start + (RETRY_SECONDS.end - RETRY_SECONDS.start) * fraction();
-    let seconds = std::time::Duration::from_secs_f64(seconds).as_secs();
+fn unreviewed(outage: Duration) -> Status {
+    let seconds = retry_after(outage, fraction()).as_secs();
     Status::too_many_requests(
         "the caller cannot be reviewed now, please try again later",
         u32::try_from(seconds).unwrap_or(1),
     )
+}
+
+/// When to come again; `fraction` is from zero to one.
+fn retry_after(outage: Duration, fraction: f64) -> Duration {
+    let max = outage.clamp(*RETRY_MAX.start(), *RETRY_MAX.end());
+    max.mul_f64(RETRY_SHARE + (1.0 - RETRY_SHARE) * fraction)
 }
 
 /// The API server's Status for a denied access.
@@ -126,5 +138,23 @@ fn forbidden(user: &str, access: &Access, reason: &str) -> Status {
             name,
             reason,
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longer_reviews_fail_the_later_clients_come_again() {
+        let seconds = |outage| {
+            let outage = Duration::from_secs(outage);
+            let retry = |fraction| retry_after(outage, fraction).as_secs();
+            (retry(0.0), retry(0.999_999))
+        };
+        assert_eq!(seconds(0), (1, 4));
+        assert_eq!(seconds(10), (2, 9));
+        assert_eq!(seconds(30), (6, 29));
+        assert_eq!(seconds(86_400), (6, 29), "bounded");
     }
 }

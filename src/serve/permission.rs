@@ -1,6 +1,7 @@
 //! Authenticates and authorizes callers. Decides nothing itself: it asks the guard, and writes refusals as the API server does.
 
 use std::pin::pin;
+use std::time::Duration;
 
 use http::HeaderValue;
 use tokio::time::timeout;
@@ -18,7 +19,7 @@ use crate::audit::event::AuditDecision;
 use crate::auth::access::{Access, ResourceAccess};
 use crate::auth::bearer::{self, TokenHeader};
 use crate::auth::caller::{Caller, CallerDenial, CallerRefusal};
-use crate::auth::guard::{Authorization, Forwarding};
+use crate::auth::guard::{Authorization, Forwarding, Guard};
 use crate::fairness::Peer;
 use crate::protocol::request::{PathForm, RequestInfo, ResourcePath};
 use crate::protocol::status::{Status, StatusForm};
@@ -111,7 +112,7 @@ impl<R: Resources> Service<R> {
         denial: &CallerDenial,
     ) -> DeniedRead<R> {
         let refusal = &denial.refusal;
-        let denied = DenialResponse::of(refusal, request);
+        let denied = DenialResponse::of(refusal, request, self.outage());
         let response = self.denial((refusal, &denied), read.status_form);
         if response.is_some() {
             self.record_refusal(request, &read.audit_id, (denial, || denied.recorded()));
@@ -131,7 +132,7 @@ impl<R: Resources> Service<R> {
         request: &ClientRequest,
         refusal: &CallerRefusal,
     ) -> DeniedRead<R> {
-        let denial = DenialResponse::of(refusal, request);
+        let denial = DenialResponse::of(refusal, request, self.outage());
         let response = self.denial((refusal, &denial), read.status_form);
         if let Some(trail) = trail.as_ref().filter(|_| response.is_some()) {
             trail.decide(decision(refusal));
@@ -159,6 +160,12 @@ impl<R: Resources> Service<R> {
             metrics.auth_refusals.inc(response.label);
         }
         Some(body.map(AnswerBody::whole))
+    }
+
+    /// How long reviews have been failing.
+    fn outage(&self) -> Duration {
+        let guard = self.guard.as_ref();
+        guard.map_or(Duration::ZERO, Guard::review_outage)
     }
 
     /// The caller of a request that is forwarded without having been authorized here.
@@ -226,7 +233,7 @@ impl<R: Resources> Service<R> {
         (request, audit_id): (&ClientRequest, &HeaderValue),
     ) -> Box<ServiceResponse<R>> {
         let refusal = &denial.refusal;
-        let denied = DenialResponse::of(refusal, request);
+        let denied = DenialResponse::of(refusal, request, self.outage());
         self.record_refusal(request, audit_id, (denial, || denied.recorded()));
         self.written_denial((refusal, &denied), (request, audit_id))
     }
@@ -238,7 +245,7 @@ impl<R: Resources> Service<R> {
         refusal: &CallerRefusal,
         request: (&ClientRequest, &HeaderValue),
     ) -> Box<ServiceResponse<R>> {
-        let denial = DenialResponse::of(refusal, request.0);
+        let denial = DenialResponse::of(refusal, request.0, self.outage());
         if let Some(trail) = trail {
             trail.decide(decision(refusal));
             trail.respond(denial.recorded());
