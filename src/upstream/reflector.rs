@@ -43,6 +43,9 @@ const CUT_STREAMS_MAX: u32 = 2;
 /// After this many watches from one version were refused or unreadable, the objects are listed, because the version may be
 /// the cause.
 const BAD_WATCHES_MAX: u32 = 3;
+/// A list has at most this many pages: ten million objects of 500 each are more than etcd holds. A list that never ends is then requested
+/// in one piece, which is bounded, and given up.
+const PAGES_MAX: u32 = 20_000;
 
 /// Whether initial data is requested as a stream (KEP-3157).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,11 +149,12 @@ enum InitialMethod {
     Whole,
 }
 
-/// Version and continue token of the last page.
+/// Version and continue token of the last page, and how many pages there were.
 #[derive(Clone, Debug)]
 struct LastPage {
     version: ResourceVersion,
     token: String,
+    count: u32,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 use super::report::Remedy;
 use super::{
     Action, CUT_STREAMS_MAX, Effect, Failure, InitialMethod, InitialRead, LastPage, ListVersion,
-    ReflectorMachine, ReflectorOptions, ReflectorPhase, RelistReason, StreamingLists,
+    PAGES_MAX, ReflectorMachine, ReflectorOptions, ReflectorPhase, RelistReason, StreamingLists,
 };
 use crate::resource::ResourceVersion;
 
@@ -54,6 +54,20 @@ impl InitialRead {
         self.page = None;
     }
 
+    /// How many pages have arrived.
+    fn page_count(&self) -> u32 {
+        self.page.as_ref().map_or(0, |page| page.count)
+    }
+
+    /// The page that has just arrived.
+    fn last_page(&self, version: ResourceVersion, token: String) -> LastPage {
+        LastPage {
+            version,
+            token,
+            count: self.page_count() + 1,
+        }
+    }
+
     /// Whether data of this version is older than the held state although something newer was requested.
     fn is_behind(&self, version: ResourceVersion) -> bool {
         self.list_version != ListVersion::Latest && self.held.is_some_and(|held| version < held)
@@ -69,13 +83,11 @@ impl ReflectorMachine {
         let ReflectorPhase::Initial(initial) = &self.phase else {
             return None;
         };
-        if token.is_empty() || !initial.goes_on(version, token) {
+        let is_last = token.is_empty() || initial.page_count() >= PAGES_MAX;
+        if is_last || !initial.goes_on(version, token) {
             return None;
         }
-        let page = Some(LastPage {
-            version,
-            token: token.to_owned(),
-        });
+        let page = Some(initial.last_page(version, token.to_owned()));
         let next = InitialRead {
             page,
             ..initial.clone()
@@ -88,14 +100,15 @@ impl ReflectorMachine {
         let ReflectorPhase::Initial(initial) = &mut self.phase else {
             return Effect::Ignored;
         };
-        if !initial.goes_on(version, &token) {
+        let is_endless = initial.page_count() >= PAGES_MAX;
+        if is_endless || !initial.goes_on(version, &token) {
             initial.method = InitialMethod::Whole;
             return self.restart(RelistReason::PagesExpired, 0);
         }
         if token.is_empty() {
             return self.initial_done(version);
         }
-        initial.page = Some(LastPage { version, token });
+        initial.page = Some(initial.last_page(version, token));
         Effect::InitialItem
     }
 

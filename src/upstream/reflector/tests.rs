@@ -398,6 +398,17 @@ fn pages_that_no_longer_belong_together_are_asked_for_whole() {
     }
 }
 
+/// Each page has a token of its own, so that none repeats.
+#[test]
+fn pages_that_never_end_are_asked_for_whole() {
+    let mut rig = Rig::new(PAGED);
+    for number in 0..PAGES_MAX {
+        rig.observes(page(9, &number.to_string()), Effect::InitialItem);
+    }
+    rig.observes(page(9, "one more"), Effect::Restarted);
+    rig.does(800, list(Any, None, None, Reason::PagesExpired));
+}
+
 #[test]
 fn lost_history_leads_to_a_paced_relist_of_the_latest() {
     let expired = UpstreamStatus::of_code(410);
