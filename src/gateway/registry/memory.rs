@@ -29,6 +29,8 @@ const TOMBSTONES_SHARE: usize = 4;
 enum EvictionRank {
     /// It is being filled: nothing is served from it yet, and it grows.
     Filling,
+    /// It is being filled again, with far more than it holds: it grows, and other caches must not pay for it.
+    Outgrown,
     /// It serves lists only.
     Unwatched,
     /// It serves watches, which its end would send upstream.
@@ -123,9 +125,9 @@ impl Registry {
     fn evict(&self, excess: MemoryExcess) -> usize {
         let slots = self.slots();
         let candidates = slots.iter().filter_map(|(key, slot)| {
-            let rank = eviction_rank(slot)?;
+            let rank = eviction_rank(slot, excess.max)?;
             // Pinned caches stay in memory once they are filled.
-            let may_go = rank == EvictionRank::Filling || !self.is_pinned(key);
+            let may_go = rank <= EvictionRank::Outgrown || !self.is_pinned(key);
             may_go.then(|| Candidate {
                 cache: slot,
                 rank,
@@ -163,9 +165,14 @@ fn report(metrics: &MemoryMetrics, decision: PressureDecision, memory: (MemoryRe
     }
 }
 
-/// The slot's rank; `None` if it has neither a cache nor an attempt to fill one.
-fn eviction_rank(slot: &Slot) -> Option<EvictionRank> {
+/// The slot's rank in a process that may have `max` bytes; `None` if it has neither a cache nor an attempt to fill one.
+fn eviction_rank(slot: &Slot, max: usize) -> Option<EvictionRank> {
     match &*slot.slot_state.borrow() {
+        SlotState::Ready(_)
+            if is_outgrown(slot.cache_len.collected(), slot.cache_len.load(), max) =>
+        {
+            Some(EvictionRank::Outgrown)
+        }
         SlotState::Ready(served) if served.hub.is_watched() => Some(EvictionRank::Watched),
         SlotState::Ready(_) => Some(EvictionRank::Unwatched),
         SlotState::Waiting(_) | SlotState::GivenUp(_) | SlotState::OtherEncoding => {
@@ -173,6 +180,12 @@ fn eviction_rank(slot: &Slot) -> Option<EvictionRank> {
         }
         SlotState::Gone | SlotState::Closed => None,
     }
+}
+
+/// Whether a list that is being collected for a cache of `held` bytes brings so much that the cache has to be the one that goes. A list of
+/// what it holds takes as much again.
+const fn is_outgrown(collected: usize, held: usize, max: usize) -> bool {
+    collected / 2 > held && collected > max / SEVERE_FRACTION
 }
 
 /// All caches that are being filled, if there are any and the bound is exceeded. Otherwise the least recently used ones that together hold
@@ -183,7 +196,7 @@ fn victims<T>(mut candidates: Vec<Candidate<T>>, excess: MemoryExcess) -> Vec<T>
         in_use,
         max,
     } = excess;
-    let is_filling = |candidate: &Candidate<T>| candidate.rank == EvictionRank::Filling;
+    let is_filling = |candidate: &Candidate<T>| candidate.rank <= EvictionRank::Outgrown;
     if resident > 0 && candidates.iter().any(is_filling) {
         candidates.retain(is_filling);
         return candidates
@@ -193,7 +206,7 @@ fn victims<T>(mut candidates: Vec<Candidate<T>>, excess: MemoryExcess) -> Vec<T>
     }
     let is_severe = resident > max / SEVERE_FRACTION;
     let may_go = |candidate: &Candidate<T>| match candidate.rank {
-        EvictionRank::Filling => false,
+        EvictionRank::Filling | EvictionRank::Outgrown => false,
         EvictionRank::Unwatched => true,
         EvictionRank::Watched => is_severe,
     };
@@ -267,6 +280,21 @@ mod tests {
             ("second", Filling, 0, 0),
         ];
         check(&filling, MAX + 1, &["first", "second"]);
+    }
+
+    #[test]
+    fn a_cache_whose_relist_never_ends_goes_before_those_of_others() {
+        use EvictionRank::{Outgrown, Unwatched};
+        let rows = [
+            ("innocent", Unwatched, 900, 50),
+            ("endless", Outgrown, 1, 5),
+        ];
+        check(&rows, MAX + 1, &["endless"]);
+        check(&rows, MAX, &[]);
+        let outgrown = |collected, held| is_outgrown(collected * MIB, held * MIB, MAX);
+        assert!(outgrown(101, 50));
+        assert!(!outgrown(100, 50), "a relist holds everything twice");
+        assert!(!outgrown(100, 0), "little");
     }
 
     #[test]

@@ -35,6 +35,11 @@ impl CacheLen {
         self.0.lock().total
     }
 
+    /// What was collected of a list that is not complete yet.
+    pub(in crate::gateway) fn collected(&self) -> usize {
+        self.0.lock().history.initial
+    }
+
     /// What the cache holds beyond its objects.
     pub(in crate::gateway) fn history(&self) -> HistoryMemory {
         self.0.lock().history
