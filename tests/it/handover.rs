@@ -2,6 +2,7 @@
 //! nothing. What cannot be used costs only its cache, which is then listed upstream.
 
 mod peer;
+mod protobuf;
 mod rights;
 
 use std::net::SocketAddr;
@@ -196,11 +197,11 @@ async fn a_gateway_hands_over_what_it_holds_and_nothing_else() {
     assert_eq!(send(first.address, post).await.status(), 405);
 }
 
-async fn create(server: SocketAddr, collection: &str, object: &'static str) {
+async fn create(server: SocketAddr, collection: &str, object: impl Into<Bytes>) {
     let request = http::Request::post(collection)
         .header("host", "gateway")
         .header("content-type", "application/json")
-        .body(Full::new(Bytes::from_static(object.as_bytes())))
+        .body(Full::new(object.into()))
         .unwrap();
     assert_eq!(send(server, request).await.status(), 201);
 }

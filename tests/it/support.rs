@@ -6,6 +6,7 @@ pub(crate) mod client;
 pub(crate) mod gateway;
 pub(crate) mod history;
 pub(crate) mod process;
+pub(crate) mod protobuf_relay;
 pub(crate) mod quiet;
 pub(crate) mod random;
 pub(crate) mod wire;

@@ -25,9 +25,20 @@ pub(crate) async fn connect_and_get(
     server: SocketAddr,
     target: &str,
 ) -> Option<http::Response<Incoming>> {
+    connect_and_get_as(http, server, target, "application/json").await
+}
+
+/// The same for a response of this media type.
+pub(crate) async fn connect_and_get_as(
+    http: HttpVersion,
+    server: SocketAddr,
+    target: &str,
+    media_type: &str,
+) -> Option<http::Response<Incoming>> {
     let io = TokioIo::new(TcpStream::connect(server).await.ok()?);
     let request = http::Request::get(format!("http://gateway{target}"))
         .header("host", "gateway")
+        .header("accept", media_type)
         .body(Full::<Bytes>::default())
         .unwrap();
     match http {
