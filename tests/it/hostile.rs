@@ -6,6 +6,7 @@ mod certificates;
 mod connections;
 mod depth;
 mod descriptors;
+mod endless;
 mod fairness;
 mod floods;
 mod frames;

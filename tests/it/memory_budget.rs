@@ -2,15 +2,22 @@
 
 use std::net::SocketAddr;
 
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Bytes;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use kube_fanout::apiserver::{self, Apiserver, Options};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::support::client::{CONFIGMAPS, HttpVersion, connect_and_get, get, version_of};
+use crate::support::client::{
+    CONFIGMAPS, HttpVersion, connect_and_get, connect_and_get_as, get, version_of,
+};
 use crate::support::process::GatewayProcess;
+use crate::support::protobuf_relay::{PROTOBUF, ProtobufRelay};
 
 const OBJECTS: usize = 300;
 const OBJECT_LEN: usize = 16_000;
@@ -176,6 +183,7 @@ async fn a_history_that_outgrows_memory_shrinks_and_no_client_loses_anything() {
         metric(&gateway, "memory_pressure ").await == 0.0
     })
     .await;
+    until_parts_sum_up(&gateway).await;
     assert_eq!(listed(gateway.address).await, newest);
     drop(
         follow(
@@ -221,6 +229,74 @@ async fn what_is_resident_belongs_to_parts_also_when_clients_have_left() {
     until("what clients took is free", async || {
         metric(&gateway, "memory_bytes{part=\"connections\"}").await < (1 << 20) as f64
             && metric(&gateway, "memory_bytes{part=\"free\"}").await > free_before
+    })
+    .await;
+    until_parts_sum_up(&gateway).await;
+    gateway.terminate();
+}
+
+/// Opens this many watches, each on a stream of its own; they end when the result is dropped.
+async fn watches(server: SocketAddr, version: u64, count: usize) -> JoinSet<()> {
+    const STREAMS: usize = 100;
+    let mut tasks = JoinSet::new();
+    for _ in 0..count / STREAMS {
+        let io = TokioIo::new(TcpStream::connect(server).await.unwrap());
+        let executor = TokioExecutor::new();
+        let (mut sender, connection) = http2::handshake(executor, io).await.unwrap();
+        tasks.spawn(async move { drop(connection.await) });
+        for _ in 0..STREAMS {
+            let target = format!("http://gateway{CONFIGMAPS}?watch=1&resourceVersion={version}");
+            let request = http::Request::get(target)
+                .body(Full::<Bytes>::default())
+                .unwrap();
+            let response = sender.send_request(request).await.unwrap();
+            assert_eq!(response.status(), 200);
+            let body = response.into_body();
+            tasks.spawn(async move { drop(body.collect().await) });
+        }
+    }
+    tasks
+}
+
+/// Each part is counted where it comes and goes, so that a part that is forgotten, or counted twice, shows in some of these shapes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_resident_belongs_to_parts_with_many_objects_in_both_encodings_and_many_watches() {
+    const WATCHES: usize = 2_000;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let options = Options {
+        objects: vec!["configmaps=50000".parse().unwrap()],
+        object_len: 500,
+        ..Options::default()
+    };
+    let apiserver = apiserver::start(listener, options).unwrap();
+    let relay = ProtobufRelay::start(apiserver.address()).await;
+    let upstream = format!("http://{}", relay.address);
+    let gateway = GatewayProcess::start(&["--upstream".to_owned(), upstream]).await;
+    let held = async |part: &str| {
+        let resident = metric(&gateway, "memory_resident_bytes").await;
+        metric(&gateway, &format!("memory_bytes{{part=\"{part}\"}}")).await / resident
+    };
+    let version = version_of(&listed(gateway.address).await);
+    until_parts_sum_up(&gateway).await;
+    let one_encoding = held("objects").await;
+    let list = connect_and_get_as(HttpVersion::One, gateway.address, CONFIGMAPS, PROTOBUF).await;
+    drop(list.unwrap().into_body().collect().await.unwrap());
+    until("both caches are counted", async || {
+        held("objects").await > one_encoding
+    })
+    .await;
+    until_parts_sum_up(&gateway).await;
+    let open = watches(gateway.address, version, WATCHES).await;
+    until("all watches are open", async || {
+        metric(&gateway, "longrunning_requests").await >= WATCHES as f64
+    })
+    .await;
+    until_parts_sum_up(&gateway).await;
+    // What no part knows stays a small share.
+    assert!(held("other").await < 0.15, "{}", held("other").await);
+    drop(open);
+    until("all watches are gone", async || {
+        metric(&gateway, "longrunning_requests").await == 0.0
     })
     .await;
     until_parts_sum_up(&gateway).await;
