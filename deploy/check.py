@@ -4,24 +4,30 @@
   each set of values in chart/tests and examples.
 * The gateway accepts every configuration and every flag among them.
 * The chart makes the same objects as the manifests, and kustomize those of the manifests.
-* The chart refuses each set of values in chart/tests/refused with a message that names the value.
+* The chart refuses each set of values in chart/tests/refused with a message that names the value, and a wrong type of any value.
+* A Service that can be reached from outside the cluster has the port for clients only.
+* With an autoscaler the chart keeps the number of replicas that the cluster has.
 * A changed configuration rolls the chart's pods.
-* The chart's README lists every value with its default, and the schema knows exactly these values.
+* The chart's README lists every value with its default, the schema knows exactly these values, and the templates use them.
 * Scraping keeps the gateway's own labels.
 * The chart's alerts and dashboards are those of this repository, and the metrics that it names exist.
 """
 
 import argparse
 import concurrent.futures
+import contextlib
 import copy
 import functools
 import json
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.request
 
 import jsonschema
 import referencing
@@ -283,11 +289,30 @@ def names_in(schema, prefix=""):
             yield prefix + key
 
 
+# A template writes this object out as it is.
+WHOLE = "tls.certManager.issuerRef."
+
+
+def check_used(written):
+    """Templates name each value, and no others. A template that opens an object by `with` names what is in it by the last word only."""
+    texts = "".join(path.read_text() for path in (CHART / "templates").iterdir())
+    paths, words = set(re.findall(r"Values[.]([A-Za-z.]+)", texts)), set(re.findall(r"[.]([A-Za-z]+)", texts))
+    known = {".".join(name.split(".")[:length]) for name in written for length in range(1, name.count(".") + 2)}
+    for path in sorted(paths):
+        # Below config and resources the schema, or Kubernetes, knows the names.
+        if path not in known and path.partition(".")[0] not in {"config", "resources", "podSecurityContext"}:
+            fail("chart/kube-fanout/templates", f"there is no value {path}")
+    for name in sorted(written):
+        if name.rpartition(".")[2] not in words and not name.startswith(WHOLE):
+            fail("values.yaml", f"no template uses {name}")
+
+
 def check_values():
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     schema = json.loads((CHART / "values.schema.json").read_text())
     written = dict(leaves(values, schema))
     known = set(names_in(schema)) - {"global"}
+    check_used(written)
     for name in sorted(written.keys() ^ known):
         fail("values.schema.json", f"{name} is only in {'values.yaml' if name in written else 'the schema'}")
     # The gateway has read a file with all of them.
@@ -342,6 +367,107 @@ def check_refused():
         elif expected not in error:
             fail(path, f"the message does not say {expected!r}: {error}")
     print(f"manifests: {len(refused)} sets of values refused")
+
+
+# Of no type that a value has: scalars, objects, and lists of these are something else.
+WRONG = [[0]]
+
+
+def wrong_everywhere(schema):
+    """The same wrong value in place of each value."""
+    known = schema.get("properties")
+    return {key: wrong_everywhere(part) for key, part in known.items() if key != "global"} if known else WRONG
+
+
+def check_types():
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    names = sorted(set(names_in(schema)) - {"global"})
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "wrong.yaml")
+        path.write_text(yaml.safe_dump(wrong_everywhere(schema)))
+        _, error = render(path)
+    refused = set(re.findall(r"at '/([\w/]+)'", error or ""))
+    for name in names:
+        place = name.replace(".", "/")
+        if not any(at == place or at.startswith(f"{place}/") for at in refused):
+            fail("values.schema.json", f"a list of lists in place of {name} is not refused by its name")
+    print(f"manifests: wrong types of {len(names)} values refused")
+
+
+def check_services(place, items):
+    """Nothing but the port for clients can be reached from outside, and no port for operators or metrics is on the clients' Service."""
+    for item in items:
+        if item["kind"] == "Service" and not item["metadata"]["name"].endswith("-operators"):
+            for port in item["spec"]["ports"]:
+                if port["targetPort"] != "https":
+                    fail(place, f"{name_of(item)}: has the port {port['targetPort']}")
+        elif item["kind"] == "Service" and item["spec"].get("type", "ClusterIP") != "ClusterIP":
+            fail(place, f"{name_of(item)}: can be reached from outside the cluster")
+
+
+# Autoscaling
+
+
+def get(url):
+    with urllib.request.urlopen(url, timeout=5) as response:
+        return json.load(response)
+
+
+@contextlib.contextmanager
+def api_server(gateway):
+    """The embedded API server, and its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    # Helm wants to know every kind of the chart.
+    kinds = "poddisruptionbudgets.v1.policy=PodDisruptionBudget,horizontalpodautoscalers.v2.autoscaling=HorizontalPodAutoscaler"
+    command = [gateway, "apiserver", f"--listen={address}", f"--extra-kinds={kinds}", "--objects=pods=1", "--churn=0", "--log-level=error"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL) as server:
+        try:
+            for _ in range(300):
+                with contextlib.suppress(OSError, ValueError):
+                    get(f"http://{address}/version")
+                    break
+                time.sleep(0.1)
+            yield f"http://{address}"
+        finally:
+            server.terminate()
+
+
+def check_autoscaled(gateway, items):
+    """An upgrade with an autoscaler keeps the replicas that the cluster has, and nothing sets another number."""
+    workload = next(item for item in items if item["kind"] == "Deployment")
+    if "replicas" in workload["spec"]:
+        fail("chart/tests/autoscaled.yaml", "rendered without the cluster, the number of replicas fights the autoscaler")
+    if not gateway:
+        return
+    with tempfile.TemporaryDirectory() as folder, api_server(gateway) as address:
+        kubeconfig = pathlib.Path(folder, "kubeconfig")
+        kubeconfig.write_text(json.dumps({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "x", "cluster": {"server": address}}],
+            "contexts": [{"name": "x", "context": {"cluster": "x", "user": ""}}],
+            "current-context": "x",
+        }))
+        scaled = copy.deepcopy(workload)
+        scaled["spec"]["replicas"] = 5
+        # As an installation by Helm would have written it.
+        scaled["metadata"]["annotations"] = {"meta.helm.sh/release-name": "kube-fanout", "meta.helm.sh/release-namespace": "kube-fanout"}
+        request = urllib.request.Request(
+            f"{address}/apis/apps/v1/namespaces/kube-fanout/deployments",
+            data=json.dumps(scaled).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        get(request)
+        cluster = ["--dry-run=server", "--disable-openapi-validation", f"--kubeconfig={kubeconfig}", "--kube-version=1.36.0"]
+        values = f"--values={VALUE_SETS / 'autoscaled.yaml'}"
+        done = run("helm", "template", "kube-fanout", CHART, "--namespace=kube-fanout", values, *cluster)
+        found = [item["spec"].get("replicas") for item in documents(done.stdout) if item["kind"] == "Deployment"]
+        if found != [5]:
+            fail("chart/tests/autoscaled.yaml", f"the upgrade sets {found} replicas instead of the autoscaler's 5: {done.stderr}")
+            return
+    print("manifests: an upgrade keeps the replicas of the autoscaler")
 
 
 def in_parallel(function, arguments):
@@ -416,6 +542,7 @@ def main():
         rendered[path.stem] = documents(text or "")
         validate(path, rendered[path.stem])
         configurations(path, rendered[path.stem])
+        check_services(path, rendered[path.stem])
     print(f"manifests: the chart rendered with {len(sets)} sets of values")
 
     manifests = check_manifests(rendered)
@@ -423,6 +550,7 @@ def main():
         items = read_all(DEPLOY / folder)
         validate(f"deploy/{folder}", items)
         configurations(f"deploy/{folder}", items)
+        check_services(f"deploy/{folder}", items)
     check_kustomize(manifests)
     check_monitoring(rendered["monitoring"])
     check_files()
@@ -431,6 +559,8 @@ def main():
     check_impersonation(rendered["kubelets"])
     check_rolls()
     check_refused()
+    check_types()
+    check_autoscaled(arguments.gateway, rendered["autoscaled"])
     check_broken(manifests)
     check_configurations(arguments.gateway)
     print(f"manifests: {len(validated)} different objects valid for Kubernetes {KUBERNETES_VERSIONS[0]} to {KUBERNETES_VERSIONS[-1]}")

@@ -107,6 +107,9 @@
 {{- if and .Values.networkPolicy.enabled .Values.podMonitor.enabled (not .Values.networkPolicy.monitoring) -}}
 {{- fail "networkPolicy.monitoring: must name Prometheus with podMonitor.enabled, otherwise metrics cannot be read" -}}
 {{- end -}}
+{{- if and .Values.networkPolicy.enabled .Values.operators.enabled (not .Values.networkPolicy.operators) -}}
+{{- fail "networkPolicy.operators: must name who may connect to operators.port, otherwise nobody can" -}}
+{{- end -}}
 {{- if and .Values.service.externalTrafficPolicy (eq .Values.service.type "ClusterIP") -}}
 {{- fail "service.externalTrafficPolicy: needs service.type: NodePort or LoadBalancer" -}}
 {{- end -}}
