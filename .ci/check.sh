@@ -4,7 +4,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-STEPS=(fmt clippy tidy test informer scenarios loom sim doc bench fuzz planted manifests deny real)
+STEPS=(fmt clippy tidy test informer scenarios loom sim doc bench fuzz planted manifests sbom deny real)
 export CLIPPY_CONF_DIR="$PWD/.ci"
 # setup.sh installs programs here that it does not install system-wide.
 PATH=$(realpath -m "${CARGO_TARGET_DIR:-target}")/tools/bin:$PATH
@@ -115,6 +115,20 @@ step_manifests() {
     deploy/check.sh
 }
 
+# The bill of materials is valid, and has what Cargo would compile into the program.
+step_sbom() {
+    needs python3 python3 --version || return
+    deploy/sbom/sbom.sh --check
+}
+
+# The program can be compiled and linked for arm64. Only by name: not every machine can download Rust's library for it.
+step_arm64() {
+    local triple=aarch64-unknown-linux-gnu
+    needs gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc --version || return
+    needs "it: rustup target add $triple" test -d "$(rustc --print target-libdir --target "$triple")" || return
+    deploy/image.sh --arch arm64 --link
+}
+
 step_deny() {
     needs cargo-deny cargo deny --version || return
     cargo deny --config .ci/deny.toml check bans licenses sources
@@ -140,7 +154,7 @@ begin_real() {
 }
 
 # These steps run at low priority beside the step real, which mostly waits.
-BESIDE=(fuzz planted manifests deny)
+BESIDE=(fuzz planted manifests sbom deny)
 
 times=$(mktemp -d)
 background=()

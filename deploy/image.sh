@@ -3,7 +3,11 @@
 #
 #   image.sh [--arch amd64|arm64] [--tag NAME:TAG] [--output FILE]    the image, as an OCI archive
 #   image.sh [--arch amd64|arm64] --program                           only the program; prints its path
+#   image.sh [--arch amd64|arm64] --link                              links the program without optimisation, to see that it can be
 #   image.sh --test [--output FILE]                                   builds the image for this machine, and runs it with its probes
+#
+# Beside the archive it writes a bill of materials (FILE.cdx.json, by deploy/sbom/sbom.sh), a tar with the program, its completions and its
+# manual pages (FILE.tgz), and their checksums (FILE.sha256).
 #
 # The archive has no times and no names of this machine: the same commit and toolchain give the same image. `podman load --input FILE`
 # loads it, `skopeo copy oci-archive:FILE docker://REGISTRY/NAME:TAG` pushes it.
@@ -21,7 +25,8 @@ case "$(uname -m)" in
     aarch64) here=arm64 ;;
     *) here= ;;
 esac
-arch=$here tag=kube-fanout:0.1.0 output= program= test=
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+arch=$here tag=kube-fanout:$version output= program= test= link=
 usage() { sed -n '/^#   image.sh/s/^# *//p' "$0" >&2; exit 2; }
 while [ $# -gt 0 ]; do
     case "$1" in
@@ -32,20 +37,28 @@ while [ $# -gt 0 ]; do
             ;;
         --program) program=1; shift ;;
         --test) test=1; shift ;;
+        --link) link=1; shift ;;
         *) usage ;;
     esac
 done
 needs() { command -v "$1" >/dev/null || { echo "image: $1 is missing: install $2" >&2; exit 1; }; }
 
 case "$arch" in
-    amd64) triple=x86_64-unknown-linux-gnu compiler=x86_64-linux-gnu-gcc ;;
-    arm64) triple=aarch64-unknown-linux-gnu compiler=aarch64-linux-gnu-gcc ;;
+    amd64) triple=x86_64-unknown-linux-gnu compiler=x86_64-linux-gnu-gcc machine=X86-64 ;;
+    arm64) triple=aarch64-unknown-linux-gnu compiler=aarch64-linux-gnu-gcc machine=AArch64 ;;
     *) usage ;;
 esac
 [ -z "$test" ] || [ "$arch" = "$here" ] || { echo "image: --test runs only images for this machine's architecture" >&2; exit 2; }
 
-target=$(realpath -m "${CARGO_TARGET_DIR:-target}")/image
-options=(build --locked --release --bin kube-fanout --target "$triple")
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")/image profile=release
+options=(build --locked --bin kube-fanout --target "$triple")
+if [ -n "$link" ]; then
+    # Build scripts and procedural macros are those of other unoptimised builds.
+    target=${target%/image} profile=debug
+    export CARGO_PROFILE_DEV_DEBUG=false
+else
+    options+=(--release)
+fi
 variable=${triple//-/_}
 export CARGO_TARGET_DIR=$target CARGO_PROFILE_RELEASE_DEBUG=false CARGO_PROFILE_RELEASE_STRIP=debuginfo
 # Only for the program: with --target, Cargo does not use them for build scripts.
@@ -64,12 +77,16 @@ fi
 KUBE_FANOUT_COMMIT=${KUBE_FANOUT_COMMIT:-$(git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null || true)}
 export KUBE_FANOUT_COMMIT
 cargo "${options[@]}" >&2
-built=$target/$triple/release/kube-fanout
+built=$target/$triple/$profile/kube-fanout
 if readelf --program-headers "$built" | grep -q INTERP; then
     echo "image: $built is not linked statically" >&2
     exit 1
 fi
-if [ -n "$program" ]; then
+if ! readelf --file-header "$built" | grep -q "Machine:.*$machine"; then
+    echo "image: $built is not for $arch" >&2
+    exit 1
+fi
+if [ -n "$program$link" ]; then
     echo "$built"
     exit
 fi
@@ -87,10 +104,30 @@ image config --arch "$arch" --os linux --user 65532:65532 --port 8443 --port 909
     --entrypoint '["/usr/local/bin/kube-fanout"]' --cmd 'serve --in-cluster' \
     --label org.opencontainers.image.title=kube-fanout --label "org.opencontainers.image.version=${tag##*:}" \
     --label "org.opencontainers.image.revision=$KUBE_FANOUT_COMMIT" --label org.opencontainers.image.licenses=Apache-2.0 "$container"
+base=${output%.tar}
 mkdir -p "$(dirname "$output")"
 rm -f "$output"
-image commit --quiet --timestamp "$(git log -1 --format=%ct 2>/dev/null || echo 0)" "$container" "oci-archive:$output:$tag" >/dev/null
+time=$(git log -1 --format=%ct 2>/dev/null || echo 0)
+image commit --quiet --timestamp "$time" "$container" "oci-archive:$output:$tag" >/dev/null
 echo "$output: $(stat -c %s "$output") bytes, $tag for $arch"
+
+CARGO_TARGET_DIR=$(dirname "$target") deploy/sbom/sbom.sh --arch "$arch" --program "$built" --output "$base.cdx.json" --check
+
+# The completions and manual pages are the same for every architecture, but only a program that runs here can write them.
+folder=$storage/kube-fanout-$version
+mkdir -p "$folder/completions" "$folder/man"
+install -m 0755 "$built" "$folder/kube-fanout"
+cp LICENSE docs/CHANGELOG.md "$folder"
+if [ "$arch" = "$here" ]; then
+    "$built" completions bash >"$folder/completions/kube-fanout"
+    "$built" completions zsh >"$folder/completions/_kube-fanout"
+    "$built" completions fish >"$folder/completions/kube-fanout.fish"
+    "$built" man >"$folder/man/kube-fanout.1"
+    for command in serve apiserver demo size top; do "$built" man "$command" >"$folder/man/kube-fanout-$command.1"; done
+fi
+tar --sort=name --mtime="@$time" --owner=0 --group=0 --numeric-owner -C "$storage" -c "$(basename "$folder")" | gzip -n >"$base.tgz"
+(cd "$(dirname "$output")" && sha256sum "$(basename "$base")".{tar,tgz,cdx.json} >"$base.sha256")
+echo "$base.tgz, $base.cdx.json, $base.sha256"
 
 if [ -n "$test" ]; then
     needs podman podman
