@@ -101,11 +101,12 @@ pub struct ProcessFlags {
     /// Number of worker threads; 0 means one per CPU.
     #[arg(long, global = true, value_name = "N", default_value_t = WORKER_THREADS)]
     pub worker_threads: usize,
-    /// Longest orderly shutdown after SIGTERM or SIGINT; connections that are still open then are cut. A second signal exits immediately.
+    /// Longest orderly shutdown after SIGTERM or SIGINT; what is still open then is cut. A second signal ends the process
+    /// immediately.
     #[arg(long, global = true, value_name = "TIME", default_value_t = DRAIN_TIMEOUT)]
     pub drain_timeout: TimeSpan,
-    /// How long new clients are still served after SIGTERM or SIGINT, while `/readyz` fails already: load balancers notice in this time.
-    /// A part of the drain timeout.
+    /// How long new clients are still served after SIGTERM or SIGINT, while `/readyz` fails already, so that load balancers
+    /// notice. A part of --drain-timeout.
     #[arg(long, global = true, value_name = "TIME", default_value_t = DRAIN_DELAY)]
     pub drain_delay: TimeSpan,
 }

@@ -12,7 +12,7 @@ use super::words::{ByteLen, ObjectCount};
 /// Flags of `apiserver`.
 #[derive(Clone, Debug, Args)]
 pub struct ApiserverFlags {
-    /// Address and port, loopback only. Callers are authenticated only if at least one of the flags about callers below is given.
+    /// Address and port, loopback only.
     #[arg(long, value_name = "ADDRESS", default_value_t = APISERVER_LISTEN)]
     pub listen: SocketAddr,
     /// Initial objects, by plural name.
@@ -21,26 +21,28 @@ pub struct ApiserverFlags {
     /// Writes per second, over all objects; 0 for none.
     #[arg(long, value_name = "RATE", default_value_t = CHURN)]
     pub churn: u32,
-    /// Approximate length of one object's JSON.
+    /// Approximate length of one object's JSON, in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = OBJECT_LEN)]
     pub object_len: ByteLen,
-    /// Kinds to serve besides the built-in ones, treated like custom resources: plural.version.group=Kind, with :cluster at
-    /// the end for cluster-scoped kinds.
+    /// Kinds besides the built-in ones, treated like custom resources.
+    ///
+    /// Written `widgets.v1.example.com=Widget`, or `zones.v1.example.com=Zone:cluster` for a kind without namespaces.
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     pub extra_kinds: Vec<String>,
-    /// Serving certificate chain, PEM; without it the server speaks plain HTTP. Needs --tls-key.
+    /// Serving certificate chain, PEM; plain HTTP without it. Needs --tls-key.
     #[arg(long, value_name = "FILE")]
     pub tls_cert: Option<PathBuf>,
     /// Private key of that certificate, PEM.
     #[arg(long, value_name = "FILE")]
     pub tls_key: Option<PathBuf>,
-    /// Users by bearer token, in the format of kube-apiserver's --token-auth-file: token,user,uid,"group1,group2".
+    /// Users by bearer token, one per line: `token,user,uid,"group1,group2"`.
     #[arg(long, value_name = "FILE")]
     pub token_auth_file: Option<PathBuf>,
-    /// Authorities of client certificates, PEM. Common name and organizations are the user and its groups. Needs TLS.
+    /// Authorities of client certificates, PEM. Common name and organizations are user and groups. Needs TLS.
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
-    /// Authorities of front proxies' certificates, PEM. X-Remote-User, -Uid, -Group and -Extra-* are accepted from them. Needs TLS.
+    /// Authorities of front proxies' certificates, PEM. X-Remote-User, -Uid, -Group and -Extra-* are accepted from them. Needs
+    /// TLS.
     #[arg(long, value_name = "FILE")]
     pub requestheader_client_ca_file: Option<PathBuf>,
     /// Common names of front proxies' certificates; any if none is given.
@@ -53,7 +55,7 @@ pub struct ApiserverFlags {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         default_value_t = true)]
     pub anonymous_auth: bool,
-    /// How requests are authorized; AlwaysAllow if only other flags about callers are given.
+    /// How requests are authorized: `AlwaysAllow` or `RBAC`; `AlwaysAllow` if only other flags about callers are given.
     #[arg(long, value_name = "MODE")]
     pub authorization_mode: Option<AuthorizationMode>,
 }

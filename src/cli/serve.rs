@@ -22,23 +22,26 @@ use super::words::{ByteLen, TimeSpan};
 /// Flags of `serve`, and of `config check` and `config print`.
 #[derive(Clone, Debug, Args)]
 pub struct ServeFlags {
-    /// YAML file with the same settings: apiVersion kube-fanout.dev/v1alpha1, kind GatewayConfiguration, and the names of flags
-    /// in camelCase as keys.
+    /// YAML file with these settings.
+    ///
+    /// It has apiVersion kube-fanout.dev/v1alpha1, kind GatewayConfiguration, and the names of flags in camelCase as keys.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Use the upstream API server that this kubeconfig names. One of --kubeconfig, --in-cluster and --upstream is required.
+    /// The API server that this kubeconfig names is upstream. One of --kubeconfig, --in-cluster and --upstream is required.
     #[arg(long, value_name = "FILE", help_heading = "Upstream")]
     pub kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig to use instead of its current one.
     #[arg(long, value_name = "NAME", help_heading = "Upstream")]
     pub context: Option<String>,
-    /// Use the API server of the cluster that this pod runs in, with the pod's service account.
+    /// The API server of the cluster that this pod runs in is upstream, with the pod's service account.
     #[arg(long, value_name = "BOOL", help_heading = "Upstream", num_args = 0..=1, require_equals = true,
         default_missing_value = "true", default_value_t = false, hide_default_value = true)]
     pub in_cluster: bool,
-    /// Use the upstream API server at this URL, without credentials: `kubectl proxy`, or `kube-fanout apiserver`. Several API
-    /// servers of one cluster are separated by commas.
+    /// The API server at this address is upstream, without credentials: `kubectl proxy`, or `kube-fanout apiserver`.
+    ///
+    /// The address is `http://` or `https://` and a host. Several API servers of one cluster are separated by commas, or the flag
+    /// is repeated.
     #[arg(
         long,
         value_name = "URLS",
@@ -46,8 +49,10 @@ pub struct ServeFlags {
         value_delimiter = ','
     )]
     pub upstream: Vec<String>,
-    /// Use these API servers of one cluster instead of the address that --kubeconfig or --in-cluster names, with its credentials
+    /// Several API servers of one cluster, instead of the address that --kubeconfig or --in-cluster names, with its credentials
     /// and authorities.
+    ///
+    /// At most 16: docs/CONFIGURATION.md#several-api-servers.
     #[arg(
         long,
         value_name = "URLS",
@@ -55,7 +60,7 @@ pub struct ServeFlags {
         value_delimiter = ','
     )]
     pub api_servers: Vec<String>,
-    /// Longest frame accepted from upstream: one watch event or one list item. A longer frame is rejected.
+    /// Longest frame accepted from upstream: one watch event or one list item. A longer one is rejected and counted.
     #[arg(long, value_name = "BYTES", help_heading = "Upstream", default_value_t = FRAME_LEN_MAX)]
     pub frame_len_max: ByteLen,
 
@@ -72,8 +77,11 @@ pub struct ServeFlags {
     #[arg(long, value_name = "BOOL", help_heading = "Downstream", num_args = 0..=1, require_equals = true,
         default_missing_value = "true", default_value_t = false, hide_default_value = true)]
     pub plain_http: bool,
-    /// Certificate and key, PEM, for clients that connect to one of these names (SNI); without names, for the names in the
-    /// certificate. Can be given several times, or separated by semicolons.
+    /// Certificate and key, PEM, for clients that ask for one of these names (SNI); without names, for the names in the
+    /// certificate.
+    ///
+    /// Written `certificate,key` or `certificate,key:name,name`; the first label of a name may be `*`. Can be given several
+    /// times, or separated by semicolons.
     #[arg(
         long,
         value_name = "CERT,KEY[:NAMES]",
@@ -81,23 +89,32 @@ pub struct ServeFlags {
         value_delimiter = ';'
     )]
     pub tls_sni_cert_key: Vec<String>,
-    /// Second address and port, for operators. It works like --listen, but its connections, watches and lists have limits of
-    /// their own, which the clients of --listen cannot exhaust.
+    /// Second address and port, for operators.
+    ///
+    /// It works like --listen, with the same certificates and the same checks of callers, but has connections, watches and lists
+    /// of its own, which the clients of --listen cannot use up.
     #[arg(long, value_name = "ADDRESS", help_heading = "Downstream")]
     pub operator_listen: Option<SocketAddr>,
-    /// Allow --plain-http and --auth none on addresses other than loopback. Every client that reaches the port may then be able
-    /// to read the cluster.
+    /// Allow --plain-http and --auth none on addresses other than loopback.
+    ///
+    /// Every client that reaches --listen or --operator-listen may then be able to read the cluster.
     #[arg(long, value_name = "BOOL", help_heading = "Downstream", num_args = 0..=1, require_equals = true,
         default_missing_value = "true", default_value_t = false, hide_default_value = true)]
     pub i_know_this_is_insecure: bool,
-    /// Address and port for metrics and health checks, plain HTTP.
+    /// Address and port for metrics, health checks and the status page, plain HTTP (docs/CONFIGURATION.md#endpoints).
     #[arg(long, value_name = "ADDRESS", help_heading = "Downstream", default_value_t = ADMIN_LISTEN)]
     pub admin_listen: SocketAddr,
 
-    /// How callers are authenticated and authorized. none is refused on addresses other than loopback.
+    /// How callers are authenticated and authorized.
+    ///
+    /// `self-check`: by upstream, with the caller's own credentials (SelfSubjectReview, SelfSubjectAccessReview). `review`: by
+    /// upstream, under the gateway's identity (TokenReview, SubjectAccessReview). `rbac`: by TokenReview, and by the roles and
+    /// bindings that the gateway lists and watches. `none`: every client that can connect sees what the gateway sees; refused on
+    /// addresses other than loopback.
     #[arg(long, value_name = "MODE", help_heading = "Authentication and authorization", value_enum, default_value_t = AUTH)]
     pub auth: AuthMode,
-    /// Treat requests without credentials as those of system:anonymous, instead of answering 401.
+    /// Treat requests without credentials as those of system:anonymous, and authorize them as that user, instead of answering
+    /// 401.
     #[arg(long, value_name = "BOOL", help_heading = "Authentication and authorization", num_args = 0..=1,
         require_equals = true, default_missing_value = "true", default_value_t = false, hide_default_value = true)]
     pub anonymous: bool,
@@ -109,26 +126,28 @@ pub struct ServeFlags {
         value_delimiter = ','
     )]
     pub token_audiences: Vec<String>,
-    /// How long an allowed access is cached; with 0s it is checked for each request.
+    /// How long an allowed access is remembered; with 0s it is checked for each request.
     #[arg(long, value_name = "TIME", help_heading = "Authentication and authorization", default_value_t = AUTH_ALLOW_TTL)]
     pub auth_allow_ttl: TimeSpan,
-    /// How long a denied access is cached; with 0s it is checked for each request.
+    /// How long a denied access is remembered; with 0s it is checked for each request.
     #[arg(long, value_name = "TIME", help_heading = "Authentication and authorization", default_value_t = AUTH_DENY_TTL)]
     pub auth_deny_ttl: TimeSpan,
     /// How often the permissions of callers with open streams are checked again.
     #[arg(long, value_name = "TIME", help_heading = "Authentication and authorization", default_value_t = REAUTHORIZE_INTERVAL)]
     pub reauthorize_interval: TimeSpan,
-    /// How long open streams continue after the last successful check if further checks fail.
+    /// How long open streams live after the last successful check if further checks fail.
     #[arg(long, value_name = "TIME", help_heading = "Authentication and authorization", default_value_t = REAUTHORIZE_GRACE)]
     pub reauthorize_grace: TimeSpan,
-    /// Authorities of client certificates, PEM. Common name and organizations are the user and its groups.
+    /// Authorities of client certificates, PEM.
+    ///
+    /// Common name, organizations and the uid extension of a certificate are user, groups and uid.
     #[arg(
         long,
         value_name = "FILE",
         help_heading = "Authentication and authorization"
     )]
     pub client_ca_file: Option<PathBuf>,
-    /// Authorities of front proxies' certificates, PEM. Front proxies name the caller in headers.
+    /// Authorities of front proxies, PEM, which name the caller in headers.
     #[arg(
         long,
         value_name = "FILE",
@@ -160,7 +179,7 @@ pub struct ServeFlags {
         default_value = REQUESTHEADER_EXTRA_HEADERS_PREFIX)]
     pub requestheader_extra_headers_prefix: Vec<String>,
 
-    /// Audit policy (kind Policy of audit.k8s.io/v1) that decides which requests are recorded. Needs --audit-log-path.
+    /// Policy of audit.k8s.io/v1 that decides which requests are audited. Needs --audit-log-path.
     #[arg(long, value_name = "FILE", help_heading = "Audit")]
     pub audit_policy_file: Option<PathBuf>,
     /// File for audit events, one JSON object per line; - for standard output. Needs --audit-policy-file.
@@ -169,14 +188,17 @@ pub struct ServeFlags {
     /// Length in megabytes at which the audit log is rotated.
     #[arg(long, value_name = "MB", help_heading = "Audit", default_value_t = AUDIT_LOG_MAXSIZE)]
     pub audit_log_maxsize: u64,
-    /// Maximum number of rotated files that are kept; 0 keeps all.
+    /// Most rotated audit logs that are kept; 0 keeps all.
     #[arg(long, value_name = "COUNT", help_heading = "Audit", default_value_t = AUDIT_LOG_MAXBACKUP)]
     pub audit_log_maxbackup: usize,
-    /// Days after which rotated files are deleted; 0 means never.
+    /// Days after which rotated audit logs are deleted; 0 for never.
     #[arg(long, value_name = "DAYS", help_heading = "Audit", default_value_t = AUDIT_LOG_MAXAGE)]
     pub audit_log_maxage: u64,
 
-    /// Resources whose caches are filled at start and kept, such as pods.v1,deployments.v1.apps.
+    /// Resources whose caches start at once and stay, such as `pods.v1,deployments.v1.apps`.
+    ///
+    /// Readiness waits until each was filled once, but not for one that is forwarded because its objects cannot be cached or
+    /// resources are short.
     #[arg(
         long,
         value_name = "LIST",
@@ -184,7 +206,7 @@ pub struct ServeFlags {
         value_delimiter = ','
     )]
     pub pin_resources: Vec<String>,
-    /// Resources that may be cached, such as pods,deployments.apps,*.v1.batch; * means all.
+    /// Resources that may be cached, such as `pods,deployments.apps,*.v1.batch`; `*` means all.
     #[arg(long, value_name = "LIST", help_heading = "Caches", value_delimiter = ',', default_value = CACHE_RESOURCES)]
     pub cache_resources: Vec<String>,
     /// Resources that are never cached but forwarded, even if --cache-resources names them.
@@ -193,23 +215,25 @@ pub struct ServeFlags {
     /// How long a cache is kept after its last client has left.
     #[arg(long, value_name = "TIME", help_heading = "Caches", default_value_t = IDLE_RESOURCE_TIMEOUT)]
     pub idle_resource_timeout: TimeSpan,
-    /// How long upstream may be gone or silent before answers from a cache carry a warning.
+    /// How long upstream may be gone or silent before answers from a cache carry a `Warning` header.
     #[arg(long, value_name = "TIME", help_heading = "Caches", default_value_t = STALENESS_BOUND)]
     pub staleness_bound: TimeSpan,
-    /// How often a page of each cache is compared with upstream; 0s turns this off.
+    /// How often the next 500 objects of each cache are compared with upstream; 0s turns this off.
     #[arg(long, value_name = "TIME", help_heading = "Caches", default_value_t = DRIFT_INTERVAL)]
     pub drift_interval: TimeSpan,
-    /// Maximum number of events in the history of a resource.
+    /// Most events kept in the history of a resource, its ring.
     #[arg(long, value_name = "COUNT", help_heading = "Caches", default_value_t = RING_EVENTS_MAX)]
     pub ring_events_max: usize,
-    /// Maximum size of the history of a resource; at least --frame-len-max.
+    /// Most bytes kept in the history of a resource; at least --frame-len-max.
     #[arg(long, value_name = "BYTES", help_heading = "Caches", default_value_t = RING_BYTES_MAX)]
     pub ring_bytes_max: ByteLen,
     /// Events younger than this stay in the history as long as --ring-events-max and --ring-bytes-max allow.
     #[arg(long, value_name = "TIME", help_heading = "Caches", default_value_t = RING_AGE_MIN)]
     pub ring_age_min: TimeSpan,
-    /// Resources whose clients can catch up, such as pods,*.apps; * means all. A watch from before the history then gets the latest state
-    /// of what changed since, instead of 410. A quarter of --ring-bytes-max is added for deletions.
+    /// Resources whose clients can catch up, such as `pods,*.apps`; `*` means all.
+    ///
+    /// A watch from before the history then gets the latest state of what changed since, instead of 410:
+    /// docs/RELIABILITY.md#catch-up-by-latest-state. Deletions take at most a quarter of --ring-bytes-max more.
     #[arg(
         long,
         value_name = "LIST",
@@ -217,25 +241,25 @@ pub struct ServeFlags {
         value_delimiter = ','
     )]
     pub catch_up_resources: Vec<String>,
-    /// Longest delay of an event under load, in which more events are collected for the same write. Without load events are
-    /// delivered immediately.
+    /// Longest wait for more events before clients are woken, under load. Without load events are delivered at once.
     #[arg(long, value_name = "TIME", help_heading = "Caches", default_value_t = COALESCE_DELAY_MAX)]
     pub coalesce_delay_max: TimeSpan,
 
-    /// Directory for checkpoints of the caches: objects, history and version. A gateway that starts again continues from them, and its
-    /// clients need not list. Readable by the gateway's user only.
+    /// Directory for checkpoints of the caches, from which a gateway that starts again continues (docs/RELIABILITY.md).
+    ///
+    /// Created if it is missing; refused if it is open to other users, or in use by another gateway.
     #[arg(long, value_name = "DIRECTORY", help_heading = "State")]
     pub state_dir: Option<PathBuf>,
-    /// File with 32 bytes in base64, with which checkpoints are encrypted.
+    /// File with 32 bytes in base64, with which checkpoints are encrypted (AES-256-GCM). Needs --state-dir.
     #[arg(long, value_name = "FILE", help_heading = "State")]
     pub state_key_file: Option<PathBuf>,
-    /// Maximum size of all checkpoints. A cache that does not fit is written without its history, or not at all.
+    /// Most bytes of all checkpoints. A cache that does not fit is written without its history, or not at all.
     #[arg(long, value_name = "BYTES", help_heading = "State", default_value_t = STATE_BYTES_MAX)]
     pub state_bytes_max: ByteLen,
     /// How often changes are appended to the checkpoints.
     #[arg(long, value_name = "TIME", help_heading = "State", default_value_t = STATE_INTERVAL)]
     pub state_interval: TimeSpan,
-    /// Resources without a checkpoint, such as configmaps,*.v1.example.com. Without --state-key-file secrets have none either.
+    /// Resources without a checkpoint, such as `configmaps,*.v1.example.com`. Without --state-key-file secrets have none either.
     #[arg(
         long,
         value_name = "LIST",
@@ -244,64 +268,75 @@ pub struct ServeFlags {
     )]
     pub state_exclude: Vec<String>,
 
-    /// URL of another gateway of the same cluster, often of a headless Service. Caches are taken over from it, or from one
-    /// of the gateways that the name resolves to, instead of being listed upstream.
+    /// Another gateway of the same cluster, or a name of several, from which caches are taken over instead of being listed
+    /// upstream.
+    ///
+    /// An address with `https`, or with `http` for loopback; often that of a headless Service: docs/RELIABILITY.md#handover.
     #[arg(long, value_name = "URL", help_heading = "Handover")]
     pub handover_from: Option<String>,
-    /// PEM bundle of the certificate authorities that issue the other gateways' certificates, instead of the system's.
+    /// PEM bundle of the authorities that issue the other gateways' certificates; without it those of the system. Needs
+    /// --handover-from.
     #[arg(long, value_name = "FILE", help_heading = "Handover")]
     pub handover_ca_file: Option<PathBuf>,
     /// Name in the other gateways' certificates, if it is not the host of --handover-from.
     #[arg(long, value_name = "NAME", help_heading = "Handover")]
     pub handover_server_name: Option<String>,
-    /// File with the bearer token for the other gateways; it is read for each handover.
+    /// File with the bearer token for the other gateways, read for each handover.
     #[arg(long, value_name = "FILE", help_heading = "Handover")]
     pub handover_token_file: Option<PathBuf>,
     /// Longest time of taking a cache over; then it is listed upstream. The gateway is not ready for as long at its start.
     #[arg(long, value_name = "TIME", help_heading = "Handover", default_value_t = HANDOVER_TIMEOUT)]
     pub handover_timeout: TimeSpan,
-    /// Maximum size of a cache that is taken over; a longer one is listed upstream.
+    /// Largest cache, with its history, that is taken over; a larger one is listed upstream.
     #[arg(long, value_name = "BYTES", help_heading = "Handover", default_value_t = HANDOVER_BYTES_MAX)]
     pub handover_bytes_max: ByteLen,
-    /// How often the number of watches is compared with the other gateways'. One that has many more sends those clients away that have
-    /// been connected longest, so that they choose a replica again; 0s turns this off. Needs --handover-from.
+    /// How often the number of watches is compared with the other gateways'; 0s turns this off. Needs --handover-from.
+    ///
+    /// The gateways that --handover-from names must be replicas of this one, one address each, and have the same setting. A
+    /// gateway with more than a fifth and more than 50 above the mean sends those clients away that have been connected longest:
+    /// docs/RELIABILITY.md#clients-among-replicas. `30s` suits most.
     #[arg(long, value_name = "TIME", help_heading = "Handover", default_value_t = REBALANCE_INTERVAL)]
     pub rebalance_interval: TimeSpan,
 
-    /// Maximum number of client connections; 0 means what the limit of open files leaves besides connections to upstream.
-    /// A connection beyond it is answered 429 and closed.
+    /// Most client connections at once; 0 means what the limit of open files leaves. A connection beyond is answered 429 and
+    /// closed.
+    ///
+    /// Open files: docs/CONFIGURATION.md#serve.
     #[arg(long, value_name = "COUNT", help_heading = "Admission", default_value_t = CONNECTIONS_MAX)]
     pub connections_max: usize,
-    /// Maximum number of watches served from memory, and of Tables that share a watch; 429 beyond.
+    /// Most watches at once, from memory and of Tables that share one upstream watch; 429 beyond.
     #[arg(long, value_name = "COUNT", help_heading = "Admission", default_value_t = WATCHES_MAX)]
     pub watches_max: usize,
-    /// Maximum number of lists sent from memory at the same time, initial events of watches included; more wait in a queue.
-    /// Short lists are not counted.
+    /// Most lists sent from memory at once, initial events of watches included; more wait in a queue.
+    ///
+    /// Lists of one object, and pages of up to 100 items without a search, are not counted.
     #[arg(long, value_name = "COUNT", help_heading = "Admission", default_value_t = LISTS_MAX)]
     pub lists_max: usize,
-    /// Maximum number of lists in the queue; 429 beyond.
+    /// Most lists in the queue; 429 beyond.
     #[arg(long, value_name = "COUNT", help_heading = "Admission", default_value_t = LISTS_WAITING_MAX)]
     pub lists_waiting_max: usize,
     /// Longest wait of a list in the queue; 429 after it.
     #[arg(long, value_name = "TIME", help_heading = "Admission", default_value_t = LIST_WAIT_MAX)]
     pub list_wait_max: TimeSpan,
-    /// A list whose client reads nothing for this long loses its permit to a waiting list, and continues slowly without one.
+    /// A list whose client reads nothing for this long gives its permit to a waiting list, and continues without one.
     #[arg(long, value_name = "TIME", help_heading = "Admission", default_value_t = LIST_STALL_MAX)]
     pub list_stall_max: TimeSpan,
-    /// Maximum number of short requests forwarded at the same time; 429 beyond.
+    /// Most forwarded requests at once, without those that the next two flags bound; 429 beyond.
     #[arg(long, value_name = "COUNT", help_heading = "Admission", default_value_t = FORWARDED_REQUESTS_MAX)]
     pub forwarded_requests_max: usize,
-    /// Maximum number of watches, logs and other long requests forwarded at the same time; 429 beyond.
+    /// Most forwarded watches, logs, attached or proxied services at once; 429 beyond.
     #[arg(long, value_name = "COUNT", help_heading = "Admission", default_value_t = FORWARDED_WATCHES_MAX)]
     pub forwarded_watches_max: usize,
-    /// Maximum number of upgraded connections: exec, attach, port-forward; 429 beyond.
+    /// Most upgraded connections at once: exec, attach, port-forward; 429 beyond.
     #[arg(long, value_name = "COUNT", help_heading = "Admission", default_value_t = TUNNELS_MAX)]
     pub tunnels_max: usize,
-    /// End one in so many requests' HTTP/2 connections with GOAWAY, at random, so that clients do not stay with one replica; 0 for none.
-    /// Open streams continue.
+    /// One in this many requests over HTTP/2, at random, ends its connection with GOAWAY, so that clients do not stay with one
+    /// replica; 0 for none.
+    ///
+    /// Open streams continue. kube-apiserver's `--goaway-chance` is 1 divided by this.
     #[arg(long, value_name = "COUNT", help_heading = "Admission", default_value_t = REQUESTS_PER_GOAWAY)]
     pub requests_per_goaway: usize,
-    /// Users that are not limited to a share of the bounds above. The bounds for all clients together apply to them, too.
+    /// Users that are not limited by shares. The bounds for all clients together apply to them, too.
     #[arg(
         long,
         value_name = "LIST",
@@ -309,7 +344,7 @@ pub struct ServeFlags {
         value_delimiter = ','
     )]
     pub exempt_users: Vec<String>,
-    /// Groups whose members are not limited to a share, like --exempt-users.
+    /// Groups whose members are not limited by shares, like --exempt-users.
     #[arg(
         long,
         value_name = "LIST",
@@ -317,8 +352,13 @@ pub struct ServeFlags {
         value_delimiter = ','
     )]
     pub exempt_groups: Vec<String>,
-    /// Resident memory above which new watches get 429, lists get 429 while another list runs, and caches are given up; 0 for
-    /// no bound.
+    /// Bound of the process's resident memory, above which new watches get 429 and caches are given up; 0 for no bound.
+    ///
+    /// As it is approached, memory is given back in steps: at 80 % what can be made again (compressed lists, events laid out for
+    /// watches), at 88 % history, at 94 % new watches that begin with a state get 429, and so do lists while another list runs,
+    /// and after five seconds caches without watches are given up. Above it new watches get 429 and more caches are given up:
+    /// first those that are being filled, then those without watches, least recently used first; an eighth above it also those
+    /// with watches. Pinned resources stay once they are filled (docs/RELIABILITY.md).
     #[arg(long, value_name = "BYTES", help_heading = "Admission", default_value_t = MEMORY_MAX)]
     pub memory_max: ByteLen,
 }

@@ -14,7 +14,7 @@ impl Shortages {
     pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
         let family = Register(registry).counters(
             "shortages_total",
-            "Requests and connections that found no free permit, by the bound that was reached.",
+            "Requests and connections that found no free permit, for lists also after waiting, by the bound that was reached.",
             &["place", "bound"],
         )?;
         let of_kind = |kind: &PermitKind| (*kind, ByLabel::resolve(&family, &[kind.as_str()]));

@@ -107,7 +107,7 @@ impl AuthenticationMetrics {
     pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
         let attempts = Register(registry).counters(
             "authentication_attempts_total",
-            "Credentials of requests that were checked, by authenticator and outcome.",
+            "Credentials of requests that memory may answer, by authenticator and outcome.",
             &["authenticator", "outcome"],
         )?;
         let of = |authenticator| ByLabel::resolve(&attempts, &[authenticator]);

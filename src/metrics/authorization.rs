@@ -59,11 +59,11 @@ impl AuthorizationMetrics {
             review_duration,
             cache_hits: counter(
                 "authorization_cache_hits_total",
-                "Decisions that were taken from the cache.",
+                "Decisions about lists and watches that were remembered.",
             )?,
             cache_misses: counter(
                 "authorization_cache_misses_total",
-                "Decisions that were not in the cache.",
+                "Decisions about lists and watches that were not remembered, or too old.",
             )?,
             rechecks: by_label(
                 registry,

@@ -91,12 +91,12 @@ impl CacheFamilies {
             )?,
             frames_encoded: add.counters(
                 "cache_frames_encoded_total",
-                "Event frames laid out for watches; delivered events divided by this is how many clients share a frame.",
+                "Event frames laid out for the watches of one selector.",
                 labels,
             )?,
             state: add.gauges(
                 "cache_state",
-                "1 for the state of the cache: filling, ready, not_offered, or the reason why it was given up.",
+                "1 for the current state of the cache, 0 for the others.",
                 &resource_and("state"),
             )?,
             given_up: add.counters(

@@ -163,7 +163,7 @@ impl DownstreamFamilies {
             )?,
             lagged: add.counters(
                 "lagged_total",
-                "Watches that fell out of the history and got 410.",
+                "Watches that fell out of the history and got 410, so that their clients list again.",
                 labels,
             )?,
             expired_starts: add.counters(
@@ -178,7 +178,7 @@ impl DownstreamFamilies {
             )?,
             lag: add.sharded_histograms(
                 "watch_events_lag_seconds",
-                "Time from an event's arrival from upstream to its write to a client.",
+                "Time from an event's arrival from upstream until it is handed to a client, one observation per batch.",
                 labels,
                 &LAG_BUCKETS,
             )?,
@@ -283,7 +283,7 @@ impl ListenerMetrics {
         )?;
         let stalled = IntCounter::new(
             "streams_stalled_total",
-            "Responses that were cut because their clients did not read them in time.",
+            "Responses that were cut because their clients read nothing for two minutes, or took more than ten for all of it.",
         )?;
         registry.register(Box::new(connections.clone()))?;
         for counter in [&accepted, &aborts, &stalled] {
@@ -291,7 +291,7 @@ impl ListenerMetrics {
         }
         let failed = Register(registry).counters(
             "connections_failed_total",
-            "Connections that failed, by reason.",
+            "Connections that failed before or while they were used, by reason.",
             &["reason"],
         )?;
         let bad = Register(registry).counters(
@@ -301,7 +301,7 @@ impl ListenerMetrics {
         )?;
         let auth = Register(registry).counters(
             "auth_refusals_total",
-            "Requests refused because of their caller, by reason.",
+            "Requests that the gateway refused because of their caller, by reason.",
             &["reason"],
         )?;
         Ok(Self {

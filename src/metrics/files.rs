@@ -95,7 +95,7 @@ impl FileMetrics {
             )?,
             upstream_credential_expiry: gauge(
                 "upstream_credential_expiry_timestamp_seconds",
-                "Expiry of the gateway's credentials for upstream, in seconds since 1970; 0 if it is unknown.",
+                "Expiry of the gateway's credentials for upstream, in seconds since 1970; 0 if they have none.",
             )?,
         })
     }

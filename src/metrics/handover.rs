@@ -182,7 +182,7 @@ impl HandoverFamilies {
         )?;
         let bytes = add.counters(
             "handover_bytes_total",
-            "Bytes of caches that were handed over, by direction.",
+            "Bytes of caches that were handed over completely, by direction.",
             &["direction"],
         )?;
         let seconds = add.histograms(

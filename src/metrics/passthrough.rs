@@ -38,7 +38,7 @@ impl PassthroughMetrics {
         )?;
         let active = IntGauge::with_opts(Opts::new(
             "passthrough_requests_active",
-            "Requests forwarded to upstream whose response is not yet complete.",
+            "Forwarded requests whose response is not yet complete, open tunnels included.",
         ))?;
         let upgrades = IntCounter::new(
             "passthrough_upgrades_total",
@@ -49,7 +49,7 @@ impl PassthroughMetrics {
         registry.register(Box::new(upgrades.clone()))?;
         let errors = add.counters(
             "passthrough_errors_total",
-            "Requests that could not be forwarded, or whose response failed, by reason.",
+            "Requests that could not be forwarded, and responses and tunnels that broke off, by reason.",
             &["reason"],
         )?;
         let sent = add.sharded(

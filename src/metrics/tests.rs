@@ -5,6 +5,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use prometheus::proto::MetricFamily;
+
 use super::*;
 
 const PODS: ResourceLabels<'static> = ResourceLabels {
@@ -257,39 +259,166 @@ fn the_values_of_a_label_differ() {
     );
 }
 
-/// `name → (type, labels)` of the gateway's own families.
-fn registered() -> BTreeMap<String, (String, String)> {
+/// A row of docs/METRICS.md, or a registered family as such a row.
+#[derive(Debug, PartialEq, Eq)]
+struct Row {
+    kind: String,
+    labels: BTreeSet<String>,
+    /// The meaning, or the help text with which it begins.
+    meaning: String,
+}
+
+type Rows = BTreeMap<String, Row>;
+
+/// The gateway's own families.
+fn registered() -> Rows {
+    let row = |family: &MetricFamily| Row {
+        kind: format!("{:?}", family.get_field_type()).to_lowercase(),
+        labels: family.get_metric()[0]
+            .get_label()
+            .iter()
+            .map(|label| label.name().to_owned())
+            .collect(),
+        meaning: family.help().trim_end_matches('.').to_owned(),
+    };
     full()
         .gather()
         .iter()
         .filter(|family| family.name().starts_with(PREFIX))
-        .map(|family| {
-            let kind = format!("{:?}", family.get_field_type()).to_lowercase();
-            let labels: Vec<String> = family.get_metric()[0]
-                .get_label()
-                .iter()
-                .map(|label| label.name().to_owned())
-                .collect();
-            (family.name().to_owned(), (kind, labels.join(", ")))
-        })
+        .map(|family| (family.name().to_owned(), row(family)))
+        .collect()
+}
+
+fn documented(page: &str) -> Rows {
+    let rows = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `kube_fanout_"));
+    rows.map(|row| {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let labels = cells[2].split(',').map(|label| label.trim().to_owned());
+        let name = format!("kube_fanout_{}", cells[0].trim_end_matches('`'));
+        let row = Row {
+            kind: cells[1].to_owned(),
+            labels: labels.filter(|label| !label.is_empty()).collect(),
+            meaning: cells[3].to_owned(),
+        };
+        (name, row)
+    })
+    .collect()
+}
+
+/// What differs between the page and the registered families.
+fn differences(page: &Rows, families: &Rows) -> Vec<String> {
+    let mut found = Vec::new();
+    for name in page.keys().filter(|name| !families.contains_key(*name)) {
+        found.push(format!("{name}: no such metric"));
+    }
+    for (name, family) in families {
+        let Some(row) = page.get(name) else {
+            found.push(format!("{name}: no row; its help is {:?}", family.meaning));
+            continue;
+        };
+        if row.kind != family.kind {
+            found.push(format!("{name}: the type is {}", family.kind));
+        }
+        if row.labels != family.labels {
+            found.push(format!("{name}: the labels are {:?}", family.labels));
+        }
+        let plain = row.meaning.replace('`', "");
+        let rest = plain.strip_prefix(&family.meaning.replace('`', ""));
+        let ends = |rest: &str| rest.is_empty() || rest.starts_with(['.', ',', ';', ':', ' ']);
+        if !rest.is_some_and(ends) {
+            found.push(format!("{name}: begin with {:?}", family.meaning));
+        }
+    }
+    found
+}
+
+#[test]
+fn the_documentation_lists_every_metric_with_type_labels_and_help() {
+    let page = documented(include_str!("../../docs/METRICS.md"));
+    assert_eq!(differences(&page, &registered()), Vec::<String>::new());
+}
+
+#[test]
+fn a_wrong_row_of_the_documentation_is_found() {
+    let right = "| `kube_fanout_bad_requests_total` | counter | reason | Requests refused because of an error in them, by reason; more |";
+    let found = |row: &str| {
+        let mut families = registered();
+        families.retain(|name, _| name == "kube_fanout_bad_requests_total");
+        differences(&documented(row), &families)
+    };
+    assert_eq!(found(right), Vec::<String>::new());
+    for (from, to, said) in [
+        (
+            "bad_requests",
+            "worse_requests",
+            "worse_requests_total: no such metric",
+        ),
+        (
+            "bad_requests",
+            "worse_requests",
+            "bad_requests_total: no row",
+        ),
+        ("counter", "gauge", "the type is counter"),
+        ("reason |", "reason, code |", "the labels are {\"reason\"}"),
+        ("refused", "accepted", "begin with \"Requests refused"),
+        ("by reason", "by reasons", "begin with \"Requests refused"),
+    ] {
+        let found = found(&right.replacen(from, to, 1));
+        assert!(found.iter().any(|line| line.contains(said)), "{found:?}");
+    }
+}
+
+/// Labels whose values are not a closed set of words, or are verbs and codes of HTTP.
+const OPEN_LABELS: &[&str] = &[
+    "group", "version", "resource", "encoding", "endpoint", "commit", "verb", "code",
+];
+
+/// The words in backticks of a metric's rows: its own, and those that list the values of its labels.
+fn words_of(page: &str, name: &str) -> BTreeSet<String> {
+    let short = format!("`{}`", name.trim_start_matches("kube_fanout_"));
+    let full = format!("`{name}`");
+    let names = |row: &str| {
+        row.split('|')
+            .nth(1)
+            .is_some_and(|cell| cell.contains(&short) || cell.contains(&full))
+    };
+    let rows = page
+        .lines()
+        .filter(|line| line.starts_with('|') && names(line));
+    rows.flat_map(|row| row.split('`').skip(1).step_by(2))
+        .map(str::to_owned)
         .collect()
 }
 
 #[test]
-fn the_documentation_lists_every_metric_with_type_and_labels() {
-    let text = include_str!("../../docs/METRICS.md");
-    let documented: BTreeMap<String, (String, String)> = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("| `kube_fanout_"))
-        .map(|row| {
-            let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-            let mut labels: Vec<&str> = cells[2].split(',').map(str::trim).collect();
-            labels.sort_unstable();
-            let name = format!("kube_fanout_{}", cells[0].trim_end_matches('`'));
-            (name, (cells[1].to_owned(), labels.join(", ")))
-        })
-        .collect();
-    assert_eq!(documented, registered());
+fn the_documentation_lists_every_value_of_a_closed_label() {
+    let page = include_str!("../../docs/METRICS.md");
+    let mut missing = Vec::new();
+    let families = full().gather();
+    for family in families
+        .iter()
+        .filter(|family| family.name().starts_with(PREFIX))
+    {
+        let words = words_of(page, family.name());
+        let labels = family
+            .get_metric()
+            .iter()
+            .flat_map(|metric| metric.get_label());
+        let closed = labels.filter(|label| !OPEN_LABELS.contains(&label.name()));
+        for label in closed.filter(|label| !words.contains(label.value())) {
+            missing.push(format!(
+                "{}: {}={}",
+                family.name(),
+                label.name(),
+                label.value()
+            ));
+        }
+    }
+    missing.dedup();
+    assert_eq!(missing, Vec::<String>::new());
+    assert!(!words_of(page, "kube_fanout_bad_requests_total").contains("nonsense"));
 }
 
 #[test]

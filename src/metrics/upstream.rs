@@ -71,7 +71,7 @@ impl UpstreamFamilies {
         Ok(Self {
             events_received: add.sharded(
                 "upstream_events_received_total",
-                "Watch events received from upstream, bookmarks included.",
+                "Watch events received from upstream after the initial ones, bookmarks included, and differences that a relist found.",
                 labels,
             )?,
             bytes_received: add.sharded(
@@ -116,12 +116,12 @@ impl UpstreamFamilies {
             )?,
             connected: add.gauges(
                 "upstream_connected",
-                "Whether the upstream watch is open and alive.",
+                "1 while the upstream watch is open and alive.",
                 labels,
             )?,
             last_received: add.real_gauges(
                 "upstream_last_received_timestamp_seconds",
-                "When upstream last sent anything for the resource, in seconds since 1970.",
+                "When upstream last sent anything for the resource, bookmarks included, in seconds since 1970.",
                 labels,
             )?,
             table_watches: add.gauges(
@@ -132,7 +132,7 @@ impl UpstreamFamilies {
             )?,
             table_requests: add.counters(
                 "upstream_table_watches_total",
-                "Shared watches of Tables requested from upstream.",
+                "Shared watches of Tables requested from upstream, those included that continue where another one ended.",
                 &labels[..3],
             )?,
         })

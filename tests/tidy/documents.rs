@@ -54,47 +54,11 @@ fn flags_of(command: &str) -> FlagTable {
         .collect()
 }
 
-/// The rows `` | `--flag` | `default` | … `` under each `## command` heading of the page.
-fn documented(page: &str) -> BTreeMap<String, FlagTable> {
-    let mut tables: BTreeMap<String, FlagTable> = BTreeMap::new();
-    let mut heading = String::new();
-    for line in page.lines() {
-        if let Some(title) = line.strip_prefix("## ") {
-            heading = title.trim_matches('`').to_owned();
-        }
-        if let Some(row) = line.strip_prefix("| `--") {
-            let cells: Vec<&str> = row
-                .split('|')
-                .map(|cell| cell.trim().trim_matches('`'))
-                .collect();
-            tables
-                .entry(heading.clone())
-                .or_default()
-                .insert(cells[0].to_owned(), cells[1].to_owned());
-        }
-    }
-    tables
-}
-
-#[test]
-fn the_configuration_page_lists_every_flag_with_its_default() {
-    let page = read("docs/CONFIGURATION.md");
-    let mut tables = documented(&page);
-    let process = tables.remove("every command").unwrap();
-    let commands = ["serve", "apiserver", "demo", "top"];
-    for command in commands {
-        let mut table = tables.remove(command).unwrap();
-        table.extend(process.clone());
-        assert_eq!(table, flags_of(command), "{command}");
-    }
-    assert_eq!(tables, BTreeMap::new());
-}
-
 /// Flags that a text passes to one of our commands but that the command does not have.
 fn unknown_flags(path: &str, text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (index, line) in text.lines().enumerate() {
-        for command in ["serve", "apiserver", "demo", "top"] {
+        for command in ["serve", "apiserver", "demo", "top", "size"] {
             let Some((_, rest)) = line.split_once(&format!("kube-fanout {command} ")) else {
                 continue;
             };
@@ -210,7 +174,7 @@ fn configuration_files_in_documents_and_manifests_are_read() {
 }
 
 /// `--ring-age-min` as it is written in a file: `ringAgeMin`.
-fn key_of(flag: &str) -> String {
+pub(crate) fn key_of(flag: &str) -> String {
     let mut words = flag.split('-');
     let mut key = words.next().unwrap_or_default().to_owned();
     for word in words {

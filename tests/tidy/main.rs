@@ -14,6 +14,7 @@ mod files;
 mod operators;
 mod parsing;
 mod planted;
+mod reference;
 mod references;
 mod source;
 mod words;

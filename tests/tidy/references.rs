@@ -13,7 +13,7 @@ const FOLDERS: &[&str] = &[
 const EXTENSIONS: &[&str] = &["md", "patch", "py", "rs", "sh", "toml", "txt", "yaml"];
 
 /// Every text file of the repository: path and contents.
-fn texts() -> Vec<(String, String)> {
+pub(crate) fn texts() -> Vec<(String, String)> {
     let mut found = Vec::new();
     for folder in FOLDERS {
         collect(&root().join(folder), &mut found);
