@@ -10,8 +10,8 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-pub use clients::{ClientStatus, SlowGroup};
-pub use cursors::{CursorSummary, HistoryRange, NamedCursors};
+pub use clients::{ClientStatus, LagState, SlowGroup};
+pub use cursors::{CursorSummary, HistoryLimits, HistoryRange, NamedCursors, WatchLag};
 
 /// The version of the document. It grows if a member changes its meaning or disappears; members may be added.
 pub const STATUS_VERSION: u32 = 1;

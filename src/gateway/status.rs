@@ -13,9 +13,9 @@ use crate::build_info;
 use crate::cache::{Retention, WatchCache};
 use crate::resource::CacheKey;
 use crate::status::{
-    ClientStatus, CursorSummary, CutStatus, GatewayStatus, HistoryRange, NamedCursors,
-    RESOURCES_MAX, ResourceStatus, RingStatus, STATUS_VERSION, StatusDocument, StatusSource,
-    TotalStatus, TrafficStatus, UpstreamWatchStatus,
+    ClientStatus, CursorSummary, CutStatus, GatewayStatus, HistoryLimits, HistoryRange, LagState,
+    NamedCursors, RESOURCES_MAX, ResourceStatus, RingStatus, STATUS_VERSION, StatusDocument,
+    StatusSource, TotalStatus, TrafficStatus, UpstreamWatchStatus, WatchLag,
 };
 use crate::watch::{CutReason, UnreadEvent, WatchCut, WatchPosition};
 
@@ -170,9 +170,13 @@ fn resource(
         .map(|served| ring(&served.cache, (retention, ring_bytes), now));
     let name = key.to_string();
     let mut cursors = CursorSummary::default();
-    let is_full = ring.is_some_and(|ring| ring.fill > 0.75);
+    let limits = HistoryLimits {
+        fill: ring.map_or(0.0, |ring| ring.fill),
+        age_seconds: retention.age_min.as_secs_f64(),
+        events_min: retention.events_min as u64,
+    };
     slot.streams.table.visit(|watch| {
-        count(&mut cursors, names, (&name, is_full), (watch, now));
+        count(&mut cursors, names, (&name, limits), (watch, now));
     });
     ResourceStatus {
         ready: served.is_some(),
@@ -226,15 +230,21 @@ fn ring(cache: &WatchCache, (retention, bytes): (&Retention, u64), now: Instant)
 fn count(
     cursors: &mut CursorSummary,
     names: &mut NamedCursors,
-    (resource, is_full): (&str, bool),
+    (resource, limits): (&str, HistoryLimits),
     (watch, now): (WatchPosition<'_>, Instant),
 ) {
     let Some(UnreadEvent {
         sequence,
+        is_lost,
         published_at,
+        waits_since,
     }) = watch.unread
     else {
-        cursors.add_current();
+        if watch.is_future {
+            cursors.add_future();
+        } else {
+            cursors.add_current();
+        }
         return;
     };
     let history = watch.served.cache.history();
@@ -244,9 +254,17 @@ fn count(
     };
     let (lag_events, position) = range.locate(sequence);
     let seconds = |at: Instant| now.saturating_duration_since(at).as_secs_f64();
-    let lag_seconds = published_at.map_or(0.0, seconds);
+    let lag_seconds = waits_since.map_or(0.0, seconds);
     let client = watch.client;
-    if cursors.add_behind((position, is_full), lag_seconds) {
+    let lag = WatchLag {
+        position,
+        events: lag_events,
+        seconds: lag_seconds,
+        age_seconds: published_at.map_or(0.0, seconds),
+        is_lost,
+    };
+    let state = cursors.add_behind(limits, lag);
+    if state != LagState::Behind {
         names.add_slow(&client.user, &client.user_agent, lag_seconds);
     }
     names.add(lag_seconds, || ClientStatus {
@@ -256,6 +274,7 @@ fn count(
         address: client.address.to_string(),
         lag_events,
         lag_seconds,
+        state,
         position,
         open_seconds: seconds(watch.opened_at),
     });

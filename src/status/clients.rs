@@ -2,6 +2,21 @@
 
 use serde::{Deserialize, Serialize};
 
+/// How badly a client is behind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum LagState {
+    /// It waits, but not for long yet.
+    #[default]
+    Behind,
+    /// Its first unread event has waited for more than five seconds.
+    Slow,
+    /// It is slow, and the history may soon drop its first unread event.
+    Endangered,
+    /// The history has dropped that event: its watch is cut as soon as its connection takes something.
+    Lost,
+}
+
 /// A client that is behind.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -16,8 +31,11 @@ pub struct ClientStatus {
     pub address: String,
     /// Events of the resource since the first one that it has not read, whether its selector shows them or not.
     pub lag_events: u64,
-    /// How long the first unread event has waited.
+    /// How long the first unread event has waited; if the history has dropped it, at least.
     pub lag_seconds: f64,
+    /// How badly it is behind.
+    #[serde(default)]
+    pub state: LagState,
     /// Where it is in the history: 0 is the oldest event, 1 the newest.
     pub position: f64,
     /// How long its watch has been open.

@@ -5,14 +5,17 @@ use std::cmp::Ordering;
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
-use super::clients::{ClientStatus, SlowGroup};
+use super::clients::{ClientStatus, LagState, SlowGroup};
 
 /// Columns of the picture, from the oldest event to the newest.
 const COLUMNS: usize = 64;
 /// Watches that have waited for longer than this are slow.
 const SLOW_SECONDS: f64 = 5.0;
-/// The oldest part of the history: a watch there may be cut soon.
+/// The oldest part of a history that is nearly full: a watch there may be cut soon.
 const ENDANGERED: f64 = 0.25;
+/// A history with more than this part of what it may have is nearly full, and an event with more than this part of the age at which it is
+/// dropped is old.
+const NEARLY: f64 = 0.75;
 /// Named clients of one resource.
 const NAMES_OF_RESOURCE_MAX: usize = 8;
 /// Named clients in all.
@@ -32,11 +35,18 @@ pub struct CursorSummary {
     pub current: usize,
     /// Those that are behind, but not slow.
     pub behind: usize,
-    /// Those whose first unread event has waited for more than five seconds.
+    /// Those whose first unread event has waited for more than five seconds, or is lost.
     pub slow: usize,
-    /// Those of them that are in the oldest quarter of a history that is nearly full: they may be cut soon.
+    /// Those of them whose first unread event the history may soon drop: they may be cut soon.
     pub endangered: usize,
-    /// Number of watches in each part of the history, the oldest first; those that have everything are in the last one.
+    /// Those of the slow ones whose first unread event the history has dropped: they are cut as soon as their connection takes something.
+    #[serde(default)]
+    pub lost: usize,
+    /// Those of the current ones that wait for a version that is still in the future.
+    #[serde(default)]
+    pub future: usize,
+    /// Number of watches in each part of the history, the oldest first; those that have everything are in the last one, and lost ones are in
+    /// none.
     pub columns: Vec<u32>,
 }
 
@@ -48,6 +58,8 @@ impl Default for CursorSummary {
             behind: 0,
             slow: 0,
             endangered: 0,
+            lost: 0,
+            future: 0,
             columns: vec![0; COLUMNS],
         }
     }
@@ -63,22 +75,71 @@ pub struct HistoryRange {
 }
 
 impl HistoryRange {
-    /// Events from this one on, and where it is: 0 is the oldest, 1 is past the newest.
+    /// Events from this one on, whether they are still there or not, and where it is: 0 is the oldest, 1 is past the newest.
     #[must_use]
     pub fn locate(self, sequence: u64) -> (u64, f64) {
-        let lag = self.head.saturating_sub(sequence.max(self.oldest));
+        let lag = self.head.saturating_sub(sequence);
         let len = self.head.saturating_sub(self.oldest);
         #[expect(clippy::cast_precision_loss, reason = "a position in a picture")]
         let position = if len == 0 {
             1.0
         } else {
-            1.0 - lag as f64 / len as f64
+            1.0 - lag.min(len) as f64 / len as f64
         };
         (lag, position)
     }
 }
 
+/// What makes a history drop its oldest events.
+#[derive(Clone, Copy, Debug)]
+pub struct HistoryLimits {
+    /// How full it is, between 0 and 1. A full one drops an event for each new one.
+    pub fill: f64,
+    /// Events of this age are dropped...
+    pub age_seconds: f64,
+    /// ...unless fewer than this many would be left.
+    pub events_min: u64,
+}
+
+/// How far a watch is behind.
+#[derive(Clone, Copy, Debug)]
+pub struct WatchLag {
+    /// Where it is in the history: 0 is the oldest event, 1 the newest.
+    pub position: f64,
+    /// Events from the first unread one on.
+    pub events: u64,
+    /// How long the first unread event has waited.
+    pub seconds: f64,
+    /// The age of that event. It is older than the wait if it was published before the watch began.
+    pub age_seconds: f64,
+    /// Whether the history has dropped that event.
+    pub is_lost: bool,
+}
+
+impl HistoryLimits {
+    /// How badly a watch is behind. A history that is not nearly full drops events only by their age.
+    fn state(self, lag: WatchLag) -> LagState {
+        let is_old = lag.events >= self.events_min && lag.age_seconds > NEARLY * self.age_seconds;
+        let is_near_edge = self.fill > NEARLY && lag.position < ENDANGERED;
+        if lag.is_lost {
+            LagState::Lost
+        } else if lag.seconds <= SLOW_SECONDS {
+            LagState::Behind
+        } else if is_old || is_near_edge {
+            LagState::Endangered
+        } else {
+            LagState::Slow
+        }
+    }
+}
+
 impl CursorSummary {
+    /// Counts a watch that waits for a version that is still in the future. It has all that there is.
+    pub fn add_future(&mut self) {
+        self.add_current();
+        self.future += 1;
+    }
+
     /// Counts a watch that has everything.
     pub fn add_current(&mut self) {
         self.watches += 1;
@@ -88,26 +149,28 @@ impl CursorSummary {
         }
     }
 
-    /// Counts a watch at this position whose first unread event has waited for so long; returns whether it is slow. A history that is
-    /// not nearly full loses no events.
-    pub fn add_behind(&mut self, (position, is_full): (f64, bool), lag_seconds: f64) -> bool {
+    /// Counts a watch that is behind; returns how badly.
+    pub fn add_behind(&mut self, limits: HistoryLimits, lag: WatchLag) -> LagState {
         self.watches += 1;
+        let state = limits.state(lag);
+        match state {
+            LagState::Behind => self.behind += 1,
+            LagState::Slow | LagState::Endangered | LagState::Lost => self.slow += 1,
+        }
+        self.endangered += usize::from(state == LagState::Endangered);
+        if state == LagState::Lost {
+            self.lost += 1;
+            return state;
+        }
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             clippy::cast_precision_loss,
             reason = "between 0 and the number of columns"
         )]
-        let column = (position.clamp(0.0, 1.0) * COLUMNS as f64) as usize;
+        let column = (lag.position.clamp(0.0, 1.0) * COLUMNS as f64) as usize;
         self.columns[column.min(COLUMNS - 1)] += 1;
-        let is_slow = lag_seconds > SLOW_SECONDS;
-        if is_slow {
-            self.slow += 1;
-            self.endangered += usize::from(is_full && position < ENDANGERED);
-        } else {
-            self.behind += 1;
-        }
-        is_slow
+        state
     }
 }
 

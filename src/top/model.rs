@@ -2,37 +2,12 @@
 
 use crate::config::TopSort;
 use crate::status::{
-    ClientStatus, CutStatus, ResourceStatus, RingStatus, SlowGroup, StatusDocument, TrafficStatus,
+    ClientStatus, CutStatus, LagState, ResourceStatus, RingStatus, SlowGroup, StatusDocument,
+    TrafficStatus,
 };
 
+use super::verdict::{Severity, verdict};
 use super::words::{bytes, clean, clients, count, number, or_dash, time};
-
-/// As the gateway counts (docs/STATUS.md).
-const SLOW_SECONDS: f64 = 5.0;
-const ENDANGERED: f64 = 0.25;
-const FULL: f64 = 0.75;
-/// A cut after which the verdict still warns.
-const RECENT_SECONDS: f64 = 300.0;
-/// Resources without upstream that the verdict names.
-const DOWN_NAMED_MAX: usize = 5;
-
-/// How well something is. The mark and the words say the same as the colour.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Severity {
-    Good,
-    Warn,
-    Bad,
-}
-
-impl Severity {
-    pub(super) fn mark(self) -> char {
-        match self {
-            Self::Good => '✓',
-            Self::Warn => '▼',
-            Self::Bad => '◆',
-        }
-    }
-}
 
 /// The whole page.
 #[derive(Clone, Debug)]
@@ -45,6 +20,8 @@ pub(super) struct TopPage {
     pub(super) omitted: usize,
     pub(super) slow: Vec<[String; 6]>,
     pub(super) slow_groups: Vec<[String; 4]>,
+    /// Slow clients in all, of whom the document names only the slowest; `None` if a filter chooses among those.
+    pub(super) slow_total: Option<usize>,
     pub(super) cuts: Vec<[String; 6]>,
 }
 
@@ -62,13 +39,15 @@ pub(super) struct ResourceRow {
     pub(super) slow: Vec<SlowMark>,
     /// What is at the left edge and at the right edge of the history.
     pub(super) edges: (String, String),
+    /// The same where there is little room.
+    pub(super) short_edges: (String, String),
 }
 
 /// A slow client in the picture.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SlowMark {
     pub(super) position: f64,
-    pub(super) is_endangered: bool,
+    pub(super) state: LagState,
     pub(super) label: String,
 }
 
@@ -95,6 +74,7 @@ impl TopPage {
             totals: totals(earlier, now),
             resources: resources(earlier, now, sort, &filter),
             omitted: now.resources_omitted,
+            slow_total: filter.0.is_empty().then_some(now.totals.slow),
             slow: now
                 .slowest
                 .iter()
@@ -135,7 +115,7 @@ impl NameFilter {
 }
 
 fn is_slow(client: &ClientStatus) -> bool {
-    client.lag_seconds > SLOW_SECONDS
+    client.state != LagState::Behind
 }
 
 /// Resources that match by their own names or by those of their slow clients.
@@ -172,9 +152,19 @@ fn slow_row(client: &ClientStatus) -> [String; 6] {
         name(&client.user_agent),
         clean(&client.address),
         clean(&client.resource),
-        time(client.lag_seconds),
+        waiting(client),
         count(client.lag_events as f64),
     ]
+}
+
+/// How badly a client is behind, and since when.
+fn waiting(client: &ClientStatus) -> String {
+    let time = time(client.lag_seconds);
+    match client.state {
+        LagState::Behind | LagState::Slow => format!("▼ {time}"),
+        LagState::Endangered => format!("◆ {time}"),
+        LagState::Lost => format!("✕ >{time}"),
+    }
 }
 
 fn group_row(group: &SlowGroup) -> [String; 4] {
@@ -234,8 +224,9 @@ fn order(shown: &mut [(&ResourceStatus, Rates)], sort: TopSort) {
     // Stable: the gateway's order, by watches, decides among equals.
     match sort {
         TopSort::Watches => shown.sort_by_key(|(one, _)| std::cmp::Reverse(one.cursors.watches)),
-        TopSort::Slow => shown
-            .sort_by_key(|(one, _)| std::cmp::Reverse((one.cursors.endangered, one.cursors.slow))),
+        TopSort::Slow => {
+            shown.sort_by_key(|(one, _)| std::cmp::Reverse((in_danger(one), one.cursors.slow)))
+        }
         TopSort::Events => shown.sort_by(|(_, one), (_, other)| {
             other
                 .events
@@ -246,61 +237,9 @@ fn order(shown: &mut [(&ResourceStatus, Rates)], sort: TopSort) {
     }
 }
 
-/// What an operator has to know first.
-fn verdict(status: &StatusDocument) -> ((Severity, String), Vec<String>) {
-    let (totals, gateway) = (&status.totals, &status.gateway);
-    let endangered: usize = status
-        .resources
-        .iter()
-        .map(|one| one.cursors.endangered)
-        .sum();
-    let down: Vec<_> = status
-        .resources
-        .iter()
-        .filter(|one| one.ready && !one.upstream.connected)
-        .collect();
-    let recent = status
-        .cuts
-        .iter()
-        .filter(|cut| cut.seconds_ago < RECENT_SECONDS)
-        .count();
-    let mut notes: Vec<String> = gateway
-        .failing
-        .iter()
-        .map(|text| format!("Not ready: {}", clean(text)))
-        .collect();
-    for one in down.iter().take(DOWN_NAMED_MAX) {
-        notes.push(format!(
-            "No upstream watch of {}: clients see it as it was {} ago.",
-            clean(&one.name),
-            time(one.upstream.age_seconds)
-        ));
-    }
-    if endangered > 0 {
-        notes.push(format!("{} may be cut soon.", clients(endangered)));
-    }
-    if recent > 0 {
-        notes.push(format!("{} cut in the last 5 minutes.", clients(recent)));
-    }
-    let text = match (totals.slow, totals.watches) {
-        (0, 0) => "No client watches.".to_owned(),
-        (0, 1) => "The only client has everything.".to_owned(),
-        (0, all) => format!("All {} have everything.", clients(all)),
-        (slow, all) => format!(
-            "{} of {} {} slow.",
-            clients(slow),
-            number(all),
-            if slow == 1 { "is" } else { "are" }
-        ),
-    };
-    let severity = if endangered > 0 || !down.is_empty() || !gateway.ready {
-        Severity::Bad
-    } else if totals.slow > 0 || recent > 0 {
-        Severity::Warn
-    } else {
-        Severity::Good
-    };
-    ((severity, text), notes)
+/// Watches that are cut now or soon.
+fn in_danger(one: &ResourceStatus) -> usize {
+    one.cursors.endangered + one.cursors.lost
 }
 
 fn totals(earlier: Option<&StatusDocument>, now: &StatusDocument) -> Vec<(&'static str, String)> {
@@ -335,6 +274,7 @@ fn row(status: &StatusDocument, one: &ResourceStatus, rates: Rates) -> ResourceR
     let mut words = vec![clients(at.watches)];
     for (number_of, what) in [
         (at.current, "up to date"),
+        (at.future, "waiting for a future version"),
         (at.behind, "behind"),
         (at.slow, "slow"),
     ] {
@@ -342,7 +282,6 @@ fn row(status: &StatusDocument, one: &ResourceStatus, rates: Rates) -> ResourceR
             words.push(format!("{} {what}", number(number_of)));
         }
     }
-    let is_full = one.ring.is_some_and(|ring| ring.fill > FULL);
     let slow = status
         .slowest
         .iter()
@@ -366,7 +305,7 @@ fn row(status: &StatusDocument, one: &ResourceStatus, rates: Rates) -> ResourceR
         slow: slow
             .map(|client| SlowMark {
                 position: client.position,
-                is_endangered: is_full && client.position < ENDANGERED,
+                state: client.state,
                 label: format!(
                     "{}, {}",
                     brief(&client.user, &client.user_agent),
@@ -375,6 +314,7 @@ fn row(status: &StatusDocument, one: &ResourceStatus, rates: Rates) -> ResourceR
             })
             .collect(),
         edges: one.ring.map_or_else(Default::default, edges),
+        short_edges: one.ring.map_or_else(Default::default, short_edges),
     }
 }
 
@@ -384,11 +324,12 @@ fn state(one: &ResourceStatus) -> (Severity, String) {
         (Severity::Bad, "not in memory".to_owned())
     } else if !one.upstream.connected {
         (Severity::Bad, "upstream lost".to_owned())
+    } else if at.lost > 0 {
+        let text = format!("{} out of the history", number(at.lost));
+        (Severity::Bad, text)
     } else if at.endangered > 0 {
-        (
-            Severity::Bad,
-            format!("{} may be cut", number(at.endangered)),
-        )
+        let text = format!("{} may be cut", number(at.endangered));
+        (Severity::Bad, text)
     } else if at.slow > 0 {
         (Severity::Warn, format!("{} slow", number(at.slow)))
     } else {
@@ -406,6 +347,14 @@ fn edges(ring: RingStatus) -> (String, String) {
         Some(_) | None => "no events yet".to_owned(),
     };
     (oldest, format!("newest: version {}", ring.newest_version))
+}
+
+fn short_edges(ring: RingStatus) -> (String, String) {
+    let oldest = match ring.events {
+        0 => "no events".to_owned(),
+        _ => format!("{} ago", time(ring.oldest_age_seconds)),
+    };
+    (oldest, format!("now: {}", ring.newest_version))
 }
 
 fn facts(one: &ResourceStatus, rates: Rates) -> Vec<String> {
@@ -447,9 +396,12 @@ fn cut_row(cut: &CutStatus) -> [String; 6] {
     ]
 }
 
+/// Stands for an empty name.
+pub(super) const NO_NAME: &str = "–";
+
 fn name(text: &str) -> String {
     if text.is_empty() {
-        "–".to_owned()
+        NO_NAME.to_owned()
     } else {
         clean(text)
     }

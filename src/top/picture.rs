@@ -1,5 +1,7 @@
 //! The history of a resource as a line of characters: the oldest event on the left, the newest on the right, and clients where they are.
 
+use crate::status::LagState;
+
 use super::model::SlowMark;
 use super::words::width;
 
@@ -10,6 +12,8 @@ const TRACK: char = '·';
 pub(super) const SLOW: char = '▼';
 /// Slow, and it may be cut soon.
 pub(super) const DANGER: char = '◆';
+/// Out of the history.
+pub(super) const LOST: char = '✕';
 
 /// The clients in each part of the history, on a logarithmic scale.
 pub(super) fn bars(columns: &[u32], cells: usize) -> String {
@@ -41,7 +45,11 @@ pub(super) fn marks(slow: &[SlowMark], cells: usize) -> String {
     let mut line = vec![' '; cells];
     for client in slow {
         let at = place(client.position, cells);
-        let mark = if client.is_endangered { DANGER } else { SLOW };
+        let mark = match client.state {
+            LagState::Behind | LagState::Slow => SLOW,
+            LagState::Endangered => DANGER,
+            LagState::Lost => LOST,
+        };
         // One cell for each character, so that the marks after it stay at their places.
         let label: String = client
             .label

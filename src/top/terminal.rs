@@ -142,9 +142,11 @@ impl TopScreen {
     fn banner(&self) -> Option<String> {
         if let Some((text, at)) = &self.failure {
             let pause = at.saturating_duration_since(Instant::now()).as_secs();
+            let age = self.latest.as_ref().map(|(at, _)| at.elapsed().as_secs());
+            let age = age.map_or_else(String::new, |age| format!("no news for {age} s, "));
             return Some(match pause {
-                0 => format!("trying again … {text}"),
-                _ => format!("next attempt in {pause} s: {text}"),
+                0 => format!("{age}trying again: {text}"),
+                _ => format!("{age}next attempt in {pause} s: {text}"),
             });
         }
         let age = self.latest.as_ref()?.0.elapsed();

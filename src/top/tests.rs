@@ -4,13 +4,28 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
-use super::model::{Rates, Severity, SlowMark, TopPage};
+use super::model::{Rates, SlowMark, TopPage};
 use super::picture;
+use super::verdict::Severity;
 use super::view::{PagePart, ViewState, draw, text};
 use super::words::{bytes, clean, count, fit, time, width};
 use crate::config::TopSort;
 use crate::status::{
-    ClientStatus, CutStatus, ResourceStatus, RingStatus, SlowGroup, StatusDocument, TrafficStatus,
+    ClientStatus, CutStatus, HistoryLimits, LagState, ResourceStatus, RingStatus, SlowGroup,
+    StatusDocument, TrafficStatus, WatchLag,
+};
+
+const LIMITS: HistoryLimits = HistoryLimits {
+    fill: 0.8,
+    age_seconds: 75.0,
+    events_min: 100,
+};
+const LAG: WatchLag = WatchLag {
+    position: 0.5,
+    events: 600,
+    seconds: 12.0,
+    age_seconds: 12.0,
+    is_lost: false,
 };
 
 fn resource(name: &str, watches: usize, slow: usize) -> ResourceStatus {
@@ -35,7 +50,7 @@ fn resource(name: &str, watches: usize, slow: usize) -> ResourceStatus {
         one.cursors.add_current();
     }
     for _ in 0..slow {
-        assert!(one.cursors.add_behind((0.5, true), 12.0));
+        one.cursors.add_behind(LIMITS, LAG);
     }
     one.traffic.events_per_second = Some(200.0 * watches as f64);
     one
@@ -49,6 +64,7 @@ fn client(user: &str, user_agent: &str, position: f64) -> ClientStatus {
         address: "10.0.0.7:4242".to_owned(),
         lag_events: 600,
         lag_seconds: 12.0,
+        state: LagState::Slow,
         position,
         open_seconds: 99.0,
     }
@@ -144,9 +160,11 @@ fn the_verdict_names_the_worst() {
     );
     status.resources[0].upstream.connected = false;
     let worse = page(&status);
-    assert_eq!(worse.verdict.0, Severity::Bad);
+    let words = "1 of 2 resources without upstream: clients see an old state.";
+    assert_eq!(worse.verdict, (Severity::Bad, words.to_owned()));
+    assert_eq!(worse.notes[0], "1 client of 23 is slow.");
     assert!(
-        worse.notes[0].starts_with("No upstream watch of pods.v1"),
+        worse.notes[1].starts_with("No upstream watch of pods.v1"),
         "{:?}",
         worse.notes
     );
@@ -156,6 +174,47 @@ fn the_verdict_names_the_worst() {
         page(&good).verdict,
         (Severity::Good, "All 23 clients have everything.".to_owned())
     );
+}
+
+#[test]
+fn a_gateway_without_clients_that_is_not_ready_starts_or_fails() {
+    let mut status = StatusDocument::default();
+    status.gateway.failing = vec!["pods.v1: is listed".to_owned()];
+    for (uptime, severity, words) in [
+        (3, Severity::Warn, "The gateway is starting."),
+        (600, Severity::Bad, "The gateway is not ready."),
+    ] {
+        status.gateway.uptime_seconds = uptime;
+        let found = page(&status);
+        assert_eq!(found.verdict, (severity, words.to_owned()));
+        assert_eq!(found.notes, ["Not ready: pods.v1: is listed"]);
+    }
+}
+
+#[test]
+fn clients_out_of_the_history_are_counted_and_marked() {
+    let mut status = document();
+    let lost = WatchLag {
+        is_lost: true,
+        ..LAG
+    };
+    status.resources[0].cursors.add_behind(LIMITS, lost);
+    status.totals.slow = 150;
+    status.slowest[0].state = LagState::Lost;
+    let page = page(&status);
+    assert_eq!(page.verdict.0, Severity::Bad);
+    assert_eq!(page.resources[0].state, "1 out of the history");
+    assert!(page.notes[0].starts_with("1 client out of the history"));
+    let text = text(&page, 80);
+    for words in [
+        "✕ shop:crawler, 12 s",
+        "✕ >12 s",
+        "docs/runbooks/KubeFanoutClientsCutForLag.md",
+    ] {
+        assert!(text.contains(words), "{words} in\n{text}");
+    }
+    // Not only those that the document names.
+    assert!(text.contains("Slow clients (150)"), "{text}");
 }
 
 #[test]
@@ -191,24 +250,29 @@ fn the_picture_has_the_oldest_left_and_the_newest_right() {
 
 #[test]
 fn marks_stand_above_their_places() {
-    let mark = |position, is_endangered| SlowMark {
+    let mark = |position, state| SlowMark {
         position,
-        is_endangered,
+        state,
         label: "bob, 9 s".to_owned(),
     };
     assert_eq!(
-        picture::marks(&[mark(0.0, true)], 20).trim_end(),
+        picture::marks(&[mark(0.0, LagState::Endangered)], 20).trim_end(),
         "◆ bob, 9 s"
     );
     assert_eq!(
-        picture::marks(&[mark(1.0, false)], 20).trim_start(),
+        picture::marks(&[mark(0.0, LagState::Lost)], 20).trim_end(),
+        "✕ bob, 9 s"
+    );
+    assert_eq!(
+        picture::marks(&[mark(1.0, LagState::Slow)], 20).trim_start(),
         "bob, 9 s ▼"
     );
     // No room for a second name.
-    let both = picture::marks(&[mark(0.0, false), mark(0.0, true)], 12);
+    let both = [mark(0.0, LagState::Slow), mark(0.0, LagState::Endangered)];
+    let both = picture::marks(&both, 12);
     assert!(both.starts_with("▼") || both.starts_with("◆"));
     assert_eq!(both.chars().count(), 12);
-    assert_eq!(picture::marks(&[mark(0.5, false)], 0), "");
+    assert_eq!(picture::marks(&[mark(0.5, LagState::Slow)], 0), "");
 }
 
 #[test]
@@ -219,6 +283,10 @@ fn names_of_clients_cannot_control_the_terminal() {
             .chars()
             .all(|one| !one.is_control() && one != '\u{202e}' && one != '\u{200b}')
     );
+    // Accents in heaps would cover the lines above; a few belong to the language.
+    let heap = format!("z{}", "\u{301}".repeat(50));
+    assert_eq!(clean(&heap).matches('\u{301}').count(), 2);
+    assert_eq!(clean("Việt e\u{301} 👩"), "Việt e\u{301} 👩");
     let mut status = document();
     status.slowest = vec![client(hostile, hostile, 0.1)];
     status.slow_groups[0].user_agent = hostile.to_owned();
@@ -281,7 +349,20 @@ fn a_terminal_of_40_by_10_is_still_useful() {
     // Scrolling ends at the last line.
     state.scroll = 1_000;
     let all = screen((40, 10), Some(&page), &mut state).join("\n");
-    assert!(all.contains("newest: version 1251"), "{all}");
+    assert!(
+        all.contains("75 s ago") && all.contains("now: 1251"),
+        "{all}"
+    );
+    state.part = PagePart::Slow;
+    let all = screen((40, 10), Some(&page), &mut state).join("\n");
+    assert!(
+        all.contains("[Slow (1)]") && all.contains("Cut (1)"),
+        "{all}"
+    );
+    assert!(
+        all.contains("▼ 12 s") && all.contains("system:servic"),
+        "{all}"
+    );
     for size in [(1, 1), (2, 3), (5, 2)] {
         screen(size, Some(&page), &mut ViewState::default());
     }
@@ -333,7 +414,9 @@ fn without_colour_nothing_is_coloured_and_without_a_document_it_connects() {
     };
     assert!(screen((80, 24), None, &mut state)[1].contains("connecting to 127.0.0.1:9090"));
     state.banner = Some("cannot connect".to_owned());
-    assert!(screen((80, 24), None, &mut state)[1].contains("◆ cannot connect"));
+    let rows = screen((80, 24), None, &mut state);
+    assert!(rows[1].contains("◆ cannot connect"));
+    assert!(rows.join("\n").contains("port-forward"), "{rows:?}");
 }
 
 #[test]

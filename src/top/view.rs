@@ -8,20 +8,29 @@ use ratatui::widgets::{Clear, Paragraph};
 
 use crate::config::TopSort;
 
-use super::model::{ResourceRow, Severity, TopPage};
+use super::model::{NO_NAME, ResourceRow, TopPage};
 use super::picture;
+use super::verdict::Severity;
 use super::words::{clean, fit, number, width};
 
 /// Longest filter.
 const FILTER_LEN_MAX: usize = 64;
 /// Terminals that are lower have no room for notes, nor for all totals.
 const NOTES_HEIGHT_MIN: u16 = 16;
-const NOTES_MAX: usize = 3;
+const NOTES_MAX: usize = 4;
+/// Terminals that are narrower have no room for all columns of a table.
+const TABLE_WIDTH_MIN: usize = 64;
+/// Shown as long as there has been no document.
+const HINT: &str = "
+Is the admin port of the gateway forwarded?
+  kubectl -n kube-fanout port-forward deploy/kube-fanout 9090
+Another address: --url http://HOST:PORT";
 const HELP: &str = "\
 Each line of dots is the history of one resource: the oldest event on the
 left, the newest on the right. Bars count clients at their place, on a
 logarithmic scale; those at the right edge have everything.
 ▼ slow: has waited for more than 5 s    ◆ slow, and may be cut soon
+✕ out of the history: cut once its connection takes something
 
 tab          resources, slow clients, cuts
 ↑ ↓ pg home  scroll
@@ -157,14 +166,14 @@ pub(super) fn draw(frame: &mut Frame<'_>, page: Option<&TopPage>, state: &mut Vi
     }
     let body = match page {
         Some(page) => {
-            head.push(tabs(page, state));
+            head.push(tabs(page, state, columns));
             part(page, state.part, columns, state.color)
         }
         None if state.banner.is_none() => vec![Line::raw(format!(
             "connecting to {} …",
             clean(&state.address)
         ))],
-        None => Vec::new(),
+        None => HINT.lines().map(Line::raw).collect(),
     };
     // The last line is for the keys.
     let room = usize::from(area.height).saturating_sub(head.len() + 1);
@@ -251,15 +260,24 @@ fn title(page: &TopPage, part: PagePart) -> String {
             "Resources ({})",
             number(page.resources.len() + page.omitted)
         ),
-        PagePart::Slow => format!("Slow clients ({})", number(page.slow.len())),
+        PagePart::Slow => format!(
+            "Slow clients ({})",
+            number(page.slow_total.unwrap_or(page.slow.len()))
+        ),
         PagePart::Cuts => format!("Cut lately ({})", number(page.cuts.len())),
     }
 }
 
-fn tabs(page: &TopPage, state: &ViewState) -> Line<'static> {
+fn tabs(page: &TopPage, state: &ViewState, columns: usize) -> Line<'static> {
     let parts = [PagePart::Resources, PagePart::Slow, PagePart::Cuts];
+    let titles = parts.map(|one| title(page, one));
+    let is_narrow = titles.iter().map(|title| width(title) + 3).sum::<usize>() > columns;
     let tab = |one| {
-        let text = title(page, one);
+        let mut text = title(page, one);
+        if is_narrow {
+            // The first word and the number.
+            text = text.replace(" clients", "").replace(" lately", "");
+        }
         if one == state.part {
             Span::styled(
                 format!("[{text}] "),
@@ -288,31 +306,22 @@ fn part(page: &TopPage, part: PagePart, columns: usize, use_color: bool) -> Vec<
         }
         PagePart::Slow if page.slow.is_empty() => vec![Line::raw("None.")],
         PagePart::Slow => {
-            let mut lines = table(
-                [
-                    "user",
-                    "user agent",
-                    "address",
-                    "resource",
-                    "waits for",
-                    "events behind",
-                ],
-                &page.slow,
-                columns,
-            );
-            if !page.slow_groups.is_empty() {
-                lines.push(Line::default());
-                lines.push(Line::raw("By user and user agent"));
-                lines.extend(table(
-                    ["user", "user agent", "slow watches", "longest wait"],
-                    &page.slow_groups,
-                    columns,
-                ));
-            }
+            let titles = ["user", "user agent", "slow watches", "longest wait"];
+            let mut lines = table(titles, &page.slow_groups, columns);
+            lines.push(Line::default());
+            let titles = [
+                "user",
+                "user agent",
+                "address",
+                "resource",
+                "waits for",
+                "events behind",
+            ];
+            lines.extend(client_table(titles, &page.slow, columns));
             lines
         }
         PagePart::Cuts if page.cuts.is_empty() => vec![Line::raw("None since the start.")],
-        PagePart::Cuts => table(
+        PagePart::Cuts => client_table(
             ["user", "user agent", "address", "resource", "why", "when"],
             &page.cuts,
             columns,
@@ -348,13 +357,29 @@ fn resource(row: &ResourceRow, columns: usize, use_color: bool) -> Vec<Line<'sta
         " ▕{}▏",
         picture::bars(&row.columns, cells)
     )));
-    let (oldest, newest) = &row.edges;
+    let (oldest, newest) = match &row.edges {
+        (oldest, newest) if width(oldest) + width(newest) + 2 > cells => &row.short_edges,
+        long => long,
+    };
     let gap = cells.saturating_sub(width(newest)).max(1);
     lines.push(Line::styled(
         format!("  {}{newest}", fit(oldest, gap)),
         Style::new().add_modifier(Modifier::DIM),
     ));
     lines
+}
+
+/// A table of clients. A narrow one has neither addresses nor resources, and names a client by its user or else by its user agent.
+fn client_table(titles: [&str; 6], rows: &[[String; 6]], columns: usize) -> Vec<Line<'static>> {
+    if columns >= TABLE_WIDTH_MIN {
+        return table(titles, rows, columns);
+    }
+    let narrow = |[user, agent, _, _, one, other]: &[String; 6]| {
+        let name = if user == NO_NAME { agent } else { user };
+        [name, one, other].map(Clone::clone)
+    };
+    let rows: Vec<_> = rows.iter().map(narrow).collect();
+    table(["client", titles[4], titles[5]], &rows, columns)
 }
 
 /// A table whose columns share the width: each gets what it needs, and the widest ones give.

@@ -2,12 +2,23 @@
 
 use ratatui::text::Span;
 
-/// A name from the gateway, with characters replaced that a terminal would obey or not show: controls, directions of writing, and those
-/// without width.
+/// Accents on one letter. More of them pile up over the lines above.
+const ACCENTS_MAX: usize = 2;
+
+/// A name from the gateway, with characters replaced that a terminal would obey or not show: controls, directions of writing, those without
+/// width, and accents in heaps.
 pub(super) fn clean(text: &str) -> String {
-    text.chars()
-        .map(|one| if is_drawable(one) { one } else { '\u{fffd}' })
-        .collect()
+    let mut accents = 0;
+    let drawn = text.chars().map(|one| {
+        let is_accent = width(one.encode_utf8(&mut [0; 4])) == 0;
+        accents = if is_accent { accents + 1 } else { 0 };
+        if is_drawable(one) && accents <= ACCENTS_MAX {
+            one
+        } else {
+            '\u{fffd}'
+        }
+    });
+    drawn.collect()
 }
 
 fn is_drawable(one: char) -> bool {

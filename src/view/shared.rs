@@ -217,6 +217,12 @@ impl View {
         self.core.batches.read(cursor, |_, batch| visit(batch))
     }
 
+    /// Whether the batch at `cursor` can be read here or is still to come. If not, a watch reads the history instead.
+    #[must_use]
+    pub fn keeps(&self, cursor: Sequence) -> bool {
+        self.core.batches.oldest() <= cursor
+    }
+
     /// The sequence of the first event in the batch at `cursor`, which is remembered longer than the batch itself. For an old batch
     /// it is that of an earlier one. `None` if that is forgotten, too, or if the batch does not exist yet.
     #[must_use]

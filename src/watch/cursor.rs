@@ -14,6 +14,7 @@ use super::catch_up::can_catch_up;
 use super::connection_recall::RecallHold;
 use super::first_events::{FirstEvents, FirstEventsError};
 use super::limits::{FRAMES, FrameLimits};
+use super::progress::ReadStage;
 use super::recorder::{WatchEnd, WatchRecorder, WatchTotals};
 use super::start::{Start, Timing};
 use super::table::{RegistrationRequest, TableRegistration, WatchClient, WatchTable};
@@ -157,21 +158,28 @@ impl WatchCursor {
             client,
             served: self.served.clone(),
             view: Arc::clone(&self.view),
-            position: (self.cursor, self.unread_history()),
+            position: (self.cursor, self.stage()),
             opened_at: self.opened_at,
         };
         self.place = Some(TableRegistration::enter(table, new));
     }
 
-    /// The next event to read from the history, as long as the view does not continue here.
-    fn unread_history(&self) -> Option<Sequence> {
-        (self.position < self.history_end).then_some(self.position)
+    /// From where the next event is read.
+    fn stage(&self) -> ReadStage {
+        if self.future_waiter.is_some() {
+            ReadStage::Future
+        } else if self.position < self.history_end {
+            ReadStage::History(self.position)
+        } else {
+            ReadStage::View
+        }
     }
 
-    /// Shows those who look at the table where the cursor is. Two plain stores.
-    fn note_progress(&self) {
+    /// Shows those who look at the table where the cursor is. Call it when the connection has taken all that was read so far. Two plain
+    /// stores.
+    pub(crate) fn note_taken(&self) {
         if let Some(place) = &self.place {
-            place.note(self.cursor, self.unread_history());
+            place.note(self.cursor, self.stage());
         }
     }
 
@@ -207,8 +215,8 @@ impl WatchCursor {
             && self.end.is_none()
     }
 
-    /// Moves on after shared batches were sent: to batch `to`, after event `last` of version `last_version`. The caller counts `events`
-    /// and `bytes`.
+    /// Moves on before shared batches are sent: to batch `to`, after event `last` of version `last_version`. The caller counts `events`
+    /// and `bytes`, and calls [`Self::note_taken`].
     pub(crate) fn advance(
         &mut self,
         to: Sequence,
@@ -220,7 +228,6 @@ impl WatchCursor {
         self.delivered = self.delivered.max(last_version);
         self.events += events;
         self.bytes += bytes;
-        self.note_progress();
     }
 
     /// Whether initial events are still to be sent.
@@ -323,8 +330,9 @@ impl WatchCursor {
         self.view.selector()
     }
 
-    /// The next frame, or what to wait for.
+    /// The next frame, or what to wait for. Call it when the connection has taken the last frame.
     pub(crate) fn next(&mut self) -> CursorStep {
+        self.note_taken();
         if self.end.is_some() {
             return CursorStep::Over;
         }
@@ -332,7 +340,10 @@ impl WatchCursor {
         // Check before reading, so that events published before the view was closed are still sent.
         let is_closed = self.view.is_closed();
         let next = self.read_next();
-        self.note_progress();
+        if !matches!(next, CursorStep::Frame(_)) {
+            // What was read and is not for this client, nobody has to take.
+            self.note_taken();
+        }
         if is_closed && matches!(next, CursorStep::Nothing) {
             return self.close();
         }

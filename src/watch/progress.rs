@@ -4,8 +4,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cache::Sequence;
 
-/// Stands for a watch that reads no history.
+/// Stands for [`ReadStage::View`].
 const NO_HISTORY: u64 = u64::MAX;
+/// Stands for [`ReadStage::Future`].
+const FUTURE: u64 = u64::MAX - 1;
+
+/// From where a watch reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReadStage {
+    /// From nowhere, until a version is reached that is still in the future.
+    Future,
+    /// From the history, from this event on.
+    History(Sequence),
+    /// From the batches of its view.
+    View,
+}
 
 /// The position of one watch: a cache line that neither the writer nor other watches read.
 ///
@@ -19,24 +32,34 @@ pub(super) struct WatchProgress {
 }
 
 impl WatchProgress {
-    pub(super) fn new(cursor: Sequence, history: Option<Sequence>) -> Self {
+    pub(super) fn new(cursor: Sequence, stage: ReadStage) -> Self {
         Self {
             cursor: AtomicU64::new(cursor),
-            history: AtomicU64::new(history.unwrap_or(NO_HISTORY)),
+            history: AtomicU64::new(number(stage)),
         }
     }
 
-    /// Notes the next batch and, before the view, the next event of the history.
-    pub(super) fn note(&self, cursor: Sequence, history: Option<Sequence>) {
+    /// Notes the next batch and from where the watch reads.
+    pub(super) fn note(&self, cursor: Sequence, stage: ReadStage) {
         self.cursor.store(cursor, Ordering::Relaxed);
-        self.history
-            .store(history.unwrap_or(NO_HISTORY), Ordering::Relaxed);
+        self.history.store(number(stage), Ordering::Relaxed);
     }
 
     /// What was noted last.
-    pub(super) fn read(&self) -> (Sequence, Option<Sequence>) {
-        let history = self.history.load(Ordering::Relaxed);
-        let cursor = self.cursor.load(Ordering::Relaxed);
-        (cursor, (history != NO_HISTORY).then_some(history))
+    pub(super) fn read(&self) -> (Sequence, ReadStage) {
+        let stage = match self.history.load(Ordering::Relaxed) {
+            NO_HISTORY => ReadStage::View,
+            FUTURE => ReadStage::Future,
+            next => ReadStage::History(next),
+        };
+        (self.cursor.load(Ordering::Relaxed), stage)
+    }
+}
+
+const fn number(stage: ReadStage) -> u64 {
+    match stage {
+        ReadStage::Future => FUTURE,
+        ReadStage::History(next) => next,
+        ReadStage::View => NO_HISTORY,
     }
 }

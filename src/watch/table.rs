@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use slab::Slab;
 
-use super::progress::WatchProgress;
+use super::progress::{ReadStage, WatchProgress};
 use super::recorder::WatchEnd;
 use crate::cache::Sequence;
 use crate::resource::CacheKey;
@@ -76,6 +76,8 @@ pub struct WatchPosition<'a> {
     pub opened_at: Instant,
     /// What it reads.
     pub served: &'a ServedResource,
+    /// Whether it waits for a version that is still in the future. Until then, there is nothing for it to read.
+    pub is_future: bool,
     /// The first event that its connection has not taken; `None` if it has taken all.
     pub unread: Option<UnreadEvent>,
 }
@@ -83,33 +85,45 @@ pub struct WatchPosition<'a> {
 /// The first event that a connection has not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnreadEvent {
-    /// Its sequence in the history; the oldest one that the history has if it is older than that.
+    /// Its sequence. If that is forgotten, it is that of the oldest event in the history.
     pub sequence: Sequence,
-    /// When it was published, or the watch opened if that was later; `None` if the history lost it at this moment.
+    /// Whether it is nowhere in memory any more: the watch ends as soon as its connection takes something.
+    pub is_lost: bool,
+    /// When it was published; if the history no longer has it, when the oldest event was that it has. `None` if that was lost at this moment.
     pub published_at: Option<Instant>,
+    /// Since when the client waits for it: what was published before the client came has not kept it waiting.
+    pub waits_since: Option<Instant>,
 }
 
 impl WatchEntry {
+    fn is_future(&self) -> bool {
+        self.progress.read().1 == ReadStage::Future
+    }
+
     fn unread(&self) -> Option<UnreadEvent> {
-        let (cursor, history) = self.progress.read();
-        let sequence = match history {
-            Some(next) => next,
-            // Initial events are read before the view; a watch of a future version waits for it.
-            None if self.view.head() <= cursor => return None,
-            None => self.view.first_of(cursor).unwrap_or_default(),
-        };
         let ring = self.served.cache.history();
-        let sequence = sequence.max(ring.oldest());
+        let (cursor, stage) = self.progress.read();
+        let (sequence, is_in_view) = match stage {
+            ReadStage::Future => return None,
+            ReadStage::History(next) => (Some(next), false),
+            // Initial events are read before the view.
+            ReadStage::View if self.view.head() <= cursor => return None,
+            ReadStage::View => (self.view.first_of(cursor), self.view.keeps(cursor)),
+        };
+        let oldest = ring.oldest();
+        let is_lost = !is_in_view && sequence.is_none_or(|sequence| sequence < oldest);
+        let sequence = sequence.unwrap_or(oldest);
         let mut published_at = None;
         // If the event is evicted in between, its time remains unknown.
-        let _ = ring.read(sequence, |_, event| {
-            // What was published before the client came has not kept it waiting.
-            published_at = Some(event.published_at().max(self.opened_at));
+        let _ = ring.read(sequence.max(oldest), |_, event| {
+            published_at = Some(event.published_at());
             std::ops::ControlFlow::Break(())
         });
         (sequence < ring.head()).then_some(UnreadEvent {
             sequence,
+            is_lost,
             published_at,
+            waits_since: published_at.map(|at| at.max(self.opened_at)),
         })
     }
 }
@@ -141,6 +155,7 @@ impl WatchTable {
                     client: &entry.client,
                     opened_at: entry.opened_at,
                     served: &entry.served,
+                    is_future: entry.is_future(),
                     unread: entry.unread(),
                 });
             }
@@ -176,33 +191,33 @@ pub(super) struct RegistrationRequest {
     pub(super) client: WatchClient,
     pub(super) served: ServedResource,
     pub(super) view: Arc<View>,
-    /// The next batch of the view, and the next event of the history before it.
-    pub(super) position: (Sequence, Option<Sequence>),
+    /// The next batch of the view, and from where the watch reads.
+    pub(super) position: (Sequence, ReadStage),
     pub(super) opened_at: Instant,
 }
 
 impl TableRegistration {
     pub(super) fn enter(table: &Arc<WatchTable>, new: RegistrationRequest) -> Self {
-        let (cursor, history) = new.position;
+        let (cursor, stage) = new.position;
         table.enter(WatchEntry {
             client: new.client,
             opened_at: new.opened_at,
             served: new.served,
             view: new.view,
-            progress: WatchProgress::new(cursor, history),
+            progress: WatchProgress::new(cursor, stage),
         })
     }
 
     /// Notes where the watch is.
-    pub(super) fn note(&self, cursor: Sequence, history: Option<Sequence>) {
-        self.entry.progress.note(cursor, history);
+    pub(super) fn note(&self, cursor: Sequence, stage: ReadStage) {
+        self.entry.progress.note(cursor, stage);
     }
 
     /// Remembers the watch if it ends because its client is slow.
     pub(super) fn end(&self, end: WatchEnd, events: u64, now: Instant) {
         let waited = || {
-            let published_at = self.entry.unread()?.published_at?;
-            Some(now.saturating_duration_since(published_at))
+            let since = self.entry.unread()?.waits_since?;
+            Some(now.saturating_duration_since(since))
         };
         let (reason, lag) = match end {
             WatchEnd::Lagged => (CutReason::Lagged, waited()),

@@ -11,7 +11,7 @@ use super::*;
 use crate::admin::{AdminState, Readiness, ReadinessCheck, listen, serve};
 use crate::metrics::Metrics;
 use crate::shutdown::Drain;
-use crate::status::{ClientStatus, StatusDocument};
+use crate::status::{ClientStatus, LagState, StatusDocument};
 
 /// Counts how often it is asked.
 struct Source {
@@ -31,6 +31,7 @@ impl StatusSource for Source {
                 address: "10.0.0.1".to_owned(),
                 lag_events: 7,
                 lag_seconds: 6.0,
+                state: LagState::Slow,
                 position: 0.5,
                 open_seconds: 1.0,
             }],

@@ -10,9 +10,12 @@ use crate::resource::CacheKey;
 use crate::watch::WatchCut;
 
 impl Registry {
-    /// The bounds of every history, and all slots.
+    /// The bounds of every history, which are lower while memory is short, and all slots.
     pub(in crate::gateway) fn for_status(&self) -> (Retention, Vec<(CacheKey, Arc<Slot>)>) {
-        (self.settings.retention, self.slots())
+        let mut retention = self.settings.retention;
+        let cuts = self.cuts.bound().cuts;
+        retention.bytes_max = retention.bytes_max.checked_shr(cuts).unwrap_or_default();
+        (retention, self.slots())
     }
 
     /// The recorder of a cache's watches, with their table.

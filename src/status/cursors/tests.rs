@@ -3,6 +3,23 @@
 use super::*;
 use crate::status::{ResourceStatus, StatusDocument};
 
+/// Drops an event for each new one, and none by age.
+const FULL: HistoryLimits = HistoryLimits {
+    fill: 1.0,
+    age_seconds: f64::INFINITY,
+    events_min: 0,
+};
+
+fn lag(position: f64, seconds: f64) -> WatchLag {
+    WatchLag {
+        position,
+        events: 7,
+        seconds,
+        age_seconds: seconds,
+        is_lost: false,
+    }
+}
+
 fn client(lag_seconds: f64) -> ClientStatus {
     ClientStatus {
         resource: "pods.v1".to_owned(),
@@ -11,6 +28,7 @@ fn client(lag_seconds: f64) -> ClientStatus {
         address: "10.0.0.1".to_owned(),
         lag_events: 7,
         lag_seconds,
+        state: LagState::Slow,
         position: 0.5,
         open_seconds: 1.0,
     }
@@ -20,11 +38,16 @@ fn client(lag_seconds: f64) -> ClientStatus {
 fn watches_are_counted_where_they_are() {
     let mut cursors = CursorSummary::default();
     (0..3).for_each(|_| cursors.add_current());
-    assert!(!cursors.add_behind((0.999, true), 0.1));
-    assert!(cursors.add_behind((0.5, true), 6.0));
-    assert!(cursors.add_behind((0.0, true), 60.0));
-    // Beyond the edges is at the edges.
-    assert!(!cursors.add_behind((-1.0, true), 0.0) && !cursors.add_behind((2.0, true), 0.0));
+    for (position, seconds, expected) in [
+        (0.999, 0.1, LagState::Behind),
+        (0.5, 6.0, LagState::Slow),
+        (0.0, 60.0, LagState::Endangered),
+        // Beyond the edges is at the edges.
+        (-1.0, 0.0, LagState::Behind),
+        (2.0, 0.0, LagState::Behind),
+    ] {
+        assert_eq!(cursors.add_behind(FULL, lag(position, seconds)), expected);
+    }
     let counts = (
         cursors.watches,
         cursors.current,
@@ -38,10 +61,75 @@ fn watches_are_counted_where_they_are() {
 }
 
 #[test]
-fn nobody_is_in_danger_before_the_history_loses_events() {
+fn nobody_is_in_danger_before_the_history_drops_events() {
+    let roomy = HistoryLimits { fill: 0.1, ..FULL };
     let mut cursors = CursorSummary::default();
-    assert!(cursors.add_behind((0.0, false), 60.0));
+    cursors.add_behind(roomy, lag(0.0, 60.0));
     assert_eq!((cursors.slow, cursors.endangered), (1, 0));
+}
+
+#[test]
+fn a_watch_whose_event_is_nearly_too_old_is_in_danger_however_empty_the_history_is() {
+    let roomy = HistoryLimits {
+        fill: 0.1,
+        age_seconds: 300.0,
+        events_min: 1_000,
+    };
+    let old = WatchLag {
+        events: 2_000,
+        ..lag(0.9, 250.0)
+    };
+    let young = WatchLag {
+        age_seconds: 200.0,
+        ..old
+    };
+    // Age drops none of the last thousand events.
+    let kept = WatchLag { events: 999, ..old };
+    // The watch is young, but what it reads is not.
+    let late = WatchLag {
+        seconds: 6.0,
+        ..old
+    };
+    for (lag, expected) in [
+        (old, LagState::Endangered),
+        (young, LagState::Slow),
+        (kept, LagState::Slow),
+        (late, LagState::Endangered),
+    ] {
+        let mut cursors = CursorSummary::default();
+        assert_eq!(cursors.add_behind(roomy, lag), expected, "{lag:?}");
+    }
+}
+
+#[test]
+fn a_watch_out_of_the_history_is_slow_and_at_no_place_of_it() {
+    let lost = WatchLag {
+        is_lost: true,
+        ..lag(0.0, 1.0)
+    };
+    let mut cursors = CursorSummary::default();
+    assert_eq!(cursors.add_behind(FULL, lost), LagState::Lost);
+    let counts = (
+        cursors.watches,
+        cursors.slow,
+        cursors.lost,
+        cursors.endangered,
+    );
+    assert_eq!(counts, (1, 1, 1, 0));
+    assert_eq!(cursors.columns.iter().sum::<u32>(), 0);
+}
+
+#[test]
+fn a_watch_of_a_future_version_has_everything() {
+    let mut cursors = CursorSummary::default();
+    cursors.add_future();
+    let counts = (
+        cursors.watches,
+        cursors.current,
+        cursors.future,
+        cursors.slow,
+    );
+    assert_eq!(counts, (1, 1, 1, 0));
 }
 
 #[test]
@@ -53,8 +141,8 @@ fn positions_are_relative_to_the_history() {
     assert_eq!(history.locate(100), (100, 0.0));
     assert_eq!(history.locate(150), (50, 0.5));
     assert_eq!(history.locate(200), (0, 1.0));
-    // Already evicted, or not published yet.
-    assert_eq!(history.locate(3), (100, 0.0));
+    // Already dropped, or not published yet.
+    assert_eq!(history.locate(3), (197, 0.0));
     assert_eq!(history.locate(300), (0, 1.0));
     let empty = HistoryRange { oldest: 5, head: 5 };
     assert_eq!(empty.locate(5), (0, 1.0));
@@ -85,7 +173,7 @@ fn the_document_is_bounded() {
         let mut cursors = CursorSummary::default();
         for number in 0..500 {
             let user = format!("{resource}-{number}-{}", "u".repeat(150));
-            assert!(cursors.add_behind((0.1, true), 9.0));
+            cursors.add_behind(FULL, lag(0.1, 9.0));
             names.add_slow(&user, &"a".repeat(160), 9.0);
             names.add(9.0, || client(9.0));
         }

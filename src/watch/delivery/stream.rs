@@ -150,6 +150,7 @@ impl DeliveryStream {
                 self.out = chunk.buf.clone();
                 self.out.advance(written);
             } else if self.transport.poll_flushed(&mut context).is_ready() {
+                self.cursor.note_taken();
                 return Some(progress);
             } else {
                 self.phase = DeliveryPhase::Unflushed;
@@ -159,7 +160,10 @@ impl DeliveryStream {
             self.out = chunk.buf.clone();
         }
         match self.poll_out() {
-            Poll::Ready(Ok(())) => Some(progress),
+            Poll::Ready(Ok(())) => {
+                self.cursor.note_taken();
+                Some(progress)
+            }
             Poll::Ready(Err(_)) => Some(StreamProgress::Gone),
             Poll::Pending => Some(StreamProgress::Blocked),
         }

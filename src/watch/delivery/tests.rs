@@ -14,10 +14,12 @@ use super::*;
 use crate::auth::lease::{Lease, LeaseHold};
 use crate::cache::tests::samples::{World, kind, told};
 use crate::metrics::Metrics;
-use crate::resource::{Layout, ResourceVersion};
+use crate::resource::{CacheKey, Gvr, Layout, ResourceVersion};
 use crate::selector::Selector;
 use crate::view::{EndSchedule, Hub, ServedResource, ViewSubscription};
-use crate::watch::{Start, Timing, WatchEnd, WatchRecall, WatchRecorder, WatchTotals};
+use crate::watch::{
+    Start, Timing, WatchClient, WatchEnd, WatchRecall, WatchRecorder, WatchTable, WatchTotals,
+};
 
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\n\r\n";
 const WIDE: usize = 1 << 20;
@@ -340,6 +342,37 @@ async fn who_does_not_read_delays_nobody_and_gets_the_rest_later() {
     scene.put("a/2");
     assert_eq!(slow.read_lines(1).await, scene.told_since(before));
     assert_eq!(quick.read_lines(1).await, scene.told_since(before));
+}
+
+#[tokio::test]
+async fn a_chunk_is_unread_until_the_connection_has_taken_all_of_it() {
+    let mut scene = Scene::new(WIDE, 1);
+    let key = CacheKey::json(&Gvr::new("", "v1", "pods"));
+    let table = Arc::new(WatchTable::new(key, Arc::default()));
+    let unread = || {
+        let mut found = None;
+        table.visit(|watch| found = watch.unread.map(|event| event.sequence));
+        found
+    };
+    let entry = scene.served.hub.join(&Selector::default());
+    let mut watch = scene.watch(entry, HOUR, None);
+    watch.enter(
+        &table,
+        WatchClient::new("jane", "curl", [10, 0, 0, 1].into()),
+    );
+    let mut slow = scene.deliver(watch, 64);
+    slow.read().await;
+    // Behind the slow one in the group, so what it has, the slow one was offered.
+    let mut quick = scene.client(1 << 16, HOUR);
+    quick.read().await;
+    let first = scene.served.cache.history().head();
+    for _ in 0..2 {
+        scene.put("a/1");
+        quick.read_lines(1).await;
+        assert_eq!(unread(), Some(first));
+    }
+    assert_eq!(slow.read_lines(2).await.len(), 2);
+    assert_eq!(unread(), None);
 }
 
 /// Nothing happens after the last write, so a client that lacks an event then would never get it.

@@ -22,6 +22,13 @@ impl Table {
         client.body.cursor.enter(&self.table, who);
     }
 
+    /// The first unread event of the last watch that is shown.
+    fn first_unread(&self) -> Option<UnreadEvent> {
+        let mut found = None;
+        self.table.visit(|watch| found = watch.unread);
+        found
+    }
+
     /// The first unread event of each open watch.
     fn unread(&self) -> Vec<Option<Sequence>> {
         let mut found = Vec::new();
@@ -61,11 +68,9 @@ async fn a_watch_that_falls_out_of_the_history_is_remembered_with_its_client() {
     for _ in 0..1000 {
         scene.put("a/one", None);
     }
-    // It is shown at the oldest event that there is.
-    assert_eq!(
-        table.unread(),
-        [Some(scene.served.cache.history().oldest())]
-    );
+    // Its place is before the oldest event that there is.
+    let unread = table.first_unread().unwrap();
+    assert!(unread.is_lost && unread.sequence < scene.served.cache.history().oldest());
     advance(Duration::from_secs(60)).await;
     client.drain();
     assert_eq!(client.end().end, WatchEnd::Lagged);
@@ -82,6 +87,42 @@ async fn a_watch_that_falls_out_of_the_history_is_remembered_with_its_client() {
         agent.len() <= 160 && agent.starts_with("<b>ä<b>ä"),
         "{agent}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frame_is_unread_until_the_connection_asks_for_the_next_one() {
+    let (table, mut scene) = (Table::new(), Scene::new(400));
+    let mut client = scene.after(&Selector::default(), 10);
+    table.enter(&mut client, "kubectl");
+    assert_eq!(client.poll(), Polled::Waits);
+    let first = scene.served.cache.history().head();
+    scene.put("a/one", None);
+    assert!(matches!(client.poll(), Polled::Lines(_)));
+    assert_eq!(table.unread(), [Some(first)]);
+    assert_eq!(client.poll(), Polled::Waits);
+    assert_eq!(table.unread(), [None]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_of_a_future_version_is_not_behind_what_it_does_not_want() {
+    let (table, mut scene) = (Table::new(), Scene::new(400));
+    let entry = scene.served.hub.join(&Selector::default());
+    let version = ResourceVersion(scene.world.version + 1_000);
+    let sequence = scene.served.cache.history().head();
+    let start = Start::After { sequence, version };
+    let mut client = scene.enter(entry, start, HOUR);
+    table.enter(&mut client, "kubectl");
+    assert_eq!(client.poll(), Polled::Waits);
+    scene.put("a/one", None);
+    assert_eq!(client.poll(), Polled::Waits);
+    assert_eq!(table.unread(), [None]);
+    table.table.visit(|watch| assert!(watch.is_future));
+    scene.progress(version.0);
+    client.drain();
+    let wanted = scene.served.cache.history().head();
+    scene.put("a/one", None);
+    assert_eq!(table.unread(), [Some(wanted)]);
+    table.table.visit(|watch| assert!(!watch.is_future));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,142 @@
+//! What an operator has to know first: how well the gateway is, in one sentence, and why.
+
+use crate::status::{CutStatus, ResourceStatus, StatusDocument, TotalStatus};
+
+use super::words::{clean, clients, number, time};
+
+/// A cut after which the verdict still warns.
+const RECENT_SECONDS: f64 = 300.0;
+/// A gateway without clients that is not ready so soon after its start is starting.
+const STARTING_SECONDS: u64 = 60;
+/// Resources without upstream that the verdict names.
+const DOWN_NAMED_MAX: usize = 5;
+
+/// How well something is. The mark and the words say the same as the colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Severity {
+    Good,
+    Warn,
+    Bad,
+}
+
+impl Severity {
+    pub(super) fn mark(self) -> char {
+        match self {
+            Self::Good => '✓',
+            Self::Warn => '▼',
+            Self::Bad => '◆',
+        }
+    }
+}
+
+/// What is wrong.
+struct StatusTroubles<'a> {
+    lost: usize,
+    endangered: usize,
+    /// Watches that were cut lately.
+    recent: usize,
+    /// Resources without upstream.
+    down: Vec<&'a ResourceStatus>,
+    is_starting: bool,
+}
+
+impl<'a> StatusTroubles<'a> {
+    fn of(status: &'a StatusDocument) -> Self {
+        let resources = || status.resources.iter();
+        let is_recent = |cut: &&CutStatus| cut.seconds_ago < RECENT_SECONDS;
+        let is_down = |one: &&ResourceStatus| one.ready && !one.upstream.connected;
+        let gateway = &status.gateway;
+        Self {
+            lost: resources().map(|one| one.cursors.lost).sum(),
+            endangered: resources().map(|one| one.cursors.endangered).sum(),
+            recent: status.cuts.iter().filter(is_recent).count(),
+            down: resources().filter(is_down).collect(),
+            is_starting: !gateway.ready
+                && gateway.uptime_seconds < STARTING_SECONDS
+                && status.totals.watches == 0,
+        }
+    }
+
+    fn notes(&self, status: &StatusDocument) -> Vec<String> {
+        let failing = status.gateway.failing.iter();
+        let mut notes: Vec<_> = failing
+            .map(|text| format!("Not ready: {}", clean(text)))
+            .collect();
+        for one in self.down.iter().take(DOWN_NAMED_MAX) {
+            notes.push(format!(
+                "No upstream watch of {}: clients see it as it was {} ago.",
+                clean(&one.name),
+                time(one.upstream.age_seconds)
+            ));
+        }
+        if self.lost > 0 {
+            notes.push(format!(
+                "{} out of the history: cut once the connection takes something.",
+                clients(self.lost)
+            ));
+        }
+        if self.endangered > 0 {
+            notes.push(format!("{} may be cut soon.", clients(self.endangered)));
+        }
+        if self.recent > 0 {
+            notes.push(format!(
+                "{} cut in the last 5 minutes.",
+                clients(self.recent)
+            ));
+        }
+        if !self.down.is_empty() {
+            notes.push("What to do: docs/runbooks/KubeFanoutUpstreamWatchDown.md".to_owned());
+        } else if self.lost + self.endangered > 0 {
+            notes.push("What to do: docs/runbooks/KubeFanoutClientsCutForLag.md".to_owned());
+        }
+        notes
+    }
+}
+
+/// What an operator has to know first.
+pub(super) fn verdict(status: &StatusDocument) -> ((Severity, String), Vec<String>) {
+    let (totals, is_ready) = (&status.totals, status.gateway.ready);
+    let troubles = StatusTroubles::of(status);
+    let mut notes = troubles.notes(status);
+    let is_down = !troubles.down.is_empty();
+    let text = if is_down {
+        if totals.slow > 0 {
+            notes.insert(0, lag_words(totals));
+        }
+        format!(
+            "{} of {} resources without upstream: clients see an old state.",
+            number(troubles.down.len()),
+            number(status.resources.len())
+        )
+    } else if is_ready || totals.slow > 0 {
+        lag_words(totals)
+    } else if troubles.is_starting {
+        "The gateway is starting.".to_owned()
+    } else {
+        "The gateway is not ready.".to_owned()
+    };
+    let is_unready = !is_ready && !troubles.is_starting;
+    let severity = if is_down || is_unready || troubles.endangered + troubles.lost > 0 {
+        Severity::Bad
+    } else if totals.slow > 0 || troubles.recent > 0 || !is_ready {
+        Severity::Warn
+    } else {
+        Severity::Good
+    };
+    ((severity, text), notes)
+}
+
+/// How many clients are slow.
+fn lag_words(totals: &TotalStatus) -> String {
+    match (totals.slow, totals.watches) {
+        (0, 0) => "No client watches.".to_owned(),
+        (0, 1) => "The only client has everything.".to_owned(),
+        (0, all) => format!("All {} have everything.", clients(all)),
+        (slow, all) => format!(
+            "{} of {} {} slow.",
+            clients(slow),
+            number(all),
+            if slow == 1 { "is" } else { "are" }
+        ),
+    }
+}
