@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# The status page in Chromium: no errors, no scrolling sideways, nothing found by axe-core; desktop, phone and dark.
+# The status page in Chromium, in every state that it has to show, as a desktop, a phone and a dark desktop: no errors, no scrolling sideways,
+# nothing found by axe-core; and what it does with keys, filters, lost connections and hostile names.
 #
-#   run.sh [URL]    the page of a gateway that runs [http://127.0.0.1:9090/status], such as that of './kube-fanout demo' or of a gateway
-#                   under load
+#   run.sh          the page with the documents of states.mjs
+#   run.sh URL      also the page of a gateway that runs, such as http://127.0.0.1:9090/status of './kube-fanout demo'
 #
 # Run by hand after changes of src/admin/status/page.html. Installs Chromium (from Debian) and npm's axe-core and puppeteer-core if they are
 # missing. Writes screenshots to target/status. Exit code: 0 all is well, 1 something was found, 3 setup failed.
@@ -19,6 +20,6 @@ if [ -z "$chromium" ]; then
   chromium=$(command -v chromium) || unfit "Chromium is missing"
 fi
 command -v npm >/dev/null || unfit "npm is missing: .ci/setup.sh test installs it"
-cp "$here/package.json" "$here/check.mjs" "$work/"
+cp "$here"/package.json "$here"/*.mjs "$work/"
 (cd "$work" && { [ -d node_modules/axe-core ] || npm install --no-audit --no-fund --ignore-scripts --silent; }) >&2 || unfit "npm install failed"
-CHROMIUM=$chromium exec node "$work/check.mjs" "${1:-http://127.0.0.1:9090/status}" "$work"
+CHROMIUM=$chromium exec node "$work/check.mjs" "$here/../../src/admin/status/page.html" "$work" "$@"

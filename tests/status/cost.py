@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""What an open status page costs the gateway: its CPU time with the page open and closed, in turns.
+
+    cost.py target/release/kube-fanout --clients 5000 --slow 500 --churn 5 [--rounds 5] [--seconds 20]
+
+Starts an embedded API server, a gateway and swarm.py, each a process of its own, on free ports of 127.0.0.1, and ends them. An "open page" is
+one reader of /status/events. CPU time is that of the gateway's process in /proc. One core is 100 %. Prints a line for each pair of intervals,
+and the median difference with the lowest and the highest. Exit code 1 if the median is 1 % or more.
+"""
+import argparse
+import os
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def started(arguments, pattern):
+    """Starts a program and waits until its log says where it listens."""
+    process = subprocess.Popen(arguments, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    for line in process.stderr:
+        found = re.search(pattern, line)
+        if found:
+            # Whatever comes later must not fill the pipe.
+            threading.Thread(target=process.stderr.read, daemon=True).start()
+            return process, found.groups()
+    sys.exit(f"{arguments[0]} ended: {process.wait()}")
+
+
+def cpu_seconds(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+class Page(threading.Thread):
+    """Reads the events as a page does, and connects again when the gateway ends them."""
+
+    def __init__(self, admin):
+        super().__init__(daemon=True)
+        self.admin, self.documents, self.bytes, self.closed = admin, 0, 0, False
+
+    def run(self):
+        host, port = self.admin.rsplit(":", 1)
+        while not self.closed:
+            with socket.create_connection((host, int(port))) as connection:
+                connection.sendall(f"GET /status/events HTTP/1.1\r\nHost: {self.admin}\r\n\r\n".encode())
+                connection.settimeout(0.5)
+                while not self.closed:
+                    try:
+                        data = connection.recv(1 << 18)
+                    except TimeoutError:
+                        continue
+                    if not data:
+                        break
+                    self.documents += data.count(b"data: ")
+                    self.bytes += len(data)
+
+
+def interval(pid, seconds):
+    before, at = cpu_seconds(pid), time.monotonic()
+    time.sleep(seconds)
+    return (cpu_seconds(pid) - before) / (time.monotonic() - at) * 100
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program")
+    parser.add_argument("--clients", type=int, default=300)
+    parser.add_argument("--slow", type=int, default=0)
+    parser.add_argument("--churn", type=int, default=0)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=20)
+    options = parser.parse_args()
+    running = []
+    try:
+        objects = ["--objects", "pods=1000,configmaps=100", "--churn", str(options.churn)]
+        apiserver, (upstream,) = started([options.program, "apiserver", "--listen", "127.0.0.1:0", *objects], r"address=(127\S+)")
+        running.append(apiserver)
+        serve = ["serve", "--upstream", f"http://{upstream}", "--plain-http", "--auth", "none", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]
+        gateway, (address, admin) = started([options.program, *serve], r"serving address=(\S+) admin=(\S+)")
+        running.append(gateway)
+        swarm = [sys.executable, f"{HERE}/swarm.py", f"http://{address}", "--clients", str(options.clients), "--slow", str(options.slow), "--for", "100000"]
+        running.append(subprocess.Popen([*swarm, "--path", "/api/v1/pods", "--path", "/api/v1/configmaps"]))
+        # Until all are connected, and the slow ones are slow.
+        time.sleep(30 if options.slow else 10)
+        differences = []
+        for _ in range(options.rounds):
+            closed = interval(gateway.pid, options.seconds)
+            page = Page(admin)
+            page.start()
+            opened = interval(gateway.pid, options.seconds)
+            page.closed = True
+            page.join()
+            differences.append(opened - closed)
+            length = page.bytes // max(1, page.documents)
+            print(f"closed {closed:6.2f} %  open {opened:6.2f} %  difference {opened - closed:+.2f} %  {page.documents} documents of {length} bytes", flush=True)
+        middle = statistics.median(differences)
+        print(f"{options.clients} clients, {options.slow} slow, {options.churn} writes/s: {middle:+.2f} % of a core ({min(differences):+.2f} to {max(differences):+.2f})")
+        return 0 if middle < 1 else 1
+    finally:
+        for process in reversed(running):
+            process.terminate()
+            process.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
