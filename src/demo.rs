@@ -120,6 +120,8 @@ struct WatchedResource {
 struct DemoParts {
     apiserver: Apiserver,
     gateway: SocketAddr,
+    /// The gateway's admin port, with its status page.
+    admin: SocketAddr,
     gateway_drain: Drain,
     expected: ExpectedEvents,
     watched: Vec<WatchedResource>,
@@ -142,10 +144,12 @@ pub async fn run<W: Write>(
 ) -> Result<DemoOutcome, DemoError> {
     let mut screen = Screen::new(out, kind);
     let churn = settings.apiserver.churn;
+    screen.say(&opening(&settings))?;
     let mut parts = DemoParts::start(&settings).await?;
-    parts.connect(settings.watchers).await?;
+    parts.connect(settings.watchers, &mut screen).await?;
     let (watchers, millis) = (settings.watchers, parts.started_at.elapsed().as_millis());
     screen.say(&format!("{watchers} watchers connected in {millis} ms"))?;
+    screen.say(&format!("status page: http://{}/status", parts.admin))?;
     parts.started_at = Instant::now();
     let start = parts.sample();
     parts.apiserver.set_churn(churn);
@@ -163,6 +167,7 @@ pub async fn run<W: Write>(
         () = drain.begun() => {}
     }
     parts.apiserver.set_churn(0);
+    screen.say("writes have stopped; waiting until every watcher has every event")?;
     let elapsed = parts.started_at.elapsed();
     let settled = parts.settle().await;
     let end = CounterSample {
@@ -216,12 +221,14 @@ impl DemoParts {
             .unwrap_or_default();
         let gateway = Gateway::build(ServeSettings::embedded(upstream)).await?;
         let address = gateway.address().map_err(DemoError::Listen)?;
+        let admin = gateway.admin_address().map_err(DemoError::Listen)?;
         let gateway_drain = Drain::with_timeout(DRAIN_TIMEOUT);
         let mut gateway_task = JoinSet::new();
         gateway_task.spawn(gateway.run(gateway_drain.clone()));
         Ok(Self {
             apiserver,
             gateway: address,
+            admin,
             gateway_drain,
             expected,
             watched,
@@ -239,8 +246,13 @@ impl DemoParts {
     }
 
     /// Lists each resource once, so that the gateway's caches are filled, then connects the watchers.
-    async fn connect(&mut self, count: usize) -> Result<(), DemoError> {
+    async fn connect<W: Write>(
+        &mut self,
+        count: usize,
+        screen: &mut Screen<W>,
+    ) -> Result<(), DemoError> {
         for watched in &self.watched {
+            screen.progress(&format!("filling the cache of {}", watched.path))?;
             self.list(self.gateway, &watched.path).await?;
         }
         for number in 0..count {
@@ -252,14 +264,18 @@ impl DemoParts {
             self.watcher_tasks
                 .spawn(watcher.run(Arc::clone(&self.swarm)));
         }
-        let unconnected = || {
-            let is_unconnected = |watcher: &&Arc<Watcher>| !watcher.progress().connected;
-            self.watchers.iter().filter(is_unconnected).count()
-        };
-        if wait_until(|| unconnected() == 0).await {
-            Ok(())
-        } else {
-            Err(DemoError::Connect(unconnected()))
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            let is_connected = |watcher: &&Arc<Watcher>| watcher.progress().connected;
+            let connected = self.watchers.iter().filter(is_connected).count();
+            if connected == count {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(DemoError::Connect(count - connected));
+            }
+            screen.progress(&format!("connecting watchers: {connected} of {count}"))?;
+            tokio::time::sleep(POLL_PERIOD).await;
         }
     }
 
@@ -392,6 +408,19 @@ fn watched(apiserver: &Apiserver, resources: &[String]) -> Vec<WatchedResource> 
     kinds.into_iter().map(watched).collect()
 }
 
+/// What is started, which takes a while with many objects.
+fn opening(settings: &DemoSettings) -> String {
+    let counts = settings.apiserver.objects.iter();
+    let objects: Vec<_> = counts
+        .map(|one| format!("{} {}", one.count, one.resource))
+        .collect();
+    format!(
+        "starting an API server ({}), a gateway and {} watchers",
+        objects.join(", "),
+        settings.watchers
+    )
+}
+
 fn check_open_files(watchers: usize) -> Result<(), DemoError> {
     let needed = 2 * watchers + OTHER_OPEN_FILES;
     let limit = getrlimit(Resource::Nofile).current;
@@ -403,16 +432,4 @@ fn check_open_files(watchers: usize) -> Result<(), DemoError> {
         }),
         _ => Ok(()),
     }
-}
-
-/// Waits until the condition holds, at most [`TIMEOUT`]. Returns whether it holds.
-async fn wait_until(condition: impl Fn() -> bool) -> bool {
-    let deadline = Instant::now() + TIMEOUT;
-    while !condition() {
-        if Instant::now() > deadline {
-            return false;
-        }
-        tokio::time::sleep(POLL_PERIOD).await;
-    }
-    true
 }

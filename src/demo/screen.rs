@@ -19,6 +19,8 @@ pub(super) struct Screen<W> {
     kind: ScreenKind,
     /// Number of lines of the last table, which the next one overwrites.
     drawn: usize,
+    /// The current line is progress, which the next line overwrites.
+    is_progress: bool,
 }
 
 impl<W: Write> Screen<W> {
@@ -27,7 +29,18 @@ impl<W: Write> Screen<W> {
             out,
             kind,
             drawn: 0,
+            is_progress: false,
         }
+    }
+
+    /// Shows how far something has come that takes a while: a line that the next one overwrites. A file or a pipe does not get it.
+    pub(super) fn progress(&mut self, line: &str) -> io::Result<()> {
+        if self.kind == ScreenKind::Plain {
+            return Ok(());
+        }
+        self.is_progress = true;
+        write!(self.out, "\r\x1b[2K{line}")?;
+        self.out.flush()
     }
 
     /// Shows the figures of the last second.
@@ -51,6 +64,9 @@ impl<W: Write> Screen<W> {
     /// Writes a line that is not overwritten.
     pub(super) fn say(&mut self, line: &str) -> io::Result<()> {
         self.drawn = 0;
+        if std::mem::take(&mut self.is_progress) {
+            write!(self.out, "\r\x1b[2K")?;
+        }
         writeln!(self.out, "{line}")?;
         self.out.flush()
     }
@@ -60,6 +76,20 @@ impl<W: Write> Screen<W> {
 mod tests {
     use super::super::figures::CounterSample;
     use super::*;
+
+    #[test]
+    fn progress_is_overwritten_on_a_terminal_and_not_in_a_pipe() {
+        for (kind, expected) in [
+            (ScreenKind::Terminal, "\r\x1b[2K1 of 2\r\x1b[2Kdone\nmore\n"),
+            (ScreenKind::Plain, "done\nmore\n"),
+        ] {
+            let mut screen = Screen::new(Vec::new(), kind);
+            screen.progress("1 of 2").unwrap();
+            screen.say("done").unwrap();
+            screen.say("more").unwrap();
+            assert_eq!(String::from_utf8(screen.out).unwrap(), expected);
+        }
+    }
 
     fn shown_twice(kind: ScreenKind) -> String {
         let mut screen = Screen::new(Vec::new(), kind);
