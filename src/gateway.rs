@@ -19,6 +19,7 @@ mod forwarded;
 mod freshness;
 mod handover;
 mod hooks;
+mod list_progress;
 mod older_states;
 mod operators;
 mod pressure;

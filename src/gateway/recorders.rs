@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use super::cache_age::CacheAge;
 use super::drain_flag::DrainFlag;
+use super::list_progress::ListProgress;
 use crate::cache::ApplyOutcome;
 use crate::metrics::{
     CacheMetrics, CacheState, ClientWatchEnd as StreamLabel, Contradiction, DownstreamMetrics,
@@ -28,6 +29,7 @@ pub(super) struct ResourceRecorder {
     pub(super) cache: CacheMetrics,
     drift: DriftMetrics,
     pub(super) age: CacheAge,
+    pub(super) listing: ListProgress,
     draining: DrainFlag,
 }
 
@@ -40,6 +42,7 @@ impl ResourceRecorder {
             cache: metrics.cache(labels),
             drift: metrics.drift(labels),
             age: CacheAge::default(),
+            listing: ListProgress::default(),
             draining,
         }
     }
@@ -143,6 +146,7 @@ impl DriverRecorder for CacheRecorder {
 
     fn relisted(&self, reason: RelistReason) {
         tracing::info!(resource = %self.resource.key, reason = reason.as_str(), "listing");
+        self.resource.listing.begin();
         self.resource.upstream.lists.inc();
         if let Some(label) = label_of(reason) {
             self.resource.upstream.relists.inc(label);
@@ -173,6 +177,12 @@ impl DriverRecorder for CacheRecorder {
 }
 
 impl FillRecorder for CacheRecorder {
+    fn filling(&self, objects: usize) {
+        if let Some(elapsed) = self.resource.listing.received(objects) {
+            tracing::info!(resource = %self.resource.key, objects, ?elapsed, "objects listed so far");
+        }
+    }
+
     fn applied(&self, applied: ApplyOutcome) {
         self.resource
             .upstream
@@ -182,6 +192,10 @@ impl FillRecorder for CacheRecorder {
             .cache
             .frames_encoded
             .inc_by(applied.frames as u64);
+    }
+
+    fn filled(&self) {
+        self.resource.listing.end();
     }
 
     fn state(&self, state: FillState) {

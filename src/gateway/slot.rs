@@ -263,7 +263,7 @@ impl Slot {
     /// of the process do not: all replicas would be unready for the same reason, and its requests are forwarded.
     pub(super) fn must_be_filled(&self) -> CheckOutcome {
         match &*self.slot_state.borrow() {
-            SlotState::Waiting(reason) => CheckOutcome::Failed((*reason).to_owned()),
+            SlotState::Waiting(reason) => CheckOutcome::Failed(self.waiting_for(reason)),
             SlotState::Gone => CheckOutcome::Failed("gone upstream".to_owned()),
             SlotState::Closed => CheckOutcome::Failed("closed".to_owned()),
             SlotState::GivenUp(
@@ -297,10 +297,20 @@ impl Slot {
         self.recorder.aged(age);
     }
 
+    /// Why the cache is not filled yet, and how far it has come.
+    fn waiting_for(&self, reason: &str) -> String {
+        match self.recorder.listing.objects() {
+            Some(objects) => format!("{reason}, {objects} objects listed so far"),
+            None => reason.to_owned(),
+        }
+    }
+
     /// The state as text for people.
     pub(super) fn describe(&self) -> String {
         match &*self.slot_state.borrow() {
-            SlotState::Waiting(reason) => format!("not served from memory yet: {reason}"),
+            SlotState::Waiting(reason) => {
+                format!("not served from memory yet: {}", self.waiting_for(reason))
+            }
             SlotState::Ready(_) if let Some(age) = self.staleness() => {
                 format!("stale: no proof from upstream for {} s", age.as_secs())
             }

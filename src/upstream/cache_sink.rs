@@ -16,8 +16,15 @@ use initial_buffer::InitialBuffer;
 /// batch may grow.
 const WAKE_COST: Duration = Duration::from_micros(2);
 
+/// Objects of the initial data between two reports of progress: about half a page.
+const OBJECTS_PER_REPORT: usize = 256;
+
 /// Receives the progress of a cache, for metrics. Nothing else may depend on it. Called from the driver's task.
 pub trait FillRecorder: Send + Sync + fmt::Debug {
+    /// So many objects of the initial data have been received.
+    fn filling(&self, _objects: usize) {}
+    /// The initial data is complete.
+    fn filled(&self) {}
     /// A batch was published.
     fn applied(&self, applied: ApplyOutcome);
     /// The sizes of the cache after a batch, a relist or a tick.
@@ -63,6 +70,8 @@ pub struct CacheSink {
     recorder: Arc<dyn FillRecorder>,
     /// Initial data received so far; replaces the state when it is complete.
     initial: InitialBuffer,
+    /// Number of objects in it, those included that were replaced since.
+    initial_count: usize,
     /// Changes to be published together, in the order of arrival.
     batch: Vec<Change>,
     /// Longest time that changes are held back so that they are delivered together.
@@ -84,6 +93,7 @@ impl CacheSink {
             writer,
             recorder,
             initial: InitialBuffer::default(),
+            initial_count: 0,
             batch: Vec::new(),
             coalesce_delay_max,
             hold_until: None,
@@ -152,6 +162,7 @@ impl CacheSink {
 impl Sink for CacheSink {
     fn restart(&mut self) {
         self.initial.clear();
+        self.initial_count = 0;
     }
 
     fn initial(&mut self, kind: EventKind, object: Object) {
@@ -159,10 +170,16 @@ impl Sink for CacheSink {
             EventKind::Deleted => self.initial.remove(&object),
             EventKind::Added | EventKind::Modified => self.initial.put(object),
         }
+        self.initial_count += 1;
+        if self.initial_count.is_multiple_of(OBJECTS_PER_REPORT) {
+            self.recorder.filling(self.initial_count);
+        }
     }
 
     fn replace(&mut self, version: ResourceVersion) -> Result<(), UpstreamWentBack> {
         let objects = self.initial.take();
+        self.initial_count = 0;
+        self.recorder.filled();
         let applied = self
             .writer
             .publish_list(objects, version, now())

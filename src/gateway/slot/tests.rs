@@ -508,3 +508,60 @@ async fn a_resource_without_a_cache_has_lost_versions_only_after_a_loss() {
     let reach = stage.slot.version_reach(&stage.client, &gvr, ahead).await;
     assert_eq!(reach, VersionReach::Lost);
 }
+
+/// A server that sends two pages of a list and nothing more. The second one is requested while the first one is read.
+async fn server_of_two_pages(items: usize) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let answer = service_fn(move |request: Request<Incoming>| async move {
+                let query = request.uri().query().unwrap_or_default();
+                if query.contains("continue=third") {
+                    std::future::pending::<()>().await;
+                }
+                let answer = Response::builder().header(CONTENT_TYPE, "application/json");
+                if query.contains("watch=") {
+                    return answer.status(400).body(Full::from("{}"));
+                }
+                let (from, next) = match query.contains("continue=second") {
+                    true => (items, "third"),
+                    false => (0, "second"),
+                };
+                let items: Vec<_> = (from..from + items)
+                    .map(|n| {
+                        let name = format!("cm-{n:05}");
+                        let version = (n + 1).to_string();
+                        serde_json::json!({"metadata": {"name": name, "namespace": "a", "resourceVersion": version}})
+                    })
+                    .collect();
+                let list = serde_json::json!({
+                    "kind": "ConfigMapList", "apiVersion": "v1", "items": items,
+                    "metadata": {"resourceVersion": "9000", "continue": next},
+                });
+                answer.body(Full::<Bytes>::from(list.to_string()))
+            });
+            let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), answer);
+            tokio::spawn(connection);
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn who_waits_for_a_long_list_sees_how_far_it_is() {
+    let client = connect(server_of_two_pages(600).await).await;
+    let stage = Stage::new(|parts| parts.client = client).await;
+    let words = "starting, 512 objects listed so far";
+    let seen = async {
+        while !stage.slot.describe().ends_with(words) {
+            tokio::task::yield_now().await;
+        }
+    };
+    let seen = tokio::time::timeout(TIMEOUT, seen).await;
+    assert!(seen.is_ok(), "{}", stage.slot.describe());
+    let CheckOutcome::Failed(reason) = stage.slot.must_be_filled() else {
+        unreachable!("not filled")
+    };
+    assert_eq!(reason, words);
+}
