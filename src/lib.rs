@@ -95,7 +95,7 @@
 //!
 //! Smaller modules support these: [`allocator`] counts what is allocated; [`cli`] and [`config`] turn flags, environment and file into settings; [`metrics`], [`admin`] and
 //! [`build_info`] show what runs; [`fairness`] divides bounded permits among clients; [`tls`] and [`reload`] follow files that change;
-//! [`shutdown`] is the drain; `task` restarts long-lived tasks; `error_chain` writes errors as one line; [`quiet`] detects clients that
+//! [`shutdown`] is the drain; `task` restarts long-lived tasks; `error_chain` writes errors as one line, and `printable` text that others chose; [`quiet`] detects clients that
 //! were left behind.
 //!
 //! `docs/ARCHITECTURE.md` follows an event and a list through these modules, file by file, and states the invariants.
@@ -158,6 +158,8 @@ pub mod gateway;
 pub mod metrics;
 #[cfg(feature = "gateway")]
 pub mod passthrough;
+#[cfg(feature = "gateway")]
+mod printable;
 #[cfg(feature = "gateway")]
 pub mod protocol;
 #[cfg(feature = "gateway")]

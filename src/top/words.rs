@@ -1,32 +1,8 @@
-//! Numbers and names as text. What clients say of themselves cannot move the cursor or hide other text.
+//! Numbers and names as text.
 
 use ratatui::text::Span;
 
-/// Accents on one letter. More of them pile up over the lines above.
-const ACCENTS_MAX: usize = 2;
-
-/// A name from the gateway, with characters replaced that a terminal would obey or not show: controls, directions of writing, those without
-/// width, and accents in heaps.
-pub(super) fn clean(text: &str) -> String {
-    let mut accents = 0;
-    let drawn = text.chars().map(|one| {
-        let is_accent = width(one.encode_utf8(&mut [0; 4])) == 0;
-        accents = if is_accent { accents + 1 } else { 0 };
-        if is_drawable(one) && accents <= ACCENTS_MAX {
-            one
-        } else {
-            '\u{fffd}'
-        }
-    });
-    drawn.collect()
-}
-
-fn is_drawable(one: char) -> bool {
-    !one.is_control()
-        && !matches!(one,
-            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-            | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
-}
+pub(super) use crate::printable::clean;
 
 /// Columns of the terminal that the text takes.
 pub(super) fn width(text: &str) -> usize {

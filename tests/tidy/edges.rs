@@ -18,6 +18,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("shutdown", &[]),
     ("quiet", &[]),
     ("error_chain", &[]),
+    ("printable", &[]),
     ("size", &[]),
     ("fairness", &[]),
     ("config", &["cli", "resource", "size"]),
@@ -204,7 +205,10 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("status", &[]),
-    ("top", &["blocking", "config", "shutdown", "status"]),
+    (
+        "top",
+        &["blocking", "config", "printable", "shutdown", "status"],
+    ),
     ("gateway", EVERYTHING),
     ("demo", EVERYTHING),
     (
@@ -235,6 +239,7 @@ const PURE: &[&str] = &[
     "src/top/words",
     "src/quiet",
     "src/error_chain",
+    "src/printable",
     "src/protocol",
     "src/resource",
     "src/decode",
