@@ -58,7 +58,7 @@ use crate::passthrough::Passthrough;
 use crate::serve::{ConnectionTable, Service};
 use crate::shutdown::Drain;
 use crate::task::restart_on_end;
-use crate::tls::{PairFiles, ServerIdentity, TlsError, TlsFiles};
+use crate::tls::{ServerIdentity, TlsError, TlsFiles};
 use crate::upstream::client::{self, Client};
 use crate::upstream::discovery::{Discovery, discover};
 use audit_log::AuditLog;
@@ -416,23 +416,7 @@ fn keep_caches(tasks: &mut JoinSet<()>, registry: &Arc<Registry>, metrics: &Arc<
 
 /// The certificates for the clients' ports; `None` without TLS.
 fn server_identity(settings: &ServeSettings) -> Result<Option<ServerIdentity>, TlsError> {
-    let ListenTransport::Tls { cert, key, sni } = &settings.transport else {
-        return Ok(None);
-    };
-    let front_proxy = settings.auth.front_proxy.as_ref();
-    let authorities = [
-        settings.auth.client_ca.as_ref(),
-        front_proxy.map(|proxy| &proxy.client_ca),
-    ];
-    let files = TlsFiles {
-        default: PairFiles {
-            cert: cert.clone(),
-            key: key.clone(),
-        },
-        named: sni.clone(),
-        client_authorities: authorities.into_iter().flatten().cloned().collect(),
-    };
-    ServerIdentity::read(files).map(Some)
+    TlsFiles::of(settings).map(ServerIdentity::read).transpose()
 }
 
 /// Divides the process's open files for this many client connections; logs if the limit is too low for them.

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use possession::PossessionVerifier;
 pub use read::TlsError;
 
-use crate::config::SniCertificate;
+use crate::config::{ListenTransport, ServeSettings, SniCertificate};
 
 /// The files of a serving certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +46,27 @@ pub struct TlsFiles {
 }
 
 impl TlsFiles {
+    /// The files that the gateway's settings name; `None` if it serves plain HTTP.
+    #[must_use]
+    pub fn of(settings: &ServeSettings) -> Option<Self> {
+        let ListenTransport::Tls { cert, key, sni } = &settings.transport else {
+            return None;
+        };
+        let front_proxy = settings.auth.front_proxy.as_ref();
+        let authorities = [
+            settings.auth.client_ca.as_ref(),
+            front_proxy.map(|proxy| &proxy.client_ca),
+        ];
+        Some(Self {
+            default: PairFiles {
+                cert: cert.clone(),
+                key: key.clone(),
+            },
+            named: sni.clone(),
+            client_authorities: authorities.into_iter().flatten().cloned().collect(),
+        })
+    }
+
     /// Pairs of certificate and key, the default pair first.
     fn pairs(&self) -> impl Iterator<Item = (&PathBuf, &PathBuf)> {
         let named = self.named.iter().map(|pair| (&pair.cert, &pair.key));

@@ -8,6 +8,8 @@ use std::os::unix::fs::{
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::{Access, access};
+
 use super::seal::{SealError, StateKey};
 use crate::resource::CacheKey;
 
@@ -61,6 +63,17 @@ pub enum DirectoryError {
         /// What is wrong.
         source: SealError,
     },
+}
+
+/// What a directory of checkpoints is like before a gateway opens it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DirectoryCondition {
+    /// It will be created.
+    Missing,
+    /// No process uses it.
+    Free,
+    /// A gateway uses it.
+    InUse,
 }
 
 /// A directory of checkpoints that this process alone uses.
@@ -118,6 +131,53 @@ impl StateDirectory {
         };
         directory.remove_unfinished().map_err(failed)?;
         Ok(directory)
+    }
+
+    /// Looks at a directory and its key, and changes nothing.
+    ///
+    /// # Errors
+    /// See [`DirectoryError`]; a directory that is in use is none.
+    pub fn inspect(
+        path: &Path,
+        key_file: Option<&Path>,
+    ) -> Result<DirectoryCondition, DirectoryError> {
+        let failed = |source: io::Error| DirectoryError::Io {
+            flag: "--state-dir",
+            path: path.to_owned(),
+            source,
+        };
+        key_file.map(read_key).transpose()?;
+        let existing = path.ancestors().find(|path| path.exists());
+        let existing = existing.unwrap_or(path);
+        access(existing, Access::WRITE_OK | Access::EXEC_OK)
+            .map_err(|error| failed(error.into()))?;
+        let metadata = fs::metadata(existing).map_err(failed)?;
+        if !metadata.is_dir() {
+            return Err(failed(io::ErrorKind::NotADirectory.into()));
+        }
+        if existing != path {
+            return Ok(DirectoryCondition::Missing);
+        }
+        let mode = metadata.mode() & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(DirectoryError::Open {
+                path: path.to_owned(),
+                mode,
+            });
+        }
+        let lock = match File::open(path.join(LOCK)) {
+            Ok(lock) => lock,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(DirectoryCondition::Free);
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        // Released at the end of this function: two checks at a time do not take each other for a gateway.
+        match lock.try_lock_shared() {
+            Ok(()) => Ok(DirectoryCondition::Free),
+            Err(TryLockError::WouldBlock) => Ok(DirectoryCondition::InUse),
+            Err(TryLockError::Error(error)) => Err(failed(error)),
+        }
     }
 
     /// The key that checkpoints are encrypted with.

@@ -13,6 +13,8 @@ mod endpoint_probe;
 mod endpoint_table;
 mod endpoints;
 mod exec;
+#[cfg(feature = "gateway")]
+mod inspection;
 mod renewal;
 mod routing;
 mod secrets;
@@ -44,6 +46,8 @@ pub use body::{
 };
 pub use endpoint_table::{ENDPOINTS_MAX, EndpointFailure, EndpointState};
 pub use endpoints::{EndpointRecorder, OWN_SILENCE};
+#[cfg(feature = "gateway")]
+pub use inspection::ConnectionParts;
 pub use renewal::{REBUILD_INTERVAL_MIN, RebuildOutcome};
 pub use send_error::SendError;
 pub use source::{ConnectError, ConnectSource};

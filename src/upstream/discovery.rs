@@ -45,6 +45,11 @@ impl Discovery {
         self.resources.get(gvr)
     }
 
+    /// All resources, by group, version and name.
+    pub fn resources(&self) -> impl Iterator<Item = &DiscoveredResource> {
+        self.resources.values()
+    }
+
     /// The parts that could not be discovered: usually aggregated API servers that are down.
     #[must_use]
     pub fn failed(&self) -> &[FailedPart] {

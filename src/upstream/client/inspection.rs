@@ -1,0 +1,73 @@
+//! The parts of a connection to an API server, for checks that make one step after the other and report each.
+
+use std::sync::Arc;
+
+use http::{Uri, uri};
+use kube_client::client::ConfigExt;
+use rustls::ClientConfig;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+
+use super::source::{self, ConnectError, ConnectSource};
+use super::{secrets, transport};
+use crate::blocking::spawn_blocking;
+
+/// What a client connects to and with.
+pub struct ConnectionParts {
+    /// The API servers, at least one.
+    pub servers: Vec<Uri>,
+    /// Authorities that are trusted, and the client's certificate.
+    pub tls: Arc<ClientConfig>,
+    /// The name to verify certificates against, if it is not the server's host.
+    pub server_name: Option<String>,
+    /// The client's own certificate, DER.
+    pub certificate: Option<Vec<u8>>,
+    /// Whether requests carry a credential of any kind.
+    pub has_credentials: bool,
+    /// When the credentials expire, in seconds since 1970, if they say.
+    pub expires_at: Option<i64>,
+}
+
+impl ConnectSource {
+    /// Reads configuration and credentials as [`super::Client::connect_to`] does, which must be given the same servers.
+    ///
+    /// # Errors
+    /// The configuration or the credentials cannot be used.
+    pub async fn parts(&self, mut servers: Vec<Uri>) -> Result<ConnectionParts, ConnectError> {
+        source::check_servers(&servers)?;
+        let this = self.clone();
+        let read = spawn_blocking(move || this.read());
+        let (mut config, _) = read.await.map_err(|_| ConnectError::Interrupted)??;
+        let expiry = secrets::resolve(&mut config).await?;
+        let building = spawn_blocking(move || {
+            transport::install_crypto_provider();
+            let pem = secrets::certificate(&config.auth_info)?;
+            let expiry = expiry.with_certificate(pem.as_deref());
+            let certificate = pem.and_then(|pem| CertificateDer::from_pem_slice(&pem).ok());
+            let auth = &config.auth_info;
+            let has_credentials = certificate.is_some()
+                || auth.token.is_some()
+                || auth.auth_provider.is_some()
+                || auth.username.is_some();
+            if servers.is_empty() {
+                servers.push(config.cluster_url.clone());
+            }
+            // Without TLS no authority is needed, and a minimal image has none.
+            if servers[0].scheme() == Some(&uri::Scheme::HTTP) {
+                config.root_cert.get_or_insert_default();
+            }
+            let tls = config
+                .rustls_client_config()
+                .map_err(|error| ConnectError::from_tls(&error))?;
+            Ok(ConnectionParts {
+                servers,
+                tls: Arc::new(tls),
+                server_name: config.tls_server_name.clone(),
+                certificate: certificate.map(|der| der.to_vec()),
+                has_credentials,
+                expires_at: expiry.at(),
+            })
+        });
+        building.await.map_err(|_| ConnectError::Interrupted)?
+    }
+}
