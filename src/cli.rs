@@ -1,9 +1,10 @@
 //! The command line: commands, flags, their help texts and their defaults.
 //!
-//! `serve`, `apiserver`, `demo`, `size` and `top` hold the flags of one command each, `defaults` every default with its reason, `choices` and `words` the
+//! `serve`, `apiserver`, `demo`, `size`, `top` and `check` hold the flags of one command each, `defaults` every default with its reason, `choices` and `words` the
 //! values. Flags are checked one by one here; [`config`](crate::config) checks them together and turns them into settings.
 
 mod apiserver;
+mod check;
 mod choices;
 mod defaults;
 mod demo;
@@ -16,6 +17,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
 pub use apiserver::ApiserverFlags;
+pub use check::{CheckCategory, CheckFlags};
 pub use choices::{AuthMode, AuthorizationMode, LogFormat, LogLevel, OutputFormat, choice_name};
 pub use defaults::*;
 pub use demo::DemoFlags;
@@ -31,8 +33,8 @@ const AFTER_HELP: &str = "\
 Every flag can also be given as an environment variable (--tls-cert is KUBE_FANOUT_TLS_CERT). `serve` also reads a YAML \
 file (--config). Precedence: defaults < file < environment < flags.
 
-Exit codes: 0 after an orderly shutdown, 1 for a failure while running or after a second signal, 2 for wrong usage, invalid settings or \
-a failure at start.";
+Exit codes: 0 after an orderly shutdown, 1 for a failure while running, a check that fails or a second signal, 2 for wrong usage, invalid \
+settings or a failure at start.";
 
 /// List/watch fan-out gateway for Kubernetes: one upstream watch per resource, thousands of watchers downstream.
 #[derive(Clone, Debug, Parser)]
@@ -65,6 +67,8 @@ pub enum Command {
     Size(SizeFlags),
     /// Show the status of a running gateway in the terminal: resources, slow clients, rates (docs/STATUS.md).
     Top(TopFlags),
+    /// Check whether the gateway will work, before and after it is installed (docs/CHECK.md). Takes the flags of `serve`.
+    Check(Box<CheckFlags>),
     /// Print a script that completes commands and flags in a shell.
     Completions {
         /// The shell.

@@ -7,10 +7,11 @@
 //! Settings are validated once, here, so that the other modules get plain values that are consistent with each other.
 //!
 //! Start with [`read`] and [`Settings::resolve`]. `layers` and `file` combine the sources; `serve`, `process`, `auth`, `audit`,
-//! `handover`, `embedded`, `top`, `kinds` and `patterns` validate; `print` writes settings as a file; [`OpenFiles`] divides the limit of open files.
+//! `handover`, `embedded`, `top`, `check`, `kinds` and `patterns` validate; `print` writes settings as a file; [`OpenFiles`] divides the limit of open files.
 
 mod audit;
 mod auth;
+mod check;
 mod embedded;
 mod file;
 mod files;
@@ -29,9 +30,13 @@ mod transport;
 
 use crate::cli::{self, Command, ConfigAction, Flags};
 
-pub use crate::cli::{AuthMode, AuthorizationMode, LogFormat, LogLevel, ObjectCount, TopSort};
+pub use crate::cli::{
+    AuthMode, AuthorizationMode, CheckCategory, LogFormat, LogLevel, ObjectCount, OutputFormat,
+    TopSort,
+};
 pub use audit::{AuditOutput, AuditSettings};
 pub use auth::{AuthSettings, FrontProxySettings};
+pub use check::{CheckSettings, ClientSettings};
 pub use embedded::{ApiserverAuth, ApiserverSettings, DemoSettings};
 pub use files::OpenFiles;
 pub use handover::HandoverSettings;
@@ -71,6 +76,10 @@ pub enum ProcessTask {
     Demo(DemoSettings),
     /// Show the status of a gateway.
     Top(TopSettings),
+    /// Check whether the gateway will work.
+    Check(Box<CheckSettings>),
+    /// Print the names of all checks.
+    CheckList(OutputFormat),
     /// Report that the gateway's settings are valid.
     ConfigCheck,
     /// Print this text: settings, an answer, a script or a manual page.
@@ -100,6 +109,11 @@ pub fn environment(name: &str) -> Option<std::ffi::OsString> {
     std::env::var_os(name)
 }
 
+/// Whether the user has not asked for text without colours (no-color.org).
+fn allows_color() -> bool {
+    environment("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
 impl Settings {
     /// Validates flags and turns them into settings.
     ///
@@ -113,9 +127,11 @@ impl Settings {
                 ProcessTask::Apiserver(ApiserverSettings::resolve(*flags)?)
             }
             Command::Demo(flags) => ProcessTask::Demo(DemoSettings::resolve(flags)?),
-            Command::Top(flags) => {
-                let no_color = environment("NO_COLOR").is_some_and(|value| !value.is_empty());
-                ProcessTask::Top(TopSettings::resolve(flags, !no_color)?)
+            Command::Top(flags) => ProcessTask::Top(TopSettings::resolve(flags, allows_color())?),
+            Command::Check(flags) if flags.list => ProcessTask::CheckList(flags.output),
+            Command::Check(flags) => {
+                let settings = CheckSettings::resolve(*flags, allows_color())?;
+                ProcessTask::Check(Box::new(settings))
             }
             Command::Config {
                 action: ConfigAction::Check(flags),

@@ -94,7 +94,7 @@
 //! | [`apiserver`], [`demo`] | the embedded API server; API server, gateway and watchers in one process |
 //!
 //! Smaller modules support these: [`allocator`] counts what is allocated; [`cli`] and [`config`] turn flags, environment and file into settings; [`metrics`], [`admin`] and
-//! [`build_info`] show what runs; [`fairness`] divides bounded permits among clients; [`tls`] and [`reload`] follow files that change;
+//! [`build_info`] show what runs; [`check`] tells whether a gateway will work; [`fairness`] divides bounded permits among clients; [`tls`] and [`reload`] follow files that change;
 //! [`shutdown`] is the drain; `task` restarts long-lived tasks; `error_chain` writes errors as one line, and `printable` text that others chose; [`quiet`] detects clients that
 //! were left behind.
 //!
@@ -138,6 +138,8 @@ pub mod auth;
 pub mod build_info;
 #[cfg(feature = "gateway")]
 pub mod cache;
+#[cfg(feature = "gateway")]
+pub mod check;
 #[cfg(feature = "gateway")]
 pub mod checkpoint;
 #[cfg(feature = "gateway")]

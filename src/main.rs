@@ -12,10 +12,11 @@ use std::process::ExitCode;
 
 #[cfg(feature = "mimalloc")]
 use kube_fanout::allocator::CountingAllocator;
+use kube_fanout::check::CheckLevel;
 use kube_fanout::config::{self, ProcessTask, Settings};
 use kube_fanout::demo::{self, DemoOutcome, ScreenKind};
 use kube_fanout::shutdown::Drain;
-use kube_fanout::{apiserver, build_info, gateway, top};
+use kube_fanout::{apiserver, build_info, check, gateway, top};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 #[cfg(feature = "mimalloc")]
@@ -24,7 +25,7 @@ static ALLOCATOR: CountingAllocator<mimalloc::MiMalloc> = CountingAllocator(mima
 
 /// Wrong usage, invalid settings, or a failure at start; the same code that clap uses.
 const EXIT_USAGE: u8 = 2;
-/// A failure while running.
+/// A failure while running, or a check that failed.
 const EXIT_FAILURE: u8 = 1;
 
 fn main() -> ExitCode {
@@ -49,10 +50,12 @@ fn execute(Settings { process, task }: Settings) -> ExitCode {
     let log = match &task {
         ProcessTask::ConfigCheck => return print("the settings are valid\n"),
         ProcessTask::Print(text) => return print(text),
+        ProcessTask::CheckList(output) => return print(&check::list(*output)),
         ProcessTask::Serve(_)
         | ProcessTask::Apiserver(_)
         | ProcessTask::Demo(_)
-        | ProcessTask::Top(_) => log::start(process, &task),
+        | ProcessTask::Top(_)
+        | ProcessTask::Check(_) => log::start(process, &task),
     };
     // Dropping it, when this function returns, waits until all log lines are written.
     let _log = match log {
@@ -105,7 +108,19 @@ async fn run(task: ProcessTask, drain: Drain) -> anyhow::Result<ExitCode> {
                 return Ok(report_error(EXIT_FAILURE, &error.to_string()));
             }
         }
-        ProcessTask::ConfigCheck | ProcessTask::Print(_) => {}
+        ProcessTask::Check(settings) => {
+            let report = check::run(&settings, drain).await;
+            // The drain has begun: the user does not want to know any longer.
+            let Some(report) = report else {
+                return Ok(ExitCode::from(EXIT_FAILURE));
+            };
+            let text = check::written(&report, &settings, stdout().is_terminal());
+            let _ = stdout().write_all(text.as_bytes());
+            if report.level() == CheckLevel::Failure {
+                return Ok(ExitCode::from(EXIT_FAILURE));
+            }
+        }
+        ProcessTask::ConfigCheck | ProcessTask::Print(_) | ProcessTask::CheckList(_) => {}
     }
     Ok(ExitCode::SUCCESS)
 }

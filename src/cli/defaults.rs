@@ -149,3 +149,8 @@ pub const SIZE_ENCODINGS: u32 = 1;
 pub const SIZE_CORES: f64 = 4.0;
 /// Gbit/s of a replica's network, for `size`.
 pub const SIZE_NETWORK: f64 = 10.0;
+
+/// Every cluster has namespaces, in every cluster they are few, and most gateways may read them.
+pub const CHECK_COMPARE_RESOURCE: &str = "namespaces.v1";
+/// Once: whoever waits for a rollout says how long.
+pub const CHECK_WAIT: TimeSpan = TimeSpan(Duration::ZERO);

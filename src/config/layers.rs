@@ -163,7 +163,11 @@ fn file_path(matches: &ArgMatches, decisions: &LayerDecisions) -> Option<PathBuf
 }
 
 fn from_file(path: &Path, command: &clap::Command) -> Result<Vec<LayerValue>, FlagsError> {
-    let names = flag_names(command);
+    // The file is one of `serve`, whichever command reads it: a key that `serve` does not have would keep it from starting.
+    let names = cli::command()
+        .find_subcommand("serve")
+        .map(flag_names)
+        .unwrap_or_default();
     let mut values = Vec::new();
     for entry in file::read(path)? {
         let origin = format!("{}:{}: {}", path.display(), entry.line, entry.key);

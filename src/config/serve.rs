@@ -195,7 +195,7 @@ fn address(url: &http::Uri) -> (Option<String>, u16) {
 }
 
 /// Parses a URL with a scheme and a host. A path is refused, because forwarding would have to prefix every path with it.
-fn parse_url(flag: &'static str, text: &str) -> Result<http::Uri, SettingsError> {
+pub(super) fn parse_url(flag: &'static str, text: &str) -> Result<http::Uri, SettingsError> {
     let refuse = |reason: &str| SettingsError::Value {
         flag,
         given: text.to_owned(),

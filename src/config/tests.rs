@@ -613,6 +613,31 @@ fn checking_the_settings_refuses_what_serve_refuses() {
 }
 
 #[test]
+fn a_check_takes_the_settings_of_serve_and_its_own() {
+    let check = |line: &str, file: Option<&str>| {
+        let variables = [("KUBE_FANOUT_GATEWAY", "https://[::1]:8443")];
+        let task = settings(&format!("check {line}"), &variables, file)?.task;
+        let ProcessTask::Check(check) = task else {
+            panic!("{task:?}");
+        };
+        Ok::<_, String>(*check)
+    };
+    let file = format!("{HEAD}listen: 127.0.0.1:1234\n");
+    let line = format!("{PLAIN} --config {{file}} --category live,upstream --client-names a.b");
+    let settings = check(&line, Some(&file)).unwrap();
+    assert_eq!(settings.serve.listen.port(), 1234);
+    let chosen = [CheckCategory::Upstream, CheckCategory::Live];
+    assert_eq!(settings.categories, chosen);
+    // Clients are to find the name that the gateway is reached by.
+    assert_eq!(settings.client_names, ["a.b", "::1"]);
+    assert_eq!(check(PLAIN, None).unwrap().categories.len(), 10);
+    // A file that passes must be one that `serve` accepts.
+    let file = format!("{HEAD}gateway: https://127.0.0.1\n");
+    let error = check(&format!("{PLAIN} --config {{file}}"), Some(&file)).unwrap_err();
+    assert!(error.contains("FILE:3: gateway: unknown key"), "{error}");
+}
+
+#[test]
 fn extra_kinds_are_namespaced_unless_they_say_cluster() {
     let line = "apiserver --extra-kinds widgets.v1.example.com=Widget,zones.v1beta1.example.com=Zone:cluster";
     let ProcessTask::Apiserver(found) = settings(line, &[], None).unwrap().task else {

@@ -8,14 +8,17 @@ use queue::{LogEnd, LogQueue};
 use std::io::IsTerminal;
 use tracing::Level;
 
-/// Starts the log. The demo and `top` draw on the same terminal, so their log shows only errors unless a more verbose level was
+/// Starts the log. The demo, `top` and `check` write to the same terminal, so their log shows only errors unless a more verbose level was
 /// chosen. Dropping the returned value writes all remaining lines and stops the log.
 ///
 /// # Errors
 /// If the thread that writes the log cannot be started.
 pub(crate) fn start(process: ProcessSettings, task: &ProcessTask) -> std::io::Result<LogEnd> {
     let level = match (process.log_level, task) {
-        (LogLevel::Info | LogLevel::Warn, ProcessTask::Demo(_) | ProcessTask::Top(_))
+        (
+            LogLevel::Info | LogLevel::Warn,
+            ProcessTask::Demo(_) | ProcessTask::Top(_) | ProcessTask::Check(_),
+        )
         | (LogLevel::Error, _) => Level::ERROR,
         (LogLevel::Warn, _) => Level::WARN,
         (LogLevel::Info, _) => Level::INFO,

@@ -8,6 +8,7 @@ mod admission;
 mod apiserver;
 mod auth;
 mod catch_up;
+mod check;
 mod demo;
 mod drain;
 mod drift;

@@ -58,7 +58,7 @@ fn flags_of(command: &str) -> FlagTable {
 fn unknown_flags(path: &str, text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (index, line) in text.lines().enumerate() {
-        for command in ["serve", "apiserver", "demo", "top", "size"] {
+        for command in ["serve", "apiserver", "demo", "top", "size", "check"] {
             let Some((_, rest)) = line.split_once(&format!("kube-fanout {command} ")) else {
                 continue;
             };

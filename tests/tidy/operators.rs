@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use kube_fanout::cli;
+use kube_fanout::{check, cli};
 
 use crate::source::{root, sources};
 use crate::{assert_no_violations, assert_violation};
@@ -22,6 +22,7 @@ const PAGES: &[&str] = &[
     "docs/RELIABILITY.md",
     "docs/SECURITY.md",
     "docs/STATUS.md",
+    "docs/CHECK.md",
 ];
 
 fn read(path: &str) -> String {
@@ -159,6 +160,33 @@ fn anchors(page: &str) -> BTreeSet<String> {
                 .replace(|c: char| !c.is_alphanumeric() && c != '-' && c != '_', "")
         })
         .collect()
+}
+
+/// Checks whose reports link to a heading that does not exist, and headings of checks that do not exist.
+fn unlinked_checks(page: &str) -> Vec<String> {
+    let known: BTreeSet<&str> = check::CATALOGUE.iter().map(|spec| spec.name).collect();
+    let headings = page.lines().filter_map(|line| line.strip_prefix("### "));
+    let headings: BTreeSet<&str> = headings.collect();
+    let differences = known.symmetric_difference(&headings);
+    differences
+        .map(|name| format!("{}: {name}", check::PAGE))
+        .collect()
+}
+
+#[test]
+fn every_check_leads_to_a_heading() {
+    let page = read(check::PAGE);
+    assert_no_violations("checks", unlinked_checks(&page));
+    for spec in check::CATALOGUE {
+        let (file, anchor) = spec
+            .section()
+            .split_once('#')
+            .map(|(a, b)| (a.to_owned(), b.to_owned()))
+            .unwrap();
+        assert!(anchors(&read(&file)).contains(&anchor), "{anchor}");
+    }
+    let renamed = page.replace("### clock-skew", "### clock");
+    assert_violation(&unlinked_checks(&renamed), "clock-skew");
 }
 
 /// Links to files and headings that do not exist.

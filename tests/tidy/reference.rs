@@ -93,6 +93,16 @@ fn rows(command: &Command, is_global: bool) -> Vec<String> {
         .collect()
 }
 
+/// The rows of the flags that a command does not share with `serve`: `check` takes all of these as well.
+fn rows_in_section(top: &Command, command: &Command) -> Vec<String> {
+    let mut own = rows(command, false);
+    if command.get_name() == "check" {
+        let shared = rows(top.find_subcommand("serve").unwrap(), false);
+        own.retain(|row| !shared.contains(row));
+    }
+    own
+}
+
 /// The page with the rows of each section `` ## `command` `` written from the command's help, and the commands that have no section.
 fn written(page: &str) -> (String, Vec<String>) {
     let top = cli::command();
@@ -108,7 +118,7 @@ fn written(page: &str) -> (String, Vec<String>) {
             let command = top.find_subcommand(title);
             missing.remove(title);
             waiting = match (command, title) {
-                (Some(command), _) => rows(command, false),
+                (Some(command), _) => rows_in_section(&top, command),
                 (None, "every command") => rows(top.find_subcommand("serve").unwrap(), true),
                 _ => Vec::new(),
             };

@@ -15,6 +15,8 @@ fn printed(line: &str) -> Result<String, String> {
         | ProcessTask::Apiserver(_)
         | ProcessTask::Demo(_)
         | ProcessTask::Top(_)
+        | ProcessTask::Check(_)
+        | ProcessTask::CheckList(_)
         | ProcessTask::ConfigCheck => Err("does not print".to_owned()),
     }
 }

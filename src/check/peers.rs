@@ -1,0 +1,140 @@
+//! Checks of other gateways, from which caches are taken over (decision 49).
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use http::StatusCode;
+use tokio::net::lookup_host;
+
+use super::catalogue as checks;
+use super::checklist::Checklist;
+use super::handshake::{address_of, name_of};
+use super::permissions::missing;
+use super::requests::read_json;
+use super::rights::{needed_verdict, of_handover};
+use super::upstream::UpstreamLink;
+use super::verdict::CheckVerdict;
+use crate::config::{CheckCategory, CheckSettings, HandoverSettings};
+use crate::error_chain::one_line;
+use crate::protocol::handover::{HandoverIndex, HandoverTarget};
+use crate::upstream::client::{Client, ConnectError, ConnectSource};
+
+/// As many as a gateway asks.
+const PEERS_MAX: usize = 16;
+
+pub(super) async fn check(
+    list: &mut Checklist<'_>,
+    settings: &CheckSettings,
+    upstream: Option<&UpstreamLink>,
+) {
+    let Some(handover) = &settings.serve.handover else {
+        list.skip_rest(CheckCategory::Handover, "there is no --handover-from");
+        return;
+    };
+    // Nothing is sent to it.
+    let nowhere = SocketAddr::from(([127, 0, 0, 1], 443));
+    let files = async {
+        match Client::connect(source(handover, nowhere)).await {
+            Ok(_) => CheckVerdict::ok("they can be used"),
+            Err(error) => unusable(&error),
+        }
+    };
+    if !list.make(&checks::HANDOVER_FILES, files).await {
+        list.skip_rest(CheckCategory::Handover, "handover-files failed");
+        return;
+    }
+    match upstream {
+        None => list.skip(
+            &checks::HANDOVER_RIGHTS,
+            "there is no connection to the API server",
+        ),
+        Some(link) => {
+            let rights = rights(handover, &link.client);
+            list.make(&checks::HANDOVER_RIGHTS, rights).await;
+        }
+    }
+    list.make(
+        &checks::HANDOVER_PEERS,
+        peers(handover, settings.before_install),
+    )
+    .await;
+}
+
+fn unusable(error: &ConnectError) -> CheckVerdict {
+    let hint = "check --handover-ca-file and --handover-token-file";
+    CheckVerdict::failure(one_line(error), hint)
+}
+
+/// How one of the gateways is reached. The name is that of all, the address that of one.
+fn source(settings: &HandoverSettings, address: SocketAddr) -> ConnectSource {
+    let (host, _) = address_of(&settings.from);
+    let scheme = settings.from.scheme_str().unwrap_or("https");
+    let url = format!("{scheme}://{address}");
+    ConnectSource::Peer {
+        url: url.parse().unwrap_or_else(|_| settings.from.clone()),
+        ca_file: settings.ca_file.clone(),
+        server_name: settings.server_name.clone().unwrap_or(host),
+        token_file: settings.token_file.clone(),
+    }
+}
+
+/// The right that the other gateways ask about, if the token is that of the gateway's own identity.
+async fn rights(settings: &HandoverSettings, client: &Client) -> CheckVerdict {
+    if settings.token_file.is_none() {
+        return CheckVerdict::skipped("there is no --handover-token-file");
+    }
+    match missing(client, vec![of_handover()]).await {
+        Ok(missing) => {
+            let what = "with the token of the gateway's own identity, other gateways answer 403";
+            needed_verdict(&missing, what, false)
+        }
+        Err(error) => CheckVerdict::skipped(error.to_string()),
+    }
+}
+
+async fn peers(settings: &HandoverSettings, before_install: bool) -> CheckVerdict {
+    let name = name_of(&settings.from);
+    let found = lookup_host(address_of(&settings.from)).await;
+    let found: BTreeSet<SocketAddr> = match found {
+        Ok(found) => found.take(PEERS_MAX).collect(),
+        Err(error) if before_install => {
+            return CheckVerdict::skipped(format!("{name} does not resolve yet: {error}"));
+        }
+        Err(error) => {
+            return CheckVerdict::warning(
+                format!("{name} does not resolve: {error}"),
+                "name a headless Service of the gateways with --handover-from, with publishNotReadyAddresses: true",
+            );
+        }
+    };
+    let mut failed = Vec::new();
+    for address in &found {
+        if let Err(reason) = ask(settings, *address).await {
+            failed.push(format!("{address}: {reason}"));
+        }
+    }
+    let (count, total) = (found.len() - failed.len(), found.len());
+    match (count, failed.is_empty()) {
+        (_, true) => CheckVerdict::ok(format!("{total} gateways hand caches over")),
+        (0, _) if before_install => CheckVerdict::skipped("no gateway runs yet").with_details(failed),
+        _ => CheckVerdict::warning(
+            format!("{count} of {total} gateways hand caches over; caches are listed upstream instead"),
+            "check port, authority, server name and token of --handover-from, and the right to get /kube-fanout/handover",
+        )
+        .with_details(failed),
+    }
+}
+
+async fn ask(settings: &HandoverSettings, address: SocketAddr) -> Result<(), String> {
+    let client = Client::connect(source(settings, address)).await;
+    let client = client.map_err(|error| one_line(&error))?;
+    let path = HandoverTarget::Index.path();
+    let index = read_json::<HandoverIndex>(&client, &path).await;
+    match index {
+        Ok(_) => Ok(()),
+        Err(error) if error.status() == Some(StatusCode::NOT_FOUND) => {
+            Err("it is no gateway".to_owned())
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}

@@ -1,0 +1,236 @@
+//! Which rights the gateway's own identity needs, and verdicts about those that it has (docs/SECURITY.md, "Modes").
+
+use std::fmt;
+
+use super::verdict::CheckVerdict;
+use crate::config::{AuthMode, ServeSettings};
+use crate::protocol::handover::HandoverTarget;
+use crate::resource::Gvr;
+
+const AUTHENTICATION: &str = "authentication.k8s.io";
+const AUTHORIZATION: &str = "authorization.k8s.io";
+const RBAC: &str = "rbac.authorization.k8s.io";
+/// Roles and bindings, as `--auth rbac` decides from them.
+const ROLE_RESOURCES: [&str; 4] = [
+    "roles",
+    "rolebindings",
+    "clusterroles",
+    "clusterrolebindings",
+];
+
+/// A right that a role can grant.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Right {
+    Resource {
+        verb: &'static str,
+        group: String,
+        resource: String,
+        subresource: String,
+    },
+    Path {
+        verb: &'static str,
+        path: String,
+    },
+}
+
+impl Right {
+    pub(super) fn new(verb: &'static str, group: &str, resource: &str) -> Self {
+        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        Self::Resource {
+            verb,
+            group: group.to_owned(),
+            resource: resource.to_owned(),
+            subresource: subresource.to_owned(),
+        }
+    }
+
+    fn of(verb: &'static str, gvr: &Gvr) -> Self {
+        Self::new(verb, &gvr.group, &gvr.resource)
+    }
+}
+
+impl fmt::Display for Right {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path { verb, path } => write!(f, "{verb} {path}"),
+            Self::Resource {
+                verb,
+                group,
+                resource,
+                subresource,
+            } => {
+                write!(f, "{verb} {resource}")?;
+                if !group.is_empty() {
+                    write!(f, ".{group}")?;
+                }
+                if !subresource.is_empty() {
+                    write!(f, "/{subresource}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What filling the cache of a resource needs.
+pub(super) fn of_cache(gvr: &Gvr) -> [Right; 2] {
+    [Right::of("list", gvr), Right::of("watch", gvr)]
+}
+
+/// The same for all resources at once.
+pub(super) fn of_everything() -> [Right; 2] {
+    [Right::new("list", "*", "*"), Right::new("watch", "*", "*")]
+}
+
+/// The reviews that a mode creates under the gateway's identity.
+pub(super) fn of_reviews(mode: AuthMode) -> Vec<Right> {
+    let tokens = Right::new("create", AUTHENTICATION, "tokenreviews");
+    let accesses = Right::new("create", AUTHORIZATION, "subjectaccessreviews");
+    match mode {
+        AuthMode::Review => vec![tokens, accesses],
+        AuthMode::Rbac => vec![tokens],
+        AuthMode::SelfCheck | AuthMode::None => Vec::new(),
+    }
+}
+
+/// The review resources that the API server must have in a mode.
+pub(super) fn review_apis(mode: AuthMode) -> Vec<Gvr> {
+    let tokens = Gvr::new(AUTHENTICATION, "v1", "tokenreviews");
+    match mode {
+        AuthMode::Review => vec![
+            tokens,
+            Gvr::new(AUTHORIZATION, "v1", "subjectaccessreviews"),
+        ],
+        AuthMode::Rbac => vec![tokens],
+        AuthMode::SelfCheck => vec![
+            Gvr::new(AUTHENTICATION, "v1", "selfsubjectreviews"),
+            Gvr::new(AUTHORIZATION, "v1", "selfsubjectaccessreviews"),
+        ],
+        AuthMode::None => Vec::new(),
+    }
+}
+
+/// Following roles and bindings.
+pub(super) fn of_roles() -> Vec<Right> {
+    let rights = ROLE_RESOURCES
+        .iter()
+        .flat_map(|resource| ["list", "watch"].map(|verb| Right::new(verb, RBAC, resource)));
+    rights.collect()
+}
+
+/// Acting for callers whose credentials cannot be forwarded; empty where there are none.
+pub(super) fn of_impersonation(settings: &ServeSettings) -> Vec<Right> {
+    let auth = &settings.auth;
+    if auth.mode == AuthMode::None || !auth.wants_certificates() {
+        return Vec::new();
+    }
+    let mut rights = vec![
+        Right::new("impersonate", "", "users"),
+        Right::new("impersonate", "", "groups"),
+    ];
+    if auth.client_ca.is_some() {
+        // The key under which a certificate is named.
+        let key = "userextras/authentication.kubernetes.io/credential-id";
+        rights.push(Right::new("impersonate", AUTHENTICATION, key));
+    }
+    rights
+}
+
+/// Taking caches over from gateways that share this one's identity.
+pub(super) fn of_handover() -> Right {
+    Right::Path {
+        verb: "get",
+        path: HandoverTarget::Index.path(),
+    }
+}
+
+/// Rights that no client should get from a gateway that does not authenticate its clients.
+pub(super) fn of_writers() -> Vec<Right> {
+    vec![
+        Right::new("get", "", "secrets"),
+        Right::new("create", "", "pods"),
+        Right::new("create", RBAC, "clusterrolebindings"),
+    ]
+}
+
+/// What may be cached, and what of it the gateway may read.
+pub(super) struct CacheRights {
+    /// Resources that may be cached and that the API server lists and watches.
+    pub(super) wanted: Vec<Gvr>,
+    /// Those of them that must be filled before the gateway is ready.
+    pub(super) pinned: Vec<Gvr>,
+    /// Those of them that the gateway may not list, or may not watch.
+    pub(super) denied: Vec<Gvr>,
+    /// Whether `--cache-resources` names resources, instead of allowing all.
+    pub(super) is_named: bool,
+}
+
+/// Whether the gateway may read what it is to cache.
+pub(super) fn cache_verdict(rights: &CacheRights) -> CheckVerdict {
+    let CacheRights {
+        wanted,
+        pinned,
+        denied,
+        is_named,
+    } = rights;
+    let hint = "grant list and watch in the gateway's ClusterRole, one rule for each resource that clients watch";
+    let pinned: Vec<String> = pinned
+        .iter()
+        .filter(|gvr| denied.contains(gvr))
+        .map(ToString::to_string)
+        .collect();
+    if !pinned.is_empty() {
+        let text = format!(
+            "{} resources of --pin-resources may not be listed and watched: the gateway will not be ready",
+            pinned.len()
+        );
+        return CheckVerdict::failure(text, hint).with_details(pinned);
+    }
+    let (all, count) = (wanted.len(), wanted.len() - denied.len().min(wanted.len()));
+    if all == 0 {
+        let text = "no resource of the API server may be cached";
+        return CheckVerdict::warning(text, "see --cache-resources and --passthrough-resources");
+    }
+    if count == 0 {
+        let text = format!(
+            "none of {all} resources may be listed and watched: all requests will be forwarded"
+        );
+        return CheckVerdict::failure(text, hint);
+    }
+    let text = format!("{count} of {all} resources may be listed and watched");
+    if denied.is_empty() {
+        return CheckVerdict::ok(text);
+    }
+    let names = denied.iter().map(ToString::to_string);
+    if *is_named {
+        let text = format!("{text}; requests for the others will be forwarded");
+        return CheckVerdict::warning(text, hint).with_details(names);
+    }
+    CheckVerdict::ok(format!("{text}; requests for the others are forwarded"))
+}
+
+/// Whether all of these rights are there. `what` works only with them.
+pub(super) fn needed_verdict(missing: &[Right], what: &str, is_vital: bool) -> CheckVerdict {
+    if missing.is_empty() {
+        return CheckVerdict::ok("they are granted");
+    }
+    let text = format!("{} rights are missing: {what}", missing.len());
+    let hint = "grant them in the gateway's ClusterRole: docs/SECURITY.md, \"Least rights\"";
+    let verdict = match is_vital {
+        true => CheckVerdict::failure(text, hint),
+        false => CheckVerdict::warning(text, hint),
+    };
+    verdict.with_details(missing.iter().map(ToString::to_string))
+}
+
+/// What every client may do if clients are not authenticated.
+pub(super) fn shared_verdict(granted: &[Right]) -> CheckVerdict {
+    if granted.is_empty() {
+        return CheckVerdict::ok("clients are not authenticated (--auth none), and may only read");
+    }
+    CheckVerdict::warning(
+        "clients are not authenticated (--auth none): everybody who reaches the port may",
+        "use another --auth, or credentials for the gateway that may only list and watch",
+    )
+    .with_details(granted.iter().map(ToString::to_string))
+}

@@ -1,0 +1,295 @@
+//! Checks of the way to the API servers. The checks of other categories use the connection that is made here.
+
+use std::io;
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::catalogue as checks;
+use super::certificates::CertificateFacts;
+use super::checklist::Checklist;
+use super::handshake::{self, connect, establish_tls, is_tls, name_of};
+use super::requests::{self, CheckRequestError, get, message};
+use super::verdict::CheckVerdict;
+use super::versions::ObjectHead;
+use crate::config::{AuthMode, CheckCategory, CheckSettings, UpstreamSource};
+use crate::error_chain::one_line;
+use crate::upstream::client::{Client, ConnectError, ConnectSource, ConnectionParts};
+
+const SELF_SUBJECT: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+const CLUSTER: &str = "/api/v1/namespaces/kube-system";
+
+/// A connection to the API servers that can be used.
+pub(super) struct UpstreamLink {
+    pub(super) client: Client,
+    pub(super) parts: ConnectionParts,
+    /// The certificates that the API servers have shown, with their addresses.
+    pub(super) certificates: Vec<(String, CertificateFacts)>,
+}
+
+/// Checks the way to the API servers; `None` if there is none.
+pub(super) async fn check(
+    list: &mut Checklist<'_>,
+    settings: &CheckSettings,
+) -> Option<UpstreamLink> {
+    let mut link = None;
+    let configured = async {
+        match configure(settings).await {
+            Ok((made, verdict)) => {
+                link = Some(made);
+                verdict
+            }
+            Err(verdict) => verdict,
+        }
+    };
+    if !list.require(&checks::UPSTREAM_CONFIG, configured).await {
+        list.skip_rest(CheckCategory::Upstream, "upstream-config failed");
+        return None;
+    }
+    let mut link = link?;
+    let reached = reachable(&link.parts);
+    if !list.require(&checks::UPSTREAM_REACHABLE, reached).await {
+        list.skip_rest(CheckCategory::Upstream, "upstream-reachable failed");
+        return None;
+    }
+    let mut shown = Vec::new();
+    let trusted = trusted(&link.parts, &mut shown);
+    let is_trusted = list.require(&checks::UPSTREAM_TLS, trusted).await;
+    link.certificates = shown;
+    if !is_trusted {
+        list.skip_rest(CheckCategory::Upstream, "upstream-tls failed");
+        return None;
+    }
+    let is_answered = list.require(&checks::UPSTREAM_READY, ready(&link)).await;
+    if !is_answered {
+        list.skip_rest(CheckCategory::Upstream, "upstream-ready failed");
+        return None;
+    }
+    let accepted = credentials(&link, settings.serve.auth.mode);
+    let is_accepted = list.require(&checks::UPSTREAM_CREDENTIALS, accepted).await;
+    list.make(&checks::UPSTREAM_CLUSTER, cluster(settings))
+        .await;
+    is_accepted.then_some(link)
+}
+
+fn source(upstream: &UpstreamSource) -> ConnectSource {
+    match upstream {
+        UpstreamSource::Kubeconfig { path, context } => ConnectSource::Kubeconfig {
+            path: path.clone(),
+            context: context.clone(),
+        },
+        UpstreamSource::InCluster => ConnectSource::InCluster,
+        UpstreamSource::Url(url) => ConnectSource::Url {
+            url: url.clone(),
+            ca_file: None,
+        },
+    }
+}
+
+/// Reads configuration and credentials; nothing is sent.
+async fn configure(settings: &CheckSettings) -> Result<(UpstreamLink, CheckVerdict), CheckVerdict> {
+    let source = source(&settings.serve.upstream);
+    let servers = &settings.serve.api_servers;
+    let hint = match settings.serve.upstream {
+        UpstreamSource::Kubeconfig { .. } => {
+            "check the file, its context, and the files and programs that it names: kubectl must work with it"
+        }
+        UpstreamSource::InCluster => {
+            "--in-cluster works in a pod with a service account (automountServiceAccountToken)"
+        }
+        UpstreamSource::Url(_) => "write http://host:port or https://host:port",
+    };
+    let failed = |error: ConnectError| CheckVerdict::failure(one_line(&error), hint);
+    let parts = source.parts(servers.clone()).await.map_err(failed)?;
+    let client = Client::connect_to(source, servers.clone())
+        .await
+        .map_err(failed)?;
+    let names: Vec<String> = parts.servers.iter().map(ToString::to_string).collect();
+    let verdict = CheckVerdict::ok(names.join(", "));
+    let link = UpstreamLink {
+        client,
+        parts,
+        certificates: Vec::new(),
+    };
+    Ok((link, verdict))
+}
+
+/// Of several servers one suffices; each that does not answer is named.
+fn of_servers(good: Vec<String>, bad: Vec<CheckVerdict>) -> CheckVerdict {
+    let total = good.len() + bad.len();
+    match (good.is_empty(), bad.into_iter().next()) {
+        (_, None) => CheckVerdict::ok(good.join(", ")),
+        (true, Some(first)) => first,
+        (false, Some(first)) => CheckVerdict::warning(
+            format!(
+                "{} of {total} API servers: {}",
+                total - good.len(),
+                first.message
+            ),
+            first.hint,
+        ),
+    }
+}
+
+async fn reachable(parts: &ConnectionParts) -> CheckVerdict {
+    let (mut good, mut bad) = (Vec::new(), Vec::new());
+    for url in &parts.servers {
+        match connect(url).await {
+            Ok(_) => good.push(name_of(url)),
+            Err(error) => bad.push(handshake::unreachable(&name_of(url), &error)),
+        }
+    }
+    of_servers(good, bad)
+}
+
+async fn trusted(
+    parts: &ConnectionParts,
+    shown: &mut Vec<(String, CertificateFacts)>,
+) -> CheckVerdict {
+    if !parts.servers.iter().all(is_tls) {
+        let hint = "use https:// unless the connection never leaves this machine";
+        let local = |url: &http::Uri| {
+            let (host, _) = handshake::address_of(url);
+            host == "localhost"
+                || host
+                    .parse()
+                    .is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+        };
+        if parts.servers.iter().all(local) {
+            return CheckVerdict::skipped("plain HTTP to loopback");
+        }
+        return CheckVerdict::warning(
+            "plain HTTP: everybody on the way can read and change everything",
+            hint,
+        );
+    }
+    let (mut good, mut bad) = (Vec::new(), Vec::new());
+    for url in &parts.servers {
+        let name = name_of(url);
+        match establish_tls(url, &parts.tls, parts.server_name.as_deref()).await {
+            Ok(facts) => {
+                let http = if facts.is_http2 { "HTTP/2" } else { "HTTP/1.1" };
+                good.push(format!("{name} ({http})"));
+                shown.extend(facts.certificate.map(|facts| (name, facts)));
+            }
+            Err(error) => bad.push(untrusted(&name, &error)),
+        }
+    }
+    of_servers(good, bad)
+}
+
+fn untrusted(name: &str, error: &io::Error) -> CheckVerdict {
+    handshake::untrusted(
+        name,
+        error,
+        "the kubeconfig or service account (certificate-authority)",
+    )
+}
+
+async fn ready(link: &UpstreamLink) -> CheckVerdict {
+    link.client.check_endpoints().await;
+    let hint = "wait until the control plane is ready, and look at its log";
+    match get(&link.client, "/readyz").await {
+        Err(error) => CheckVerdict::failure(
+            error.to_string(),
+            "check what listens at the address: it must be a kube-apiserver",
+        ),
+        Ok(response) if response.status.is_server_error() => CheckVerdict::failure(
+            format!(
+                "/readyz is answered {}{}",
+                response.status.as_u16(),
+                message(&response.body)
+            ),
+            hint,
+        ),
+        Ok(response) if response.status.is_success() => CheckVerdict::ok("/readyz is answered 200"),
+        // Who may not see it learns at least that the server answers.
+        Ok(response) => CheckVerdict::ok(format!(
+            "it answers; /readyz is answered {}",
+            response.status.as_u16()
+        )),
+    }
+}
+
+/// Asks the API server who the gateway is.
+async fn credentials(link: &UpstreamLink, mode: AuthMode) -> CheckVerdict {
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let answer = requests::review::<Value>(&link.client, SELF_SUBJECT, &review).await;
+    let user = match answer {
+        Ok(answer) => {
+            let name = answer["status"]["userInfo"]["username"].as_str();
+            name.unwrap_or_default().to_owned()
+        }
+        Err(error) => return unknown_user(&error),
+    };
+    if user == "system:anonymous" || user.is_empty() {
+        let text = "the API server does not know the gateway: it is system:anonymous";
+        if mode == AuthMode::None && !link.parts.has_credentials {
+            return CheckVerdict::warning(
+                text,
+                "give the gateway credentials: --kubeconfig or --in-cluster",
+            );
+        }
+        return CheckVerdict::failure(
+            text,
+            "give the gateway credentials that the API server accepts: --kubeconfig or --in-cluster",
+        );
+    }
+    CheckVerdict::ok(format!("the gateway is {user}"))
+}
+
+fn unknown_user(error: &CheckRequestError) -> CheckVerdict {
+    match error.status() {
+        Some(StatusCode::UNAUTHORIZED) => CheckVerdict::failure(
+            "the API server refuses the gateway's credentials (401)",
+            "renew the token or the client certificate; check that it is for this cluster",
+        ),
+        Some(StatusCode::FORBIDDEN) => {
+            CheckVerdict::ok("accepted, but the gateway may not ask who it is (403)")
+        }
+        Some(StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) => {
+            CheckVerdict::skipped("the API server has no SelfSubjectReview")
+        }
+        Some(_) | None => CheckVerdict::failure(
+            error.to_string(),
+            "look at the API server's log; its authentication webhook may fail",
+        ),
+    }
+}
+
+/// Whether all API servers name the same cluster.
+async fn cluster(settings: &CheckSettings) -> CheckVerdict {
+    let servers = &settings.serve.api_servers;
+    if servers.len() < 2 {
+        return CheckVerdict::skipped("there is one API server");
+    }
+    let mut uids = Vec::new();
+    for server in servers {
+        let source = source(&settings.serve.upstream);
+        let Ok(client) = Client::connect_to(source, vec![server.clone()]).await else {
+            continue;
+        };
+        if let Ok(uid) = cluster_uid(&client).await {
+            uids.push((name_of(server), uid));
+        }
+    }
+    let Some((first, uid)) = uids.first() else {
+        return CheckVerdict::warning(
+            "no API server tells which cluster it belongs to",
+            "let the gateway get the namespace kube-system, so that it notices an API server of another cluster",
+        );
+    };
+    match uids.iter().find(|(_, other)| other != uid) {
+        Some((other, _)) => CheckVerdict::failure(
+            format!("{first} and {other} belong to different clusters"),
+            "name only API servers of one cluster with --api-servers",
+        ),
+        None => CheckVerdict::ok(format!("{} API servers belong to one cluster", uids.len())),
+    }
+}
+
+/// The uid of the namespace kube-system.
+pub(super) async fn cluster_uid(client: &Client) -> Result<String, CheckRequestError> {
+    let namespace: ObjectHead = requests::read_json(client, CLUSTER).await?;
+    Ok(namespace.metadata.uid)
+}

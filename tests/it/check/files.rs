@@ -1,0 +1,215 @@
+//! Certificates, limits, directories and other gateways that cannot be used.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use kube_fanout::check::{CheckLevel, check_once};
+use kube_fanout::config::{
+    CheckSettings, FrontProxySettings, HandoverSettings, ListenTransport, StateSettings,
+};
+use tokio::net::TcpListener;
+
+use super::front::{Front, Reply};
+use super::stage::{self, Authority, PairFiles, ended, settings};
+
+use CheckLevel::{Failure, Warning};
+
+fn serving(pair: &PairFiles, settings: &mut CheckSettings) {
+    settings.serve.transport = ListenTransport::Tls {
+        cert: pair.cert.clone(),
+        key: pair.key.clone(),
+        sni: Vec::new(),
+    };
+}
+
+/// Files that do not fit, are for other names, or for another time.
+pub(crate) async fn certificates() -> Vec<&'static str> {
+    let apiserver = stage::apiserver().await;
+    let authority = Authority::new("serving");
+    let (good, other) = (
+        authority.sign("good", -1..300),
+        authority.sign("other", -1..300),
+    );
+    let expired = authority.sign("expired", -100..-2);
+    let future = authority.sign("future", 5..300);
+
+    let mut mixed = settings(apiserver.address());
+    serving(&good, &mut mixed);
+    if let ListenTransport::Tls { key, .. } = &mut mixed.serve.transport {
+        key.clone_from(&other.key);
+    }
+    // Certificates, but of no authority.
+    mixed.serve.auth.client_ca = Some(good.cert.clone());
+    mixed.serve.auth.front_proxy = Some(FrontProxySettings {
+        client_ca: other.cert.clone(),
+        allowed_names: Vec::new(),
+        username_headers: Vec::new(),
+        uid_headers: Vec::new(),
+        group_headers: Vec::new(),
+        extra_header_prefixes: Vec::new(),
+    });
+    let mixed = check_once(&mixed).await;
+    ended(
+        &mixed,
+        "serving-names",
+        CheckLevel::Skipped,
+        "serving-certificate failed",
+    );
+
+    let mut old = settings(apiserver.address());
+    serving(&expired, &mut old);
+    old.client_names = vec!["LOCALHOST".to_owned(), "fanout.example.com".to_owned()];
+    let old = check_once(&old).await;
+
+    let mut early = settings(apiserver.address());
+    serving(&future, &mut early);
+    early.client_names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let early = check_once(&early).await;
+    ended(
+        &early,
+        "serving-names",
+        CheckLevel::Ok,
+        "localhost, 127.0.0.1",
+    );
+    ended(&early, "serving-expiry", Failure, "is valid only in");
+
+    passes(&good, &authority, apiserver.address()).await;
+    vec![
+        ended(
+            &mixed,
+            "serving-certificate",
+            Failure,
+            "cannot be used together",
+        ),
+        ended(&mixed, "client-ca", Failure, "no authority"),
+        ended(&mixed, "front-proxy-ca", Failure, "no authority"),
+        ended(&old, "serving-names", Failure, "fanout.example.com"),
+        ended(&old, "serving-expiry", Failure, "expired 2 days ago"),
+        ended(&early, "clock-certificates", Failure, "1 of 1 certificates"),
+    ]
+}
+
+/// A certificate of the authority that clients trust.
+async fn passes(good: &PairFiles, authority: &Authority, upstream: SocketAddr) {
+    let mut right = settings(upstream);
+    serving(good, &mut right);
+    right.serve.auth.client_ca = Some(authority.ca_file());
+    let right = check_once(&right).await;
+    for name in [
+        "serving-certificate",
+        "serving-expiry",
+        "client-ca",
+        "clock-certificates",
+    ] {
+        ended(&right, name, CheckLevel::Ok, "");
+    }
+}
+
+/// More than the system allows, and a directory that others can read.
+pub(crate) async fn machine() -> Vec<&'static str> {
+    let apiserver = stage::apiserver().await;
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("check-state");
+    std::fs::create_dir_all(&directory).unwrap();
+    let mode =
+        |mode| std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(mode)).unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut greedy = settings(apiserver.address());
+    greedy.before_install = true;
+    greedy.serve.listen = taken.local_addr().unwrap();
+    greedy.serve.admission.connections_max = 1 << 24;
+    greedy.serve.admission.memory_max = 1 << 49;
+    greedy.serve.state = Some(StateSettings {
+        directory: directory.clone(),
+        key_file: None,
+        len_max: 1 << 60,
+        interval: Duration::from_secs(1),
+        excluded: Vec::new(),
+    });
+    mode(0o755);
+    let report = check_once(&greedy).await;
+    mode(0o700);
+    let closed = check_once(&greedy).await;
+    ended(&closed, "state-directory", CheckLevel::Ok, "is free");
+    // Checks leave the directory as it was.
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
+    let lock = std::fs::File::create(directory.join("lock")).unwrap();
+    lock.lock().unwrap();
+    let used = check_once(&greedy).await;
+    ended(
+        &used,
+        "state-directory",
+        Failure,
+        "in use by another gateway",
+    );
+    std::fs::remove_dir_all(&directory).unwrap();
+    vec![
+        ended(
+            &report,
+            "open-files",
+            Failure,
+            "--connections-max is 16777216",
+        ),
+        ended(&report, "memory", Failure, "--memory-max is 536870912 MiB"),
+        ended(
+            &report,
+            "state-directory",
+            Failure,
+            "open to other users (mode 755)",
+        ),
+        ended(&report, "state-space", Warning, "MiB are free"),
+        ended(&report, "ports", Failure, "--listen"),
+    ]
+}
+
+/// Other gateways that are none, refuse, or cannot be asked.
+pub(crate) async fn handover() -> Vec<&'static str> {
+    let apiserver = stage::apiserver().await;
+    let denied = Reply::new(
+        "selfsubjectaccessreviews",
+        201,
+        r#"{"status":{"allowed":false}}"#,
+    );
+    let upstream = Front::new(Some(apiserver.address()), vec![denied]).await;
+    let token = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("check-handover-token");
+    std::fs::write(&token, "token").unwrap();
+    let report = async |adjust: &dyn Fn(&mut HandoverSettings)| {
+        let mut settings = settings(upstream.address);
+        let mut handover = HandoverSettings {
+            // It answers, but is no gateway.
+            from: format!("http://{}/", apiserver.address()).parse().unwrap(),
+            ca_file: None,
+            server_name: None,
+            token_file: Some(token.clone()),
+            timeout: Duration::from_secs(1),
+            len_max: 1 << 20,
+            rebalance_interval: None,
+        };
+        adjust(&mut handover);
+        settings.serve.handover = Some(handover);
+        check_once(&settings).await
+    };
+    let none = report(&|_| {}).await;
+    let unreadable = report(&|settings| settings.ca_file = Some("/nowhere/ca.crt".into())).await;
+    let gateway = stage::gateway(apiserver.address()).await;
+    let from = format!("http://{}/", gateway.address);
+    let right = report(&|settings| settings.from = from.parse().unwrap()).await;
+    ended(
+        &right,
+        "handover-peers",
+        CheckLevel::Ok,
+        "1 gateways hand caches over",
+    );
+    gateway.ended().await;
+    vec![
+        ended(&unreadable, "handover-files", Failure, "/nowhere/ca.crt"),
+        ended(
+            &none,
+            "handover-rights",
+            Warning,
+            "get /kube-fanout/handover",
+        ),
+        ended(&none, "handover-peers", Warning, "it is no gateway"),
+    ]
+}
