@@ -67,6 +67,7 @@ step_scenarios() {
     play "$scenarios/quiet-end-small.yaml" || return
     play --scale 0.1 "$scenarios/drain.yaml" || return
     play --only gateway "$scenarios/connections.yaml" || return
+    play --scale 0.05 --only embedded-tls,gateway-tls "$scenarios/kubelets.yaml" || return
     play --scale 0.2 --only exact,forwarded,pings "$scenarios/hostile.yaml"
 }
 

@@ -34,6 +34,9 @@ pub struct ServerFlags {
     /// Process of the API server behind it, for its CPU.
     #[arg(long)]
     pub upstream_pid: Option<u32>,
+    /// Where a gateway under test has its metrics, such as http://127.0.0.1:9090: what reached the API server is read there.
+    #[arg(long)]
+    pub server_admin: Option<String>,
     /// Threads of the swarm.
     #[arg(long, default_value_t = 1)]
     pub threads: usize,

@@ -8,11 +8,13 @@ mod attack;
 mod cli;
 mod client;
 mod command;
+mod gateway_metrics;
 mod http2;
 mod informers;
 mod lister;
 mod pods;
 mod process;
+mod progress;
 mod recorder;
 mod recording;
 mod report;
@@ -61,11 +63,13 @@ const LOADTEST: &[Entry] = &[
     entry::<scenario::start::Start>(),
     entry::<scenario::reconnect_storm::ReconnectStorm>(),
     entry::<scenario::rolling::Rolling>(),
+    entry::<scenario::kubelets::Kubelets>(),
     Entry::of::<socket_loop::SocketLoop>(),
     Entry::of::<scenario::workers::process::Part>(),
     Entry::of::<attack::Attacker>(),
     Entry::of::<runner::Runner>(),
     Entry::of::<runner::Render>(),
+    Entry::of::<runner::compare::Compare>(),
     Entry::of::<runner::documents::Merge>(),
     Entry::of::<runner::documents::Page>(),
     Entry::of::<runner::documents::Quote>(),

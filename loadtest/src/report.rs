@@ -11,6 +11,7 @@ pub mod markdown;
 pub mod merge;
 pub mod number;
 pub mod page;
+pub mod side_by_side;
 pub mod target;
 
 use std::collections::BTreeMap;
@@ -140,6 +141,9 @@ pub struct Column {
     /// Counts by upper bound in milliseconds, by name; of all repeats together.
     #[serde(default)]
     pub histograms: BTreeMap<String, Vec<(f64, u64)>>,
+    /// Values by seconds, by name; of the first repeat.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub series: BTreeMap<String, Vec<(f64, f64)>>,
 }
 
 impl RunReport {

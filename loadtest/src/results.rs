@@ -23,6 +23,7 @@ pub struct Results {
     columns: Vec<String>,
     rows: Vec<(String, Vec<Option<f64>>)>,
     distributions: Vec<Distribution>,
+    series: Vec<TimeSeries>,
     faults: Texts,
     invalid: Texts,
     notes: Texts,
@@ -37,6 +38,15 @@ struct Distribution {
     buckets: Vec<(f64, u64)>,
 }
 
+/// Values over time; in the JSON only, for charts.
+#[derive(Debug)]
+struct TimeSeries {
+    column: usize,
+    name: String,
+    /// Seconds, and the value then.
+    points: Vec<(f64, f64)>,
+}
+
 impl Results {
     pub fn new(title: impl Into<String>) -> Self {
         Self {
@@ -44,6 +54,7 @@ impl Results {
             columns: Vec::new(),
             rows: Vec::new(),
             distributions: Vec::new(),
+            series: Vec::new(),
             faults: Texts::new(TEXTS_MAX),
             invalid: Texts::new(TEXTS_MAX),
             notes: Texts::new(TEXTS_MAX),
@@ -96,6 +107,15 @@ impl Results {
         });
     }
 
+    /// Adds values over time to the newest column; the name carries the unit.
+    pub fn series(&mut self, name: &str, points: Vec<(f64, f64)>) {
+        self.series.push(TimeSeries {
+            column: self.columns.len().max(1) - 1,
+            name: name.to_owned(),
+            points,
+        });
+    }
+
     /// The figure of a row and a column.
     pub fn value(&self, name: &str, column: usize) -> Option<f64> {
         let (_, cells) = self.rows.iter().find(|(one, _)| one == name)?;
@@ -143,7 +163,7 @@ impl Results {
     }
 
     fn to_json(&self) -> Value {
-        let (mut runs, mut histograms) = (Map::new(), Map::new());
+        let (mut runs, mut histograms, mut series) = (Map::new(), Map::new(), Map::new());
         for (column, name) in self.columns.iter().enumerate() {
             let figures: Map<String, Value> = self
                 .rows
@@ -159,10 +179,15 @@ impl Results {
                 .map(|one| (one.name.clone(), json!(one.buckets)))
                 .collect();
             histograms.insert(name.clone(), Value::Object(distributions));
+            let over_time = self.series.iter().filter(|one| one.column == column);
+            let over_time: Map<String, Value> = over_time
+                .map(|one| (one.name.clone(), json!(one.points)))
+                .collect();
+            series.insert(name.clone(), Value::Object(over_time));
         }
         let lines = |texts: &Texts| texts.lines().collect::<Vec<_>>();
         json!({
-            "scenario": self.title, "runs": runs, "histograms": histograms, "faults": lines(&self.faults), "invalid": lines(&self.invalid), "notes": lines(&self.notes),
+            "scenario": self.title, "runs": runs, "histograms": histograms, "series": series, "faults": lines(&self.faults), "invalid": lines(&self.invalid), "notes": lines(&self.notes),
             "passed": self.is_clean(),
         })
     }

@@ -4,6 +4,7 @@
 //! by their process ids in every case. Nothing is measured in this process.
 
 pub mod arguments;
+pub mod compare;
 pub mod documents;
 pub mod gateway;
 pub mod guarded;
@@ -27,6 +28,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::GatewayFlags;
 use crate::command::Subcommand;
+use crate::progress::Progress;
 use crate::report::figure::Figure;
 use crate::report::{JSON, Report, RunReport, SCHEMA, claim, markdown, merge};
 
@@ -36,6 +38,8 @@ use servers::Servers;
 
 /// The gateway's name among the versions.
 const GATEWAY: &str = "kube-fanout";
+/// The log of the scenario's process, see [`Servers::play`].
+const SCENARIO_LOG: &str = "scenario.log";
 /// How long the machine's load is observed before everything and before each run.
 const BUSY_BEFORE: Duration = Duration::from_secs(1);
 const BUSY_BEFORE_RUN: Duration = Duration::from_millis(200);
@@ -80,6 +84,21 @@ pub struct Runner {
 impl Subcommand for Runner {
     /// True if every run passed. A run that fails is in the report.
     fn execute(&self) -> Result<bool> {
+        let report = self.report()?;
+        if let Some(folder) = &self.report {
+            report.save(folder)?;
+            note(&format!(
+                "report: {}\n",
+                folder.join("report.html").display()
+            ));
+        }
+        Ok(report.passed())
+    }
+}
+
+impl Runner {
+    /// Runs everything.
+    fn report(&self) -> Result<Report> {
         let programs = Programs::find(self)?;
         let scenarios: Vec<ScenarioFile> = self
             .files
@@ -89,15 +108,7 @@ impl Subcommand for Runner {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let report = runtime.block_on(play_all(self, &programs, &scenarios))?;
-        if let Some(folder) = &self.report {
-            report.save(folder)?;
-            note(&format!(
-                "report: {}\n",
-                folder.join("report.html").display()
-            ));
-        }
-        Ok(report.passed())
+        runtime.block_on(play_all(self, &programs, &scenarios))
     }
 }
 
@@ -182,8 +193,20 @@ async fn play_scenario(
                 1 => String::new(),
                 all => format!(" ({repeat} of {all})"),
             };
-            note(&format!("{}: {}{of_all} … ", scenario.name, planned.name()));
-            let run = play(&planned, programs, folder, signals).await;
+            let title = format!("{}: {}{of_all}", scenario.name, planned.name());
+            let progress = Progress::start(&title, planned.limit);
+            if progress.is_hidden() {
+                note(&format!("{title} … "));
+            }
+            let log = folder.join(SCENARIO_LOG);
+            let run = tokio::select! {
+                run = play(&planned, programs, folder, signals) => run,
+                never = progress.follow(&log, planned.limit) => match never {},
+            };
+            if !progress.is_hidden() {
+                progress.finish();
+                note(&format!("{title} … "));
+            }
             let outcome = if run.passed() { "passed" } else { "FAILED" };
             note(&format!("{outcome} after {:.0} s\n", run.took_s));
             runs.push(run);

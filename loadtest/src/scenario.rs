@@ -6,6 +6,7 @@ pub mod herd;
 pub mod hostile;
 pub mod idle_memory;
 pub mod joiners;
+pub mod kubelets;
 pub mod node_selectors;
 pub mod overload;
 pub mod population;

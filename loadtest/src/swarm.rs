@@ -156,7 +156,7 @@ impl SwarmConfig {
     }
 
     /// The local address of the connection with this number.
-    fn source_of(&self, number: usize) -> Ipv4Addr {
+    pub fn source_of(&self, number: usize) -> Ipv4Addr {
         let step = u32::try_from(number / CONNECTIONS_PER_SOURCE).unwrap_or(u32::MAX);
         Ipv4Addr::from(u32::from(self.source).saturating_add(step))
     }

@@ -6,6 +6,7 @@ pub mod event;
 pub mod frames;
 pub mod lines;
 pub mod list;
+pub mod named;
 pub mod protobuf;
 pub mod response;
 pub mod search;

@@ -22,8 +22,15 @@ const COLOURS: [RGBColor; 8] = [
 ];
 const GRID: RGBColor = RGBColor(0x88, 0x90, 0x9c);
 /// Size of a chart in pixels; a chart of bars is as high as it has bars.
-const WIDTH: u32 = 760;
+pub const WIDTH: u32 = 760;
 const HEIGHT: u32 = 300;
+/// Width of a chart for a phone. It is no smaller picture of the same: its texts would be too small to read.
+pub const NARROW_WIDTH: u32 = 360;
+/// Labels of the horizontal axis that fit into it.
+const NARROW_LABELS: usize = 4;
+const LABELS: usize = 10;
+/// Points of longer series are not marked: they would touch.
+const MARKED_POINTS_MAX: usize = 100;
 const BAR_STEP: u32 = 24;
 /// Room for the names of bars; longer names keep their two ends.
 const NAMES: i32 = 250;
@@ -61,7 +68,7 @@ pub fn colour(number: usize) -> (String, bool) {
 /// Horizontal bars, each with its figure.
 pub fn bars(rows: &[Bar]) -> String {
     let height = rows.len().max(1) as u32 * BAR_STEP;
-    svg(height, |area| {
+    svg((WIDTH, height), |area| {
         let most = rows
             .iter()
             .map(|row| row.1)
@@ -93,10 +100,29 @@ pub fn bars(rows: &[Bar]) -> String {
 
 /// Lines over two axes. An axis is logarithmic if its values are positive and far apart.
 pub fn lines(titles: AxisTitles<'_>, series: &[Series]) -> String {
-    let points = || series.iter().flat_map(|one| &one.points);
-    let x = Axis::over(points().map(|point| point.0));
-    let y = Axis::over(points().map(|point| point.1));
-    svg(HEIGHT, |area| match (x, y) {
+    lines_within(WIDTH, titles, series)
+}
+
+/// The same in this width.
+pub fn lines_within(width: u32, titles: AxisTitles<'_>, series: &[Series]) -> String {
+    let x = Axis::over(points(series).map(|point| point.0));
+    let y = Axis::over(points(series).map(|point| point.1));
+    lines_over(width, (x, y), titles, series)
+}
+
+/// Values over time in this width; neither axis is logarithmic.
+pub fn over_time_within(width: u32, titles: AxisTitles<'_>, series: &[Series]) -> String {
+    let x = Axis::from_zero(points(series).map(|point| point.0));
+    let y = Axis::from_zero(points(series).map(|point| point.1));
+    lines_over(width, (x, y), titles, series)
+}
+
+fn points(series: &[Series]) -> impl Iterator<Item = (f64, f64)> {
+    series.iter().flat_map(|one| one.points.iter().copied())
+}
+
+fn lines_over(width: u32, axes: (Axis, Axis), titles: AxisTitles<'_>, series: &[Series]) -> String {
+    svg((width, HEIGHT), |area| match axes {
         (Axis::Linear(x), Axis::Linear(y)) => draw_lines(area, 0.0..x, 0.0..y, titles, series),
         (Axis::Linear(x), Axis::Log(from, to)) => {
             draw_lines(area, 0.0..x, (from..to).log_scale(), titles, series)
@@ -123,6 +149,12 @@ enum Axis {
 }
 
 impl Axis {
+    fn from_zero(values: impl Iterator<Item = f64>) -> Self {
+        let most = values.filter(|value| value.is_finite());
+        let most = most.fold(0.0, f64::max);
+        Self::Linear(if most > 0.0 { most * 1.05 } else { 1.0 })
+    }
+
     fn over(values: impl Iterator<Item = f64>) -> Self {
         let values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
         let least = values.iter().copied().fold(f64::INFINITY, f64::min);
@@ -131,16 +163,16 @@ impl Axis {
             let decade = |value: f64| 10f64.powf(value);
             Self::Log(decade(least.log10().floor()), decade(most.log10().ceil()))
         } else {
-            Self::Linear(if most > 0.0 { most * 1.05 } else { 1.0 })
+            Self::from_zero([most].into_iter())
         }
     }
 }
 
 type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-fn svg(height: u32, draw: impl FnOnce(&Canvas<'_>) -> Drawing<()>) -> String {
+fn svg(size: (u32, u32), draw: impl FnOnce(&Canvas<'_>) -> Drawing<()>) -> String {
     let mut text = String::new();
-    let area = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
+    let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
     let drawn = draw(&area).and_then(|()| Ok(area.present()?));
     drop(area);
     match drawn {
@@ -163,11 +195,12 @@ where
     X::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
     Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
 {
+    let is_narrow = area.dim_in_pixel().0 <= NARROW_WIDTH;
     let mut chart = ChartBuilder::on(area)
         .margin(8)
         .margin_right(28)
         .x_label_area_size(40)
-        .y_label_area_size(64)
+        .y_label_area_size(if is_narrow { 52 } else { 64 })
         .build_cartesian_2d(x, y)?;
     chart
         .configure_mesh()
@@ -177,6 +210,7 @@ where
         .label_style(text_style())
         .x_desc(x_title)
         .y_desc(y_title)
+        .x_labels(if is_narrow { NARROW_LABELS } else { LABELS })
         .x_label_formatter(&|value| short(*value))
         .y_label_formatter(&|value| short(*value))
         .draw()?;
@@ -188,7 +222,9 @@ where
         } else {
             chart.draw_series(LineSeries::new(points.clone(), style))?;
         }
-        chart.draw_series(points.map(|point| Circle::new(point, 2, style.filled())))?;
+        if one.points.len() <= MARKED_POINTS_MAX {
+            chart.draw_series(points.map(|point| Circle::new(point, 2, style.filled())))?;
+        }
     }
     Ok(())
 }

@@ -85,6 +85,9 @@ fn add_column(merged: &mut Column, column: Column, number: usize) {
         }
         of_all.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     }
+    for (name, points) in column.series {
+        merged.series.entry(name).or_insert(points);
+    }
 }
 
 #[cfg(test)]
@@ -101,6 +104,7 @@ mod tests {
             name: "target".to_owned(),
             figures: BTreeMap::from([("cpu".to_owned(), Figure::from(value))]),
             histograms: BTreeMap::from([("latency".to_owned(), vec![(value, 2)])]),
+            series: BTreeMap::from([("cpu".to_owned(), vec![(0.5, value)])]),
         };
         RunReport {
             label: label.to_owned(),
@@ -129,6 +133,7 @@ mod tests {
             [Some(1.0), None, Some(5.0)]
         );
         assert_eq!(a.columns[0].histograms["latency"], [(1.0, 2), (5.0, 2)]);
+        assert_eq!(a.columns[0].series["cpu"], [(0.5, 1.0)]);
         assert_eq!((a.repeats, b.repeats), (3, 2));
         assert_eq!(a.error.as_deref(), Some("run 2: no start"));
         assert_eq!(a.faults, ["run 3: lost"]);

@@ -11,6 +11,7 @@ fn run(label: &str, size: Option<&str>, columns: &[(&str, f64)]) -> RunReport {
         name: (*name).to_owned(),
         figures: BTreeMap::from([(CPU.to_owned(), Figure::from(*value))]),
         histograms: BTreeMap::from([("delivery".to_owned(), vec![(0.5, 90), (4.0, 10)])]),
+        ..Column::default()
     };
     RunReport {
         label: label.to_owned(),

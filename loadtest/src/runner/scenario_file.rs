@@ -70,6 +70,8 @@ fn limit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Erro
 pub enum ServerKind {
     /// The embedded API server.
     Embedded,
+    /// The same with TLS.
+    EmbeddedTls,
     /// A gateway before it, plain HTTP.
     Gateway,
     /// The same with TLS towards clients.
@@ -136,6 +138,7 @@ impl ServerKind {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Embedded => "embedded",
+            Self::EmbeddedTls => "embedded-tls",
             Self::Gateway => "gateway",
             Self::GatewayTls => "gateway-tls",
             Self::Real => "real",
@@ -146,7 +149,7 @@ impl ServerKind {
 
     /// Whether a gateway is in front of the API server.
     pub const fn has_gateway(self) -> bool {
-        !matches!(self, Self::Embedded | Self::Real)
+        !matches!(self, Self::Embedded | Self::EmbeddedTls | Self::Real)
     }
 }
 

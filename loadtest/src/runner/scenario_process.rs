@@ -19,6 +19,8 @@ struct ResultsText {
     #[serde(default)]
     histograms: BTreeMap<String, BTreeMap<String, Vec<(f64, u64)>>>,
     #[serde(default)]
+    series: BTreeMap<String, BTreeMap<String, Vec<(f64, f64)>>>,
+    #[serde(default)]
     faults: Vec<String>,
     #[serde(default)]
     invalid: Vec<String>,
@@ -69,6 +71,9 @@ pub fn arguments(
             put("--reference-ca", ca.display().to_string());
         }
         put("--upstream-pid", api.pid.to_string());
+        if let Some(url) = &under_test.admin_url {
+            put("--server-admin", url.clone());
+        }
     }
     put("--json", json.display().to_string());
     words
@@ -93,6 +98,7 @@ impl From<ResultsText> for RunReport {
             let figures = figures.into_iter();
             Column {
                 histograms: results.histograms.remove(&name).unwrap_or_default(),
+                series: results.series.remove(&name).unwrap_or_default(),
                 figures: figures.map(|(name, of)| (name, of.into())).collect(),
                 name,
             }

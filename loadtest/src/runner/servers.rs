@@ -47,6 +47,8 @@ pub struct Endpoint {
     /// File with a bearer token.
     pub token: Option<PathBuf>,
     pub pid: u32,
+    /// Where a gateway has its metrics.
+    pub admin_url: Option<String>,
 }
 
 impl Endpoint {
@@ -75,9 +77,10 @@ impl Servers {
     /// Started servers stay until [`Self::stop`], also after an error.
     pub async fn start(&mut self, planned: &RunPlan) -> Result<(Endpoint, Option<Endpoint>)> {
         let api = match planned.server {
-            ServerKind::Embedded | ServerKind::Gateway | ServerKind::GatewayTls => {
-                self.embedded(planned).await?
-            }
+            ServerKind::Embedded
+            | ServerKind::EmbeddedTls
+            | ServerKind::Gateway
+            | ServerKind::GatewayTls => self.embedded(planned).await?,
             ServerKind::Real | ServerKind::GatewayReal | ServerKind::GatewayRealPlain => {
                 self.real_server().await?
             }
@@ -131,13 +134,21 @@ impl Servers {
         let mut arguments = arguments::split("apiserver --listen 127.0.0.1:0");
         arguments.extend(LOG.map(str::to_owned));
         arguments.extend(planned.apiserver.iter().cloned());
+        let certificate = match planned.server {
+            ServerKind::EmbeddedTls => Some(self.made_certificate()?),
+            _ => None,
+        };
+        if let Some(made) = &certificate {
+            arguments.extend(made.flags());
+        }
         let program = self.programs.gateway.clone();
-        let (url, pid) = self.launch("apiserver", &program, &arguments).await?;
+        let (address, pid) = self.launch("apiserver", &program, &arguments).await?;
         Ok(Endpoint {
-            url: format!("http://{url}"),
-            ca: None,
+            url: url(&address, certificate.is_some()),
+            ca: certificate.map(|made| made.ca),
             token: None,
             pid,
+            admin_url: None,
         })
     }
 
@@ -151,6 +162,7 @@ impl Servers {
             ca: Some(real.credential("ca.crt")),
             token: Some(real.credential("admin.token")),
             pid: real.pid()?,
+            admin_url: None,
         })
     }
 
@@ -183,12 +195,7 @@ impl Servers {
         };
         match &certificate {
             None => arguments.push("--plain-http".to_owned()),
-            Some(made) => arguments.extend([
-                "--tls-cert".to_owned(),
-                made.chain.display().to_string(),
-                "--tls-key".to_owned(),
-                made.key.display().to_string(),
-            ]),
+            Some(made) => arguments.extend(made.flags()),
         }
         arguments.extend(planned.gateway.iter().cloned());
         let (program, arguments) = match planned.gateway_files {
@@ -200,17 +207,20 @@ impl Servers {
         };
         let name = format!("gateway-{tier}");
         let (address, pid) = self.launch(&name, &program, &arguments).await?;
-        let scheme = if certificate.is_some() {
-            "https"
-        } else {
-            "http"
-        };
         Ok(Endpoint {
-            url: format!("{scheme}://{address}"),
+            url: url(&address, certificate.is_some()),
             ca: certificate.map(|made| made.ca),
             token: upstream.token.clone(),
             pid,
+            admin_url: self.admin_url()?,
         })
+    }
+
+    /// The metrics' address of the process that was started last.
+    fn admin_url(&self) -> Result<Option<String>> {
+        let admin = self.processes.last().map(|last| last.logged("admin"));
+        let admin = admin.transpose()?.flatten();
+        Ok(admin.map(|admin| format!("http://{admin}")))
     }
 
     async fn launch(
@@ -350,6 +360,22 @@ struct Certificate {
     ca: PathBuf,
     chain: PathBuf,
     key: PathBuf,
+}
+
+impl Certificate {
+    /// The flags that name it.
+    fn flags(&self) -> [String; 4] {
+        let [cert, key] = ["--tls-cert", "--tls-key"].map(str::to_owned);
+        let [chain_file, key_file] =
+            [&self.chain, &self.key].map(|file| file.display().to_string());
+        [cert, chain_file, key, key_file]
+    }
+}
+
+/// The URL of an address.
+fn url(address: &str, is_tls: bool) -> String {
+    let scheme = if is_tls { "https" } else { "http" };
+    format!("{scheme}://{address}")
 }
 
 /// The shell command that starts a program with a limit of open files. The shell replaces itself by the program, so the process id stays

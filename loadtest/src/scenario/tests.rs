@@ -2,6 +2,7 @@
 //! relay or the server injects.
 
 mod drain;
+mod kubelets;
 mod relay;
 mod spoiler;
 

@@ -15,6 +15,7 @@ use super::workers::{WorkerConfig, Workers};
 use crate::cli::ServerFlags;
 use crate::client::Client;
 use crate::process::{MachineCpu, Usage};
+use crate::progress::phase;
 use crate::recorder::{Control, Recorder};
 use crate::recording::Recording;
 use crate::results::Results;
@@ -141,6 +142,8 @@ impl<'a> WatchRun<'a> {
             path: self.path,
             start: recording.start,
         };
+        let watchers = self.population.watchers;
+        phase(&format!("{}: {watchers} watchers connect", self.name));
         let started = Instant::now();
         let workers = Workers::start(&config, &plans, &initial, control.clone()).await?;
         workers.ready(ready_wait(self.population.watchers)).await?;
@@ -197,6 +200,8 @@ async fn starts(churn: &Churn, recording: &mut Recording) -> Result<Vec<u64>> {
 impl ActiveRun<'_> {
     /// Measures latencies for a while, after a warm-up; returns the snapshots at both ends.
     pub async fn measure(&self, warm_up: Duration, duration: Duration) -> Result<[Snapshot; 2]> {
+        let lasts = (warm_up + duration).as_secs();
+        phase(&format!("{}: objects change, for {lasts} s", self.run.name));
         tokio::time::sleep(warm_up).await;
         let from = self.measure_begin()?;
         tokio::time::sleep(duration).await;
@@ -273,6 +278,9 @@ impl ActiveRun<'_> {
         written: Option<&Writes>,
     ) -> Result<Recorder> {
         let name = self.run.name;
+        phase(&format!(
+            "{name}: quiet end, then every watcher is compared"
+        ));
         match self.quiet(written).await {
             Ok(quiet) if written.is_some() => quiet.report(results, name),
             // The server goes on writing: later events push out pending ones.

@@ -25,6 +25,11 @@ struct Metadata {
 
 /// Reads a watch event without its length prefix.
 pub fn event(frame: &[u8]) -> Result<Event> {
+    named_event(frame).map(|(event, _)| event)
+}
+
+/// Like [`event`], with the object's namespaced name.
+pub fn named_event(frame: &[u8]) -> Result<(Event, String)> {
     let message = whole(frame)?;
     let kind = match last(frame, message, 1)?.map(|at| at.of(frame)) {
         Some(b"ADDED") => EventKind::Added,
@@ -38,18 +43,20 @@ pub fn event(frame: &[u8]) -> Result<Event> {
     let object = last(frame, extension, 1)?.context("an event without an object")?;
     let object = object_in(frame, object)?;
     if kind == EventKind::Error {
-        return Ok(Event {
+        let event = Event {
             kind,
             version: code(frame, object)?.context("an ERROR event without a code")?,
             write: None,
-        });
+        };
+        return Ok((event, String::new()));
     }
     let metadata = Metadata::of(frame, object)?;
-    Ok(Event {
+    let event = Event {
         kind,
         version: metadata.version.context("an event without a version")?,
         write: metadata.write.filter(|_| kind != EventKind::Bookmark),
-    })
+    };
+    Ok((event, metadata.namespaced_name()))
 }
 
 pub fn list(body: &[u8]) -> Result<ListVersions> {
@@ -65,7 +72,7 @@ pub fn list(body: &[u8]) -> Result<ListVersions> {
             ITEMS => {
                 let item = Metadata::of(body, bytes(&field)?)?;
                 let version = item.version.context("an object without a version")?;
-                items.push((format!("{}/{}", item.namespace, item.name), version));
+                items.push((item.namespaced_name(), version));
             }
             _ => {}
         }
@@ -74,6 +81,10 @@ pub fn list(body: &[u8]) -> Result<ListVersions> {
 }
 
 impl Metadata {
+    fn namespaced_name(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
     /// The metadata of an object. All of its fields are visited, so that a truncated one is found.
     fn of(bytes_all: &[u8], object: ByteSpan) -> Result<Self> {
         let at = last(bytes_all, object, METADATA)?.context("an object without metadata")?;

@@ -135,6 +135,7 @@ fn every_scenario_of_this_project_can_be_played() {
         ca: Some("ca".into()),
         token: Some("token".into()),
         pid: 1,
+        admin_url: None,
     };
     for file in files {
         let scenario = ScenarioFile::read(&file).unwrap();

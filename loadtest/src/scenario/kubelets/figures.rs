@@ -1,0 +1,206 @@
+//! What the servers used and what reached the API server, between two moments.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::churn::ChurnCounts;
+use super::connection::Fleet;
+use crate::cli::ServerFlags;
+use crate::gateway_metrics::GatewayMetrics;
+use crate::process::series::UsageSampler;
+use crate::process::{MachineCpu, Usage};
+use crate::results::{Results, mib};
+use crate::scenario::watch_run::window::{EVENTS_A_SECOND, UPSTREAM_EVENTS_A_SECOND};
+
+/// Watches that the API server holds open.
+pub const WATCHES: &str = "watches at the API server";
+
+/// Looks at the servers' processes and at the gateway's metrics.
+#[derive(Debug)]
+pub struct Observer {
+    /// API server, then gateway.
+    processes: Vec<(&'static str, u32, UsageSampler)>,
+    admin_url: Option<String>,
+}
+
+impl Observer {
+    /// Must be called inside a runtime.
+    pub fn start(server: &ServerFlags) -> Self {
+        let (api, gateway) = match server.upstream_pid {
+            None => (server.server_pid, None),
+            api => (api, server.server_pid),
+        };
+        let of = |name, pid: Option<u32>| pid.map(|pid| (name, pid, UsageSampler::start(pid)));
+        Self {
+            processes: [of("API server", api), of("gateway", gateway)]
+                .into_iter()
+                .flatten()
+                .collect(),
+            admin_url: server.server_admin.clone(),
+        }
+    }
+
+    /// Watches that the gateway has open at the API server; none without a gateway.
+    pub async fn upstream_watches(&self) -> Result<Option<f64>> {
+        Ok(self
+            .metrics()
+            .await?
+            .map(|metrics| metrics.upstream_watches()))
+    }
+
+    async fn metrics(&self) -> Result<Option<GatewayMetrics>> {
+        match &self.admin_url {
+            None => Ok(None),
+            Some(url) => GatewayMetrics::read(url).await.map(Some),
+        }
+    }
+
+    /// Everything that is counted, at this moment.
+    pub async fn snapshot(&self, fleet: &Fleet, changes: usize) -> Result<Moment> {
+        let usage = self.processes.iter();
+        let usage = usage.map(|(name, pid, _)| Ok((*name, Usage::of(*pid)?)));
+        // Relaxed: every count stands alone.
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
+        let sent = &fleet.requests;
+        let direct = Upstream {
+            requests: count(&sent.lists) + count(&sent.watches) + count(&sent.writes),
+            bytes: count(&fleet.control.bytes) + count(&sent.write_bytes),
+        };
+        let through = self.metrics().await?.map(|metrics| Upstream {
+            requests: metrics.upstream_requests(),
+            bytes: metrics.upstream_bytes(),
+        });
+        Ok(Moment {
+            at: Instant::now(),
+            changes,
+            delivered: fleet.control.delivered.load(Ordering::Relaxed),
+            bytes: fleet.control.bytes.load(Ordering::Relaxed),
+            requests: direct.requests,
+            upstream: through.unwrap_or(direct),
+            usage: usage.collect::<Result<_>>()?,
+            own: Usage::own()?,
+            machine: MachineCpu::now()?,
+        })
+    }
+
+    /// CPU and memory of the servers over the whole run.
+    pub fn report_series(&self, results: &mut Results) {
+        for (name, _, sampler) in &self.processes {
+            let series = sampler.series();
+            results.series(&format!("{name} CPU, % of a core"), series.cpu_percent);
+            results.series(&format!("{name} RSS, MiB"), series.rss_mib);
+        }
+    }
+}
+
+/// Requests at the API server, and bytes from it.
+#[derive(Debug, Clone, Copy)]
+struct Upstream {
+    requests: f64,
+    bytes: f64,
+}
+
+/// Counters at one moment.
+#[derive(Debug)]
+pub struct Moment {
+    at: Instant,
+    changes: usize,
+    delivered: u64,
+    bytes: u64,
+    requests: f64,
+    upstream: Upstream,
+    usage: Vec<(&'static str, Usage)>,
+    own: Usage,
+    machine: MachineCpu,
+}
+
+/// The differences between two moments.
+#[derive(Debug)]
+pub struct Window {
+    time: Duration,
+    changes: usize,
+    delivered: u64,
+    bytes: u64,
+    requests: f64,
+    upstream: Upstream,
+    /// CPU time in between, and usage at the end.
+    servers: Vec<(&'static str, Duration, Usage)>,
+    own: Duration,
+    machine: MachineCpu,
+}
+
+impl Window {
+    pub fn between(from: &Moment, until: &Moment) -> Self {
+        let servers = from.usage.iter().zip(&until.usage);
+        let servers = servers.map(|((name, a), (_, b))| (*name, b.cpu.saturating_sub(a.cpu), *b));
+        Self {
+            time: until.at.duration_since(from.at),
+            changes: until.changes.saturating_sub(from.changes),
+            delivered: until.delivered.saturating_sub(from.delivered),
+            bytes: until.bytes.saturating_sub(from.bytes),
+            requests: until.requests - from.requests,
+            upstream: Upstream {
+                requests: until.upstream.requests - from.upstream.requests,
+                bytes: until.upstream.bytes - from.upstream.bytes,
+            },
+            servers: servers.collect(),
+            own: until.own.cpu.saturating_sub(from.own.cpu),
+            machine: until.machine.since(from.machine),
+        }
+    }
+
+    /// Figures of the time in which all nodes start.
+    pub fn report_join(&self, results: &mut Results) {
+        for (name, cpu, usage) in &self.servers {
+            results.figure(&format!("start: {name} CPU, s"), cpu.as_secs_f64());
+            results.figure(&format!("start: {name} RSS, MiB"), mib(usage.rss));
+        }
+        results.figure("start: requests of clients", self.requests);
+        results.figure("start: requests at the API server", self.upstream.requests);
+        results.figure(
+            "start: from the API server, MiB",
+            mib(self.upstream.bytes as u64),
+        );
+    }
+
+    /// Figures of the measured window.
+    pub fn report(&self, results: &mut Results) {
+        let seconds = self.time.as_secs_f64();
+        let percent = |cpu: Duration| cpu.as_secs_f64() / seconds * 100.0;
+        results.figure(UPSTREAM_EVENTS_A_SECOND, self.changes as f64 / seconds);
+        results.figure("events delivered in the window", self.delivered as f64);
+        results.figure(EVENTS_A_SECOND, self.delivered as f64 / seconds);
+        for (name, cpu, usage) in &self.servers {
+            results.figure(&format!("{name} CPU, % of a core"), percent(*cpu));
+            results.figure(&format!("{name} RSS, MiB"), mib(usage.rss));
+        }
+        results.figure("requests of clients a second", self.requests / seconds);
+        let upstream = self.upstream.requests / seconds;
+        results.figure("requests at the API server a second", upstream);
+        let received = mib(self.bytes) / seconds;
+        results.figure("MiB delivered a second", received);
+        let sent = mib(self.upstream.bytes as u64) / seconds;
+        results.figure("MiB from the API server a second", sent);
+        results.figure("load test CPU, % of a core", percent(self.own));
+        results.figure("machine busy, %", self.machine.busy_percent());
+    }
+}
+
+/// Adds the controllers' writes; too few make the figures invalid.
+pub fn report_writes(results: &mut Results, written: &Arc<ChurnCounts>, rate_met: f64) {
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
+    let (writes, due) = (count(&written.writes), count(&written.due));
+    results.figure("writes of controllers", writes);
+    if let Some(first) = written.first_failure() {
+        let failed = count(&written.failed);
+        results.note(format!("target: {failed} writes failed, first: {first}"));
+    }
+    if writes - count(&written.failed) < due * rate_met {
+        results.invalid(format!(
+            "target: {writes:.0} writes out of the {due:.0} that were due: the machine or the API server is too slow for this rate"
+        ));
+    }
+}
