@@ -7,6 +7,7 @@
 //! publishes a [`Snapshot`]. A watch resumes with [`WatchCache::resume_after`], or if its version is too old for
 //! that, with [`WatchCache::catch_up`]; a list at an older version uses [`Rewind`].
 
+mod arrival;
 mod catch_up;
 mod event;
 mod objects;
@@ -21,6 +22,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
+pub use arrival::{Arrival, WriteAge};
 pub use catch_up::CatchUp;
 pub use event::Event;
 pub use objects::{

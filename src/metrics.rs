@@ -21,6 +21,7 @@ mod handover;
 mod labels;
 mod memory;
 mod passthrough;
+mod readiness;
 mod rebalance;
 mod resource_labels;
 mod sharded;
@@ -61,6 +62,7 @@ pub use labels::{
 };
 pub use memory::MemoryMetrics;
 pub use passthrough::PassthroughMetrics;
+pub use readiness::{ReadinessLabel, ReadinessMetrics};
 pub use rebalance::{RebalanceMetrics, RebalanceOutcome};
 pub use resource_labels::ResourceLabels;
 pub use sharded::{ShardedCounter, ShardedHistogram};
@@ -101,6 +103,7 @@ pub struct Metrics {
     audit: AuditMetrics,
     memory: MemoryMetrics,
     rebalance: RebalanceMetrics,
+    readiness: ReadinessMetrics,
     task_ends: ByLabel<TaskKind>,
     /// The resources that have series, by label values.
     resources: Mutex<HashMap<[Box<str>; 4], SeriesUsage>>,
@@ -153,6 +156,7 @@ impl Metrics {
             audit: AuditMetrics::register(&gateway)?,
             memory: MemoryMetrics::register(&gateway)?,
             rebalance: RebalanceMetrics::register(&gateway)?,
+            readiness: ReadinessMetrics::register(&gateway)?,
             task_ends,
             gateway,
             process,
@@ -342,6 +346,12 @@ impl Metrics {
     #[must_use]
     pub fn rebalance(&self) -> RebalanceMetrics {
         self.rebalance.clone()
+    }
+
+    /// Handles of the readiness of the gateway.
+    #[must_use]
+    pub fn readiness(&self) -> ReadinessMetrics {
+        self.readiness.clone()
     }
 
     /// Counters of tasks that panicked, or that returned although they never should.

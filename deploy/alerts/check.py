@@ -21,10 +21,9 @@ SEVERITIES = {"critical", "warning"}
 DASHBOARD_LEN_MAX = 1 << 20
 # What Prometheus and its operator add to each series.
 TARGET_LABELS = {"job", "namespace", "pod", "instance"}
-# Metrics of others: Prometheus itself, kube-state-metrics, the kubelet, the process collector.
+# Metrics of others: Prometheus itself, the kubelet, the process collector.
 OTHERS = {
     "up": set(),
-    "kube_pod_status_ready": {"condition"},
     "kubelet_volume_stats_available_bytes": {"persistentvolumeclaim"},
     "process_cpu_seconds_total": set(),
     "process_open_fds": set(),

@@ -145,7 +145,11 @@ CLIENTS = [
         ("p50", quantile(0.5, "watch_events_lag_seconds")),
         ("p99", quantile(0.99, "watch_events_lag_seconds")),
         ("p99 {{resource}}", quantile(0.99, "watch_events_lag_seconds", "resource")),
-    ], "s", "From an event's arrival from upstream until it is handed to a client; not from its write."),
+    ], "s", "From an event's arrival from upstream until it is handed to a client."),
+    chart("Age of events at delivery", [
+        ("p50 {{resource}}", quantile(0.5, "watch_events_age_seconds", "resource")),
+        ("p99 {{resource}}", quantile(0.99, "watch_events_age_seconds", "resource")),
+    ], "s", "From the time that an object bears until its event is handed to a client. Of a few events; whole seconds but for Leases."),
     chart("Watches cut for lag", [("{{resource}}", increase("lagged_total", "resource"))]),
     chart("Ends of watches", [("{{reason}}", rate("stream_ends_total", "reason"))], "ops"),
     chart("Refused with 429", [("{{reason}}", rate("admission_refusals_total", "reason"))], "reqps"),
@@ -187,6 +191,14 @@ UPSTREAM = [
     chart("Watches connected", [("{{resource}} {{encoding}}", total("upstream_connected", "resource, encoding"))],
           description="Number of replicas whose watch is open."),
     chart("Events received", [("{{resource}} {{encoding}}", rate("upstream_events_received_total", "resource, encoding"))], "ops"),
+    chart("Age of events at arrival", [
+        ("p50 {{resource}}", quantile(0.5, "upstream_event_age_seconds", "resource")),
+        ("p99 {{resource}}", quantile(0.99, "upstream_event_age_seconds", "resource")),
+        ("from the future: {{resource}}", f"{rate('upstream_future_writes_total', 'resource')} > 0"),
+    ], "s", "From the time that an object bears until its event arrives. Of a few events; whole seconds but for Leases."),
+    chart("Clock of the API server", [
+        ("{{instance}}", f"max by (instance) ({series('kube_fanout_upstream_clock_offset_seconds')})"),
+    ], "s", "How much later it is than the gateway's clock, by the Date of its answers."),
     chart("Lists", [
         ("{{resource}}", increase("upstream_lists_total", "resource")),
         ("again: {{resource}} {{reason}}", f"{increase('upstream_relists_total', 'resource, reason')} > 0"),

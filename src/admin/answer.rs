@@ -22,7 +22,7 @@ use super::status::{PAGE, PAGE_POLICY, StatusFeed, StatusViewer};
 use crate::auth::guard::Guard;
 use crate::blocking::spawn_blocking;
 use crate::build_info;
-use crate::metrics::{Metrics, PAGE_CONTENT_TYPE};
+use crate::metrics::{Metrics, PAGE_CONTENT_TYPE, ReadinessLabel};
 use crate::shutdown::Drain;
 
 type AdminResponse = Response<BoxBody<Bytes, Infallible>>;
@@ -87,7 +87,11 @@ fn is_verbose(query: Option<&str>) -> bool {
 
 async fn metrics(state: AdminState) -> AdminResponse {
     // Thousands of series take milliseconds, which would block a worker thread.
-    let page = spawn_blocking(move || state.metrics.page()).await;
+    let page = spawn_blocking(move || {
+        state.show_readiness();
+        state.metrics.page()
+    })
+    .await;
     match page {
         Ok(Ok(page)) => reply(StatusCode::OK, PAGE_CONTENT_TYPE, page),
         Ok(Err(error)) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
@@ -157,27 +161,13 @@ fn liveness(path: &str, verbose: bool) -> AdminResponse {
 
 /// One line per check, in the API server's format. If a check failed, all checks are listed even without `verbose`.
 fn readiness(state: &AdminState, verbose: bool) -> AdminResponse {
-    let drain = if state.drain.is_begun() {
-        CheckOutcome::Failed("drain has begun".to_owned())
-    } else {
-        CheckOutcome::Passed(String::new())
-    };
-    let mut checks = state.readiness.checks();
-    checks.insert(
-        0,
-        ReadinessCheck {
-            name: "drain".to_owned(),
-            outcome: drain,
-        },
-    );
-
-    let passed = |check: &ReadinessCheck| matches!(check.outcome, CheckOutcome::Passed(_));
-    let ready = checks.iter().all(passed);
+    let checks = state.checks();
+    let ready = checks.iter().all(ReadinessCheck::has_passed);
     if ready && !verbose {
         return text(StatusCode::OK, "ok".to_owned());
     }
     let mut body = String::new();
-    for ReadinessCheck { name, outcome } in &checks {
+    for ReadinessCheck { name, outcome, .. } in &checks {
         // Writing to a string cannot fail.
         let _ = match outcome {
             CheckOutcome::Passed(note) if note.is_empty() => writeln!(body, "[+]{name} ok"),
@@ -231,6 +221,35 @@ pub struct AdminState {
     pub status: StatusFeed,
     /// Decides who may see the status from elsewhere; `None` if the gateway does not authenticate callers.
     pub guard: Option<Guard>,
+}
+
+impl AdminState {
+    /// All readiness checks, that of the drain first.
+    fn checks(&self) -> Vec<ReadinessCheck> {
+        let drain = if self.drain.is_begun() {
+            CheckOutcome::Failed("drain has begun".to_owned())
+        } else {
+            CheckOutcome::Passed(String::new())
+        };
+        let mut checks = self.readiness.checks();
+        checks.insert(
+            0,
+            ReadinessCheck {
+                name: "drain".to_owned(),
+                kind: Some(ReadinessLabel::Drain),
+                outcome: drain,
+            },
+        );
+        checks
+    }
+
+    /// Shows the checks as they are now in the metrics.
+    fn show_readiness(&self) {
+        let checks = self.checks();
+        let failed = checks.iter().filter(|check| !check.has_passed());
+        let failed: Vec<_> = failed.filter_map(|check| check.kind).collect();
+        self.metrics.readiness().set(&failed);
+    }
 }
 
 /// The client of an admin connection.

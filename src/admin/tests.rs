@@ -8,7 +8,7 @@ use tokio::net::TcpSocket;
 
 use super::places::{PAGES_MAX, PLACES_MAX};
 use super::*;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, ReadinessLabel};
 use crate::resource::{CacheKey, Gvr};
 use crate::shutdown::Drain;
 
@@ -75,7 +75,11 @@ impl Port {
         let mut checks = self.checks.0.lock().unwrap();
         checks.retain(|check| check.name != name);
         let name = name.to_owned();
-        checks.push(ReadinessCheck { name, outcome });
+        checks.push(ReadinessCheck {
+            name,
+            kind: Some(ReadinessLabel::Pinned),
+            outcome,
+        });
     }
 
     /// Status code, head in lower case, and body of the response.
@@ -142,6 +146,36 @@ async fn a_drain_ends_readiness_but_not_liveness_or_metrics() {
     port.check("/livez?verbose", 200, "[+]ping ok\nlivez check passed\n")
         .await;
     assert_eq!(port.request("GET", "/metrics").await.0, 200);
+}
+
+#[tokio::test]
+async fn a_scrape_shows_which_checks_fail_at_that_moment() {
+    let port = Port::open().await;
+    let shown = async || {
+        let (_, _, page) = port.request("GET", "/metrics").await;
+        let lines = page
+            .lines()
+            .filter(|line| line.starts_with("kube_fanout_ready{"));
+        lines.map(str::to_owned).collect::<Vec<_>>().join(" ")
+    };
+    let expected = |pinned: u8, drain: u8| {
+        ["drain", "handover", "pinned", "upstream"]
+            .map(|check| {
+                let value = match check {
+                    "drain" => drain,
+                    "pinned" => pinned,
+                    _ => 1,
+                };
+                format!("kube_fanout_ready{{check=\"{check}\"}} {value}")
+            })
+            .join(" ")
+    };
+    assert_eq!(shown().await, expected(1, 1));
+    port.set("pods.v1", CheckOutcome::Failed("listing".to_owned()));
+    assert_eq!(shown().await, expected(0, 1));
+    port.set("pods.v1", CheckOutcome::Passed(String::new()));
+    port.drain.begin();
+    assert_eq!(shown().await, expected(1, 0));
 }
 
 #[tokio::test]

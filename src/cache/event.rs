@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use super::arrival::{Arrival, WriteAge};
 use super::ring::Sequence;
 use crate::resource::{EventKind, Object, ResourceVersion, allocated_len};
 
@@ -24,7 +25,9 @@ pub struct Event {
     /// The new state; for a deletion the last state, with the deletion's version.
     object: Object,
     previous: Option<Object>,
-    published_at: Instant,
+    arrived_at: Instant,
+    /// How old the write was then; known of few events.
+    age: Option<WriteAge>,
     added: OnceLock<Bytes>,
     modified: OnceLock<Bytes>,
     deleted: OnceLock<Bytes>,
@@ -36,7 +39,7 @@ impl Event {
         kind: EventKind,
         object: Object,
         previous: Option<Object>,
-        published_at: Instant,
+        arrival: Arrival,
     ) -> Self {
         let [added, modified, deleted] = [OnceLock::new(), OnceLock::new(), OnceLock::new()];
         Self {
@@ -45,7 +48,8 @@ impl Event {
             resource_version: object.resource_version(),
             object,
             previous,
-            published_at,
+            arrived_at: arrival.at,
+            age: arrival.age,
             added,
             modified,
             deleted,
@@ -82,10 +86,19 @@ impl Event {
         self.previous.as_ref()
     }
 
-    /// When the event became readable.
+    /// When the event arrived from upstream.
     #[must_use]
-    pub fn published_at(&self) -> Instant {
-        self.published_at
+    pub fn arrived_at(&self) -> Instant {
+        self.arrived_at
+    }
+
+    /// When the event arrived from upstream, and how old it was then.
+    #[must_use]
+    pub fn arrival(&self) -> Arrival {
+        Arrival {
+            at: self.arrived_at,
+            age: self.age,
+        }
     }
 
     /// The event's frame for a watch that sees it as `kind`. Made once, then shared.

@@ -35,7 +35,11 @@ fn whoever_loses_sight_of_an_object_is_shown_it_as_it_was() {
     let after = Sample::new("a/x", 12);
     let event = |kind, previous: Option<&Sample>| {
         let previous = previous.map(Sample::object);
-        Event::new(0, kind, after.object(), previous, Instant::now())
+        let arrival = Arrival {
+            at: Instant::now(),
+            age: None,
+        };
+        Event::new(0, kind, after.object(), previous, arrival)
     };
     let text = |event: &Event, kind| {
         let frame = event.frame(kind);

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::arrival::{Arrival, WriteAge};
 use super::catch_up::{Tombstone, tombstone_retention};
 use super::event::Event;
 use super::objects::ObjectMap;
@@ -12,7 +13,7 @@ use super::ring::{Retention, RingWriter};
 use super::snapshot::{Epoch, Gap, Snapshot};
 use super::snapshot_tracker::{SnapshotTracker, WriterToken};
 use super::{DispatchOutcome, Observer, WatchCache};
-use crate::resource::{EventKind, Object, ResourceKind, ResourceVersion};
+use crate::resource::{EventKind, KeyRef, Object, ResourceKind, ResourceVersion};
 
 mod restore;
 
@@ -96,6 +97,8 @@ pub struct CacheWriter {
     /// Length of the frames of the state's objects, in bytes.
     objects_len: usize,
     observer: Arc<dyn Observer>,
+    /// The age of the write that produced this version, once known, until its event is published.
+    written: Option<(ResourceVersion, WriteAge)>,
     /// Events that are in the history and the snapshot. The observer has processed the first `dispatched` of them.
     published: Vec<Arc<Event>>,
     dispatched: usize,
@@ -145,6 +148,7 @@ impl CacheWriter {
             state,
             objects_len: 0,
             observer,
+            written: None,
             published: Vec::new(),
             dispatched: 0,
             is_behind: false,
@@ -165,6 +169,12 @@ impl CacheWriter {
             },
             ..self
         }
+    }
+
+    /// The newest state of the object with this key.
+    #[must_use]
+    pub fn object_at(&self, key: KeyRef<'_>) -> Option<&Object> {
+        self.state.objects.object_at(key)
     }
 
     /// The readers' side.
@@ -254,7 +264,12 @@ impl CacheWriter {
         applied
     }
 
-    /// Publishes a batch of changes together, in one snapshot. [`CacheWriter::dispatch`] must follow.
+    /// Remembers how old the write of the next published change at `version` was when it arrived.
+    pub fn note_age(&mut self, version: ResourceVersion, age: WriteAge) {
+        self.written = Some((version, age));
+    }
+
+    /// Publishes a batch of changes together, in one snapshot. [`CacheWriter::dispatch`] must follow. The changes arrived at `now`.
     pub fn publish_changes(
         &mut self,
         changes: impl IntoIterator<Item = Change>,
@@ -418,7 +433,14 @@ impl CacheWriter {
             };
             tombstones.append(tombstone, object.allocated_len(), now);
         }
-        let event = Arc::new(Event::new(self.state.sequence, kind, object, previous, now));
+        let version = object.resource_version();
+        let written = self.written.take_if(|(written, _)| *written == version);
+        let arrival = Arrival {
+            at: now,
+            age: written.map(|(_, age)| age),
+        };
+        let event = Event::new(self.state.sequence, kind, object, previous, arrival);
+        let event = Arc::new(event);
         let sequence = self.ring.append(Arc::clone(&event), event.weight(), now);
         debug_assert_eq!(
             sequence,

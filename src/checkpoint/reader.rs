@@ -327,7 +327,7 @@ impl JournalReader {
                             EventKind::Added | EventKind::Modified => Change::Put(object),
                             EventKind::Deleted => Change::Delete(object),
                         },
-                        published_at: self.clock.instant_at(at_ms),
+                        arrived_at: self.clock.instant_at(at_ms),
                     });
                 }
                 Record::Version(version) => {

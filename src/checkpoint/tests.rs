@@ -344,14 +344,14 @@ fn events_from_another_machine_have_the_age_that_they_had_there() {
     let header = CheckpointHeader::new(&kind(Layout::Typed), None, &capture, now);
     let written = CheckpointWriter::create(Vec::new(), None, &header, &capture, writing);
     let bytes = written.unwrap().into_out();
-    let age = |event: &Arc<Event>| writing.instant.duration_since(event.published_at());
+    let age = |event: &Arc<Event>| writing.instant.duration_since(event.arrived_at());
     let written: Vec<_> = capture.events().iter().map(age).collect();
     assert!(!written.is_empty() && written.iter().all(|age| !age.is_zero()));
     for unix_ms in [99 * hour, 100 * hour, 101 * hour] {
         let reading = WriteClock { unix_ms, ..writing };
         let reader = CheckpointReader::open_stream(Cursor::new(bytes.clone())).unwrap();
         let events = reader.restore(reading).unwrap().state.events;
-        let age = |event: &PastEvent| reading.instant.duration_since(event.published_at);
+        let age = |event: &PastEvent| reading.instant.duration_since(event.arrived_at);
         for (read, written) in events.iter().map(age).zip(&written) {
             // The file has whole milliseconds.
             assert!(read.abs_diff(*written) <= Duration::from_millis(1));

@@ -174,7 +174,7 @@ impl<W: Write> CheckpointWriter<W> {
 fn record_of(event: &Event, clock: WriteClock) -> Record<'_> {
     Record::Event {
         kind: event.kind(),
-        at_ms: clock.ms_at(event.published_at()),
+        at_ms: clock.ms_at(event.arrived_at()),
         frame: event.object().stored_frame(),
     }
 }

@@ -4,6 +4,10 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use http::HeaderValue;
+use jiff::fmt::rfc2822;
+use jiff::{SignedDuration, Timestamp};
+
 use super::cache_age::CacheAge;
 use super::drain_flag::DrainFlag;
 use super::list_progress::ListProgress;
@@ -170,6 +174,12 @@ impl DriverRecorder for CacheRecorder {
         }
     }
 
+    fn dated(&self, date: &HeaderValue) {
+        if let Some(offset) = clock_offset(date, Timestamp::now()) {
+            self.resource.upstream.clock_offset.set(offset);
+        }
+    }
+
     fn bookmark(&self) {
         self.resource.upstream.events_received.add(1);
         self.resource.age.bookmark();
@@ -213,6 +223,21 @@ impl FillRecorder for CacheRecorder {
         cache.tombstone_bytes.set(gauge(state.tombstones_len));
         cache.ring_oldest_age.set(state.oldest_age.as_secs_f64());
     }
+
+    fn write_age(&self, age: SignedDuration) {
+        let upstream = &self.resource.upstream;
+        upstream.event_age.observe(age.as_secs_f64().max(0.0));
+        if age.is_negative() {
+            upstream.future_writes.inc();
+        }
+    }
+}
+
+/// How much later the clock is that wrote `date` than the one here, in seconds: half a second more than the date says, because it is the
+/// beginning of a second. `None` if it is no date.
+fn clock_offset(date: &HeaderValue, now: Timestamp) -> Option<f64> {
+    let date = rfc2822::DateTimeParser::new().parse_timestamp(date).ok()?;
+    Some((date.duration_since(now) + SignedDuration::from_millis(500)).as_secs_f64())
 }
 
 /// The driver is dropped with its task, at any point of its work.
@@ -296,6 +321,10 @@ impl WatchRecorder for StreamRecorder {
         self.metrics.lag.observe_many(by, clients);
     }
 
+    fn aged(&self, by: Duration, clients: u64) {
+        self.metrics.age.observe_many(by, clients);
+    }
+
     fn ended(&self, totals: WatchTotals) {
         let WatchTotals { end, events, bytes } = totals;
         let reason = match end {
@@ -345,6 +374,18 @@ mod tests {
             assert_eq!(label, reason.as_str());
         }
         assert_eq!(RelistLabel::ALL.len() + 1, RelistReason::ALL.len());
+    }
+
+    #[test]
+    fn the_date_of_an_answer_tells_the_other_clock_to_half_a_second() {
+        let now = "2026-01-01T00:00:10.25Z".parse().unwrap();
+        let offset = |date| clock_offset(&HeaderValue::from_static(date), now);
+        assert_eq!(offset("Thu, 01 Jan 2026 00:00:10 GMT"), Some(0.25));
+        assert_eq!(offset("Thu, 01 Jan 2026 00:00:40 GMT"), Some(30.25));
+        assert_eq!(offset("Thu, 01 Jan 2026 00:00:00 GMT"), Some(-9.75));
+        for date in ["", "yesterday", "2026-01-01T00:00:00Z"] {
+            assert_eq!(offset(date), None, "{date}");
+        }
     }
 
     #[track_caller]

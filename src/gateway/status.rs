@@ -208,7 +208,7 @@ fn ring(cache: &WatchCache, (retention, bytes): (&Retention, u64), now: Instant)
     let mut first = None;
     // If it is evicted in between, the document has no oldest version.
     let _ = history.read(oldest, |_, event| {
-        first = Some((event.resource_version().0, event.published_at()));
+        first = Some((event.resource_version().0, event.arrived_at()));
         std::ops::ControlFlow::Break(())
     });
     let events = head.saturating_sub(oldest);
@@ -236,7 +236,7 @@ fn count(
     let Some(UnreadEvent {
         sequence,
         is_lost,
-        published_at,
+        arrived_at,
         waits_since,
     }) = watch.unread
     else {
@@ -260,7 +260,7 @@ fn count(
         position,
         events: lag_events,
         seconds: lag_seconds,
-        age_seconds: published_at.map_or(0.0, seconds),
+        age_seconds: arrived_at.map_or(0.0, seconds),
         is_lost,
     };
     let state = cursors.add_behind(limits, lag);

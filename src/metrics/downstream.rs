@@ -25,6 +25,11 @@ const LAG_BUCKETS: [f64; BOUND_COUNT] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
     5.0, 10.0,
 ];
+/// In seconds: from an event that is delivered at once to one that was written long before. Most objects bear the time of their write in
+/// whole seconds.
+const AGE_BUCKETS: [f64; BOUND_COUNT] = [
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0,
+];
 /// In seconds: the range of the API server's own buckets for requests, with fewer buckets.
 const LIST_BUCKETS: [f64; 12] = [
     0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0,
@@ -57,8 +62,10 @@ pub struct DownstreamMetrics {
     pub expired_starts: IntCounter,
     /// Watches that started with a catch-up.
     pub catch_ups: IntCounter,
-    /// Time from an event's arrival to its write to a client; observed once per batch.
+    /// Time from an event's arrival to its delivery to a client; observed once per batch.
     pub lag: ShardedHistogram,
+    /// Time from a write to its event's delivery to a client; of few events.
+    pub age: ShardedHistogram,
 }
 
 /// The label value of a slot: the code at this index of [`CODES`], or `other`.
@@ -115,6 +122,7 @@ pub(super) struct DownstreamFamilies {
     expired_starts: IntCounterVec,
     catch_ups: IntCounterVec,
     lag: ShardedHistograms,
+    age: ShardedHistograms,
 }
 
 impl DownstreamFamilies {
@@ -182,6 +190,12 @@ impl DownstreamFamilies {
                 labels,
                 &LAG_BUCKETS,
             )?,
+            age: add.sharded_histograms(
+                "watch_events_age_seconds",
+                "Time from a write to the delivery of its event to a client; of few events.",
+                labels,
+                &AGE_BUCKETS,
+            )?,
         })
     }
 
@@ -214,6 +228,7 @@ impl DownstreamFamilies {
             counters.forget(values);
         }
         self.lag.forget(values);
+        self.age.forget(values);
         ByLabel::<ClientWatchEnd>::forget(&self.stream_ends, values);
     }
 
@@ -241,6 +256,7 @@ impl DownstreamFamilies {
             expired_starts: self.expired_starts.with_label_values(values),
             catch_ups: self.catch_ups.with_label_values(values),
             lag: self.lag.of(values),
+            age: self.age.of(values),
         }
     }
 }

@@ -1,11 +1,18 @@
 //! Metrics of a resource's lists and watches upstream.
 
-use prometheus::{Gauge, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
+use prometheus::{
+    Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+    Registry,
+};
 
 use super::families::{ByLabel, MetricsError, Register, resource_and};
 use super::labels::{Contradiction, FrameRejectionLabel, RelistLabel, UpstreamWatchEnd};
 use super::resource_labels::ResourceLabels;
 use super::sharded::{ShardedCounter, ShardedCounters};
+
+/// In seconds. Most objects bear the time of their write in whole seconds, so that an age of up to a second may be none at all; those of
+/// Leases are exact.
+const AGE_BOUNDS: [f64; 10] = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 60.0];
 
 /// Handles of one resource's upstream watch.
 #[derive(Clone, Debug)]
@@ -30,6 +37,12 @@ pub struct UpstreamMetrics {
     pub resource_version: IntGauge,
     /// 1 while the watch is open and has not stalled.
     pub connected: IntGauge,
+    /// Seconds from a write to the arrival of its event; of few events.
+    pub event_age: Histogram,
+    /// Those of them that bear a time that the clock here had not reached.
+    pub future_writes: IntCounter,
+    /// How much later upstream's clock is than the one here, in seconds.
+    pub clock_offset: Gauge,
     /// When bytes were last received, in seconds since 1970; 0 before that.
     pub last_received: Gauge,
 }
@@ -58,6 +71,9 @@ pub(super) struct UpstreamFamilies {
     contradictions: IntCounterVec,
     resource_version: IntGaugeVec,
     connected: IntGaugeVec,
+    event_age: HistogramVec,
+    future_writes: IntCounterVec,
+    clock_offset: GaugeVec,
     last_received: GaugeVec,
     table_watches: IntGaugeVec,
     table_requests: IntCounterVec,
@@ -119,6 +135,22 @@ impl UpstreamFamilies {
                 "1 while the upstream watch is open and alive.",
                 labels,
             )?,
+            event_age: add.histograms(
+                "upstream_event_age_seconds",
+                "Time from a write to the arrival of its event; of few events.",
+                labels,
+                &AGE_BOUNDS,
+            )?,
+            future_writes: add.counters(
+                "upstream_future_writes_total",
+                "Events that bear a time that the clock here had not reached, of those whose age was read.",
+                labels,
+            )?,
+            clock_offset: add.real_gauges(
+                "upstream_clock_offset_seconds",
+                "How much later upstream's clock is than the one here, to about a second.",
+                labels,
+            )?,
             last_received: add.real_gauges(
                 "upstream_last_received_timestamp_seconds",
                 "When upstream last sent anything for the resource, bookmarks included, in seconds since 1970.",
@@ -148,7 +180,9 @@ impl UpstreamFamilies {
         ] {
             let _ = gauges.remove_label_values(values);
         }
-        let _ = self.last_received.remove_label_values(values);
+        for gauges in [&self.last_received, &self.clock_offset] {
+            let _ = gauges.remove_label_values(values);
+        }
     }
 
     /// Removes every series of a resource. Series of Tables are removed with those of JSON.
@@ -160,6 +194,8 @@ impl UpstreamFamilies {
         }
         // An error means that the series does not exist.
         let _ = self.lists.remove_label_values(values);
+        let _ = self.event_age.remove_label_values(values);
+        let _ = self.future_writes.remove_label_values(values);
         ByLabel::<RelistLabel>::forget(&self.relists, values);
         ByLabel::<UpstreamWatchEnd>::forget(&self.watch_ends, values);
         ByLabel::<FrameRejectionLabel>::forget(&self.frames_rejected, values);
@@ -192,6 +228,9 @@ impl UpstreamFamilies {
             contradictions: ByLabel::resolve(&self.contradictions, values),
             resource_version: self.resource_version.with_label_values(values),
             connected: self.connected.with_label_values(values),
+            event_age: self.event_age.with_label_values(values),
+            future_writes: self.future_writes.with_label_values(values),
+            clock_offset: self.clock_offset.with_label_values(values),
             last_received: self.last_received.with_label_values(values),
         }
     }

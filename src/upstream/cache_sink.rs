@@ -1,15 +1,19 @@
 //! The gateway's [`Sink`]: collects the driver's changes and publishes them through the only writer of a watch cache.
 
+mod age_sampler;
 mod initial_buffer;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jiff::SignedDuration;
+
 use super::driver::now;
 use super::sink::{Sink, UpstreamWentBack};
-use crate::cache::{ApplyOutcome, CacheWriter, Change, PriorState};
+use crate::cache::{ApplyOutcome, CacheWriter, Change, PriorState, WriteAge};
 use crate::resource::{EventKind, Object, ResourceVersion};
+use age_sampler::AgeSampler;
 use initial_buffer::InitialBuffer;
 
 /// Approximate cost of waking one watch and writing to it. While watches are still being woken for the last batch, the next
@@ -29,6 +33,8 @@ pub trait FillRecorder: Send + Sync + fmt::Debug {
     fn applied(&self, applied: ApplyOutcome);
     /// The sizes of the cache after a batch, a relist or a tick.
     fn state(&self, state: FillState);
+    /// The age of a write was read when its event arrived; of few events. Negative if the clocks differ.
+    fn write_age(&self, _age: SignedDuration) {}
 }
 
 /// Version and sizes of a cache.
@@ -74,6 +80,9 @@ pub struct CacheSink {
     initial_count: usize,
     /// Changes to be published together, in the order of arrival.
     batch: Vec<Change>,
+    /// When the first bytes of the batch arrived; `None` before the first batch.
+    arrived_at: Option<Instant>,
+    age_sampler: AgeSampler,
     /// Longest time that changes are held back so that they are delivered together.
     coalesce_delay_max: Duration,
     /// Until then more changes may join the batch: see [`Sink::hold_until`].
@@ -90,11 +99,13 @@ impl CacheSink {
         recorder: Arc<dyn FillRecorder>,
     ) -> Self {
         Self {
+            age_sampler: AgeSampler::new(&writer),
             writer,
             recorder,
             initial: InitialBuffer::default(),
             initial_count: 0,
             batch: Vec::new(),
+            arrived_at: None,
             coalesce_delay_max,
             hold_until: None,
         }
@@ -140,6 +151,21 @@ impl CacheSink {
         self.recorder.applied(applied);
     }
 
+    /// Reads how old one event of the batch was when it arrived, unless one was read a short time ago.
+    fn sample_age(&mut self, arrived_at: Instant) {
+        let Some(object) = self.age_sampler.choose(&self.batch, arrived_at) else {
+            return;
+        };
+        let previous = self.writer.object_at(object.key());
+        let ago = now().saturating_duration_since(arrived_at);
+        if let Some(age) = self.age_sampler.age(object, previous, ago) {
+            self.recorder.write_age(age);
+            let age = Duration::try_from(age).unwrap_or_default();
+            self.writer
+                .note_age(object.resource_version(), WriteAge::from(age));
+        }
+    }
+
     fn record_state(&self) {
         let Some(snapshot) = self.writer.cache().snapshot() else {
             return;
@@ -160,6 +186,10 @@ impl CacheSink {
 }
 
 impl Sink for CacheSink {
+    fn arrived(&mut self, at: Instant) {
+        self.arrived_at = Some(at);
+    }
+
     fn restart(&mut self) {
         self.initial.clear();
         self.initial_count = 0;
@@ -200,10 +230,11 @@ impl Sink for CacheSink {
         if self.batch.is_empty() {
             return;
         }
-        let published_at = now();
+        let arrived_at = self.arrived_at.unwrap_or_else(now);
+        self.sample_age(arrived_at);
         let applied = self
             .writer
-            .publish_changes(std::mem::take(&mut self.batch), published_at);
+            .publish_changes(std::mem::take(&mut self.batch), arrived_at);
         self.dispatch(applied);
         self.record_state();
     }

@@ -22,6 +22,9 @@ pub trait Sink: Send + fmt::Debug {
     /// A watch was opened.
     fn watch_opened(&mut self) {}
 
+    /// Bytes arrived at this time. The events of the next batch are in them, and in those that follow until it is published.
+    fn arrived(&mut self, _at: Instant) {}
+
     /// A bookmark arrived; `object` is its object as upstream wrote it. [`Sink::replace`] or [`Sink::progress`] follows if
     /// the bookmark has that effect.
     fn bookmark(&mut self, _object: &[u8], _bookmark: &Bookmark) {}

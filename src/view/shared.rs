@@ -16,7 +16,7 @@ use super::projection::{Projection, ProjectionError};
 use super::selector_index::{IndexPosition, Number};
 use super::transition::seen_as;
 use super::waiters::{WaiterList, WatchWaiter};
-use crate::cache::{Event, Flag, Lagged, Retention, Ring, RingWriter, Sequence};
+use crate::cache::{Arrival, Event, Flag, Lagged, Retention, Ring, RingWriter, Sequence};
 use crate::fairness::Peer;
 use crate::resource::{Encoding, EventKind, ResourceVersion};
 use crate::selector::Selector;
@@ -37,8 +37,8 @@ pub struct Batch {
     pub last_version: ResourceVersion,
     /// Number of events.
     pub count: usize,
-    /// When the events became readable.
-    pub published_at: Instant,
+    /// When the first event arrived from upstream; the age, if that of one of the events is known.
+    pub arrival: Arrival,
     /// The events' frames, one after the other.
     pub frames: Bytes,
 }
@@ -297,6 +297,8 @@ pub(super) struct ViewWriter {
     offered: Sequence,
     /// The batch under construction; it has no memory allocated between two batches.
     draft: Draft,
+    /// The arrival of the draft's events.
+    arrival: Option<Arrival>,
     /// An event could not be projected: the view closes after the batch under construction.
     has_failed: bool,
 }
@@ -359,6 +361,7 @@ impl ViewWriter {
             batches,
             offered: parts.from,
             draft: Draft::new(),
+            arrival: None,
             has_failed: false,
         };
         (writer, view)
@@ -418,6 +421,9 @@ impl ViewWriter {
         if offered.is_first {
             self.draft = spare.pop().unwrap_or_default();
         }
+        let arrival = event.arrival();
+        let first = self.arrival.get_or_insert(arrival);
+        first.age = first.age.or(arrival.age);
         self.draft
             .push((event.sequence(), event.resource_version(), frame));
         offered
@@ -427,7 +433,8 @@ impl ViewWriter {
     pub(super) fn finish(&mut self, now: Instant) -> (usize, Draft) {
         let mut draft = std::mem::take(&mut self.draft);
         let mut count = 0;
-        if let Some(batch) = joined(&draft, now) {
+        let arrival = self.arrival.take();
+        if let Some(batch) = arrival.and_then(|arrival| joined(&draft, arrival)) {
             draft.clear();
             count = batch.count;
             let len = batch.frames.len();
@@ -462,7 +469,7 @@ impl ViewWriter {
 }
 
 /// A single event keeps its own shared frame. Several events are copied once into one buffer for all watches of the view.
-fn joined(events: &[(Sequence, ResourceVersion, Bytes)], published_at: Instant) -> Option<Batch> {
+fn joined(events: &[(Sequence, ResourceVersion, Bytes)], arrival: Arrival) -> Option<Batch> {
     let ((first, first_version, frame), (last, last_version, _)) =
         (events.first()?, events.last()?);
     let frames = if events.len() == 1 {
@@ -482,7 +489,7 @@ fn joined(events: &[(Sequence, ResourceVersion, Bytes)], published_at: Instant) 
         first_version: *first_version,
         last_version: *last_version,
         count: events.len(),
-        published_at,
+        arrival,
         frames,
     })
 }

@@ -4,7 +4,6 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -15,7 +14,7 @@ use super::connection_recall::RecallHold;
 use super::first_events::{FirstEvents, FirstEventsError};
 use super::limits::{FRAMES, FrameLimits};
 use super::progress::ReadStage;
-use super::recorder::{WatchEnd, WatchRecorder, WatchTotals};
+use super::recorder::{OldestArrivals, WatchEnd, WatchRecorder, WatchTotals};
 use super::start::{Start, Timing};
 use super::table::{RegistrationRequest, TableRegistration, WatchClient, WatchTable};
 use crate::admission::{ListPermit, WatchPermit};
@@ -53,7 +52,7 @@ pub(crate) struct WatchCursor {
     /// version.
     future_waiter: Option<Box<WatchWaiter>>,
     pub(super) bookmarks: Option<BookmarkSchedule>,
-    /// Batches published earlier do not count as delayed.
+    /// Events that arrived earlier do not count as delayed.
     opened_at: std::time::Instant,
     deadline: Instant,
     /// When the stream ends once its client has all events, and as what; the view's schedule or the connection's recall sets it.
@@ -402,7 +401,7 @@ impl WatchCursor {
     fn read_history(&mut self) -> Option<CursorStep> {
         let (mut buf, mut count, mut cost) = (BufList::default(), 0, 0);
         let (known, limits) = (self.known, self.limits);
-        let (opened_at, mut oldest) = (self.opened_at, None);
+        let (opened_at, mut late) = (self.opened_at, OldestArrivals::default());
         let range = self.position..self.history_end;
         let (view, mut unprojectable) = (&self.view, None);
         let mut delivered = self.delivered;
@@ -421,8 +420,8 @@ impl WatchCursor {
                     buf.push(frame);
                     count += 1;
                     delivered = delivered.max(event.resource_version());
-                    if event.published_at() >= opened_at {
-                        oldest.get_or_insert_with(|| event.published_at());
+                    if event.arrived_at() >= opened_at {
+                        late.add(event.arrival());
                     }
                 }
                 if limits.are_reached(&buf, cost) {
@@ -437,9 +436,7 @@ impl WatchCursor {
             Ok(next) => self.position = unprojectable.unwrap_or(next),
             Err(_) => return Some(self.end_behind()),
         }
-        if let Some(oldest) = oldest {
-            self.recorder.delayed(since(oldest), 1);
-        }
+        late.record(&*self.recorder, || Instant::now().into_std());
         if !buf.is_empty() {
             return Some(self.record_frame(buf, count));
         }
@@ -473,7 +470,7 @@ impl WatchCursor {
             count += batch.count;
             buf.push(batch.frames.clone());
             let now = *now.get_or_insert_with(|| Instant::now().into_std());
-            recorder.delayed(now.saturating_duration_since(batch.published_at), 1);
+            recorder.late(batch.arrival, now, 1);
             if limits.are_reached(&buf, 0) {
                 ControlFlow::Break(())
             } else {
@@ -596,11 +593,6 @@ impl WatchCursor {
         // If the bookmark cannot be projected, send none.
         bookmark.ok()
     }
-}
-
-/// The time since then.
-fn since(moment: std::time::Instant) -> Duration {
-    Instant::now().into_std().saturating_duration_since(moment)
 }
 
 impl Drop for WatchCursor {

@@ -1,6 +1,8 @@
 //! What is recorded about watches.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use crate::cache::Arrival;
 
 /// Why a watch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,12 +40,53 @@ pub trait WatchRecorder: Send + Sync + std::fmt::Debug {
     fn caught_up(&self) {}
     /// Called when events are sent, with their number and length.
     fn delivered(&self, events: u64, bytes: u64);
-    /// Called when a batch is sent that was published while the stream was open, with the time since its publication and the number
+    /// Called when a batch is sent that was published while the stream was open, with the time since its arrival and the number
     /// of clients. For a client that is behind and reads the history, called once per frame, for the frame's oldest event.
     fn delayed(&self, _by: Duration, _clients: u64) {}
+    /// Called like [`Self::delayed`], if it is known when one of the events was written, with the time since then.
+    fn aged(&self, _by: Duration, _clients: u64) {}
     /// Called once per stream, at its end.
     fn ended(&self, totals: WatchTotals);
 
     /// Records a watch that gets 410 as its first event.
     fn expired_at_start(&self) {}
+
+    /// Records that a batch is sent to `clients` at `now`.
+    fn late(&self, arrival: Arrival, now: Instant, clients: u64) {
+        let by = now.saturating_duration_since(arrival.at);
+        self.delayed(by, clients);
+        if let Some(age) = arrival.age {
+            self.aged(by + Duration::from(age), clients);
+        }
+    }
+}
+
+/// Of the events in a frame from the history: the oldest one, and the oldest one whose age is known.
+#[derive(Debug, Default)]
+pub(super) struct OldestArrivals {
+    first: Option<Arrival>,
+    aged: Option<Arrival>,
+}
+
+impl OldestArrivals {
+    /// Adds an event; events come in order.
+    pub(super) fn add(&mut self, arrival: Arrival) {
+        self.first.get_or_insert(arrival);
+        if arrival.age.is_some() {
+            self.aged.get_or_insert(arrival);
+        }
+    }
+
+    /// Records that the frame is sent to one client. Asks for the time only if it has events.
+    pub(super) fn record(self, recorder: &dyn WatchRecorder, now: impl FnOnce() -> Instant) {
+        let Some(first) = self.first else {
+            return;
+        };
+        let since = |at: Instant, now: Instant| now.saturating_duration_since(at);
+        let now = now();
+        recorder.delayed(since(first.at, now), 1);
+        if let Some(Arrival { at, age: Some(age) }) = self.aged {
+            recorder.aged(since(at, now) + Duration::from(age), 1);
+        }
+    }
 }

@@ -89,8 +89,8 @@ pub struct UnreadEvent {
     pub sequence: Sequence,
     /// Whether it is nowhere in memory any more: the watch ends as soon as its connection takes something.
     pub is_lost: bool,
-    /// When it was published; if the history no longer has it, when the oldest event was that it has. `None` if that was lost at this moment.
-    pub published_at: Option<Instant>,
+    /// When it arrived; if the history no longer has it, when the oldest event was that it has. `None` if that was lost at this moment.
+    pub arrived_at: Option<Instant>,
     /// Since when the client waits for it: what was published before the client came has not kept it waiting.
     pub waits_since: Option<Instant>,
 }
@@ -113,17 +113,17 @@ impl WatchEntry {
         let oldest = ring.oldest();
         let is_lost = !is_in_view && sequence.is_none_or(|sequence| sequence < oldest);
         let sequence = sequence.unwrap_or(oldest);
-        let mut published_at = None;
+        let mut arrived_at = None;
         // If the event is evicted in between, its time remains unknown.
         let _ = ring.read(sequence.max(oldest), |_, event| {
-            published_at = Some(event.published_at());
+            arrived_at = Some(event.arrived_at());
             std::ops::ControlFlow::Break(())
         });
         (sequence < ring.head()).then_some(UnreadEvent {
             sequence,
             is_lost,
-            published_at,
-            waits_since: published_at.map(|at| at.max(self.opened_at)),
+            arrived_at,
+            waits_since: arrived_at.map(|at| at.max(self.opened_at)),
         })
     }
 }

@@ -12,6 +12,7 @@ mod check;
 mod demo;
 mod drain;
 mod drift;
+mod event_age;
 mod handover;
 mod hostile;
 mod informer;

@@ -178,7 +178,7 @@ fn deletions_of_a_restored_history_are_known_since_its_base() {
     let base = ["a/x", "a/y"].map(|key| Sample::new(key, 20).object());
     let past = |key, version| PastEvent {
         change: Change::Delete(Sample::new(key, version).object()),
-        published_at: now,
+        arrived_at: now,
     };
     writer.publish_restored(PriorState {
         base: ObjectMap::from_objects(base.into()),

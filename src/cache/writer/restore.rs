@@ -12,8 +12,8 @@ use crate::resource::ResourceVersion;
 pub struct PastEvent {
     /// What changed.
     pub change: Change,
-    /// When the event became readable in the process that held it.
-    pub published_at: Instant,
+    /// When the event arrived in the process that held it.
+    pub arrived_at: Instant,
 }
 
 /// The state of a cache: the objects at the start of its history, and the history.
@@ -51,12 +51,8 @@ impl CacheWriter {
         self.state.listed_at = restored.base_version;
         self.state.forgotten = restored.forgotten;
         self.state.gaps = restored.gaps;
-        for PastEvent {
-            change,
-            published_at,
-        } in restored.events
-        {
-            self.append(change, published_at);
+        for PastEvent { change, arrived_at } in restored.events {
+            self.append(change, arrived_at);
         }
         self.publish(restored.version, Vec::new());
     }

@@ -3,14 +3,13 @@
 use super::Registry;
 use crate::admin::{CheckOutcome, Readiness, ReadinessCheck};
 use crate::gateway::pressure::PressureLevel;
-use crate::metrics::PressureStep;
+use crate::metrics::{PressureStep, ReadinessLabel};
 use crate::resource::CacheKey;
 
 impl Registry {
     /// Whether all checks pass.
     pub(super) fn is_ready(&self) -> bool {
-        let mut checks = self.checks().into_iter();
-        checks.all(|check| matches!(check.outcome, CheckOutcome::Passed(_)))
+        self.checks().iter().all(ReadinessCheck::has_passed)
     }
 }
 
@@ -25,6 +24,7 @@ impl Readiness for Registry {
             .iter()
             .map(|(key, slot)| ReadinessCheck {
                 name: key.to_string(),
+                kind: Some(ReadinessLabel::Pinned),
                 outcome: match self.pinned.get(key) {
                     Some(filled) if filled.get().is_none() => slot.must_be_filled(),
                     _ => CheckOutcome::Passed(slot.describe()),
@@ -36,6 +36,7 @@ impl Readiness for Registry {
         let missing = self.pinned.iter().filter(|(key, _)| !is_started(key));
         checks.extend(missing.map(|(key, filled)| ReadinessCheck {
             name: key.to_string(),
+            kind: Some(ReadinessLabel::Pinned),
             outcome: match filled.get() {
                 Some(()) => CheckOutcome::Passed("forwarded: not offered upstream".to_owned()),
                 None => CheckOutcome::Failed("not offered upstream".to_owned()),
@@ -45,6 +46,7 @@ impl Readiness for Registry {
         if let Some(handover) = &self.settings.handover {
             checks.push(ReadinessCheck {
                 name: "handover".to_owned(),
+                kind: Some(ReadinessLabel::Handover),
                 outcome: match handover.is_settled() {
                     true => CheckOutcome::Passed(String::new()),
                     false => CheckOutcome::Failed("taking caches over".to_owned()),
@@ -56,6 +58,7 @@ impl Readiness for Registry {
             0,
             ReadinessCheck {
                 name: "upstream".to_owned(),
+                kind: Some(ReadinessLabel::Upstream),
                 outcome: upstream,
             },
         );
@@ -73,6 +76,7 @@ fn memory_check(level: PressureLevel) -> Option<ReadinessCheck> {
     };
     Some(ReadinessCheck {
         name: "memory".to_owned(),
+        kind: None,
         outcome: CheckOutcome::Passed(format!("memory is short: {given_up}")),
     })
 }

@@ -194,6 +194,10 @@ impl Sink for SlotSink {
         self.serve_unproven();
     }
 
+    fn arrived(&mut self, at: Instant) {
+        self.cache_sink.arrived(at);
+    }
+
     /// The bookmark that completes the initial data comes before [`SlotSink::replace`], so the first client gets bookmarks that look as
     /// upstream's do.
     fn bookmark(&mut self, object: &[u8], bookmark: &Bookmark) {

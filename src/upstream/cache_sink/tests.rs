@@ -80,3 +80,100 @@ fn batches_and_relists_are_dispatched_in_turns_of_bounded_work() {
     );
     drop(entries);
 }
+
+/// The ages that were read.
+#[derive(Debug, Default)]
+struct Ages(parking_lot::Mutex<Vec<SignedDuration>>);
+
+impl FillRecorder for Ages {
+    fn applied(&self, _: ApplyOutcome) {}
+    fn state(&self, _: FillState) {}
+    fn write_age(&self, age: SignedDuration) {
+        self.0.lock().push(age);
+    }
+}
+
+/// A config map that was last written `ago`, in whole seconds as upstream writes them.
+fn written(name: &str, version: u64, ago: SignedDuration) -> Object {
+    let at = jiff::Timestamp::now() - ago;
+    let line = format!(
+        r#"{{"type":"MODIFIED","object":{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"a","uid":"u","resourceVersion":"{version}","managedFields":[{{"time":"{at:.0}"}}]}}}}}}"#
+    ) + "\n";
+    let frame = line.as_bytes();
+    let fields = crate::resource::FieldTable::default();
+    let scanned = crate::decode::scan_watch(crate::resource::Encoding::Json, frame, fields);
+    let Ok(crate::decode::WatchLine::Event { object, parts, .. }) = scanned else {
+        panic!("{scanned:?}");
+    };
+    crate::decode::object_in(crate::resource::Encoding::Json, frame, object, parts).unwrap()
+}
+
+/// A sink whose events a view shows.
+fn watched() -> (CacheSink, Arc<Ages>, Arc<crate::view::View>) {
+    let kind = kind(Layout::Typed);
+    let hub = Arc::new(Hub::new(&kind));
+    let writer = CacheWriter::new(kind, keep(1 << 20), Arc::clone(&hub) as _);
+    let ages = Arc::new(Ages::default());
+    let mut sink = CacheSink::new(writer, Duration::ZERO, Arc::clone(&ages) as _);
+    sink.replace(ResourceVersion(10)).unwrap();
+    let view = hub.join(&Selector::default()).view;
+    (sink, ages, view)
+}
+
+/// The arrivals of the view's batches.
+fn arrivals(view: &crate::view::View) -> Vec<crate::cache::Arrival> {
+    let mut arrivals = Vec::new();
+    view.read(0, |batch| {
+        arrivals.push(batch.arrival);
+        std::ops::ControlFlow::Continue(())
+    })
+    .unwrap();
+    arrivals
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_counts_from_the_arrival_of_its_first_bytes() {
+    let (mut sink, _, view) = watched();
+    let arrived_at = now();
+    sink.arrived(arrived_at);
+    sink.live(EventKind::Added, Sample::new("a/x", 11).object());
+    // More chunks join the batch.
+    tokio::time::advance(Duration::from_millis(30)).await;
+    sink.live(EventKind::Added, Sample::new("a/y", 12).object());
+    sink.publish();
+    let arrivals = arrivals(&view);
+    assert_eq!(arrivals.len(), 1);
+    assert_eq!((arrivals[0].at, arrivals[0].age), (arrived_at, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_age_of_one_event_is_read_in_a_tenth_of_a_second() {
+    let (mut sink, ages, view) = watched();
+    let mut put = async |version: u64, ago: i64, pause: u64| {
+        tokio::time::advance(Duration::from_millis(pause)).await;
+        sink.arrived(now());
+        let ago = SignedDuration::from_secs(ago);
+        sink.live(EventKind::Modified, written("x", version, ago));
+        sink.publish();
+    };
+    put(11, 1000, 0).await;
+    put(12, 500, 99).await;
+    put(13, 200, 1).await;
+    // The object bears the same time as before, or an earlier one: when it was written is not known.
+    put(14, 900, 100).await;
+    put(15, -200, 100).await;
+    let seconds: Vec<_> = ages.0.lock().iter().map(|age| age.as_secs()).collect();
+    let near = |age: i64, expected: i64| (age - expected).abs() <= 60;
+    assert_eq!(seconds.len(), 3, "{seconds:?}");
+    for (age, expected) in seconds.iter().zip([1000, 200, -200]) {
+        assert!(near(*age, expected), "{seconds:?}");
+    }
+    let delivered: Vec<_> = arrivals(&view)
+        .iter()
+        .map(|arrival| arrival.age.map(|age| Duration::from(age).as_secs()))
+        .collect();
+    let [Some(first), None, Some(third), None, Some(0)] = delivered[..] else {
+        panic!("{delivered:?}");
+    };
+    assert!(first.abs_diff(1000) <= 60 && third.abs_diff(200) <= 60);
+}

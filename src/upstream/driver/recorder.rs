@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use http::HeaderValue;
+
 use super::fault::{FailureReport, FrameRejection};
 use crate::upstream::reflector::{GiveUp, RelistReason};
 
@@ -16,6 +18,8 @@ pub trait DriverRecorder: Send + Sync + fmt::Debug {
     fn relisted(&self, reason: RelistReason);
     /// The watch was opened, or has ended.
     fn connected(&self, connected: WatchConnection);
+    /// A watch was opened, by an answer with this date.
+    fn dated(&self, _date: &HeaderValue) {}
     /// A bookmark arrived.
     fn bookmark(&self) {}
     /// An attempt failed. The reflector decides what is tried next.

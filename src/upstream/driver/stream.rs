@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::Response;
+use http::header::DATE;
 use http_body::Body;
 use http_body_util::BodyExt;
 
@@ -73,6 +74,9 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
             return Err(AttemptFailure::refused(expired));
         }
         check_content_type(&response, self.spec.encoding)?;
+        if let Some(date) = response.headers().get(DATE) {
+            self.recorder.dated(date);
+        }
         Ok(response)
     }
 
@@ -97,6 +101,7 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
                 }
                 StreamRead::Chunk(chunk) => {
                     last_chunk_at = now();
+                    self.sink.arrived(last_chunk_at);
                     let mut batch_len = chunk.len();
                     let mut flow = self.apply_chunk(&chunk, &mut frames)?;
                     // Chunks that have arrived meanwhile join the batch, so that watches are woken once for all of them.

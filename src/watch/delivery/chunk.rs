@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use bytes::{BufMut, Bytes, BytesMut};
 use smallvec::SmallVec;
 
-use crate::cache::{Lagged, Sequence};
+use crate::cache::{Arrival, Lagged, Sequence};
 use crate::protocol::BufList;
 use crate::resource::ResourceVersion;
 use crate::view::View;
@@ -45,8 +45,8 @@ pub(super) struct SharedChunk {
     pub(super) events: u64,
     /// Length of the events in bytes, without framing.
     pub(super) len: u64,
-    /// When each of its batches was published.
-    pub(super) published_at: SmallVec<[std::time::Instant; 1]>,
+    /// When each of its batches arrived from upstream.
+    pub(super) arrivals: SmallVec<[Arrival; 1]>,
     /// The chunk, framing included.
     pub(super) buf: BufList,
 }
@@ -72,7 +72,7 @@ impl SharedChunk {
             last_version: ResourceVersion(0),
             events: 0,
             len: 0,
-            published_at: SmallVec::new(),
+            arrivals: SmallVec::new(),
             buf: BufList::default(),
         };
         let mut len = 0;
@@ -86,7 +86,7 @@ impl SharedChunk {
             chunk.first_version = chunk.first_version.min(batch.first_version);
             chunk.last_version = chunk.last_version.max(batch.last_version);
             chunk.events += batch.count as u64;
-            chunk.published_at.push(batch.published_at);
+            chunk.arrivals.push(batch.arrival);
             len += batch.frames.len();
             frames.push(batch.frames.clone());
             if len >= len_max {

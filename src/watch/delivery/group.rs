@@ -162,8 +162,8 @@ impl SharedChunks {
                 continue;
             }
             recorder.delivered(client_count * chunk.events, client_count * chunk.len);
-            for published_at in chunk.published_at {
-                recorder.delayed(now.saturating_duration_since(published_at), client_count);
+            for arrival in chunk.arrivals {
+                recorder.late(arrival, now, client_count);
             }
         }
     }
@@ -179,6 +179,7 @@ mod tests {
 
     use super::*;
     use crate::cache::tests::samples::kind;
+    use crate::cache::{Arrival, WriteAge};
     use crate::resource::Layout;
     use crate::selector::Selector;
     use crate::view::Hub;
@@ -193,9 +194,9 @@ mod tests {
         fn ended(&self, _: WatchTotals) {}
     }
 
-    /// Events, bytes, and the number of clients of each delay.
+    /// Events, bytes, the number of clients of each delay, and the seconds of each age with its number of clients.
     #[derive(Debug, Default)]
-    struct Told(std::sync::Mutex<(u64, u64, Vec<u64>)>);
+    struct Told(std::sync::Mutex<(u64, u64, Vec<u64>, Vec<(u64, u64)>)>);
 
     impl WatchRecorder for Told {
         fn delivered(&self, events: u64, bytes: u64) {
@@ -207,12 +208,19 @@ mod tests {
             self.0.lock().unwrap().2.push(clients);
         }
 
+        fn aged(&self, by: std::time::Duration, clients: u64) {
+            self.0.lock().unwrap().3.push((by.as_secs(), clients));
+        }
+
         fn ended(&self, _: WatchTotals) {}
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_delivered_counts_for_each_who_took_it() {
-        let published_at = tokio::time::Instant::now().into_std();
+        let arrival = |age: Option<u64>| Arrival {
+            at: tokio::time::Instant::now().into_std(),
+            age: age.map(|age| WriteAge::from(std::time::Duration::from_secs(age))),
+        };
         let chunk = |events, len| SharedChunk {
             from: 0,
             to: 1,
@@ -223,7 +231,7 @@ mod tests {
             last_version: crate::resource::ResourceVersion(1),
             events,
             len,
-            published_at: smallvec::smallvec![published_at; 2],
+            arrivals: smallvec::smallvec![arrival(None), arrival(Some(len))],
             buf: crate::protocol::BufList::default(),
         };
         let limits = super::super::limits::LIMITS;
@@ -234,7 +242,8 @@ mod tests {
         // The chunks are dropped, so nothing is recorded twice.
         chunks.record_lines(&recorder);
         let totals = recorder.0.into_inner().unwrap();
-        assert_eq!(totals, (3 * 2 + 1, 3 * 100 + 10, vec![3, 3, 1, 1]));
+        let ages = vec![(100, 3), (10, 1)];
+        assert_eq!(totals, (3 * 2 + 1, 3 * 100 + 10, vec![3, 3, 1, 1], ages));
     }
 
     proptest! {
