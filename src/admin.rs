@@ -6,14 +6,20 @@
 //! | `/livez`, `/healthz` | 200 as long as the process can respond |
 //! | `/readyz` | 200 once all checks pass and no drain has begun, otherwise 503; `?verbose` lists the checks |
 //! | `/version` | name and version as JSON |
+//! | `/log-filter` | GET and PUT: the log filter, for whom `access` admits |
+//! | `/debug/profile` | a CPU profile, in builds with the feature `profile`, for whom `access` admits |
 //! | `/status`, `/status.json`, `/status/events` | the status page, its document, and its live events, for whom `access` admits |
 //!
 //! A connection serves one request. Slow clients, however many there are, keep neither probes nor a scrape out (`places`).
 
 mod access;
 mod answer;
+mod filter;
 mod places;
+#[cfg(feature = "profile")]
+mod profile;
 mod readiness;
+mod response;
 mod status;
 
 use std::convert::Infallible;
@@ -102,7 +108,7 @@ async fn connection(stream: TcpStream, address: SocketAddr, place: PlaceGuard, s
     };
     let service = service_fn(|request| {
         let (state, client) = (state.clone(), client.clone());
-        async move { Ok::<_, Infallible>(answer::answer(&request, state, client).await) }
+        async move { Ok::<_, Infallible>(answer::answer(request, state, client).await) }
     });
     // One request per connection: its place is free as soon as the response is sent, and a page's end is the connection's.
     let connection = http1::Builder::new()

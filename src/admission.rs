@@ -53,7 +53,7 @@ type WaitingLists = Lists<oneshot::Sender<ListPermit>>;
 
 #[derive(Debug)]
 struct AdmissionState {
-    limits: AdmissionLimits,
+    limits: Mutex<AdmissionLimits>,
     lists: Mutex<WaitingLists>,
     watches: Permits,
     memory: Memory,
@@ -70,7 +70,7 @@ impl Admission {
             watches: Permits::new(limits.watches_max),
             memory: Memory::new(limits.memory_max),
             is_for_operators: false,
-            limits,
+            limits: Mutex::new(limits),
             metrics,
         }))
     }
@@ -93,7 +93,23 @@ impl Admission {
     /// The connection limit: the configured one, or less if the limit of open files is lower.
     #[must_use]
     pub fn connections_max(&self) -> usize {
-        OpenFiles::of_process(self.0.limits.connections_max).clients
+        OpenFiles::of_process(self.0.limits().connections_max).clients
+    }
+
+    /// Changes all limits but that of connections. What is beyond them stays; what waits and may now begin does.
+    pub fn change_limits(&self, limits: AdmissionLimits) {
+        {
+            let mut current = self.0.limits.lock();
+            *current = AdmissionLimits {
+                connections_max: current.connections_max,
+                ..limits
+            };
+        }
+        self.0.watches.resize(limits.watches_max);
+        self.0.memory.set_max(limits.memory_max);
+        let mut lists = self.0.lists();
+        lists.resize(limits.lists_max, limits.lists_waiting_max);
+        self.0.admit_waiting(lists);
     }
 
     /// Whether watches that begin with a state are refused because memory is short, and lists while another one runs. Above the limit they
@@ -139,7 +155,7 @@ impl Admission {
             peer,
             id,
         };
-        let mut timeout = std::pin::pin!(tokio::time::sleep(self.0.limits.list_wait_max));
+        let mut timeout = std::pin::pin!(tokio::time::sleep(self.0.limits().list_wait_max));
         loop {
             // Cancelling any branch is safe: a permit that arrives at this moment is released when its channel is dropped.
             tokio::select! {
@@ -227,6 +243,10 @@ impl Admission {
 }
 
 impl AdmissionState {
+    fn limits(&self) -> AdmissionLimits {
+        *self.limits.lock()
+    }
+
     fn lists(&self) -> MutexGuard<'_, WaitingLists> {
         // A panic leaves the state consistent: the methods of `Lists` do not panic halfway.
         self.lists.lock()
@@ -259,7 +279,7 @@ impl AdmissionState {
         self: &'a Arc<Self>,
         mut lists: MutexGuard<'a, WaitingLists>,
     ) -> MutexGuard<'a, WaitingLists> {
-        if lists.reclaim(Instant::now(), self.limits.list_stall_max) {
+        if lists.reclaim(Instant::now(), self.limits().list_stall_max) {
             self.admit_waiting(lists);
             return self.lists();
         }

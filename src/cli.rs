@@ -16,6 +16,8 @@ mod words;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::log_filter::LogFilter;
+
 pub use apiserver::ApiserverFlags;
 pub use check::{CheckCategory, CheckFlags};
 pub use choices::{AuthMode, AuthorizationMode, LogFormat, LogLevel, OutputFormat, choice_name};
@@ -24,7 +26,7 @@ pub use demo::DemoFlags;
 pub use serve::ServeFlags;
 pub use size::SizeFlags;
 pub use top::{TopFlags, TopSort};
-pub use words::{ByteLen, InvalidValue, ObjectCount, TimeSpan};
+pub use words::{ByteLen, InvalidValue, ObjectCount, Ratio, TimeSpan};
 
 #[cfg(test)]
 mod tests;
@@ -102,6 +104,10 @@ pub struct ProcessFlags {
     /// Least severe level that is logged.
     #[arg(long, global = true, value_enum, default_value_t = LOG_LEVEL)]
     pub log_level: LogLevel,
+    /// Levels of single modules, such as kube_fanout::upstream=debug; a level without a module replaces --log-level. Can be changed at
+    /// the admin port.
+    #[arg(long, global = true, value_name = "FILTER")]
+    pub log_filter: Option<LogFilter>,
     /// Number of worker threads; 0 means one per CPU.
     #[arg(long, global = true, value_name = "N", default_value_t = WORKER_THREADS)]
     pub worker_threads: usize,

@@ -7,7 +7,7 @@
 //! Settings are validated once, here, so that the other modules get plain values that are consistent with each other.
 //!
 //! Start with [`read`] and [`Settings::resolve`]. `layers` and `file` combine the sources; `serve`, `process`, `auth`, `audit`,
-//! `handover`, `embedded`, `top`, `check`, `kinds` and `patterns` validate; `print` writes settings as a file; [`OpenFiles`] divides the limit of open files.
+//! `handover`, `embedded`, `top`, `check`, `traces`, `kinds` and `patterns` validate; `print` writes settings as a file; `live` reads a changed file again; [`OpenFiles`] divides the limit of open files.
 
 mod audit;
 mod auth;
@@ -18,6 +18,7 @@ mod files;
 mod handover;
 mod kinds;
 mod layers;
+mod live;
 mod patterns;
 mod print;
 mod process;
@@ -26,13 +27,14 @@ mod serve_settings;
 mod settings_error;
 mod sizing;
 mod top;
+mod traces;
 mod transport;
 
 use crate::cli::{self, Command, ConfigAction, Flags};
 
 pub use crate::cli::{
     AuthMode, AuthorizationMode, CheckCategory, LogFormat, LogLevel, ObjectCount, OutputFormat,
-    TopSort,
+    Ratio, TopSort,
 };
 pub use audit::{AuditOutput, AuditSettings};
 pub use auth::{AuthSettings, FrontProxySettings};
@@ -42,6 +44,7 @@ pub use files::OpenFiles;
 pub use handover::HandoverSettings;
 pub use kinds::{ExtraKind, InvalidKind};
 pub use layers::FlagsError;
+pub use live::{ConfigurationFile, InvalidConfiguration, LiveChange, LiveSetting, Reconfiguration};
 pub use patterns::{CacheLists, InvalidPattern, ResourcePattern};
 pub use process::ProcessSettings;
 pub use serve_settings::{
@@ -50,6 +53,7 @@ pub use serve_settings::{
 };
 pub use settings_error::SettingsError;
 pub use top::TopSettings;
+pub use traces::TraceSettings;
 pub use transport::{ListenTransport, SniCertificate};
 
 #[cfg(test)]

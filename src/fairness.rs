@@ -193,6 +193,11 @@ impl Share {
         }
     }
 
+    /// Changes the number of permits. Those in use beyond it stay valid.
+    pub const fn resize(&mut self, max: usize) {
+        self.max = max;
+    }
+
     /// Permits in use.
     #[must_use]
     pub const fn taken(&self) -> usize {
@@ -339,6 +344,11 @@ impl Permits {
     pub fn lower(&self, max: usize) {
         let mut share = self.share();
         share.max = share.max.min(max);
+    }
+
+    /// Changes the number of permits to `max`. Permits beyond it stay valid until they are dropped.
+    pub fn resize(&self, max: usize) {
+        self.share().resize(max);
     }
 
     fn share(&self) -> MutexGuard<'_, Share> {

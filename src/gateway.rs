@@ -5,13 +5,15 @@
 //! `handover` exchanges them with other gateways. `freshness` proves consistent reads, `forwarded` bounds forwarded requests, `endpoints`
 //! follows several API servers, `rebalance` sends clients to other gateways, `callers` and `roles` set authentication and authorization up, `operators` reserves capacity for the
 //! operators' port, `pressure` decides what is given back while memory is short, `recorders` counts in metrics, and `reloads` follows
-//! files. `status` collects what the status page shows.
+//! files. `controls` connects the gateway with the process, `reconfigure` applies a changed configuration file to what `live` and others hold.
+//! `status` collects what the status page shows.
 
 mod audit_log;
 mod cache_age;
 mod callers;
 mod checkpoints;
 mod consistency;
+mod controls;
 mod drain_flag;
 mod drift;
 mod endpoints;
@@ -20,10 +22,12 @@ mod freshness;
 mod handover;
 mod hooks;
 mod list_progress;
+mod live;
 mod older_states;
 mod operators;
 mod pressure;
 mod rebalance;
+mod reconfigure;
 mod recorders;
 mod registry;
 mod reloads;
@@ -52,6 +56,7 @@ use crate::config::{
 use crate::connection::listener;
 use crate::error_chain::one_line;
 use crate::fairness::Users;
+use crate::log_filter::LogControl;
 use crate::metrics::{Metrics, TaskKind};
 use crate::net::TcpListener;
 use crate::passthrough::Passthrough;
@@ -65,10 +70,14 @@ use audit_log::AuditLog;
 use callers::Callers;
 pub use callers::CallersError;
 use checkpoints::Checkpoints;
+pub use controls::ProcessControls;
 use handover::Handover;
 use hooks::Hooks;
+use live::{LimitValues, LiveLimits};
 use operators::OperatorLimits;
 use rebalance::Rebalance;
+pub use reconfigure::Configuration;
+use reconfigure::LiveParts;
 use registry::{Registry, RegistrySettings};
 use reloads::Reloads;
 use slot::ReadLimits;
@@ -140,6 +149,7 @@ pub struct Gateway {
     /// `None` if callers are not authenticated.
     callers: Option<Callers>,
     audit_log: Option<AuditLog>,
+    controls: ProcessControls,
 }
 
 /// Runs a gateway until its drain has finished.
@@ -228,7 +238,14 @@ impl Gateway {
             service,
             callers,
             audit_log,
+            controls: ProcessControls::default(),
         })
+    }
+
+    /// Connects the gateway with the rest of the process.
+    #[must_use]
+    pub fn with_controls(self, controls: ProcessControls) -> Self {
+        Self { controls, ..self }
     }
 
     /// The address for clients.
@@ -269,6 +286,7 @@ impl Gateway {
             service,
             callers,
             audit_log,
+            controls,
         } = self;
         if let (Ok(address), Ok(admin)) = (listener.local_addr(), admin.local_addr()) {
             info!(%address, %admin, tls = tls.is_some(), "serving");
@@ -287,8 +305,12 @@ impl Gateway {
         if let Some(log) = &audit_log {
             log.follow(&reloads, &mut tasks);
         }
+        let operators_admission = operators.as_ref().map(|(_, admission)| admission.clone());
+        let parts = LiveParts::new(&registry, operators_admission, &drain);
+        let controls = controls.start(&mut tasks, (&reloads, &metrics), parts);
         let guard = callers.as_ref().map(|callers| callers.guard.clone());
-        serve_admin(&mut tasks, admin, (&registry, &metrics, &drain), guard);
+        let access = (guard, controls.log());
+        serve_admin(&mut tasks, admin, (&registry, &metrics, &drain), access);
         keep_caches(&mut tasks, &registry, &metrics);
         if let Some(callers) = callers {
             callers.follow(&mut tasks, &reloads, &metrics);
@@ -321,6 +343,7 @@ impl Gateway {
         }
         info!("drained");
         tasks.shutdown().await;
+        controls.finish(&metrics).await;
     }
 }
 
@@ -352,7 +375,7 @@ fn serve_admin(
     tasks: &mut JoinSet<()>,
     admin: TcpListener,
     (registry, metrics, drain): (&Arc<Registry>, &Arc<Metrics>, &Drain),
-    guard: Option<Guard>,
+    (guard, log): (Option<Guard>, Option<LogControl>),
 ) {
     let state = AdminState {
         metrics: Arc::clone(metrics),
@@ -360,6 +383,7 @@ fn serve_admin(
         drain: drain.clone(),
         status: StatusFeed::new(Arc::new(StatusCollector::new(Arc::clone(registry)))),
         guard,
+        log,
     };
     let ends = metrics.task_ends();
     tasks.spawn(async move {
@@ -484,7 +508,6 @@ fn registry_settings(
     RegistrySettings {
         pinned: settings.pin_resources,
         cached: settings.cached,
-        idle_timeout: settings.idle_resource_timeout,
         catch_up: settings.catch_up,
         retention: Retention {
             segment_slots: SEGMENT_SLOTS,
@@ -496,9 +519,12 @@ fn registry_settings(
         limits: ReadLimits {
             frame_len_max: settings.frame_len_max,
             coalesce_delay_max: settings.coalesce_delay_max,
-            staleness_bound: settings.staleness_bound,
-            drift_interval: settings.drift_interval,
-            memory_max: settings.admission.memory_max,
+            live: LiveLimits::new(LimitValues {
+                staleness_bound: settings.staleness_bound,
+                drift_interval: settings.drift_interval,
+                memory_max: settings.admission.memory_max,
+                idle_timeout: settings.idle_resource_timeout,
+            }),
         },
         admission: Some(admission),
         is_guarded: settings.auth.mode != AuthMode::None,

@@ -65,6 +65,7 @@
 //! |---|---|
 //! | `informer` | reflector, queue of deltas, indexer and shared informers; they read through the trait [`upstream::driver::Fetch`] |
 //! | `client` | `informer`, and a client with kubeconfig, service accounts, TLS and credential plugins |
+//! | `otlp` | `gateway`, and spans for an OpenTelemetry collector |
 //! | `gateway` (default) | `client`, the gateway, the embedded API server, the demo and the program `kube-fanout` |
 //!
 //! # How the code is organised
@@ -95,7 +96,7 @@
 //!
 //! Smaller modules support these: [`allocator`] counts what is allocated; [`cli`] and [`config`] turn flags, environment and file into settings; [`metrics`], [`admin`] and
 //! [`build_info`] show what runs; [`check`] tells whether a gateway will work; [`fairness`] divides bounded permits among clients; [`tls`] and [`reload`] follow files that change;
-//! [`shutdown`] is the drain; `task` restarts long-lived tasks; `error_chain` writes errors as one line, and `printable` text that others chose; [`quiet`] detects clients that
+//! [`shutdown`] is the drain; [`log_filter`] is the filter of the log; [`telemetry`] is the spans of requests; `task` restarts long-lived tasks; `error_chain` writes errors as one line, and `printable` text that others chose; [`quiet`] detects clients that
 //! were left behind.
 //!
 //! `docs/ARCHITECTURE.md` follows an event and a list through these modules, file by file, and states the invariants.
@@ -157,6 +158,8 @@ pub mod fairness;
 #[cfg(feature = "gateway")]
 pub mod gateway;
 #[cfg(feature = "gateway")]
+pub mod log_filter;
+#[cfg(feature = "gateway")]
 pub mod metrics;
 #[cfg(feature = "gateway")]
 pub mod passthrough;
@@ -182,6 +185,8 @@ mod sync;
 mod tables;
 #[cfg(feature = "gateway")]
 mod task;
+#[cfg(feature = "gateway")]
+pub mod telemetry;
 #[cfg(feature = "gateway")]
 pub mod tls;
 #[cfg(feature = "gateway")]

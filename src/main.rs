@@ -1,6 +1,6 @@
 //! The program `kube-fanout`: allocator, flags, log, runtime, signals and exit code. Everything else is in the library.
 //!
-//! Start reading at `main`; `run` starts the command that was given, and `drain_on_signal` handles SIGTERM and SIGINT.
+//! Start reading at `main`; `run` starts the command that was given, and `drain_on_signal` handles SIGTERM and SIGINT, `reread_on_hangup` SIGHUP.
 
 #[path = "main/limits.rs"]
 mod limits;
@@ -9,15 +9,21 @@ mod log;
 
 use std::io::{IsTerminal, Write, stdout};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 #[cfg(feature = "mimalloc")]
 use kube_fanout::allocator::CountingAllocator;
 use kube_fanout::check::CheckLevel;
-use kube_fanout::config::{self, ProcessTask, Settings};
+use kube_fanout::config::{self, ConfigurationFile, ProcessTask, Settings};
 use kube_fanout::demo::{self, DemoOutcome, ScreenKind};
+use kube_fanout::gateway::{Configuration, Gateway, ProcessControls};
+use kube_fanout::log_filter::LogControl;
 use kube_fanout::shutdown::Drain;
-use kube_fanout::{apiserver, build_info, check, gateway, top};
+use kube_fanout::telemetry::SpanExport;
+use kube_fanout::{apiserver, build_info, check, top};
+use log::LogHandles;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
 
 #[cfg(feature = "mimalloc")]
 #[global_allocator]
@@ -30,7 +36,8 @@ const EXIT_FAILURE: u8 = 1;
 
 fn main() -> ExitCode {
     build_info::set_commit(option_env!("KUBE_FANOUT_COMMIT"));
-    let flags = match config::read(std::env::args_os().collect(), config::environment) {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let flags = match config::read(arguments.clone(), config::environment) {
         Ok(flags) => flags,
         Err(error) => {
             // Help and version go to standard output; everything else is one line on standard error.
@@ -40,13 +47,14 @@ fn main() -> ExitCode {
             };
         }
     };
+    let file = ConfigurationFile::new(&flags, arguments, config::environment);
     match Settings::resolve(flags) {
-        Ok(settings) => execute(settings),
+        Ok(settings) => execute(settings, file),
         Err(error) => report_error(EXIT_USAGE, &error.to_string()),
     }
 }
 
-fn execute(Settings { process, task }: Settings) -> ExitCode {
+fn execute(Settings { process, task }: Settings, file: Option<ConfigurationFile>) -> ExitCode {
     let log = match &task {
         ProcessTask::ConfigCheck => return print("the settings are valid\n"),
         ProcessTask::Print(text) => return print(text),
@@ -55,12 +63,16 @@ fn execute(Settings { process, task }: Settings) -> ExitCode {
         | ProcessTask::Apiserver(_)
         | ProcessTask::Demo(_)
         | ProcessTask::Top(_)
-        | ProcessTask::Check(_) => log::start(process, &task),
+        | ProcessTask::Check(_) => log::start(&process, &task),
     };
-    // Dropping it, when this function returns, waits until all log lines are written.
-    let _log = match log {
+    let LogHandles {
+        end: _end,
+        control,
+        spans,
+    } = match log {
+        // Dropping the end, when this function returns, waits until all log lines are written.
         Ok(log) => log,
-        Err(error) => return report_error(EXIT_USAGE, &format!("cannot start threads: {error}")),
+        Err(error) => return report_error(EXIT_USAGE, &format!("cannot start the log: {error}")),
     };
     limits::raise_open_files();
     if let Err(error) = limits::disable_core_dumps() {
@@ -78,11 +90,15 @@ fn execute(Settings { process, task }: Settings) -> ExitCode {
     let drain = Drain::with_timeout(process.drain_timeout).with_delay(process.drain_delay);
     // Every error that can occur here occurs at start. A server that has started ends only by its drain.
     runtime
-        .block_on(run(task, drain))
+        .block_on(run(task, drain, (control, spans, file)))
         .unwrap_or_else(|error| report_error(EXIT_USAGE, &format!("{error:#}")))
 }
 
-async fn run(task: ProcessTask, drain: Drain) -> anyhow::Result<ExitCode> {
+async fn run(
+    task: ProcessTask,
+    drain: Drain,
+    (log, spans, file): (LogControl, Option<SpanExport>, Option<ConfigurationFile>),
+) -> anyhow::Result<ExitCode> {
     let (terminate, interrupt) = (
         signal(SignalKind::terminate())?,
         signal(SignalKind::interrupt())?,
@@ -90,7 +106,16 @@ async fn run(task: ProcessTask, drain: Drain) -> anyhow::Result<ExitCode> {
     // Detached: it runs until the process exits.
     tokio::spawn(drain_on_signal(drain.clone(), terminate, interrupt));
     match task {
-        ProcessTask::Serve(settings) => gateway::run(settings, drain).await?,
+        ProcessTask::Serve(settings) => {
+            let configuration = file.map(reread_on_hangup).transpose()?;
+            let gateway = Gateway::build(settings).await?;
+            let gateway = gateway.with_controls(ProcessControls {
+                log: Some(log),
+                spans,
+                configuration,
+            });
+            gateway.run(drain).await;
+        }
         ProcessTask::Apiserver(settings) => apiserver::run(settings, drain).await?,
         ProcessTask::Demo(settings) => {
             let terminal = stdout().is_terminal();
@@ -123,6 +148,23 @@ async fn run(task: ProcessTask, drain: Drain) -> anyhow::Result<ExitCode> {
         ProcessTask::ConfigCheck | ProcessTask::Print(_) | ProcessTask::CheckList(_) => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A configuration that is read again on SIGHUP. Without a file the signal ends the process, as it does when a terminal is closed.
+fn reread_on_hangup(file: ConfigurationFile) -> std::io::Result<Configuration> {
+    let mut hangup = signal(SignalKind::hangup())?;
+    let requests = Arc::<Notify>::default();
+    let configuration = Configuration {
+        file,
+        requests: Arc::clone(&requests),
+    };
+    // Detached: it runs until the process exits.
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            requests.notify_one();
+        }
+    });
+    Ok(configuration)
 }
 
 /// The first signal begins the drain; a second signal exits immediately.

@@ -25,6 +25,7 @@ mod readiness;
 mod rebalance;
 mod resource_labels;
 mod sharded;
+mod traces;
 mod upstream;
 
 use std::collections::HashMap;
@@ -66,6 +67,7 @@ pub use readiness::{ReadinessLabel, ReadinessMetrics};
 pub use rebalance::{RebalanceMetrics, RebalanceOutcome};
 pub use resource_labels::ResourceLabels;
 pub use sharded::{ShardedCounter, ShardedHistogram};
+pub use traces::{SpanOutcome, TraceMetrics};
 pub use upstream::{TableMetrics, UpstreamMetrics};
 
 #[cfg(test)]
@@ -104,6 +106,7 @@ pub struct Metrics {
     memory: MemoryMetrics,
     rebalance: RebalanceMetrics,
     readiness: ReadinessMetrics,
+    traces: TraceMetrics,
     task_ends: ByLabel<TaskKind>,
     /// The resources that have series, by label values.
     resources: Mutex<HashMap<[Box<str>; 4], SeriesUsage>>,
@@ -157,6 +160,7 @@ impl Metrics {
             memory: MemoryMetrics::register(&gateway)?,
             rebalance: RebalanceMetrics::register(&gateway)?,
             readiness: ReadinessMetrics::register(&gateway)?,
+            traces: TraceMetrics::register(&gateway)?,
             task_ends,
             gateway,
             process,
@@ -222,6 +226,12 @@ impl Metrics {
             .filter_map(|usage| usage.watches.as_ref());
         let count: i64 = watches.map(IntGauge::get).sum();
         u64::try_from(count).unwrap_or(0)
+    }
+
+    /// Handles of the metrics of spans.
+    #[must_use]
+    pub fn traces(&self) -> TraceMetrics {
+        self.traces.clone()
     }
 
     /// Handles of one resource's upstream watch. Call once per resource and keep the result.

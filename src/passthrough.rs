@@ -27,11 +27,13 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
+use tracing::{Instrument, Span, trace_span};
 
 use crate::auth::guard::Forwarding;
 use crate::config::{ForwardLimits, OpenFiles};
 use crate::fairness::Peer;
 use crate::metrics::{PassthroughError, PassthroughMetrics};
+use crate::telemetry::{SPAN_TARGET, propagate, record_outcome};
 use crate::upstream::client::{
     BodySendGuard, Client, ForwardIdentity, RequestBody, ResponseBody, SendError,
 };
@@ -217,6 +219,24 @@ impl Passthrough {
         request: PassthroughRequest,
         deadlines: &mut ForwardDeadlines,
     ) -> Response<PassthroughBody> {
+        let span = trace_span!(
+            target: SPAN_TARGET,
+            "forward",
+            otel.kind = "client",
+            outcome = tracing::field::Empty
+        );
+        let response = self.forward_in_span(lane, request, deadlines);
+        let response = response.instrument(span.clone()).await;
+        record_outcome(&span, response.status());
+        response
+    }
+
+    async fn forward_in_span(
+        &self,
+        lane: ForwardLane,
+        request: PassthroughRequest,
+        deadlines: &mut ForwardDeadlines,
+    ) -> Response<PassthroughBody> {
         let active = ActiveRequest::begin(&self.metrics, deadlines.take_permit());
         let audit_id = request.http.headers().get(headers::AUDIT_ID).cloned();
         let exchange = match self.refuse(&request.http) {
@@ -305,6 +325,7 @@ impl Passthrough {
         });
         let active = active.with_permit(permit?);
         headers::clear_request(request.headers_mut(), &self.proxy_headers);
+        propagate(&Span::current(), request.headers_mut());
         let identity = self.identify(request.headers_mut(), forwarding)?;
         let exchange = async {
             match upgrade {

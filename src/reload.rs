@@ -49,6 +49,11 @@ pub trait FileSource: Send + Sync {
     /// Reads the files and applies their contents. If they cannot be used, the previous state stays in force.
     fn reload(&self) -> impl Future<Output = Result<(), FileFault>> + Send;
 
+    /// Completes when the source is to be reloaded now, although no file has changed. Must be cancel-safe.
+    fn requested(&self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+
     /// Time until the source must be reloaded although no file changes; `None` for never.
     fn due_in(&self) -> Option<Duration> {
         None
@@ -62,6 +67,10 @@ impl<S: FileSource> FileSource for Arc<S> {
 
     fn reload(&self) -> impl Future<Output = Result<(), FileFault>> + Send {
         (**self).reload()
+    }
+
+    fn requested(&self) -> impl Future<Output = ()> + Send {
+        (**self).requested()
     }
 
     fn due_in(&self) -> Option<Duration> {
@@ -139,14 +148,15 @@ impl<S: FileSource> FileWatch<S> {
     pub async fn run(&self) -> Infallible {
         let mut changes = self.folders.changes();
         let folders = self.folders.watch();
+        let mut is_requested = false;
         loop {
-            self.reload_if_changed(&folders).await;
-            self.wait(&mut changes).await;
+            self.reload_if_changed(&folders, is_requested).await;
+            is_requested = self.wait(&mut changes).await;
         }
     }
 
-    /// Waits until a file may have changed, or until the source is due.
-    async fn wait(&self, changes: &mut Receiver<()>) {
+    /// Waits until a file may have changed, or until the source is due. Returns whether somebody requests a reload in any case.
+    async fn wait(&self, changes: &mut Receiver<()>) -> bool {
         let due = self.source.due_in();
         let pause = match due {
             // The reload that was due has just been tried.
@@ -158,11 +168,14 @@ impl<S: FileSource> FileWatch<S> {
             // `self.folders` holds the sender, so the channel is never closed.
             _ = changes.changed() => tokio::time::sleep(DEBOUNCE).await,
             () = tokio::time::sleep(pause) => {}
+            () = self.source.requested() => return true,
         }
+        false
     }
 
-    /// Compares the files' contents with those that were applied, and reloads the source if they differ or if it is due.
-    async fn reload_if_changed(&self, folders: &FolderWatch) {
+    /// Compares the files' contents with those that were applied, and reloads the source if they differ, if it is due, or
+    /// if somebody requests it.
+    async fn reload_if_changed(&self, folders: &FolderWatch, is_requested: bool) {
         let files = self.source.files();
         // Watch the folders before reading the files, so that no change is missed in between.
         let (watched, folders) = (files.clone(), folders.clone());
@@ -174,7 +187,7 @@ impl<S: FileSource> FileWatch<S> {
             return;
         };
         let is_due = self.source.due_in().is_some_and(|due| due.is_zero());
-        if !is_due && self.state().applied.as_ref() == Some(&contents) {
+        if !is_due && !is_requested && self.state().applied.as_ref() == Some(&contents) {
             return;
         }
         match self.source.reload().await {
@@ -193,7 +206,7 @@ impl<S: FileSource> FileWatch<S> {
             Err(error) => {
                 self.metrics.count(self.kind, ReloadOutcome::Failed);
                 let mut state = self.state();
-                if state.rejected.as_ref() != Some(&contents) {
+                if is_requested || state.rejected.as_ref() != Some(&contents) {
                     let error = one_line(&*error);
                     let file = self.kind.as_str();
                     warn!(

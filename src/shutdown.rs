@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -20,6 +21,12 @@ mod tests;
 #[derive(Clone, Debug)]
 pub struct Drain {
     start: Arc<watch::Sender<Option<DrainStart>>>,
+    timing: Arc<Mutex<DrainTiming>>,
+}
+
+/// How long a drain takes; it can change until the drain begins.
+#[derive(Clone, Copy, Debug, Default)]
+struct DrainTiming {
     timeout: Option<Duration>,
     delay: Duration,
 }
@@ -44,25 +51,34 @@ impl Drain {
     pub fn new() -> Self {
         Self {
             start: Arc::new(watch::Sender::new(None)),
-            timeout: None,
-            delay: Duration::ZERO,
+            timing: Arc::default(),
         }
     }
 
     /// A drain whose deadline is `timeout` after its start. Work that is unfinished then is cut.
     #[must_use]
     pub fn with_timeout(timeout: Duration) -> Self {
-        Self {
-            timeout: Some(timeout),
-            ..Self::new()
-        }
+        let drain = Self::new();
+        drain.timing.lock().timeout = Some(timeout);
+        drain
     }
 
     /// The same drain, which serves clients for the time `delay` after its start, so that load balancers notice first that the process is
     /// no longer ready. The delay is a part of the timeout.
     #[must_use]
     pub fn with_delay(self, delay: Duration) -> Self {
-        Self { delay, ..self }
+        self.set_delay(delay);
+        self
+    }
+
+    /// Changes the timeout. Without effect once the drain has begun.
+    pub fn set_timeout(&self, timeout: Duration) {
+        self.timing.lock().timeout = Some(timeout);
+    }
+
+    /// Changes the delay. Without effect once the drain has begun.
+    pub fn set_delay(&self, delay: Duration) {
+        self.timing.lock().delay = delay;
     }
 
     /// Begins the drain. The first call sets the deadline; later calls have no effect.
@@ -71,9 +87,10 @@ impl Drain {
             if start.is_some() {
                 return false;
             }
+            let DrainTiming { timeout, delay } = *self.timing.lock();
             let now = Instant::now();
-            let deadline = self.timeout.and_then(|timeout| now.checked_add(timeout));
-            let closing_at = now + self.delay;
+            let deadline = timeout.and_then(|timeout| now.checked_add(timeout));
+            let closing_at = now + delay;
             *start = Some(DrainStart {
                 closing_at: deadline.map_or(closing_at, |deadline| closing_at.min(deadline)),
                 deadline,

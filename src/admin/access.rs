@@ -1,7 +1,7 @@
-//! Who may see the status. It names users, so it is for those who could read the process anyway, or who have the right to it.
+//! Who may see the status, and change the log filter: those who could read the process anyway, or who have the right to it.
 //!
 //! - A client on the same machine, which also includes `kubectl port-forward`: Kubernetes has authorized it.
-//! - Everybody else with a token of a user who may `get` the path [`STATUS_RIGHT`], as the gateway's own port checks it.
+//! - Everybody else with a token of a user who has the [`AccessRight`], as the gateway's own port checks it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -14,8 +14,13 @@ use crate::auth::access::Access;
 use crate::auth::caller::{CallerRefusal, PeerIdentity};
 use crate::auth::guard::Guard;
 
-/// The path that a caller needs the right to.
-pub(super) const STATUS_RIGHT: &str = "/kube-fanout/status";
+/// A right that callers from elsewhere need: a verb and a non-resource path.
+pub(super) struct AccessRight {
+    pub(super) verb: &'static str,
+    pub(super) path: &'static str,
+    /// What the right is to, for messages.
+    pub(super) subject: &'static str,
+}
 /// How long a review may take.
 const REVIEW_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Headers that only a proxy adds: behind one, the address of the connection says nothing about the client.
@@ -29,53 +34,79 @@ const PROXY_HEADERS: [&str; 5] = [
 /// Those of load balancers and of the proxies of service meshes, by how their names begin.
 const PROXY_HEADER_PREFIXES: [&str; 4] = ["x-forwarded-", "x-envoy-", "x-b3-", "l5d-"];
 
-const ON_LOOPBACK: &str = "the status is shown on loopback only, because the gateway does not authenticate callers: use kubectl port-forward\n";
-const NO_TOKEN: &str =
-    "the status needs a bearer token, except on loopback: use kubectl port-forward\n";
-const UNKNOWN: &str = "the token is not valid\n";
-const FORBIDDEN: &str = "the user may not get the path /kube-fanout/status\n";
-const FAILED: &str = "the right to the path /kube-fanout/status cannot be checked now\n";
+/// How the log names a client on the same machine.
+const LOCAL_CLIENT: &str = "a client on this machine";
 
 /// A refusal: status code and text.
-pub(super) type AccessRefusal = (StatusCode, &'static str);
+pub(super) type AccessRefusal = (StatusCode, String);
 
-/// Checks whether the client at this address may see the status. `guard` is `None` if the gateway does not authenticate callers.
+/// Checks whether the client at this address has a right; returns its name for the log. `guard` is `None` if the gateway does not
+/// authenticate callers.
 ///
 /// # Errors
-/// The response if it may not.
+/// The response if it does not.
 pub(super) async fn check(
     guard: Option<&Guard>,
     address: IpAddr,
     headers: &HeaderMap,
-) -> Result<(), AccessRefusal> {
+    right: &AccessRight,
+) -> Result<String, AccessRefusal> {
     if is_local(address, headers) {
-        return Ok(());
+        return Ok(LOCAL_CLIENT.to_owned());
     }
-    let guard = guard.ok_or((StatusCode::FORBIDDEN, ON_LOOPBACK))?;
+    let AccessRight {
+        verb,
+        path,
+        subject,
+    } = right;
+    let guard = guard.ok_or_else(|| {
+        let text = format!(
+            "{subject} is for clients on loopback only, because the gateway does not authenticate callers: use kubectl port-forward\n"
+        );
+        (StatusCode::FORBIDDEN, text)
+    })?;
     // Others cannot have the right, and a review for each of them would be a load upstream.
     if !headers.contains_key(AUTHORIZATION) {
-        return Err((StatusCode::UNAUTHORIZED, NO_TOKEN));
+        let text = format!(
+            "{subject} needs a bearer token, except on loopback: use kubectl port-forward\n"
+        );
+        return Err((StatusCode::UNAUTHORIZED, text));
     }
-    let review = review(guard, address, headers);
+    let review = review(guard, address, headers, right);
     match timeout(REVIEW_WAIT_MAX, review).await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(CallerRefusal::Unauthorized)) => Err((StatusCode::UNAUTHORIZED, UNKNOWN)),
+        Ok(Ok(user)) => Ok(user),
+        Ok(Err(CallerRefusal::Unauthorized)) => Err((
+            StatusCode::UNAUTHORIZED,
+            "the token is not valid\n".to_owned(),
+        )),
         // Upstream does not see this request, so what it would have to decide is denied.
         Ok(Err(
             CallerRefusal::Forbidden { .. }
             | CallerRefusal::Forward
             | CallerRefusal::BadRequest { .. },
-        )) => Err((StatusCode::FORBIDDEN, FORBIDDEN)),
+        )) => Err((
+            StatusCode::FORBIDDEN,
+            format!("the user may not {verb} the path {path}\n"),
+        )),
         Ok(Err(
             CallerRefusal::Failed { .. }
             | CallerRefusal::Unverified
             | CallerRefusal::Undecided { .. },
         ))
-        | Err(_) => Err((StatusCode::SERVICE_UNAVAILABLE, FAILED)),
+        | Err(_) => Err((
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("the right to {verb} the path {path} cannot be checked now\n"),
+        )),
     }
 }
 
-async fn review(guard: &Guard, address: IpAddr, headers: &HeaderMap) -> Result<(), CallerRefusal> {
+/// The name of the user, with that of the user who acts as it.
+async fn review(
+    guard: &Guard,
+    address: IpAddr,
+    headers: &HeaderMap,
+    right: &AccessRight,
+) -> Result<String, CallerRefusal> {
     let peer = PeerIdentity {
         peer: address.into(),
         ..PeerIdentity::default()
@@ -83,10 +114,14 @@ async fn review(guard: &Guard, address: IpAddr, headers: &HeaderMap) -> Result<(
     let caller = guard.authenticate(headers, &peer).await;
     let caller = caller.map_err(|denial| denial.refusal)?;
     let access = Access::Path {
-        verb: "get".to_owned(),
-        path: STATUS_RIGHT.to_owned(),
+        verb: right.verb.to_owned(),
+        path: right.path.to_owned(),
     };
-    guard.authorize(&caller, &access).await.map(drop)
+    guard.authorize(&caller, &access).await?;
+    Ok(match &caller.impersonator {
+        Some(real) => format!("{} as {}", real.name, caller.user.name),
+        None => caller.user.name.clone(),
+    })
 }
 
 /// Whether the client is on this machine and means it. A page of another site whose name leads to loopback has its own name in `Host`; a

@@ -1,33 +1,34 @@
 //! The responses of the admin port, by path.
 
-use std::convert::Infallible;
+use std::error::Error;
 use std::fmt::Write;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue,
-    REFERRER_POLICY, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+    CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, REFERRER_POLICY, RETRY_AFTER,
 };
-use http::{Method, Request, Response, StatusCode};
-use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Full};
+use http::{Method, Request, StatusCode};
+use http_body::Body;
+use http_body_util::BodyExt;
 use tokio::time::Instant;
 
-use super::access;
+use super::access::{self, AccessRight};
+use super::filter;
 use super::places::PlaceKey;
+#[cfg(feature = "profile")]
+use super::profile;
 use super::readiness::{CheckOutcome, Readiness, ReadinessCheck};
+use super::response::{AdminResponse, refused, reply, text, wrong_method};
 use super::status::{PAGE, PAGE_POLICY, StatusFeed, StatusViewer};
 use crate::auth::guard::Guard;
 use crate::blocking::spawn_blocking;
 use crate::build_info;
+use crate::log_filter::LogControl;
 use crate::metrics::{Metrics, PAGE_CONTENT_TYPE, ReadinessLabel};
 use crate::shutdown::Drain;
 
-type AdminResponse = Response<BoxBody<Bytes, Infallible>>;
-
-const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 const HTML: &str = "text/html; charset=utf-8";
 const EVENTS: &str = "text/event-stream";
@@ -35,13 +36,33 @@ const EVENTS: &str = "text/event-stream";
 /// Other sites may not embed the responses.
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
-/// Answers one request. Request bodies are not read.
+/// The right to the status, which names users.
+const STATUS_RIGHT: AccessRight = AccessRight {
+    verb: "get",
+    path: "/kube-fanout/status",
+    subject: "the status",
+};
+
+/// Answers one request. The body is read only where a path takes one.
 pub(super) async fn answer<B>(
-    request: &Request<B>,
+    request: Request<B>,
     state: AdminState,
     client: AdminClient,
-) -> AdminResponse {
+) -> AdminResponse
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
     let path = request.uri().path();
+    if path == "/log-filter"
+        && let Some(log) = &state.log
+    {
+        return filter::answer(request, log, state.guard.as_ref(), client.address).await;
+    }
+    #[cfg(feature = "profile")]
+    if path == "/debug/profile" {
+        return profile::answer(&request, state.guard.as_ref(), client.address).await;
+    }
     if !matches!(
         path,
         "/metrics"
@@ -56,14 +77,7 @@ pub(super) async fn answer<B>(
         return text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned());
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let mut refusal = text(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "only GET and HEAD\n".to_owned(),
-        );
-        refusal
-            .headers_mut()
-            .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-        return refusal;
+        return wrong_method("GET, HEAD");
     }
     let verbose = is_verbose(request.uri().query());
     match path {
@@ -71,7 +85,7 @@ pub(super) async fn answer<B>(
         "/metrics" => too_many_pages(),
         "/readyz" => readiness(&state, verbose),
         "/version" => version(),
-        "/status" | "/status.json" | "/status/events" => status(request, &state, client).await,
+        "/status" | "/status.json" | "/status/events" => status(&request, &state, client).await,
         _ => liveness(path, verbose),
     }
 }
@@ -105,13 +119,9 @@ async fn metrics(state: AdminState) -> AdminResponse {
 /// The status page and what belongs to it, for those who may see it.
 async fn status<B>(request: &Request<B>, state: &AdminState, client: AdminClient) -> AdminResponse {
     let guard = state.guard.as_ref();
-    if let Err((code, reason)) = access::check(guard, client.address, request.headers()).await {
-        let mut refusal = text(code, reason.to_owned());
-        if code == StatusCode::UNAUTHORIZED {
-            let scheme = HeaderValue::from_static("Bearer");
-            refusal.headers_mut().insert(WWW_AUTHENTICATE, scheme);
-        }
-        return refusal;
+    let access = access::check(guard, client.address, request.headers(), &STATUS_RIGHT).await;
+    if let Err(refusal) = access {
+        return refused(refusal);
     }
     let mut response = match request.uri().path() {
         "/status" => reply(StatusCode::OK, HTML, PAGE),
@@ -194,20 +204,6 @@ fn version() -> AdminResponse {
     reply(StatusCode::OK, JSON, format!("{facts}\n"))
 }
 
-fn text(status: StatusCode, body: String) -> AdminResponse {
-    reply(status, TEXT, body)
-}
-
-fn reply(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> AdminResponse {
-    let mut response = Response::new(Full::new(body.into()).boxed());
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
-}
-
 /// The sources of the admin port's responses.
 #[derive(Clone)]
 pub struct AdminState {
@@ -221,6 +217,8 @@ pub struct AdminState {
     pub status: StatusFeed,
     /// Decides who may see the status from elsewhere; `None` if the gateway does not authenticate callers.
     pub guard: Option<Guard>,
+    /// The log filter of `/log-filter`; without it there is no such path.
+    pub log: Option<LogControl>,
 }
 
 impl AdminState {

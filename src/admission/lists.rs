@@ -91,6 +91,13 @@ impl<T> Lists<T> {
         }
     }
 
+    /// Changes the numbers of permits and of waiting lists. Those beyond them stay.
+    pub(super) const fn resize(&mut self, running_max: usize, waiting_max: usize) {
+        self.queue.resize(running_max, waiting_max);
+        self.slow
+            .resize(running_max.saturating_mul(SLOW_LISTS_PER_PERMIT));
+    }
+
     /// The number of lists that continue without a permit.
     pub(super) fn slow(&self) -> usize {
         self.slow.taken()

@@ -15,7 +15,7 @@ const FRESH: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Memory {
     /// Bytes; 0 for no limit.
-    max: usize,
+    max: Mutex<usize>,
     resident: fn() -> Option<usize>,
     last_reading: Mutex<Option<(Instant, bool)>>,
     /// Whether new requests are refused before the limit is reached.
@@ -29,11 +29,21 @@ impl Memory {
 
     fn with_reader(max: usize, resident: fn() -> Option<usize>) -> Self {
         Self {
-            max,
+            max: Mutex::new(max),
             resident,
             last_reading: Mutex::new(None),
             is_short: Mutex::new(false),
         }
+    }
+
+    fn max(&self) -> usize {
+        *self.max.lock()
+    }
+
+    pub(super) fn set_max(&self, max: usize) {
+        *self.max.lock() = max;
+        // The last reading was compared with the old limit.
+        *self.last_reading.lock() = None;
     }
 
     pub(super) fn set_short(&self, is_short: bool) {
@@ -42,19 +52,20 @@ impl Memory {
 
     /// Whether requests that take much memory are refused.
     pub(super) fn is_over(&self, now: Instant) -> bool {
-        self.max > 0 && (*self.is_short.lock() || self.is_exceeded(now))
+        self.max() > 0 && (*self.is_short.lock() || self.is_exceeded(now))
     }
 
     /// Whether the limit itself is exceeded.
     pub(super) fn is_exceeded(&self, now: Instant) -> bool {
-        if self.max == 0 {
+        let max = self.max();
+        if max == 0 {
             return false;
         }
         let mut last_reading = self.last_reading.lock();
         match *last_reading {
             Some((at, is_over)) if now.saturating_duration_since(at) < FRESH => is_over,
             _ => {
-                let is_over = (self.resident)().is_some_and(|resident| resident > self.max);
+                let is_over = (self.resident)().is_some_and(|resident| resident > max);
                 *last_reading = Some((now, is_over));
                 is_over
             }

@@ -316,3 +316,48 @@ fn connections_are_bounded_as_set_or_by_open_files() {
     });
     assert_eq!(unset.connections_max(), OpenFiles::of_process(0).clients);
 }
+
+#[tokio::test(start_paused = true)]
+async fn raised_limits_admit_those_who_wait_and_lowered_ones_end_nothing() {
+    let (admission, _) = admission(limits(1, 1));
+    let permit = admission.list(Peer::UNKNOWN).await.unwrap();
+    let waiting = admission.list(Peer::UNKNOWN);
+    let (second, ()) = tokio::join!(waiting, async {
+        admission.change_limits(AdmissionLimits {
+            watches_max: 2,
+            ..limits(2, 1)
+        });
+    });
+    second.as_ref().unwrap();
+    let watches = [(); 2].map(|()| admission.watch(Peer::UNKNOWN).unwrap());
+    check_refused(admission.watch(Peer::UNKNOWN), "watches are open");
+
+    let wait = Duration::from_secs(1);
+    admission.change_limits(AdmissionLimits {
+        list_wait_max: wait,
+        ..limits(1, 1)
+    });
+    assert_eq!(admission.connections_max(), limits(1, 1).connections_max);
+    drop(permit);
+    let start = Instant::now();
+    check_refused(admission.list(Peer::UNKNOWN).await, "did not come in time");
+    assert_eq!(start.elapsed(), wait);
+    drop(second);
+    drop(admission.list(Peer::UNKNOWN).await.unwrap());
+    let [first, _second] = watches;
+    drop(first);
+    check_refused(admission.watch(Peer::UNKNOWN), "watches are open");
+}
+
+#[test]
+fn a_memory_limit_that_is_set_later_holds_at_once() {
+    let (admission, _) = admission(limits(1, 1));
+    drop(admission.watch(Peer::UNKNOWN).unwrap());
+    admission.change_limits(AdmissionLimits {
+        memory_max: 1,
+        ..limits(1, 1)
+    });
+    check_refused(admission.watch(Peer::UNKNOWN), "memory is short");
+    admission.change_limits(limits(1, 1));
+    drop(admission.watch(Peer::UNKNOWN).unwrap());
+}

@@ -10,11 +10,13 @@ use http_body_util::{BodyExt, Limited};
 use k8s_openapi::Resource;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tracing::{Instrument, trace_span};
 
 use super::caller::{BearerToken, Caller, Credential};
 use super::impersonation;
 use super::user::User;
 use crate::error_chain::one_line;
+use crate::telemetry::SPAN_TARGET;
 use crate::upstream::client::{Client, RequestBody, ResponseBody};
 
 /// The identity in whose name a review is sent.
@@ -129,9 +131,19 @@ impl Reviewer {
     where
         R: Resource + Serialize + DeserializeOwned,
     {
+        let span = trace_span!(
+            target: SPAN_TARGET,
+            "review",
+            otel.kind = "client",
+            resource = R::KIND,
+            outcome = tracing::field::Empty
+        );
         let request = request(identity, review)?;
         let body = self.exchange(purpose, identity, request);
-        let body = tokio::time::timeout(REVIEW_TIMEOUT, body).await;
+        let body = tokio::time::timeout(REVIEW_TIMEOUT, body);
+        let body = body.instrument(span.clone()).await;
+        let is_answered = matches!(body, Ok(Ok(_)));
+        span.record("outcome", if is_answered { "answered" } else { "failed" });
         let body = body.map_err(|_elapsed| unavailable("the review timed out".to_owned()))??;
         parse(&body)
     }

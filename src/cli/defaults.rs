@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::choices::{AuthMode, LogFormat, LogLevel};
-use super::words::{ByteLen, ObjectCount, TimeSpan};
+use super::words::{ByteLen, ObjectCount, Ratio, TimeSpan};
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -107,6 +107,9 @@ pub const TUNNELS_MAX: usize = 4_096;
 pub const REQUESTS_PER_GOAWAY: usize = 0;
 /// No bound: how much memory the caches need is not known in advance, so the operator must choose it.
 pub const MEMORY_MAX: ByteLen = ByteLen(0);
+
+/// One in a hundred: at thousands of requests a second a collector still gets enough.
+pub const OTLP_RATIO: Ratio = Ratio(10_000);
 
 /// Kubernetes kills a pod 30 s after SIGTERM by default, which leaves 5 s for the rest of the shutdown.
 pub const DRAIN_TIMEOUT: TimeSpan = TimeSpan(Duration::from_secs(25));

@@ -11,13 +11,13 @@ use super::defaults::{
     AUTH_DENY_TTL, CACHE_RESOURCES, COALESCE_DELAY_MAX, CONNECTIONS_MAX, DRIFT_INTERVAL,
     FORWARDED_REQUESTS_MAX, FORWARDED_WATCHES_MAX, FRAME_LEN_MAX, HANDOVER_BYTES_MAX,
     HANDOVER_TIMEOUT, IDLE_RESOURCE_TIMEOUT, LIST_STALL_MAX, LIST_WAIT_MAX, LISTEN, LISTS_MAX,
-    LISTS_WAITING_MAX, MEMORY_MAX, PASSTHROUGH_RESOURCES, REAUTHORIZE_GRACE, REAUTHORIZE_INTERVAL,
-    REBALANCE_INTERVAL, REQUESTHEADER_EXTRA_HEADERS_PREFIX, REQUESTHEADER_GROUP_HEADERS,
-    REQUESTHEADER_UID_HEADERS, REQUESTHEADER_USERNAME_HEADERS, REQUESTS_PER_GOAWAY, RING_AGE_MIN,
-    RING_BYTES_MAX, RING_EVENTS_MAX, STALENESS_BOUND, STATE_BYTES_MAX, STATE_INTERVAL, TUNNELS_MAX,
-    WATCHES_MAX,
+    LISTS_WAITING_MAX, MEMORY_MAX, OTLP_RATIO, PASSTHROUGH_RESOURCES, REAUTHORIZE_GRACE,
+    REAUTHORIZE_INTERVAL, REBALANCE_INTERVAL, REQUESTHEADER_EXTRA_HEADERS_PREFIX,
+    REQUESTHEADER_GROUP_HEADERS, REQUESTHEADER_UID_HEADERS, REQUESTHEADER_USERNAME_HEADERS,
+    REQUESTS_PER_GOAWAY, RING_AGE_MIN, RING_BYTES_MAX, RING_EVENTS_MAX, STALENESS_BOUND,
+    STATE_BYTES_MAX, STATE_INTERVAL, TUNNELS_MAX, WATCHES_MAX,
 };
-use super::words::{ByteLen, TimeSpan};
+use super::words::{ByteLen, Ratio, TimeSpan};
 
 /// Flags of `serve`, and of `config check` and `config print`.
 #[derive(Clone, Debug, Args)]
@@ -361,4 +361,12 @@ pub struct ServeFlags {
     /// with watches. Pinned resources stay once they are filled (docs/RELIABILITY.md).
     #[arg(long, value_name = "BYTES", help_heading = "Admission", default_value_t = MEMORY_MAX)]
     pub memory_max: ByteLen,
+
+    /// Send spans of requests to the OpenTelemetry collector at this address, http:// only, by OTLP over HTTP. Needs a build with the cargo
+    /// feature otlp, which also reads OTEL_EXPORTER_OTLP_ENDPOINT.
+    #[arg(long, value_name = "URL", help_heading = "Traces")]
+    pub otlp_endpoint: Option<String>,
+    /// The part of all traces that is sent. Requests that belong to a client's trace follow the client's decision.
+    #[arg(long, value_name = "RATIO", help_heading = "Traces", default_value_t = OTLP_RATIO)]
+    pub otlp_ratio: Ratio,
 }

@@ -123,3 +123,29 @@ fn spans_are_written_as_one_word_that_reads_back() {
     }
     assert_eq!("75".parse::<TimeSpan>(), Err(InvalidValue::Span));
 }
+
+#[test]
+fn ratios_are_parts_of_a_whole() {
+    for (text, ratio) in [
+        ("0", Some(0)),
+        ("0.0", Some(0)),
+        ("0.01", Some(10_000)),
+        ("0.000001", Some(1)),
+        ("1", Some(1_000_000)),
+        ("1.000", Some(1_000_000)),
+        ("1.000001", None),
+        ("2", None),
+        ("-0.1", None),
+        ("1e-3", None),
+        ("0.0000001", None),
+        ("", None),
+        (".", None),
+        ("0.", None),
+        ("99999999999", None),
+        ("NaN", None),
+    ] {
+        assert_eq!(text.parse::<Ratio>().ok(), ratio.map(Ratio), "{text:?}");
+    }
+    assert_eq!(Ratio(10_000).to_string(), "0.01");
+    assert_eq!(Ratio(1).to_string().parse(), Ok(Ratio(1)));
+}

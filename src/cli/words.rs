@@ -13,6 +13,9 @@ pub enum InvalidValue {
     /// Not a duration.
     #[error("not a duration: write 2ms, 75s, 10m or 1h")]
     Span,
+    /// Not a ratio.
+    #[error("not a ratio: write a number from 0 to 1 with at most six decimals, such as 0.01")]
+    Ratio,
     /// Not a count of objects.
     #[error("not a count of objects: write pods=1000")]
     ObjectCount,
@@ -75,6 +78,44 @@ impl fmt::Display for TimeSpan {
         // Without spaces, so that the value is one word in a shell.
         let text = humantime::format_duration(self.0).to_string();
         f.write_str(&text.replace(' ', ""))
+    }
+}
+
+/// A part of a whole, in millionths: `0`, `0.01`, `1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ratio(pub u32);
+
+const WHOLE: u32 = 1_000_000;
+
+impl Ratio {
+    /// The ratio as a number from 0 to 1.
+    #[must_use]
+    pub fn as_f64(self) -> f64 {
+        f64::from(self.0) / f64::from(WHOLE)
+    }
+}
+
+impl FromStr for Ratio {
+    type Err = InvalidValue;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
+        let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_digits(whole) || !is_digits(decimals) || !(1..=6).contains(&decimals.len()) {
+            return Err(InvalidValue::Ratio);
+        }
+        let number = |text: &str| text.parse::<u32>().map_err(|_| InvalidValue::Ratio);
+        let whole = number(whole)?.checked_mul(WHOLE);
+        let millionths =
+            whole.and_then(|whole| whole.checked_add(number(&format!("{decimals:0<6}")).ok()?));
+        let ratio = millionths.filter(|ratio| *ratio <= WHOLE);
+        ratio.map(Self).ok_or(InvalidValue::Ratio)
+    }
+}
+
+impl fmt::Display for Ratio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.as_f64())
     }
 }
 

@@ -187,6 +187,7 @@ impl ServeSettings {
             exempt: ExemptSettings::default(),
             forwards: ForwardLimits::default(),
             requests_per_goaway: cli::REQUESTS_PER_GOAWAY,
+            traces: None,
         }
     }
 }

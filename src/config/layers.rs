@@ -114,8 +114,11 @@ fn environment(
 ) -> Result<Vec<LayerValue>, FlagsError> {
     let mut values = Vec::new();
     for name in names {
-        let origin = variable_of(name);
-        let Some(value) = variable(&origin) else {
+        let standard = standard_variable(name);
+        let names = [Some(variable_of(name)), standard.map(str::to_owned)];
+        let mut given = names.into_iter().flatten();
+        let given = given.find_map(|origin| variable(&origin).map(|value| (origin, value)));
+        let Some((origin, value)) = given else {
             continue;
         };
         let value = value.into_string().map_err(|_| FlagsError::Value {
@@ -129,6 +132,12 @@ fn environment(
         });
     }
     Ok(values)
+}
+
+/// A variable that other programs have for the same setting. A build that cannot send spans ignores that of the collector, which may be set
+/// for all programs of a pod.
+fn standard_variable(name: &str) -> Option<&'static str> {
+    (cfg!(feature = "otlp") && name == "otlp-endpoint").then_some("OTEL_EXPORTER_OTLP_ENDPOINT")
 }
 
 /// The environment variable of a flag: `KUBE_FANOUT_TLS_CERT` for `tls-cert`.

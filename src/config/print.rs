@@ -67,8 +67,15 @@ pub(super) fn file(process: &ProcessSettings, serve: &ServeSettings) -> String {
         handover(&mut out, settings);
     }
     limits(&mut out, serve);
+    if let Some(traces) = &serve.traces {
+        line(&mut out, "otlpEndpoint", &traces.endpoint.to_string());
+        plain(&mut out, "otlpRatio", traces.ratio);
+    }
     plain(&mut out, "logFormat", choice_name(process.log_format));
     plain(&mut out, "logLevel", choice_name(process.log_level));
+    if let Some(filter) = &process.log_filter {
+        line(&mut out, "logFilter", &filter.to_string());
+    }
     plain(&mut out, "workerThreads", process.worker_threads);
     plain(&mut out, "drainTimeout", TimeSpan(process.drain_timeout));
     plain(&mut out, "drainDelay", TimeSpan(process.drain_delay));

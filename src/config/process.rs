@@ -2,16 +2,21 @@
 
 use std::time::Duration;
 
+use tracing::level_filters::LevelFilter;
+
 use super::settings_error::{SettingsError, in_range};
 use crate::cli::{self, LogFormat, LogLevel};
+use crate::log_filter::LogFilter;
 
 /// Settings that every command has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessSettings {
     /// Format of the log.
     pub log_format: LogFormat,
     /// Least severe level that is logged.
     pub log_level: LogLevel,
+    /// Levels of single modules, and of all others if it has one for them.
+    pub log_filter: Option<LogFilter>,
     /// Number of the runtime's worker threads, at least 1.
     pub worker_threads: usize,
     /// Longest orderly shutdown.
@@ -41,6 +46,7 @@ impl ProcessSettings {
         Ok(Self {
             log_format: flags.log_format,
             log_level: flags.log_level,
+            log_filter: flags.log_filter.clone(),
             worker_threads,
             drain_timeout: drain_timeout.0,
             drain_delay: in_range(
@@ -51,5 +57,21 @@ impl ProcessSettings {
             )?
             .0,
         })
+    }
+
+    /// The filter of the log.
+    #[must_use]
+    pub fn filter(&self) -> LogFilter {
+        let level = match self.log_level {
+            LogLevel::Error => LevelFilter::ERROR,
+            LogLevel::Warn => LevelFilter::WARN,
+            LogLevel::Info => LevelFilter::INFO,
+            LogLevel::Debug => LevelFilter::DEBUG,
+            LogLevel::Trace => LevelFilter::TRACE,
+        };
+        match &self.log_filter {
+            Some(filter) => filter.clone().or_level(level),
+            None => LogFilter::of_level(level),
+        }
     }
 }

@@ -12,6 +12,7 @@ use super::serve_settings::{
     UpstreamSource,
 };
 use super::settings_error::{SettingsError, in_range, refuse_user_info, words};
+use super::traces::TraceSettings;
 use super::transport::{ListenTransport, SniCertificate};
 use crate::cli::{AuthMode, ByteLen, ServeFlags, TimeSpan};
 use crate::resource::names::is_dns_subdomain;
@@ -130,6 +131,7 @@ impl ServeSettings {
             },
             forwards: forwards(&flags)?,
             requests_per_goaway: flags.requests_per_goaway,
+            traces: TraceSettings::resolve(&flags)?,
         })
     }
 }

@@ -8,6 +8,7 @@ use super::audit::AuditSettings;
 use super::auth::AuthSettings;
 use super::handover::HandoverSettings;
 use super::patterns::{CacheLists, ResourcePattern};
+use super::traces::TraceSettings;
 use super::transport::ListenTransport;
 use crate::cli;
 use crate::resource::Gvr;
@@ -61,6 +62,8 @@ pub struct ServeSettings {
     pub forwards: ForwardLimits,
     /// One in this many requests over HTTP/2, at random, ends its connection; 0 for none.
     pub requests_per_goaway: usize,
+    /// Where spans are sent; `None` for nowhere.
+    pub traces: Option<TraceSettings>,
 }
 
 /// Where and how checkpoints of the caches are kept.

@@ -715,3 +715,36 @@ fn a_wrong_command_line_is_one_line_and_help_is_none() {
     assert_eq!(settings("--help", &[], None), Err(String::new()));
     assert_eq!(settings("--version", &[], None), Err(String::new()));
 }
+
+#[test]
+fn a_log_filter_adds_to_the_level_or_replaces_it() {
+    let filter = |line: &str, file: Option<&str>| {
+        let settings = settings(&format!("serve {PLAIN} {line}"), &[], file)?;
+        Ok::<_, String>(settings.process.filter().to_string())
+    };
+    let module = "kube_fanout::upstream=debug";
+    for (line, expected) in [
+        ("", "info".to_owned()),
+        ("--log-level warn", "warn".to_owned()),
+        (
+            &format!("--log-level warn --log-filter {module}"),
+            format!("warn,{module}"),
+        ),
+        (
+            &format!("--log-level warn --log-filter off,{module}"),
+            format!("off,{module}"),
+        ),
+    ] {
+        assert_eq!(filter(line, None), Ok(expected), "{line}");
+    }
+    let file = format!("{HEAD}logFilter: [error, '{module}']\n");
+    let read = filter("--config {file}", Some(&file));
+    assert_eq!(read, Ok(format!("error,{module}")));
+    let file = format!("{HEAD}logFilter: loud\n");
+    let refused = filter("--config {file}", Some(&file)).unwrap_err();
+    assert!(refused.contains("FILE:3: logFilter: "), "{refused}");
+    assert!(
+        refused.contains("is neither a level nor module=level"),
+        "{refused}"
+    );
+}

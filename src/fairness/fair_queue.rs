@@ -132,6 +132,12 @@ impl<T> FairQueue<T> {
         }
     }
 
+    /// Changes the numbers of permits and of waiters; what is beyond them stays. Call [`admit_next`](Self::admit_next) afterwards.
+    pub const fn resize(&mut self, running_max: usize, waiting_max: usize) {
+        self.running.resize(running_max);
+        self.waiting.resize(waiting_max);
+    }
+
     /// Permits in use.
     #[must_use]
     pub fn running(&self) -> usize {

@@ -10,6 +10,7 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 use crate::cache::{Snapshot, WatchCache};
+use crate::gateway::live::LiveLimits;
 use crate::gateway::recorders::ResourceRecorder;
 use crate::metrics::{Contradiction, Label};
 use crate::protocol::continue_token::ContinueToken;
@@ -34,29 +35,32 @@ const DOUBLED_MAX: u32 = 6;
 const REWIND_BATCH: usize = 64;
 
 /// How often a page is compared.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct DriftPace {
-    /// `None` for never.
-    interval: Option<Duration>,
+    limits: LiveLimits,
+    /// How often the interval is doubled.
+    doublings: u32,
 }
 
 impl DriftPace {
-    /// A page each `interval`, zero for never, and more rarely after that many contradictions.
-    pub(super) fn new(interval: Duration, contradictions: u64) -> Self {
+    /// A page each interval of the limits, zero for never, and more rarely after that many contradictions.
+    pub(super) fn new(limits: LiveLimits, contradictions: u64) -> Self {
         let doublings =
             u32::try_from(contradictions).map_or(DOUBLED_MAX, |count| count.min(DOUBLED_MAX));
-        Self {
-            interval: (!interval.is_zero()).then(|| interval * (1 << doublings)),
-        }
+        Self { limits, doublings }
     }
 
     /// Waits for the next page. The time varies by a quarter, so that the caches of a gateway do not ask together.
-    async fn next(self) {
-        let Some(interval) = self.interval else {
-            return std::future::pending().await;
-        };
-        let half = u64::try_from(interval.as_micros() / 2).unwrap_or(u64::MAX);
-        sleep(interval * 3 / 4 + Duration::from_micros(random() % half.max(1))).await;
+    async fn next(&self) {
+        let variation = random();
+        self.limits
+            .sleep(|values| {
+                let interval = values.drift_interval * (1 << self.doublings);
+                let half = u64::try_from(interval.as_micros() / 2).unwrap_or(u64::MAX);
+                let time = interval * 3 / 4 + Duration::from_micros(variation % half.max(1));
+                (!interval.is_zero()).then_some(time)
+            })
+            .await;
     }
 }
 

@@ -59,7 +59,8 @@ pub(super) fn set_apart(settings: &mut ServeSettings) {
     };
 }
 
-fn limits(clients: AdmissionLimits) -> AdmissionLimits {
+/// The operators' limits beside these for clients.
+pub(super) fn limits(clients: AdmissionLimits) -> AdmissionLimits {
     AdmissionLimits {
         connections_max: CONNECTIONS_MAX,
         watches_max: WATCHES_MAX,

@@ -70,7 +70,6 @@ const IDLE_PERIOD: Duration = Duration::from_secs(5);
 pub(super) struct RegistrySettings {
     pub(super) pinned: Vec<Gvr>,
     pub(super) cached: CacheLists,
-    pub(super) idle_timeout: Duration,
     pub(super) retention: Retention,
     /// Resources whose clients can catch up.
     pub(super) catch_up: Vec<ResourcePattern>,
@@ -230,7 +229,7 @@ impl Registry {
             client: Arc::clone(&self.client),
             retention: self.settings.retention,
             tombstones_len_max: self.tombstones_len_max(gvr),
-            limits: self.settings.limits,
+            limits: self.settings.limits.clone(),
             recorder: Arc::new(recorder),
             filled: self.pinned.get(key).cloned().unwrap_or_default(),
             observer: self.settings.hooks.observer,
@@ -355,7 +354,7 @@ impl Registry {
         if self.draining.is_begun() {
             return Vec::new();
         }
-        let timeout = self.settings.idle_timeout;
+        let timeout = self.settings.limits.live.get().idle_timeout;
         let is_unwanted = |(key, slot): &(CacheKey, Arc<Slot>)| {
             let is_gone = matches!(&*slot.slot_state.borrow(), SlotState::Gone);
             is_gone || (!self.is_pinned(key) && slot.is_idle(timeout))

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::checkpoints::Checkpoint;
 use super::freshness::ResourceFreshness;
+use super::live::LiveLimits;
 use super::recorders::{ResourceRecorder, StreamRecorder};
 use crate::admin::CheckOutcome;
 use crate::cache::ChunksMemory;
@@ -75,7 +76,7 @@ pub(super) struct Slot {
     started_at: Instant,
     used_at: Mutex<Instant>,
     checkpoint: Option<Checkpoint>,
-    staleness_bound: Duration,
+    limits: LiveLimits,
     /// Set when the process ends: the checkpoint is written a last time.
     ending: watch::Sender<bool>,
     task: AbortHandle,
@@ -95,7 +96,7 @@ impl Slot {
             ending: watch::Sender::new(false),
         };
         let checkpoint = parts.checkpoint.clone();
-        let staleness_bound = parts.limits.staleness_bound;
+        let limits = parts.limits.live.clone();
         let recorder = Arc::clone(&parts.recorder);
         let task = tasks.spawn(CacheKeeper::new(parts, cells.clone()).run());
         let KeeperCells {
@@ -120,7 +121,7 @@ impl Slot {
             started_at: now,
             used_at: Mutex::new(now),
             checkpoint,
-            staleness_bound,
+            limits,
             ending,
             task,
         }
@@ -281,7 +282,7 @@ impl Slot {
     /// How old the cache may be, if that is more than the bound.
     pub(super) fn staleness(&self) -> Option<Duration> {
         let age = self.recorder.age.now();
-        (age > self.staleness_bound).then_some(age)
+        (age > self.limits.get().staleness_bound).then_some(age)
     }
 
     /// Shows in the metrics how old the cache may be; zero without a cache.

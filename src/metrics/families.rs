@@ -41,10 +41,15 @@ impl<L: Label> ByLabel<L> {
 
     /// Adds one to the count of this value.
     pub fn inc(&self, label: L) {
+        self.add(label, 1);
+    }
+
+    /// Adds to the count of this value.
+    pub fn add(&self, label: L, count: u64) {
         let found = self.counters.iter().find(|(known, _)| *known == label);
         debug_assert!(found.is_some(), "{} is not in ALL", label.as_str());
         if let Some((_, counter)) = found {
-            counter.inc();
+            counter.inc_by(count);
         }
     }
 }

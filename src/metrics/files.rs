@@ -14,6 +14,8 @@ pub enum FileKind {
     ClientAuthority,
     /// Authorities of client certificates and of front proxies, as the TLS handshake names them to clients.
     ClientAuthorityHint,
+    /// The configuration file of `serve`.
+    Configuration,
     /// Authorities of front proxies.
     FrontProxyAuthority,
     /// Serving certificates and their keys.
@@ -27,6 +29,7 @@ impl Label for FileKind {
         Self::AuditPolicy,
         Self::ClientAuthority,
         Self::ClientAuthorityHint,
+        Self::Configuration,
         Self::FrontProxyAuthority,
         Self::ServingCertificate,
         Self::UpstreamCredential,
@@ -37,6 +40,7 @@ impl Label for FileKind {
             Self::AuditPolicy => "audit_policy",
             Self::ClientAuthority => "client_authority",
             Self::ClientAuthorityHint => "client_authority_hint",
+            Self::Configuration => "configuration",
             Self::FrontProxyAuthority => "front_proxy_authority",
             Self::ServingCertificate => "serving_certificate",
             Self::UpstreamCredential => "upstream_credential",

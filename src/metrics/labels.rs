@@ -218,12 +218,16 @@ pub enum TaskKind {
     Http2Stream,
     /// Ends caches that have been idle for too long.
     IdleCaches,
+    /// Ends log filters whose time is over.
+    LogFilter,
     /// Gives up caches when memory is short.
     Memory,
     /// Compares the number of watches with the other gateways'.
     Rebalance,
     /// Watches roles and bindings.
     Roles,
+    /// Sends spans to a collector.
+    SpanExport,
     /// Reads one shared watch of Tables.
     TableWatch,
 }
@@ -239,9 +243,11 @@ impl Label for TaskKind {
         Self::Guard,
         Self::Http2Stream,
         Self::IdleCaches,
+        Self::LogFilter,
         Self::Memory,
         Self::Rebalance,
         Self::Roles,
+        Self::SpanExport,
         Self::TableWatch,
     ];
 
@@ -256,9 +262,11 @@ impl Label for TaskKind {
             Self::Guard => "guard",
             Self::Http2Stream => "http2_stream",
             Self::IdleCaches => "idle_caches",
+            Self::LogFilter => "log_filter",
             Self::Memory => "memory",
             Self::Rebalance => "rebalance",
             Self::Roles => "roles",
+            Self::SpanExport => "span_export",
             Self::TableWatch => "table_watch",
         }
     }

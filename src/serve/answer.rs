@@ -4,6 +4,7 @@ use std::pin::pin;
 
 use http::HeaderValue;
 use http::header::{USER_AGENT, WARNING};
+use tracing::Instrument;
 
 use super::body::AnswerBody;
 use super::client_request::ClientRequest;
@@ -22,6 +23,7 @@ use crate::metrics::BadRequest;
 use crate::protocol::request::{ReadRefusal, RequestFault, SELECTORS_LEN_MAX};
 use crate::protocol::{audit_id, with_audit_id};
 use crate::resource::CacheKey;
+use crate::telemetry::{record_outcome, request_span};
 use crate::watch::WatchClient;
 
 /// Maximum length of the names of objects and namespaces, in bytes.
@@ -47,6 +49,16 @@ impl ReadAccount<'_> {
 impl<R: Resources> Service<R> {
     /// Answers one request. Never fails: an error is a response, too.
     pub async fn answer(&self, request: Box<ClientRequest>) -> ServiceResponse<R> {
+        let info = &request.info;
+        let resource = || info.resource().map(|path| path.gvr.to_string());
+        let resource = || resource().unwrap_or_default();
+        let span = request_span(info.verb.as_str(), resource, request.http.headers());
+        let response = self.answer_in_span(request).instrument(span.clone()).await;
+        record_outcome(&span, response.status());
+        response
+    }
+
+    async fn answer_in_span(&self, request: Box<ClientRequest>) -> ServiceResponse<R> {
         if let Some(response) = unhandled(&request.http) {
             self.count_bad_request(BadRequest::Http);
             return response.map(AnswerBody::whole);

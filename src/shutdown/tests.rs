@@ -66,3 +66,17 @@ async fn clients_are_served_for_the_delay_but_not_beyond_the_deadline() {
         assert_eq!(start.elapsed(), Duration::from_secs(expected));
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn times_that_change_before_the_begin_are_those_of_every_clone() {
+    let drain = Drain::with_timeout(Duration::from_secs(25));
+    let other = drain.clone();
+    drain.set_timeout(Duration::from_secs(60));
+    drain.set_delay(Duration::from_secs(5));
+    let start = Instant::now();
+    other.begin();
+    drain.set_timeout(Duration::from_secs(1));
+    assert_eq!(other.deadline(), Some(start + Duration::from_secs(60)));
+    other.closing().await;
+    assert_eq!(start.elapsed(), Duration::from_secs(5));
+}

@@ -39,6 +39,9 @@ pub use recorder::{DriverEnd, DriverRecorder, StreamEnd, WatchConnection};
 pub use request::{Collection, escaped};
 pub use sample::{Sample, SampleEntry, cluster_uid, sample, sample_from};
 
+/// The target of spans, which are never logged; the gateway can send them to a collector.
+const SPAN_TARGET: &str = "kube_fanout::span";
+
 /// Lists and watches one collection.
 #[derive(Debug)]
 pub struct Driver<F, S> {

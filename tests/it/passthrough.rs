@@ -71,6 +71,11 @@ async fn request_headers_go_through_except_those_of_the_connection() {
             ("user-agent", "kubectl/v1.36"),
             ("x-remote-user", "root"),
             ("te", "trailers"),
+            (
+                "traceparent",
+                "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            ),
+            ("tracestate", "vendor=1"),
         ];
         let (_, text) = fixture.get("/headers", &sent).await;
         let mut lines: Vec<_> = text.lines().skip(1).collect();
@@ -86,6 +91,8 @@ async fn request_headers_go_through_except_those_of_the_connection() {
             &host,
             "impersonate-user: jane",
             "te: trailers",
+            "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "tracestate: vendor=1",
             "user-agent: kubectl/v1.36",
         ];
         assert_eq!(lines, expected, "{down:?} {up:?}");

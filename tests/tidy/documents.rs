@@ -54,6 +54,20 @@ fn flags_of(command: &str) -> FlagTable {
         .collect()
 }
 
+#[test]
+fn the_configuration_page_lists_every_setting_that_changes_without_a_restart() {
+    let page = read("docs/CONFIGURATION.md");
+    let section = page
+        .split("### Settings that change without a restart")
+        .nth(1);
+    let section = section.unwrap().split("\n#").next().unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+    let mut keys: Vec<&str> = rows.filter_map(|row| row.split('`').next()).collect();
+    keys.sort_unstable();
+    let live = config::LiveSetting::ALL.map(config::LiveSetting::key);
+    assert_eq!(keys, live);
+}
+
 /// Flags that a text passes to one of our commands but that the command does not have.
 fn unknown_flags(path: &str, text: &str) -> Vec<String> {
     let mut found = Vec::new();

@@ -68,6 +68,7 @@ impl Port {
             drain: Drain::new(),
             status: StatusFeed::new(Arc::<Source>::clone(&source)),
             guard: None,
+            log: None,
         };
         let mut tasks = JoinSet::new();
         tasks.spawn(async move { serve(&listener, state).await });

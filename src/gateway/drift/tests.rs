@@ -36,7 +36,9 @@ impl Scene {
         let recorder = Arc::new(ResourceRecorder::new(&metrics, &key, DrainFlag::default()));
         let (script, upstream) = Script::new();
         let counts = Arc::clone(&recorder);
-        let pace = DriftPace::new(Duration::from_secs(60), 0);
+        let limits = LiveLimits::generous();
+        limits.update(|values| values.drift_interval = Duration::from_secs(60));
+        let pace = DriftPace::new(limits, 0);
         let comparing = tokio::spawn(async move { drift(&script, &served, &counts, pace).await });
         Self {
             world,

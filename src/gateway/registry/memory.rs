@@ -7,6 +7,8 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::Registry;
+use crate::admission::Admission;
+use crate::gateway::live::LiveLimits;
 use crate::gateway::pressure::{MemoryReading, PressureDecision, PressureMachine};
 use crate::gateway::slot::{Slot, SlotState};
 use crate::metrics::{Label, MemoryMetrics, PressureStep, ResourceLabels};
@@ -64,6 +66,16 @@ impl Registry {
         patterns.any(|one| one.covers(gvr)).then_some(len_max)
     }
 
+    /// The limits that may change.
+    pub(in crate::gateway) const fn live_limits(&self) -> &LiveLimits {
+        &self.settings.limits.live
+    }
+
+    /// The clients' limits.
+    pub(in crate::gateway) const fn admission(&self) -> Option<&Admission> {
+        self.settings.admission.as_ref()
+    }
+
     pub(super) fn is_pinned(&self, key: &CacheKey) -> bool {
         self.pinned.contains_key(key)
     }
@@ -80,13 +92,23 @@ impl Registry {
 
     /// Gives memory back when the process comes near its bound, and shows in the metrics what it holds. Never returns.
     pub(in crate::gateway) async fn hold_memory(&self) {
-        let max = self.settings.limits.memory_max;
+        let (limits, history_max) = (
+            &self.settings.limits.live,
+            self.settings.retention.bytes_max,
+        );
+        let mut max = limits.get().memory_max;
         let metrics = self.metrics.memory();
-        metrics.limit.set(i64::try_from(max).unwrap_or(i64::MAX));
-        let mut machine = PressureMachine::new(max, self.settings.retention.bytes_max);
+        let mut machine = PressureMachine::new(max, history_max);
         let mut evicted_at: Option<Instant> = None;
         loop {
+            metrics.limit.set(i64::try_from(max).unwrap_or(i64::MAX));
             tokio::time::sleep(CHECK_PERIOD).await;
+            let new_max = limits.get().memory_max;
+            if new_max != max {
+                // What was given back under the old bound is taken back, or given back again, within some readings.
+                max = new_max;
+                machine = PressureMachine::new(max, history_max);
+            }
             let resident = (self.settings.hooks.resident)().unwrap_or_default();
             let reading = self.read_memory(&metrics, resident);
             let decision = machine.decide(reading);

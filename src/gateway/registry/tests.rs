@@ -14,6 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::super::forwarded::revocation;
+use super::super::live::LiveLimits;
 use tokio::time::Instant;
 
 use super::*;
@@ -40,15 +41,12 @@ async fn registry(address: SocketAddr) -> Registry {
             allowed: vec![ResourcePattern::ALL],
             denied: Vec::new(),
         },
-        idle_timeout: Duration::ZERO,
         retention: keep(1000),
         catch_up: Vec::new(),
         limits: ReadLimits {
             frame_len_max: 1 << 20,
             coalesce_delay_max: Duration::ZERO,
-            staleness_bound: Duration::from_secs(90),
-            drift_interval: Duration::ZERO,
-            memory_max: 0,
+            live: LiveLimits::generous(),
         },
         admission: None,
         is_guarded: false,

@@ -18,6 +18,7 @@ use crate::gateway::checkpoints::Checkpoint;
 use crate::gateway::consistency::{contradiction, contradicts_upstream};
 use crate::gateway::drift::{DriftPace, drift};
 use crate::gateway::handover::CacheHandover;
+use crate::gateway::live::LiveLimits;
 use crate::gateway::older_states::OlderStates;
 use crate::gateway::pressure::{CutFollower, HistoryCuts, MemoryRoom};
 use crate::gateway::recorders::ResourceRecorder;
@@ -43,18 +44,14 @@ const WENT_BACK_APART: Duration = Duration::from_secs(600);
 const NOT_FOUND_MAX: u32 = 3;
 
 /// Limits for reading a resource.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::gateway) struct ReadLimits {
     /// Longest watch frame in bytes.
     pub(in crate::gateway) frame_len_max: usize,
     /// How long the events of a busy resource may be delayed to be delivered together.
     pub(in crate::gateway) coalesce_delay_max: Duration,
-    /// A cache that may be older than this is stale.
-    pub(in crate::gateway) staleness_bound: Duration,
-    /// The time between two pages of a cache that are compared with upstream; zero for no comparison.
-    pub(in crate::gateway) drift_interval: Duration,
-    /// Resident bytes of the process beyond which no cache is started and some are evicted; 0 means no limit.
-    pub(in crate::gateway) memory_max: usize,
+    /// Those that may change.
+    pub(in crate::gateway) live: LiveLimits,
 }
 
 /// The inputs of a slot's task.
@@ -265,7 +262,7 @@ impl CacheKeeper {
         connected: watch::Receiver<u64>,
     ) -> Contradiction {
         let parts = &self.parts;
-        let pace = DriftPace::new(parts.limits.drift_interval, self.contradictions);
+        let pace = DriftPace::new(parts.limits.live.clone(), self.contradictions);
         tokio::select! {
             reason = contradiction(&*parts.client, served, connected, self.contradictions) => reason,
             reason = drift(&*parts.client, served, &parts.recorder, pace) => reason,
@@ -305,7 +302,7 @@ impl CacheKeeper {
 
     /// Whether there is no room for a cache. One that replaces another, which has just ended, needs none but below the bound.
     fn is_memory_short(&self) -> bool {
-        let max = self.parts.limits.memory_max;
+        let max = self.parts.limits.live.get().memory_max;
         let is_exceeded = |len: usize| len.saturating_add(self.headroom.len()) > max;
         let room = self.headroom.of_further_cache();
         let has_room = room.is_none_or(|len| self.parts.room.is_for(len));
@@ -384,8 +381,8 @@ impl CacheKeeper {
             let was_served = matches!(&*self.cells.slot_state.borrow(), SlotState::Ready(_));
             let needed = self.cells.cache_len.needed(was_served, self.headroom.len());
             // A cache larger than half of the limit is retried as well: it may have shrunk.
-            self.headroom
-                .evict(needed.min(self.parts.limits.memory_max / 2));
+            let memory_max = self.parts.limits.live.get().memory_max;
+            self.headroom.evict(needed.min(memory_max / 2));
         }
         self.parts.recorder.given_up(reason);
         let backoff = match reason {

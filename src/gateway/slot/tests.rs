@@ -36,6 +36,10 @@ use crate::view::{Hub, ServedResource};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
+fn memory_max(parts: &SlotParts, max: usize) {
+    parts.limits.live.update(|values| values.memory_max = max);
+}
+
 /// Panics when it dispatches an object of this name.
 #[derive(Debug)]
 pub(in crate::gateway) struct Fragile(pub(in crate::gateway) Arc<Hub>);
@@ -136,9 +140,7 @@ impl Stage {
             limits: ReadLimits {
                 frame_len_max: 1 << 20,
                 coalesce_delay_max: Duration::ZERO,
-                staleness_bound: Duration::from_secs(90),
-                drift_interval: Duration::ZERO,
-                memory_max: 0,
+                live: LiveLimits::generous(),
             },
             recorder: Arc::new(recorder),
             filled: Arc::default(),
@@ -273,13 +275,13 @@ async fn a_state_that_ends_the_attempt_is_not_used_for_the_next() {
 
 #[tokio::test]
 async fn no_cache_is_begun_while_memory_is_short() {
-    let stage = Stage::new(|parts| parts.limits.memory_max = 1).await;
+    let stage = Stage::new(|parts| memory_max(parts, 1)).await;
     let given_up = |state: &SlotState| matches!(state, SlotState::GivenUp(GiveUpReason::Memory));
     stage.wait_for_state(given_up).await;
     assert_eq!(stage.given_up(GiveUpReason::Memory), 1);
     assert_eq!(stage.slot.describe(), "forwarded: memory");
     let stage = Stage::new(|parts| {
-        parts.limits.memory_max = usize::MAX;
+        memory_max(parts, usize::MAX);
         parts.room.set(0);
     })
     .await;
@@ -325,7 +327,7 @@ impl TwoHistories {
         let room = MemoryRoom::default();
         let stage = Stage::new(|parts| {
             parts.client = client;
-            parts.limits.memory_max = usize::MAX;
+            memory_max(parts, usize::MAX);
             parts.room = room.clone();
         });
         Self {

@@ -7,12 +7,13 @@ use http::Response;
 use http::header::RETRY_AFTER;
 use http_body::Body;
 use http_body_util::BodyExt;
+use tracing::{Instrument, trace_span};
 
 use super::fault::{AttemptFailure, FrameRejection, RequestKind, check_content_type};
 use super::fetch::{Fetch, RequestPurpose};
 use super::page::{PageAhead, UpstreamPageRequest};
 use super::scan::{BLOCKING_LEN_MIN, ScannedPage, run_blocking};
-use super::{Driver, StopResult, request};
+use super::{Driver, SPAN_TARGET, StopResult, request};
 use crate::decode::{UpstreamStatus, scan_protobuf_status, scan_status};
 use crate::resource::wire::MAGIC;
 use crate::resource::{Encoding, EventKind, Object};
@@ -64,7 +65,17 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
             request.limit,
         );
         let purpose = self.spec.list_purpose();
-        fetch_body(&*self.fetch, path, purpose, self.spec.encoding).await
+        let span = trace_span!(
+            target: SPAN_TARGET,
+            "list",
+            otel.kind = "client",
+            resource = %self.spec.collection.gvr,
+            outcome = tracing::field::Empty
+        );
+        let body = fetch_body(&*self.fetch, path, purpose, self.spec.encoding);
+        let body = body.instrument(span.clone()).await;
+        span.record("outcome", if body.is_ok() { "read" } else { "failed" });
+        body
     }
 
     async fn apply_page(&mut self, body: Bytes) -> Result<(), StopResult> {

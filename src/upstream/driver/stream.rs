@@ -11,13 +11,14 @@ use http::Response;
 use http::header::DATE;
 use http_body::Body;
 use http_body_util::BodyExt;
+use tracing::{Instrument, trace_span};
 
 use super::clock::now;
 use super::fault::{AttemptFailure, FrameRejection, RequestKind, check_content_type};
 use super::fetch::Fetch;
 use super::lists::{SILENCE_MAX, read_status};
 use super::recorder::{StreamEnd, WatchConnection};
-use super::{Driver, StopResult, request};
+use super::{Driver, SPAN_TARGET, StopResult, request};
 use crate::decode::{Frames, UpstreamStatus, WatchLine, object_in, scan_envelope, scan_watch};
 use crate::resource::{CATCH_UP_HEADER, EventKind, Object};
 use crate::upstream::reflector::{Effect, Input};
@@ -62,6 +63,19 @@ impl<F: Fetch, S: Sink> Driver<F, S> {
     }
 
     async fn open(&self, path: String) -> Result<Response<F::Body>, AttemptFailure> {
+        let span = trace_span!(
+            target: SPAN_TARGET,
+            "watch",
+            otel.kind = "client",
+            resource = %self.spec.collection.gvr,
+            outcome = tracing::field::Empty
+        );
+        let opened = self.open_in_span(path).instrument(span.clone()).await;
+        span.record("outcome", if opened.is_ok() { "begun" } else { "failed" });
+        opened
+    }
+
+    async fn open_in_span(&self, path: String) -> Result<Response<F::Body>, AttemptFailure> {
         let response = self
             .fetch
             .get(path, self.spec.watch_purpose(), self.spec.encoding)

@@ -37,7 +37,7 @@ pub(crate) struct AuthStage {
     pub(crate) apiserver: Apiserver,
     /// The address at which the gateway serves clients.
     pub(crate) address: SocketAddr,
-    admin: SocketAddr,
+    pub(crate) admin: SocketAddr,
     http1: Client<HttpConnector, Full<Bytes>>,
     http2: Client<HttpConnector, Full<Bytes>>,
     gateway: Running,

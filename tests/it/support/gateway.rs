@@ -3,9 +3,11 @@
 use std::net::SocketAddr;
 
 use kube_fanout::config::ServeSettings;
-use kube_fanout::gateway::Gateway;
+use kube_fanout::gateway::{Gateway, ProcessControls};
+use kube_fanout::log_filter::{LogControl, LogFilter};
 use kube_fanout::shutdown::Drain;
 use tokio::task::JoinSet;
+use tracing::level_filters::LevelFilter;
 
 /// A running gateway and its addresses.
 pub(crate) struct Running {
@@ -25,7 +27,13 @@ impl Running {
         let (address, admin) = (gateway.address().unwrap(), gateway.admin_address().unwrap());
         let operators = gateway.operator_address().unwrap();
         let mut tasks = JoinSet::new();
-        tasks.spawn(gateway.run(drain.clone()));
+        let level = LevelFilter::INFO;
+        let log = LogControl::new(LogFilter::of_level(level), |_| {});
+        let controls = ProcessControls {
+            log: Some(log),
+            ..ProcessControls::default()
+        };
+        tasks.spawn(gateway.with_controls(controls).run(drain.clone()));
         Self {
             address,
             admin,

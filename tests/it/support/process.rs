@@ -91,6 +91,19 @@ impl GatewayProcess {
         }
     }
 
+    /// The number of log lines with this message until now.
+    pub(crate) fn count(&self, message: &str) -> usize {
+        let log = self.log.lock().unwrap();
+        let lines = log.iter().filter(|fields| fields["message"] == message);
+        lines.count()
+    }
+
+    /// What `kill -HUP` sends.
+    pub(crate) fn hang_up(&self) {
+        let id = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(id, rustix::process::Signal::HUP).unwrap();
+    }
+
     /// Ends the process at once, as the kernel does when memory is short.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();

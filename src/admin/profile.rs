@@ -1,0 +1,95 @@
+//! `/debug/profile`: where the process spends its CPU time, in the format of pprof (feature `profile`; decision 56).
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use http::header::CONTENT_DISPOSITION;
+use http::{HeaderValue, Method, Request, StatusCode};
+use pprof::protos::Message;
+use pprof::{ProfilerGuard, ProfilerGuardBuilder};
+use tokio::sync::Mutex;
+
+use super::access::{self, AccessRight};
+use super::response::{AdminResponse, refused, reply, text, wrong_method};
+use crate::auth::guard::Guard;
+use crate::blocking::spawn_blocking;
+
+const RIGHT: AccessRight = AccessRight {
+    verb: "get",
+    path: "/kube-fanout/profile",
+    subject: "the profile",
+};
+/// Samples per second of CPU time: few enough not to be noticed, and no divisor of common periods.
+const FREQUENCY: i32 = 99;
+const SECONDS_DEFAULT: u64 = 10;
+/// Less than the age that a connection to the admin port may have, so that there is time to send the profile.
+const SECONDS_MAX: u64 = 60;
+/// Code that must not be unwound from a signal, because it may hold the unwinder's own locks.
+const NOT_UNWOUND: [&str; 4] = ["libc", "libgcc", "pthread", "vdso"];
+const BINARY: &str = "application/octet-stream";
+
+/// The process has one timer for profiles.
+static TIMER: Mutex<()> = Mutex::const_new(());
+
+/// Answers a request for `/debug/profile`, after the time of the profile.
+pub(super) async fn answer<B>(
+    request: &Request<B>,
+    guard: Option<&Guard>,
+    address: IpAddr,
+) -> AdminResponse {
+    if request.method() != Method::GET {
+        return wrong_method("GET");
+    }
+    if let Err(refusal) = access::check(guard, address, request.headers(), &RIGHT).await {
+        return refused(refusal);
+    }
+    let Some(seconds) = seconds(request.uri().query()) else {
+        let reason = format!("seconds: write a number from 1 to {SECONDS_MAX}\n");
+        return text(StatusCode::BAD_REQUEST, reason);
+    };
+    let Ok(_timer) = TIMER.try_lock() else {
+        let reason = "another profile is being taken\n".to_owned();
+        return text(StatusCode::TOO_MANY_REQUESTS, reason);
+    };
+    match profile(Duration::from_secs(seconds)).await {
+        Ok(profile) => {
+            let mut response = reply(StatusCode::OK, BINARY, profile);
+            let name = HeaderValue::from_static("attachment; filename=\"kube-fanout.pb\"");
+            response.headers_mut().insert(CONTENT_DISPOSITION, name);
+            response
+        }
+        Err(reason) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{reason}\n")),
+    }
+}
+
+fn seconds(query: Option<&str>) -> Option<u64> {
+    let mut pairs = query.unwrap_or_default().split('&');
+    let Some(value) = pairs.find_map(|pair| pair.strip_prefix("seconds=")) else {
+        return Some(SECONDS_DEFAULT);
+    };
+    let seconds = value.parse().ok()?;
+    (1..=SECONDS_MAX).contains(&seconds).then_some(seconds)
+}
+
+/// Samples for this time. Dropping the future, as when the client leaves, ends the sampling.
+async fn profile(time: Duration) -> Result<Vec<u8>, String> {
+    let sampling = ProfilerGuardBuilder::default()
+        .frequency(FREQUENCY)
+        .blocklist(&NOT_UNWOUND)
+        .build();
+    let sampling = sampling.map_err(|error| format!("cannot take a profile: {error}"))?;
+    tokio::time::sleep(time).await;
+    // Finding the names of functions reads the program's debug information, which takes a second or more.
+    let written = spawn_blocking(move || write(&sampling)).await;
+    written
+        .map_err(|error| error.to_string())?
+        .map_err(|error| format!("cannot write the profile: {error}"))
+}
+
+fn write(sampling: &ProfilerGuard<'_>) -> Result<Vec<u8>, pprof::Error> {
+    let report = sampling.report().build()?;
+    Ok(report.pprof()?.encode_to_vec())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! Applies a changed configuration file to the running gateway: the settings that may change; the others are named (decision 57).
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tracing::{info, warn};
+
+use super::operators;
+use super::registry::Registry;
+use crate::admission::Admission;
+use crate::blocking::spawn_blocking;
+use crate::config::{
+    ConfigurationFile, LiveSetting, ProcessSettings, Reconfiguration, ServeSettings,
+};
+use crate::log_filter::LogControl;
+use crate::reload::{FileFault, FileSource};
+use crate::shutdown::Drain;
+
+/// The configuration file, and the signal on which it is read again.
+pub struct Configuration {
+    /// The file.
+    pub file: ConfigurationFile,
+    /// Notified when the file is to be read again although it has not changed.
+    pub requests: Arc<Notify>,
+}
+
+/// The parts of the gateway whose settings may change.
+pub(super) struct LiveParts {
+    registry: Arc<Registry>,
+    /// The operators' limits, some of which follow those of the clients.
+    operators: Option<Admission>,
+    drain: Drain,
+    /// The log's filter, if the process has one that can change.
+    pub(super) log: Option<LogControl>,
+}
+
+/// Keeps the live parts as the file has them.
+pub(super) struct ConfigurationSource {
+    path: PathBuf,
+    file: Arc<Mutex<ConfigurationFile>>,
+    requests: Arc<Notify>,
+    parts: LiveParts,
+}
+
+impl ConfigurationSource {
+    pub(super) fn new(configuration: Configuration, parts: LiveParts) -> Self {
+        let Configuration { file, requests } = configuration;
+        Self {
+            path: file.path().to_owned(),
+            file: Arc::new(Mutex::new(file)),
+            requests,
+            parts,
+        }
+    }
+
+    fn apply(&self, new: &Reconfiguration) {
+        let mut file = self.file.lock();
+        for change in &new.live {
+            let (setting, old, new_value) = (change.setting.key(), &change.old, &change.new);
+            info!(setting, old, new = new_value, "a setting has changed");
+            self.parts.apply(change.setting, &new.process, &new.serve);
+            file.applied(change);
+        }
+        if !new.restart.is_empty() {
+            let settings = new.restart.join(", ");
+            warn!(
+                settings,
+                "these settings of the configuration file need a restart; their old values stay in force"
+            );
+        }
+    }
+}
+
+impl LiveParts {
+    pub(super) fn new(
+        registry: &Arc<Registry>,
+        operators: Option<Admission>,
+        drain: &Drain,
+    ) -> Self {
+        Self {
+            registry: Arc::clone(registry),
+            operators,
+            drain: drain.clone(),
+            log: None,
+        }
+    }
+
+    fn apply(&self, setting: LiveSetting, process: &ProcessSettings, serve: &ServeSettings) {
+        let limits = self.registry.live_limits();
+        match setting {
+            LiveSetting::LogFilter | LiveSetting::LogLevel => {
+                let filter = process.filter();
+                // Both may have changed.
+                if let Some(log) = &self.log
+                    && log.state().configured != filter
+                {
+                    log.configure(filter, "the configuration file");
+                }
+            }
+            LiveSetting::DrainDelay => self.drain.set_delay(process.drain_delay),
+            LiveSetting::DrainTimeout => self.drain.set_timeout(process.drain_timeout),
+            LiveSetting::StalenessBound => {
+                let bound = serve.staleness_bound;
+                limits.update(|values| values.staleness_bound = bound);
+            }
+            LiveSetting::DriftInterval => {
+                let interval = serve.drift_interval;
+                limits.update(|values| values.drift_interval = interval);
+            }
+            LiveSetting::IdleResourceTimeout => {
+                let timeout = serve.idle_resource_timeout;
+                limits.update(|values| values.idle_timeout = timeout);
+            }
+            LiveSetting::MemoryMax => {
+                let max = serve.admission.memory_max;
+                limits.update(|values| values.memory_max = max);
+                self.change_admission(serve);
+            }
+            LiveSetting::ListStallMax
+            | LiveSetting::ListWaitMax
+            | LiveSetting::ListsMax
+            | LiveSetting::ListsWaitingMax
+            | LiveSetting::WatchesMax => self.change_admission(serve),
+        }
+    }
+
+    fn change_admission(&self, serve: &ServeSettings) {
+        if let Some(admission) = self.registry.admission() {
+            admission.change_limits(serve.admission);
+        }
+        if let Some(admission) = &self.operators {
+            admission.change_limits(operators::limits(serve.admission));
+        }
+    }
+}
+
+impl FileSource for ConfigurationSource {
+    fn files(&self) -> Vec<PathBuf> {
+        vec![self.path.clone()]
+    }
+
+    async fn reload(&self) -> Result<(), FileFault> {
+        let file = Arc::clone(&self.file);
+        let new = spawn_blocking(move || file.lock().read()).await??;
+        self.apply(&new);
+        Ok(())
+    }
+
+    async fn requested(&self) {
+        self.requests.notified().await;
+    }
+}

@@ -1,0 +1,172 @@
+//! A configuration file that changes while the gateway runs.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use kube_fanout::apiserver::{self, Apiserver, Options};
+use tokio::net::TcpListener;
+
+use crate::support::auth::until;
+use crate::support::client::{Watch, get, text};
+use crate::support::process::GatewayProcess;
+
+const CHANGED: &str = "a setting has changed";
+const REFUSED: &str = "cannot reload; keeping the previous contents and retrying";
+
+async fn apiserver() -> Apiserver {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    apiserver::start(listener, Options::default()).unwrap()
+}
+
+/// A new empty folder.
+fn folder(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn file(upstream: &Apiserver, settings: &str) -> String {
+    let upstream = upstream.address();
+    format!(
+        "apiVersion: kube-fanout.dev/v1alpha1\nkind: GatewayConfiguration\n\
+         upstream: http://{upstream}\n{settings}"
+    )
+}
+
+/// As an editor does: a new file takes the place of the old one.
+fn replace(path: &Path, text: &str) {
+    let new = path.with_extension("new");
+    fs::write(&new, text).unwrap();
+    fs::rename(&new, path).unwrap();
+}
+
+async fn start(path: &Path) -> GatewayProcess {
+    GatewayProcess::start(&[format!("--config={}", path.display())]).await
+}
+
+async fn reloads(gateway: &GatewayProcess, outcome: &str) -> u64 {
+    let page = text(gateway.admin, "/metrics").await;
+    let labels = format!("{{file=\"configuration\",outcome=\"{outcome}\"}} ");
+    let name = "kube_fanout_file_reloads_total";
+    let line = page
+        .lines()
+        .find(|line| line.starts_with(&format!("{name}{labels}")));
+    line.unwrap().rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+async fn watch_status(gateway: &GatewayProcess) -> u16 {
+    let target = "/api/v1/configmaps?watch=1&resourceVersion=0";
+    get(gateway.address, target).await.status().as_u16()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_of_a_changed_file_hold_and_an_invalid_one_changes_nothing() {
+    let apiserver = apiserver().await;
+    let path = folder("configuration-limits").join("gateway.yaml");
+    fs::write(&path, file(&apiserver, "")).unwrap();
+    let gateway = start(&path).await;
+    let _watch = Watch::start(gateway.address, 0).await;
+    assert_eq!(watch_status(&gateway).await, 200);
+
+    replace(
+        &path,
+        &file(
+            &apiserver,
+            "watchesMax: 1\nframeLenMax: 8MiB\nringEventsMax: 500\n",
+        ),
+    );
+    let change = gateway.logged(CHANGED).await;
+    assert_eq!(change["setting"], "watchesMax");
+    assert_eq!(
+        (&change["old"], &change["new"]),
+        (&"250000".into(), &"1".into())
+    );
+    let needed =
+        "these settings of the configuration file need a restart; their old values stay in force";
+    let restart = gateway.logged(needed).await;
+    assert_eq!(restart["settings"], "frameLenMax, ringEventsMax");
+    assert_eq!(watch_status(&gateway).await, 429);
+
+    replace(&path, &file(&apiserver, "watchesMax: 9\nlistWaitMax: 2h\n"));
+    let refused = gateway.logged(REFUSED).await;
+    assert_eq!(refused["file"], "configuration");
+    let reason = "--list-wait-max must be between 0s and 1m, not 2h";
+    assert_eq!(refused["error"], reason);
+    assert_eq!(watch_status(&gateway).await, 429);
+    assert!(reloads(&gateway, "failed").await > 0);
+
+    replace(&path, &file(&apiserver, ""));
+    until("the default is back", async || {
+        watch_status(&gateway).await == 200
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_config_map_that_is_swapped_is_read_again() {
+    let apiserver = apiserver().await;
+    let mount = folder("configuration-mount");
+    let write = |version: &str, settings: &str| {
+        fs::create_dir(mount.join(version)).unwrap();
+        fs::write(
+            mount.join(version).join("gateway.yaml"),
+            file(&apiserver, settings),
+        )
+        .unwrap();
+        symlink(version, mount.join("..data_tmp")).unwrap();
+        fs::rename(mount.join("..data_tmp"), mount.join("..data")).unwrap();
+    };
+    write("..1", "");
+    symlink("..data/gateway.yaml", mount.join("gateway.yaml")).unwrap();
+    let gateway = start(&mount.join("gateway.yaml")).await;
+    write("..2", "logFilter: kube_fanout::upstream=debug\n");
+    let change = gateway.logged("the log filter has changed").await;
+    assert_eq!(change["by"], "the configuration file");
+    assert_eq!(change["new"], "info,kube_fanout::upstream=debug");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hangup_reads_the_file_again_and_damaged_files_are_survived() {
+    let apiserver = apiserver().await;
+    let path = folder("configuration-hangup").join("gateway.yaml");
+    fs::write(&path, file(&apiserver, "")).unwrap();
+    let gateway = start(&path).await;
+    until("the file has been read", async || {
+        reloads(&gateway, "applied").await >= 1
+    })
+    .await;
+    let applied = reloads(&gateway, "applied").await;
+    gateway.hang_up();
+    until("it is read again", async || {
+        reloads(&gateway, "applied").await > applied
+    })
+    .await;
+
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    until("a folder is refused", async || gateway.count(REFUSED) > 0).await;
+    fs::remove_dir(&path).unwrap();
+    fs::write(&path, "").unwrap();
+    let refusals = gateway.count(REFUSED);
+    gateway.hang_up();
+    until("an empty file is refused", async || {
+        gateway.count(REFUSED) > refusals
+    })
+    .await;
+    let huge = fs::File::create(&path).unwrap();
+    huge.set_len(100 << 20).unwrap();
+    let refusals = gateway.count(REFUSED);
+    gateway.hang_up();
+    until("a huge file is refused", async || {
+        gateway.count(REFUSED) > refusals
+    })
+    .await;
+    assert_eq!(gateway.count(CHANGED), 0);
+
+    replace(&path, &file(&apiserver, "drainTimeout: 1s\n"));
+    let change = gateway.logged(CHANGED).await;
+    assert_eq!(change["setting"], "drainTimeout");
+    gateway.terminate();
+}
