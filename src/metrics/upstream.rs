@@ -71,12 +71,43 @@ pub(super) struct UpstreamFamilies {
     contradictions: IntCounterVec,
     resource_version: IntGaugeVec,
     connected: IntGaugeVec,
-    event_age: HistogramVec,
-    future_writes: IntCounterVec,
-    clock_offset: GaugeVec,
+    age: AgeFamilies,
     last_received: GaugeVec,
     table_watches: IntGaugeVec,
     table_requests: IntCounterVec,
+}
+
+/// How old events are when they arrive, and how far that can be believed.
+#[derive(Debug)]
+struct AgeFamilies {
+    event_age: HistogramVec,
+    future_writes: IntCounterVec,
+    clock_offset: GaugeVec,
+}
+
+impl AgeFamilies {
+    fn register(registry: &Registry) -> Result<Self, MetricsError> {
+        let add = Register(registry);
+        let labels = &ResourceLabels::NAMES;
+        Ok(Self {
+            event_age: add.histograms(
+                "upstream_event_age_seconds",
+                "Time from a write to the arrival of its event; of few events.",
+                labels,
+                &AGE_BOUNDS,
+            )?,
+            future_writes: add.counters(
+                "upstream_future_writes_total",
+                "Events that bear a time that the clock here had not reached, of those whose age was read.",
+                labels,
+            )?,
+            clock_offset: add.real_gauges(
+                "upstream_clock_offset_seconds",
+                "How much later upstream's clock is than the one here, to about a second.",
+                labels,
+            )?,
+        })
+    }
 }
 
 impl UpstreamFamilies {
@@ -135,22 +166,7 @@ impl UpstreamFamilies {
                 "1 while the upstream watch is open and alive.",
                 labels,
             )?,
-            event_age: add.histograms(
-                "upstream_event_age_seconds",
-                "Time from a write to the arrival of its event; of few events.",
-                labels,
-                &AGE_BOUNDS,
-            )?,
-            future_writes: add.counters(
-                "upstream_future_writes_total",
-                "Events that bear a time that the clock here had not reached, of those whose age was read.",
-                labels,
-            )?,
-            clock_offset: add.real_gauges(
-                "upstream_clock_offset_seconds",
-                "How much later upstream's clock is than the one here, to about a second.",
-                labels,
-            )?,
+            age: AgeFamilies::register(registry)?,
             last_received: add.real_gauges(
                 "upstream_last_received_timestamp_seconds",
                 "When upstream last sent anything for the resource, bookmarks included, in seconds since 1970.",
@@ -180,7 +196,7 @@ impl UpstreamFamilies {
         ] {
             let _ = gauges.remove_label_values(values);
         }
-        for gauges in [&self.last_received, &self.clock_offset] {
+        for gauges in [&self.last_received, &self.age.clock_offset] {
             let _ = gauges.remove_label_values(values);
         }
     }
@@ -194,8 +210,8 @@ impl UpstreamFamilies {
         }
         // An error means that the series does not exist.
         let _ = self.lists.remove_label_values(values);
-        let _ = self.event_age.remove_label_values(values);
-        let _ = self.future_writes.remove_label_values(values);
+        let _ = self.age.event_age.remove_label_values(values);
+        let _ = self.age.future_writes.remove_label_values(values);
         ByLabel::<RelistLabel>::forget(&self.relists, values);
         ByLabel::<UpstreamWatchEnd>::forget(&self.watch_ends, values);
         ByLabel::<FrameRejectionLabel>::forget(&self.frames_rejected, values);
@@ -228,9 +244,9 @@ impl UpstreamFamilies {
             contradictions: ByLabel::resolve(&self.contradictions, values),
             resource_version: self.resource_version.with_label_values(values),
             connected: self.connected.with_label_values(values),
-            event_age: self.event_age.with_label_values(values),
-            future_writes: self.future_writes.with_label_values(values),
-            clock_offset: self.clock_offset.with_label_values(values),
+            event_age: self.age.event_age.with_label_values(values),
+            future_writes: self.age.future_writes.with_label_values(values),
+            clock_offset: self.age.clock_offset.with_label_values(values),
             last_received: self.last_received.with_label_values(values),
         }
     }

@@ -194,22 +194,34 @@ mod tests {
         fn ended(&self, _: WatchTotals) {}
     }
 
-    /// Events, bytes, the number of clients of each delay, and the seconds of each age with its number of clients.
-    #[derive(Debug, Default)]
-    struct Told(std::sync::Mutex<(u64, u64, Vec<u64>, Vec<(u64, u64)>)>);
+    /// What was recorded.
+    #[derive(Debug, Default, PartialEq, Eq)]
+    struct DeliveryTotals {
+        events: u64,
+        bytes: u64,
+        /// The number of clients of each delay.
+        delayed: Vec<u64>,
+        /// The seconds of each age, and its number of clients.
+        aged: Vec<(u64, u64)>,
+    }
 
-    impl WatchRecorder for Told {
+    #[derive(Debug, Default)]
+    struct TotalsRecorder(std::sync::Mutex<DeliveryTotals>);
+
+    impl WatchRecorder for TotalsRecorder {
         fn delivered(&self, events: u64, bytes: u64) {
             let mut totals = self.0.lock().unwrap();
-            (totals.0, totals.1) = (totals.0 + events, totals.1 + bytes);
+            totals.events += events;
+            totals.bytes += bytes;
         }
 
         fn delayed(&self, _: std::time::Duration, clients: u64) {
-            self.0.lock().unwrap().2.push(clients);
+            self.0.lock().unwrap().delayed.push(clients);
         }
 
         fn aged(&self, by: std::time::Duration, clients: u64) {
-            self.0.lock().unwrap().3.push((by.as_secs(), clients));
+            let mut totals = self.0.lock().unwrap();
+            totals.aged.push((by.as_secs(), clients));
         }
 
         fn ended(&self, _: WatchTotals) {}
@@ -237,13 +249,18 @@ mod tests {
         let limits = super::super::limits::LIMITS;
         let made = vec![(chunk(2, 100), 3), (chunk(5, 7), 0), (chunk(1, 10), 1)];
         let mut chunks = SharedChunks { limits, made };
-        let recorder = Told::default();
+        let recorder = TotalsRecorder::default();
         chunks.record_lines(&recorder);
         // The chunks are dropped, so nothing is recorded twice.
         chunks.record_lines(&recorder);
         let totals = recorder.0.into_inner().unwrap();
-        let ages = vec![(100, 3), (10, 1)];
-        assert_eq!(totals, (3 * 2 + 1, 3 * 100 + 10, vec![3, 3, 1, 1], ages));
+        let expected = DeliveryTotals {
+            events: 3 * 2 + 1,
+            bytes: 3 * 100 + 10,
+            delayed: vec![3, 3, 1, 1],
+            aged: vec![(100, 3), (10, 1)],
+        };
+        assert_eq!(totals, expected);
     }
 
     proptest! {
