@@ -7,10 +7,11 @@
 //! Settings are validated once, here, so that the other modules get plain values that are consistent with each other.
 //!
 //! Start with [`read`] and [`Settings::resolve`]. `layers` and `file` combine the sources; `serve`, `process`, `auth`, `audit`,
-//! `handover`, `embedded`, `top`, `check`, `traces`, `kinds` and `patterns` validate; `print` writes settings as a file; `live` reads a changed file again; [`OpenFiles`] divides the limit of open files.
+//! `handover`, `canary`, `embedded`, `top`, `check`, `traces`, `kinds` and `patterns` validate; `print` writes settings as a file; `live` reads a changed file again; [`OpenFiles`] divides the limit of open files.
 
 mod audit;
 mod auth;
+mod canary;
 mod check;
 mod embedded;
 mod file;
@@ -38,6 +39,7 @@ pub use crate::cli::{
 };
 pub use audit::{AuditOutput, AuditSettings};
 pub use auth::{AuthSettings, FrontProxySettings};
+pub use canary::CanarySettings;
 pub use check::{CheckSettings, ClientSettings};
 pub use embedded::{ApiserverAuth, ApiserverSettings, DemoSettings};
 pub use files::OpenFiles;

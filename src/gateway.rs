@@ -4,13 +4,14 @@
 //! task that fills it, and `consistency` and `drift` compare it with upstream. `checkpoints` keeps caches for the next process, and
 //! `handover` exchanges them with other gateways. `freshness` proves consistent reads, `forwarded` bounds forwarded requests, `endpoints`
 //! follows several API servers, `rebalance` sends clients to other gateways, `callers` and `roles` set authentication and authorization up, `operators` reserves capacity for the
-//! operators' port, `pressure` decides what is given back while memory is short, `recorders` counts in metrics, and `reloads` follows
+//! operators' port, `canary` times writes of the gateway's own, `pressure` decides what is given back while memory is short, `recorders` counts in metrics, and `reloads` follows
 //! files. `controls` connects the gateway with the process, `reconfigure` applies a changed configuration file to what `live` and others hold.
 //! `status` collects what the status page shows.
 
 mod audit_log;
 mod cache_age;
 mod callers;
+mod canary;
 mod checkpoints;
 mod consistency;
 mod controls;
@@ -69,6 +70,7 @@ use crate::upstream::discovery::{Discovery, discover};
 use audit_log::AuditLog;
 use callers::Callers;
 pub use callers::CallersError;
+use canary::{Canary, CanaryTask};
 use checkpoints::Checkpoints;
 pub use controls::ProcessControls;
 use handover::Handover;
@@ -150,6 +152,7 @@ pub struct Gateway {
     callers: Option<Callers>,
     audit_log: Option<AuditLog>,
     controls: ProcessControls,
+    canary: Option<Canary>,
 }
 
 /// Runs a gateway until its drain has finished.
@@ -208,6 +211,7 @@ impl Gateway {
         let operators = operators.zip(limits.as_ref().map(|limits| limits.admission.clone()));
         let passthrough = passthrough().bounded(settings.forwards, files);
         let admission = Admission::new(settings.admission, Some(metrics.admission()));
+        let canary = Canary::of(&mut settings, &client, &metrics);
         let registry = Registry::new(
             registry_settings(settings, admission.clone(), (hooks, checkpoints, handover)),
             client.clone(),
@@ -239,6 +243,7 @@ impl Gateway {
             callers,
             audit_log,
             controls: ProcessControls::default(),
+            canary,
         })
     }
 
@@ -287,6 +292,7 @@ impl Gateway {
             callers,
             audit_log,
             controls,
+            canary,
         } = self;
         if let (Ok(address), Ok(admin)) = (listener.local_addr(), admin.local_addr()) {
             info!(%address, %admin, tls = tls.is_some(), "serving");
@@ -315,6 +321,7 @@ impl Gateway {
         if let Some(callers) = callers {
             callers.follow(&mut tasks, &reloads, &metrics);
         }
+        let canary = CanaryTask::start(canary, &mut tasks, (&registry, &metrics), &drain);
         tasks.spawn(end_watches(Arc::clone(&registry), drain.clone()));
         let audit = audit_log.map(|log| log.audit);
         let service = service.audited(audit.clone());
@@ -338,6 +345,7 @@ impl Gateway {
         });
         registry.drain_tunnels(grace).await;
         registry.finish_checkpoints(CHECKPOINT_WRITE_TIME).await;
+        canary.finish().await;
         if let Some(audit) = audit {
             audit.finish(AUDIT_WRITE_TIME).await;
         }

@@ -11,6 +11,7 @@ mod audit;
 mod authentication;
 mod authorization;
 mod cache;
+mod canary;
 mod checkpoint;
 mod downstream;
 mod drift;
@@ -46,6 +47,7 @@ pub use authentication::{
 };
 pub use authorization::{AuthorizationMetrics, Recheck, ReviewOutcome, Revocation};
 pub use cache::CacheMetrics;
+pub use canary::{CanaryFailure, CanaryMetrics};
 pub use checkpoint::CheckpointMetrics;
 pub use downstream::{DownstreamMetrics, ListenerMetrics, RequestCounters};
 pub use drift::DriftMetrics;
@@ -107,6 +109,7 @@ pub struct Metrics {
     rebalance: RebalanceMetrics,
     readiness: ReadinessMetrics,
     traces: TraceMetrics,
+    canary: CanaryMetrics,
     task_ends: ByLabel<TaskKind>,
     /// The resources that have series, by label values.
     resources: Mutex<HashMap<[Box<str>; 4], SeriesUsage>>,
@@ -161,6 +164,7 @@ impl Metrics {
             rebalance: RebalanceMetrics::register(&gateway)?,
             readiness: ReadinessMetrics::register(&gateway)?,
             traces: TraceMetrics::register(&gateway)?,
+            canary: CanaryMetrics::register(&gateway)?,
             task_ends,
             gateway,
             process,
@@ -356,6 +360,12 @@ impl Metrics {
     #[must_use]
     pub fn rebalance(&self) -> RebalanceMetrics {
         self.rebalance.clone()
+    }
+
+    /// Handles of the canary.
+    #[must_use]
+    pub fn canary(&self) -> CanaryMetrics {
+        self.canary.clone()
     }
 
     /// Handles of the readiness of the gateway.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::audit::AuditSettings;
 use super::auth::AuthSettings;
+use super::canary::CanarySettings;
 use super::handover::HandoverSettings;
 use super::kinds;
 use super::patterns::{CacheLists, InvalidPattern, ResourcePattern};
@@ -122,6 +123,7 @@ impl ServeSettings {
                 DRIFT_INTERVAL_LIMIT,
             )?
             .0,
+            canary: CanarySettings::resolve(&flags)?,
             state: state(&flags)?,
             handover: HandoverSettings::resolve(&flags)?,
             admission: admission(&flags)?,

@@ -50,6 +50,8 @@ pub struct ServeSettings {
     pub staleness_bound: Duration,
     /// How often a page of each cache is compared with upstream; zero for never.
     pub drift_interval: Duration,
+    /// Where the gateway writes a Lease of its own; `None` for nowhere.
+    pub canary: Option<CanarySettings>,
     /// Where checkpoints of the caches are kept; `None` for none.
     pub state: Option<StateSettings>,
     /// From where caches are taken over; `None` for nowhere.

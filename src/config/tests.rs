@@ -308,6 +308,14 @@ fn values_out_of_range_name_their_flag() {
         ),
         ("--staleness-bound 0s", "--staleness-bound"),
         ("--drift-interval 25h", "--drift-interval"),
+        (
+            "--canary-namespace a --canary-interval 100ms",
+            "--canary-interval must be between 1s",
+        ),
+        ("--canary-interval 5s", "needs --canary-namespace"),
+        ("--canary-namespace A", "--canary-namespace A: not the name"),
+        ("--canary-namespace a/b", "not the name of a namespace"),
+        ("--canary-namespace=", "not the name of a namespace"),
         ("--worker-threads 9999", "--worker-threads"),
         (
             "--pin-resources pods",
@@ -530,6 +538,9 @@ fn printed_settings_read_back_as_the_same_settings() {
     prints_what_reads_back(&format!("{PLAIN} --audit-policy-file p --audit-log-path -"));
     prints_what_reads_back(&format!(
         "{PLAIN} --state-dir /s --state-key-file k --state-bytes-max 64MiB --state-interval 5s --state-exclude pods,*.*.k8s.io"
+    ));
+    prints_what_reads_back(&format!(
+        "{PLAIN} --canary-namespace a-1 --canary-interval 5s"
     ));
     prints_what_reads_back(&format!(
         "{PLAIN} --handover-from https://peers.a.svc:8443 --handover-ca-file ca --handover-server-name b --handover-token-file t \

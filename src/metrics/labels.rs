@@ -202,6 +202,8 @@ impl Label for GiveUpReason {
 pub enum TaskKind {
     /// Serves the admin port.
     Admin,
+    /// Writes a Lease of the gateway's own again and again.
+    Canary,
     /// Serves one client connection.
     Connection,
     /// Writes events to watches over HTTP/1.1.
@@ -235,6 +237,7 @@ pub enum TaskKind {
 impl Label for TaskKind {
     const ALL: &'static [Self] = &[
         Self::Admin,
+        Self::Canary,
         Self::Connection,
         Self::DeliveryWorker,
         Self::Discovery,
@@ -254,6 +257,7 @@ impl Label for TaskKind {
     fn as_str(self) -> &'static str {
         match self {
             Self::Admin => "admin",
+            Self::Canary => "canary",
             Self::Connection => "connection",
             Self::DeliveryWorker => "delivery_worker",
             Self::Discovery => "discovery",

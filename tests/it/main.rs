@@ -7,6 +7,7 @@
 mod admission;
 mod apiserver;
 mod auth;
+mod canary;
 mod catch_up;
 mod check;
 mod configuration;
