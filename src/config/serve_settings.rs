@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::audit::AuditSettings;
 use super::auth::AuthSettings;
+use super::canary::CanarySettings;
 use super::handover::HandoverSettings;
 use super::patterns::{CacheLists, ResourcePattern};
 use super::traces::TraceSettings;
