@@ -282,12 +282,15 @@ fn charts(before: &Column, after: &Column) -> Vec<ChartView> {
     charts.into_iter().flatten().collect()
 }
 
+/// Name of a line, its points if there are any, and the number of its colour.
+type NamedPoints<'a> = (&'a str, Option<&'a Vec<(f64, f64)>>, usize);
+
 /// A chart in both widths; none without any values.
 fn chart_of(
     title: String,
     about: &'static str,
     draw: impl Fn(u32, &[Series]) -> String,
-    named: &[(&str, Option<&Vec<(f64, f64)>>, usize)],
+    named: &[NamedPoints<'_>],
 ) -> Option<ChartView> {
     let series = named.iter().filter_map(|(name, points, number)| {
         let points = points.filter(|points| !points.is_empty())?;
