@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::Method;
 use http_body_util::{BodyExt as _, Full};
 use kube_fanout::apiserver::{self, Apiserver, Options};
-use kube_fanout::config::{CanarySettings, ServeSettings};
+use kube_fanout::config::{CacheLists, CanarySettings, ResourcePattern, ServeSettings};
 use kube_fanout::shutdown::Drain;
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -18,27 +18,25 @@ use crate::support::history::PATIENCE;
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
 const DELIVERED: &str = r#"canary_duration_seconds_count{stage="delivery"}"#;
 
-/// A gateway with a canary in front of an API server with these kinds.
-async fn start(kinds: &[&str]) -> (Apiserver, Running) {
+/// A gateway with a canary in front of an API server with Leases; resources that match `denied` are not cached.
+async fn start(denied: &[&str]) -> (Apiserver, Running) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let options = Options {
-        extra_kinds: kinds.iter().map(|kind| kind.parse().unwrap()).collect(),
-        ..Options::default()
-    };
-    let apiserver = apiserver::start(listener, options).unwrap();
+    let apiserver = apiserver::start(listener, Options::default()).unwrap();
     let upstream = format!("http://{}", apiserver.address()).parse().unwrap();
     let settings = ServeSettings {
         canary: Some(CanarySettings {
             namespace: "default".to_owned(),
             interval: Duration::from_millis(50),
         }),
+        cached: CacheLists {
+            allowed: vec![ResourcePattern::ALL],
+            denied: denied.iter().map(|text| text.parse().unwrap()).collect(),
+        },
         ..ServeSettings::embedded(upstream)
     };
     let gateway = Running::start(settings, Drain::new()).await;
     (apiserver, gateway)
 }
-
-const LEASE_KIND: &[&str] = &["leases.v1.coordination.k8s.io=Lease"];
 
 /// The value of a series; 0 if there is none.
 async fn value(gateway: &Running, series: &str) -> f64 {
@@ -76,7 +74,7 @@ async fn leases(apiserver: &Apiserver) -> Vec<Value> {
 
 #[tokio::test]
 async fn a_write_comes_back_through_a_watch_and_its_lease_goes_with_the_gateway() {
-    let (apiserver, gateway) = start(LEASE_KIND).await;
+    let (apiserver, gateway) = start(&[]).await;
     reaches(&gateway, DELIVERED, 3.0).await;
     let page = text(gateway.admin, "/metrics").await;
     let count = |stage: &str| {
@@ -112,7 +110,7 @@ async fn a_write_comes_back_through_a_watch_and_its_lease_goes_with_the_gateway(
 #[tokio::test]
 async fn a_lease_that_somebody_else_writes_or_deletes_is_a_conflict_and_then_written_again() {
     let conflicts = r#"canary_failures_total{reason="conflict"}"#;
-    let (apiserver, gateway) = start(LEASE_KIND).await;
+    let (apiserver, gateway) = start(&[]).await;
     for (method, count) in [(Method::PUT, 1.0), (Method::DELETE, 2.0)] {
         let delivered = value(&gateway, DELIVERED).await;
         reaches(&gateway, DELIVERED, delivered + 1.0).await;
@@ -144,8 +142,8 @@ async fn a_lease_that_somebody_else_writes_or_deletes_is_a_conflict_and_then_wri
 }
 
 #[tokio::test]
-async fn without_leases_the_canary_fails_and_the_gateway_serves() {
-    let (_apiserver, gateway) = start(&[]).await;
+async fn where_leases_are_not_cached_the_canary_fails_and_the_gateway_serves() {
+    let (_apiserver, gateway) = start(&["leases.coordination.k8s.io"]).await;
     reaches(
         &gateway,
         r#"canary_failures_total{reason="not_cached"}"#,
