@@ -294,9 +294,7 @@ impl Gateway {
             controls,
             canary,
         } = self;
-        if let (Ok(address), Ok(admin)) = (listener.local_addr(), admin.local_addr()) {
-            info!(%address, %admin, tls = tls.is_some(), "serving");
-        }
+        log_addresses(&listener, &admin, tls.is_some());
         registry.start_pinned();
         registry.start_restored();
         let mut tasks = JoinSet::new();
@@ -352,6 +350,12 @@ impl Gateway {
         info!("drained");
         tasks.shutdown().await;
         controls.finish(&metrics).await;
+    }
+}
+
+fn log_addresses(clients: &TcpListener, admin: &TcpListener, tls: bool) {
+    if let (Ok(address), Ok(admin)) = (clients.local_addr(), admin.local_addr()) {
+        info!(%address, %admin, tls, "serving");
     }
 }
 

@@ -275,6 +275,22 @@ fn settings_that_contradict_each_other_are_refused() {
 }
 
 #[test]
+fn a_canary_needs_the_name_of_a_namespace() {
+    for (flag, name) in [
+        (
+            "--canary-namespace a --canary-interval 100ms",
+            "--canary-interval must be between 1s",
+        ),
+        ("--canary-interval 5s", "needs --canary-namespace"),
+        ("--canary-namespace A", "--canary-namespace A: not the name"),
+        ("--canary-namespace a/b", "not the name of a namespace"),
+        ("--canary-namespace=", "not the name of a namespace"),
+    ] {
+        refused(&format!("serve {PLAIN} {flag}"), name);
+    }
+}
+
+#[test]
 fn values_out_of_range_name_their_flag() {
     for (flag, name) in [
         (
@@ -308,14 +324,6 @@ fn values_out_of_range_name_their_flag() {
         ),
         ("--staleness-bound 0s", "--staleness-bound"),
         ("--drift-interval 25h", "--drift-interval"),
-        (
-            "--canary-namespace a --canary-interval 100ms",
-            "--canary-interval must be between 1s",
-        ),
-        ("--canary-interval 5s", "needs --canary-namespace"),
-        ("--canary-namespace A", "--canary-namespace A: not the name"),
-        ("--canary-namespace a/b", "not the name of a namespace"),
-        ("--canary-namespace=", "not the name of a namespace"),
         ("--worker-threads 9999", "--worker-threads"),
         (
             "--pin-resources pods",

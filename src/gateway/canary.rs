@@ -151,7 +151,9 @@ async fn leases(registry: &Registry) -> Option<ServedResource> {
         .await
     {
         Availability::Ready(served) => Some(served),
-        _ => None,
+        Availability::Filling { .. } | Availability::OtherEncoding | Availability::Forwarded(_) => {
+            None
+        }
     }
 }
 

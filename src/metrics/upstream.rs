@@ -113,8 +113,7 @@ impl AgeFamilies {
 impl UpstreamFamilies {
     pub(super) fn register(registry: &Registry) -> Result<Self, MetricsError> {
         let add = Register(registry);
-        let labels = &ResourceLabels::NAMES;
-        let reason = &resource_and("reason");
+        let (labels, reason) = (&ResourceLabels::NAMES, &resource_and("reason"));
         Ok(Self {
             events_received: add.sharded(
                 "upstream_events_received_total",

@@ -55,7 +55,7 @@ fn link(target: &str) -> String {
 
 /// What the help says of a flag, its paragraphs in one line, and its values if it has a fixed set of them.
 fn meaning(flag: &Arg) -> String {
-    let help = flag.get_long_help().or(flag.get_help());
+    let help = flag.get_long_help().or_else(|| flag.get_help());
     let help = help.map(ToString::to_string).unwrap_or_default();
     let paragraphs = help.split("\n\n").map(|paragraph| {
         let line = paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -274,7 +274,7 @@ fn unknown_variables(path: &str, text: &str, flags: &BTreeSet<String>) -> Vec<St
     let is_known = |name: &str| {
         let other = OTHER_VARIABLES;
         name.is_empty()
-            || other.iter().any(|known| name == *known)
+            || other.contains(&name)
             || name.starts_with("TEST_")
             || flags.contains(name)
     };

@@ -209,7 +209,15 @@ async fn send(
     let answer = async {
         let response = client.send(request).await.map_err(|error| match error {
             SendError::Timeout | SendError::Abandoned => CanaryFailure::TimedOut,
-            _ => CanaryFailure::Unreachable,
+            SendError::Unreachable(_)
+            | SendError::Untrusted(_)
+            | SendError::Broken(_)
+            | SendError::Lost
+            | SendError::Unprocessed(_)
+            | SendError::Credentials(_)
+            | SendError::Saturated
+            | SendError::NoEndpoint
+            | SendError::Target(_) => CanaryFailure::Unreachable,
         })?;
         let status = response.status();
         let body = Limited::new(response.into_body(), ANSWER_LEN_MAX);
