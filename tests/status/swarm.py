@@ -3,17 +3,25 @@
 
     swarm.py http://127.0.0.1:8443 --clients 300 --slow 6 --for 120
 
-Each client is one HTTP/1.1 connection that watches PATH from now on. The slow ones have small receive buffers: half of them read nothing,
+Each client is one HTTP/1.1 connection that watches PATH from its version on. The slow ones have small receive buffers: half of them read nothing,
 the others --trickle bytes a second. Users cannot be chosen here; user agents are those below. Ends after --for seconds, or on Ctrl-C.
 """
 import argparse
+import json
 import selectors
 import socket
 import time
 import urllib.parse
+import urllib.request
 
 QUICK = ["kubelet/v1.36.0 (linux/amd64) kubernetes/abcdef0", "kube-controller-manager/v1.36.0 (linux/amd64) kubernetes/abcdef0", "argocd/3.1 (linux/amd64)"]
 SLOW = ["crawler/1.0 (linux/amd64) kubernetes/0123456", "<script>alert(1)</script>", "evil\u202egnp.exe\u200b", "w" * 160, ""]
+
+
+def version(url, path):
+    """The version of a collection. A watch from there on needs no list, of which the gateway serves few at a time."""
+    with urllib.request.urlopen(f"{url}{path}?limit=1&resourceVersion=0") as answer:
+        return json.load(answer)["metadata"]["resourceVersion"]
 
 
 def connect(address, request, is_slow):
@@ -38,6 +46,7 @@ def main():
     options = parser.parse_args()
     url = urllib.parse.urlsplit(options.url)
     address, paths = (url.hostname, url.port), options.path or ["/api/v1/pods"]
+    versions = {path: version(options.url, path) for path in paths}
     selector, slow = selectors.DefaultSelector(), []
     for number in range(options.clients):
         is_slow = number < options.slow
@@ -45,7 +54,7 @@ def main():
         # Every other slow client is of the first agent, so that there is a group.
         agent = agents[0 if is_slow and number % 2 else number % len(agents)]
         path = paths[number % len(paths)]
-        request = f"GET {path}?watch=1 HTTP/1.1\r\nHost: {url.netloc}\r\nUser-Agent: {agent}\r\n\r\n".encode()
+        request = f"GET {path}?watch=1&resourceVersion={versions[path]} HTTP/1.1\r\nHost: {url.netloc}\r\nUser-Agent: {agent}\r\n\r\n".encode()
         client = connect(address, request, is_slow)
         if is_slow:
             slow.append(client)
