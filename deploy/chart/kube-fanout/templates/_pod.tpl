@@ -6,7 +6,7 @@ metadata:
     {{- include "kube-fanout.selector" . | nindent 4 }}
     {{- with .Values.podLabels }}{{ toYaml . | nindent 4 }}{{ end }}
   annotations:
-    # The configuration is read only at start.
+    # Most settings need a restart (docs/CONFIGURATION.md).
     checksum/configuration: {{ include "kube-fanout.files" . | sha256sum }}
     {{- with .Values.podAnnotations }}{{ toYaml . | nindent 4 }}{{ end }}
 spec:
