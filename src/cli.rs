@@ -104,8 +104,9 @@ pub struct ProcessFlags {
     /// Least severe level that is logged.
     #[arg(long, global = true, value_enum, default_value_t = LOG_LEVEL)]
     pub log_level: LogLevel,
-    /// Levels of single modules, such as kube_fanout::upstream=debug; a level without a module replaces --log-level. Can be changed at
-    /// the admin port.
+    /// Levels of single modules, such as `kube_fanout::upstream=debug,h2=off`; a level without a module replaces --log-level.
+    ///
+    /// Can be changed at the admin port: docs/CONFIGURATION.md#log-filter.
     #[arg(long, global = true, value_name = "FILTER")]
     pub log_filter: Option<LogFilter>,
     /// Number of worker threads; 0 means one per CPU.

@@ -370,8 +370,10 @@ pub struct ServeFlags {
     #[arg(long, value_name = "BYTES", help_heading = "Admission", default_value_t = MEMORY_MAX)]
     pub memory_max: ByteLen,
 
-    /// Send spans of requests to the OpenTelemetry collector at this address, http:// only, by OTLP over HTTP. Needs a build with the cargo
-    /// feature otlp, which also reads OTEL_EXPORTER_OTLP_ENDPOINT.
+    /// Address of an OpenTelemetry collector for spans of requests, by OTLP over HTTP.
+    ///
+    /// `http://` only. Needs a build with the cargo feature `otlp`, which also reads OTEL_EXPORTER_OTLP_ENDPOINT:
+    /// docs/CONFIGURATION.md#traces.
     #[arg(long, value_name = "URL", help_heading = "Traces")]
     pub otlp_endpoint: Option<String>,
     /// The part of all traces that is sent. Requests that belong to a client's trace follow the client's decision.

@@ -244,8 +244,10 @@ fn the_endpoints_of_both_ports_are_listed() {
         let own = served(&source.text).into_iter();
         paths.extend(own.filter(|path| path.starts_with("/kube-fanout/")));
     }
-    // A right, not an endpoint (docs/STATUS.md).
-    assert!(paths.remove("/kube-fanout/status"));
+    // Rights, not endpoints.
+    for right in ["status", "log-filter", "profile"] {
+        assert!(paths.remove(&format!("/kube-fanout/{right}")), "{right}");
+    }
     let page = read(PAGE);
     let listed = listed(&page, "Endpoints");
     assert!(listed.contains("/metrics"), "{listed:?}");
