@@ -1,7 +1,8 @@
 //! The command line: commands, flags, their help texts and their defaults.
 //!
-//! `serve`, `apiserver`, `demo`, `size`, `top` and `check` hold the flags of one command each, `defaults` every default with its reason, `choices` and `words` the
-//! values. Flags are checked one by one here; [`config`](crate::config) checks them together and turns them into settings.
+//! `serve`, `apiserver`, `demo`, `size`, `top` and `check` hold the flags of one command each, `defaults` every default with its reason,
+//! `choices` and `words` the values. Flags are checked one by one here; [`config`](crate::config) checks them together and turns them into
+//! settings.
 
 mod apiserver;
 mod check;

@@ -6,8 +6,9 @@
 //!
 //! Settings are validated once, here, so that the other modules get plain values that are consistent with each other.
 //!
-//! Start with [`read`] and [`Settings::resolve`]. `layers` and `file` combine the sources; `serve`, `process`, `auth`, `audit`,
-//! `handover`, `canary`, `embedded`, `top`, `check`, `traces`, `kinds` and `patterns` validate; `print` writes settings as a file; `live` reads a changed file again; [`OpenFiles`] divides the limit of open files.
+//! Start with [`read`] and [`Settings::resolve`]. `layers` and `file` combine the sources; `serve`, `process`, `auth`, `audit`, `handover`,
+//! `canary`, `embedded`, `top`, `check`, `traces`, `kinds` and `patterns` validate; `print` writes settings as a file; `live` reads a
+//! changed file again; [`OpenFiles`] divides the limit of open files.
 
 mod audit;
 mod auth;

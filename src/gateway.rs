@@ -3,10 +3,10 @@
 //! Start reading at [`Gateway::build`] and [`Gateway::run`]. `registry` decides which resources have a cache; `slot` owns one cache and the
 //! task that fills it, and `consistency` and `drift` compare it with upstream. `checkpoints` keeps caches for the next process, and
 //! `handover` exchanges them with other gateways. `freshness` proves consistent reads, `forwarded` bounds forwarded requests, `endpoints`
-//! follows several API servers, `rebalance` sends clients to other gateways, `callers` and `roles` set authentication and authorization up, `operators` reserves capacity for the
-//! operators' port, `canary` times writes of the gateway's own, `pressure` decides what is given back while memory is short, `recorders` counts in metrics, and `reloads` follows
-//! files. `controls` connects the gateway with the process, `reconfigure` applies a changed configuration file to what `live` and others hold.
-//! `status` collects what the status page shows.
+//! follows several API servers, `rebalance` sends clients to other gateways, `callers` and `roles` set authentication and authorization up,
+//! `operators` reserves capacity for the operators' port, `canary` times writes of the gateway's own, `pressure` decides what is given back
+//! while memory is short, `recorders` counts in metrics, and `reloads` follows files. `controls` connects the gateway with the process,
+//! `reconfigure` applies a changed configuration file to what `live` and others hold. `status` collects what the status page shows.
 
 mod audit_log;
 mod cache_age;

@@ -65,8 +65,9 @@
 //! |---|---|
 //! | `informer` | reflector, queue of deltas, indexer and shared informers; they read through the trait [`upstream::driver::Fetch`] |
 //! | `client` | `informer`, and a client with kubeconfig, service accounts, TLS and credential plugins |
-//! | `otlp` | `gateway`, and spans for an OpenTelemetry collector |
 //! | `gateway` (default) | `client`, the gateway, the embedded API server, the demo and the program `kube-fanout` |
+//! | `otlp` | `gateway`, and spans for an OpenTelemetry collector |
+//! | `profile` | `gateway`, and CPU profiles at the admin port |
 //!
 //! # How the code is organised
 //!
@@ -94,10 +95,11 @@
 //! | [`informer`] | the client half of list-watch, as a library |
 //! | [`apiserver`], [`demo`] | the embedded API server; API server, gateway and watchers in one process |
 //!
-//! Smaller modules support these: [`allocator`] counts what is allocated; [`cli`] and [`config`] turn flags, environment and file into settings; [`metrics`], [`admin`] and
-//! [`build_info`] show what runs; [`check`] tells whether a gateway will work; [`fairness`] divides bounded permits among clients; [`tls`] and [`reload`] follow files that change;
-//! [`shutdown`] is the drain; [`log_filter`] is the filter of the log; [`telemetry`] is the spans of requests; `task` restarts long-lived tasks; `error_chain` writes errors as one line, and `printable` text that others chose; [`quiet`] detects clients that
-//! were left behind.
+//! Smaller modules support these: [`allocator`] counts what is allocated; [`cli`] and [`config`] turn flags, environment and file into
+//! settings; [`metrics`], [`admin`] and [`build_info`] show what runs; [`check`] tells whether a gateway will work; [`fairness`] divides
+//! bounded permits among clients; [`tls`] and [`reload`] follow files that change; [`shutdown`] is the drain; [`log_filter`] is the filter
+//! of the log; [`telemetry`] is the spans of requests; `task` restarts long-lived tasks; `error_chain` writes errors as one line, and
+//! `printable` text that others chose; [`quiet`] detects clients that were left behind.
 //!
 //! `docs/ARCHITECTURE.md` follows an event and a list through these modules, file by file, and states the invariants.
 //! `docs/PROTOCOL.md` describes the list and watch protocol, and `docs/decisions` gives the reasons for the design.
