@@ -44,7 +44,7 @@ pub(super) type AccessRefusal = (StatusCode, String);
 /// authenticate callers.
 ///
 /// # Errors
-/// The response if it does not.
+/// The response to a client that does not have it.
 pub(super) async fn check(
     guard: Option<&Guard>,
     address: IpAddr,

@@ -29,7 +29,7 @@ const UPDATE_RIGHT: AccessRight = AccessRight {
 };
 /// A client that sends a few hundred bytes has sent them by then.
 const BODY_WAIT_MAX: Duration = Duration::from_secs(10);
-/// Whoever wants a filter for longer writes it into the settings.
+/// A filter that is needed for longer belongs into the settings.
 const LIFETIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// Answers a request for `/log-filter`.

@@ -72,7 +72,7 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from)
 }
 
-/// Whether certificates are valid now and for a while. `hint` says who renews them.
+/// Whether certificates are valid now and for a while. `hint` says how to renew them.
 pub(super) fn expiry_verdict(
     certificates: &[(String, CertificateFacts)],
     now: i64,
@@ -90,10 +90,10 @@ pub(super) fn expiry_verdict(
         .find(|(_, facts)| facts.not_before > now)
     {
         let wait = span(early.not_before - now);
-        return CheckVerdict::failure(format!("{name} is valid only in {wait}"), hint);
+        return CheckVerdict::failure(format!("{name} becomes valid only in {wait}"), hint);
     }
     let text = format!("{name} expires in {}", span(left));
-    // A certificate that is made for a short time is renewed in a part of it.
+    // A short-lived certificate is renewed when little of its life is left.
     let lifetime = first.not_after - first.not_before;
     if left < EXPIRY_WARNING.min(lifetime / 5) {
         return CheckVerdict::warning(text, hint);
@@ -104,7 +104,7 @@ pub(super) fn expiry_verdict(
 /// Whether credentials that expire at this time are valid for a while.
 pub(super) fn credentials_verdict(expires_at: Option<i64>, now: i64) -> CheckVerdict {
     let Some(at) = expires_at else {
-        return CheckVerdict::ok("they do not say that they expire");
+        return CheckVerdict::ok("they do not say when they expire");
     };
     let hint = "renew the client certificate or the token; the gateway reads the files again when they change";
     match at - now {

@@ -197,7 +197,7 @@ async fn ready(client: &Client) -> CheckVerdict {
     }
 }
 
-/// Only a gateway answers the path of handovers; who may not use it cannot tell.
+/// Only a gateway serves the path of handovers. With a client that may not get it, the check cannot tell.
 async fn identity(client: &Client) -> CheckVerdict {
     let path = HandoverTarget::Index.path();
     match read_json::<HandoverIndex>(client, &path).await {

@@ -9,7 +9,7 @@ use super::comparison::{InitialProgress, WatchedEvent};
 use super::requests::{CheckRequestError, LIST_LEN_MAX, METADATA, message};
 use crate::upstream::client::{Client, RequestBody};
 
-/// What a refusal is read to.
+/// Most bytes that are read of a refusal.
 const REFUSAL_LEN_MAX: usize = 64 << 10;
 /// An event of metadata has some kilobytes.
 const EVENT_LEN_MAX: usize = 4 << 20;

@@ -136,7 +136,7 @@ impl StateDirectory {
     /// Looks at a directory and its key, and changes nothing.
     ///
     /// # Errors
-    /// See [`DirectoryError`]; a directory that is in use is none.
+    /// See [`DirectoryError`]; that the directory is in use is not an error.
     pub fn inspect(
         path: &Path,
         key_file: Option<&Path>,
@@ -172,7 +172,7 @@ impl StateDirectory {
             }
             Err(error) => return Err(failed(error)),
         };
-        // Released at the end of this function: two checks at a time do not take each other for a gateway.
+        // Shared, and released at the end of this function: two checks at the same time do not take each other for a gateway.
         match lock.try_lock_shared() {
             Ok(()) => Ok(DirectoryCondition::Free),
             Err(TryLockError::WouldBlock) => Ok(DirectoryCondition::InUse),

@@ -157,5 +157,5 @@ pub const SIZE_NETWORK: f64 = 10.0;
 
 /// Every cluster has namespaces, in every cluster they are few, and most gateways may read them.
 pub const CHECK_COMPARE_RESOURCE: &str = "namespaces.v1";
-/// Once: whoever waits for a rollout says how long.
+/// No repetition: how long a rollout may take is for the user to say.
 pub const CHECK_WAIT: TimeSpan = TimeSpan(Duration::ZERO);

@@ -32,7 +32,7 @@ const DELIVERY_WAIT: Duration = Duration::from_secs(10);
 /// How long the end of the gateway waits for the Lease to be deleted.
 const DELETE_WAIT: Duration = Duration::from_secs(2);
 
-/// What times writes of the gateway's own.
+/// Times writes of the gateway's own.
 pub(super) struct Canary {
     client: Client,
     interval: Duration,

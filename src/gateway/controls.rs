@@ -12,7 +12,7 @@ use crate::metrics::{FileKind, Metrics, TaskKind};
 use crate::task::restart_on_end;
 use crate::telemetry::SpanExport;
 
-/// How long the end waits for the last spans: nobody needs them as much as the end.
+/// How long the shutdown waits until the last spans are sent. A prompt end matters more than they do.
 const SPAN_WRITE_TIME: Duration = Duration::from_secs(2);
 
 /// What belongs to the process; by default nothing.
@@ -26,14 +26,14 @@ pub struct ProcessControls {
     pub configuration: Option<Configuration>,
 }
 
-/// What is needed of it while the gateway runs.
+/// The controls that are needed while the gateway runs.
 pub(super) struct RunningControls {
     log: Option<LogControl>,
     spans: Option<Arc<SpanExport>>,
 }
 
 impl ProcessControls {
-    /// Starts the tasks of all of these.
+    /// Starts the task of each control.
     pub(super) fn start(
         self,
         tasks: &mut JoinSet<()>,

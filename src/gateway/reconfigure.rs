@@ -36,7 +36,7 @@ pub(super) struct LiveParts {
     pub(super) log: Option<LogControl>,
 }
 
-/// Keeps the live parts as the file has them.
+/// Applies the file to the live parts whenever it changes.
 pub(super) struct ConfigurationSource {
     path: PathBuf,
     file: Arc<Mutex<ConfigurationFile>>,

@@ -16,8 +16,8 @@ use crate::metrics::AuthRefusal;
 use crate::protocol::status::{ForbiddenAccess, PlainText, Status, StatusForm};
 use crate::resource::{Gvr, fraction};
 
-/// After how long a caller who could not be reviewed is asked to come again, at most: as long as reviews have been failing, within these
-/// bounds. client-go waits that long within the request, up to ten times, and its own back-off ends at 30 s, too.
+/// Bounds of the longest time after which a caller who could not be reviewed is asked to come again: that time is how long reviews have been
+/// failing. client-go waits that long within the request, up to ten times, and its own back-off ends at 30 s, too.
 const RETRY_MAX: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(5)..=Duration::from_secs(30);
 /// The shortest time is this part of the longest. Between the two it is random, so that clients that were refused together do not come back

@@ -13,8 +13,8 @@ const COLUMNS: usize = 64;
 const SLOW_SECONDS: f64 = 5.0;
 /// The oldest part of a history that is nearly full: a watch there may be cut soon.
 const ENDANGERED: f64 = 0.25;
-/// A history with more than this part of what it may have is nearly full, and an event with more than this part of the age at which it is
-/// dropped is old.
+/// A history that has more than this part of what it may have is nearly full. An event that has more than this part of the age at which it
+/// is dropped is old.
 const NEARLY: f64 = 0.75;
 /// Named clients of one resource.
 const NAMES_OF_RESOURCE_MAX: usize = 8;

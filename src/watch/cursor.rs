@@ -340,7 +340,7 @@ impl WatchCursor {
         let is_closed = self.view.is_closed();
         let next = self.read_next();
         if !matches!(next, CursorStep::Frame(_)) {
-            // What was read and is not for this client, nobody has to take.
+            // Events that are not for this client count as taken once they are read.
             self.note_taken();
         }
         if is_closed && matches!(next, CursorStep::Nothing) {

@@ -22,7 +22,7 @@ async fn ask(address: [u8; 4], query: &str) -> (u16, bytes::Bytes) {
 
 const HERE: [u8; 4] = [127, 0, 0, 1];
 
-/// Uses CPU time until everybody else has forgotten the flag. Its name is in the profile.
+/// Uses CPU time until the caller drops its clone of the flag. The function's name is in the profile.
 #[inline(never)]
 fn burn_for_the_profile(wanted: &Arc<()>) -> u64 {
     let mut sum = 0_u64;

@@ -1,4 +1,4 @@
-//! The version that upstream has now, read for its own sake: one small request at a time, whoever asks.
+//! Upstream's present version of a resource, read by one small request at a time, which all callers share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,7 +86,7 @@ impl VersionQuestions {
 }
 
 impl VersionAnswer {
-    /// Whether a caller who came at this time needs no other answer.
+    /// Whether the answer will do for a caller who came at this time.
     fn is_for(&self, called_at: Instant) -> bool {
         let is_later = self.asked_at > called_at;
         is_later || self.version.is_none() && self.came_at.elapsed() < FAILURE_AGE

@@ -73,7 +73,7 @@ pub(crate) async fn certificates() -> Vec<&'static str> {
         CheckLevel::Ok,
         "localhost, 127.0.0.1",
     );
-    ended(&early, "serving-expiry", Failure, "is valid only in");
+    ended(&early, "serving-expiry", Failure, "becomes valid only in");
 
     passes(&good, &authority, apiserver.address()).await;
     vec![
