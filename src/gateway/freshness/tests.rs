@@ -335,3 +335,15 @@ async fn the_version_of_upstream_is_still_read_when_the_caller_leaves() {
     scene.respond("list latest", 30, &[], "").await;
     assert_eq!(second.await.unwrap(), Some(ResourceVersion(30)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_that_nobody_collected_is_no_answer_a_minute_later() {
+    let mut scene = Scene::new();
+    let reader = scene.version_reader();
+    let _unanswered = scene.request("list latest").await;
+    assert_eq!(reader.await.unwrap(), None);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let reader = scene.version_reader();
+    scene.respond("list latest", 20, &[], "").await;
+    assert_eq!(reader.await.unwrap(), Some(ResourceVersion(20)));
+}

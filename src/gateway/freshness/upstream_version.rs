@@ -21,7 +21,7 @@ pub(super) struct UpstreamVersion(Mutex<VersionQuestions>);
 #[derive(Debug, Default)]
 struct VersionQuestions {
     /// The request in progress, and when it began. It goes on when its caller leaves.
-    running: Option<(Instant, JoinHandle<Option<ResourceVersion>>)>,
+    running: Option<(Instant, JoinHandle<(Option<ResourceVersion>, Instant)>)>,
     last: Option<VersionAnswer>,
 }
 
@@ -64,7 +64,7 @@ impl VersionQuestions {
         let (fetch, gvr) = (Arc::clone(fetch), gvr.clone());
         let task = tokio::spawn(async move {
             let version = timeout(time_max, newest_version(&*fetch, &gvr)).await;
-            version.ok()?.ok()
+            (version.ok().and_then(Result::ok), Instant::now())
         });
         self.running = Some((Instant::now(), task));
     }
@@ -74,11 +74,11 @@ impl VersionQuestions {
         let Some((asked_at, task)) = &mut self.running else {
             return;
         };
-        // A task that panicked has no answer.
-        let version = task.await.ok().flatten();
+        // A task that panicked has no answer. The answer may have come long before somebody collects it.
+        let (version, came_at) = task.await.unwrap_or((None, *asked_at));
         self.last = Some(VersionAnswer {
             asked_at: *asked_at,
-            came_at: Instant::now(),
+            came_at,
             version,
         });
         self.running = None;
