@@ -205,9 +205,10 @@ fn eviction_rank(slot: &Slot, max: usize) -> Option<EvictionRank> {
 }
 
 /// Whether a list that is being collected for a cache of `held` bytes brings so much that the cache has to be the one that goes. A list of
-/// what it holds takes as much again.
+/// what it holds takes as much again, so a large cache may collect that much, but no large share of the bound beyond it.
 const fn is_outgrown(collected: usize, held: usize, max: usize) -> bool {
-    collected / 2 > held && collected > max / SEVERE_FRACTION
+    let share = max / SEVERE_FRACTION;
+    collected > share && (collected / 2 > held || collected > held.saturating_add(share))
 }
 
 /// All caches that are being filled, if there are any and the bound is exceeded. Otherwise the least recently used ones that together hold
@@ -317,6 +318,12 @@ mod tests {
         assert!(outgrown(101, 50));
         assert!(!outgrown(100, 50), "a relist holds everything twice");
         assert!(!outgrown(100, 0), "little");
+        let share = MAX / SEVERE_FRACTION / MIB;
+        assert!(!outgrown(MAX / MIB / 2 + share, MAX / MIB / 2));
+        assert!(
+            outgrown(MAX / MIB / 2 + share + 1, MAX / MIB / 2),
+            "much of the bound"
+        );
     }
 
     #[test]
