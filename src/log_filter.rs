@@ -78,6 +78,26 @@ impl LogFilter {
         self
     }
 
+    /// This filter over another one. If it has a level for all modules it replaces the other; otherwise it only changes the modules that
+    /// it names, and those below them.
+    #[must_use]
+    pub fn over(mut self, other: &Self) -> Self {
+        if self.rest.is_some() {
+            return self;
+        }
+        self.rest = Some(other.rest());
+        let is_named = |module: &str| {
+            self.modules.iter().any(|(named, _)| {
+                let below = module.strip_prefix(named.as_str());
+                below.is_some_and(|below| below.is_empty() || below.starts_with("::"))
+            })
+        };
+        let kept = other.modules.iter().filter(|(module, _)| !is_named(module));
+        let kept: Vec<_> = kept.cloned().collect();
+        self.modules.extend(kept);
+        self
+    }
+
     /// The level of all modules without one of their own.
     #[must_use]
     pub fn rest(&self) -> LevelFilter {

@@ -116,7 +116,7 @@ fn lifetime(query: Option<&str>) -> Result<Option<Duration>, String> {
         .ok_or_else(|| "for: write a time of at most 24h, such as 10m".to_owned())
 }
 
-/// The filter in force, and on a second line what follows it. The first line can be sent again.
+/// The filter in force, and on a second line what follows it.
 fn describe(state: &FilterState) -> String {
     let FilterState {
         configured,

@@ -57,7 +57,7 @@ impl LogControl {
     /// who changes it, for the log.
     pub fn change(&self, filter: LogFilter, lifetime: Option<Duration>, by: &str) {
         self.update(by, |state| {
-            state.current = filter.or_level(state.configured.rest());
+            state.current = filter.over(&state.configured);
             state.until = lifetime.map(|lifetime| Instant::now() + lifetime);
         });
     }

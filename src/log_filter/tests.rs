@@ -119,3 +119,12 @@ async fn a_filter_for_a_time_ends_with_the_settings_of_then() {
     control.reset("test");
     assert_eq!(*in_force.lock(), "warn");
 }
+
+#[tokio::test(start_paused = true)]
+async fn modules_that_a_filter_does_not_name_keep_the_level_of_the_settings() {
+    let (control, in_force) = control("info,h2=off,a::b=warn,ab=error");
+    control.change(filter("a=debug"), None, "test");
+    assert_eq!(*in_force.lock(), "info,a=debug,h2=off,ab=error");
+    control.change(filter("warn,a=debug"), None, "test");
+    assert_eq!(*in_force.lock(), "warn,a=debug");
+}

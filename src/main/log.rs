@@ -90,12 +90,14 @@ fn spans(_: &ProcessTask) -> anyhow::Result<(Option<SpanLayer>, Option<SpanExpor
     Ok((None, None))
 }
 
-/// The filter as the subscriber needs it. Whatever the filter is, its changes are logged, unless it names their module, and spans are not.
+/// The filter as the subscriber needs it. Whatever the filter is, its changes are logged, and spans are not.
 fn targets(filter: &LogFilter) -> Targets {
+    // Nobody can hide who changed the filter.
     let modules = filter.modules().iter();
+    let modules = modules.filter(|(module, _)| !module.starts_with(FILTER_MODULE));
     Targets::new()
         .with_default(filter.rest())
-        .with_target(FILTER_MODULE, LevelFilter::INFO)
         .with_targets(modules.map(|(module, level)| (module.as_str(), *level)))
+        .with_target(FILTER_MODULE, LevelFilter::INFO)
         .with_target(SPAN_TARGET, LevelFilter::OFF)
 }
