@@ -16,8 +16,8 @@ use crate::upstream::client::{Client, RequestBody, SendError};
 
 /// How long upstream may take for one request.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
-/// A Lease has some hundred bytes, with managed fields some kilobytes.
-const ANSWER_LEN_MAX: usize = 64 << 10;
+/// As long as an object may be: others may annotate the Lease.
+const ANSWER_LEN_MAX: usize = 4 << 20;
 /// The host's part of the name: with the prefix it fits into a label's value, too.
 const HOST_LEN_MAX: usize = 40;
 const PREFIX: &str = "kube-fanout-canary-";
@@ -38,7 +38,7 @@ pub(super) struct CanaryLease {
     version: Option<String>,
     /// Whether the Lease is to be created.
     is_missing: bool,
-    /// Whether this process has written the Lease.
+    /// Whether this process has written the Lease, as far as it knows.
     is_written: bool,
 }
 
@@ -104,6 +104,8 @@ impl CanaryLease {
         // Whatever happens to this write, what is known of the Lease is known again only after its answer.
         self.version = None;
         let is_new = std::mem::take(&mut self.is_missing);
+        // It may be written although no answer comes.
+        self.is_written = true;
         let sent_at = Instant::now();
         let (status, lease) = send(client, method, path, Some(&lease)).await?;
         let answered_at = Instant::now();
@@ -116,7 +118,6 @@ impl CanaryLease {
         let version = version_of(&lease).ok_or(CanaryFailure::Refused)?;
         let parsed = version.parse().map_err(|_| CanaryFailure::Refused)?;
         self.version = Some(version.to_owned());
-        self.is_written = true;
         Ok(LeaseAnswer {
             version: parsed,
             sent_at,
@@ -124,12 +125,34 @@ impl CanaryLease {
         })
     }
 
-    /// Deletes the Lease, if this gateway has written it.
+    /// Deletes the Lease, if this gateway was the last to write it: another process may have the same name.
     pub(super) async fn delete(&self, client: &Client) {
-        // A write may have been given up half way, so that its version is not known.
-        if self.is_written {
+        if !self.is_written {
+            return;
+        }
+        let version = match &self.version {
+            Some(version) => Some(version.clone()),
+            // A write may have been given up half way.
+            None => self.own_version(client).await,
+        };
+        if let Some(version) = version {
+            let options = json!({
+                "apiVersion": "v1",
+                "kind": "DeleteOptions",
+                "preconditions": {"resourceVersion": version},
+            });
             // If it stays, nothing depends on it.
-            let _ = send(client, Method::DELETE, self.path(), None).await;
+            let _ = send(client, Method::DELETE, self.path(), Some(&options)).await;
+        }
+    }
+
+    /// The version of the Lease upstream, if its holder is this process.
+    async fn own_version(&self, client: &Client) -> Option<String> {
+        match send(client, Method::GET, self.path(), None).await {
+            Ok((StatusCode::OK, lease)) if lease["spec"]["holderIdentity"] == *self.holder => {
+                version_of(&lease).map(str::to_owned)
+            }
+            Ok(_) | Err(_) => None,
         }
     }
 

@@ -85,9 +85,11 @@ impl OwnWatch {
         let lines = data.copy_to_bytes(data.remaining());
         for line in lines.split_inclusive(|byte| *byte == b'\n') {
             let scanned = scan_watch(Encoding::Json, line, FieldTable::default());
-            if let Ok(WatchLine::Event { parts, .. }) = scanned
-                && self.events.len() < EVENTS_MAX
-            {
+            if let Ok(WatchLine::Event { parts, .. }) = scanned {
+                // The newest ones are kept: the gateway's own write may be the last of many.
+                if self.events.len() == EVENTS_MAX {
+                    self.events.remove(0);
+                }
                 self.events.push((parts.resource_version, now));
             }
         }
