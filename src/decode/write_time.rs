@@ -2,12 +2,15 @@
 
 use std::borrow::Cow;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::json::{Json, ScanError};
 use super::walk::member;
 use crate::resource::wire::{WireFields, WireValue};
 use crate::resource::{ByteSpan, Encoding};
+
+/// A holder's time that is further behind the API server's own is not that of the write: whoever may write a Lease chooses it.
+const HOLDER_BEHIND_MAX: SignedDuration = SignedDuration::from_secs(60);
 
 /// Where an object tells when it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,10 +54,14 @@ fn newest(source: WriteTimeSource, encoding: Encoding, object: &[u8]) -> Option<
         Encoding::Json => json_renewed(object).ok().flatten(),
         Encoding::Protobuf => times_within(object, SPEC, RENEWED),
     };
-    renewed.or_else(|| match encoding {
+    let metadata = || match encoding {
         Encoding::Json => json_metadata(object).ok().flatten(),
         Encoding::Protobuf => times_within(object, METADATA, CREATED).max(managed(object)),
-    })
+    };
+    let is_plausible = |at: &Timestamp| {
+        metadata().is_none_or(|upstream| upstream.duration_since(*at) <= HOLDER_BEHIND_MAX)
+    };
+    renewed.filter(is_plausible).or_else(metadata)
 }
 
 fn parsed(text: Option<Cow<'_, str>>) -> Option<Timestamp> {

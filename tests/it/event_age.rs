@@ -116,7 +116,7 @@ async fn read_until(stream: &mut TcpStream, end: &str) -> String {
 
 #[tokio::test]
 async fn each_client_counts_the_age_of_an_event_whatever_it_speaks() {
-    const AGE: f64 = 100.0;
+    const AGE: f64 = 40.0;
     let stage = Stage::new().await;
     let version = stage.version().await;
     let target = format!("{LEASES}?watch=1&resourceVersion={version}");
@@ -128,7 +128,7 @@ async fn each_client_counts_the_age_of_an_event_whatever_it_speaks() {
         bodies.push(watch.into_body());
     }
     let mut socket = websocket(server, &target).await;
-    stage.create("old", SignedDuration::from_secs(100)).await;
+    stage.create("old", SignedDuration::from_secs(40)).await;
     for body in &mut bodies {
         let frame = timeout(PATIENCE, body.frame()).await.unwrap();
         let line = frame.unwrap().unwrap().into_data().unwrap();

@@ -126,6 +126,22 @@ fn the_newest_time_of_the_metadata_counts() {
 }
 
 #[test]
+fn a_holder_cannot_make_a_lease_look_older_than_the_api_server_says() {
+    let object = Times {
+        created: Some("2026-01-01T00:00:00Z"),
+        managed: vec!["2026-01-02T00:01:30Z"],
+        renewed: Some("2026-01-02T00:00:29Z"),
+    };
+    let source = WriteTimeSource::Lease;
+    check(source, &object, None, Some("2026-01-02T00:01:30Z"));
+    let slow_clock = Times {
+        renewed: Some("2026-01-02T00:00:30Z"),
+        ..object
+    };
+    check(source, &slow_clock, None, Some("2026-01-02T00:00:30Z"));
+}
+
+#[test]
 fn a_write_that_leaves_the_times_as_they_are_tells_none() {
     let before = Times {
         created: Some("2026-01-01T00:00:00Z"),
