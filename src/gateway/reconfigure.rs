@@ -57,11 +57,10 @@ impl ConfigurationSource {
 
     fn apply(&self, new: &Reconfiguration) {
         let mut file = self.file.lock();
+        // All lines come before the first change: the level of the log may be one of them.
         for change in &new.live {
             let (setting, old, new_value) = (change.setting.key(), &change.old, &change.new);
             info!(setting, old, new = new_value, "a setting has changed");
-            self.parts.apply(change.setting, &new.process, &new.serve);
-            file.applied(change);
         }
         if !new.restart.is_empty() {
             let settings = new.restart.join(", ");
@@ -69,6 +68,10 @@ impl ConfigurationSource {
                 settings,
                 "these settings of the configuration file need a restart; their old values stay in force"
             );
+        }
+        for change in &new.live {
+            self.parts.apply(change.setting, &new.process, &new.serve);
+            file.applied(change);
         }
     }
 }
