@@ -40,6 +40,12 @@ pub(super) async fn answer<B>(
     if request.method() != Method::GET {
         return wrong_method("GET");
     }
+    // A page of another site may ask for it, although it cannot read it.
+    let site = request.headers().get("sec-fetch-site");
+    if site.is_some_and(|site| site != "none" && site != "same-origin") {
+        let reason = "not for pages of other sites\n".to_owned();
+        return text(StatusCode::FORBIDDEN, reason);
+    }
     if let Err(refusal) = access::check(guard, address, request.headers(), &RIGHT).await {
         return refused(refusal);
     }
