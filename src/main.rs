@@ -10,6 +10,7 @@ mod log;
 use std::io::{IsTerminal, Write, stdout};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 #[cfg(feature = "mimalloc")]
 use kube_fanout::allocator::CountingAllocator;
@@ -33,6 +34,9 @@ static ALLOCATOR: CountingAllocator<mimalloc::MiMalloc> = CountingAllocator(mima
 const EXIT_USAGE: u8 = 2;
 /// A failure while running, or a check that failed.
 const EXIT_FAILURE: u8 = 1;
+
+/// How long threads may go on with work that blocks when everything else has ended. Checkpoints and the audit log have their own time before.
+const BLOCKED_TIME_MAX: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     build_info::set_commit(option_env!("KUBE_FANOUT_COMMIT"));
@@ -89,9 +93,12 @@ fn execute(Settings { process, task }: Settings, file: Option<ConfigurationFile>
     };
     let drain = Drain::with_timeout(process.drain_timeout).with_delay(process.drain_delay);
     // Every error that can occur here occurs at start. A server that has started ends only by its drain.
-    runtime
+    let code = runtime
         .block_on(run(task, drain, (control, spans, file)))
-        .unwrap_or_else(|error| report_error(EXIT_USAGE, &format!("{error:#}")))
+        .unwrap_or_else(|error| report_error(EXIT_USAGE, &format!("{error:#}")));
+    // What still blocks a thread, such as a read of a plugin's output, is not waited for: nobody needs it any longer.
+    runtime.shutdown_timeout(BLOCKED_TIME_MAX);
+    code
 }
 
 async fn run(
