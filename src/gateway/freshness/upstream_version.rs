@@ -21,7 +21,7 @@ pub(super) struct UpstreamVersion(Mutex<VersionQuestions>);
 #[derive(Debug, Default)]
 struct VersionQuestions {
     /// The request in progress, and when it began. It goes on when its caller leaves.
-    running: Option<(Instant, JoinHandle<(Option<ResourceVersion>, Instant)>)>,
+    running: Option<(Instant, JoinHandle<VersionAnswer>)>,
     last: Option<VersionAnswer>,
 }
 
@@ -62,11 +62,16 @@ impl UpstreamVersion {
 impl VersionQuestions {
     fn start<F: Fetch>(&mut self, fetch: &Arc<F>, gvr: &Gvr, time_max: Duration) {
         let (fetch, gvr) = (Arc::clone(fetch), gvr.clone());
+        let asked_at = Instant::now();
         let task = tokio::spawn(async move {
             let version = timeout(time_max, newest_version(&*fetch, &gvr)).await;
-            (version.ok().and_then(Result::ok), Instant::now())
+            VersionAnswer {
+                asked_at,
+                came_at: Instant::now(),
+                version: version.ok().and_then(Result::ok),
+            }
         });
-        self.running = Some((Instant::now(), task));
+        self.running = Some((asked_at, task));
     }
 
     /// Waits for the request in progress. Can be cancelled.
@@ -74,13 +79,13 @@ impl VersionQuestions {
         let Some((asked_at, task)) = &mut self.running else {
             return;
         };
-        // A task that panicked has no answer. The answer may have come long before somebody collects it.
-        let (version, came_at) = task.await.unwrap_or((None, *asked_at));
-        self.last = Some(VersionAnswer {
+        // The answer may have come long before somebody collects it. A task that panicked has none.
+        let answer = task.await.unwrap_or(VersionAnswer {
             asked_at: *asked_at,
-            came_at,
-            version,
+            came_at: *asked_at,
+            version: None,
         });
+        self.last = Some(answer);
         self.running = None;
     }
 }
