@@ -144,12 +144,19 @@ pub(super) fn of_handover() -> Right {
     }
 }
 
-/// Rights that no client should get from a gateway that does not authenticate its clients.
-pub(super) fn of_writers() -> Vec<Right> {
+/// Rights that no client should get from a gateway that does not authenticate its clients: to read secrets, to run or stop programs, and
+/// to get more rights.
+pub(super) fn of_danger() -> Vec<Right> {
     vec![
         Right::new("get", "", "secrets"),
+        Right::new("list", "", "secrets"),
+        Right::new("watch", "", "secrets"),
         Right::new("create", "", "pods"),
+        Right::new("create", "", "pods/exec"),
+        Right::new("delete", "", "pods"),
+        Right::new("patch", "apps", "deployments"),
         Right::new("create", RBAC, "clusterrolebindings"),
+        Right::new("impersonate", "", "users"),
     ]
 }
 
@@ -226,7 +233,9 @@ pub(super) fn needed_verdict(missing: &[Right], what: &str, is_vital: bool) -> C
 /// What every client may do if clients are not authenticated.
 pub(super) fn shared_verdict(granted: &[Right]) -> CheckVerdict {
     if granted.is_empty() {
-        return CheckVerdict::ok("clients are not authenticated (--auth none), and may only read");
+        return CheckVerdict::ok(
+            "clients are not authenticated (--auth none), and have none of the dangerous rights that were asked about",
+        );
     }
     CheckVerdict::warning(
         "clients are not authenticated (--auth none): everybody who reaches the port may",
