@@ -78,35 +78,44 @@ pub(super) fn expiry_verdict(
     now: i64,
     hint: &str,
 ) -> CheckVerdict {
-    let Some((name, first)) = certificates.iter().min_by_key(|(_, facts)| facts.not_after) else {
-        return CheckVerdict::skipped("there is no certificate");
-    };
-    let left = first.not_after - now;
+    let mut by_end: Vec<_> = certificates.iter().collect();
+    by_end.sort_by_key(|(_, facts)| facts.not_after);
+    let verdicts = by_end
+        .into_iter()
+        .map(|(name, facts)| validity_verdict(name, facts, now, hint));
+    // Of those that are equally bad, the one that expires first. It need not be the worst: another may live longer and be late.
+    let worst = verdicts.reduce(|worst, next| match next.level > worst.level {
+        true => next,
+        false => worst,
+    });
+    worst.unwrap_or_else(|| CheckVerdict::skipped("there is no certificate"))
+}
+
+/// Whether this certificate is valid now and for a while.
+fn validity_verdict(name: &str, facts: &CertificateFacts, now: i64, hint: &str) -> CheckVerdict {
+    let left = facts.not_after - now;
     if left < 0 {
         return CheckVerdict::failure(format!("{name} expired {} ago", span(-left)), hint);
     }
-    if let Some((name, early)) = certificates
-        .iter()
-        .find(|(_, facts)| facts.not_before > now)
-    {
-        let wait = span(early.not_before - now);
+    if facts.not_before > now {
+        let wait = span(facts.not_before - now);
         return CheckVerdict::failure(format!("{name} becomes valid only in {wait}"), hint);
     }
     let text = format!("{name} expires in {}", span(left));
     // A short-lived certificate is renewed when little of its life is left.
-    let lifetime = first.not_after - first.not_before;
+    let lifetime = facts.not_after - facts.not_before;
     if left < EXPIRY_WARNING.min(lifetime / 5) {
         return CheckVerdict::warning(text, hint);
     }
     CheckVerdict::ok(text)
 }
 
-/// Whether credentials that expire at this time are valid for a while.
+/// Whether credentials that expire at this time are valid now. A plugin that issues them issues new ones in time.
 pub(super) fn credentials_verdict(expires_at: Option<i64>, now: i64) -> CheckVerdict {
     let Some(at) = expires_at else {
         return CheckVerdict::ok("they do not say when they expire");
     };
-    let hint = "renew the client certificate or the token; the gateway reads the files again when they change";
+    let hint = "run the kubeconfig's plugin: it must issue credentials that are valid now";
     match at - now {
         left if left < 0 => {
             CheckVerdict::failure(format!("they expired {} ago", span(-left)), hint)

@@ -19,6 +19,7 @@ use crate::blocking::spawn_blocking;
 use crate::config::{CheckCategory, CheckSettings};
 use crate::error_chain::one_line;
 use crate::tls::{ServerIdentity, TlsFiles};
+use crate::upstream::client::ConnectionParts;
 
 /// A bundle of all public authorities has a few hundred kilobytes.
 const FILE_LEN_MAX: u64 = 4 << 20;
@@ -61,20 +62,38 @@ pub(super) async fn check(
             let verdict = expiry_verdict(&link.certificates, now(), hint);
             list.make(&checks::UPSTREAM_CERTIFICATE, async { verdict })
                 .await;
-            let verdict = match link.parts.has_credentials {
-                true => credentials_verdict(link.parts.expires_at, now()),
-                false => CheckVerdict::skipped("the gateway has no credentials"),
-            };
+            let own = own_certificate(&link.parts);
+            let verdict = own_credentials(&link.parts, &own);
             list.make(&checks::OWN_CREDENTIALS, async { verdict }).await;
             all.extend(link.certificates.iter().cloned());
-            let own = link.parts.certificate.as_deref();
-            let own = own.and_then(CertificateFacts::read);
-            all.extend(own.map(|facts| ("the gateway's client certificate".to_owned(), facts)));
+            all.extend(own);
         }
     }
     let verdict = future_verdict(&all, now());
     list.make(&checks::CLOCK_CERTIFICATES, async { verdict })
         .await;
+}
+
+fn own_certificate(parts: &ConnectionParts) -> Certificates {
+    let own = parts.certificate.as_deref();
+    let own = own.and_then(CertificateFacts::read);
+    let own = own.map(|facts| ("the gateway's client certificate".to_owned(), facts));
+    own.into_iter().collect()
+}
+
+/// A plugin issues a new certificate by itself; somebody must renew one in a file.
+fn own_credentials(
+    parts: &ConnectionParts,
+    certificate: &[(String, CertificateFacts)],
+) -> CheckVerdict {
+    if !parts.has_credentials {
+        return CheckVerdict::skipped("the gateway has no credentials");
+    }
+    if parts.is_by_plugin || certificate.is_empty() {
+        return credentials_verdict(parts.expires_at, now());
+    }
+    let hint = "renew the client certificate; the gateway reads the files again when they change";
+    expiry_verdict(certificate, now(), hint)
 }
 
 async fn check_serving(list: &mut Checklist<'_>, settings: &CheckSettings) -> Certificates {

@@ -51,6 +51,16 @@ fn a_certificate_is_to_be_valid_for_a_while() {
     ] {
         is(&verdict(from * DAY, to * DAY), level, words);
     }
+    // The one that expires first was made for a day; the other one should have been renewed already.
+    let (brief, late) = (
+        facts(&[], 1_000 * DAY, 1_001 * DAY),
+        facts(&[], 900 * DAY, 1_010 * DAY),
+    );
+    is(
+        &expiry_verdict(&[brief, late], 1_000 * DAY, "renew"),
+        CheckLevel::Warning,
+        "expires in 10 days",
+    );
     is(
         &expiry_verdict(&[], 0, "renew"),
         CheckLevel::Skipped,

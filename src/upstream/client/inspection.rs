@@ -24,6 +24,8 @@ pub struct ConnectionParts {
     pub certificate: Option<Vec<u8>>,
     /// Whether requests carry a credential of any kind.
     pub has_credentials: bool,
+    /// Whether a plugin issues the credentials, and new ones before they expire.
+    pub is_by_plugin: bool,
     /// When the credentials expire, in seconds since 1970, if they say.
     pub expires_at: Option<i64>,
 }
@@ -65,6 +67,7 @@ impl ConnectSource {
                 server_name: config.tls_server_name.clone(),
                 certificate: certificate.map(|der| der.to_vec()),
                 has_credentials,
+                is_by_plugin: expiry.is_by_plugin(),
                 expires_at: expiry.at(),
             })
         });
