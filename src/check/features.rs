@@ -1,6 +1,7 @@
 //! Checks of what the API server offers. Lists and watches are those of namespaces, which are few and which the gateway reads anyway.
 
 use http::StatusCode;
+use serde_json::Value;
 use tokio::task::JoinSet;
 
 use super::catalogue as checks;
@@ -10,8 +11,8 @@ use super::rights;
 use super::upstream::UpstreamLink;
 use super::verdict::CheckVerdict;
 use super::versions::{
-    ListHead, ServerVersion, consistency_verdict, exactness_verdict, flow_verdict, pages_verdict,
-    version_verdict,
+    LOAD_HINT, ListHead, ServerVersion, consistency_verdict, exactness_verdict, flow_verdict,
+    pages_verdict, version_verdict,
 };
 use super::watching::watch_from_start;
 use crate::config::{AuthMode, CheckCategory, CheckSettings};
@@ -101,7 +102,7 @@ async fn discovery(client: &Client, settings: &CheckSettings) -> CheckVerdict {
     CheckVerdict::warning(text, hint).with_details(parts)
 }
 
-/// A GET of a resource that can only be created is answered 405 where it exists, and 404 where it does not.
+/// The lists of resources say what exists; a request for a resource itself may be forbidden before anybody looks whether it does.
 async fn review_apis(client: &Client, mode: AuthMode) -> CheckVerdict {
     let apis = rights::review_apis(mode);
     if apis.is_empty() {
@@ -109,11 +110,16 @@ async fn review_apis(client: &Client, mode: AuthMode) -> CheckVerdict {
     }
     let mut missing = Vec::new();
     for gvr in &apis {
-        match get(client, &gvr.collection_path()).await {
-            Ok(response) if response.status == StatusCode::NOT_FOUND => {
-                missing.push(gvr.to_string())
+        let path = format!("/apis/{}/{}", gvr.group, gvr.version);
+        match read_json::<Value>(client, &path).await {
+            Ok(resources) if names_resource(&resources, &gvr.resource) => {}
+            Ok(_) => missing.push(gvr.to_string()),
+            Err(error) if error.status() == Some(StatusCode::NOT_FOUND) => {
+                missing.push(gvr.to_string());
             }
-            Ok(_) => {}
+            Err(error) if error.status() == Some(StatusCode::FORBIDDEN) => {
+                return CheckVerdict::skipped(error.to_string());
+            }
             Err(error) => {
                 return CheckVerdict::failure(error.to_string(), "look at the API server's log");
             }
@@ -130,12 +136,23 @@ async fn review_apis(client: &Client, mode: AuthMode) -> CheckVerdict {
     .with_details(missing)
 }
 
+/// Whether a list of the resources of a group has this one.
+fn names_resource(list: &Value, name: &str) -> bool {
+    let resources = list["resources"].as_array().into_iter().flatten();
+    resources
+        .into_iter()
+        .any(|resource| resource["name"] == name)
+}
+
 async fn streamed_lists(client: &Client) -> CheckVerdict {
     let hint = "turn the feature gate WatchList on, or upgrade to 1.32: without it the gateway lists in pages, which costs the API server more memory";
     match watch_from_start(client, NAMESPACES).await {
         Err(error) => match error.status() {
             Some(StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED) => {
                 CheckVerdict::skipped(format!("namespaces cannot be watched: {error}"))
+            }
+            Some(status) if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() => {
+                CheckVerdict::failure(error.to_string(), LOAD_HINT)
             }
             Some(_) => CheckVerdict::warning(format!("lists are not streamed: {error}"), hint),
             None => CheckVerdict::failure(error.to_string(), RIGHTS_HINT),
@@ -175,17 +192,19 @@ async fn consistent_reads(client: &Client) -> CheckVerdict {
 }
 
 async fn exact_versions(client: &Client) -> CheckVerdict {
-    let lists = async {
-        let first: ListHead = read_list(client, &format!("{NAMESPACES}?limit=1")).await?;
-        let version = first.version().unwrap_or(0);
-        let path =
-            format!("{NAMESPACES}?limit=1&resourceVersion={version}&resourceVersionMatch=Exact");
-        let second: ListHead = read_list(client, &path).await?;
-        Ok::<_, CheckRequestError>((version, second))
+    let first = match read_list::<ListHead>(client, &format!("{NAMESPACES}?limit=1")).await {
+        Ok(first) => first,
+        Err(error) => return unread(&error),
     };
-    match lists.await {
-        Ok((version, list)) => exactness_verdict(version, &list),
-        Err(error) => unread(&error),
+    let version = first.version().unwrap_or(0);
+    let path = format!("{NAMESPACES}?limit=1&resourceVersion={version}&resourceVersionMatch=Exact");
+    match read_list::<ListHead>(client, &path).await {
+        Ok(list) => exactness_verdict(version, Some(&list)),
+        Err(error) => match error.status() {
+            // It knows no exact versions, or forgets them at once.
+            Some(StatusCode::BAD_REQUEST | StatusCode::GONE) => exactness_verdict(version, None),
+            Some(_) | None => unread(&error),
+        },
     }
 }
 
@@ -220,8 +239,7 @@ async fn flow_control(client: &Client) -> CheckVerdict {
                 statuses.push(response.status.as_u16());
             }
             Ok(Err(error)) => {
-                let hint = "look at the API server's load, and at proxies on the way";
-                return CheckVerdict::failure(error.to_string(), hint);
+                return CheckVerdict::failure(error.to_string(), LOAD_HINT);
             }
             Err(_) => {}
         }

@@ -319,6 +319,11 @@ fn lists_of_a_server_agree_with_each_other() {
         "1 of 3",
     );
     is(
+        &flow_verdict(&[200, 429, 503], true),
+        CheckLevel::Failure,
+        "1 of 3",
+    );
+    is(
         &flow_verdict(&[200, 200], true),
         CheckLevel::Ok,
         "fairness is on",

@@ -10,6 +10,9 @@ use super::verdict::CheckVerdict;
 /// SelfSubjectReview. Nothing older than this is supported by Kubernetes either.
 const OLDEST_MINOR: u32 = 28;
 
+/// What to do if requests are refused or fail because there are too many.
+pub(super) const LOAD_HINT: &str = "look at the API server's load, and at proxies on the way";
+
 /// What `/version` says.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -130,20 +133,20 @@ pub(super) fn consistency_verdict(first: &ListHead, second: &ListHead) -> CheckV
     CheckVerdict::ok(format!("lists are of version {earlier} and {later}"))
 }
 
-/// Whether a list at a version is of that version.
-pub(super) fn exactness_verdict(wanted: u64, list: &ListHead) -> CheckVerdict {
-    match list.version() {
-        Some(version) if version == wanted => {
-            CheckVerdict::ok(format!("a list at version {wanted} is of that version"))
+/// Whether a list at a version is of that version; `None` if there is no list at that version.
+pub(super) fn exactness_verdict(wanted: u64, list: Option<&ListHead>) -> CheckVerdict {
+    let text = match list {
+        Some(list) if list.version() == Some(wanted) => {
+            return CheckVerdict::ok(format!("a list at version {wanted} is of that version"));
         }
-        _ => CheckVerdict::warning(
-            format!(
-                "a list at version {wanted} is of version {:?}",
-                list.metadata.resource_version
-            ),
-            "clients that page through lists from memory may be sent to the API server; nothing needs to be done",
+        Some(list) => format!(
+            "a list at version {wanted} is of version {:?}",
+            list.metadata.resource_version
         ),
-    }
+        None => format!("there is no list at version {wanted}, which was just the newest"),
+    };
+    let hint = "clients that page through lists from memory may be sent to the API server; nothing needs to be done";
+    CheckVerdict::warning(text, hint)
 }
 
 /// Whether a list was read in pages.
@@ -177,7 +180,14 @@ pub(super) fn pages_verdict(first: &ListHead, second: Option<&ListHead>) -> Chec
 /// What several requests at a time were answered, by status.
 pub(super) fn flow_verdict(statuses: &[u16], has_flow_schema: bool) -> CheckVerdict {
     let refused = statuses.iter().filter(|status| **status == 429).count();
+    let failed = statuses.iter().filter(|status| **status >= 500).count();
     let total = statuses.len();
+    if failed > 0 {
+        let text = format!(
+            "{failed} of {total} requests at a time are answered with an error of the server"
+        );
+        return CheckVerdict::failure(text, LOAD_HINT);
+    }
     if refused > 0 {
         return CheckVerdict::warning(
             format!("{refused} of {total} requests at a time are answered 429"),

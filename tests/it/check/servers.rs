@@ -15,10 +15,10 @@ use CheckLevel::{Failure, Warning};
 
 const ACCESS: &str = "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 const RULES: &str = "POST /apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
-const WHO: &str = "POST /apis/authentication.k8s.io/v1/selfsubjectreviews";
-const NAMESPACES: &str = "GET /api/v1/namespaces";
+pub(crate) const WHO: &str = "POST /apis/authentication.k8s.io/v1/selfsubjectreviews";
+pub(crate) const NAMESPACES: &str = "GET /api/v1/namespaces";
 
-fn access(allowed: bool) -> Reply {
+pub(crate) fn access(allowed: bool) -> Reply {
     Reply::new(
         ACCESS,
         201,
@@ -26,7 +26,7 @@ fn access(allowed: bool) -> Reply {
     )
 }
 
-fn list(version: &str, names: &[&str]) -> String {
+pub(crate) fn list(version: &str, names: &[&str]) -> String {
     let items = names
         .iter()
         .map(|name| json!({"metadata": {"name": name, "resourceVersion": "1"}}));
@@ -96,7 +96,11 @@ pub(crate) async fn ways() -> Vec<&'static str> {
 }
 
 /// A kubeconfig for a server with a certificate of this authority.
-fn kubeconfig(authority: &Authority, server: &str, user: serde_json::Value) -> std::path::PathBuf {
+pub(crate) fn kubeconfig(
+    authority: &Authority,
+    server: &str,
+    user: serde_json::Value,
+) -> std::path::PathBuf {
     let path = authority.folder().join("kubeconfig");
     let text = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "own",
@@ -238,9 +242,9 @@ pub(crate) async fn rights() -> Vec<&'static str> {
 pub(crate) async fn features() -> Vec<&'static str> {
     let old = vec![
         Reply::new(
-            "GET /apis/authentication.k8s.io/v1/selfsubjectreviews",
-            404,
-            "{}",
+            "GET /apis/authentication.k8s.io/v1",
+            200,
+            r#"{"resources":[{"name":"tokenreviews"}]}"#,
         ),
         Reply::new(
             "sendInitialEvents",
