@@ -17,6 +17,7 @@ mod files;
 mod handshake;
 mod limits;
 mod machine;
+mod parallel;
 mod peers;
 mod permissions;
 mod report;

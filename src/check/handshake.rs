@@ -6,13 +6,18 @@ use std::sync::Arc;
 use http::{Uri, uri};
 use rustls::{CertificateError, ClientConfig};
 use rustls_pki_types::ServerName;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::certificates::CertificateFacts;
+use super::parallel::STEP_TIME_MAX;
 use super::verdict::CheckVerdict;
 
 const HTTP2: &[u8] = b"h2";
+/// A name of a load balancer has a few addresses.
+const ADDRESSES_MAX: usize = 16;
 
 /// What the other side of a TLS connection showed.
 pub(super) struct TlsFacts {
@@ -42,9 +47,31 @@ pub(super) fn is_tls(url: &Uri) -> bool {
     url.scheme() == Some(&uri::Scheme::HTTPS)
 }
 
-/// Opens a connection.
+/// Opens a connection to the address of the name that answers first: one that drops packets must not hide the others.
 pub(super) async fn connect(url: &Uri) -> io::Result<TcpStream> {
-    TcpStream::connect(address_of(url)).await
+    let mut attempts = JoinSet::new();
+    for address in lookup_host(address_of(url)).await?.take(ADDRESSES_MAX) {
+        attempts.spawn(TcpStream::connect(address));
+    }
+    within_a_step(async {
+        let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        while let Some(attempt) = attempts.join_next().await {
+            match attempt.map_err(io::Error::other)? {
+                Ok(stream) => return Ok(stream),
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    })
+    .await
+}
+
+async fn within_a_step<T>(step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    let overdue = |_| {
+        let text = format!("no answer within {} s", STEP_TIME_MAX.as_secs());
+        io::Error::new(io::ErrorKind::TimedOut, text)
+    };
+    timeout(STEP_TIME_MAX, step).await.map_err(overdue)?
 }
 
 /// Establishes TLS, as clients do.
@@ -59,9 +86,8 @@ pub(super) async fn establish_tls(
     let mut config = ClientConfig::clone(config);
     config.alpn_protocols = vec![HTTP2.to_vec(), b"http/1.1".to_vec()];
     let stream = connect(url).await?;
-    let stream = TlsConnector::from(Arc::new(config))
-        .connect(name, stream)
-        .await?;
+    let handshake = TlsConnector::from(Arc::new(config)).connect(name, stream);
+    let stream = within_a_step(handshake).await?;
     let (_, session) = stream.get_ref();
     let certificate = session.peer_certificates().and_then(<[_]>::first);
     Ok(TlsFacts {

@@ -9,6 +9,7 @@ use tokio::net::lookup_host;
 use super::catalogue as checks;
 use super::checklist::Checklist;
 use super::handshake::{address_of, name_of};
+use super::parallel::{SERVERS_MAX, STEP_TIME_MAX, at_once, in_time};
 use super::permissions::missing;
 use super::requests::read_json;
 use super::rights::{needed_verdict, of_handover};
@@ -18,9 +19,6 @@ use crate::config::{CheckCategory, CheckSettings, HandoverSettings};
 use crate::error_chain::one_line;
 use crate::protocol::handover::{HandoverIndex, HandoverTarget};
 use crate::upstream::client::{Client, ConnectError, ConnectSource};
-
-/// As many as a gateway asks.
-const PEERS_MAX: usize = 16;
 
 pub(super) async fn check(
     list: &mut Checklist<'_>,
@@ -96,7 +94,7 @@ async fn peers(settings: &HandoverSettings, before_install: bool) -> CheckVerdic
     let name = name_of(&settings.from);
     let found = lookup_host(address_of(&settings.from)).await;
     let found: BTreeSet<SocketAddr> = match found {
-        Ok(found) => found.take(PEERS_MAX).collect(),
+        Ok(found) => found.take(SERVERS_MAX).collect(),
         Err(error) if before_install => {
             return CheckVerdict::skipped(format!("{name} does not resolve yet: {error}"));
         }
@@ -107,9 +105,14 @@ async fn peers(settings: &HandoverSettings, before_install: bool) -> CheckVerdic
             );
         }
     };
+    let steps = found.iter().map(|&address| {
+        let source = source(settings, address);
+        async move { (address, in_time(ask(source)).await) }
+    });
     let mut failed = Vec::new();
-    for address in &found {
-        if let Err(reason) = ask(settings, *address).await {
+    for (address, answer) in at_once(steps).await {
+        let overdue = || Err(format!("no answer within {} s", STEP_TIME_MAX.as_secs()));
+        if let Err(reason) = answer.unwrap_or_else(overdue) {
             failed.push(format!("{address}: {reason}"));
         }
     }
@@ -125,8 +128,8 @@ async fn peers(settings: &HandoverSettings, before_install: bool) -> CheckVerdic
     }
 }
 
-async fn ask(settings: &HandoverSettings, address: SocketAddr) -> Result<(), String> {
-    let client = Client::connect(source(settings, address)).await;
+async fn ask(source: ConnectSource) -> Result<(), String> {
+    let client = Client::connect(source).await;
     let client = client.map_err(|error| one_line(&error))?;
     let path = HandoverTarget::Index.path();
     let index = read_json::<HandoverIndex>(&client, &path).await;

@@ -1,14 +1,16 @@
 //! Checks of the way to the API servers. The checks of other categories use the connection that is made here.
 
 use std::io;
+use std::sync::Arc;
 
-use http::StatusCode;
+use http::{StatusCode, Uri};
 use serde_json::{Value, json};
 
 use super::catalogue as checks;
 use super::certificates::CertificateFacts;
 use super::checklist::Checklist;
 use super::handshake::{self, connect, establish_tls, is_tls, name_of};
+use super::parallel::{at_once, in_time};
 use super::requests::{self, CheckRequestError, get, message};
 use super::verdict::CheckVerdict;
 use super::versions::ObjectHead;
@@ -18,6 +20,9 @@ use crate::upstream::client::{Client, ConnectError, ConnectSource, ConnectionPar
 
 const SELF_SUBJECT: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const CLUSTER: &str = "/api/v1/namespaces/kube-system";
+/// Whom an API server takes a client without credentials for.
+const ANONYMOUS: &str = "system:anonymous";
+const NO_APISERVER: &str = "check what listens at the address: it must be a kube-apiserver";
 
 /// A connection to the API servers that can be used.
 pub(super) struct UpstreamLink {
@@ -104,7 +109,8 @@ async fn configure(settings: &CheckSettings) -> Result<(UpstreamLink, CheckVerdi
     let client = Client::connect_to(source, servers.clone())
         .await
         .map_err(failed)?;
-    let names: Vec<String> = parts.servers.iter().map(ToString::to_string).collect();
+    // A URL may have a password.
+    let names: Vec<String> = parts.servers.iter().map(name_of).collect();
     let verdict = CheckVerdict::ok(names.join(", "));
     let link = UpstreamLink {
         client,
@@ -133,10 +139,14 @@ fn of_servers(good: Vec<String>, bad: Vec<CheckVerdict>) -> CheckVerdict {
 
 async fn reachable(parts: &ConnectionParts) -> CheckVerdict {
     let (mut good, mut bad) = (Vec::new(), Vec::new());
-    for url in &parts.servers {
-        match connect(url).await {
-            Ok(_) => good.push(name_of(url)),
-            Err(error) => bad.push(handshake::unreachable(&name_of(url), &error)),
+    let steps = parts.servers.clone().into_iter().map(|url| async move {
+        let connected = connect(&url).await;
+        (name_of(&url), connected)
+    });
+    for (name, connected) in at_once(steps).await {
+        match connected {
+            Ok(_) => good.push(name),
+            Err(error) => bad.push(handshake::unreachable(&name, &error)),
         }
     }
     of_servers(good, bad)
@@ -148,7 +158,7 @@ async fn trusted(
 ) -> CheckVerdict {
     if !parts.servers.iter().all(is_tls) {
         let hint = "use https:// unless the connection never leaves this machine";
-        let local = |url: &http::Uri| {
+        let local = |url: &Uri| {
             let (host, _) = handshake::address_of(url);
             host == "localhost"
                 || host
@@ -164,9 +174,15 @@ async fn trusted(
         );
     }
     let (mut good, mut bad) = (Vec::new(), Vec::new());
-    for url in &parts.servers {
-        let name = name_of(url);
-        match establish_tls(url, &parts.tls, parts.server_name.as_deref()).await {
+    let steps = parts.servers.clone().into_iter().map(|url| {
+        let (tls, server_name) = (Arc::clone(&parts.tls), parts.server_name.clone());
+        async move {
+            let established = establish_tls(&url, &tls, server_name.as_deref()).await;
+            (name_of(&url), established)
+        }
+    });
+    for (name, established) in at_once(steps).await {
+        match established {
             Ok(facts) => {
                 let http = if facts.is_http2 { "HTTP/2" } else { "HTTP/1.1" };
                 good.push(format!("{name} ({http})"));
@@ -190,9 +206,10 @@ async fn ready(link: &UpstreamLink) -> CheckVerdict {
     link.client.check_endpoints().await;
     let hint = "wait until the control plane is ready, and look at its log";
     match get(&link.client, "/readyz").await {
-        Err(error) => CheckVerdict::failure(
-            error.to_string(),
-            "check what listens at the address: it must be a kube-apiserver",
+        Err(error) => CheckVerdict::failure(error.to_string(), NO_APISERVER),
+        Ok(response) if is_elsewhere(response.status) => CheckVerdict::failure(
+            format!("/readyz is answered {}", response.status.as_u16()),
+            NO_APISERVER,
         ),
         Ok(response) if response.status.is_server_error() => CheckVerdict::failure(
             format!(
@@ -211,8 +228,14 @@ async fn ready(link: &UpstreamLink) -> CheckVerdict {
     }
 }
 
+/// Whether `/readyz` is not there. Every kube-apiserver has it, and redirects nobody.
+pub(super) fn is_elsewhere(status: StatusCode) -> bool {
+    status == StatusCode::NOT_FOUND || status.is_redirection()
+}
+
 /// Asks the API server who the gateway is.
 async fn credentials(link: &UpstreamLink, mode: AuthMode) -> CheckVerdict {
+    let has_credentials = link.parts.has_credentials;
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let answer = requests::review::<Value>(&link.client, SELF_SUBJECT, &review).await;
     let user = match answer {
@@ -220,11 +243,12 @@ async fn credentials(link: &UpstreamLink, mode: AuthMode) -> CheckVerdict {
             let name = answer["status"]["userInfo"]["username"].as_str();
             name.unwrap_or_default().to_owned()
         }
+        Err(error) if is_anonymous(&error, has_credentials) => ANONYMOUS.to_owned(),
         Err(error) => return unknown_user(&error),
     };
-    if user == "system:anonymous" || user.is_empty() {
-        let text = "the API server does not know the gateway: it is system:anonymous";
-        if mode == AuthMode::None && !link.parts.has_credentials {
+    if user == ANONYMOUS || user.is_empty() {
+        let text = format!("the API server does not know the gateway: it is {ANONYMOUS}");
+        if mode == AuthMode::None && !has_credentials {
             return CheckVerdict::warning(
                 text,
                 "give the gateway credentials: --kubeconfig or --in-cluster",
@@ -236,6 +260,12 @@ async fn credentials(link: &UpstreamLink, mode: AuthMode) -> CheckVerdict {
         );
     }
     CheckVerdict::ok(format!("the gateway is {user}"))
+}
+
+/// Whether the API server does not let the gateway ask because it does not know it: only users that it knows may.
+fn is_anonymous(error: &CheckRequestError, has_credentials: bool) -> bool {
+    error.status() == Some(StatusCode::FORBIDDEN)
+        && (!has_credentials || error.to_string().contains(ANONYMOUS))
 }
 
 fn unknown_user(error: &CheckRequestError) -> CheckVerdict {
@@ -263,16 +293,14 @@ async fn cluster(settings: &CheckSettings) -> CheckVerdict {
     if servers.len() < 2 {
         return CheckVerdict::skipped("there is one API server");
     }
-    let mut uids = Vec::new();
-    for server in servers {
+    let steps = servers.clone().into_iter().map(|server| {
         let source = source(&settings.serve.upstream);
-        let Ok(client) = Client::connect_to(source, vec![server.clone()]).await else {
-            continue;
-        };
-        if let Ok(uid) = cluster_uid(&client).await {
-            uids.push((name_of(server), uid));
+        async move {
+            let uid = in_time(uid_at(source, &server)).await.flatten();
+            uid.map(|uid| (name_of(&server), uid))
         }
-    }
+    });
+    let uids: Vec<_> = at_once(steps).await.into_iter().flatten().collect();
     let Some((first, uid)) = uids.first() else {
         return CheckVerdict::warning(
             "no API server tells which cluster it belongs to",
@@ -284,8 +312,21 @@ async fn cluster(settings: &CheckSettings) -> CheckVerdict {
             format!("{first} and {other} belong to different clusters"),
             "name only API servers of one cluster with --api-servers",
         ),
-        None => CheckVerdict::ok(format!("{} API servers belong to one cluster", uids.len())),
+        None if uids.len() == 1 => CheckVerdict::skipped(format!(
+            "only {first} of {} API servers tells which cluster it belongs to",
+            servers.len()
+        )),
+        None => CheckVerdict::ok(format!(
+            "{} of {} API servers tell that they belong to one cluster",
+            uids.len(),
+            servers.len()
+        )),
     }
+}
+
+async fn uid_at(source: ConnectSource, server: &Uri) -> Option<String> {
+    let client = Client::connect_to(source, vec![server.clone()]).await;
+    cluster_uid(&client.ok()?).await.ok()
 }
 
 /// The uid of the namespace kube-system.
