@@ -5,11 +5,11 @@ use http::{StatusCode, uri};
 use super::catalogue as checks;
 use super::certificates::{CertificateFacts, expiry_verdict};
 use super::checklist::Checklist;
-use super::comparison::{freshness_verdict, lists_verdict};
+use super::comparison::{compared_verdict, freshness_verdict, lists_verdict};
 use super::files::now;
 use super::handshake::{self, TlsFacts, address_of, connect, establish_tls, is_tls, name_of};
 use super::requests::{CheckRequestError, get, message, read_json, read_list};
-use super::upstream::{UpstreamLink, cluster_uid};
+use super::upstream::{UpstreamLink, cluster_uid, is_elsewhere};
 use super::verdict::CheckVerdict;
 use super::versions::{ListHead, ServerVersion};
 use super::watching::watch_from_start;
@@ -20,6 +20,8 @@ use crate::resource::Gvr;
 use crate::upstream::client::{Client, ConnectError, ConnectSource, ConnectionParts};
 
 const NO_GATEWAY: &str = "there is no --gateway";
+const NOT_IT: &str =
+    "check --gateway: it must be the gateway's address for clients, and not the API server's";
 const GATEWAY_LOG: &str = "look at the gateway's log, and at /readyz?verbose on its admin port";
 
 /// A connection to the gateway, as a client has it.
@@ -175,6 +177,10 @@ fn expiry(target: &ClientSettings, certificate: Option<CertificateFacts>) -> Che
 async fn ready(client: &Client) -> CheckVerdict {
     match get(client, "/readyz").await {
         Err(error) => CheckVerdict::failure(error.to_string(), GATEWAY_LOG),
+        Ok(response) if is_elsewhere(response.status) => CheckVerdict::failure(
+            format!("/readyz is answered {}", response.status.as_u16()),
+            NOT_IT,
+        ),
         Ok(response) if response.status.is_server_error() => CheckVerdict::failure(
             format!(
                 "/readyz is answered {}{}",
@@ -208,7 +214,7 @@ async fn identity(client: &Client) -> CheckVerdict {
             ),
             Some(_) | None => CheckVerdict::failure(
                 format!("it does not answer as a gateway does: {error}"),
-                "check --gateway: it must be the gateway's address for clients, and not the API server's",
+                NOT_IT,
             ),
         },
     }
@@ -273,7 +279,7 @@ async fn check_live(
     let fresh = compare_versions(&collection, upstream, gateway);
     list.make(
         &checks::LIVE_LIST,
-        compare_lists(&collection, upstream, gateway),
+        compare_lists(compared, upstream, gateway),
     )
     .await;
     list.make(&checks::LIVE_WATCH, watch(&collection, upstream, gateway))
@@ -291,7 +297,8 @@ async fn newest(client: &Client, collection: &str) -> Result<u64, CheckRequestEr
 }
 
 /// A list from the gateway's memory, and one of the API server at the version of the first.
-async fn compare_lists(collection: &str, upstream: &Client, gateway: &Client) -> CheckVerdict {
+async fn compare_lists(compared: &Gvr, upstream: &Client, gateway: &Client) -> CheckVerdict {
+    let collection = &compared.collection_path();
     let version = match newest(upstream, collection).await {
         Ok(version) => version,
         Err(error) => return unread("the API server", &error),
@@ -301,6 +308,7 @@ async fn compare_lists(collection: &str, upstream: &Client, gateway: &Client) ->
         Ok(found) => found,
         Err(error) => return unread("the gateway", &error),
     };
+    let has_cache = has_cache(gateway, compared).await;
     let version = &found.metadata.resource_version;
     if version.parse::<u64>().is_err() {
         return CheckVerdict::failure(
@@ -310,12 +318,19 @@ async fn compare_lists(collection: &str, upstream: &Client, gateway: &Client) ->
     }
     let path = format!("{collection}?resourceVersion={version}&resourceVersionMatch=Exact");
     match read_list::<ListHead>(upstream, &path).await {
-        Ok(expected) => lists_verdict(&expected, &found),
+        Ok(expected) => compared_verdict(lists_verdict(&expected, &found), has_cache),
         Err(error) if error.status() == Some(StatusCode::GONE) => {
             CheckVerdict::skipped("the API server does not have this version any longer")
         }
         Err(error) => unread("the API server", &error),
     }
+}
+
+/// Whether the gateway has a cache of the resource; `None` if the client may not see that.
+async fn has_cache(gateway: &Client, compared: &Gvr) -> Option<bool> {
+    let path = HandoverTarget::Index.path();
+    let index = read_json::<HandoverIndex>(gateway, &path).await.ok()?;
+    Some(index.keys().any(|key| key.gvr == *compared))
 }
 
 async fn watch(collection: &str, upstream: &Client, gateway: &Client) -> CheckVerdict {

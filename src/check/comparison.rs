@@ -35,6 +35,24 @@ pub(super) fn lists_verdict(upstream: &ListHead, gateway: &ListHead) -> CheckVer
     CheckVerdict::ok(format!("{total} objects are the same at version {version}"))
 }
 
+/// The verdict on lists that are the same, if it is known whether the gateway has a cache of the resource: without one, it forwards.
+pub(super) fn compared_verdict(lists: CheckVerdict, has_cache: Option<bool>) -> CheckVerdict {
+    if lists.is_failure() {
+        return lists;
+    }
+    match has_cache {
+        Some(true) => lists,
+        Some(false) => CheckVerdict::warning(
+            "the gateway has no cache of this resource: the API server was compared with itself",
+            "name a resource that the gateway caches with --compare-resource, or let the gateway cache this one",
+        ),
+        None => CheckVerdict::ok(format!(
+            "{}; the client may not see whether the gateway has a cache of them",
+            lists.message
+        )),
+    }
+}
+
 fn versions(items: &[ObjectHead]) -> BTreeMap<String, &str> {
     let pairs = items
         .iter()

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::certificates::{CertificateFacts, credentials_verdict, expiry_verdict, names_verdict};
 use super::clock::{future_verdict, skew_verdict};
-use super::comparison::{InitialProgress, WatchedEvent, freshness_verdict, lists_verdict};
+use super::comparison::{
+    InitialProgress, WatchedEvent, compared_verdict, freshness_verdict, lists_verdict,
+};
 use super::limits::{self, MemoryLimits};
 use super::rights::{self, CacheRights};
 use super::versions::{
@@ -261,6 +263,12 @@ fn lists_are_compared_object_by_object() {
             "default/c: missing at the gateway",
             "default/d: only at the gateway",
         ]
+    );
+    // A difference is one with or without a cache.
+    is(
+        &compared_verdict(verdict, Some(false)),
+        CheckLevel::Failure,
+        "3 of 3 objects differ",
     );
     is(&freshness_verdict(5, Some(5)), CheckLevel::Ok, "version 5");
     is(

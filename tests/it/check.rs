@@ -3,6 +3,7 @@
 mod clients;
 mod files;
 mod front;
+mod impostors;
 mod program;
 mod servers;
 mod stage;
