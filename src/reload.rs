@@ -118,7 +118,7 @@ pub struct FileWatch<S> {
 
 #[derive(Default)]
 struct ReloadState {
-    /// The contents that were last applied; `None` before the first reload.
+    /// The contents that were last applied; `None` before the first reload, and if they are not known.
     applied: Option<FileHashes>,
     /// The contents that last failed, so that the same failure is logged only once.
     rejected: Option<FileHashes>,
@@ -193,13 +193,15 @@ impl<S: FileSource> FileWatch<S> {
         match self.source.reload().await {
             Ok(()) => {
                 self.metrics.count(self.kind, ReloadOutcome::Applied);
+                // If the files have changed since they were hashed, nobody knows which contents were read: the next look reloads.
+                let after = spawn_blocking(move || FileHashes::of(&files)).await.ok();
                 let mut state = self.state();
                 // The first time, nothing need have changed.
                 if state.applied.is_some() || state.rejected.is_some() {
                     info!(file = self.kind.as_str(), "reloaded");
                 }
                 *state = ReloadState {
-                    applied: Some(contents),
+                    applied: after.filter(|after| *after == contents),
                     rejected: None,
                 };
             }

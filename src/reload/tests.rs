@@ -170,6 +170,8 @@ async fn what_cannot_be_used_is_tried_again_until_it_can() {
     }
     folder.write("file", "better");
     while stage.read.recv().await.unwrap() == "bad" {}
+    // The clock stands still until the file has been hashed again.
+    tokio::time::sleep(Duration::from_secs(1)).await;
     std::fs::remove_file(path).unwrap();
     while stage.count(ReloadOutcome::Failed) < 4 {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -217,4 +219,47 @@ async fn what_was_in_force_before_the_watch_is_not_read_twice() {
     assert!(read.is_empty());
     folder.write("file", "two");
     assert_eq!(read.recv().await.unwrap(), "two");
+}
+
+/// Reads a file that changes just before it is read for the first time.
+struct RaceSource {
+    path: PathBuf,
+    read: mpsc::Sender<String>,
+    is_first: Mutex<bool>,
+}
+
+impl FileSource for RaceSource {
+    fn files(&self) -> Vec<PathBuf> {
+        vec![self.path.clone()]
+    }
+
+    async fn reload(&self) -> Result<(), FileFault> {
+        if std::mem::take(&mut *self.is_first.lock()) {
+            std::fs::write(&self.path, "new")?;
+        }
+        let text = std::fs::read_to_string(&self.path)?;
+        self.read.send(text).await?;
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn contents_that_come_back_are_read_again_although_they_were_never_applied() {
+    let folder = Folder::new();
+    let path = folder.write("file", "old");
+    let (sender, mut read) = mpsc::channel(1_000);
+    let source = RaceSource {
+        path: path.clone(),
+        read: sender,
+        is_first: Mutex::new(true),
+    };
+    let folders = Folders::default();
+    let metrics = Metrics::new().unwrap().files();
+    let watch = FileWatch::new(FileKind::AuditPolicy, source, &folders, &metrics);
+    let watched = folders.watch();
+    watch.reload_if_changed(&watched, false).await;
+    assert_eq!(read.try_recv().ok().as_deref(), Some("new"));
+    std::fs::write(&path, "old").unwrap();
+    watch.reload_if_changed(&watched, false).await;
+    assert_eq!(read.try_recv().ok().as_deref(), Some("old"));
 }
