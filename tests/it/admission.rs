@@ -8,7 +8,7 @@ use kube_fanout::apiserver::{self, Apiserver, Options};
 use kube_fanout::config::{AdmissionLimits, ServeSettings};
 use kube_fanout::shutdown::Drain;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::Instant;
 
 use crate::support::client::text;
@@ -48,7 +48,10 @@ impl Fixture {
 
     /// Sends a request over a new connection, and reads the head of the response.
     async fn get(&self, target: &str) -> PartialResponse {
-        let mut stream = TcpStream::connect(self.gateway.address).await.unwrap();
+        let socket = TcpSocket::new_v4().unwrap();
+        // Otherwise the kernel may take nearly all of a response that is not read.
+        socket.set_recv_buffer_size(256 << 10).unwrap();
+        let mut stream = socket.connect(self.gateway.address).await.unwrap();
         let request =
             format!("GET {target} HTTP/1.1\r\nHost: gateway\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
