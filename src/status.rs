@@ -60,6 +60,9 @@ pub struct GatewayStatus {
     pub uptime_seconds: u64,
     /// Whether all checks of `/readyz` pass.
     pub ready: bool,
+    /// Whether it ends, and sends its clients to other gateways.
+    #[serde(default)]
+    pub draining: bool,
     /// The checks that fail, with their reasons.
     pub failing: Vec<String>,
 }

@@ -83,6 +83,7 @@ impl StatusCollector {
             commit: build_info::commit().to_owned(),
             uptime_seconds: now.saturating_duration_since(self.started).as_secs(),
             ready: failing.is_empty(),
+            draining: self.registry.is_draining(),
             failing,
         }
     }
@@ -262,6 +263,7 @@ fn count(
         seconds: lag_seconds,
         age_seconds: arrived_at.map_or(0.0, seconds),
         is_lost,
+        is_initial: watch.is_initial,
     };
     let state = cursors.add_behind(limits, lag);
     if state != LagState::Behind {

@@ -45,6 +45,9 @@ pub struct CursorSummary {
     /// Those of the current ones that wait for a version that is still in the future.
     #[serde(default)]
     pub future: usize,
+    /// Those of the others that have not taken all of their initial events.
+    #[serde(default)]
+    pub initial: usize,
     /// Number of watches in each part of the history, the oldest first; those that have everything are in the last one, and lost ones are in
     /// none.
     pub columns: Vec<u32>,
@@ -60,6 +63,7 @@ impl Default for CursorSummary {
             endangered: 0,
             lost: 0,
             future: 0,
+            initial: 0,
             columns: vec![0; COLUMNS],
         }
     }
@@ -114,6 +118,8 @@ pub struct WatchLag {
     pub age_seconds: f64,
     /// Whether the history has dropped that event.
     pub is_lost: bool,
+    /// Whether it has not taken all of its initial events.
+    pub is_initial: bool,
 }
 
 impl HistoryLimits {
@@ -152,6 +158,7 @@ impl CursorSummary {
     /// Counts a watch that is behind; returns how badly.
     pub fn add_behind(&mut self, limits: HistoryLimits, lag: WatchLag) -> LagState {
         self.watches += 1;
+        self.initial += usize::from(lag.is_initial);
         let state = limits.state(lag);
         match state {
             LagState::Behind => self.behind += 1,

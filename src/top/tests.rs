@@ -26,6 +26,7 @@ const LAG: WatchLag = WatchLag {
     seconds: 12.0,
     age_seconds: 12.0,
     is_lost: false,
+    is_initial: false,
 };
 
 fn resource(name: &str, watches: usize, slow: usize) -> ResourceStatus {
@@ -189,6 +190,35 @@ fn a_gateway_without_clients_that_is_not_ready_starts_or_fails() {
         assert_eq!(found.verdict, (severity, words.to_owned()));
         assert_eq!(found.notes, ["Not ready: pods.v1: is listed"]);
     }
+}
+
+#[test]
+fn a_gateway_that_drains_says_so_first() {
+    let mut status = document();
+    status.gateway.draining = true;
+    status.gateway.ready = false;
+    let page = page(&status);
+    let words = "The gateway is draining: its clients move to others.";
+    assert_eq!(page.verdict, (Severity::Warn, words.to_owned()));
+    assert!(page.notes[0].ends_with(" slow."), "{:?}", page.notes);
+}
+
+#[test]
+fn clients_that_take_their_initial_events_are_not_up_to_date() {
+    let mut status = document();
+    let initial = WatchLag {
+        is_initial: true,
+        ..LAG
+    };
+    status.resources[0].cursors.add_behind(LIMITS, initial);
+    let page = page(&status);
+    assert!(
+        page.resources[0]
+            .clients
+            .ends_with(", 1 in their initial events")
+    );
+    let note = "Still taking initial events: 1 client.".to_owned();
+    assert!(page.notes.contains(&note), "{:?}", page.notes);
 }
 
 #[test]

@@ -35,6 +35,8 @@ struct StatusTroubles<'a> {
     endangered: usize,
     /// Watches that were cut lately.
     recent: usize,
+    /// Watches that have not taken all of their initial events.
+    initial: usize,
     /// Resources without upstream.
     down: Vec<&'a ResourceStatus>,
     is_starting: bool,
@@ -49,6 +51,7 @@ impl<'a> StatusTroubles<'a> {
         Self {
             lost: resources().map(|one| one.cursors.lost).sum(),
             endangered: resources().map(|one| one.cursors.endangered).sum(),
+            initial: resources().map(|one| one.cursors.initial).sum(),
             recent: status.cuts.iter().filter(is_recent).count(),
             down: resources().filter(is_down).collect(),
             is_starting: !gateway.ready
@@ -84,6 +87,12 @@ impl<'a> StatusTroubles<'a> {
                 clients(self.recent)
             ));
         }
+        if self.initial > 0 {
+            notes.push(format!(
+                "Still taking initial events: {}.",
+                clients(self.initial)
+            ));
+        }
         if !self.down.is_empty() {
             notes.push("What to do: docs/runbooks/KubeFanoutUpstreamWatchDown.md".to_owned());
         } else if self.lost + self.endangered > 0 {
@@ -99,7 +108,12 @@ pub(super) fn verdict(status: &StatusDocument) -> ((Severity, String), Vec<Strin
     let troubles = StatusTroubles::of(status);
     let mut notes = troubles.notes(status);
     let is_down = !troubles.down.is_empty();
-    let text = if is_down {
+    let text = if status.gateway.draining {
+        if totals.watches > 0 {
+            notes.insert(0, lag_words(totals));
+        }
+        "The gateway is draining: its clients move to others.".to_owned()
+    } else if is_down {
         if totals.slow > 0 {
             notes.insert(0, lag_words(totals));
         }
@@ -116,7 +130,9 @@ pub(super) fn verdict(status: &StatusDocument) -> ((Severity, String), Vec<Strin
         "The gateway is not ready.".to_owned()
     };
     let is_unready = !is_ready && !troubles.is_starting;
-    let severity = if is_down || is_unready || troubles.endangered + troubles.lost > 0 {
+    let severity = if status.gateway.draining {
+        Severity::Warn
+    } else if is_down || is_unready || troubles.endangered + troubles.lost > 0 {
         Severity::Bad
     } else if totals.slow > 0 || troubles.recent > 0 || !is_ready {
         Severity::Warn

@@ -167,6 +167,8 @@ impl WatchCursor {
     fn stage(&self) -> ReadStage {
         if self.future_waiter.is_some() {
             ReadStage::Future
+        } else if self.is_initial() {
+            ReadStage::Initial(self.position)
         } else if self.position < self.history_end {
             ReadStage::History(self.position)
         } else {

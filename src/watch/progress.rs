@@ -8,12 +8,16 @@ use crate::cache::Sequence;
 const NO_HISTORY: u64 = u64::MAX;
 /// Stands for [`ReadStage::Future`].
 const FUTURE: u64 = u64::MAX - 1;
+/// Added to the sequence of [`ReadStage::Initial`]. Sequences do not come near it.
+const INITIAL: u64 = 1 << 63;
 
 /// From where a watch reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReadStage {
     /// From nowhere, until a version is reached that is still in the future.
     Future,
+    /// From its initial events or a catch-up. What it reads next is the history from this event on.
+    Initial(Sequence),
     /// From the history, from this event on.
     History(Sequence),
     /// From the batches of its view.
@@ -50,6 +54,7 @@ impl WatchProgress {
         let stage = match self.history.load(Ordering::Relaxed) {
             NO_HISTORY => ReadStage::View,
             FUTURE => ReadStage::Future,
+            next if next >= INITIAL => ReadStage::Initial(next - INITIAL),
             next => ReadStage::History(next),
         };
         (self.cursor.load(Ordering::Relaxed), stage)
@@ -59,6 +64,7 @@ impl WatchProgress {
 const fn number(stage: ReadStage) -> u64 {
     match stage {
         ReadStage::Future => FUTURE,
+        ReadStage::Initial(next) => INITIAL + next,
         ReadStage::History(next) => next,
         ReadStage::View => NO_HISTORY,
     }

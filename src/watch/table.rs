@@ -78,18 +78,20 @@ pub struct WatchPosition<'a> {
     pub served: &'a ServedResource,
     /// Whether it waits for a version that is still in the future. Until then, there is nothing for it to read.
     pub is_future: bool,
+    /// Whether its connection has not taken all of its initial events, or of its catch-up.
+    pub is_initial: bool,
     /// The first event that its connection has not taken; `None` if it has taken all.
     pub unread: Option<UnreadEvent>,
 }
 
-/// The first event that a connection has not taken.
+/// The first event that a connection has not taken; of initial events, the one that follows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnreadEvent {
     /// Its sequence. If that is forgotten, it is that of the oldest event in the history.
     pub sequence: Sequence,
     /// Whether it is nowhere in memory any more: the watch ends as soon as its connection takes something.
     pub is_lost: bool,
-    /// When it arrived; if the history no longer has it, when the oldest event was that it has. `None` if that was lost at this moment.
+    /// When it arrived; `None` if the first unread event is an initial one that nothing followed. If the history no longer has it, when the oldest event was that it has. Also `None` if that was lost at this moment.
     pub arrived_at: Option<Instant>,
     /// Since when the client waits for it: what was published before the client came has not kept it waiting.
     pub waits_since: Option<Instant>,
@@ -100,11 +102,17 @@ impl WatchEntry {
         self.progress.read().1 == ReadStage::Future
     }
 
+    fn is_initial(&self) -> bool {
+        matches!(self.progress.read().1, ReadStage::Initial(_))
+    }
+
     fn unread(&self) -> Option<UnreadEvent> {
         let ring = self.served.cache.history();
         let (cursor, stage) = self.progress.read();
+        let is_initial = matches!(stage, ReadStage::Initial(_));
         let (sequence, is_in_view) = match stage {
             ReadStage::Future => return None,
+            ReadStage::Initial(next) => (Some(next), false),
             ReadStage::History(next) => (Some(next), false),
             // Initial events are read before the view.
             ReadStage::View if self.view.head() <= cursor => return None,
@@ -119,11 +127,15 @@ impl WatchEntry {
             arrived_at = Some(event.arrived_at());
             std::ops::ControlFlow::Break(())
         });
-        (sequence < ring.head()).then_some(UnreadEvent {
+        let waits_since = match is_initial {
+            true => Some(self.opened_at),
+            false => arrived_at.map(|at| at.max(self.opened_at)),
+        };
+        (is_initial || sequence < ring.head()).then_some(UnreadEvent {
             sequence,
             is_lost,
             arrived_at,
-            waits_since: arrived_at.map(|at| at.max(self.opened_at)),
+            waits_since,
         })
     }
 }
@@ -156,6 +168,7 @@ impl WatchTable {
                     opened_at: entry.opened_at,
                     served: &entry.served,
                     is_future: entry.is_future(),
+                    is_initial: entry.is_initial(),
                     unread: entry.unread(),
                 });
             }

@@ -42,12 +42,12 @@ function cut(at, reason) {
   return { resource: 'pods.v1', user: at % 4 ? 'system:node:worker-17' : '', userAgent: `kubelet/v1.36.${at}`, address: '10.0.3.9', reason, secondsAgo: 12 + 70 * at, lagSeconds: reason === 'lagged' ? 80 : 121, events: 5_000, openSeconds: 900 };
 }
 
-function status(resources, { slowest = [], groups = [], cuts = [], failing = [], uptime = 7_300 } = {}) {
+function status(resources, { slowest = [], groups = [], cuts = [], failing = [], uptime = 7_300, draining = false } = {}) {
   const sum = (of) => resources.reduce((all, one) => all + of(one), 0);
   const events = sum((one) => one.events), upstreamEvents = sum((one) => one.upstreamEvents), saved = Math.max(0, events - upstreamEvents);
   return {
     version: 1, at: Date.now(),
-    gateway: { version: '0.1.0', commit: 'aee783b6', uptimeSeconds: uptime, ready: failing.length === 0, failing },
+    gateway: { version: '0.1.0', commit: 'aee783b6', uptimeSeconds: uptime, ready: failing.length === 0, draining, failing },
     totals: {
       watches: sum((one) => one.cursors.watches), slow: sum((one) => one.cursors.slow), events, bytes: events * 2_400, upstreamEvents, upstreamBytes: upstreamEvents * 2_400,
       eventsPerSecond: resources.length ? sum((one) => one.eventsPerSecond ?? 0) : null, bytesPerSecond: resources.length ? sum((one) => one.bytesPerSecond ?? 0) : null,
@@ -92,6 +92,7 @@ export const STATES = {
   three: () => status([resource('pods.v1', 2), resource('configmaps.v1', 1)]),
   slow: slowOnes,
   many,
+  draining: () => status([{ ...resource('pods.v1', 140), cursors: { ...resource('pods.v1', 140).cursors, current: 128, behind: 12, initial: 12 } }], { draining: true, failing: ['drain: the gateway is draining'] }),
   upstream: () => status([lost(resource('pods.v1', 280)), lost(resource('configmaps.v1', 20))], { failing: ['pods.v1: no upstream watch for 83 s: connection refused (os error 111)'] }),
 };
 

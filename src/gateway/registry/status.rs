@@ -18,6 +18,11 @@ impl Registry {
         (retention, self.slots())
     }
 
+    /// Whether the drain has begun.
+    pub(in crate::gateway) fn is_draining(&self) -> bool {
+        self.draining.is_begun()
+    }
+
     /// The recorder of a cache's watches, with their table.
     pub(super) fn stream_recorder(&self, key: &CacheKey) -> StreamRecorder {
         let cuts = Arc::clone(&self.cut_watches);

@@ -17,6 +17,7 @@ fn lag(position: f64, seconds: f64) -> WatchLag {
         seconds,
         age_seconds: seconds,
         is_lost: false,
+        is_initial: false,
     }
 }
 
@@ -32,6 +33,26 @@ fn client(lag_seconds: f64) -> ClientStatus {
         position: 0.5,
         open_seconds: 1.0,
     }
+}
+
+#[test]
+fn watches_in_their_initial_events_are_behind_and_counted_apart() {
+    let mut cursors = CursorSummary::default();
+    for seconds in [1.0, 6.0] {
+        let lag = WatchLag {
+            is_initial: true,
+            ..lag(1.0, seconds)
+        };
+        cursors.add_behind(FULL, lag);
+    }
+    let CursorSummary {
+        current,
+        behind,
+        slow,
+        initial,
+        ..
+    } = cursors;
+    assert_eq!((current, behind, slow, initial), (0, 1, 1, 2));
 }
 
 #[test]

@@ -104,6 +104,32 @@ async fn a_frame_is_unread_until_the_connection_asks_for_the_next_one() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_waits_for_its_initial_events_until_it_has_taken_them() {
+    let (table, mut scene) = (Table::new(), Scene::new(400));
+    scene.put("a/one", None);
+    let start = scene.initial(Marker::InitialEventsEnd);
+    let mut client = scene.client(&Selector::default(), start, HOUR);
+    table.enter(&mut client, "kubectl");
+    // Nothing was published after them, so nothing else tells that it waits.
+    let head = scene.served.cache.history().head();
+    let check = || {
+        let unread = table.first_unread().unwrap();
+        assert_eq!((unread.sequence, unread.is_lost), (head, false));
+        table.table.visit(|watch| {
+            assert!(watch.is_initial);
+            assert_eq!(watch.unread.unwrap().waits_since, Some(watch.opened_at));
+        });
+    };
+    check();
+    assert!(matches!(client.poll(), Polled::Lines(_)));
+    // The connection has them now, but has not asked for more.
+    check();
+    client.drain();
+    assert_eq!(table.unread(), [None]);
+    table.table.visit(|watch| assert!(!watch.is_initial));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_watch_of_a_future_version_is_not_behind_what_it_does_not_want() {
     let (table, mut scene) = (Table::new(), Scene::new(400));
     let entry = scene.served.hub.join(&Selector::default());
