@@ -19,7 +19,7 @@ use crate::support::client::{
 };
 use crate::support::history::PATIENCE;
 use crate::support::process::GatewayProcess;
-use peer::{Answer, FakePeer};
+use peer::Answer;
 
 const OBJECTS: usize = 300;
 const STATE: &str = "/kube-fanout/handover/configmaps.v1.json";
@@ -240,7 +240,7 @@ async fn check_refused_before(
     let upstream = apiserver.address();
     let services = state(honest, "services.v1.json").await;
     let index = r#"{"caches":["configmaps.v1.json","services.v1.json","%","pods.v1.yaml"]}"#;
-    let peer = FakePeer::start(index, services, answer).await;
+    let peer = peer::start(index, services, answer).await;
     let taking = next(upstream, peer.address, more).await;
     ready(&taking).await;
     assert_eq!(listed(taking.address).await, listed(upstream).await);

@@ -17,7 +17,7 @@ use crate::support::client::{
     CONFIGMAPS, HttpVersion, connect_and_get, connect_and_get_as, get, version_of,
 };
 use crate::support::process::GatewayProcess;
-use crate::support::protobuf_relay::{PROTOBUF, ProtobufRelay};
+use crate::support::protobuf_relay::{self, PROTOBUF};
 
 const OBJECTS: usize = 300;
 const OBJECT_LEN: usize = 16_000;
@@ -269,7 +269,7 @@ async fn what_is_resident_belongs_to_parts_with_many_objects_in_both_encodings_a
         ..Options::default()
     };
     let apiserver = apiserver::start(listener, options).unwrap();
-    let relay = ProtobufRelay::start(apiserver.address()).await;
+    let relay = protobuf_relay::start(apiserver.address()).await;
     let upstream = format!("http://{}", relay.address);
     let gateway = GatewayProcess::start(&["--upstream".to_owned(), upstream]).await;
     let held = async |part: &str| {

@@ -5,6 +5,7 @@ pub(crate) mod auth;
 pub(crate) mod client;
 pub(crate) mod gateway;
 pub(crate) mod history;
+pub(crate) mod http_server;
 pub(crate) mod process;
 pub(crate) mod protobuf_relay;
 pub(crate) mod quiet;

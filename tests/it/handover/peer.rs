@@ -1,6 +1,5 @@
 //! A server in the place of another gateway, which answers for config maps as the test says.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -9,11 +8,8 @@ use http::{Request, Response};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use tokio::net::TcpListener;
-use tokio::task::JoinSet;
+
+use crate::support::http_server::HttpServer;
 
 type PeerBody = BoxBody<Bytes, std::io::Error>;
 
@@ -36,36 +32,10 @@ pub(super) enum Answer {
     Silence,
 }
 
-/// The server. It ends when it is dropped.
-pub(super) struct FakePeer {
-    pub(super) address: SocketAddr,
-    _tasks: JoinSet<()>,
-}
-
-impl FakePeer {
-    /// A server with this index, and this state of services.
-    pub(super) async fn start(index: &'static str, services: Bytes, answer: Answer) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let mut tasks = JoinSet::new();
-        tasks.spawn(async move {
-            let mut connections = JoinSet::new();
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                let (services, answer) = (services.clone(), answer.clone());
-                let service = service_fn(move |request| {
-                    respond(request, index, services.clone(), answer.clone())
-                });
-                let connection = http1::Builder::new();
-                let connection = connection.serve_connection(TokioIo::new(stream), service);
-                connections.spawn(async move { drop(connection.await) });
-            }
-        });
-        Self {
-            address,
-            _tasks: tasks,
-        }
-    }
+/// Starts a server with this index, and this state of services.
+pub(super) async fn start(index: &'static str, services: Bytes, answer: Answer) -> HttpServer {
+    HttpServer::start(move |request| respond(request, index, services.clone(), answer.clone()))
+        .await
 }
 
 async fn respond(
@@ -73,8 +43,8 @@ async fn respond(
     index: &'static str,
     services: Bytes,
     answer: Answer,
-) -> Result<Response<PeerBody>, Infallible> {
-    Ok(match request.uri().path() {
+) -> Response<PeerBody> {
+    match request.uri().path() {
         "/kube-fanout/handover" => Response::new(whole(Bytes::from(index))),
         "/kube-fanout/handover/services.v1.json" => state(whole(services)),
         "/kube-fanout/handover/configmaps.v1.json" => match answer {
@@ -95,7 +65,7 @@ async fn respond(
             *response.status_mut() = 404.try_into().unwrap();
             response
         }
-    })
+    }
 }
 
 fn state(body: PeerBody) -> Response<PeerBody> {

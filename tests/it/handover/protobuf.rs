@@ -12,7 +12,7 @@ use serde_json::json;
 use super::{LISTS, TAKEN, apiserver_of, create, gateway, next, ready};
 use crate::support::client::{CONFIGMAPS, HttpVersion, connect_and_get_as, metric};
 use crate::support::history::PATIENCE;
-use crate::support::protobuf_relay::{PROTOBUF, ProtobufRelay};
+use crate::support::protobuf_relay::{self, PROTOBUF};
 
 /// Lengths of objects, from a few lines to what etcd just accepts.
 const LENGTHS: [usize; 5] = [100, 1_000, 20_000, 300_000, 1 << 20];
@@ -125,7 +125,7 @@ async fn write_all(server: SocketAddr, round: &str) {
 /// misses nothing once nothing is written any more.
 async fn check_replaced(http: HttpVersion) {
     let apiserver = apiserver_of(100).await;
-    let relay = ProtobufRelay::start(apiserver.address()).await;
+    let relay = protobuf_relay::start(apiserver.address()).await;
     let (server, upstream) = (apiserver.address(), relay.address);
     let first = gateway(upstream, &[]).await;
     let (version, _) = listed(first.address).await;

@@ -1,28 +1,20 @@
 //! An API server whose lists never end, or have objects of a hundred megabytes: their resource gets no cache and is forwarded, memory stays
 //! bounded, and other resources notice nothing.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, Uri};
-use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Full};
+use http::{Request, Response};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::net::TcpListener;
-use tokio::task::JoinSet;
 
 use crate::hostile::stage::{apiserver, until};
 use crate::hostile::witness::Witness;
 use crate::support::client::{get, metric_of};
+use crate::support::http_server::{HttpServer, RelayBody, Upstream, whole};
 use crate::support::process::GatewayProcess;
 
 const PODS: &str = "/api/v1/pods";
@@ -33,110 +25,75 @@ const PAGE_LEN: usize = 500;
 const PAGE_PAUSE: Duration = Duration::from_millis(10);
 
 /// What a list of pods is.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 enum PodList {
     /// Pages without end, each with a token of its own.
     Endless,
-    /// A page with one object of this length.
-    Large(usize),
+    /// This one page.
+    Page(Bytes),
 }
 
-/// A relay before the API server that answers lists of pods itself. It ends when it is dropped.
-struct ListRelay {
-    address: SocketAddr,
-    _serving: JoinSet<()>,
+/// Starts a relay before the API server that answers lists of pods itself.
+async fn relay(upstream: SocketAddr, pods: PodList) -> HttpServer {
+    let upstream = Upstream::new(upstream);
+    let number = Arc::<AtomicU64>::default();
+    HttpServer::start(move |request| {
+        let (upstream, pods, number) = (upstream.clone(), pods.clone(), Arc::clone(&number));
+        async move { respond(request, &upstream, pods, &number).await }
+    })
+    .await
 }
 
-#[derive(Clone)]
-struct ListService {
+async fn respond(
+    request: Request<Incoming>,
+    upstream: &Upstream,
     pods: PodList,
-    upstream: SocketAddr,
-    client: Client<HttpConnector, Incoming>,
-    pages: Arc<AtomicU64>,
-}
-
-impl ListRelay {
-    async fn start(upstream: SocketAddr, pods: PodList) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let service = ListService {
-            pods,
-            upstream,
-            client: Client::builder(TokioExecutor::new()).build_http(),
-            pages: Arc::default(),
-        };
-        let mut serving = JoinSet::new();
-        serving.spawn(async move {
-            let mut connections = JoinSet::new();
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                let service = service.clone();
-                let respond = service_fn(move |request| {
-                    let service = service.clone();
-                    async move { Ok::<_, Infallible>(service.respond(request).await) }
-                });
-                let connection = http1::Builder::new();
-                let connection = connection.serve_connection(TokioIo::new(stream), respond);
-                connections.spawn(async move { drop(connection.await) });
-            }
-        });
-        Self {
-            address,
-            _serving: serving,
-        }
+    number: &AtomicU64,
+) -> Response<RelayBody> {
+    let uri = request.uri();
+    if uri.path() != PODS {
+        return upstream.forward(request).await.map(BodyExt::boxed);
     }
-}
-
-impl ListService {
-    async fn respond(
-        &self,
-        mut request: Request<Incoming>,
-    ) -> Response<BoxBody<Bytes, hyper::Error>> {
-        let uri = request.uri();
-        if uri.path() == PODS {
-            let query = uri.query().unwrap_or_default();
-            let (code, body) = match query.contains("watch=") {
-                // The gateway then lists in pages.
-                true => (400, r#"{"kind":"Status","code":400}"#.to_owned()),
-                false => (200, self.list().await),
-            };
-            let response = Response::builder().status(code);
-            let response = response.header("content-type", "application/json");
-            let body = Full::from(body).map_err(|never| match never {});
-            return response.body(body.boxed()).unwrap();
-        }
-        let target = uri.path_and_query().unwrap();
-        let uri = format!("http://{}{target}", self.upstream);
-        *request.uri_mut() = uri.parse::<Uri>().unwrap();
-        let response = self.client.request(request).await.unwrap();
-        response.map(BodyExt::boxed)
-    }
-
-    async fn list(&self) -> String {
-        let page = self.pages.fetch_add(1, Ordering::Relaxed);
-        let (objects, len, token) = match self.pods {
-            PodList::Endless => (PAGE_LEN, 2_000, format!("after-{page}")),
-            PodList::Large(len) => (1, len, String::new()),
-        };
+    let watch = uri.query().is_some_and(|query| query.contains("watch="));
+    let (code, body) = if watch {
+        // The gateway then lists in pages.
+        (400, Bytes::from(r#"{"kind":"Status","code":400}"#))
+    } else {
         tokio::time::sleep(PAGE_PAUSE).await;
-        let text = "x".repeat(len);
-        let item = |number: usize| {
-            format!(
-                r#"{{"metadata":{{"name":"pod-{page:09}-{number:03}","namespace":"default","uid":"u","resourceVersion":"5","annotations":{{"text":"{text}"}}}}}}"#
-            )
+        let page = match pods {
+            PodList::Endless => {
+                let number = number.fetch_add(1, Ordering::Relaxed);
+                page(number, PAGE_LEN, 2_000, &format!("after-{number}"))
+            }
+            PodList::Page(page) => page,
         };
-        let items: Vec<_> = (0..objects).map(item).collect();
+        (200, page)
+    };
+    let response = Response::builder().status(code);
+    let response = response.header("content-type", "application/json");
+    response.body(whole(body)).unwrap()
+}
+
+/// A page of this many pods with this much text each.
+fn page(number: u64, objects: usize, text_len: usize, token: &str) -> Bytes {
+    let text = "x".repeat(text_len);
+    let item = |index: usize| {
         format!(
-            r#"{{"kind":"PodList","apiVersion":"v1","metadata":{{"resourceVersion":"9","continue":"{token}"}},"items":[{}]}}"#,
-            items.join(",")
+            r#"{{"metadata":{{"name":"pod-{number:09}-{index:03}","namespace":"default","uid":"u","resourceVersion":"5","annotations":{{"text":"{text}"}}}}}}"#
         )
-    }
+    };
+    let items: Vec<_> = (0..objects).map(item).collect();
+    let page = format!(
+        r#"{{"kind":"PodList","apiVersion":"v1","metadata":{{"resourceVersion":"9","continue":"{token}"}},"items":[{}]}}"#,
+        items.join(",")
+    );
+    page.into()
 }
 
 /// Pods are given up for memory, and what is resident stays within the bound; meanwhile no event of another resource is lost.
 async fn check_contained(pods: PodList) {
     let apiserver = apiserver().await;
-    let relay = ListRelay::start(apiserver.address(), pods).await;
+    let relay = relay(apiserver.address(), pods).await;
     let flags = [
         "--upstream".to_owned(),
         format!("http://{}", relay.address),
@@ -176,5 +133,5 @@ async fn a_list_that_never_ends_costs_its_resource_alone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_of_a_hundred_megabytes_costs_its_resource_alone() {
-    check_contained(PodList::Large(100 << 20)).await;
+    check_contained(PodList::Page(page(0, 1, 100 << 20, ""))).await;
 }

@@ -1,26 +1,17 @@
 //! A relay between the gateway and the API server that replaces responses, or inserts bytes before them.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{Request, Response, Uri};
-use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Full};
+use http::{Request, Response};
+use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::net::TcpListener;
-use tokio::task::JoinSet;
 
-type RelayBody = BoxBody<Bytes, hyper::Error>;
+use crate::support::http_server::{HttpServer, RelayBody, Upstream, whole};
 
 /// What the relay does with the next request for a resource.
 pub(crate) enum Script {
@@ -33,34 +24,35 @@ pub(crate) enum Script {
 /// A running relay. Dropping it closes its connections.
 pub(crate) struct Relay {
     pub(crate) address: SocketAddr,
-    scripts: Arc<Mutex<VecDeque<(String, Script)>>>,
-    _serving: JoinSet<()>,
+    scripts: Scripts,
+    _server: HttpServer,
 }
+
+type Scripts = Arc<Mutex<VecDeque<(String, Script)>>>;
 
 #[derive(Clone)]
 struct RelayService {
-    upstream: SocketAddr,
-    client: Client<HttpConnector, Incoming>,
-    scripts: Arc<Mutex<VecDeque<(String, Script)>>>,
+    upstream: Upstream,
+    scripts: Scripts,
 }
 
 impl Relay {
     /// Starts a relay in front of this server.
     pub(crate) async fn start(upstream: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let scripts = Arc::<Mutex<VecDeque<_>>>::default();
+        let scripts = Scripts::default();
         let service = RelayService {
-            upstream,
-            client: Client::builder(TokioExecutor::new()).build_http(),
+            upstream: Upstream::new(upstream),
             scripts: Arc::clone(&scripts),
         };
-        let mut serving = JoinSet::new();
-        serving.spawn(serve(listener, service));
+        let server = HttpServer::start(move |request| {
+            let service = service.clone();
+            async move { service.respond(request).await }
+        })
+        .await;
         Self {
-            address,
+            address: server.address,
             scripts,
-            _serving: serving,
+            _server: server,
         }
     }
 
@@ -76,38 +68,14 @@ impl Relay {
     }
 }
 
-async fn serve(listener: TcpListener, service: RelayService) {
-    let mut connections = JoinSet::new();
-    loop {
-        let (stream, _) = listener.accept().await.unwrap();
-        let service = service.clone();
-        connections.spawn(async move {
-            let respond = service_fn(move |request| {
-                let service = service.clone();
-                async move { Ok::<_, Infallible>(service.respond(request).await) }
-            });
-            // An error here is the peer's to notice.
-            let _ = http1::Builder::new()
-                .serve_connection(TokioIo::new(stream), respond)
-                .await;
-        });
-    }
-}
-
 impl RelayService {
-    async fn respond(&self, mut request: Request<Incoming>) -> Response<RelayBody> {
+    async fn respond(&self, request: Request<Incoming>) -> Response<RelayBody> {
         let script = self.take_script(&request);
         if let Some(Script::Instead(body)) = script {
-            let body = Full::new(Bytes::from(body)).map_err(|never| match never {});
-            return Response::builder()
-                .header("content-type", "application/json")
-                .body(body.boxed())
-                .unwrap();
+            let response = Response::builder().header("content-type", "application/json");
+            return response.body(whole(body)).unwrap();
         }
-        let target = request.uri().path_and_query().unwrap();
-        let uri = format!("http://{}{target}", self.upstream);
-        *request.uri_mut() = uri.parse::<Uri>().unwrap();
-        let response = self.client.request(request).await.unwrap();
+        let response = self.upstream.forward(request).await;
         match script {
             Some(Script::BeforeWatch(text)) => response.map(|rest| {
                 let first = Some(Bytes::from(text));

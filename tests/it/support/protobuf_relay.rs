@@ -1,69 +1,32 @@
 //! A relay before an API server that speaks only JSON. It writes lists and watches of config maps in protobuf for clients that ask for it,
 //! and passes everything else on.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 
 use futures::stream;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
-use http::{Request, Response, Uri};
-use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Full, StreamBody};
+use http::{Request, Response};
+use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use kube_fanout::resource::protobuf::{answer_end, answer_head, frame_around, type_meta};
 use kube_fanout::resource::wire::put_bytes;
 use serde_json::Value;
-use tokio::net::TcpListener;
-use tokio::task::JoinSet;
+
+use crate::support::http_server::{HttpServer, RelayBody, Upstream, whole};
 
 pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-type RelayBody = BoxBody<Bytes, hyper::Error>;
-
-/// The relay. It ends when it is dropped.
-pub(crate) struct ProtobufRelay {
-    pub(crate) address: SocketAddr,
-    _serving: JoinSet<()>,
+/// Starts a relay before this server.
+pub(crate) async fn start(upstream: SocketAddr) -> HttpServer {
+    let upstream = Upstream::new(upstream);
+    HttpServer::start(move |request| {
+        let upstream = upstream.clone();
+        async move { respond(request, &upstream).await }
+    })
+    .await
 }
 
-impl ProtobufRelay {
-    /// Starts a relay before this server.
-    pub(crate) async fn start(upstream: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let client = Client::builder(TokioExecutor::new()).build_http();
-        let mut serving = JoinSet::new();
-        serving.spawn(async move {
-            let mut connections = JoinSet::new();
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                let client = client.clone();
-                let respond = service_fn(move |request| {
-                    let client = client.clone();
-                    async move { Ok::<_, Infallible>(respond(request, upstream, client).await) }
-                });
-                let connection = http1::Builder::new();
-                let connection = connection.serve_connection(TokioIo::new(stream), respond);
-                connections.spawn(async move { drop(connection.await) });
-            }
-        });
-        Self {
-            address,
-            _serving: serving,
-        }
-    }
-}
-
-async fn respond(
-    mut request: Request<Incoming>,
-    upstream: SocketAddr,
-    client: Client<HttpConnector, Incoming>,
-) -> Response<RelayBody> {
+async fn respond(mut request: Request<Incoming>, upstream: &Upstream) -> Response<RelayBody> {
     let accept = request.headers().get(ACCEPT);
     let accept = accept.and_then(|accept| accept.to_str().ok());
     let wants_protobuf = request.uri().path().ends_with("/configmaps")
@@ -76,9 +39,7 @@ async fn respond(
         let json = HeaderValue::from_static("application/json");
         request.headers_mut().insert(ACCEPT, json);
     }
-    let target = request.uri().path_and_query().unwrap();
-    *request.uri_mut() = format!("http://{upstream}{target}").parse::<Uri>().unwrap();
-    let response = client.request(request).await.unwrap();
+    let response = upstream.forward(request).await;
     if !wants_protobuf || response.status() != 200 {
         return response.map(BodyExt::boxed);
     }
@@ -88,8 +49,7 @@ async fn respond(
     } else {
         let list = response.into_body().collect().await.unwrap().to_bytes();
         let list = written_list(&serde_json::from_slice(&list).unwrap());
-        let list = Full::new(list).map_err(|never| match never {});
-        (PROTOBUF.to_owned(), list.boxed())
+        (PROTOBUF.to_owned(), whole(list))
     };
     let response = Response::builder().header(CONTENT_TYPE, media_type);
     response.body(body).unwrap()
