@@ -9,7 +9,7 @@ mod own_watch;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
@@ -131,6 +131,14 @@ impl Canary {
         }
     }
 
+    /// A Lease that stays is harmless: its labels say whose it was.
+    async fn delete_lease(&self) {
+        let delete = self.lease.delete(&self.client);
+        if timeout(DELETE_WAIT, delete).await.is_err() {
+            info!("the canary's Lease was not deleted in time");
+        }
+    }
+
     fn failed(&mut self, failure: CanaryFailure) {
         self.metrics.failures.inc(failure);
         if self.last_failure.replace(failure) != Some(failure) {
@@ -173,10 +181,10 @@ fn arrival(served: &ServedResource, version: ResourceVersion) -> Option<Instant>
 }
 
 /// The canary of a running gateway, if it has one.
-pub(super) struct CanaryTask(Option<Arc<Mutex<Canary>>>);
+pub(super) struct CanaryTask(Option<oneshot::Receiver<()>>);
 
 impl CanaryTask {
-    /// Starts the task, which ends when a drain begins.
+    /// Starts the task. When a drain begins, it deletes the Lease and ends.
     pub(super) fn start(
         canary: Option<Canary>,
         tasks: &mut JoinSet<()>,
@@ -186,31 +194,30 @@ impl CanaryTask {
         let Some(canary) = canary else {
             return Self(None);
         };
-        let canary = Arc::new(Mutex::new(canary));
-        let (held, registry) = (Arc::clone(&canary), Arc::clone(registry));
+        let (sender, receiver) = oneshot::channel();
+        let (canary, registry) = (Mutex::new(canary), Arc::clone(registry));
         let (drained, ends) = (drain.begun(), metrics.task_ends());
         tasks.spawn(async move {
-            let (held, registry) = (&held, &registry);
-            let rounds = || async move { held.lock().await.rounds(registry).await };
-            tokio::select! {
-                () = drained => {}
-                _ = restart_on_end(TaskKind::Canary, &ends, rounds) => {}
+            {
+                let (held, registry) = (&canary, &registry);
+                let rounds = || async move { held.lock().await.rounds(registry).await };
+                tokio::select! {
+                    () = drained => {}
+                    _ = restart_on_end(TaskKind::Canary, &ends, rounds) => {}
+                }
             }
+            canary.into_inner().delete_lease().await;
+            // Nobody may wait for it yet.
+            let _ = sender.send(());
         });
-        Self(Some(canary))
+        Self(Some(receiver))
     }
 
-    /// Deletes the Lease, once the task has ended. A Lease that stays is harmless: its labels say whose it was.
+    /// Returns once the Lease is deleted, or could not be.
     pub(super) async fn finish(self) {
-        let Some(canary) = self.0 else {
-            return;
-        };
-        let delete = async {
-            let canary = canary.lock().await;
-            canary.lease.delete(&canary.client).await;
-        };
-        if timeout(DELETE_WAIT, delete).await.is_err() {
-            info!("the canary's Lease was not deleted in time");
+        if let Some(deleted) = self.0 {
+            // An error means that the task has ended.
+            let _ = deleted.await;
         }
     }
 }

@@ -169,6 +169,11 @@ impl PressureMachine {
         }
     }
 
+    /// Changes the bound. The level stays and follows the next readings, so that what is short remains given up.
+    pub(super) const fn set_max(&mut self, max: usize) {
+        self.max = max;
+    }
+
     /// Decides after a reading.
     ///
     /// The level changes by one step with each reading, so that each step can show whether it is enough. Only when more than the bound is

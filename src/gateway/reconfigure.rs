@@ -12,7 +12,7 @@ use super::registry::Registry;
 use crate::admission::Admission;
 use crate::blocking::spawn_blocking;
 use crate::config::{
-    ConfigurationFile, LiveSetting, ProcessSettings, Reconfiguration, ServeSettings,
+    ConfigurationFile, LiveChange, LiveSetting, ProcessSettings, Reconfiguration, ServeSettings,
 };
 use crate::log_filter::LogControl;
 use crate::reload::{FileFault, FileSource};
@@ -58,9 +58,19 @@ impl ConfigurationSource {
     fn apply(&self, new: &Reconfiguration) {
         let mut file = self.file.lock();
         // All lines come before the first change: the level of the log may be one of them.
-        for change in &new.live {
+        let is_late = |change: &&LiveChange| self.parts.is_too_late(change.setting);
+        let (late, live): (Vec<_>, Vec<_>) = new.live.iter().partition(is_late);
+        for change in live {
             let (setting, old, new_value) = (change.setting.key(), &change.old, &change.new);
             info!(setting, old, new = new_value, "a setting has changed");
+        }
+        if !late.is_empty() {
+            let settings = late.iter().map(|change| change.setting.key());
+            let settings = settings.collect::<Vec<_>>().join(", ");
+            warn!(
+                settings,
+                "these settings no longer change the drain, which has begun"
+            );
         }
         if !new.restart.is_empty() {
             let settings = new.restart.join(", ");
@@ -88,6 +98,12 @@ impl LiveParts {
             drain: drain.clone(),
             log: None,
         }
+    }
+
+    /// Whether the setting has no effect any more.
+    fn is_too_late(&self, setting: LiveSetting) -> bool {
+        matches!(setting, LiveSetting::DrainDelay | LiveSetting::DrainTimeout)
+            && self.drain.is_begun()
     }
 
     fn apply(&self, setting: LiveSetting, process: &ProcessSettings, serve: &ServeSettings) {

@@ -19,7 +19,7 @@ const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
 const DELIVERED: &str = r#"canary_duration_seconds_count{stage="delivery"}"#;
 
 /// A gateway with a canary in front of an API server with Leases; resources that match `denied` are not cached.
-async fn start(denied: &[&str]) -> (Apiserver, Running) {
+async fn start(denied: &[&str], drain: Drain) -> (Apiserver, Running) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let apiserver = apiserver::start(listener, Options::default()).unwrap();
     let upstream = format!("http://{}", apiserver.address()).parse().unwrap();
@@ -34,7 +34,7 @@ async fn start(denied: &[&str]) -> (Apiserver, Running) {
         },
         ..ServeSettings::embedded(upstream)
     };
-    let gateway = Running::start(settings, Drain::new()).await;
+    let gateway = Running::start(settings, drain).await;
     (apiserver, gateway)
 }
 
@@ -74,7 +74,7 @@ async fn leases(apiserver: &Apiserver) -> Vec<Value> {
 
 #[tokio::test]
 async fn a_write_comes_back_through_a_watch_and_its_lease_goes_with_the_gateway() {
-    let (apiserver, gateway) = start(&[]).await;
+    let (apiserver, gateway) = start(&[], Drain::new()).await;
     reaches(&gateway, DELIVERED, 3.0).await;
     let page = text(gateway.admin, "/metrics").await;
     let count = |stage: &str| {
@@ -108,9 +108,26 @@ async fn a_write_comes_back_through_a_watch_and_its_lease_goes_with_the_gateway(
 }
 
 #[tokio::test]
+async fn the_lease_is_deleted_when_a_drain_begins_and_not_at_its_end() {
+    let drain = Drain::with_timeout(PATIENCE * 20).with_delay(PATIENCE * 10);
+    let (apiserver, gateway) = start(&[], drain).await;
+    reaches(&gateway, DELIVERED, 1.0).await;
+    gateway.begin_drain();
+    let deleted = async {
+        while !leases(&apiserver).await.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    assert!(timeout(PATIENCE, deleted).await.is_ok());
+    // It still serves: the delay has just begun.
+    let list = text(gateway.address, "/api/v1/configmaps").await;
+    assert!(list.contains("ConfigMapList"), "{list}");
+}
+
+#[tokio::test]
 async fn a_lease_that_somebody_else_writes_or_deletes_is_a_conflict_and_then_written_again() {
     let conflicts = r#"canary_failures_total{reason="conflict"}"#;
-    let (apiserver, gateway) = start(&[]).await;
+    let (apiserver, gateway) = start(&[], Drain::new()).await;
     for (method, count) in [(Method::PUT, 1.0), (Method::DELETE, 2.0)] {
         let delivered = value(&gateway, DELIVERED).await;
         reaches(&gateway, DELIVERED, delivered + 1.0).await;
@@ -143,7 +160,7 @@ async fn a_lease_that_somebody_else_writes_or_deletes_is_a_conflict_and_then_wri
 
 #[tokio::test]
 async fn where_leases_are_not_cached_the_canary_fails_and_the_gateway_serves() {
-    let (_apiserver, gateway) = start(&["leases.coordination.k8s.io"]).await;
+    let (_apiserver, gateway) = start(&["leases.coordination.k8s.io"], Drain::new()).await;
     reaches(
         &gateway,
         r#"canary_failures_total{reason="not_cached"}"#,

@@ -105,6 +105,27 @@ async fn limits_of_a_changed_file_hold_and_an_invalid_one_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_drain_that_has_begun_is_no_longer_changed_and_the_rest_is() {
+    let apiserver = apiserver().await;
+    let path = folder("configuration-drain").join("gateway.yaml");
+    let slow = "drainDelay: 10m\ndrainTimeout: 20m\n";
+    fs::write(&path, file(&apiserver, slow)).unwrap();
+    let gateway = start(&path).await;
+    gateway.begin_drain();
+    until("it drains", async || {
+        get(gateway.admin, "/readyz").await.status() == 503
+    })
+    .await;
+    let fast = "drainDelay: 0s\ndrainTimeout: 20m\nwatchesMax: 1\n";
+    replace(&path, &file(&apiserver, fast));
+    let late = "these settings no longer change the drain, which has begun";
+    assert_eq!(gateway.logged(late).await["settings"], "drainDelay");
+    assert_eq!(gateway.logged(CHANGED).await["setting"], "watchesMax");
+    let _watch = Watch::start(gateway.address, 0).await;
+    assert_eq!(watch_status(&gateway).await, 429);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_config_map_that_is_swapped_is_read_again() {
     let apiserver = apiserver().await;
     let mount = folder("configuration-mount");

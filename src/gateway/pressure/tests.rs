@@ -175,6 +175,25 @@ fn new_caches_may_take_what_is_left_until_histories_are_cut() {
 }
 
 #[test]
+fn another_bound_keeps_what_is_given_up_and_the_level_follows() {
+    let mut machine = fresh();
+    assert_eq!(levels(&mut machine, &[999; 4]), [1, 2, 3, 3]);
+    let cuts = machine.decide(all(999)).history.cuts;
+    machine.set_max(MAX + 10);
+    let decision = machine.decide(all(999));
+    assert_eq!((decision.level.number(), decision.before.number()), (3, 3));
+    assert!(cuts > 0 && decision.history.cuts >= cuts);
+    machine.set_max(2 * MAX);
+    assert_eq!(levels(&mut machine, &[999; 4]), [2, 1, 0, 0]);
+    machine.set_max(MAX / 2);
+    assert_eq!(levels(&mut machine, &[999]), [4]);
+    machine.set_max(0);
+    let decision = machine.decide(all(999));
+    assert_eq!(decision.level, PressureLevel::default());
+    assert_eq!(decision.history, HistoryBound::WHOLE);
+}
+
+#[test]
 fn without_a_bound_nothing_is_given_up() {
     let mut machine = PressureMachine::new(0, HISTORY_MAX);
     let decision = machine.decide(all(usize::MAX));

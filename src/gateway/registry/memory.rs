@@ -103,12 +103,8 @@ impl Registry {
         loop {
             metrics.limit.set(i64::try_from(max).unwrap_or(i64::MAX));
             tokio::time::sleep(CHECK_PERIOD).await;
-            let new_max = limits.get().memory_max;
-            if new_max != max {
-                // What was given back under the old bound is taken back, or given back again, within some readings.
-                max = new_max;
-                machine = PressureMachine::new(max, history_max);
-            }
+            max = limits.get().memory_max;
+            machine.set_max(max);
             let resident = (self.settings.hooks.resident)().unwrap_or_default();
             let reading = self.read_memory(&metrics, resident);
             let decision = machine.decide(reading);

@@ -100,8 +100,17 @@ impl GatewayProcess {
 
     /// What `kill -HUP` sends.
     pub(crate) fn hang_up(&self) {
+        self.signal(rustix::process::Signal::HUP);
+    }
+
+    /// Starts the drain.
+    pub(crate) fn begin_drain(&self) {
+        self.signal(rustix::process::Signal::TERM);
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
         let id = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(id, rustix::process::Signal::HUP).unwrap();
+        rustix::process::kill_process(id, signal).unwrap();
     }
 
     /// Ends the process at once, as the kernel does when memory is short.
@@ -112,8 +121,7 @@ impl GatewayProcess {
 
     /// Starts the drain, and waits for the process to end.
     pub(crate) fn terminate(mut self) {
-        let id = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+        self.begin_drain();
         assert!(self.child.wait().unwrap().success());
     }
 }
