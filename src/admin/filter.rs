@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, Limited};
 use tokio::time::{Instant, timeout};
 
 use super::access::{self, AccessRight};
-use super::response::{AdminResponse, refused, text, wrong_method};
+use super::response::{AdminResponse, only_parameter, refused, text, wrong_method};
 use crate::auth::guard::Guard;
 use crate::log_filter::{FILTER_LEN_MAX, FilterState, LogControl, LogFilter};
 
@@ -104,8 +104,7 @@ where
 
 /// How long the filter is to be in force: the value of `for`.
 fn lifetime(query: Option<&str>) -> Result<Option<Duration>, String> {
-    let mut pairs = query.unwrap_or_default().split('&');
-    let Some(value) = pairs.find_map(|pair| pair.strip_prefix("for=")) else {
+    let Some(value) = only_parameter(query, "for")? else {
         return Ok(None);
     };
     let lifetime = humantime::parse_duration(value);

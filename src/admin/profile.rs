@@ -10,7 +10,7 @@ use pprof::{ProfilerGuard, ProfilerGuardBuilder};
 use tokio::sync::Mutex;
 
 use super::access::{self, AccessRight};
-use super::response::{AdminResponse, refused, reply, text, wrong_method};
+use super::response::{AdminResponse, only_parameter, refused, reply, text, wrong_method};
 use crate::auth::guard::Guard;
 use crate::blocking::spawn_blocking;
 
@@ -49,9 +49,9 @@ pub(super) async fn answer<B>(
     if let Err(refusal) = access::check(guard, address, request.headers(), &RIGHT).await {
         return refused(refusal);
     }
-    let Some(seconds) = seconds(request.uri().query()) else {
-        let reason = format!("seconds: write a number from 1 to {SECONDS_MAX}\n");
-        return text(StatusCode::BAD_REQUEST, reason);
+    let seconds = match seconds(request.uri().query()) {
+        Ok(seconds) => seconds,
+        Err(reason) => return text(StatusCode::BAD_REQUEST, format!("{reason}\n")),
     };
     let Ok(_timer) = TIMER.try_lock() else {
         let reason = "another profile is being taken\n".to_owned();
@@ -68,22 +68,29 @@ pub(super) async fn answer<B>(
     }
 }
 
-fn seconds(query: Option<&str>) -> Option<u64> {
-    let mut pairs = query.unwrap_or_default().split('&');
-    let Some(value) = pairs.find_map(|pair| pair.strip_prefix("seconds=")) else {
-        return Some(SECONDS_DEFAULT);
+fn seconds(query: Option<&str>) -> Result<u64, String> {
+    let Some(value) = only_parameter(query, "seconds")? else {
+        return Ok(SECONDS_DEFAULT);
     };
-    let seconds = value.parse().ok()?;
-    (1..=SECONDS_MAX).contains(&seconds).then_some(seconds)
+    let seconds = value.parse().ok();
+    let seconds = seconds.filter(|seconds| (1..=SECONDS_MAX).contains(seconds));
+    seconds.ok_or_else(|| format!("seconds: write a number from 1 to {SECONDS_MAX}"))
 }
 
 /// Samples for this time. Dropping the future, as when the client leaves, ends the sampling.
 async fn profile(time: Duration) -> Result<Vec<u8>, String> {
-    let sampling = ProfilerGuardBuilder::default()
-        .frequency(FREQUENCY)
-        .blocklist(&NOT_UNWOUND)
-        .build();
-    let sampling = sampling.map_err(|error| format!("cannot take a profile: {error}"))?;
+    // The first one allocates much and writes a file.
+    let begun = spawn_blocking(|| {
+        ProfilerGuardBuilder::default()
+            .frequency(FREQUENCY)
+            .blocklist(&NOT_UNWOUND)
+            .build()
+    });
+    let sampling = begun.await.map_err(|error| error.to_string())?;
+    let folder = std::env::temp_dir();
+    let sampling = sampling.map_err(|error| {
+        format!("cannot take a profile: {error}; it needs a folder that it can write to, not {}: set TMPDIR", folder.display())
+    })?;
     tokio::time::sleep(time).await;
     // Finding the names of functions reads the program's debug information, which takes a second or more.
     let written = spawn_blocking(move || write(&sampling)).await;

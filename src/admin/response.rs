@@ -14,6 +14,8 @@ use super::access::AccessRefusal;
 
 pub(super) type AdminResponse = Response<BoxBody<Bytes, Infallible>>;
 
+/// Characters of an unknown parameter that are repeated to the client.
+const PARAMETER_LEN_MAX: usize = 64;
 const TEXT: &str = "text/plain; charset=utf-8";
 
 pub(super) fn text(status: StatusCode, body: String) -> AdminResponse {
@@ -32,6 +34,29 @@ pub(super) fn reply(
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
+}
+
+/// The value of the only parameter that a path has.
+///
+/// # Errors
+/// A sentence for the client if there is another parameter, or this one twice.
+pub(super) fn only_parameter<'a>(
+    query: Option<&'a str>,
+    name: &str,
+) -> Result<Option<&'a str>, String> {
+    let mut found = None;
+    let pairs = query.unwrap_or_default().split('&');
+    for pair in pairs.filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        if key != name {
+            let key: String = key.chars().take(PARAMETER_LEN_MAX).collect();
+            return Err(format!("unknown parameter {key:?}: only {name} is allowed"));
+        }
+        if found.replace(value).is_some() {
+            return Err(format!("{name}: write it once"));
+        }
+    }
+    Ok(found)
 }
 
 /// The response to a method that the path does not have; `allowed` is the value of `Allow`.

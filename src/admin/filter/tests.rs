@@ -87,6 +87,13 @@ async fn what_is_no_filter_changes_nothing_and_the_answer_says_what_is_one() {
         ("?for=0s", "debug", 400, "write a time of at most 24h"),
         ("?for=25h", "debug", 400, "write a time of at most 24h"),
         ("?for=10m", "", 400, "needs a filter"),
+        (
+            "?fro=10m",
+            "debug",
+            400,
+            "unknown parameter \"fro\": only for is allowed",
+        ),
+        ("?for=10m&for=1m", "debug", 400, "for: write it once"),
         ("", &"x".repeat(1 << 20), 413, "more than 4096 bytes"),
     ] {
         let (found, text) = stage.put(query, body).await;

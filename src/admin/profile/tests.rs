@@ -53,7 +53,13 @@ async fn a_profile_names_what_uses_the_cpu_and_there_is_one_at_a_time() {
 
 #[tokio::test]
 async fn a_profile_is_bounded_and_for_clients_of_this_machine() {
-    for query in ["?seconds=0", "?seconds=61", "?seconds=x", "?seconds="] {
+    for query in [
+        "?seconds=0",
+        "?seconds=61",
+        "?seconds=x",
+        "?seconds=",
+        "?second=1",
+    ] {
         assert_eq!(ask(HERE, query).await.0, 400, "{query}");
     }
     assert_eq!(ask([127, 0, 0, 2], "?seconds=1").await.0, 403);

@@ -1,6 +1,5 @@
 //! A server in the place of another gateway, which answers for config maps as the test says.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures::stream;
