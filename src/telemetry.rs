@@ -12,6 +12,8 @@
 
 #[cfg(feature = "otlp")]
 mod export;
+#[cfg(feature = "otlp")]
+mod sampler;
 mod target;
 
 use std::convert::Infallible;

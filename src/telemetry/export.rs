@@ -16,8 +16,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{
-    Sampler, SdkTracer, SdkTracerProvider, Span as SdkSpan, SpanData, SpanExporter as _,
-    SpanProcessor,
+    SdkTracer, SdkTracerProvider, Span as SdkSpan, SpanData, SpanExporter as _, SpanProcessor,
 };
 use parking_lot::Mutex;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -29,6 +28,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::registry::LookupSpan;
 
+use super::sampler::sampler;
 use super::target::SPAN_TARGET;
 use crate::metrics::{SpanOutcome, TraceMetrics};
 
@@ -85,7 +85,7 @@ pub struct OtlpExporter {
 }
 
 /// The layer that records spans, a sample of `ratio` of them, and what sends them to the collector at `endpoint`. Spans that belong to a
-/// client's trace follow the client's decision.
+/// client's trace follow the client's decision, up to a bound.
 ///
 /// # Errors
 /// If the address cannot be used.
@@ -116,10 +116,9 @@ where
         .build();
     let mut exporter = exporter.map_err(|error| InvalidCollector(error.to_string()))?;
     exporter.set_resource(&resource);
-    let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(ratio)));
     let provider = SdkTracerProvider::builder()
         .with_span_processor(queue)
-        .with_sampler(sampler)
+        .with_sampler(sampler(ratio))
         .with_resource(resource)
         .build();
     let tracer: SdkTracer = provider.tracer(env!("CARGO_PKG_NAME"));

@@ -16,6 +16,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::super::export::QUEUE_LEN;
+use super::super::sampler::FOLLOWED_MAX;
 use super::*;
 use crate::metrics::{Metrics, SpanOutcome};
 
@@ -103,6 +104,32 @@ async fn a_request_and_what_it_causes_continue_the_clients_trace() {
     let span = request_span("list", || "pods.v1".to_owned(), &headers);
     propagate(&span, &mut headers);
     assert!(headers.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_decide_for_a_bounded_number_of_requests() {
+    // Nobody listens: what is recorded is counted by what is lost.
+    let endpoint = "http://127.0.0.1:9".parse().unwrap();
+    let (layer, _export) = spans(&endpoint, 0.0).unwrap();
+    let subscriber = tracing_subscriber::registry().with(layer);
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let parent = format!("00-{}-00f067aa0ba902b7-01", "ab".repeat(16));
+    let mut sent = HeaderMap::new();
+    sent.insert("traceparent", parent.parse().unwrap());
+    let recorded = || {
+        let is_recorded = |_: &usize| {
+            let span = request_span("list", String::new, &sent);
+            let mut headers = sent.clone();
+            propagate(&span, &mut headers);
+            // A span that is not recorded leaves the caller's trace as it is.
+            headers["traceparent"] != sent["traceparent"]
+        };
+        (0..FOLLOWED_MAX as usize + 100).filter(is_recorded).count()
+    };
+    assert_eq!(recorded(), FOLLOWED_MAX as usize);
+    assert_eq!(recorded(), 0);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(recorded(), FOLLOWED_MAX as usize);
 }
 
 #[tokio::test(start_paused = true)]
