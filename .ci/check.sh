@@ -57,8 +57,7 @@ step_informer() {
     cargo check --locked --package kube-fanout --no-default-features --features client --lib || return
     cargo nextest run "${alone[@]}" --lib || return
     # What the default build leaves out: it builds, and its own tests pass.
-    cargo check --locked --package kube-fanout --features otlp,profile --bins || return
-    cargo nextest run --locked --package kube-fanout --features otlp,profile --lib \
+    cargo nextest run --locked --package kube-fanout --features otlp,profile --lib --bins \
         -E 'test(/^(telemetry|admin::profile|config::traces)::/)'
 }
 
