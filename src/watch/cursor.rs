@@ -313,7 +313,8 @@ impl WatchCursor {
             let Some(reached) = self.prove() else {
                 return TimerAction::Nothing;
             };
-            bookmark = self.bookmark_at(reached);
+            // Within a burst, the client may have events that are newer.
+            bookmark = self.bookmark_at(reached.max(self.delivered));
         }
         self.end_as(end);
         bookmark.map_or(TimerAction::Ended, TimerAction::Bookmark)

@@ -117,10 +117,13 @@ async fn no_bookmark_is_below_an_event_of_a_slice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_ends_within_a_burst_ends_at_its_last_event() {
+async fn a_watch_that_ends_within_a_burst_ends_with_a_bookmark_at_its_last_event() {
     let (_scene, mut client) = client_within_burst().await;
     client.body.cursor.recalled_end_at(Instant::now());
-    let lines = client.drain();
+    let mut lines = client.drain();
+    let bookmark = lines.pop().unwrap();
     assert!(lines.iter().all(|line| line.starts_with("ADDED")));
+    let last = lines.last().unwrap().split(' ').nth(2).unwrap();
+    assert_eq!(bookmark, format!("BOOKMARK {last}"));
     assert_eq!(client.end().end, WatchEnd::Recalled);
 }
