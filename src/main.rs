@@ -7,7 +7,7 @@ mod limits;
 #[path = "main/log.rs"]
 mod log;
 
-use std::io::{IsTerminal, Write, stdout};
+use std::io::{ErrorKind, IsTerminal, Write, stdout};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use kube_fanout::allocator::CountingAllocator;
 use kube_fanout::check::CheckLevel;
 use kube_fanout::config::{self, ConfigurationFile, ProcessTask, Settings};
-use kube_fanout::demo::{self, DemoOutcome, ScreenKind};
+use kube_fanout::demo::{self, DemoError, DemoOutcome, ScreenKind};
 use kube_fanout::gateway::{Configuration, Gateway, ProcessControls};
 use kube_fanout::log_filter::LogControl;
 use kube_fanout::shutdown::Drain;
@@ -131,8 +131,12 @@ async fn run(
             } else {
                 ScreenKind::Plain
             };
-            if demo::run(settings, drain, stdout(), screen).await? == DemoOutcome::Faulty {
-                return Ok(ExitCode::from(EXIT_FAILURE));
+            match demo::run(settings, drain, stdout(), screen).await {
+                Ok(DemoOutcome::Faulty) => return Ok(ExitCode::from(EXIT_FAILURE)),
+                Ok(DemoOutcome::Verified) => {}
+                // A reader that closed the pipe, such as `head`, has seen enough.
+                Err(DemoError::Screen(error)) if error.kind() == ErrorKind::BrokenPipe => {}
+                Err(error) => return Err(error.into()),
             }
         }
         ProcessTask::Top(settings) => {

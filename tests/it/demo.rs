@@ -1,7 +1,8 @@
 //! The `demo` subcommand, run as a user runs it: its final table and its exit code.
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Output, Stdio};
 
 fn demo(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_kube-fanout"))
@@ -70,4 +71,22 @@ fn a_demo_that_cannot_begin_says_why_in_one_line() {
     assert_eq!(output.status.code(), Some(2), "{stderr}");
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
     assert!(stderr.contains("unicorns"), "{stderr}");
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_ends_the_demo() {
+    let mut demo = Command::new(env!("CARGO_BIN_EXE_kube-fanout"))
+        .args(["demo", "--watchers", "2", "--objects", "configmaps=1"])
+        .args(["--duration", "1h"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let read = BufReader::new(demo.stdout.take().unwrap()).read_line(&mut line);
+    assert!(read.unwrap() > 0);
+    // The reader is dropped now: the next figures have nowhere to go.
+    let output = demo.wait_with_output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), &*stderr), (Some(0), ""));
 }
