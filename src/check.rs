@@ -27,6 +27,7 @@ mod upstream;
 mod verdict;
 mod versions;
 mod watching;
+mod words;
 
 use std::time::Duration;
 

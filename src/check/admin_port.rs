@@ -5,6 +5,7 @@ use super::checklist::Checklist;
 use super::handshake::name_of;
 use super::requests::{get, lines_of};
 use super::verdict::CheckVerdict;
+use super::words::counted;
 use crate::config::{CheckCategory, CheckSettings};
 use crate::error_chain::one_line;
 use crate::upstream::client::{Client, ConnectSource};
@@ -65,7 +66,7 @@ async fn metrics(client: &Client, name: &str) -> CheckVerdict {
                     format!("{name}/metrics has no metrics of a gateway"),
                     hint,
                 ),
-                count => CheckVerdict::ok(format!("{count} samples")),
+                count => CheckVerdict::ok(counted(count, ("sample", "samples"))),
             }
         }
         Ok(response) => CheckVerdict::failure(

@@ -6,6 +6,9 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::X509Certificate;
 
 use super::verdict::CheckVerdict;
+use super::words::counted;
+
+const AUTHORITIES: (&str, &str) = ("authority", "authorities");
 
 const DAY: i64 = 86_400;
 /// Authorities that renew certificates by themselves do so earlier than this.
@@ -138,13 +141,13 @@ pub(super) fn authorities_verdict(
     }
     let expired = certificates.iter().filter(|facts| facts.not_after < now);
     match expired.count() {
-        0 => CheckVerdict::ok(format!("{path}: {count} authorities")),
+        0 => CheckVerdict::ok(format!("{path}: {}", counted(count, AUTHORITIES))),
         all if all == count => CheckVerdict::failure(
             format!("{path}: all authorities have expired"),
             "issue a new authority and new certificates",
         ),
         some => CheckVerdict::warning(
-            format!("{path}: {some} of {count} authorities have expired"),
+            format!("{path}: expired: {some} of {}", counted(count, AUTHORITIES)),
             "remove them from the file",
         ),
     }

@@ -2,6 +2,7 @@
 
 use super::certificates::CertificateFacts;
 use super::verdict::CheckVerdict;
+use super::words::{CERTIFICATES, counted};
 
 /// `Date` has whole seconds, and a response takes a moment.
 const SKEW_WARNING: i64 = 5;
@@ -39,7 +40,7 @@ pub(super) fn future_verdict(
         .collect();
     match (certificates.len(), future.len()) {
         (0, _) => CheckVerdict::skipped("there are no certificates"),
-        (count, 0) => CheckVerdict::ok(format!("{count} certificates are valid already")),
+        (count, 0) => CheckVerdict::ok(format!("valid already: {}", counted(count, CERTIFICATES))),
         (count, early) => CheckVerdict::failure(
             format!("{early} of {count} certificates are not valid yet"),
             "set this clock, or wait until the certificate is valid",

@@ -15,6 +15,7 @@ use super::versions::{
     pages_verdict, version_verdict,
 };
 use super::watching::watch_from_start;
+use super::words::{RESOURCES, counted};
 use crate::config::{AuthMode, CheckCategory, CheckSettings};
 use crate::upstream::client::Client;
 use crate::upstream::discovery::discover;
@@ -90,7 +91,7 @@ async fn discovery(client: &Client, settings: &CheckSettings) -> CheckVerdict {
         .filter(|one| one.can_be_cached())
         .count();
     let failed = discovery.failed();
-    let text = format!("{count} resources can be listed and watched");
+    let text = format!("{} can be listed and watched", counted(count, RESOURCES));
     if failed.is_empty() {
         return CheckVerdict::ok(text);
     }

@@ -15,6 +15,7 @@ use super::checklist::Checklist;
 use super::clock::future_verdict;
 use super::upstream::UpstreamLink;
 use super::verdict::CheckVerdict;
+use super::words::{CERTIFICATES, counted};
 use crate::blocking::spawn_blocking;
 use crate::config::{CheckCategory, CheckSettings};
 use crate::error_chain::one_line;
@@ -140,7 +141,7 @@ async fn usable(files: TlsFiles) -> CheckVerdict {
     let count = 1 + files.named.len();
     let read = spawn_blocking(move || ServerIdentity::read(files).map(drop)).await;
     match read {
-        Ok(Ok(())) => CheckVerdict::ok(format!("{count} certificates with their keys")),
+        Ok(Ok(())) => CheckVerdict::ok(format!("{} with keys", counted(count, CERTIFICATES))),
         Ok(Err(error)) => CheckVerdict::failure(
             one_line(&error),
             "give a certificate chain and its key, both PEM: --tls-cert, --tls-key, --tls-sni-cert-key",

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::verdict::CheckVerdict;
+use super::words::{RESOURCES, counted};
 use crate::config::{AuthMode, ServeSettings};
 use crate::protocol::handover::HandoverTarget;
 use crate::resource::Gvr;
@@ -22,6 +23,8 @@ const ROLE_RESOURCES: [&str; 4] = [
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Right {
     Resource {
+        /// Empty for all namespaces.
+        namespace: String,
         verb: &'static str,
         group: String,
         resource: String,
@@ -37,11 +40,23 @@ impl Right {
     pub(super) fn new(verb: &'static str, group: &str, resource: &str) -> Self {
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
         Self::Resource {
+            namespace: String::new(),
             verb,
             group: group.to_owned(),
             resource: resource.to_owned(),
             subresource: subresource.to_owned(),
         }
+    }
+
+    /// The same right in one namespace.
+    fn within(mut self, namespace: &str) -> Self {
+        if let Self::Resource {
+            namespace: place, ..
+        } = &mut self
+        {
+            namespace.clone_into(place);
+        }
+        self
     }
 
     fn of(verb: &'static str, gvr: &Gvr) -> Self {
@@ -54,6 +69,7 @@ impl fmt::Display for Right {
         match self {
             Self::Path { verb, path } => write!(f, "{verb} {path}"),
             Self::Resource {
+                namespace,
                 verb,
                 group,
                 resource,
@@ -65,6 +81,9 @@ impl fmt::Display for Right {
                 }
                 if !subresource.is_empty() {
                     write!(f, "/{subresource}")?;
+                }
+                if !namespace.is_empty() {
+                    write!(f, " in {namespace}")?;
                 }
                 Ok(())
             }
@@ -136,6 +155,18 @@ pub(super) fn of_impersonation(settings: &ServeSettings) -> Vec<Right> {
     rights
 }
 
+/// Writing and following the canary's Lease; empty without one.
+pub(super) fn of_canary(settings: &ServeSettings) -> Vec<Right> {
+    let Some(canary) = &settings.canary else {
+        return Vec::new();
+    };
+    let leases = |verb| Right::new(verb, "coordination.k8s.io", "leases");
+    let own = ["get", "create", "update", "delete"];
+    let own = own.map(|verb| leases(verb).within(&canary.namespace));
+    let all = ["list", "watch"].map(leases);
+    own.into_iter().chain(all).collect()
+}
+
 /// Taking caches over from gateways that share this one's identity.
 pub(super) fn of_handover() -> Right {
     Right::Path {
@@ -188,8 +219,8 @@ pub(super) fn cache_verdict(rights: &CacheRights) -> CheckVerdict {
         .collect();
     if !pinned.is_empty() {
         let text = format!(
-            "{} resources of --pin-resources may not be listed and watched: the gateway will not be ready",
-            pinned.len()
+            "{} of --pin-resources may not be listed and watched: the gateway will not be ready",
+            counted(pinned.len(), RESOURCES)
         );
         return CheckVerdict::failure(text, hint).with_details(pinned);
     }
@@ -221,7 +252,10 @@ pub(super) fn needed_verdict(missing: &[Right], what: &str, is_vital: bool) -> C
     if missing.is_empty() {
         return CheckVerdict::ok("they are granted");
     }
-    let text = format!("{} rights are missing: {what}", missing.len());
+    let text = format!(
+        "{} missing: {what}",
+        counted(missing.len(), ("right", "rights"))
+    );
     let hint = "grant them in the gateway's ClusterRole: docs/SECURITY.md, \"Least rights\"";
     let verdict = match is_vital {
         true => CheckVerdict::failure(text, hint),

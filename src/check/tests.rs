@@ -420,7 +420,7 @@ fn what_may_not_be_read_is_judged_by_what_was_asked_for() {
     is(
         &verdict(&["pods"], &["pods"], false),
         CheckLevel::Failure,
-        "1 resources of --pin-resources",
+        "1 resource of --pin-resources",
     );
     is(
         &verdict(&["pods", "services"], &[], false),

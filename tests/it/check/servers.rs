@@ -1,8 +1,10 @@
 //! API servers that answer wrongly, never or without end.
 
+use std::time::Duration;
+
 use kube_fanout::check::{CheckLevel, check_once};
 use kube_fanout::cli::CheckCategory;
-use kube_fanout::config::{AuthMode, AuthSettings, UpstreamSource};
+use kube_fanout::config::{AuthMode, AuthSettings, CanarySettings, UpstreamSource};
 use kube_fanout::resource::Gvr;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -185,6 +187,10 @@ pub(crate) async fn rights() -> Vec<&'static str> {
     let review = report_on(denied(), |settings| {
         settings.serve.auth = AuthSettings::of_mode(AuthMode::Review);
         settings.serve.auth.client_ca = Some("/nowhere/ca.crt".into());
+        settings.serve.canary = Some(CanarySettings {
+            namespace: "fanout".to_owned(),
+            interval: Duration::from_secs(10),
+        });
     });
     let review = review.await;
     let rbac = report_on(denied(), |settings| {
@@ -228,6 +234,12 @@ pub(crate) async fn rights() -> Vec<&'static str> {
             "create subjectaccessreviews.authorization.k8s.io",
         ),
         ended(&review, "rights-impersonate", Failure, "impersonate users"),
+        ended(
+            &review,
+            "rights-canary",
+            Warning,
+            "update leases.coordination.k8s.io in fanout",
+        ),
         ended(
             &rbac,
             "rights-roles",
@@ -320,7 +332,7 @@ async fn a_server_that_never_answers_holds_nothing_up_for_long() {
         settings.admin = Some(format!("http://{silent}/").parse().unwrap());
         let began = tokio::time::Instant::now();
         let report = check_once(&settings).await;
-        assert!(began.elapsed() <= std::time::Duration::from_secs(190));
+        assert!(began.elapsed() <= Duration::from_secs(190));
         ended(&report, "upstream-ready", Failure, "no result within 10 s");
         ended(&report, "gateway-ready", Failure, "no result within 10 s");
         ended(&report, "admin-ready", Failure, "no result within 10 s");
