@@ -135,6 +135,17 @@ javascript() {
     have npm || apt_install npm || say "npm is missing: install npm"
 }
 
+# For linking the program for another architecture.
+arm64() {
+    local triple=aarch64-unknown-linux-gnu
+    # On arm64 it is the machine's own, and everything is there.
+    [ "$(uname -m)" != aarch64 ] || return 0
+    have aarch64-linux-gnu-gcc || apt_install gcc-aarch64-linux-gnu libc6-dev-arm64-cross ||
+        say "a compiler for arm64 is missing: install gcc-aarch64-linux-gnu and libc6-dev-arm64-cross"
+    [ -d "$(rustc --print target-libdir --target "$triple")" ] || rustup target add "$triple" </dev/null >&2 ||
+        say "Rust's library for arm64 is missing: rustup target add $triple"
+}
+
 c_compiler
 rust
 if [ "$purpose" = test ]; then
@@ -146,6 +157,7 @@ if [ "$purpose" = test ]; then
     cargo_tools
     prometheus_programs
     javascript
+    arm64
 fi
 
 # Prints the environment for the caller, which is another shell.

@@ -1,9 +1,10 @@
 //! Work that blocks: on the runtime's threads for it, or under `--cfg fanout_sim` as a task, so that one thread runs everything in one
 //! order (decision 45).
 
-use std::future::Future;
-use std::io;
+#[cfg(feature = "gateway")]
+use std::{future::Future, io};
 
+#[cfg(feature = "gateway")]
 use tokio::runtime::Handle;
 #[cfg(not(fanout_sim))]
 pub(crate) use tokio::task::spawn_blocking;
@@ -21,12 +22,12 @@ where
 ///
 /// # Errors
 /// If a simulation would have to wait.
-#[cfg(not(fanout_sim))]
+#[cfg(all(feature = "gateway", not(fanout_sim)))]
 pub(crate) fn block_on<F: Future>(runtime: &Handle, future: F) -> io::Result<F::Output> {
     Ok(runtime.block_on(future))
 }
 
-#[cfg(fanout_sim)]
+#[cfg(all(feature = "gateway", fanout_sim))]
 pub(crate) fn block_on<F: Future>(_: &Handle, future: F) -> io::Result<F::Output> {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     match std::pin::pin!(future).poll(&mut context) {

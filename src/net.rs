@@ -3,7 +3,7 @@
 
 #[cfg(not(fanout_sim))]
 pub(crate) use hyper_util::client::legacy::connect::HttpConnector;
-#[cfg(not(fanout_sim))]
+#[cfg(all(feature = "gateway", not(fanout_sim)))]
 pub(crate) use tokio::net::lookup_host;
 #[cfg(not(fanout_sim))]
 pub use tokio::net::{TcpListener, TcpStream};
