@@ -1,11 +1,11 @@
-// Opens the status page in every state (states.mjs), as a desktop, a phone and a dark desktop, and the page of a gateway if its address is
+// Opens the status page in every state (states.mjs), as a desktop, a phone and a dark desktop, or the page of a gateway if its address is
 // given; reports what is wrong, and what the page does not do that people rely on.
 import fs from 'node:fs';
 import { createRequire } from 'node:module';
 import puppeteer from 'puppeteer-core';
 import { serve, STATES } from './states.mjs';
 
-const [pageFile, folder, gateway] = process.argv.slice(2);
+const [pageFile, folder, gateway, name = 'gateway'] = process.argv.slice(2);
 const axe = fs.readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 // As root, for example in a container, Chromium has no sandbox.
 const args = ['--disable-gpu', ...(process.getuid() === 0 ? ['--no-sandbox'] : [])];
@@ -159,28 +159,31 @@ const CHECKS = {
 };
 const REFUSALS = { 'when there are too many viewers, the document is asked for': 'events', 'a refusal is shown with its reason': 'all' };
 
-for (const state of Object.keys(STATES)) {
-  for (const view of VIEWS) {
+if (gateway) {
+  for (const view of VIEWS) await look(name, gateway, view);
+} else {
+  for (const state of Object.keys(STATES)) {
+    for (const view of VIEWS) {
+      const server = await serve(pageFile);
+      server.show(state);
+      await look(state, server.url, view);
+      server.drop();
+    }
+  }
+  for (const [what, check] of Object.entries(CHECKS)) {
     const server = await serve(pageFile);
-    server.show(state);
-    await look(state, server.url, view);
+    server.show('slow', REFUSALS[what]);
+    const problems = [];
+    const page = await open(server.url, VIEWS[0], problems);
+    try {
+      problems.push(...await check(page, server));
+    } catch (error) {
+      problems.push(String(error));
+    }
+    report(what, problems, 'yes');
+    await page.close();
     server.drop();
   }
 }
-for (const [name, check] of Object.entries(CHECKS)) {
-  const server = await serve(pageFile);
-  server.show('slow', REFUSALS[name]);
-  const problems = [];
-  const page = await open(server.url, VIEWS[0], problems);
-  try {
-    problems.push(...await check(page, server));
-  } catch (error) {
-    problems.push(String(error));
-  }
-  report(name, problems, 'yes');
-  await page.close();
-  server.drop();
-}
-if (gateway) for (const view of VIEWS) await look('gateway', gateway, view);
 await browser.close();
 process.exit(found ? 1 : 0);

@@ -11,31 +11,16 @@ With churn the difference drowns in what the gateway does besides. Documents are
 shown, too: that of the threads that were idle while the page was closed. Exit code 1 if this is 10 ms or more for a document, 1 % of a core.
 """
 import argparse
-import json
 import os
-import re
 import socket
 import statistics
-import subprocess
 import sys
 import threading
 import time
-import urllib.request
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+from stage import stage
+
 TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def started(arguments, pattern):
-    """Starts a program and waits until its log says where it listens."""
-    process = subprocess.Popen(arguments, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-    for line in process.stderr:
-        found = re.search(pattern, line)
-        if found:
-            # Whatever comes later must not fill the pipe.
-            threading.Thread(target=process.stderr.read, daemon=True).start()
-            return process, found.groups()
-    sys.exit(f"{arguments[0]} ended: {process.wait()}")
 
 
 def cpu_seconds(pid):
@@ -97,21 +82,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=20)
     options = parser.parse_args()
-    running = []
-    try:
-        objects = ["--objects", "pods=1000,configmaps=100", "--churn", str(options.churn)]
-        apiserver, (upstream,) = started([options.program, "apiserver", "--listen", "127.0.0.1:0", *objects], r"address=(127\S+)")
-        running.append(apiserver)
-        serve = ["serve", "--upstream", f"http://{upstream}", "--plain-http", "--auth", "none", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]
-        gateway, (address, admin) = started([options.program, *serve], r"serving address=(\S+) admin=(\S+)")
-        running.append(gateway)
-        swarm = [sys.executable, f"{HERE}/swarm.py", f"http://{address}", "--clients", str(options.clients), "--slow", str(options.slow), "--for", "100000"]
-        running.append(subprocess.Popen([*swarm, "--path", "/api/v1/pods", "--path", "/api/v1/configmaps"]))
-        # Until all are connected, and the slow ones are slow.
-        time.sleep(30 if options.slow else 10)
-        with urllib.request.urlopen(f"http://{admin}/status.json") as answer:
-            totals = json.load(answer)["totals"]
-        print(f"{totals['watches']} watches, {totals['slow']} slow", flush=True)
+    with stage(options.program, options.clients, options.slow, options.churn) as (gateway, admin):
         differences, collecting = [], []
         for _ in range(options.rounds):
             closed, idle = interval(gateway.pid, options.seconds)
@@ -128,10 +99,6 @@ def main():
         print(f"{options.clients} clients, {options.slow} slow, {options.churn} writes/s: {middle:+.2f} % of a core ({min(differences):+.2f} to {max(differences):+.2f})")
         print(f"collecting a document: {statistics.median(collecting):.2f} ms ({min(collecting):.2f} to {max(collecting):.2f})")
         return 0 if statistics.median(collecting) < 10 else 1
-    finally:
-        for process in reversed(running):
-            process.terminate()
-            process.wait()
 
 
 if __name__ == "__main__":

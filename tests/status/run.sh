@@ -3,7 +3,7 @@
 # nothing found by axe-core; and what it does with keys, filters, lost connections and hostile names.
 #
 #   run.sh          the page with the documents of states.mjs
-#   run.sh URL      also the page of a gateway that runs, such as http://127.0.0.1:9090/status of './kube-fanout demo'
+#   run.sh URL NAME only the page of a gateway that runs, such as http://127.0.0.1:9090/status of './kube-fanout demo'; NAME is for the files
 #
 # Run by hand after changes of src/admin/status/page.html. Installs Chromium (from Debian) and npm's axe-core and puppeteer-core if they are
 # missing. Writes screenshots to target/status. Exit code: 0 all is well, 1 something was found, 3 setup failed.
