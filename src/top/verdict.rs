@@ -61,7 +61,9 @@ impl<'a> StatusTroubles<'a> {
     }
 
     fn notes(&self, status: &StatusDocument) -> Vec<String> {
+        // A gateway that drains is not ready on purpose.
         let failing = status.gateway.failing.iter();
+        let failing = failing.filter(|_| !status.gateway.draining);
         let mut notes: Vec<_> = failing
             .map(|text| format!("Not ready: {}", clean(text)))
             .collect();
@@ -109,7 +111,7 @@ pub(super) fn verdict(status: &StatusDocument) -> ((Severity, String), Vec<Strin
     let mut notes = troubles.notes(status);
     let is_down = !troubles.down.is_empty();
     let text = if status.gateway.draining {
-        if totals.watches > 0 {
+        if totals.slow > 0 {
             notes.insert(0, lag_words(totals));
         }
         "The gateway is draining: its clients move to others.".to_owned()
