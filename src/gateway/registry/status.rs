@@ -18,9 +18,9 @@ impl Registry {
         (retention, self.slots())
     }
 
-    /// Whether the drain has begun.
+    /// Whether the drain has begun; its delay may not be over.
     pub(in crate::gateway) fn is_draining(&self) -> bool {
-        self.draining.is_begun()
+        self.leaving.get().is_some()
     }
 
     /// The recorder of a cache's watches, with their table.
