@@ -277,7 +277,7 @@ fn row(status: &StatusDocument, one: &ResourceStatus, rates: Rates) -> ResourceR
         (at.future, "waiting for a future version"),
         (at.behind, "behind"),
         (at.slow, "slow"),
-        (at.initial, "in their initial events"),
+        (at.initial, "taking initial events"),
     ] {
         if number_of > 0 {
             words.push(format!("{} {what}", number(number_of)));

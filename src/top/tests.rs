@@ -215,7 +215,7 @@ fn clients_that_take_their_initial_events_are_not_up_to_date() {
     assert!(
         page.resources[0]
             .clients
-            .ends_with(", 1 in their initial events")
+            .ends_with(", 1 taking initial events")
     );
     let note = "Still taking initial events: 1 client.".to_owned();
     assert!(page.notes.contains(&note), "{:?}", page.notes);

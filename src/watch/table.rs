@@ -91,29 +91,32 @@ pub struct UnreadEvent {
     pub sequence: Sequence,
     /// Whether it is nowhere in memory any more: the watch ends as soon as its connection takes something.
     pub is_lost: bool,
-    /// When it arrived; `None` if the first unread event is an initial one that nothing followed. If the history no longer has it, when the oldest event was that it has. Also `None` if that was lost at this moment.
+    /// When it arrived, or the oldest event of the history if that no longer has it. `None` if it was dropped at this moment, and if only
+    /// initial events are unread.
     pub arrived_at: Option<Instant>,
     /// Since when the client waits for it: what was published before the client came has not kept it waiting.
     pub waits_since: Option<Instant>,
 }
 
 impl WatchEntry {
-    fn is_future(&self) -> bool {
-        self.progress.read().1 == ReadStage::Future
+    fn position(&self) -> WatchPosition<'_> {
+        let progress = self.progress.read();
+        WatchPosition {
+            client: &self.client,
+            opened_at: self.opened_at,
+            served: &self.served,
+            is_future: progress.1 == ReadStage::Future,
+            is_initial: matches!(progress.1, ReadStage::Initial(_)),
+            unread: self.unread(progress),
+        }
     }
 
-    fn is_initial(&self) -> bool {
-        matches!(self.progress.read().1, ReadStage::Initial(_))
-    }
-
-    fn unread(&self) -> Option<UnreadEvent> {
+    fn unread(&self, (cursor, stage): (Sequence, ReadStage)) -> Option<UnreadEvent> {
         let ring = self.served.cache.history();
-        let (cursor, stage) = self.progress.read();
         let is_initial = matches!(stage, ReadStage::Initial(_));
         let (sequence, is_in_view) = match stage {
             ReadStage::Future => return None,
-            ReadStage::Initial(next) => (Some(next), false),
-            ReadStage::History(next) => (Some(next), false),
+            ReadStage::Initial(next) | ReadStage::History(next) => (Some(next), false),
             // Initial events are read before the view.
             ReadStage::View if self.view.head() <= cursor => return None,
             ReadStage::View => (self.view.first_of(cursor), self.view.keeps(cursor)),
@@ -163,14 +166,7 @@ impl WatchTable {
     pub fn visit(&self, mut visit: impl FnMut(WatchPosition<'_>)) {
         for shard in &self.shards {
             for (_, entry) in &*shard.lock() {
-                visit(WatchPosition {
-                    client: &entry.client,
-                    opened_at: entry.opened_at,
-                    served: &entry.served,
-                    is_future: entry.is_future(),
-                    is_initial: entry.is_initial(),
-                    unread: entry.unread(),
-                });
+                visit(entry.position());
             }
         }
     }
@@ -229,7 +225,7 @@ impl TableRegistration {
     /// Remembers the watch if it ends because its client is slow.
     pub(super) fn end(&self, end: WatchEnd, events: u64, now: Instant) {
         let waited = || {
-            let since = self.entry.unread()?.waits_since?;
+            let since = self.entry.position().unread?.waits_since?;
             Some(now.saturating_duration_since(since))
         };
         let (reason, lag) = match end {
