@@ -28,6 +28,7 @@ mod rbac_answers;
 mod rebalance;
 mod secrets;
 mod staleness;
+mod status;
 mod support;
 mod top;
 mod trust;

@@ -1,0 +1,100 @@
+//! The status document over real connections.
+
+use std::net::SocketAddr;
+
+use http_body_util::{BodyExt as _, Full};
+use kube_fanout::apiserver::{self, Apiserver, Options};
+use kube_fanout::config::ServeSettings;
+use kube_fanout::shutdown::Drain;
+use serde_json::Value;
+use tokio::net::TcpListener;
+
+use crate::support::auth::until;
+use crate::support::client::{CONFIGMAPS, HttpVersion, connect_and_get, send, text};
+use crate::support::gateway::Running;
+use crate::support::history::PATIENCE;
+
+/// More than the buffers of a connection hold.
+const OBJECTS: usize = 32;
+const OBJECT_LEN: usize = 1 << 20;
+
+async fn start(drain: Drain) -> (Apiserver, Running) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let options = Options {
+        objects: vec![format!("configmaps={OBJECTS}").parse().unwrap()],
+        object_len: OBJECT_LEN,
+        ..Options::default()
+    };
+    let apiserver = apiserver::start(listener, options).unwrap();
+    let upstream = format!("http://{}", apiserver.address());
+    let settings = ServeSettings::embedded(upstream.parse().unwrap());
+    (apiserver, Running::start(settings, drain).await)
+}
+
+/// The port shows its status only to requests that name this machine.
+async fn document(admin: SocketAddr) -> Value {
+    let request = http::Request::get("/status.json").header("host", "localhost");
+    let response = send(admin, request.body(Full::default()).unwrap()).await;
+    assert_eq!(response.status(), 200);
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    serde_json::from_slice(&body).unwrap()
+}
+
+/// All watches, those that have everything, and those in their initial events.
+async fn cursors(admin: SocketAddr) -> [u64; 3] {
+    let document = document(admin).await;
+    let resources = document["resources"].as_array().unwrap();
+    let sum = |member: &str| {
+        let counts = resources.iter().map(|one| &one["cursors"][member]);
+        counts.map(|count| count.as_u64().unwrap()).sum()
+    };
+    ["watches", "current", "initial"].map(sum)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_stops_in_its_initial_events_is_not_up_to_date_until_it_reads_on() {
+    let (_apiserver, gateway) = start(Drain::new()).await;
+    let target = format!(
+        "{CONFIGMAPS}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    );
+    for http in [HttpVersion::One, HttpVersion::Two] {
+        let response = connect_and_get(http, gateway.address, &target).await;
+        let mut body = response.unwrap().into_body();
+        until("it takes its initial events", async || {
+            cursors(gateway.admin).await == [1, 0, 1]
+        })
+        .await;
+        let (mut events, mut lines) = (Vec::new(), 0);
+        while lines <= OBJECTS {
+            let frame = body.frame().await.unwrap().unwrap();
+            let data = frame.into_data().unwrap();
+            lines += data.iter().filter(|byte| **byte == b'\n').count();
+            events.extend(data);
+        }
+        let events = String::from_utf8(events).unwrap();
+        assert_eq!(events.matches(r#"{"type":"ADDED""#).count(), OBJECTS);
+        assert_eq!(events.matches(r#"{"type":"BOOKMARK""#).count(), 1);
+        until("it has everything", async || {
+            cursors(gateway.admin).await == [1, 1, 0]
+        })
+        .await;
+        drop(body);
+        until("it has left", async || cursors(gateway.admin).await[0] == 0).await;
+    }
+    gateway.ended().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_drains_from_the_beginning_of_the_delay() {
+    let drain = Drain::with_timeout(PATIENCE * 20).with_delay(PATIENCE * 10);
+    let (_apiserver, gateway) = start(drain).await;
+    assert_eq!(document(gateway.admin).await["gateway"]["draining"], false);
+    gateway.begin_drain();
+    until("the document says so", async || {
+        document(gateway.admin).await["gateway"]["draining"] == true
+    })
+    .await;
+    // Clients are still served: the delay has just begun.
+    let list = text(gateway.address, CONFIGMAPS).await;
+    assert!(list.contains("ConfigMapList"));
+}
