@@ -32,7 +32,7 @@ def totals(admin):
 
 @contextlib.contextmanager
 def stage(program, clients, slow, churn):
-    """The gateway's process and its admin address, once all clients are connected and one of the slow ones is slow."""
+    """The gateway's process and its admin address, once all clients are connected; with churn, also once all slow ones are slow."""
     running = []
     try:
         objects = ["--objects", "pods=1000,configmaps=100", "--churn", str(churn)]
@@ -44,7 +44,7 @@ def stage(program, clients, slow, churn):
         swarm = [sys.executable, f"{HERE}/swarm.py", f"http://{address}", "--clients", str(clients), "--slow", str(slow), "--for", "100000"]
         running.append(subprocess.Popen([*swarm, "--path", "/api/v1/pods", "--path", "/api/v1/configmaps"]))
         until = time.monotonic() + CONNECT_SECONDS
-        while (now := totals(admin))["watches"] < clients or (slow and not now["slow"]):
+        while (now := totals(admin))["watches"] < clients or (churn and now["slow"] < slow):
             if time.monotonic() > until:
                 sys.exit(f"{now['watches']} watches are open, {now['slow']} are slow")
             time.sleep(1)
