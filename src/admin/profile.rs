@@ -89,7 +89,10 @@ async fn profile(time: Duration) -> Result<Vec<u8>, String> {
     let sampling = begun.await.map_err(|error| error.to_string())?;
     let folder = std::env::temp_dir();
     let sampling = sampling.map_err(|error| {
-        format!("cannot take a profile: {error}; it needs a folder that it can write to, not {}: set TMPDIR", folder.display())
+        let folder = folder.display();
+        format!(
+            "cannot take a profile: {error}; it writes a file to {folder}, which TMPDIR can change"
+        )
     })?;
     tokio::time::sleep(time).await;
     // Finding the names of functions reads the program's debug information, which takes a second or more.
