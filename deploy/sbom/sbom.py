@@ -131,7 +131,9 @@ def units(target):
     command = ["build", "--locked", f"--bin={PROGRAM}", f"--target={target}", "--unit-graph", "-Zunstable-options"]
     plan = json.loads(cargo(*command, environment={**os.environ, "RUSTC_BOOTSTRAP": "1"}))
     keys = [unit["pkg_id"] for unit in plan["units"] if unit["platform"] and unit["mode"] == "build"]
-    return {tuple(re.split("[#/]", key.partition("#")[2] or key)[-1].split("@")) for key in keys}
+    # An identifier omits the name of a package whose folder has the same name.
+    names = {package["id"]: name for name, package in details(target).items()}
+    return {names[key] for key in keys}
 
 
 def compiled_in(program):
