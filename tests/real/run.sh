@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Suites against a real Kubernetes API server, with the gateway in front of it.
 #
-#   run.sh [SUITE...]     all, or some of: differential kubectl informers one-watch restart clients conformance random converge gates trust
+#   run.sh [SUITE...]     all, or some of: differential kubectl informers one-watch restart clients conformance random converge gates trust check
 #   run.sh revocation     measures how long streams outlive their permission; it waits for intervals, so it runs only if it is named
 #   run.sh faults         kills, stops and cuts everything, one after the other; needs root, half an hour, and to be named
 #
@@ -31,14 +31,14 @@ maker=$here/apiserver/real-apiserver.sh
 root=$(cd "$here/../.." && pwd)
 work=$root/target/real
 library=$work/python # what the suites use of PyPI, besides the official client, which has a virtual environment
-suites=${*:-differential kubectl informers one-watch restart clients conformance random converge gates trust}
+suites=${*:-differential kubectl informers one-watch restart clients conformance random converge gates trust check}
 
 unfit() { printf 'run.sh: %s\n' "$*" >&2; exit 3; }
 wants() { [[ " $suites " == *" $1 "* ]]; }
 
 for suite in $suites; do
   case $suite in
-    differential | kubectl | informers | one-watch | restart | clients | conformance | random | converge | gates | trust | revocation | faults) ;;
+    differential | kubectl | informers | one-watch | restart | clients | conformance | random | converge | gates | trust | check | revocation | faults) ;;
     *) sed -n '2,/^set -/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | sed '$d'; exit 2 ;;
   esac
 done

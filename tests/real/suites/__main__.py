@@ -7,7 +7,7 @@ import traceback
 
 from . import report, stack
 
-SUITES = {"differential": "differential.run", "kubectl": "kubectl", "informers": "informers", "one-watch": "one_watch", "restart": "restart.run", "clients": "clients", "conformance": "conformance.run", "random": "replay.run", "converge": "converge.run", "gates": "gates", "trust": "trust.run", "revocation": "trust.revocation", "faults": "faults.run"}
+SUITES = {"differential": "differential.run", "kubectl": "kubectl", "informers": "informers", "one-watch": "one_watch", "restart": "restart.run", "clients": "clients", "conformance": "conformance.run", "random": "replay.run", "converge": "converge.run", "gates": "gates", "trust": "trust.run", "check": "check", "revocation": "trust.revocation", "faults": "faults.run"}
 
 ONLY_NAMED = {"revocation", "faults"}
 
