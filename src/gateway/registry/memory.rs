@@ -208,7 +208,7 @@ const fn is_outgrown(collected: usize, held: usize, max: usize) -> bool {
 }
 
 /// All caches that are being filled, if there are any and the bound is exceeded. Otherwise the least recently used ones that together hold
-/// the excess; below the bound none with watches.
+/// the excess; below the bound none with watches, and those that are being filled last.
 fn victims<T>(mut candidates: Vec<Candidate<T>>, excess: MemoryExcess) -> Vec<T> {
     let MemoryExcess {
         resident,
@@ -225,13 +225,16 @@ fn victims<T>(mut candidates: Vec<Candidate<T>>, excess: MemoryExcess) -> Vec<T>
     }
     let is_severe = resident > max / SEVERE_FRACTION;
     let may_go = |candidate: &Candidate<T>| match candidate.rank {
-        EvictionRank::Filling | EvictionRank::Outgrown => false,
-        EvictionRank::Unwatched => true,
-        EvictionRank::Watched => is_severe,
+        EvictionRank::Outgrown => false,
+        // Below the bound too: while new watches are refused, one that is being filled must not go on for as long as upstream takes.
+        EvictionRank::Filling => true,
+        EvictionRank::Unwatched => candidate.len >= LEN_MIN,
+        EvictionRank::Watched => candidate.len >= LEN_MIN && is_severe,
     };
     let excess = if resident > 0 { resident } else { in_use };
-    candidates.retain(|candidate| candidate.len >= LEN_MIN && may_go(candidate));
-    candidates.sort_by_key(|candidate| (candidate.rank, candidate.used_at));
+    candidates.retain(may_go);
+    // Those that are being filled come last: what others keep unused may be enough for them.
+    candidates.sort_by_key(|candidate| (is_filling(candidate), candidate.rank, candidate.used_at));
     let mut freed = 0;
     let is_needed = |candidate: &Candidate<T>| {
         let is_needed = freed < excess;
@@ -323,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn below_the_bound_only_caches_go_that_nobody_watches_and_that_are_filled() {
+    fn below_the_bound_no_cache_goes_that_is_watched() {
         use EvictionRank::{Filling, Unwatched, Watched};
         let victims_for = |resident, in_use| {
             let row = |cache, rank| Candidate {
@@ -344,8 +347,9 @@ mod tests {
             };
             victims(candidates, excess)
         };
-        assert_eq!(victims_for(0, MAX), ["unwatched"]);
         assert_eq!(victims_for(0, 1), ["unwatched"]);
+        assert_eq!(victims_for(0, 50 * MIB), ["unwatched"]);
+        assert_eq!(victims_for(0, MAX), ["unwatched", "filling"]);
         assert!(victims_for(0, 0).is_empty());
         assert_eq!(victims_for(1, MAX), ["filling"]);
     }
