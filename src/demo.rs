@@ -33,10 +33,11 @@ use crate::apiserver::{self, Apiserver, Options, OptionsError};
 use crate::config::{DemoSettings, ServeSettings};
 use crate::gateway::{self, Gateway};
 use crate::net::TcpListener;
+use crate::numbers::counted;
 use crate::resource::ResourceVersion;
 use crate::shutdown::Drain;
 use expected_events::ExpectedEvents;
-use figures::{CounterSample, DemoVerdict, IntervalFigures, closing};
+use figures::{CounterSample, DemoVerdict, IntervalFigures, WATCHERS, closing};
 use latency::Latencies;
 use parking_lot::Mutex;
 use process::ProcessUsage;
@@ -73,7 +74,7 @@ pub enum DemoOutcome {
 pub enum DemoError {
     /// The limit of open files is too low.
     #[error(
-        "{watchers} watchers need {needed} open files, the limit is {limit}: raise the limit (ulimit -n {needed}) or lower --watchers"
+        "--watchers {watchers} needs {needed} open files, the limit is {limit}: raise the limit (ulimit -n {needed}) or lower --watchers"
     )]
     OpenFiles {
         /// Number of watchers.
@@ -102,7 +103,7 @@ pub enum DemoError {
     #[error("cannot list {0}")]
     List(String),
     /// Some watchers did not connect in time.
-    #[error("{0} watchers did not connect within {TIMEOUT:?}")]
+    #[error("{} did not connect within {TIMEOUT:?}", counted(*.0, WATCHERS))]
     Connect(usize),
     /// The figures cannot be written.
     #[error("cannot write the figures")]
@@ -147,8 +148,9 @@ pub async fn run<W: Write>(
     screen.say(&opening(&settings))?;
     let mut parts = DemoParts::start(&settings).await?;
     parts.connect(settings.watchers, &mut screen).await?;
-    let (watchers, millis) = (settings.watchers, parts.started_at.elapsed().as_millis());
-    screen.say(&format!("{watchers} watchers connected in {millis} ms"))?;
+    let watchers = counted(settings.watchers, WATCHERS);
+    let millis = parts.started_at.elapsed().as_millis();
+    screen.say(&format!("{watchers} connected in {millis} ms"))?;
     screen.say(&format!("status page: http://{}/status", parts.admin))?;
     parts.started_at = Instant::now();
     let start = parts.sample();
@@ -411,13 +413,11 @@ fn watched(apiserver: &Apiserver, resources: &[String]) -> Vec<WatchedResource> 
 /// What is started, which takes a while with many objects.
 fn opening(settings: &DemoSettings) -> String {
     let counts = settings.apiserver.objects.iter();
-    let objects: Vec<_> = counts
-        .map(|one| format!("{} {}", one.count, one.resource))
-        .collect();
+    let objects: Vec<_> = counts.map(ToString::to_string).collect();
     format!(
-        "starting an API server ({}), a gateway and {} watchers",
+        "starting an API server ({}), a gateway and {}",
         objects.join(", "),
-        settings.watchers
+        counted(settings.watchers, WATCHERS)
     )
 }
 

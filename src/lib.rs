@@ -98,8 +98,8 @@
 //! Smaller modules support these: [`allocator`] counts what is allocated; [`cli`] and [`config`] turn flags, environment and file into
 //! settings; [`metrics`], [`admin`] and [`build_info`] show what runs; [`check`] tells whether a gateway will work; [`fairness`] divides
 //! bounded permits among clients; [`tls`] and [`reload`] follow files that change; [`shutdown`] is the drain; [`log_filter`] is the filter
-//! of the log; [`telemetry`] is the spans of requests; `task` restarts long-lived tasks; `error_chain` writes errors as one line, and
-//! `printable` text that others chose; [`quiet`] detects clients that were left behind.
+//! of the log; [`telemetry`] is the spans of requests; `task` restarts long-lived tasks; `error_chain` writes errors as one line, `printable`
+//! text that others chose, and `numbers` numbers with their nouns; [`quiet`] detects clients that were left behind.
 //!
 //! `docs/ARCHITECTURE.md` follows an event and a list through these modules, file by file, and states the invariants.
 //! `docs/PROTOCOL.md` describes the list and watch protocol, and `docs/decisions` gives the reasons for the design.
@@ -163,6 +163,8 @@ pub mod gateway;
 pub mod log_filter;
 #[cfg(feature = "gateway")]
 pub mod metrics;
+#[cfg(feature = "gateway")]
+mod numbers;
 #[cfg(feature = "gateway")]
 pub mod passthrough;
 #[cfg(feature = "gateway")]

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use super::latency::Latencies;
 use super::process::ProcessUsage;
+use crate::numbers::{counted, rounded, separated};
+
+pub(super) const WATCHERS: (&str, &str) = ("watcher", "watchers");
 
 /// All counters at one moment.
 #[derive(Clone, Debug, Default)]
@@ -70,9 +73,9 @@ impl IntervalFigures {
             "{} watches {} -> {}, events/s {} -> {}, latency p50 {} p99 {}, {}/s out, memory {}, CPU {:.0} %",
             DisplayClock(self.elapsed),
             self.upstream_watches,
-            DisplayCount(self.watchers as u64),
-            DisplayCount::of(self.written.0),
-            DisplayCount::of(self.delivered.0),
+            separated(self.watchers),
+            rounded(self.written.0),
+            rounded(self.delivered.0),
             DisplayDuration(self.p50),
             DisplayDuration(self.p99),
             DisplayBytes(self.delivered.1),
@@ -95,12 +98,12 @@ impl IntervalFigures {
             row(
                 "watches",
                 self.upstream_watches.to_string(),
-                DisplayCount(self.watchers as u64).to_string(),
+                separated(self.watchers),
             ),
             row(
                 "events/s",
-                DisplayCount::of(self.written.0).to_string(),
-                DisplayCount::of(self.delivered.0).to_string(),
+                rounded(self.written.0),
+                rounded(self.delivered.0),
             ),
             row(
                 "bytes/s",
@@ -112,7 +115,7 @@ impl IntervalFigures {
                 DisplayDuration(self.p50),
                 DisplayDuration(self.p99)
             ),
-            format!("  delivered   {}", DisplayCount(self.delivered_events)),
+            format!("  delivered   {}", separated(self.delivered_events)),
             format!(
                 "  process     memory {}  CPU {:.0} %  (API server, gateway and watchers)",
                 DisplayBytes(self.rss_bytes as f64),
@@ -164,17 +167,13 @@ pub(super) fn closing(
     let figures = IntervalFigures::between(start, end);
     let row = |name: &str, value: String| format!("  {name:<28}{value:>16}");
     let span = |permille| DisplayDuration(end.latencies.permille(permille)).to_string();
-    let count = |number: u64| DisplayCount(number).to_string();
     let mut lines = vec![
         format!("closing figures, {} of churn", DisplayClock(end.elapsed)),
-        row("upstream watches", count(end.upstream_watches as u64)),
-        row("downstream watches", count(end.watchers as u64)),
-        row("events written", count(end.written.0)),
-        row("events delivered", count(end.delivered.0)),
-        row(
-            "events delivered/s",
-            DisplayCount::of(figures.delivered.0).to_string(),
-        ),
+        row("upstream watches", separated(end.upstream_watches)),
+        row("downstream watches", separated(end.watchers)),
+        row("events written", separated(end.written.0)),
+        row("events delivered", separated(end.delivered.0)),
+        row("events delivered/s", rounded(figures.delivered.0)),
         row(
             "bytes delivered",
             DisplayBytes(end.delivered.1 as f64).to_string(),
@@ -187,22 +186,23 @@ pub(super) fn closing(
             DisplayBytes(end.usage.rss_bytes as f64).to_string(),
         ),
         row("CPU", format!("{:.0} %", figures.cpu)),
-        row("lost", count(verdict.lost)),
-        row("doubled", count(verdict.doubled)),
-        row("out of order", count(verdict.out_of_order)),
-        row("watchers that differ", count(verdict.differing)),
-        row("watchers told to relist", count(verdict.must_relist)),
-        row("watches taken up again", count(verdict.resumed)),
-        row("lists that differ", count(verdict.differing_lists)),
+        row("lost", separated(verdict.lost)),
+        row("doubled", separated(verdict.doubled)),
+        row("out of order", separated(verdict.out_of_order)),
+        row("watchers that differ", separated(verdict.differing)),
+        row("watchers told to relist", separated(verdict.must_relist)),
+        row("watches taken up again", separated(verdict.resumed)),
+        row("lists that differ", separated(verdict.differing_lists)),
         row(
             "last event after last write",
             DisplayDuration(Some(verdict.settled)).to_string(),
         ),
     ];
     if verdict.behind > 0 {
-        let (watchers, events) = (count(verdict.behind), count(verdict.behind_events));
         lines.push(format!(
-            "behind at the end: {watchers} watchers, up to {events} events"
+            "behind at the end: {}, up to {}",
+            counted(verdict.behind, WATCHERS),
+            counted(verdict.behind_events, ("event", "events"))
         ));
     }
     lines.push(if verdict.is_sound() {
@@ -223,34 +223,6 @@ impl fmt::Display for DisplayClock {
             write!(f, "{}:", seconds / 3600)?;
         }
         write!(f, "{:02}:{:02}", seconds / 60 % 60, seconds % 60)
-    }
-}
-
-/// A number, displayed as `1,234,567`.
-struct DisplayCount(u64);
-
-impl DisplayCount {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a rate of events is not negative and far below 2^64"
-    )]
-    fn of(rate: f64) -> Self {
-        Self(rate.round() as u64)
-    }
-}
-
-impl fmt::Display for DisplayCount {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digits = self.0.to_string();
-        let mut text = String::new();
-        for (index, digit) in digits.char_indices() {
-            if index > 0 && (digits.len() - index).is_multiple_of(3) {
-                text.push(',');
-            }
-            text.push(digit);
-        }
-        f.pad(&text)
     }
 }
 
@@ -290,13 +262,11 @@ mod tests {
     fn numbers_are_written_for_people() {
         let hour = Duration::from_secs(3_725);
         let seen = [
-            DisplayCount(1_234_567).to_string(),
-            DisplayCount(12).to_string(),
             DisplayBytes(1536.0).to_string(),
             DisplayDuration(Some(Duration::from_micros(1250))).to_string(),
             DisplayClock(hour).to_string(),
         ];
-        assert_eq!(seen, ["1,234,567", "12", "1.5 KiB", "1.25 ms", "1:02:05"]);
+        assert_eq!(seen, ["1.5 KiB", "1.25 ms", "1:02:05"]);
     }
 
     #[test]
@@ -323,5 +293,12 @@ mod tests {
         let none = CounterSample::default();
         let text = closing(&none, &none, &behind).join("\n");
         assert!(text.contains("behind at the end: 1,200 watchers, up to 2 events\nNOT"));
+        let one = DemoVerdict {
+            behind: 1,
+            behind_events: 1,
+            ..behind
+        };
+        let text = closing(&none, &none, &one).join("\n");
+        assert!(text.contains("behind at the end: 1 watcher, up to 1 event\nNOT"));
     }
 }

@@ -24,6 +24,7 @@ use crate::admin::CheckOutcome;
 use crate::cache::ChunksMemory;
 use crate::fairness::{Peer, Permit, Permits};
 use crate::metrics::{GiveUpReason, Label};
+use crate::numbers::counted;
 use crate::resource::{Gvr, ResourceVersion};
 use crate::serve::resources::VersionReach;
 use crate::upstream::cache_sink::HistoryMemory;
@@ -301,7 +302,10 @@ impl Slot {
     /// Why the cache is not filled yet, and how far it has come.
     fn waiting_for(&self, reason: &str) -> String {
         match self.recorder.listing.objects() {
-            Some(objects) => format!("{reason}, {objects} objects listed so far"),
+            Some(objects) => {
+                let objects = counted(objects, ("object", "objects"));
+                format!("{reason}, {objects} listed so far")
+            }
             None => reason.to_owned(),
         }
     }

@@ -76,15 +76,17 @@ fn a_demo_that_cannot_begin_says_why_in_one_line() {
 #[test]
 fn a_reader_that_has_seen_enough_ends_the_demo() {
     let mut demo = Command::new(env!("CARGO_BIN_EXE_kube-fanout"))
-        .args(["demo", "--watchers", "2", "--objects", "configmaps=1"])
+        .args(["demo", "--watchers", "1", "--objects", "configmaps=1"])
         .args(["--duration", "1h"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut line = String::new();
-    let read = BufReader::new(demo.stdout.take().unwrap()).read_line(&mut line);
-    assert!(read.unwrap() > 0);
+    let lines = BufReader::new(demo.stdout.take().unwrap()).lines().take(2);
+    let lines: Vec<_> = lines.map(Result::unwrap).collect();
+    let opening = "starting an API server (configmaps=1), a gateway and 1 watcher";
+    assert_eq!(lines[0], opening);
+    assert!(lines[1].starts_with("1 watcher connected in "), "{lines:?}");
     // The reader is dropped now: the next figures have nowhere to go.
     let output = demo.wait_with_output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();

@@ -22,6 +22,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("quiet", &[]),
     ("error_chain", &[]),
     ("printable", &[]),
+    ("numbers", &[]),
     ("size", &[]),
     ("fairness", &[]),
     ("config", &["cli", "log_filter", "resource", "size"]),
@@ -214,7 +215,14 @@ const EDGES: &[(&str, &[&str])] = &[
     ("status", &[]),
     (
         "top",
-        &["blocking", "config", "printable", "shutdown", "status"],
+        &[
+            "blocking",
+            "config",
+            "numbers",
+            "printable",
+            "shutdown",
+            "status",
+        ],
     ),
     // It looks at everything that the gateway will use (decision 55).
     (
@@ -225,6 +233,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "cli",
             "config",
             "error_chain",
+            "numbers",
             "printable",
             "protocol::handover",
             "resource",
@@ -277,6 +286,7 @@ const PURE: &[&str] = &[
     "src/quiet",
     "src/error_chain",
     "src/printable",
+    "src/numbers",
     "src/protocol",
     "src/resource",
     "src/decode",

@@ -566,4 +566,12 @@ async fn who_waits_for_a_long_list_sees_how_far_it_is() {
         unreachable!("not filled")
     };
     assert_eq!(reason, words);
+    for (objects, words) in [
+        (1, "starting, 1 object listed"),
+        (12_500, "starting, 12,500 objects listed"),
+    ] {
+        stage.slot.recorder.listing.received(objects);
+        let seen = stage.slot.describe();
+        assert!(seen.contains(words), "{words} in {seen}");
+    }
 }
