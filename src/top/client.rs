@@ -1,5 +1,7 @@
 //! Reads the status document over plain HTTP/1.1: once, or as server-sent events. Everything that is read is bounded.
 
+use std::error::Error;
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -82,8 +84,10 @@ impl StatusClient {
             let body = Limited::new(response.into_body(), DOCUMENT_LEN_MAX)
                 .collect()
                 .await;
-            let body =
-                body.map_err(|error| self.strange(format!("its response ends early: {error}")))?;
+            let body = body.map_err(|error| match error.downcast_ref() {
+                Some(error) if is_disconnect(error) => TopError::Closed(self.address()),
+                Some(_) | None => self.strange(format!("its response ends early: {error}")),
+            })?;
             self.decode(&body.to_bytes())
         };
         timeout(RESPONSE_WAIT_MAX, reading)
@@ -117,11 +121,15 @@ impl StatusClient {
             address: address.clone(),
             source,
         })?;
-        let strange =
-            |error: hyper::Error| self.strange(format!("it does not speak HTTP: {error}"));
+        let failed = |error: hyper::Error| {
+            if is_disconnect(&error) {
+                return TopError::Closed(address.clone());
+            }
+            self.strange(format!("it does not speak HTTP: {error}"))
+        };
         let (mut sender, driver) = http1::handshake(TokioIo::new(stream))
             .await
-            .map_err(strange)?;
+            .map_err(failed)?;
         let mut connection = JoinSet::new();
         // Its errors are those of the response.
         connection.spawn(async move { drop(driver.await) });
@@ -135,7 +143,7 @@ impl StatusClient {
         if let Some(token) = self.token().await? {
             headers.insert(AUTHORIZATION, token);
         }
-        let response = sender.send_request(request).await.map_err(strange)?;
+        let response = sender.send_request(request).await.map_err(failed)?;
         match response.status() {
             StatusCode::OK => Ok(StatusResponse {
                 response,
@@ -221,6 +229,20 @@ impl StatusClient {
             reason: clean(&reason),
         }
     }
+}
+
+/// Whether the connection ended before the response was complete.
+fn is_disconnect(error: &hyper::Error) -> bool {
+    let cause = error.source().and_then(<dyn Error>::downcast_ref);
+    let is_cut = cause.is_some_and(|cause: &io::Error| {
+        [
+            io::ErrorKind::UnexpectedEof,
+            io::ErrorKind::ConnectionReset,
+            io::ErrorKind::BrokenPipe,
+        ]
+        .contains(&cause.kind())
+    });
+    is_cut || error.is_incomplete_message() || error.is_canceled()
 }
 
 impl DocumentStream {

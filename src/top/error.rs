@@ -21,6 +21,9 @@ pub enum TopError {
     /// No response in time.
     #[error("{0} does not respond")]
     Silent(String),
+    /// The connection ended before the status was complete: the gateway was killed, or a port-forward has nothing behind it any more.
+    #[error("{0} closed the connection before it sent its status")]
+    Closed(String),
     /// The gateway refuses to show its status.
     #[error("{address} refuses to show its status ({}): {text}", code.as_u16())]
     Refused {

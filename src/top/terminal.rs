@@ -212,7 +212,7 @@ async fn listen(
     }
     // The gateway ends the stream from time to time; one without any document is a failure.
     if is_empty {
-        Err(TopError::Silent(client.address()))
+        Err(TopError::Closed(client.address()))
     } else {
         Ok(())
     }

@@ -83,12 +83,17 @@ async fn each_failure_is_one_sentence() {
     let newer = responding(newer).await;
     let page = responding("HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>").await;
     let noise = responding("SSH-2.0-OpenSSH\r\n").await;
+    let ended = responding("").await;
+    let half = "HTTP/1.1 200 OK\r\ncontent-length: 13\r\n\r\n{\"ver";
+    let half = responding(half).await;
     for (server, words) in [
         (closed, "cannot connect to"),
         (refusal, "refuses to show its status (403): the user may"),
         (newer, "has version 2"),
         (page, "not the admin port of a kube-fanout gateway"),
         (noise, "does not speak HTTP"),
+        (ended, "closed the connection before it sent its status"),
+        (half, "closed the connection before it sent its status"),
     ] {
         let error = once(&settings(server), 100).await.unwrap_err().to_string();
         assert!(error.contains(words), "{words} in {error}");
