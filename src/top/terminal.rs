@@ -139,19 +139,22 @@ impl TopScreen {
         Ok(())
     }
 
-    fn banner(&self) -> Option<String> {
+    fn banner(&self) -> Vec<String> {
         if let Some((text, at)) = &self.failure {
             let pause = at.saturating_duration_since(Instant::now()).as_secs();
             let age = self.latest.as_ref().map(|(at, _)| at.elapsed().as_secs());
             let age = age.map_or_else(String::new, |age| format!("no news for {age} s, "));
-            return Some(match pause {
-                0 => format!("{age}trying again: {text}"),
-                _ => format!("{age}next attempt in {pause} s: {text}"),
-            });
+            let attempt = match pause {
+                0 => format!("{age}trying again"),
+                _ => format!("{age}next attempt in {pause} s"),
+            };
+            return vec![attempt, text.clone()];
         }
-        let age = self.latest.as_ref()?.0.elapsed();
-        let is_old = age > self.interval + NEWS_WAIT_MAX;
-        is_old.then(|| format!("no news for {} s", age.as_secs()))
+        let age = self.latest.as_ref().map(|(at, _)| at.elapsed());
+        let old = age.filter(|age| *age > self.interval + NEWS_WAIT_MAX);
+        old.map(|age| format!("no news for {} s", age.as_secs()))
+            .into_iter()
+            .collect()
     }
 }
 

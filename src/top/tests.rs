@@ -3,7 +3,10 @@
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
+use ratatui::style::{Color, Modifier};
+use ratatui::text::{Line, Span};
 
+use super::lines::cut;
 use super::model::{Rates, SlowMark, TopPage};
 use super::picture;
 use super::verdict::Severity;
@@ -331,7 +334,7 @@ fn names_of_clients_cannot_control_the_terminal() {
     for part in [PagePart::Resources, PagePart::Slow, PagePart::Cuts] {
         let mut state = ViewState {
             part,
-            banner: Some(hostile.to_owned()),
+            banner: vec![hostile.to_owned(); 2],
             filter: hostile.to_owned(),
             ..ViewState::default()
         };
@@ -435,7 +438,7 @@ fn without_colour_nothing_is_coloured_and_without_a_document_it_connects() {
             .buffer()
             .content
             .iter()
-            .any(|cell| cell.fg != ratatui::style::Color::Reset);
+            .any(|cell| cell.fg != Color::Reset);
         assert_eq!(is_coloured, expected);
     }
     let mut state = ViewState {
@@ -443,10 +446,69 @@ fn without_colour_nothing_is_coloured_and_without_a_document_it_connects() {
         ..ViewState::default()
     };
     assert!(screen((80, 24), None, &mut state)[1].contains("connecting to 127.0.0.1:9090"));
-    state.banner = Some("cannot connect".to_owned());
+    state.banner = vec!["cannot connect".to_owned()];
     let rows = screen((80, 24), None, &mut state);
     assert!(rows[1].contains("◆ cannot connect"));
     assert!(rows.join("\n").contains("port-forward"), "{rows:?}");
+}
+
+#[test]
+fn a_line_that_is_too_long_ends_with_an_ellipsis() {
+    let line = || Line::from(vec![Span::raw("abcd"), Span::raw("ef")]);
+    let cut_to = |columns| cut(line(), columns).to_string();
+    assert_eq!(
+        [0, 1, 4, 5, 6].map(cut_to),
+        ["", "…", "abc…", "abcd…", "abcdef"]
+    );
+    let mut status = document();
+    status.resources[0].name = "horizontalpodautoscalers.v2.autoscaling".to_owned();
+    status.slowest.clear();
+    let reason = "127.0.0.1:9090 closed the connection before it sent its status";
+    let mut state = ViewState {
+        banner: vec![
+            "no news for 12 s, next attempt in 3 s".to_owned(),
+            reason.to_owned(),
+        ],
+        ..ViewState::default()
+    };
+    let rows = screen((60, 24), Some(&page(&status)), &mut state);
+    let begins = |words: &str| rows.iter().find(|row| row.starts_with(words)).cloned();
+    let found = begins("▼ horizontalpodautoscalers").unwrap();
+    assert!(found.ends_with('…'), "{rows:?}");
+    let at = rows.iter().position(|row| row.starts_with("◆ no news"));
+    let at = at.unwrap();
+    assert_eq!(rows[at], "◆ no news for 12 s, next attempt in 3 s");
+    let why = rows[at + 1].strip_prefix("  127.0.0.1:9090 closed the");
+    assert!(why.is_some_and(|why| why.ends_with('…')), "{rows:?}");
+    // One line where there is room.
+    let rows = screen((120, 24), Some(&page(&status)), &mut state);
+    let whole = format!("◆ no news for 12 s, next attempt in 3 s: {reason}");
+    assert!(rows.contains(&whole), "{rows:?}");
+}
+
+#[test]
+fn old_numbers_are_dimmed_and_without_colours() {
+    let page = page(&document());
+    let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+    let mut state = ViewState {
+        color: true,
+        banner: vec!["cannot connect".to_owned()],
+        ..ViewState::default()
+    };
+    terminal
+        .draw(|frame| draw(frame, Some(&page), &mut state))
+        .unwrap();
+    let cells = &terminal.backend().buffer().content;
+    let (banner, others): (Vec<_>, Vec<_>) = cells
+        .iter()
+        .filter(|cell| cell.symbol() != " ")
+        .partition(|cell| cell.modifier.contains(Modifier::REVERSED));
+    let banner: String = banner.iter().map(|cell| cell.symbol()).collect();
+    assert_eq!(banner, "◆cannotconnect");
+    assert!(others.len() > 200);
+    for cell in others {
+        assert_eq!((cell.fg, cell.modifier), (Color::Reset, Modifier::DIM));
+    }
 }
 
 #[test]

@@ -8,8 +8,10 @@ use ratatui::widgets::{Clear, Paragraph};
 
 use crate::config::TopSort;
 
-use super::model::{NO_NAME, ResourceRow, TopPage};
+use super::lines::{cut, dimmed, wrapped};
+use super::model::{ResourceRow, TopPage};
 use super::picture;
+use super::table::{client_table, table};
 use super::verdict::Severity;
 use super::words::{clean, fit, number, width};
 
@@ -18,8 +20,6 @@ const FILTER_LEN_MAX: usize = 64;
 /// Terminals that are lower have no room for notes, nor for all totals.
 const NOTES_HEIGHT_MIN: u16 = 16;
 const NOTES_MAX: usize = 4;
-/// Terminals that are narrower have no room for all columns of a table.
-const TABLE_WIDTH_MIN: usize = 64;
 /// Shown as long as there has been no document.
 const HINT: &str = "
 Is the admin port of the gateway forwarded?
@@ -58,8 +58,8 @@ pub(super) struct ViewState {
     pub(super) is_help: bool,
     /// Use colours.
     pub(super) color: bool,
-    /// The state of the connection: `live`, or what is wrong.
-    pub(super) banner: Option<String>,
+    /// What is wrong with the connection, and why; empty while it is live.
+    pub(super) banner: Vec<String>,
     pub(super) address: String,
 }
 
@@ -141,55 +141,71 @@ impl ViewState {
 /// Draws one picture; `None` before the first document.
 pub(super) fn draw(frame: &mut Frame<'_>, page: Option<&TopPage>, state: &mut ViewState) {
     let area = frame.area();
-    let columns = usize::from(area.width);
-    let style = |severity| color(severity, state.color);
-    let mut head = Vec::new();
-    if let Some(page) = page {
-        let notes = if area.height < NOTES_HEIGHT_MIN {
-            0
-        } else {
-            NOTES_MAX
-        };
-        head = self::head(page, columns, notes, state.color);
-    } else {
-        head.push(Line::raw("kube-fanout"));
-    }
-    if let Some(banner) = &state.banner {
-        let text = fit(
-            &format!("{} {}", Severity::Bad.mark(), clean(banner)),
-            columns,
-        );
-        head.push(Line::styled(
-            text,
-            style(Severity::Bad).add_modifier(Modifier::REVERSED),
-        ));
-    }
-    let body = match page {
+    let (columns, rows) = (usize::from(area.width), usize::from(area.height));
+    let banner = banner(&state.banner, columns, state.color);
+    let (mut lines, body) = match page {
         Some(page) => {
-            head.push(tabs(page, state, columns));
-            part(page, state.part, columns, state.color)
+            let notes = if area.height < NOTES_HEIGHT_MIN {
+                0
+            } else {
+                NOTES_MAX
+            };
+            let mut lines = head(page, columns, notes, state.color);
+            lines.push(tabs(page, state, columns));
+            (lines, part(page, state.part, columns, state.color))
         }
-        None if state.banner.is_none() => vec![Line::raw(format!(
-            "connecting to {} …",
-            clean(&state.address)
-        ))],
-        None => HINT.lines().map(Line::raw).collect(),
+        None => (vec![Line::raw("kube-fanout")], unconnected(state)),
     };
-    // The last line is for the keys.
-    let room = usize::from(area.height).saturating_sub(head.len() + 1);
+    // The banner stands above the tabs, and the last line is for the keys.
+    let banner_at = lines.len().saturating_sub(usize::from(page.is_some()));
+    let room = rows.saturating_sub(lines.len() + banner.len() + 1);
     state.scroll = state.scroll.min(body.len().saturating_sub(room));
     let below = body.len().saturating_sub(state.scroll + room);
-    head.extend(body.into_iter().skip(state.scroll).take(room));
-    head.resize(usize::from(area.height).saturating_sub(1), Line::default());
-    head.push(Line::styled(
-        fit(&foot(state, below), columns),
-        Style::new().add_modifier(Modifier::DIM),
-    ));
-    frame.render_widget(Paragraph::new(Text::from(head)), area);
+    lines.extend(body.into_iter().skip(state.scroll).take(room));
+    if page.is_some() && !banner.is_empty() {
+        // These numbers are old.
+        lines = lines.into_iter().map(dimmed).collect();
+    }
+    lines.splice(banner_at..banner_at, banner);
+    lines.resize(rows.saturating_sub(1), Line::default());
+    lines.push(dimmed(Line::raw(foot(state, below))));
+    let lines: Vec<_> = lines.into_iter().map(|line| cut(line, columns)).collect();
+    frame.render_widget(Paragraph::new(Text::from(lines)), area);
     if state.is_help {
         frame.render_widget(Clear, area);
-        frame.render_widget(Paragraph::new(HELP), area);
+        let help: Vec<_> = HELP
+            .lines()
+            .map(|line| cut(Line::raw(line), columns))
+            .collect();
+        frame.render_widget(Paragraph::new(help), area);
     }
+}
+
+/// What is wrong with the connection, and why: in one line if there is room.
+fn banner(texts: &[String], columns: usize, use_color: bool) -> Vec<Line<'static>> {
+    let style = color(Severity::Bad, use_color).add_modifier(Modifier::REVERSED);
+    let mark = Severity::Bad.mark();
+    let whole = format!("{mark} {}", clean(&texts.join(": ")));
+    let texts: Vec<String> = match texts {
+        [] => Vec::new(),
+        [what, why] if width(&whole) > columns => {
+            vec![
+                format!("{mark} {}", clean(what)),
+                format!("  {}", clean(why)),
+            ]
+        }
+        _ => vec![whole],
+    };
+    let line = |text: String| Line::styled(fit(&text, columns), style);
+    texts.into_iter().map(line).collect()
+}
+
+fn unconnected(state: &ViewState) -> Vec<Line<'static>> {
+    if state.banner.is_empty() {
+        let text = format!("connecting to {} …", clean(&state.address));
+        return vec![Line::raw(text)];
+    }
+    HINT.lines().map(Line::raw).collect()
 }
 
 /// The whole page as text, without colours.
@@ -237,20 +253,6 @@ fn head(page: &TopPage, columns: usize, notes: usize, use_color: bool) -> Vec<Li
         0 => lines.extend(wrapped(&totals[1..2], columns, "")),
         _ => lines.extend(all),
     }
-    lines
-}
-
-/// The items in as many lines as they need, divided by `·`.
-fn wrapped(items: &[String], columns: usize, indent: &str) -> Vec<Line<'static>> {
-    let (mut lines, mut line) = (Vec::new(), String::new());
-    for item in items {
-        if !line.is_empty() && width(&line) + 3 + width(item) > columns {
-            lines.push(Line::raw(std::mem::take(&mut line)));
-        }
-        line.push_str(if line.is_empty() { indent } else { " · " });
-        line.push_str(item);
-    }
-    lines.push(Line::raw(line));
     lines
 }
 
@@ -367,54 +369,6 @@ fn resource(row: &ResourceRow, columns: usize, use_color: bool) -> Vec<Line<'sta
         Style::new().add_modifier(Modifier::DIM),
     ));
     lines
-}
-
-/// A table of clients. A narrow one has neither addresses nor resources, and names a client by its user or else by its user agent.
-fn client_table(titles: [&str; 6], rows: &[[String; 6]], columns: usize) -> Vec<Line<'static>> {
-    if columns >= TABLE_WIDTH_MIN {
-        return table(titles, rows, columns);
-    }
-    let narrow = |[user, agent, _, _, one, other]: &[String; 6]| {
-        let name = if user == NO_NAME { agent } else { user };
-        [name, one, other].map(Clone::clone)
-    };
-    let rows: Vec<_> = rows.iter().map(narrow).collect();
-    table(["client", titles[4], titles[5]], &rows, columns)
-}
-
-/// A table whose columns share the width: each gets what it needs, and the widest ones give.
-fn table<const N: usize>(
-    titles: [&str; N],
-    rows: &[[String; N]],
-    columns: usize,
-) -> Vec<Line<'static>> {
-    let mut widths: [usize; N] = std::array::from_fn(|at| {
-        let cells = rows.iter().map(|row| width(&row[at]));
-        cells.chain([width(titles[at])]).max().unwrap_or(0)
-    });
-    let gaps = 2 * N.saturating_sub(1);
-    while widths.iter().sum::<usize>() + gaps > columns {
-        match widths.iter_mut().max() {
-            Some(widest) if *widest > 4 => *widest -= 1,
-            Some(_) | None => break,
-        }
-    }
-    let line = |cells: [&str; N]| {
-        let fitted: Vec<_> = cells
-            .iter()
-            .zip(widths)
-            .map(|(cell, columns)| fit(cell, columns))
-            .collect();
-        fitted.join("  ")
-    };
-    let head = Line::styled(
-        line(titles),
-        Style::new().add_modifier(Modifier::UNDERLINED),
-    );
-    let body = rows
-        .iter()
-        .map(|row| Line::raw(line(std::array::from_fn(|at| row[at].as_str()))));
-    std::iter::once(head).chain(body).collect()
 }
 
 fn foot(state: &ViewState, below: usize) -> String {

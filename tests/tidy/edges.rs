@@ -270,8 +270,10 @@ const USERS_OF_GATEWAY: &[&str] = &["main", "demo"];
 
 /// Files and folders without `async`, clock, environment, log or metrics: time is an argument.
 const PURE: &[&str] = &[
+    "src/top/lines",
     "src/top/model",
     "src/top/picture",
+    "src/top/table",
     "src/top/view",
     "src/top/words",
     "src/check/catalogue",
