@@ -1,11 +1,12 @@
 //! `kube-fanout top`: the status page in the terminal. It reads the document of a running gateway (docs/STATUS.md) and changes nothing there.
 //!
 //! `client` reads documents, `error` says why it cannot; `model` turns two of them into a page of numbers and words, `verdict` says what
-//! matters most, `picture` draws a history as characters, `view` lays the page out
+//! matters most, `groups` where the clients of a resource are, `picture` draws a history as characters, `view` lays the page out
 //! with `table` and `lines`, and `terminal` shows it and reads keys. Text that clients chose passes `words::clean` before it is drawn.
 
 mod client;
 mod error;
+mod groups;
 mod lines;
 mod model;
 mod picture;

@@ -6,8 +6,9 @@ use crate::status::{
     TrafficStatus,
 };
 
+use super::groups::client_groups;
 use super::verdict::{Severity, verdict};
-use super::words::{bytes, clean, clients, count, number, or_dash, time};
+use super::words::{bytes, clean, counted, event_rate, or_dash, separated, time};
 
 /// The whole page.
 #[derive(Clone, Debug)]
@@ -20,8 +21,12 @@ pub(super) struct TopPage {
     pub(super) omitted: usize,
     pub(super) slow: Vec<[String; 6]>,
     pub(super) slow_groups: Vec<[String; 4]>,
-    /// Slow clients in all, of whom the document names only the slowest; `None` if a filter chooses among those.
-    pub(super) slow_total: Option<usize>,
+    /// Slow clients in all, or those that match the filter.
+    pub(super) slow_count: usize,
+    /// Which slow clients the document names, and which its groups count, if these are not all.
+    pub(super) slow_note: Option<String>,
+    pub(super) group_note: Option<String>,
+    pub(super) is_filtered: bool,
     pub(super) cuts: Vec<[String; 6]>,
 }
 
@@ -62,6 +67,15 @@ impl TopPage {
         let (verdict, notes) = verdict(now);
         let filter = NameFilter(filter.to_lowercase());
         let gateway = &now.gateway;
+        let is_filtered = !filter.0.is_empty();
+        let named: Vec<_> = now.slowest.iter().filter(|one| is_slow(one)).collect();
+        let grouped = now.slow_groups.iter().map(|one| one.watches).sum();
+        let slow: Vec<_> = named
+            .iter()
+            .filter(|one| filter.has_client(one))
+            .map(|one| slow_row(one))
+            .collect();
+        let selection = |count, order| selection(count, now.totals.slow, order, is_filtered);
         Self {
             build: format!(
                 "{} ({}), up {}",
@@ -74,13 +88,15 @@ impl TopPage {
             totals: totals(earlier, now),
             resources: resources(earlier, now, sort, &filter),
             omitted: now.resources_omitted,
-            slow_total: filter.0.is_empty().then_some(now.totals.slow),
-            slow: now
-                .slowest
-                .iter()
-                .filter(|one| is_slow(one) && filter.has_client(one))
-                .map(slow_row)
-                .collect(),
+            slow_count: if is_filtered {
+                slow.len()
+            } else {
+                now.totals.slow
+            },
+            slow_note: selection(named.len(), "the longest wait first"),
+            group_note: selection(grouped, "the largest groups first"),
+            is_filtered,
+            slow,
             slow_groups: now
                 .slow_groups
                 .iter()
@@ -118,6 +134,19 @@ fn is_slow(client: &ClientStatus) -> bool {
     client.state != LagState::Behind
 }
 
+/// Which of the slow clients a table can show; `None` if it can show all of them.
+fn selection(count: usize, slow: usize, order: &str, is_filtered: bool) -> Option<String> {
+    if count >= slow {
+        return None;
+    }
+    let of_all = format!("{} of {} slow clients", separated(count), separated(slow));
+    Some(if is_filtered {
+        format!("Found among {of_all}")
+    } else {
+        format!("{of_all}, {order}")
+    })
+}
+
 /// Resources that match by their own names or by those of their slow clients.
 fn resources(
     earlier: Option<&StatusDocument>,
@@ -153,7 +182,7 @@ fn slow_row(client: &ClientStatus) -> [String; 6] {
         clean(&client.address),
         clean(&client.resource),
         waiting(client),
-        count(client.lag_events as f64),
+        separated(client.lag_events),
     ]
 }
 
@@ -171,7 +200,7 @@ fn group_row(group: &SlowGroup) -> [String; 4] {
     [
         name(&group.user),
         name(&group.user_agent),
-        number(group.watches),
+        separated(group.watches),
         time(group.lag_seconds),
     ]
 }
@@ -247,13 +276,13 @@ fn totals(earlier: Option<&StatusDocument>, now: &StatusDocument) -> Vec<(&'stat
     let before = earlier.map(|earlier| (earlier.at, earlier.totals.traffic));
     let rates = Rates::between(before, (now.at, all.traffic));
     vec![
-        ("watches", number(all.watches)),
+        ("watches", separated(all.watches)),
         (
             "delivered",
             format!(
-                "{} events/s, {}/s",
-                or_dash(rates.events, count),
-                or_dash(rates.bytes, bytes)
+                "{}, {}",
+                or_dash(rates.events, event_rate),
+                or_dash(rates.bytes, |rate| format!("{}/s", bytes(rate)))
             ),
         ),
         (
@@ -270,19 +299,6 @@ fn totals(earlier: Option<&StatusDocument>, now: &StatusDocument) -> Vec<(&'stat
 
 fn row(status: &StatusDocument, one: &ResourceStatus, rates: Rates) -> ResourceRow {
     let (severity, state) = state(one);
-    let at = &one.cursors;
-    let mut words = vec![clients(at.watches)];
-    for (number_of, what) in [
-        (at.current, "up to date"),
-        (at.future, "waiting for a future version"),
-        (at.behind, "behind"),
-        (at.slow, "slow"),
-        (at.initial, "taking initial events"),
-    ] {
-        if number_of > 0 {
-            words.push(format!("{} {what}", number(number_of)));
-        }
-    }
     let slow = status
         .slowest
         .iter()
@@ -291,7 +307,7 @@ fn row(status: &StatusDocument, one: &ResourceStatus, rates: Rates) -> ResourceR
         name: clean(&one.name),
         severity,
         state,
-        clients: words.join(", "),
+        clients: client_groups(&one.cursors),
         facts: facts(one, rates),
         note: if one.ready {
             String::new()
@@ -299,7 +315,7 @@ fn row(status: &StatusDocument, one: &ResourceStatus, rates: Rates) -> ResourceR
             clean(&one.note)
         },
         columns: if one.ring.is_some() {
-            at.columns.clone()
+            one.cursors.columns.clone()
         } else {
             Vec::new()
         },
@@ -326,13 +342,13 @@ fn state(one: &ResourceStatus) -> (Severity, String) {
     } else if !one.upstream.connected {
         (Severity::Bad, "upstream lost".to_owned())
     } else if at.lost > 0 {
-        let text = format!("{} out of the history", number(at.lost));
+        let text = format!("{} out of the history", separated(at.lost));
         (Severity::Bad, text)
     } else if at.endangered > 0 {
-        let text = format!("{} may be cut", number(at.endangered));
+        let text = format!("{} may be cut", separated(at.endangered));
         (Severity::Bad, text)
     } else if at.slow > 0 {
-        (Severity::Warn, format!("{} slow", number(at.slow)))
+        (Severity::Warn, format!("{} slow", separated(at.slow)))
     } else {
         (Severity::Good, "live".to_owned())
     }
@@ -362,18 +378,18 @@ fn facts(one: &ResourceStatus, rates: Rates) -> Vec<String> {
     let mut facts = Vec::new();
     if let Some(ring) = one.ring {
         facts.push(format!(
-            "ring {:.0} % full, {} events",
+            "ring {:.0} % full, {}",
             ring.fill * 100.0,
-            count(ring.events as f64)
+            counted(ring.events, ("event", "events"))
         ));
     }
     facts.push(format!(
-        "{} objects, {}",
-        count(one.objects as f64),
+        "{}, {}",
+        counted(one.objects, ("object", "objects")),
         bytes(one.object_bytes as f64)
     ));
     if let Some(events) = rates.events {
-        facts.push(format!("{} events/s", count(events)));
+        facts.push(event_rate(events));
     }
     if let Some(silence) = one.upstream.silence_seconds {
         facts.push(format!("upstream {} ago", time(silence)));

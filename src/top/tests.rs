@@ -6,16 +6,17 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent};
 use ratatui::style::{Color, Modifier};
 use ratatui::text::{Line, Span};
 
+use super::groups::client_groups;
 use super::lines::cut;
 use super::model::{Rates, SlowMark, TopPage};
 use super::picture;
 use super::verdict::Severity;
 use super::view::{PagePart, ViewState, draw, text};
-use super::words::{bytes, clean, count, fit, time, width};
+use super::words::{bytes, clean, fit, time, width};
 use crate::config::TopSort;
 use crate::status::{
-    ClientStatus, CutStatus, HistoryLimits, LagState, ResourceStatus, RingStatus, SlowGroup,
-    StatusDocument, TrafficStatus, WatchLag,
+    ClientStatus, CursorSummary, CutStatus, HistoryLimits, LagState, ResourceStatus, RingStatus,
+    SlowGroup, StatusDocument, TrafficStatus, WatchLag,
 };
 
 const LIMITS: HistoryLimits = HistoryLimits {
@@ -164,7 +165,7 @@ fn the_verdict_names_the_worst() {
     );
     status.resources[0].upstream.connected = false;
     let worse = page(&status);
-    let words = "1 of 2 resources without upstream: clients see an old state.";
+    let words = "1 of 2 resources has lost upstream: clients see an old state.";
     assert_eq!(worse.verdict, (Severity::Bad, words.to_owned()));
     assert_eq!(worse.notes[0], "1 client of 23 is slow.");
     assert!(
@@ -176,7 +177,61 @@ fn the_verdict_names_the_worst() {
     (good.totals.slow, good.cuts) = (0, Vec::new());
     assert_eq!(
         page(&good).verdict,
-        (Severity::Good, "All 23 clients have everything.".to_owned())
+        (Severity::Good, "No client is slow.".to_owned())
+    );
+}
+
+#[test]
+fn the_verdict_counts_one_thing_as_one() {
+    let mut status = document();
+    (status.totals.watches, status.resources) = (1, vec![resource("pods.v1", 1, 1)]);
+    let page_of_one = page(&status);
+    assert_eq!(page_of_one.verdict.1, "The only client is slow.");
+    let note = "1 client was cut in the last 5 minutes.".to_owned();
+    assert!(page_of_one.notes.contains(&note), "{:?}", page_of_one.notes);
+    status.resources[0].upstream.connected = false;
+    assert_eq!(
+        page(&status).verdict.1,
+        "Upstream is gone: clients see an old state."
+    );
+    // The document holds no more.
+    status.cuts = vec![status.cuts[0].clone(); 50];
+    let note = "50 clients or more were cut in the last 5 minutes.".to_owned();
+    assert!(page(&status).notes.contains(&note));
+    let one = &mut status.resources[0];
+    one.objects = 1;
+    one.traffic.events_per_second = Some(0.9);
+    one.ring.as_mut().unwrap().events = 1;
+    let text = text(&page(&status), 100);
+    assert!(text.contains("% full, 1 event · 1 object, "), "{text}");
+    assert!(text.contains(" · 1 event/s · "), "{text}");
+}
+
+#[test]
+fn the_groups_of_clients_add_up() {
+    let mut at = CursorSummary::default();
+    assert_eq!(client_groups(&at), "0 clients");
+    at.add_current();
+    assert_eq!(client_groups(&at), "1 client, 1 up to date");
+    at.add_current();
+    assert_eq!(client_groups(&at), "2 clients, all up to date");
+    at.add_future();
+    let soon = WatchLag {
+        seconds: 1.0,
+        is_initial: true,
+        ..LAG
+    };
+    at.add_behind(LIMITS, soon);
+    at.add_behind(LIMITS, LAG);
+    let danger = WatchLag {
+        position: 0.1,
+        ..LAG
+    };
+    at.add_behind(LIMITS, danger);
+    assert_eq!(
+        client_groups(&at),
+        "6 clients, 3 up to date (1 waiting for a future version), 1 less than 5 s behind, 2 slow (1 may be cut soon); \
+         1 of them receiving initial events or catching up"
     );
 }
 
@@ -218,9 +273,9 @@ fn clients_that_take_their_initial_events_are_not_up_to_date() {
     assert!(
         page.resources[0]
             .clients
-            .ends_with(", 1 taking initial events")
+            .ends_with("; 1 of them receiving initial events or catching up")
     );
-    let note = "Still taking initial events: 1 client.".to_owned();
+    let note = "1 client is receiving initial events or catching up.".to_owned();
     assert!(page.notes.contains(&note), "{:?}", page.notes);
 }
 
@@ -237,7 +292,7 @@ fn clients_out_of_the_history_are_counted_and_marked() {
     let page = page(&status);
     assert_eq!(page.verdict.0, Severity::Bad);
     assert_eq!(page.resources[0].state, "1 out of the history");
-    assert!(page.notes[0].starts_with("1 client out of the history"));
+    assert!(page.notes[0].starts_with("1 client is out of the history"));
     let text = text(&page, 80);
     for words in [
         "✕ shop:crawler, 12 s",
@@ -248,6 +303,31 @@ fn clients_out_of_the_history_are_counted_and_marked() {
     }
     // Not only those that the document names.
     assert!(text.contains("Slow clients (150)"), "{text}");
+    for words in [
+        "1 of 150 slow clients, the largest groups first\nuser ",
+        "1 of 150 slow clients, the longest wait first\nuser ",
+    ] {
+        assert!(text.contains(words), "{words} in\n{text}");
+    }
+}
+
+#[test]
+fn a_filter_says_among_which_slow_clients_it_looks() {
+    let mut status = document();
+    let filtered = |status: &StatusDocument, filter| {
+        let page = TopPage::new(None, status, TopSort::Watches, filter);
+        text(&page, 80)
+    };
+    assert!(!filtered(&status, "crawler").contains("Found among"));
+    status.totals.slow = 150;
+    let found = filtered(&status, "crawler");
+    assert_eq!(
+        found.matches("Found among 1 of 150 slow clients").count(),
+        2
+    );
+    assert!(found.contains("Slow clients (1)"), "{found}");
+    let none = filtered(&status, "nobody");
+    assert!(none.contains("None that match the filter."), "{none}");
 }
 
 #[test]
@@ -517,12 +597,8 @@ fn text_fits_and_numbers_read_well() {
     assert_eq!(fit("ab", 4), "ab  ");
     assert_eq!(width(&fit("日本語日本語", 5)), 5);
     assert_eq!(
-        (count(1_234_567.0), bytes(1_234_567.0), time(75.0)),
-        (
-            "1,234,567".to_owned(),
-            "1.2 MB".to_owned(),
-            "75 s".to_owned()
-        )
+        (bytes(1_234_567.0), time(75.0)),
+        ("1.2 MB".to_owned(), "75 s".to_owned())
     );
     for line in text(&page(&document()), 60).lines() {
         assert!(width(line) <= 60, "{line}");

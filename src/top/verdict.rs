@@ -2,7 +2,7 @@
 
 use crate::status::{CutStatus, ResourceStatus, StatusDocument, TotalStatus};
 
-use super::words::{clean, clients, number, time};
+use super::words::{clean, clients, counted, separated, time};
 
 /// A cut after which the verdict still warns.
 const RECENT_SECONDS: f64 = 300.0;
@@ -10,6 +10,9 @@ const RECENT_SECONDS: f64 = 300.0;
 const STARTING_SECONDS: u64 = 60;
 /// Resources without upstream that the verdict names.
 const DOWN_NAMED_MAX: usize = 5;
+/// The gateway remembers no more cuts than this.
+const CUTS_MAX: usize = 50;
+const RESOURCES: (&str, &str) = ("resource", "resources");
 
 /// How well something is. The mark and the words say the same as the colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,6 +38,8 @@ struct StatusTroubles<'a> {
     endangered: usize,
     /// Watches that were cut lately.
     recent: usize,
+    /// Watches that wait for a version that upstream has not reached.
+    future: usize,
     /// Watches that have not taken all of their initial events.
     initial: usize,
     /// Resources without upstream.
@@ -51,6 +56,7 @@ impl<'a> StatusTroubles<'a> {
         Self {
             lost: resources().map(|one| one.cursors.lost).sum(),
             endangered: resources().map(|one| one.cursors.endangered).sum(),
+            future: resources().map(|one| one.cursors.future).sum(),
             initial: resources().map(|one| one.cursors.initial).sum(),
             recent: status.cuts.iter().filter(is_recent).count(),
             down: resources().filter(is_down).collect(),
@@ -76,23 +82,33 @@ impl<'a> StatusTroubles<'a> {
         }
         if self.lost > 0 {
             notes.push(format!(
-                "{} out of the history: cut once the connection takes something.",
-                clients(self.lost)
+                "{} {} out of the history: cut once the connection takes something.",
+                clients(self.lost),
+                are(self.lost)
             ));
         }
         if self.endangered > 0 {
             notes.push(format!("{} may be cut soon.", clients(self.endangered)));
         }
         if self.recent > 0 {
+            let cut = clients(self.recent);
+            notes.push(match self.recent {
+                1 => format!("{cut} was cut in the last 5 minutes."),
+                count if count < CUTS_MAX => format!("{cut} were cut in the last 5 minutes."),
+                _ => format!("{cut} or more were cut in the last 5 minutes."),
+            });
+        }
+        if self.future > 0 {
             notes.push(format!(
-                "{} cut in the last 5 minutes.",
-                clients(self.recent)
+                "{} for a version that upstream has not reached.",
+                counted(self.future, ("client waits", "clients wait"))
             ));
         }
         if self.initial > 0 {
             notes.push(format!(
-                "Still taking initial events: {}.",
-                clients(self.initial)
+                "{} {} receiving initial events or catching up.",
+                clients(self.initial),
+                are(self.initial)
             ));
         }
         if !self.down.is_empty() {
@@ -119,11 +135,7 @@ pub(super) fn verdict(status: &StatusDocument) -> ((Severity, String), Vec<Strin
         if totals.slow > 0 {
             notes.insert(0, lag_words(totals));
         }
-        format!(
-            "{} of {} resources without upstream: clients see an old state.",
-            number(troubles.down.len()),
-            number(status.resources.len())
-        )
+        down_words(troubles.down.len(), status.resources.len())
     } else if is_ready || totals.slow > 0 {
         lag_words(totals)
     } else if troubles.is_starting {
@@ -148,13 +160,31 @@ pub(super) fn verdict(status: &StatusDocument) -> ((Severity, String), Vec<Strin
 fn lag_words(totals: &TotalStatus) -> String {
     match (totals.slow, totals.watches) {
         (0, 0) => "No client watches.".to_owned(),
-        (0, 1) => "The only client has everything.".to_owned(),
-        (0, all) => format!("All {} have everything.", clients(all)),
+        // Some may be in their initial events, or behind for a moment.
+        (0, _) => "No client is slow.".to_owned(),
+        (1, 1) => "The only client is slow.".to_owned(),
         (slow, all) => format!(
             "{} of {} {} slow.",
             clients(slow),
-            number(all),
-            if slow == 1 { "is" } else { "are" }
+            separated(all),
+            are(slow)
         ),
     }
+}
+
+/// How many resources have no upstream.
+fn down_words(down: usize, all: usize) -> String {
+    if down == all {
+        return "Upstream is gone: clients see an old state.".to_owned();
+    }
+    format!(
+        "{} of {} {} lost upstream: clients see an old state.",
+        separated(down),
+        counted(all, RESOURCES),
+        if down == 1 { "has" } else { "have" }
+    )
+}
+
+fn are(count: usize) -> &'static str {
+    if count == 1 { "is" } else { "are" }
 }

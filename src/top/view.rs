@@ -13,7 +13,7 @@ use super::model::{ResourceRow, TopPage};
 use super::picture;
 use super::table::{client_table, table};
 use super::verdict::Severity;
-use super::words::{clean, fit, number, width};
+use super::words::{clean, fit, separated, width};
 
 /// Longest filter.
 const FILTER_LEN_MAX: usize = 64;
@@ -28,7 +28,7 @@ Another address: --url http://HOST:PORT";
 const HELP: &str = "\
 Each line of dots is the history of one resource: the oldest event on the
 left, the newest on the right. Bars count clients at their place, on a
-logarithmic scale; those at the right edge have everything.
+logarithmic scale; those that are up to date are at the right edge.
 ▼ slow: has waited for more than 5 s    ◆ slow, and may be cut soon
 ✕ out of the history: cut once its connection takes something
 
@@ -260,13 +260,10 @@ fn title(page: &TopPage, part: PagePart) -> String {
     match part {
         PagePart::Resources => format!(
             "Resources ({})",
-            number(page.resources.len() + page.omitted)
+            separated(page.resources.len() + page.omitted)
         ),
-        PagePart::Slow => format!(
-            "Slow clients ({})",
-            number(page.slow_total.unwrap_or(page.slow.len()))
-        ),
-        PagePart::Cuts => format!("Cut lately ({})", number(page.cuts.len())),
+        PagePart::Slow => format!("Slow clients ({})", separated(page.slow_count)),
+        PagePart::Cuts => format!("Cut lately ({})", separated(page.cuts.len())),
     }
 }
 
@@ -302,26 +299,15 @@ fn part(page: &TopPage, part: PagePart, columns: usize, use_color: bool) -> Vec<
                 .resources
                 .iter()
                 .flat_map(|row| resource(row, columns, use_color));
-            let more = (page.omitted > 0)
-                .then(|| Line::raw(format!("{} more with fewer clients", number(page.omitted))));
+            let more = (page.omitted > 0).then(|| {
+                Line::raw(format!(
+                    "{} more with fewer clients",
+                    separated(page.omitted)
+                ))
+            });
             rows.chain(more).collect()
         }
-        PagePart::Slow if page.slow.is_empty() => vec![Line::raw("None.")],
-        PagePart::Slow => {
-            let titles = ["user", "user agent", "slow watches", "longest wait"];
-            let mut lines = table(titles, &page.slow_groups, columns);
-            lines.push(Line::default());
-            let titles = [
-                "user",
-                "user agent",
-                "address",
-                "resource",
-                "waits for",
-                "events behind",
-            ];
-            lines.extend(client_table(titles, &page.slow, columns));
-            lines
-        }
+        PagePart::Slow => slow_clients(page, columns),
         PagePart::Cuts if page.cuts.is_empty() => vec![Line::raw("None since the start.")],
         PagePart::Cuts => client_table(
             ["user", "user agent", "address", "resource", "why", "when"],
@@ -329,6 +315,37 @@ fn part(page: &TopPage, part: PagePart, columns: usize, use_color: bool) -> Vec<
             columns,
         ),
     }
+}
+
+/// The groups, then the clients; each with a line before it if these are not all.
+fn slow_clients(page: &TopPage, columns: usize) -> Vec<Line<'static>> {
+    let note = |note: &Option<String>| note.clone().map(Line::raw);
+    let mut lines = Vec::new();
+    if !page.slow_groups.is_empty() {
+        let titles = ["user", "user agent", "slow watches", "longest wait"];
+        lines.extend(note(&page.group_note));
+        lines.extend(table(titles, &page.slow_groups, columns));
+    }
+    if !page.slow.is_empty() {
+        let titles = [
+            "user",
+            "user agent",
+            "address",
+            "resource",
+            "waits for",
+            "events behind",
+        ];
+        lines.push(Line::default());
+        lines.extend(note(&page.slow_note));
+        lines.extend(client_table(titles, &page.slow, columns));
+    }
+    if lines.is_empty() {
+        lines.push(Line::raw(match page.is_filtered {
+            true => "None that match the filter.",
+            false => "None.",
+        }));
+    }
+    lines
 }
 
 fn resource(row: &ResourceRow, columns: usize, use_color: bool) -> Vec<Line<'static>> {

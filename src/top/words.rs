@@ -2,6 +2,8 @@
 
 use ratatui::text::Span;
 
+use crate::numbers::rounded;
+pub(super) use crate::numbers::{counted, separated};
 pub(super) use crate::printable::clean;
 
 /// Columns of the terminal that the text takes.
@@ -22,28 +24,16 @@ pub(super) fn fit(text: &str, columns: usize) -> String {
     fitted + &" ".repeat(missing)
 }
 
-/// A number with separators: `12,345`.
-pub(super) fn count(number: f64) -> String {
-    let digits = format!("{:.0}", number.max(0.0));
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// A number of things.
-pub(super) fn number(count_of: usize) -> String {
-    count(count_of as f64)
-}
-
 /// `1 client`, `2 clients`.
-pub(super) fn clients(count_of: usize) -> String {
-    let plural = if count_of == 1 { "" } else { "s" };
-    format!("{} client{plural}", number(count_of))
+pub(super) fn clients(count: usize) -> String {
+    counted(count, ("client", "clients"))
+}
+
+/// `1 event/s`, `2 events/s`.
+pub(super) fn event_rate(rate: f64) -> String {
+    let count = rounded(rate);
+    let noun = if count == "1" { "event" } else { "events" };
+    format!("{count} {noun}/s")
 }
 
 /// `1.5 MB`.

@@ -270,6 +270,7 @@ const USERS_OF_GATEWAY: &[&str] = &["main", "demo"];
 
 /// Files and folders without `async`, clock, environment, log or metrics: time is an argument.
 const PURE: &[&str] = &[
+    "src/top/groups",
     "src/top/lines",
     "src/top/model",
     "src/top/picture",
