@@ -145,6 +145,29 @@ const CHECKS = {
     const after = await page.$$eval('#resources section', (list) => list.length);
     return before === 12 && after === 40 ? [] : [`${before}, then ${after}`];
   },
+  async 'clients in their initial events are not called up to date, and the groups add up'(page, server) {
+    server.show('initial');
+    const label = '140 clients, 128 up to date (1 waiting for a future version), 12 less than 5 s behind; 12 of them receiving initial events or catching up';
+    await page.waitForFunction((label) => document.getElementById('resources').textContent.includes(label), WAIT, label);
+    const verdict = await text(page, 'verdict');
+    return verdict.startsWith('✓ No client is slow.') && verdict.includes('12 clients are receiving initial events or catching up.') ? [] : [verdict];
+  },
+  async 'a selection of the slow clients says of how many'(page, server) {
+    server.show('many');
+    const caption = /: groups with [\d,]+ of [\d,]+ slow clients.*30 of [\d,]+ slow clients, the longest wait first/s;
+    await page.waitForFunction(() => document.getElementById('slow').textContent.includes('30 of'), WAIT);
+    const captions = await page.$$eval('#slow caption', (list) => list.map((one) => one.textContent));
+    return caption.test(captions.join('\n')) ? [] : captions;
+  },
+  async 'one thing is not named in the plural'(page, server) {
+    server.show('one');
+    await page.waitForFunction(() => document.getElementById('verdict').textContent.includes('The only client is slow.'), WAIT);
+    await page.type('#filter', 'pods');
+    const seen = await page.$eval('main', (main) => main.innerText);
+    const plurals = seen.match(/(?<![\d,.])1 (more )?(slow )?(checks|clients|events|objects|resources|watches).*/g) || [];
+    const parts = ['1 object (', '1 event, ', '1 event/s, ', '1 of 1 resource', '1 more check of /readyz fails.', '1 more resource with fewer clients is not shown.', 'The only slow client', '1 client was cut'];
+    return [...plurals, ...parts.filter((part) => !seen.includes(part)).map((part) => `no "${part}"`)];
+  },
   async 'a slow client and a lost one are in picture, table and words'(page) {
     await live(page);
     const problems = [], label = await page.$eval('svg.track', (svg) => svg.getAttribute('aria-label'));

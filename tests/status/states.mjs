@@ -42,7 +42,7 @@ function cut(at, reason) {
   return { resource: 'pods.v1', user: at % 4 ? 'system:node:worker-17' : '', userAgent: `kubelet/v1.36.${at}`, address: '10.0.3.9', reason, secondsAgo: 12 + 70 * at, lagSeconds: reason === 'lagged' ? 80 : 121, events: 5_000, openSeconds: 900 };
 }
 
-function status(resources, { slowest = [], groups = [], cuts = [], failing = [], uptime = 7_300, draining = false } = {}) {
+function status(resources, { slowest = [], groups = [], cuts = [], failing = [], uptime = 7_300, draining = false, omitted = 0 } = {}) {
   const sum = (of) => resources.reduce((all, one) => all + of(one), 0);
   const events = sum((one) => one.events), upstreamEvents = sum((one) => one.upstreamEvents), saved = Math.max(0, events - upstreamEvents);
   return {
@@ -53,7 +53,7 @@ function status(resources, { slowest = [], groups = [], cuts = [], failing = [],
       eventsPerSecond: resources.length ? sum((one) => one.eventsPerSecond ?? 0) : null, bytesPerSecond: resources.length ? sum((one) => one.bytesPerSecond ?? 0) : null,
       saved: { bytes: saved * 2_400, events: saved, cpuSeconds: saved * 13.5 / 1e6, cpuMicrosPerEvent: 13.5 },
     },
-    resources: [...resources].sort((a, b) => b.cursors.watches - a.cursors.watches), resourcesOmitted: 0, slowest, slowGroups: groups, cuts,
+    resources: [...resources].sort((a, b) => b.cursors.watches - a.cursors.watches), resourcesOmitted: omitted, slowest, slowGroups: groups, cuts,
   };
 }
 
@@ -81,6 +81,20 @@ function many() {
   return status(resources, { slowest, groups: groups.slice(0, 20), cuts: Array.from({ length: 50 }, (_, at) => cut(at, at % 2 ? 'lagged' : 'disconnected')) });
 }
 
+// One of everything that is counted.
+function one() {
+  const slow = client('pods.v1', 5, 'slow'), single = resource('pods.v1', 1, { slow: [slow], rate: 10, objects: 1, events: 2, upstreamEvents: 1 });
+  const failing = Array.from({ length: 6 }, (_, at) => `informer-${at}: is listed`);
+  const groups = [group(slow.user, slow.userAgent, 1, slow.lagSeconds)];
+  return status([{ ...single, ring: { ...single.ring, events: 1 } }], { slowest: [slow], groups, cuts: [cut(0, 'lagged')], failing, omitted: 1 });
+}
+
+// Some clients have just come.
+function initial(more) {
+  const pods = resource('pods.v1', 140);
+  return status([{ ...pods, cursors: { ...pods.cursors, current: 128, behind: 12, initial: 12, future: 1 } }], more);
+}
+
 function lost(one) {
   return { ...one, upstream: { connected: false, ageSeconds: 83, silenceSeconds: 83 } };
 }
@@ -89,10 +103,12 @@ export const STATES = {
   starting: () => status([], { failing: ['informer-pods.v1: pods.v1 is listed, 12,500 objects so far'], uptime: 3 }),
   filling: () => status([{ ...resource('pods.v1', 0), ready: false, note: 'is listed, 12,500 objects so far', ring: null, objects: 0, objectBytes: 0, eventsPerSecond: null, bytesPerSecond: null, upstream: { connected: false, ageSeconds: 0, silenceSeconds: null } }], { failing: ['pods.v1: is listed, 12,500 objects so far'], uptime: 9 }),
   idle: () => status([resource('pods.v1', 0, { rate: 0 }), resource('configmaps.v1', 0, { ring: { events: 0, bytes: 0, fill: 0, oldestVersion: null, newestVersion: 17, oldestAgeSeconds: 0 } })]),
+  one,
   three: () => status([resource('pods.v1', 2), resource('configmaps.v1', 1)]),
   slow: slowOnes,
   many,
-  draining: () => status([{ ...resource('pods.v1', 140), cursors: { ...resource('pods.v1', 140).cursors, current: 128, behind: 12, initial: 12 } }], { draining: true, failing: ['drain: the gateway is draining'] }),
+  initial: () => initial({}),
+  draining: () => initial({ draining: true, failing: ['drain: the gateway is draining'] }),
   upstream: () => status([lost(resource('pods.v1', 280)), lost(resource('configmaps.v1', 20))], { failing: ['pods.v1: no upstream watch for 83 s: connection refused (os error 111)'] }),
 };
 
