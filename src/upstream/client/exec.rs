@@ -95,24 +95,31 @@ pub(super) async fn run(plugin: &ExecConfig) -> Result<ExecCredentialStatus, Con
     } else {
         TIME_MAX
     };
-    let mut child = command(plugin, is_interactive)
+    let child = command(plugin, is_interactive)
         .map_err(|reason| failed(&reason))?
         .spawn()
         .map_err(|error| failed(&format!("cannot be run: {error}")))?;
-    let running = tokio::time::timeout(time_max, read_output(&mut child)).await;
-    let (printed, status) = match running {
-        Ok(ended) => ended.map_err(|error| failed(&error.to_string()))?,
-        Err(_elapsed) => {
-            // A plugin cannot ignore SIGKILL, so waiting for its exit takes little time.
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(failed("it took too long"));
-        }
-    };
+    let mut running = RunningPlugin(child);
+    let ended = tokio::time::timeout(time_max, read_output(&mut running.0)).await;
+    let ended = ended.map_err(|_elapsed| failed("it took too long"))?;
+    let (printed, status) = ended.map_err(|error| failed(&error.to_string()))?;
     if !status.success() {
         return Err(failed(&format!("it failed with {status}")));
     }
     parse(&printed, plugin.api_version.as_deref()).map_err(failed)
+}
+
+/// A plugin that does not outlive the wait for it.
+struct RunningPlugin(Child);
+
+impl Drop for RunningPlugin {
+    fn drop(&mut self) {
+        if let Ok(None) = self.0.try_wait() {
+            // A plugin cannot ignore SIGKILL, so waiting for its exit takes little time.
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
 }
 
 /// Reads what a plugin prints and waits for its exit.
@@ -277,5 +284,24 @@ mod tests {
             .unwrap()
             .to_string();
         assert!(text.contains("took too long"), "{text}");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_plugin_ends_when_nobody_waits_for_it_any_more() {
+        let path = std::env::temp_dir().join(format!("kube-fanout-plugin-{}", std::process::id()));
+        let script = format!("echo $$ >{}; exec sleep 600", path.display());
+        let waiting = tokio::spawn(async move { run(&shell(&script)).await.is_ok() });
+        let pid = loop {
+            let written = std::fs::read_to_string(&path).unwrap_or_default();
+            match written.trim_end().parse::<u32>() {
+                Ok(pid) if written.ends_with('\n') => break pid,
+                _ => tokio::time::sleep(EXIT_POLL_INTERVAL).await,
+            }
+        };
+        std::fs::remove_file(&path).unwrap();
+        waiting.abort();
+        assert!(waiting.await.unwrap_err().is_cancelled());
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
     }
 }
