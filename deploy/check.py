@@ -7,7 +7,7 @@
 * The chart refuses each set of values in chart/tests/refused with a message that names the value, and a wrong type of any value.
 * A Service that can be reached from outside the cluster has the port for clients only.
 * With an autoscaler the chart keeps the number of replicas that the cluster has.
-* A changed configuration rolls the chart's pods.
+* A changed configuration rolls the chart's pods, and reaches those that run.
 * The chart's README lists every value with its default, the schema knows exactly these values, and the templates use them.
 * Scraping keeps the gateway's own labels.
 * The chart's alerts and dashboards are those of this repository, and the metrics that it names exist.
@@ -146,12 +146,18 @@ UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
 def check_pod(place, pod, settings):
     """What the gateway cannot see in its configuration alone."""
+    container = pod["containers"][0]
+    config = next(word.removeprefix("--config=") for word in container["args"] if word.startswith("--config="))
+    for path in filter(None, [config, settings.get("kubeconfig")]):
+        mount = next((mount for mount in container["volumeMounts"] if path.startswith(f"{mount['mountPath']}/")), None)
+        if mount is None or "subPath" in mount:
+            fail(place, f"{path} is not in a mounted folder, so the kubelet does not update it")
     drain = sum(int(count) * UNITS[unit] for count, unit in re.findall(r"(\d+)(ms|s|m|h)", settings["drainTimeout"]))
     if pod["terminationGracePeriodSeconds"] <= drain:
         fail(place, "the pod is killed before its drain ends")
     if {"stateDir", "auditLogPath"} & settings.keys() and pod["terminationGracePeriodSeconds"] < drain + WRITE_SECONDS:
         fail(place, "the pod is killed before the last checkpoints and audit events are written")
-    state = next((volume for volume in pod["containers"][0]["volumeMounts"] if volume["name"] == "state"), None)
+    state = next((volume for volume in container["volumeMounts"] if volume["name"] == "state"), None)
     if state and "fsGroup" in pod["securityContext"] and not any(volume["name"] == "state" for volume in pod["volumes"]):
         # The kubelet opens a claimed volume to the group of the pod, and the gateway refuses such a directory.
         if not settings["stateDir"].startswith(state["mountPath"] + "/"):

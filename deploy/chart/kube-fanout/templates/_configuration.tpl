@@ -9,7 +9,7 @@
     "tlsCert" "/etc/kube-fanout/tls/tls.crt"
     "tlsKey" "/etc/kube-fanout/tls/tls.key" -}}
 {{- if .Values.upstream.gateway.url -}}
-{{- $_ := set $own "kubeconfig" "/etc/kube-fanout/upstream.kubeconfig" -}}
+{{- $_ := set $own "kubeconfig" "/etc/kube-fanout/config/upstream.kubeconfig" -}}
 {{- else if .Values.upstream.kubeconfig.secret -}}
 {{- $_ := set $own "kubeconfig" "/etc/kube-fanout/upstream/kubeconfig" -}}
 {{- else -}}

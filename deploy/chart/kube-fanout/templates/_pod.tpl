@@ -87,7 +87,7 @@ spec:
       {{- end }}
       args:
         - serve
-        - --config=/etc/kube-fanout/gateway.yaml
+        - --config=/etc/kube-fanout/config/gateway.yaml
         {{- with .Values.extraArgs }}{{ toYaml . | nindent 8 }}{{ end }}
       {{- with .Values.extraEnv }}
       env:
@@ -140,15 +140,11 @@ spec:
       securityContext:
         {{- toYaml .Values.securityContext | nindent 8 }}
       volumeMounts:
+        # The whole folder: the kubelet never updates a file that is mounted by subPath.
         - name: configuration
-          mountPath: /etc/kube-fanout/gateway.yaml
-          subPath: gateway.yaml
+          mountPath: /etc/kube-fanout/config
           readOnly: true
         {{- if .Values.upstream.gateway.url }}
-        - name: configuration
-          mountPath: /etc/kube-fanout/upstream.kubeconfig
-          subPath: upstream.kubeconfig
-          readOnly: true
         - name: upstream-ca
           mountPath: /etc/kube-fanout/upstream-ca
           readOnly: true
