@@ -2,7 +2,7 @@
 
 * Every object is valid for each supported version of Kubernetes, strictly: those of the manifests, of the examples, and of the chart with
   each set of values in chart/tests and examples.
-* The gateway accepts every configuration and every flag among them.
+* The gateway accepts every configuration and every flag among them. The bounds of settings in the chart are the gateway's.
 * The chart makes the same objects as the manifests, and kustomize those of the manifests.
 * The chart refuses each set of values in chart/tests/refused with a message that names the value, and a wrong type of any value.
 * A Service that can be reached from outside the cluster has the port for clients only.
@@ -198,6 +198,67 @@ def check_configurations(gateway):
         if accepted_by(gateway, folder, "wrong", "apiVersion: kube-fanout.dev/v1alpha1\nkind: GatewayConfiguration\nlisten: x\n", []).returncode == 0:
             fail("check.py", "the gateway accepts a wrong configuration")
     print(f"manifests: {len(configured)} configurations accepted by the gateway")
+    check_bounds(gateway)
+
+
+def chart_bounds():
+    """The least and the greatest value of each setting that has bounds in the chart; of times in milliseconds, of lengths in bytes."""
+    text = (CHART / "templates" / "_bounds.tpl").read_text()
+    powers = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30} | {unit: round(1000 * seconds) for unit, seconds in UNITS.items()}
+    for name, *bounds in re.findall(r'"(\w+)" \(list "(\w+)" "(\w+)"\)', text):
+        unit = "ms" if bounds[0].endswith("s") else ""
+        yield name, unit, *(int(re.match(r"\d+", bound)[0]) * powers[re.sub(r"\d+", "", bound)] for bound in bounds)
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    for name, known in schema["properties"]["config"]["properties"].items():
+        # drainDelay is a part of drainTimeout.
+        if known.get("$ref") in {"#/$defs/duration", "#/$defs/length"} and name != "drainDelay" and f'"{name}" (list' not in text:
+            fail("chart/kube-fanout/templates/_bounds.tpl", f"config.{name} has no bounds")
+        if known.get("type") == "integer" and "maximum" in known:
+            yield name, "", known["minimum"], known["maximum"]
+
+
+# What the settings with bounds need.
+COMPANIONS = """
+apiVersion: kube-fanout.dev/v1alpha1
+kind: GatewayConfiguration
+listen: 0.0.0.0:8443
+tlsCert: /tls.crt
+tlsKey: /tls.key
+inCluster: true
+stateDir: /state
+handoverFrom: https://other.example.com
+handoverTokenFile: /token
+handoverCaFile: /ca.crt
+canaryNamespace: canary
+"""
+
+
+def check_bounds(gateway):
+    """The gateway accepts the bounds of the chart, and nothing beyond them."""
+    bounds = list(chart_bounds())
+    companions = yaml.safe_load(COMPANIONS)
+
+    def refusal(index, settings):
+        file = yaml.safe_dump(companions | settings)
+        return accepted_by(gateway, folder, index, file, []).stderr.strip()
+
+    def text(unit, size):
+        return f"{size}{unit}" if unit else size
+
+    def beyond(bound):
+        name, unit, least, greatest = bound
+        for size in {max(least - 1, 0), greatest + 1} - {least}:
+            # 0 turns some settings off.
+            if size and not refusal(f"{name}-{size}", {name: text(unit, size)}):
+                fail("chart/kube-fanout", f"the gateway accepts {text(unit, size)} for config.{name}, and the chart does not")
+
+    with tempfile.TemporaryDirectory() as folder:
+        for end in (2, 3):
+            error = refusal(end, {bound[0]: text(bound[1], bound[end]) for bound in bounds})
+            if error:
+                fail("chart/kube-fanout", f"the gateway refuses a bound of the chart: {error}")
+        in_parallel(beyond, bounds)
+    print(f"manifests: bounds of {len(bounds)} settings are the gateway's")
 
 
 # The chart against the manifests

@@ -2,7 +2,9 @@
 {{- define "kube-fanout.check" -}}
 {{- include "kube-fanout.checkKind" . -}}
 {{- include "kube-fanout.checkUpstream" . -}}
+{{- include "kube-fanout.checkBounds" . -}}
 {{- include "kube-fanout.checkTimes" . -}}
+{{- include "kube-fanout.checkNeeds" . -}}
 {{- include "kube-fanout.checkIdentity" . -}}
 {{- include "kube-fanout.checkNetwork" . -}}
 {{- include "kube-fanout.checkAutoscaling" . -}}
@@ -72,10 +74,34 @@
 {{- end -}}
 {{- end -}}
 
-{{- define "kube-fanout.checkIdentity" -}}
+{{/* Settings that the gateway refuses without another one. */}}
+{{- define "kube-fanout.checkNeeds" -}}
 {{- if and .Values.config.auditPolicyFile (not .Values.config.auditLogPath) -}}
 {{- fail "config.auditLogPath: is needed with config.auditPolicyFile" -}}
 {{- end -}}
+{{- if and .Values.config.auditLogPath (not .Values.config.auditPolicyFile) -}}
+{{- fail "config.auditPolicyFile: is needed with config.auditLogPath: without a policy nothing is audited" -}}
+{{- end -}}
+{{- if and .Values.config.tokenAudiences (eq (default "self-check" .Values.config.auth) "self-check") -}}
+{{- fail "config.tokenAudiences: needs config.auth: review or rbac" -}}
+{{- end -}}
+{{- if and .Values.config.requestheaderAllowedNames (not .Values.config.requestheaderClientCaFile) -}}
+{{- fail "config.requestheaderAllowedNames: needs config.requestheaderClientCaFile" -}}
+{{- end -}}
+{{- if and (hasKey .Values.config "stateExclude") (not .Values.state.enabled) -}}
+{{- fail "config.stateExclude: needs state.enabled" -}}
+{{- end -}}
+{{- if and .Values.config.canaryInterval (not .Values.config.canaryNamespace) -}}
+{{- fail "config.canaryInterval: needs config.canaryNamespace" -}}
+{{- end -}}
+{{- range .Values.config.pinResources -}}
+{{- if not (regexMatch "^[^.]+[.]v[0-9]+((alpha|beta)[0-9]+)?([.]|$)" .) -}}
+{{- fail (printf "config.pinResources: write %s with its version, like pods.v1 or deployments.v1.apps" .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kube-fanout.checkIdentity" -}}
 {{- $certificates := or .Values.clientCA.configMap .Values.clientCA.secret .Values.config.requestheaderClientCaFile -}}
 {{- if and .Values.clientCA.configMap .Values.clientCA.secret -}}
 {{- fail "clientCA.configMap: excludes clientCA.secret" -}}

@@ -41,7 +41,11 @@
 {{- if not $bytes -}}
 {{- fail (printf "resources.limits.memory: cannot derive config.memoryMax from %v: write it like 2Gi, or set config.memoryMax" $limit) -}}
 {{- end -}}
-{{- $_ := set $own "memoryMax" (printf "%dMiB" (div (mul (int64 $bytes) 7) 8388608)) -}}
+{{- $bound := div (mul (int64 $bytes) 7) 8388608 -}}
+{{- if lt $bound 64 -}}
+{{- fail (printf "resources.limits.memory: %v is too little: seven eighths of it become config.memoryMax, which must be at least 64MiB" $limit) -}}
+{{- end -}}
+{{- $_ := set $own "memoryMax" (printf "%dMiB" $bound) -}}
 {{- end -}}
 {{- toYaml (merge $own .Values.config) -}}
 {{- end -}}
