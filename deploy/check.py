@@ -52,8 +52,18 @@ def fail(place, message):
     failures.append(f"{place}: {message}")
 
 
+class Strict(yaml.SafeLoader):
+    """Reads YAML as an API server does that validates fields strictly: a key twice is an error."""
+
+    def construct_mapping(self, node, deep=False):
+        keys = [key.value for key, _ in node.value]
+        for key in sorted({key for key in keys if keys.count(key) > 1}):
+            fail("yaml", f"{key} is there twice{node.start_mark}")
+        return super().construct_mapping(node, deep)
+
+
 def documents(text):
-    return [item for item in yaml.safe_load_all(text) if item]
+    return [item for item in yaml.load_all(text, Strict) if item]
 
 
 def name_of(item):
@@ -84,6 +94,9 @@ def validator(kind, api_version, version):
 
 def problems(item):
     """What is wrong with an object, for each version of Kubernetes."""
+    name = item.get("metadata", {}).get("name", "")
+    if item["kind"] == "Service" and not re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", name):
+        yield f"{name_of(item)}: is not a name for a Service"
     if item["kind"] in FOREIGN:
         return
     for version in KUBERNETES_VERSIONS:
@@ -134,7 +147,8 @@ def run(*command):
 def render(values):
     """The output of helm template, or its error. The file may begin with flags for helm: # --kube-version=1.33.0"""
     flags = re.findall(r"^# (--\S+)$", values.read_text(), re.M)
-    done = run("helm", "template", "kube-fanout", CHART, "--namespace", "kube-fanout", "--values", values, *flags)
+    release = [] if any(flag.startswith("--name-template") for flag in flags) else ["kube-fanout"]
+    done = run("helm", "template", *release, CHART, "--namespace", "kube-fanout", "--values", values, *flags)
     return (done.stdout, None) if done.returncode == 0 else (None, done.stderr.strip())
 
 

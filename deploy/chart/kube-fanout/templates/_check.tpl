@@ -1,5 +1,6 @@
 {{/* What the schema cannot say: values that contradict each other. Each message begins with the value to change. */}}
 {{- define "kube-fanout.check" -}}
+{{- include "kube-fanout.checkNames" . -}}
 {{- include "kube-fanout.checkKind" . -}}
 {{- include "kube-fanout.checkUpstream" . -}}
 {{- include "kube-fanout.checkBounds" . -}}
@@ -10,6 +11,21 @@
 {{- include "kube-fanout.checkAutoscaling" . -}}
 {{- if .Values.rbac.create -}}
 {{- include "kube-fanout.checkCached" . -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kube-fanout.checkNames" -}}
+{{- $name := include "kube-fanout.fullname" . -}}
+{{- if not (regexMatch "^[a-z]([a-z0-9-]*[a-z0-9])?$" $name) -}}
+{{- fail (printf "fullnameOverride: is needed with a release of this name, because %s cannot be the name of a Service: a letter first, then letters, digits and -" $name) -}}
+{{- end -}}
+{{- range $key, $_ := include "kube-fanout.selector" . | fromYaml -}}
+{{- if hasKey $.Values.podLabels $key -}}
+{{- fail (printf "podLabels: %s is what Services and the workload select pods by" $key) -}}
+{{- end -}}
+{{- end -}}
+{{- if hasKey .Values.podAnnotations "checksum/configuration" -}}
+{{- fail "podAnnotations: checksum/configuration is the chart's own" -}}
 {{- end -}}
 {{- end -}}
 

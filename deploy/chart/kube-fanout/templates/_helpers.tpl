@@ -1,20 +1,24 @@
-{{- define "kube-fanout.name" -}}
-{{- default .Chart.Name .Values.nameOverride | trunc 50 | trimSuffix "-" -}}
+{{/* Short enough for the suffixes of Services and Issuers. */}}
+{{- define "kube-fanout.short" -}}
+{{- regexReplaceAll "-+$" (trunc 50 .) "" -}}
 {{- end -}}
 
-{{/* Short enough for the suffixes of Services and Issuers. */}}
+{{- define "kube-fanout.name" -}}
+{{- include "kube-fanout.short" (default .Chart.Name .Values.nameOverride) -}}
+{{- end -}}
+
 {{- define "kube-fanout.fullname" -}}
 {{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
+{{- include "kube-fanout.short" .Values.fullnameOverride -}}
 {{- else if contains (include "kube-fanout.name" .) .Release.Name -}}
-{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- include "kube-fanout.short" .Release.Name -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name (include "kube-fanout.name" .) | trunc 50 | trimSuffix "-" -}}
+{{- include "kube-fanout.short" (printf "%s-%s" .Release.Name (include "kube-fanout.name" .)) -}}
 {{- end -}}
 {{- end -}}
 
 {{- define "kube-fanout.identity" -}}
-app.kubernetes.io/name: {{ include "kube-fanout.name" . }}
+app.kubernetes.io/name: {{ include "kube-fanout.name" . | quote }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
@@ -24,6 +28,11 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: kube-fanout
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{/* The same, with labels from a value, which may replace them: (dict "context" . "labels" …). */}}
+{{- define "kube-fanout.labelsWith" -}}
+{{- merge (deepCopy .labels) (include "kube-fanout.labels" .context | fromYaml) | toYaml -}}
 {{- end -}}
 
 {{/* The labels of pods, without those that change with a version: they are immutable in a workload. */}}
