@@ -6,6 +6,8 @@
 {{- include "kube-fanout.checkBounds" . -}}
 {{- include "kube-fanout.checkTimes" . -}}
 {{- include "kube-fanout.checkNeeds" . -}}
+{{- include "kube-fanout.checkExtras" . -}}
+{{- include "kube-fanout.checkResources" . -}}
 {{- include "kube-fanout.checkIdentity" . -}}
 {{- include "kube-fanout.checkNetwork" . -}}
 {{- include "kube-fanout.checkAutoscaling" . -}}
@@ -58,8 +60,10 @@
 {{- if and $up.kubeconfig.secret .Values.handover.enabled -}}
 {{- fail "handover.enabled: is not possible with upstream.kubeconfig.secret: the token of the service account is not valid in the other cluster" -}}
 {{- end -}}
-{{- if and .Values.handover.enabled .Values.tls.certManager.issuerRef.name (not .Values.tls.certManager.enabled) -}}
-{{- fail "tls.certManager.enabled: must be true if tls.certManager.issuerRef.name is given" -}}
+{{- with .Values.tls.certManager -}}
+{{- if and (or .issuerRef.name .dnsNames .ipAddresses) (not .enabled) -}}
+{{- fail "tls.certManager.enabled: must be true if tls.certManager.issuerRef.name, dnsNames or ipAddresses are given" -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
@@ -113,6 +117,54 @@
 {{- range .Values.config.pinResources -}}
 {{- if not (regexMatch "^[^.]+[.]v[0-9]+((alpha|beta)[0-9]+)?([.]|$)" .) -}}
 {{- fail (printf "config.pinResources: write %s with its version, like pods.v1 or deployments.v1.apps" .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A flag, or a variable, overrides the file. So it must not be a setting that other objects or checks are derived from. */}}
+{{- define "kube-fanout.checkExtras" -}}
+{{- $derived := dict
+    "auth" "auth"
+    "audit-log-path" "auditLogPath"
+    "canary-namespace" "canaryNamespace"
+    "drain-delay" "drainDelay"
+    "drain-timeout" "drainTimeout"
+    "memory-max" "memoryMax"
+    "pin-resources" "pinResources" -}}
+{{- range $flag := .Values.extraArgs -}}
+{{- if regexMatch "^--config(=|$)" $flag -}}
+{{- fail (printf "extraArgs: %s: the chart has given --config already" $flag) -}}
+{{- end -}}
+{{- range $name, $setting := $derived -}}
+{{- if regexMatch (printf "^--%s(=|$)" $name) $flag -}}
+{{- fail (printf "extraArgs: %s: set config.%s instead, because the chart derives other fields from it" $flag $setting) -}}
+{{- end -}}
+{{- end -}}
+{{- range $name, $port := dict "listen" "8443" "admin-listen" "9090" -}}
+{{- if and (regexMatch (printf "^--%s(=|$)" $name) $flag) (not (hasSuffix (printf ":%s" $port) $flag)) -}}
+{{- fail (printf "extraArgs: %s: must have the port %s, which Services and probes use" $flag $port) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $variable := .Values.extraEnv -}}
+{{- range $name, $setting := $derived -}}
+{{- if eq $variable.name (printf "KUBE_FANOUT_%s" ($name | replace "-" "_" | upper)) -}}
+{{- fail (printf "extraEnv: %s: set config.%s instead, because the chart derives other fields from it" $variable.name $setting) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kube-fanout.checkResources" -}}
+{{- range $name, $measure := dict "cpu" "kube-fanout.millicores" "memory" "kube-fanout.bytes" -}}
+{{- $request := dig "requests" $name "" $.Values.resources -}}
+{{- $limit := dig "limits" $name "" $.Values.resources -}}
+{{- if and $request $limit -}}
+{{- $requested := include $measure $request -}}
+{{- $allowed := include $measure $limit -}}
+{{- if and $requested $allowed (gt (int64 $requested) (int64 $allowed)) -}}
+{{- fail (printf "resources.requests.%s: %v must not be more than resources.limits.%s (%v)" $name $request $name $limit) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

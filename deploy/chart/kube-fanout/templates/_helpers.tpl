@@ -96,6 +96,16 @@ app.kubernetes.io/component: gateway
 {{- end -}}
 {{- end -}}
 
+{{/* Thousandths of a processor, of a quantity such as 500m or 2; nothing if it has another form. */}}
+{{- define "kube-fanout.millicores" -}}
+{{- $text := toString . -}}
+{{- if regexMatch "^[0-9]+m$" $text -}}
+{{- trimSuffix "m" $text -}}
+{{- else if regexMatch "^[0-9]+([.][0-9]+)?$" $text -}}
+{{- mulf (float64 $text) 1000 | int64 -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Bytes of a length in the gateway's configuration, such as 256MiB. */}}
 {{- define "kube-fanout.length" -}}
 {{- include "kube-fanout.bytes" (ternary . (toString . | replace " " "" | trimSuffix "B") (kindIs "float64" .)) -}}
