@@ -8,6 +8,7 @@
 * A Service that can be reached from outside the cluster has the port for clients only.
 * With an autoscaler the chart keeps the number of replicas that the cluster has.
 * A changed configuration rolls the chart's pods, and reaches those that run.
+* The notes after an installation name what the pods mount.
 * The chart's README lists every value with its default, the schema knows exactly these values, and the templates use them.
 * Scraping keeps the gateway's own labels.
 * The chart's alerts and dashboards are those of this repository, and the metrics that it names exist.
@@ -437,6 +438,17 @@ def check_rolls():
             fail(CHART, f"pods are not replaced after a change of {setting.partition('=')[0]}")
 
 
+def check_notes():
+    """The Secret that the notes tell the operator to make has every file that the pods mount."""
+    for option in ("handover.enabled=false", "handover.enabled=true"):
+        done = run("helm", "install", "kube-fanout", CHART, "--namespace=kube-fanout", "--dry-run=client", "--set", option)
+        command = next(iter(re.findall(r"create secret .*", done.stdout)), "")
+        # `create secret tls` has no option for an authority.
+        for path in set(re.findall(r"/etc/kube-fanout/tls/(\S+)", done.stdout)):
+            if path not in command:
+                fail("chart/kube-fanout/templates/NOTES.txt", f"with {option}, the Secret has no {path}: {command or done.stderr}")
+
+
 def check_refused():
     refused = sorted((VALUE_SETS / "refused").glob("*.yaml"))
     if len(refused) < FEWEST_REFUSED:
@@ -639,6 +651,7 @@ def main():
     check_values()
     check_impersonation(rendered["kubelets"])
     check_rolls()
+    check_notes()
     check_refused()
     check_types()
     check_autoscaled(arguments.gateway, rendered["autoscaled"])

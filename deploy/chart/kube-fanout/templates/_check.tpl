@@ -60,6 +60,9 @@
 {{- if and $up.kubeconfig.secret .Values.handover.enabled -}}
 {{- fail "handover.enabled: is not possible with upstream.kubeconfig.secret: the token of the service account is not valid in the other cluster" -}}
 {{- end -}}
+{{- if and .Values.tls.certManager.enabled (not .Values.tls.certManager.issuerRef.name) (eq (include "kube-fanout.tlsSecret" .) (printf "%s-ca" (include "kube-fanout.fullname" .))) -}}
+{{- fail (printf "tls.secretName: %s is the Secret of the gateway's own authority" .Values.tls.secretName) -}}
+{{- end -}}
 {{- with .Values.tls.certManager -}}
 {{- if and (or .issuerRef.name .dnsNames .ipAddresses) (not .enabled) -}}
 {{- fail "tls.certManager.enabled: must be true if tls.certManager.issuerRef.name, dnsNames or ipAddresses are given" -}}
