@@ -126,7 +126,7 @@ if [ "$arch" = "$here" ]; then
     for command in serve apiserver demo size top check; do "$built" man "$command" >"$folder/man/kube-fanout-$command.1"; done
 fi
 tar --sort=name --mtime="@$time" --owner=0 --group=0 --numeric-owner -C "$storage" -c "$(basename "$folder")" | gzip -n >"$base.tgz"
-(cd "$(dirname "$output")" && sha256sum "$(basename "$base")".{tar,tgz,cdx.json} >"$base.sha256")
+(cd "$(dirname "$output")" && sha256sum "$(basename "$output")" "$(basename "$base")".{tgz,cdx.json} >"$base.sha256")
 echo "$base.tgz, $base.cdx.json, $base.sha256"
 
 if [ -n "$test" ]; then
