@@ -31,7 +31,7 @@ const USED_SHARE: f64 = 0.7;
 const MEMORY_SHARE: f64 = 0.8;
 /// `--memory-max` as a share of the container's limit.
 const LIMIT_SHARE: f64 = 0.9;
-/// More watches than one process ever had in a measurement are not planned for.
+/// More watches than one process had in a measurement over HTTP/1.1 are not planned for.
 const WATCHES_MAX: u32 = 10_000;
 /// The model was compared with measurements of at most so many watches.
 const WATCHES_CHECKED: u32 = 5_000;
