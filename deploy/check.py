@@ -4,7 +4,8 @@
   each set of values in chart/tests and examples.
 * The gateway accepts every configuration and every flag among them. The bounds of settings in the chart are the gateway's.
 * The chart makes the same objects as the manifests, and kustomize those of the manifests.
-* The chart refuses each set of values in chart/tests/refused with a message that names the value, and a wrong type of any value.
+* The chart refuses each set of values in chart/tests/refused with a message that names the value, and a wrong type of any value,
+  or nothing in place of one.
 * A Service that can be reached from outside the cluster has the port for clients only.
 * With an autoscaler the chart keeps the number of replicas that the cluster has.
 * A changed configuration rolls the chart's pods, and reaches those that run.
@@ -487,6 +488,31 @@ def check_types():
     print(f"manifests: wrong types of {len(names)} values refused")
 
 
+# Without it, the autoscaler does not look at the processor.
+OPTIONAL = {"autoscaling.targetCPUUtilizationPercentage"}
+
+
+def check_required():
+    """Nothing in place of a value that has a default is refused, where a template would write it into an object."""
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    nothing, names = {}, []
+    for name, default in leaves(values, schema):
+        if isinstance(default, (str, int)) and not isinstance(default, bool) and default and name not in OPTIONAL and not name.startswith(WHOLE):
+            *path, last = name.split(".")
+            functools.reduce(lambda part, key: part.setdefault(key, {}), path, nothing)[last] = None
+            names.append(name)
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "nothing.yaml")
+        path.write_text(yaml.safe_dump(nothing))
+        _, error = render(path)
+    for name in names:
+        place, _, last = name.rpartition(".")
+        at = f"at '{'/' + place.replace('.', '/') if place else ''}'"
+        if not any(at in line and f"'{last}'" in line for line in (error or "").splitlines()):
+            fail("values.schema.json", f"nothing in place of {name} is not refused")
+
+
 def check_services(place, items):
     """Nothing but the port for clients can be reached from outside, and no port for operators or metrics is on the clients' Service."""
     for item in items:
@@ -654,6 +680,7 @@ def main():
     check_notes()
     check_refused()
     check_types()
+    check_required()
     check_autoscaled(arguments.gateway, rendered["autoscaled"])
     check_broken(manifests)
     check_configurations(arguments.gateway)
