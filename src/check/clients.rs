@@ -13,6 +13,7 @@ use super::upstream::{UpstreamLink, cluster_uid, is_elsewhere};
 use super::verdict::CheckVerdict;
 use super::versions::{ListHead, ServerVersion};
 use super::watching::watch_from_start;
+use super::words::counted;
 use crate::config::{CheckCategory, CheckSettings, ClientSettings};
 use crate::error_chain::one_line;
 use crate::protocol::handover::{HandoverIndex, HandoverTarget};
@@ -207,7 +208,10 @@ async fn ready(client: &Client) -> CheckVerdict {
 async fn identity(client: &Client) -> CheckVerdict {
     let path = HandoverTarget::Index.path();
     match read_json::<HandoverIndex>(client, &path).await {
-        Ok(index) => CheckVerdict::ok(format!("a gateway with {} caches", index.keys().count())),
+        Ok(index) => CheckVerdict::ok(format!(
+            "a gateway with {}",
+            counted(index.keys().count(), ("cache", "caches"))
+        )),
         Err(error) => match error.status() {
             Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => CheckVerdict::skipped(
                 format!("the client may not get {path}, which only a gateway serves"),

@@ -42,7 +42,7 @@ pub(super) fn future_verdict(
         (0, _) => CheckVerdict::skipped("there are no certificates"),
         (count, 0) => CheckVerdict::ok(format!("valid already: {}", counted(count, CERTIFICATES))),
         (count, early) => CheckVerdict::failure(
-            format!("{early} of {count} certificates are not valid yet"),
+            format!("not valid yet: {early} of {}", counted(count, CERTIFICATES)),
             "set this clock, or wait until the certificate is valid",
         )
         .with_details(future),

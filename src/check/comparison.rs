@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use super::verdict::CheckVerdict;
 use super::versions::{ListHead, ObjectHead};
+use super::words::counted;
 
 /// The annotation of the bookmark after the initial events of a watch.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+const OBJECTS: (&str, &str) = ("object", "objects");
 const REPORT: &str = "list the resource again; if the difference stays, restart the gateway and report it with this output (docs/TROUBLESHOOTING.md)";
 
 /// Whether two lists at one version have the same objects in the same versions.
@@ -27,12 +29,13 @@ pub(super) fn lists_verdict(upstream: &ListHead, gateway: &ListHead) -> CheckVer
     }
     let extra = found.keys().filter(|key| !expected.contains_key(*key));
     differences.extend(extra.map(|key| format!("{key}: only at the gateway")));
-    let (count, total) = (differences.len(), expected.len());
+    let (count, total) = (differences.len(), counted(expected.len(), OBJECTS));
     if count > 0 {
-        let text = format!("{count} of {total} objects differ at version {version}");
+        let differing = counted(count, ("difference", "differences"));
+        let text = format!("{differing} among {total} at version {version}");
         return CheckVerdict::failure(text, REPORT).with_details(differences);
     }
-    CheckVerdict::ok(format!("{total} objects are the same at version {version}"))
+    CheckVerdict::ok(format!("no difference among {total} at version {version}"))
 }
 
 /// The verdict on lists that are the same, if it is known whether the gateway has a cache of the resource: without one, it forwards.
@@ -115,23 +118,19 @@ impl InitialProgress {
 
     /// Whether the watch sent its objects and then a bookmark that says so, not older than `version`.
     pub(super) fn verdict(&self, version: u64, hint: &str) -> CheckVerdict {
-        let objects = self.objects;
+        let objects = counted(self.objects, OBJECTS);
         if self.error {
-            return CheckVerdict::failure(
-                format!("after {objects} objects the watch sent an error"),
-                hint,
-            );
+            return CheckVerdict::failure(format!("after {objects} the watch sent an error"), hint);
         }
         let Some(bookmark) = &self.bookmark else {
-            let text = format!(
-                "the watch sent {objects} objects, and no bookmark that says where they end"
-            );
+            let text =
+                format!("the watch sent {objects}, and no bookmark that says where they end");
             return CheckVerdict::failure(text, hint);
         };
         match bookmark.parse::<u64>() {
-            Ok(at) if at >= version => CheckVerdict::ok(format!(
-                "{objects} objects, then a bookmark of version {at}"
-            )),
+            Ok(at) if at >= version => {
+                CheckVerdict::ok(format!("{objects}, then a bookmark of version {at}"))
+            }
             _ => CheckVerdict::failure(
                 format!(
                     "the bookmark is of version {bookmark:?}, and the watch began after {version}"

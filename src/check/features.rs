@@ -25,6 +25,7 @@ const NAMESPACES: &str = "/api/v1/namespaces";
 const REQUESTS_AT_A_TIME: usize = 10;
 /// The header in which priority and fairness names the rule that it applied.
 const FLOW_SCHEMA: &str = "x-kubernetes-pf-flowschema-uid";
+const PARTS: (&str, &str) = ("part of the API", "parts of the API");
 const RIGHTS_HINT: &str =
     "let the gateway list and watch namespaces, or look at the API server's log";
 
@@ -95,7 +96,7 @@ async fn discovery(client: &Client, settings: &CheckSettings) -> CheckVerdict {
     if failed.is_empty() {
         return CheckVerdict::ok(text);
     }
-    let text = format!("{text}; {} parts of the API do not answer", failed.len());
+    let text = format!("{text}; no answer from {}", counted(failed.len(), PARTS));
     let hint = "aggregated API servers are down: kubectl get apiservices; their resources are forwarded until they answer";
     let parts = failed
         .iter()

@@ -1,6 +1,7 @@
 //! Verdicts about what the system lets the process use.
 
 use super::verdict::CheckVerdict;
+use super::words::counted;
 use crate::config::OpenFiles;
 
 /// Fewer client connections than this are too few for the nodes and controllers of a small cluster.
@@ -10,21 +11,21 @@ const MIB: u64 = 1 << 20;
 /// Whether enough files may be open. `wanted` is `--connections-max`, 0 for as many as possible.
 pub(super) fn files_verdict(files: OpenFiles, wanted: usize) -> CheckVerdict {
     let clients = files.clients;
+    let connections = ("client connection", "client connections");
+    let left = format!(
+        "the limit of open files leaves {}",
+        counted(clients, connections)
+    );
     let hint =
         "raise the limit of open files (ulimit -n, LimitNOFILE, the container runtime's default)";
     if clients < wanted {
-        let text = format!(
-            "the limit of open files leaves {clients} client connections, and --connections-max is {wanted}"
-        );
+        let text = format!("{left}, and --connections-max is {wanted}");
         return CheckVerdict::failure(text, hint);
     }
     if wanted == 0 && clients < CLIENTS_MIN {
-        let text = format!("the limit of open files leaves {clients} client connections");
-        return CheckVerdict::warning(text, hint);
+        return CheckVerdict::warning(left, hint);
     }
-    CheckVerdict::ok(format!(
-        "{clients} client connections fit into the limit of open files"
-    ))
+    CheckVerdict::ok(left)
 }
 
 /// The memory that the process may use.

@@ -15,6 +15,7 @@ use super::requests::read_json;
 use super::rights::{needed_verdict, of_handover};
 use super::upstream::UpstreamLink;
 use super::verdict::CheckVerdict;
+use super::words::counted;
 use crate::config::{CheckCategory, CheckSettings, HandoverSettings};
 use crate::error_chain::one_line;
 use crate::protocol::handover::{HandoverIndex, HandoverTarget};
@@ -116,12 +117,13 @@ async fn peers(settings: &HandoverSettings, before_install: bool) -> CheckVerdic
             failed.push(format!("{address}: {reason}"));
         }
     }
-    let (count, total) = (found.len() - failed.len(), found.len());
+    let count = found.len() - failed.len();
+    let total = counted(found.len(), ("gateway", "gateways"));
     match (count, failed.is_empty()) {
-        (_, true) => CheckVerdict::ok(format!("{total} gateways hand caches over")),
+        (_, true) => CheckVerdict::ok(format!("caches are handed over by {total}")),
         (0, _) if before_install => CheckVerdict::skipped("no gateway runs yet").with_details(failed),
         _ => CheckVerdict::warning(
-            format!("{count} of {total} gateways hand caches over; caches are listed upstream instead"),
+            format!("caches are handed over by {count} of {total}; other caches are listed upstream"),
             "check port, authority, server name and token of --handover-from, and the right to get /kube-fanout/handover",
         )
         .with_details(failed),

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::catalogue::CheckSpec;
 use super::verdict::{CheckLevel, CheckVerdict};
+use super::words::counted;
 use crate::cli::choice_name;
 
 /// The version of the JSON document. It changes when a field changes its meaning or goes.
@@ -121,10 +122,12 @@ impl CheckReport {
             failure,
             skipped,
         } = self.counts();
-        let total = self.results.len();
+        let total = counted(self.results.len(), ("check", "checks"));
+        let warnings = counted(warning, ("warning", "warnings"));
+        let failures = counted(failure, ("failure", "failures"));
         let _ = writeln!(
             text,
-            "\n{total} checks: {ok} ok, {warning} warnings, {failure} failures, {skipped} skipped"
+            "\n{total}: {ok} ok, {warnings}, {failures}, {skipped} skipped"
         );
         text
     }

@@ -229,13 +229,13 @@ pub(super) fn cache_verdict(rights: &CacheRights) -> CheckVerdict {
         let text = "no resource of the API server may be cached";
         return CheckVerdict::warning(text, "see --cache-resources and --passthrough-resources");
     }
+    let total = counted(all, RESOURCES);
     if count == 0 {
-        let text = format!(
-            "none of {all} resources may be listed and watched: all requests will be forwarded"
-        );
+        let text =
+            format!("0 of {total} may be listed and watched: all requests will be forwarded");
         return CheckVerdict::failure(text, hint);
     }
-    let text = format!("{count} of {all} resources may be listed and watched");
+    let text = format!("{count} of {total} may be listed and watched");
     if denied.is_empty() {
         return CheckVerdict::ok(text);
     }

@@ -123,7 +123,7 @@ fn clocks_may_differ_by_the_seconds_of_a_response() {
     is(
         &future_verdict(&[facts(&[], 5, 9)], 4),
         CheckLevel::Failure,
-        "1 of 1",
+        "not valid yet: 1 of 1 certificate",
     );
 }
 
@@ -189,6 +189,11 @@ fn open_files_are_to_suffice_for_the_clients_that_are_allowed() {
         };
         limits::files_verdict(files, wanted)
     };
+    let one = verdict(1, 0);
+    assert!(
+        one.message.ends_with("leaves 1 client connection"),
+        "{one:?}"
+    );
     is(&verdict(5_000, 0), CheckLevel::Ok, "5000");
     is(&verdict(500, 0), CheckLevel::Warning, "500");
     is(&verdict(500, 500), CheckLevel::Ok, "500");
@@ -244,17 +249,28 @@ fn an_empty_list_may_have_null_for_its_items() {
 #[test]
 fn lists_are_compared_object_by_object() {
     let upstream = list("9", &[("a", "1"), ("b", "2"), ("c", "3")]);
+    let (one, newer) = (list("9", &[("a", "1")]), list("9", &[("a", "2")]));
+    is(
+        &lists_verdict(&one, &one),
+        CheckLevel::Ok,
+        "no difference among 1 object at version 9",
+    );
+    is(
+        &lists_verdict(&one, &newer),
+        CheckLevel::Failure,
+        "1 difference among 1 object at version 9",
+    );
     is(
         &lists_verdict(&upstream, &upstream),
         CheckLevel::Ok,
-        "3 objects are the same at version 9",
+        "no difference among 3 objects at version 9",
     );
     let gateway = list("9", &[("a", "1"), ("b", "1"), ("d", "4")]);
     let verdict = lists_verdict(&upstream, &gateway);
     is(
         &verdict,
         CheckLevel::Failure,
-        "3 of 3 objects differ at version 9",
+        "3 differences among 3 objects at version 9",
     );
     assert_eq!(
         verdict.details,
@@ -268,7 +284,7 @@ fn lists_are_compared_object_by_object() {
     is(
         &compared_verdict(verdict, Some(false)),
         CheckLevel::Failure,
-        "3 of 3 objects differ",
+        "3 differences among 3 objects",
     );
     is(&freshness_verdict(5, Some(5)), CheckLevel::Ok, "version 5");
     is(
@@ -351,13 +367,13 @@ fn a_watch_says_where_its_initial_events_end() {
     is(
         &progress.verdict(8, "look"),
         CheckLevel::Failure,
-        "1 objects, and no bookmark",
+        "1 object, and no bookmark",
     );
     assert!(progress.note(&end));
     is(
         &progress.verdict(8, "look"),
         CheckLevel::Ok,
-        "1 objects, then a bookmark of version 8",
+        "1 object, then a bookmark of version 8",
     );
     is(
         &progress.verdict(9, "look"),
@@ -405,6 +421,13 @@ fn what_may_not_be_read_is_judged_by_what_was_asked_for() {
             is_named,
         })
     };
+    let one = rights::cache_verdict(&CacheRights {
+        wanted: vec![gvr("pods")],
+        pinned: Vec::new(),
+        denied: Vec::new(),
+        is_named: true,
+    });
+    is(&one, CheckLevel::Ok, "1 of 1 resource may");
     is(&verdict(&[], &["pods"], true), CheckLevel::Ok, "2 of 2");
     // Least rights are a choice, unless the settings name the resource.
     is(
@@ -425,7 +448,7 @@ fn what_may_not_be_read_is_judged_by_what_was_asked_for() {
     is(
         &verdict(&["pods", "services"], &[], false),
         CheckLevel::Failure,
-        "none of 2",
+        "0 of 2",
     );
 }
 
@@ -461,7 +484,7 @@ fn a_report_is_safe_and_bounded_whatever_was_found() {
         "{plain}"
     );
     assert!(
-        plain.ends_with("3 checks: 1 ok, 0 warnings, 1 failures, 1 skipped\n"),
+        plain.ends_with("3 checks: 1 ok, 0 warnings, 1 failure, 1 skipped\n"),
         "{plain}"
     );
     assert!(report.text(true).contains("\u{1b}[1;31mfailure\u{1b}[0m"));

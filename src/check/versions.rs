@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::verdict::CheckVerdict;
+use super::words::counted;
 
 /// The oldest minor version that the gateway's requests are known to work with: older ones have no discovery in two documents and no
 /// SelfSubjectReview. Nothing older than this is supported by Kubernetes either.
@@ -181,16 +182,14 @@ pub(super) fn pages_verdict(first: &ListHead, second: Option<&ListHead>) -> Chec
 pub(super) fn flow_verdict(statuses: &[u16], has_flow_schema: bool) -> CheckVerdict {
     let refused = statuses.iter().filter(|status| **status == 429).count();
     let failed = statuses.iter().filter(|status| **status >= 500).count();
-    let total = statuses.len();
+    let total = counted(statuses.len(), ("request", "requests"));
     if failed > 0 {
-        let text = format!(
-            "{failed} of {total} requests at a time are answered with an error of the server"
-        );
+        let text = format!("{failed} of {total} at the same time got a server error");
         return CheckVerdict::failure(text, LOAD_HINT);
     }
     if refused > 0 {
         return CheckVerdict::warning(
-            format!("{refused} of {total} requests at a time are answered 429"),
+            format!("{refused} of {total} at the same time got 429"),
             "give the gateway's identity a FlowSchema with a priority level of its own, so that its watches and reviews are not refused",
         );
     }
@@ -200,6 +199,6 @@ pub(super) fn flow_verdict(statuses: &[u16], has_flow_schema: bool) -> CheckVerd
         "it names no flow schema"
     };
     CheckVerdict::ok(format!(
-        "{total} requests at a time are answered; {fairness}"
+        "{total} at the same time got an answer; {fairness}"
     ))
 }

@@ -52,7 +52,7 @@ async fn a_gateway_in_front_of_an_api_server_passes() {
         ("pages", "two pages of a list are of one version"),
         ("gateway-identity", "a gateway with"),
         ("gateway-cluster", "both are cluster"),
-        ("live-list", "are the same at version"),
+        ("live-list", "no difference among"),
         ("live-watch", "then a bookmark of version"),
         ("live-fresh", "upstream"),
         ("admin-ready", "/readyz is answered 200"),

@@ -110,7 +110,7 @@ pub(crate) async fn answers() -> Vec<&'static str> {
             "does not answer as a gateway does",
         ),
         ended(&differing, "gateway-cluster", Failure, "cluster another"),
-        ended(&differing, "live-list", Failure, "2 of"),
+        ended(&differing, "live-list", Failure, "2 differences among"),
         ended(&differing, "live-watch", Failure, "the watch sent an error"),
         ended(&differing, "live-fresh", Failure, "lists version 1 after"),
     ]

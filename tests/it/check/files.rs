@@ -87,7 +87,7 @@ pub(crate) async fn certificates() -> Vec<&'static str> {
         ended(&mixed, "front-proxy-ca", Failure, "no authority"),
         ended(&old, "serving-names", Failure, "fanout.example.com"),
         ended(&old, "serving-expiry", Failure, "expired 2 days ago"),
-        ended(&early, "clock-certificates", Failure, "1 of 1 certificates"),
+        ended(&early, "clock-certificates", Failure, "1 of 1 certificate"),
     ]
 }
 
@@ -199,7 +199,7 @@ pub(crate) async fn handover() -> Vec<&'static str> {
         &right,
         "handover-peers",
         CheckLevel::Ok,
-        "1 gateways hand caches over",
+        "handed over by 1 gateway",
     );
     gateway.ended().await;
     vec![

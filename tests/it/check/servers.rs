@@ -226,7 +226,7 @@ pub(crate) async fn rights() -> Vec<&'static str> {
         "resources may be listed and watched",
     );
     vec![
-        ended(&review, "rights-resources", Failure, "none of"),
+        ended(&review, "rights-resources", Failure, "0 of"),
         ended(
             &review,
             "rights-reviews",
