@@ -8,6 +8,7 @@ mod names;
 mod possession;
 mod read;
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -143,6 +144,16 @@ impl ServerIdentity {
         self.files.client_authorities.clone()
     }
 
+    /// The certificate, DER, for clients that connect to this host. Clients send names, but no addresses.
+    #[must_use]
+    pub fn certificate_for(&self, host: &str) -> Option<Vec<u8>> {
+        let is_address = host.parse::<IpAddr>().is_ok();
+        let name = Some(host.trim_end_matches('.')).filter(|_| !is_address);
+        let resolver = resolver(&self.files, &self.parts());
+        let der = resolver.certified(name).end_entity_cert().ok()?;
+        Some(der.to_vec())
+    }
+
     /// The earliest expiry of the serving certificates, in seconds since 1970.
     #[must_use]
     pub fn expires_at(&self) -> Option<i64> {
@@ -208,6 +219,20 @@ fn server_config(
     parts: &TlsParts,
     provider: &Arc<CryptoProvider>,
 ) -> Result<ServerConfig, TlsError> {
+    let verifier: Arc<dyn ClientCertVerifier> = if files.client_authorities.is_empty() {
+        Arc::new(NoClientAuth)
+    } else {
+        PossessionVerifier::of(&parts.authorities, provider)
+    };
+    let mut config = ServerConfig::builder_with_provider(Arc::clone(provider))
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
+        .with_client_cert_verifier(verifier)
+        .with_cert_resolver(Arc::new(resolver(files, parts)));
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+fn resolver(files: &TlsFiles, parts: &TlsParts) -> CertificateResolver {
     let pairs = parts.named.iter().zip(&files.named);
     let named: Vec<_> = pairs
         .map(|(certified, pair)| NamedCertificate {
@@ -219,20 +244,7 @@ fn server_config(
                 .collect(),
         })
         .collect();
-    let verifier: Arc<dyn ClientCertVerifier> = if files.client_authorities.is_empty() {
-        Arc::new(NoClientAuth)
-    } else {
-        PossessionVerifier::of(&parts.authorities, provider)
-    };
-    let mut config = ServerConfig::builder_with_provider(Arc::clone(provider))
-        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
-        .with_client_cert_verifier(verifier)
-        .with_cert_resolver(Arc::new(CertificateResolver::new(
-            Arc::clone(&parts.default),
-            &named,
-        )));
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(config)
+    CertificateResolver::new(Arc::clone(&parts.default), &named)
 }
 
 #[cfg(test)]

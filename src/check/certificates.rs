@@ -39,13 +39,17 @@ impl CertificateFacts {
 
     /// Whether a client that connects to this name accepts the certificate's names.
     fn covers(&self, name: &str) -> bool {
-        let name = name.to_ascii_lowercase();
+        // An address can be written in several ways.
+        if let Ok(address) = name.parse::<IpAddr>() {
+            return self.names.contains(&address.to_string());
+        }
+        let name = name.trim_end_matches('.').to_ascii_lowercase();
         let parent = name.split_once('.').map(|(_, parent)| parent);
         self.names.iter().any(|own| {
             let is_wild = own
                 .strip_prefix("*.")
                 .is_some_and(|rest| Some(rest) == parent);
-            *own == name || (is_wild && name.parse::<IpAddr>().is_err())
+            *own == name || is_wild
         })
     }
 }
@@ -58,7 +62,9 @@ fn names_of(certificate: &X509Certificate<'_>) -> Vec<String> {
     names
         .filter_map(|name| {
             if let GeneralName::DNSName(name) = name {
-                Some(name.to_ascii_lowercase())
+                // Clients compare an address with addresses only, so one that is written as a DNS name is of no use to them.
+                let is_address = name.parse::<IpAddr>().is_ok();
+                Some(name.to_ascii_lowercase()).filter(|_| !is_address)
             } else if let GeneralName::IPAddress(bytes) = name {
                 address(bytes).map(|ip| ip.to_string())
             } else {
@@ -153,10 +159,10 @@ pub(super) fn authorities_verdict(
     }
 }
 
-/// Whether the certificate that a client gets for each of these names has that name.
+/// Whether the certificate that a client gets for each of these names has that name. `served` is the names with these certificates.
 pub(super) fn names_verdict(
     certificates: &[(String, CertificateFacts)],
-    wanted: &[String],
+    served: &[(String, CertificateFacts)],
 ) -> CheckVerdict {
     let known: Vec<&str> = certificates
         .iter()
@@ -167,23 +173,19 @@ pub(super) fn names_verdict(
     if known.is_empty() {
         return CheckVerdict::failure("the certificate has no subject alternative names", hint);
     }
-    let is_covered = |name: &&String| certificates.iter().any(|(_, facts)| facts.covers(name));
-    let missing: Vec<_> = wanted.iter().filter(|name| !is_covered(name)).collect();
+    let missing = served.iter().filter(|(name, facts)| !facts.covers(name));
+    let missing: Vec<_> = missing.map(|(name, _)| name).collect();
     if !missing.is_empty() {
-        return CheckVerdict::failure(
-            format!(
-                "no certificate has {} of the names that clients use",
-                missing.len()
-            ),
-            hint,
-        )
-        .with_details(missing);
+        let names = counted(missing.len(), ("name", "names"));
+        let text = format!("the certificates that are served lack {names} that clients use");
+        return CheckVerdict::failure(text, hint).with_details(missing);
     }
-    if wanted.is_empty() {
+    if served.is_empty() {
         let text = "give the names that clients use with --client-names to have them compared";
         return CheckVerdict::ok(format!("it has {}; {text}", known.join(", ")));
     }
-    CheckVerdict::ok(format!("it has {}", wanted.join(", ")))
+    let names: Vec<_> = served.iter().map(|(name, _)| name.as_str()).collect();
+    CheckVerdict::ok(format!("it has {}", names.join(", ")))
 }
 
 /// `90 days`, `3 hours`, `40 s`.

@@ -117,14 +117,16 @@ async fn check_serving(list: &mut Checklist<'_>, settings: &CheckSettings) -> Ce
         let first = read.into_iter().next();
         certificates.extend(first.map(|facts| (path.display().to_string(), facts)));
     }
-    let is_usable = list.make(&checks::SERVING_CERTIFICATE, usable(files)).await;
-    if !is_usable {
+    let mut identity = None;
+    let usable = usable(files, &mut identity);
+    if !list.make(&checks::SERVING_CERTIFICATE, usable).await {
         for spec in [&checks::SERVING_NAMES, &checks::SERVING_EXPIRY] {
             list.skip(spec, "serving-certificate failed");
         }
         return certificates;
     }
-    let names = names_verdict(&certificates, &settings.client_names);
+    let served = identity.map(|identity| served(&identity, &settings.client_names));
+    let names = names_verdict(&certificates, &served.unwrap_or_default());
     list.make(&checks::SERVING_NAMES, async { names }).await;
     let hint = "issue a new certificate; the gateway reads the files again when they change";
     let expiry = expiry_verdict(&certificates, now(), hint);
@@ -132,16 +134,28 @@ async fn check_serving(list: &mut Checklist<'_>, settings: &CheckSettings) -> Ce
     certificates
 }
 
+/// Each of these names, with the certificate that its clients get.
+fn served(identity: &ServerIdentity, names: &[String]) -> Certificates {
+    let certificates = names.iter().filter_map(|name| {
+        let der = identity.certificate_for(name)?;
+        Some((name.clone(), CertificateFacts::read(&der)?))
+    });
+    certificates.collect()
+}
+
 /// Whether the gateway would start with these files. Its authorities have checks of their own.
-async fn usable(files: TlsFiles) -> CheckVerdict {
+async fn usable(files: TlsFiles, identity: &mut Option<ServerIdentity>) -> CheckVerdict {
     let files = TlsFiles {
         client_authorities: Vec::new(),
         ..files
     };
     let count = 1 + files.named.len();
-    let read = spawn_blocking(move || ServerIdentity::read(files).map(drop)).await;
+    let read = spawn_blocking(move || ServerIdentity::read(files)).await;
     match read {
-        Ok(Ok(())) => CheckVerdict::ok(format!("{} with keys", counted(count, CERTIFICATES))),
+        Ok(Ok(read)) => {
+            *identity = Some(read);
+            CheckVerdict::ok(format!("{} with keys", counted(count, CERTIFICATES)))
+        }
         Ok(Err(error)) => CheckVerdict::failure(
             one_line(&error),
             "give a certificate chain and its key, both PEM: --tls-cert, --tls-key, --tls-sni-cert-key",

@@ -79,16 +79,28 @@ fn a_certificate_is_to_be_valid_for_a_while() {
 #[test]
 fn names_are_compared_as_clients_compare_them() {
     let certificates = [facts(
-        &["fanout.example.com", "*.apps.example.com", "10.0.0.1"],
+        &[
+            "fanout.example.com",
+            "*.apps.example.com",
+            "10.0.0.1",
+            "2001:db8::1",
+        ],
         0,
         1,
     )];
-    let verdict = |name: &str| names_verdict(&certificates, &[name.to_owned()]).level;
+    let verdict = |name: &str| {
+        let served = [(name.to_owned(), certificates[0].1.clone())];
+        names_verdict(&certificates, &served).level
+    };
     for (name, level) in [
         ("fanout.example.com", CheckLevel::Ok),
         ("FANOUT.example.com", CheckLevel::Ok),
         ("a.apps.example.com", CheckLevel::Ok),
         ("10.0.0.1", CheckLevel::Ok),
+        // The root's dot, and another way to write an address.
+        ("fanout.example.com.", CheckLevel::Ok),
+        ("2001:DB8:0::0001", CheckLevel::Ok),
+        ("2001:db8::2", CheckLevel::Failure),
         ("apps.example.com", CheckLevel::Failure),
         ("b.a.apps.example.com", CheckLevel::Failure),
         ("10.0.0.2", CheckLevel::Failure),
@@ -105,6 +117,18 @@ fn names_are_compared_as_clients_compare_them() {
         CheckLevel::Ok,
         "--client-names",
     );
+}
+
+/// No client accepts an address that is written as a DNS name, although many certificates are made that way.
+#[test]
+fn an_address_among_the_dns_names_is_no_address() {
+    let mut params = rcgen::CertificateParams::default();
+    let name = "10.0.0.1".to_owned().try_into().unwrap();
+    params.subject_alt_names = vec![rcgen::SanType::DnsName(name)];
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    let facts = CertificateFacts::read(certificate.der()).unwrap();
+    assert!(facts.names.is_empty(), "{facts:?}");
 }
 
 #[test]

@@ -46,7 +46,7 @@ impl CertificateResolver {
         Self { default, named }
     }
 
-    fn certified(&self, name: Option<&str>) -> &Arc<CertifiedKey> {
+    pub(super) fn certified(&self, name: Option<&str>) -> &Arc<CertifiedKey> {
         let found = name.and_then(|name| {
             let name = name.to_ascii_lowercase();
             self.named.get(&name).or_else(|| {

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use kube_fanout::check::{CheckLevel, check_once};
 use kube_fanout::config::{
-    CheckSettings, FrontProxySettings, HandoverSettings, ListenTransport, StateSettings,
+    CheckSettings, FrontProxySettings, HandoverSettings, ListenTransport, SniCertificate,
+    StateSettings,
 };
 use tokio::net::TcpListener;
 
@@ -105,6 +106,40 @@ async fn passes(good: &PairFiles, authority: &Authority, upstream: SocketAddr) {
     ] {
         ended(&right, name, CheckLevel::Ok, "");
     }
+}
+
+/// Clients send no address, and get the default certificate; a pair with names of its own is for these names only.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_is_looked_for_in_the_certificate_that_its_clients_get() {
+    let apiserver = stage::apiserver().await;
+    let authority = Authority::new("serving-names");
+    let default = authority.sign("default", -1..300);
+    let names = ["fanout.example.com", "10.0.0.9"];
+    let named = authority.sign_for(&names, "named", -1..300);
+    let report = async |own_names: &[&str], wanted: &str| {
+        let mut settings = settings(apiserver.address());
+        serving(&default, &mut settings);
+        if let ListenTransport::Tls { sni, .. } = &mut settings.serve.transport {
+            sni.push(SniCertificate {
+                cert: named.cert.clone(),
+                key: named.key.clone(),
+                names: own_names.iter().map(|&name| name.to_owned()).collect(),
+            });
+        }
+        settings.client_names = vec![wanted.to_owned()];
+        check_once(&settings).await
+    };
+    let right = report(&[], "fanout.example.com").await;
+    ended(
+        &right,
+        "serving-names",
+        CheckLevel::Ok,
+        "fanout.example.com",
+    );
+    let address = report(&[], "10.0.0.9").await;
+    ended(&address, "serving-names", Failure, "10.0.0.9");
+    let other = report(&["other.example.com"], "fanout.example.com").await;
+    ended(&other, "serving-names", Failure, "lack 1 name");
 }
 
 /// More than the system allows, and a directory that others can read.

@@ -166,7 +166,17 @@ impl Authority {
 
     /// A certificate for `localhost` and 127.0.0.1, valid between two moments that are so many days from now.
     pub(crate) fn sign(&self, name: &str, days: std::ops::Range<i64>) -> PairFiles {
-        let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+        self.sign_for(&["localhost", "127.0.0.1"], name, days)
+    }
+
+    /// A certificate for these names.
+    pub(crate) fn sign_for(
+        &self,
+        names: &[&str],
+        name: &str,
+        days: std::ops::Range<i64>,
+    ) -> PairFiles {
+        let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
         let mut params = CertificateParams::new(names).unwrap();
         let now = rcgen::date_time_ymd(1970, 1, 1)
             + Duration::from_secs(jiff::Timestamp::now().as_second().try_into().unwrap());
