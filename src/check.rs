@@ -45,6 +45,8 @@ mod tests;
 
 /// The pause before checks that failed are repeated.
 const WAIT_INTERVAL: Duration = Duration::from_secs(2);
+/// Categories that need no API server, which may be out of reach where only these are checked.
+const LOCAL: [CheckCategory; 2] = [CheckCategory::Limits, CheckCategory::Admin];
 const NO_LINK: &str = "the API server cannot be used: see the checks of upstream";
 
 /// Makes the checks, again and again while one fails and `--wait` allows; returns the last report. The drain ends it early.
@@ -78,8 +80,17 @@ pub fn written(report: &CheckReport, settings: &CheckSettings, is_terminal: bool
 /// Makes all chosen checks once.
 pub async fn check_once(settings: &CheckSettings) -> CheckReport {
     let mut list = Checklist::new(&settings.categories);
-    let link = upstream::check(&mut list, settings).await;
+    let is_local = settings
+        .categories
+        .iter()
+        .all(|category| LOCAL.contains(category));
+    let link = match is_local {
+        true => None,
+        false => upstream::check(&mut list, settings).await,
+    };
+    // Credentials that the API server refuses may have expired, which the files tell.
     files::check(&mut list, settings, link.as_ref()).await;
+    let link = link.filter(|link| link.is_usable);
     match &link {
         None => {
             list.skip_rest(CheckCategory::Rights, NO_LINK);

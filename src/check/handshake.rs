@@ -49,11 +49,12 @@ pub(super) fn is_tls(url: &Uri) -> bool {
 
 /// Opens a connection to the address of the name that answers first: one that drops packets must not hide the others.
 pub(super) async fn connect(url: &Uri) -> io::Result<TcpStream> {
-    let mut attempts = JoinSet::new();
-    for address in lookup_host(address_of(url)).await?.take(ADDRESSES_MAX) {
-        attempts.spawn(TcpStream::connect(address));
-    }
+    // The lookup of a name has its own, longer, timeouts.
     within_a_step(async {
+        let mut attempts = JoinSet::new();
+        for address in lookup_host(address_of(url)).await?.take(ADDRESSES_MAX) {
+            attempts.spawn(TcpStream::connect(address));
+        }
         let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         while let Some(attempt) = attempts.join_next().await {
             match attempt.map_err(io::Error::other)? {

@@ -12,7 +12,7 @@ use super::checklist::Checklist;
 use super::handshake::{self, connect, establish_tls, is_tls, name_of};
 use super::parallel::{at_once, in_time};
 use super::requests::{self, CheckRequestError, get, message};
-use super::verdict::CheckVerdict;
+use super::verdict::{CheckLevel, CheckVerdict};
 use super::versions::ObjectHead;
 use crate::config::{AuthMode, CheckCategory, CheckSettings, UpstreamSource};
 use crate::error_chain::one_line;
@@ -24,15 +24,17 @@ const CLUSTER: &str = "/api/v1/namespaces/kube-system";
 const ANONYMOUS: &str = "system:anonymous";
 const NO_APISERVER: &str = "check what listens at the address: it must be a kube-apiserver";
 
-/// A connection to the API servers that can be used.
+/// A connection to the API servers, as far as it came.
 pub(super) struct UpstreamLink {
     pub(super) client: Client,
     pub(super) parts: ConnectionParts,
     /// The certificates that the API servers have shown, with their addresses.
     pub(super) certificates: Vec<(String, CertificateFacts)>,
+    /// Whether requests can be sent. If not, only what is known of credentials and certificates can be used.
+    pub(super) is_usable: bool,
 }
 
-/// Checks the way to the API servers; `None` if there is none.
+/// Checks the way to the API servers; `None` if none is configured.
 pub(super) async fn check(
     list: &mut Checklist<'_>,
     settings: &CheckSettings,
@@ -55,26 +57,27 @@ pub(super) async fn check(
     let reached = reachable(&link.parts);
     if !list.require(&checks::UPSTREAM_REACHABLE, reached).await {
         list.skip_rest(CheckCategory::Upstream, "upstream-reachable failed");
-        return None;
+        return Some(link);
     }
     let mut shown = Vec::new();
-    let trusted = trusted(&link.parts, &mut shown);
+    let trusted = trusted(&link.parts, &settings.serve.upstream, &mut shown);
     let is_trusted = list.require(&checks::UPSTREAM_TLS, trusted).await;
     link.certificates = shown;
     if !is_trusted {
         list.skip_rest(CheckCategory::Upstream, "upstream-tls failed");
-        return None;
+        return Some(link);
     }
     let is_answered = list.require(&checks::UPSTREAM_READY, ready(&link)).await;
     if !is_answered {
         list.skip_rest(CheckCategory::Upstream, "upstream-ready failed");
-        return None;
+        return Some(link);
     }
     let accepted = credentials(&link, settings.serve.auth.mode);
     let is_accepted = list.require(&checks::UPSTREAM_CREDENTIALS, accepted).await;
     list.make(&checks::UPSTREAM_CLUSTER, cluster(settings))
         .await;
-    is_accepted.then_some(link)
+    link.is_usable = is_accepted;
+    Some(link)
 }
 
 fn source(upstream: &UpstreamSource) -> ConnectSource {
@@ -116,25 +119,29 @@ async fn configure(settings: &CheckSettings) -> Result<(UpstreamLink, CheckVerdi
         client,
         parts,
         certificates: Vec::new(),
+        is_usable: false,
     };
     Ok((link, verdict))
 }
 
 /// Of several servers one suffices; each that does not answer is named.
 fn of_servers(good: Vec<String>, bad: Vec<CheckVerdict>) -> CheckVerdict {
-    let total = good.len() + bad.len();
-    match (good.is_empty(), bad.into_iter().next()) {
-        (_, None) => CheckVerdict::ok(good.join(", ")),
-        (true, Some(first)) => first,
-        (false, Some(first)) => CheckVerdict::warning(
-            format!(
-                "{} of {total} API servers: {}",
-                total - good.len(),
-                first.message
-            ),
-            first.hint,
-        ),
-    }
+    let Some(first) = bad.first() else {
+        return CheckVerdict::ok(good.join(", "));
+    };
+    let (count, total) = (bad.len(), good.len() + bad.len());
+    let text = match count {
+        1 => first.message.clone(),
+        _ => "see the reason of each".to_owned(),
+    };
+    let text = format!("{count} of {total} API servers: {text}");
+    let verdict = match good.is_empty() {
+        true if total == 1 => return first.clone(),
+        true => CheckVerdict::failure(text, &first.hint),
+        false => CheckVerdict::warning(text, &first.hint),
+    };
+    let reasons = bad.iter().map(|one| &one.message);
+    verdict.with_details(reasons.filter(|_| count > 1))
 }
 
 async fn reachable(parts: &ConnectionParts) -> CheckVerdict {
@@ -154,6 +161,7 @@ async fn reachable(parts: &ConnectionParts) -> CheckVerdict {
 
 async fn trusted(
     parts: &ConnectionParts,
+    source: &UpstreamSource,
     shown: &mut Vec<(String, CertificateFacts)>,
 ) -> CheckVerdict {
     if !parts.servers.iter().all(is_tls) {
@@ -188,18 +196,28 @@ async fn trusted(
                 good.push(format!("{name} ({http})"));
                 shown.extend(facts.certificate.map(|facts| (name, facts)));
             }
-            Err(error) => bad.push(untrusted(&name, &error)),
+            Err(error) => bad.push(untrusted(&name, &error, source)),
         }
     }
-    of_servers(good, bad)
+    let verdict = of_servers(good, bad);
+    if parts.is_unverified && verdict.level < CheckLevel::Warning {
+        return CheckVerdict::warning(
+            "certificates are not verified: everybody on the way can read and change everything",
+            "give the kubeconfig a certificate-authority instead of insecure-skip-tls-verify",
+        );
+    }
+    verdict
 }
 
-fn untrusted(name: &str, error: &io::Error) -> CheckVerdict {
-    handshake::untrusted(
-        name,
-        error,
-        "the kubeconfig or service account (certificate-authority)",
-    )
+fn untrusted(name: &str, error: &io::Error, source: &UpstreamSource) -> CheckVerdict {
+    let authority = match source {
+        UpstreamSource::Kubeconfig { .. } => "the kubeconfig (certificate-authority)",
+        UpstreamSource::InCluster => "ca.crt of the service account",
+        UpstreamSource::Url(_) => {
+            "the system's bundle; with --kubeconfig, another one can be named (certificate-authority)"
+        }
+    };
+    handshake::untrusted(name, error, authority)
 }
 
 async fn ready(link: &UpstreamLink) -> CheckVerdict {
@@ -332,5 +350,11 @@ async fn uid_at(source: ConnectSource, server: &Uri) -> Option<String> {
 /// The uid of the namespace kube-system.
 pub(super) async fn cluster_uid(client: &Client) -> Result<String, CheckRequestError> {
     let namespace: ObjectHead = requests::read_json(client, CLUSTER).await?;
-    Ok(namespace.metadata.uid)
+    match namespace.metadata.uid {
+        uid if uid.is_empty() => Err(CheckRequestError::Json {
+            path: CLUSTER.to_owned(),
+            reason: "it has no uid".to_owned(),
+        }),
+        uid => Ok(uid),
+    }
 }

@@ -20,6 +20,8 @@ pub struct ConnectionParts {
     pub tls: Arc<ClientConfig>,
     /// The name to verify certificates against, if it is not the server's host.
     pub server_name: Option<String>,
+    /// Whether any certificate is accepted (`insecure-skip-tls-verify`).
+    pub is_unverified: bool,
     /// The client's own certificate, DER.
     pub certificate: Option<Vec<u8>>,
     /// Whether requests carry a credential of any kind.
@@ -65,6 +67,7 @@ impl ConnectSource {
                 servers,
                 tls: Arc::new(tls),
                 server_name: config.tls_server_name.clone(),
+                is_unverified: config.accept_invalid_certs,
                 certificate: certificate.map(|der| der.to_vec()),
                 has_credentials,
                 is_by_plugin: expiry.is_by_plugin(),

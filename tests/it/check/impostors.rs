@@ -132,6 +132,121 @@ async fn a_client_certificate_in_a_file_is_to_be_renewed_in_time() {
     ended(&report, "own-credentials", Warning, "expires in");
 }
 
+/// Otherwise nothing would say why: the API server refuses an expired certificate with 401, as any other.
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_credentials_are_looked_at() {
+    let apiserver = stage::apiserver().await;
+    let authority = Authority::new("client-refused");
+    let tls = authority.sign("server", -100..3).tls(&["http/1.1"]);
+    let replies = vec![Reply::new(WHO, 401, "{}")];
+    let front = Front::with_tls(Some(apiserver.address()), replies, tls).await;
+    let own = authority.sign("client", -100..-10);
+    let user = json!({"client-certificate": own.cert, "client-key": own.key});
+    let mut settings = settings(front.address);
+    settings.serve.upstream = UpstreamSource::Kubeconfig {
+        path: kubeconfig(&authority, &format!("https://{}", front.address), user),
+        context: None,
+    };
+    let report = check_once(&settings).await;
+    ended(&report, "upstream-credentials", Failure, "401");
+    ended(&report, "own-credentials", Failure, "expired 10 days ago");
+    ended(&report, "upstream-certificate", Warning, "expires in");
+    ended(&report, "rights-resources", Skipped, "cannot be used");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_that_nobody_verifies_are_not_called_trusted() {
+    let apiserver = stage::apiserver().await;
+    let authority = Authority::new("unverified");
+    let tls = authority.sign("server", -1..300).tls(&["http/1.1"]);
+    let front = Front::with_tls(Some(apiserver.address()), vec![stage::known()], tls).await;
+    let server = format!("https://{}", front.address);
+    let path = kubeconfig(&authority, &server, json!({}));
+    let text = std::fs::read_to_string(&path).unwrap();
+    let mut text: Value = serde_json::from_str(&text).unwrap();
+    text["clusters"][0]["cluster"] = json!({"server": server, "insecure-skip-tls-verify": true});
+    std::fs::write(&path, text.to_string()).unwrap();
+    let mut settings = settings(front.address);
+    settings.serve.upstream = UpstreamSource::Kubeconfig {
+        path,
+        context: None,
+    };
+    let report = check_once(&settings).await;
+    ended(&report, "upstream-tls", Warning, "are not verified");
+}
+
+/// A URL brings no authority of its own, so there is none to look at.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hint_names_an_authority_that_exists() {
+    let authority = Authority::new("system-bundle");
+    let tls = authority.sign("server", -1..300).tls(&["http/1.1"]);
+    let front = Front::with_tls(None, Vec::new(), tls).await;
+    let mut settings = settings(front.address);
+    settings.serve.upstream =
+        UpstreamSource::Url(format!("https://{}/", front.address).parse().unwrap());
+    let report = check_once(&settings).await;
+    ended(&report, "upstream-tls", Failure, "UnknownIssuer");
+    let hint = report.text(false);
+    assert!(hint.contains("authority in the system's bundle"), "{hint}");
+}
+
+/// An API server that nobody asks about is not waited for.
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_are_checked_without_an_api_server() {
+    let nowhere = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = nowhere.local_addr().unwrap();
+    drop(nowhere);
+    let mut settings = settings(address);
+    settings.categories = vec![CheckCategory::Limits, CheckCategory::Admin];
+    let report = check_once(&settings).await;
+    let is_of_upstream = |name: &str| name.starts_with("upstream");
+    let names: Vec<_> = report.results.iter().map(|one| one.spec.name).collect();
+    assert!(!names.iter().any(|name| is_of_upstream(name)), "{names:?}");
+    settings.categories.push(CheckCategory::Clock);
+    let report = check_once(&settings).await;
+    ended(&report, "upstream-reachable", Failure, "cannot connect");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_api_server_that_is_not_reached_is_named() {
+    let apiserver = stage::apiserver().await;
+    let (first, second) = (
+        TcpListener::bind("127.0.0.1:0").await.unwrap(),
+        TcpListener::bind("127.0.0.1:0").await.unwrap(),
+    );
+    let closed = [&first, &second].map(|listener| listener.local_addr().unwrap());
+    drop((first, second));
+    let mut settings = settings(apiserver.address());
+    settings.categories = vec![CheckCategory::Upstream];
+    settings.serve.api_servers = [closed[0], closed[1], apiserver.address()]
+        .map(|server| format!("http://{server}/").parse().unwrap())
+        .to_vec();
+    let report = check_once(&settings).await;
+    for address in closed {
+        let words = format!("cannot connect to {address}");
+        ended(&report, "upstream-reachable", Warning, &words);
+    }
+    settings.serve.api_servers.pop();
+    let report = check_once(&settings).await;
+    let words = closed[1].to_string();
+    ended(&report, "upstream-reachable", Failure, &words);
+}
+
+/// Two servers that answer with empty objects are not thereby in the same cluster.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_no_uid_is_no_cluster() {
+    let apiserver = stage::apiserver().await;
+    let empty = || Reply::new("GET /api/v1/namespaces/kube-system", 200, "{}");
+    let (upstream, gateway) = (
+        Front::new(Some(apiserver.address()), vec![empty()]).await,
+        Front::new(Some(apiserver.address()), vec![empty()]).await,
+    );
+    let mut settings = settings(upstream.address);
+    settings.gateway = Some(client("http", gateway.address));
+    let report = check_once(&settings).await;
+    ended(&report, "gateway-cluster", Ok, "both say version");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_without_dangerous_rights_are_said_to_lack_only_what_was_asked_about() {
     let report = report_on(vec![access(false)], |_| {}).await;
