@@ -82,7 +82,7 @@ async fn rights(settings: &HandoverSettings, client: &Client) -> CheckVerdict {
     if settings.token_file.is_none() {
         return CheckVerdict::skipped("there is no --handover-token-file");
     }
-    match missing(client, vec![of_handover()]).await {
+    match missing(client, of_handover(settings)).await {
         Ok(missing) => {
             let what = "with the token of the gateway's own identity, other gateways answer 403";
             needed_verdict(&missing, what, false)

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -11,6 +12,7 @@ use super::requests::{self, CheckRequestError};
 use super::rights::{self, CacheRights, Right};
 use super::upstream::UpstreamLink;
 use super::verdict::CheckVerdict;
+use super::versions::LOAD_HINT;
 use crate::config::{AuthMode, CheckCategory, CheckSettings, ResourcePattern};
 use crate::resource::Gvr;
 use crate::upstream::client::Client;
@@ -73,10 +75,14 @@ pub(super) async fn check(list: &mut Checklist<'_>, settings: &CheckSettings, li
 }
 
 fn unanswered(error: &CheckRequestError) -> CheckVerdict {
-    CheckVerdict::failure(
-        format!("the API server does not say which rights the gateway has: {error}"),
-        "let the gateway create selfsubjectaccessreviews: bind its identity to the ClusterRole system:basic-user",
-    )
+    let hint = match error.status() {
+        Some(StatusCode::FORBIDDEN) => {
+            "let the gateway create selfsubjectaccessreviews: bind its identity to the ClusterRole system:basic-user"
+        }
+        Some(_) | None => LOAD_HINT,
+    };
+    let text = format!("the API server does not say which rights the gateway has: {error}");
+    CheckVerdict::failure(text, hint)
 }
 
 /// The rights among these that the gateway does not have.
@@ -204,38 +210,18 @@ async fn impersonation(client: &Client, settings: &CheckSettings) -> CheckVerdic
         Ok(missing) => missing,
         Err(error) => return unanswered(&error),
     };
-    let what = "requests of callers with certificates that memory cannot answer get 403";
-    let verdict = rights::needed_verdict(&missing, what, true);
-    if missing.is_empty() {
-        return verdict;
-    }
     let review = json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview",
         "spec": {"namespace": "default"},
     });
-    let answer = requests::review::<Value>(client, RULES, &review).await;
-    match answer {
-        Ok(answer) if names_users(&answer) => {
-            CheckVerdict::ok("roles name the users whom the gateway may impersonate")
+    let rules = match missing.is_empty() {
+        true => Value::Null,
+        false => {
+            let answer = requests::review(client, RULES, &review).await;
+            answer.unwrap_or_default()
         }
-        Ok(_) | Err(_) => verdict,
-    }
-}
-
-/// Whether a rule lets the gateway impersonate users that it names.
-fn names_users(answer: &Value) -> bool {
-    let rules = answer["status"]["resourceRules"].as_array();
-    let has = |value: &Value, word: &str| {
-        let words = value.as_array();
-        words.is_some_and(|words| words.iter().any(|one| one == word))
     };
-    rules.into_iter().flatten().any(|rule| {
-        has(&rule["verbs"], "impersonate")
-            && has(&rule["resources"], "users")
-            && rule["resourceNames"]
-                .as_array()
-                .is_some_and(|names| !names.is_empty())
-    })
+    rights::impersonation_verdict(missing, &rules)
 }
 
 /// What clients may do if everybody acts as the gateway.

@@ -2,11 +2,13 @@
 
 use std::fmt;
 
+use serde_json::Value;
+
 use super::verdict::CheckVerdict;
 use super::words::{RESOURCES, counted};
-use crate::config::{AuthMode, ServeSettings};
+use crate::config::{AuthMode, HandoverSettings, ServeSettings};
 use crate::protocol::handover::HandoverTarget;
-use crate::resource::Gvr;
+use crate::resource::{CacheKey, Gvr};
 
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const AUTHORIZATION: &str = "authorization.k8s.io";
@@ -91,6 +93,36 @@ impl fmt::Display for Right {
     }
 }
 
+/// Whether a rule of a SelfSubjectRulesReview grants the right for some names. A question without a name is denied then.
+pub(super) fn is_named(answer: &Value, right: &Right) -> bool {
+    let Right::Resource {
+        verb,
+        group,
+        resource,
+        subresource,
+        ..
+    } = right
+    else {
+        return false;
+    };
+    let resource = match subresource.as_str() {
+        "" => resource.clone(),
+        subresource => format!("{resource}/{subresource}"),
+    };
+    let has = |value: &Value, word: &str| {
+        let words = value.as_array().into_iter().flatten();
+        words.into_iter().any(|one| one == word || one == "*")
+    };
+    let rules = answer["status"]["resourceRules"].as_array();
+    rules.into_iter().flatten().any(|rule| {
+        let names = rule["resourceNames"].as_array();
+        has(&rule["verbs"], verb)
+            && has(&rule["apiGroups"], group)
+            && has(&rule["resources"], &resource)
+            && names.is_some_and(|names| !names.is_empty())
+    })
+}
+
 /// What filling the cache of a resource needs.
 pub(super) fn of_cache(gvr: &Gvr) -> [Right; 2] {
     [Right::of("list", gvr), Right::of("watch", gvr)]
@@ -152,6 +184,10 @@ pub(super) fn of_impersonation(settings: &ServeSettings) -> Vec<Right> {
         let key = "userextras/authentication.kubernetes.io/credential-id";
         rights.push(Right::new("impersonate", AUTHENTICATION, key));
     }
+    let proxy = auth.front_proxy.as_ref();
+    if proxy.is_some_and(|proxy| !proxy.uid_headers.is_empty()) {
+        rights.push(Right::new("impersonate", AUTHENTICATION, "uids"));
+    }
     rights
 }
 
@@ -167,12 +203,16 @@ pub(super) fn of_canary(settings: &ServeSettings) -> Vec<Right> {
     own.into_iter().chain(all).collect()
 }
 
-/// Taking caches over from gateways that share this one's identity.
-pub(super) fn of_handover() -> Right {
-    Right::Path {
+/// Taking caches over from gateways that share this one's identity: their list, one of them for all, and the load if it is compared.
+pub(super) fn of_handover(settings: &HandoverSettings) -> Vec<Right> {
+    let pods = CacheKey::json(&Gvr::new("", "v1", "pods"));
+    let mut targets = vec![HandoverTarget::Index, HandoverTarget::Cache(pods)];
+    targets.extend(settings.rebalance_interval.map(|_| HandoverTarget::Load));
+    let rights = targets.iter().map(|target| Right::Path {
         verb: "get",
-        path: HandoverTarget::Index.path(),
-    }
+        path: target.path(),
+    });
+    rights.collect()
 }
 
 /// Rights that no client should get from a gateway that does not authenticate its clients: to read secrets, to run or stop programs, and
@@ -247,6 +287,27 @@ pub(super) fn cache_verdict(rights: &CacheRights) -> CheckVerdict {
     CheckVerdict::ok(format!("{text}; requests for the others are forwarded"))
 }
 
+/// Whether the gateway may act for callers without these rights, some of which `rules` may grant for certain names only.
+pub(super) fn impersonation_verdict(missing: Vec<Right>, rules: &Value) -> CheckVerdict {
+    let what = "requests of callers with certificates that memory cannot answer get 403";
+    let (named, missing): (Vec<_>, Vec<_>) = missing
+        .into_iter()
+        .partition(|right| is_named(rules, right));
+    let groups = Right::new("impersonate", "", "groups");
+    match missing.as_slice() {
+        [] if named.is_empty() => needed_verdict(&[], what, true),
+        [] => CheckVerdict::ok("roles name those whom the gateway may impersonate")
+            .with_details(named.iter().map(|right| format!("{right}, for some names"))),
+        // Named users need no group that is sent: most of their groups are, so this is said.
+        [only] if *only == groups && !named.is_empty() => needed_verdict(
+            &missing,
+            "requests of callers in groups that memory cannot answer get 403",
+            false,
+        ),
+        _ => needed_verdict(&missing, what, true),
+    }
+}
+
 /// Whether all of these rights are there. `what` works only with them.
 pub(super) fn needed_verdict(missing: &[Right], what: &str, is_vital: bool) -> CheckVerdict {
     if missing.is_empty() {
@@ -256,7 +317,7 @@ pub(super) fn needed_verdict(missing: &[Right], what: &str, is_vital: bool) -> C
         "{} missing: {what}",
         counted(missing.len(), ("right", "rights"))
     );
-    let hint = "grant them in the gateway's ClusterRole: docs/SECURITY.md, \"Least rights\"";
+    let hint = "grant them in the gateway's ClusterRole: docs/SECURITY.md, \"Least rights\" and \"Handover\"";
     let verdict = match is_vital {
         true => CheckVerdict::failure(text, hint),
         false => CheckVerdict::warning(text, hint),

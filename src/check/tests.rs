@@ -8,12 +8,14 @@ use super::comparison::{
     InitialProgress, WatchedEvent, compared_verdict, freshness_verdict, lists_verdict,
 };
 use super::limits::{self, MemoryLimits};
-use super::rights::{self, CacheRights};
+use super::rights::{self, CacheRights, Right};
 use super::versions::{
     ListHead, ServerVersion, consistency_verdict, flow_verdict, pages_verdict, version_verdict,
 };
 use super::*;
-use crate::config::{AuthMode, OpenFiles};
+use crate::config::{
+    AuthMode, AuthSettings, FrontProxySettings, HandoverSettings, OpenFiles, ServeSettings,
+};
 use crate::resource::Gvr;
 
 const DAY: i64 = 86_400;
@@ -432,6 +434,78 @@ fn each_mode_needs_its_own_rights() {
     );
     assert_eq!(names(AuthMode::SelfCheck) + &names(AuthMode::None), "");
     assert_eq!(rights::of_roles().len(), 8);
+}
+
+/// A role that names users says nothing about what else is sent with their names.
+#[test]
+fn a_role_that_names_users_grants_nothing_else() {
+    let users = Right::new("impersonate", "", "users");
+    let groups = Right::new("impersonate", "", "groups");
+    let key = "userextras/authentication.kubernetes.io/credential-id";
+    let key = Right::new("impersonate", "authentication.k8s.io", key);
+    let rules = serde_json::json!({"status": {"resourceRules": [
+        {"verbs": ["impersonate"], "apiGroups": [""], "resources": ["users"], "resourceNames": ["alice"]},
+    ]}});
+    let verdict = |missing: &[&Right]| {
+        let missing = missing.iter().map(|&right| right.clone()).collect();
+        rights::impersonation_verdict(missing, &rules)
+    };
+    is(&verdict(&[]), CheckLevel::Ok, "granted");
+    is(&verdict(&[&users]), CheckLevel::Ok, "roles name");
+    is(
+        &verdict(&[&users, &groups]),
+        CheckLevel::Warning,
+        "callers in groups",
+    );
+    is(
+        &verdict(&[&users, &key]),
+        CheckLevel::Failure,
+        "1 right missing",
+    );
+    is(&verdict(&[&groups]), CheckLevel::Failure, "1 right missing");
+}
+
+#[test]
+fn a_uid_that_a_front_proxy_sends_needs_a_right() {
+    let proxy = |uid_headers: Vec<http::HeaderName>| FrontProxySettings {
+        client_ca: "/nowhere/ca.crt".into(),
+        allowed_names: Vec::new(),
+        username_headers: Vec::new(),
+        uid_headers,
+        group_headers: Vec::new(),
+        extra_header_prefixes: Vec::new(),
+    };
+    let uids = Right::new("impersonate", "authentication.k8s.io", "uids");
+    let mut settings = ServeSettings::embedded("http://127.0.0.1/".parse().unwrap());
+    settings.auth = AuthSettings::of_mode(AuthMode::Review);
+    settings.auth.front_proxy = Some(proxy(vec!["x-remote-uid".parse().unwrap()]));
+    assert!(rights::of_impersonation(&settings).contains(&uids));
+    settings.auth.front_proxy = Some(proxy(Vec::new()));
+    assert!(!rights::of_impersonation(&settings).contains(&uids));
+}
+
+#[test]
+fn a_handover_needs_the_right_to_every_path_that_is_requested() {
+    let mut settings = HandoverSettings {
+        from: "https://fanout.example.com/".parse().unwrap(),
+        ca_file: None,
+        server_name: None,
+        token_file: None,
+        timeout: Duration::from_secs(1),
+        len_max: 1 << 20,
+        rebalance_interval: None,
+    };
+    let names = |settings: &HandoverSettings| {
+        let rights = rights::of_handover(settings);
+        rights.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let handover = [
+        "get /kube-fanout/handover",
+        "get /kube-fanout/handover/pods.v1.json",
+    ];
+    assert_eq!(names(&settings), handover);
+    settings.rebalance_interval = Some(Duration::from_secs(60));
+    assert_eq!(names(&settings)[2..], ["get /kube-fanout/handover/load"]);
 }
 
 #[test]

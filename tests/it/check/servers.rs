@@ -203,9 +203,11 @@ pub(crate) async fn rights() -> Vec<&'static str> {
         Failure,
         "create tokenreviews.authentication.k8s.io",
     );
-    // A role that names users suffices.
+    // Roles that name users and groups suffice.
     let rules = json!({"status": {"resourceRules": [
-        {"verbs": ["impersonate"], "apiGroups": [""], "resources": ["users"], "resourceNames": ["alice"]},
+        {"verbs": ["impersonate"], "apiGroups": [""], "resources": ["users", "groups"], "resourceNames": ["alice"]},
+        {"verbs": ["impersonate"], "apiGroups": ["authentication.k8s.io"], "resourceNames": ["X509SHA256=1"],
+            "resources": ["userextras/authentication.kubernetes.io/credential-id"]},
     ]}});
     let rules = Reply::new(RULES, 201, rules.to_string());
     let named = report_on(vec![access(false), rules], |settings| {
@@ -216,7 +218,7 @@ pub(crate) async fn rights() -> Vec<&'static str> {
         &named.await,
         "rights-impersonate",
         CheckLevel::Ok,
-        "roles name the users",
+        "roles name those",
     );
     let open = report_on(vec![access(true)], |_| {}).await;
     ended(
@@ -248,6 +250,14 @@ pub(crate) async fn rights() -> Vec<&'static str> {
         ),
         ended(&open, "rights-shared", Warning, "get secrets"),
     ]
+}
+
+/// A role would not help.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_under_load_is_not_said_to_lack_a_role() {
+    let loaded = report_on(vec![Reply::new(ACCESS, 429, "{}")], |_| {}).await;
+    ended(&loaded, "rights-resources", Failure, "is answered 429");
+    assert!(!loaded.text(false).contains("system:basic-user"));
 }
 
 /// An API server that lacks what the gateway uses.
