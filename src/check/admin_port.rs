@@ -3,7 +3,7 @@
 use super::catalogue as checks;
 use super::checklist::Checklist;
 use super::handshake::name_of;
-use super::requests::{get, lines_of};
+use super::requests::{get, lines_of, read_long};
 use super::verdict::CheckVerdict;
 use super::words::counted;
 use crate::config::{CheckCategory, CheckSettings};
@@ -46,22 +46,28 @@ async fn ready(client: &Client, name: &str) -> CheckVerdict {
         Ok(response) if response.status.is_success() => {
             CheckVerdict::ok(format!("{name}/readyz is answered 200"))
         }
-        Ok(response) => CheckVerdict::failure(
-            format!("{name}/readyz is answered {}", response.status.as_u16()),
-            "the lines above say what the gateway waits for: docs/TROUBLESHOOTING.md",
-        )
-        .with_details(lines_of(&response.body)),
+        Ok(response) => {
+            // A gateway has a line for each pinned resource, of which only the first ones are reported.
+            let lines = lines_of(&response.body);
+            let (failed, others): (Vec<_>, Vec<_>) =
+                lines.into_iter().partition(|line| line.starts_with("[-]"));
+            CheckVerdict::failure(
+                format!("{name}/readyz is answered {}", response.status.as_u16()),
+                "the lines above say what the gateway waits for: docs/TROUBLESHOOTING.md, \"It is not ready\"",
+            )
+            .with_details(failed.into_iter().chain(others))
+        }
     }
 }
 
 async fn metrics(client: &Client, name: &str) -> CheckVerdict {
     let hint = "check that --gateway-admin is the admin port of a gateway, and who else scrapes it";
-    match get(client, "/metrics").await {
+    match read_long(client, "/metrics").await {
         Err(error) => CheckVerdict::failure(error.to_string(), hint),
         Ok(response) if response.status.is_success() => {
-            let lines = lines_of(&response.body);
-            let own = lines.iter().filter(|line| line.starts_with(PREFIX)).count();
-            match own {
+            let lines = response.body.split(|byte| *byte == b'\n');
+            let own = lines.filter(|line| line.starts_with(PREFIX.as_bytes()));
+            match own.count() {
                 0 => CheckVerdict::failure(
                     format!("{name}/metrics has no metrics of a gateway"),
                     hint,

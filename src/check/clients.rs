@@ -216,6 +216,9 @@ async fn identity(client: &Client) -> CheckVerdict {
             Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => CheckVerdict::skipped(
                 format!("the client may not get {path}, which only a gateway serves"),
             ),
+            Some(status) if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() => {
+                CheckVerdict::failure(error.to_string(), GATEWAY_LOG)
+            }
             Some(_) | None => CheckVerdict::failure(
                 format!("it does not answer as a gateway does: {error}"),
                 NOT_IT,
@@ -261,7 +264,13 @@ async fn version(client: &Client) -> Result<ServerVersion, CheckRequestError> {
 }
 
 /// The verdict where one of the two sides did not answer.
-fn unread(side: &str, error: &CheckRequestError) -> CheckVerdict {
+pub(super) fn unread(side: &str, error: &CheckRequestError) -> CheckVerdict {
+    if matches!(error, CheckRequestError::Body { .. }) {
+        return CheckVerdict::failure(
+            format!("{side}: {error}"),
+            "look at the network on the way; of a list longer than 128 MiB, choose a smaller resource with --compare-resource",
+        );
+    }
     match error.status() {
         Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
             CheckVerdict::skipped(format!("{side}: {error}"))

@@ -27,6 +27,11 @@ pub(super) fn lists_verdict(upstream: &ListHead, gateway: &ListHead) -> CheckVer
             Some(_) => {}
         }
     }
+    let repeated = gateway.items.len() - found.len();
+    if repeated > 0 {
+        let objects = counted(repeated, OBJECTS);
+        differences.push(format!("{objects} more than once at the gateway"));
+    }
     let extra = found.keys().filter(|key| !expected.contains_key(*key));
     differences.extend(extra.map(|key| format!("{key}: only at the gateway")));
     let (count, total) = (differences.len(), counted(expected.len(), OBJECTS));

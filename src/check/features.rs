@@ -131,11 +131,16 @@ async fn review_apis(client: &Client, mode: AuthMode) -> CheckVerdict {
         let names = apis.iter().map(|gvr| gvr.resource.to_string());
         return CheckVerdict::ok(names.collect::<Vec<_>>().join(", "));
     }
-    CheckVerdict::failure(
-        "the API server lacks reviews that --auth needs",
-        "upgrade the API server, or use --auth review, whose reviews every version has",
-    )
-    .with_details(missing)
+    let hint = match mode {
+        AuthMode::SelfCheck => {
+            "upgrade the API server, or use --auth review, whose reviews every version has"
+        }
+        AuthMode::Review | AuthMode::Rbac | AuthMode::None => {
+            "point the gateway at a kube-apiserver: every version has these reviews"
+        }
+    };
+    CheckVerdict::failure("the API server lacks reviews that --auth needs", hint)
+        .with_details(missing)
 }
 
 /// Whether a list of the resources of a group has this one.

@@ -11,7 +11,7 @@ use super::checklist::Checklist;
 use super::handshake::{address_of, name_of};
 use super::parallel::{SERVERS_MAX, STEP_TIME_MAX, at_once, in_time};
 use super::permissions::missing;
-use super::requests::read_json;
+use super::requests::{CheckRequestError, read_json};
 use super::rights::{needed_verdict, of_handover};
 use super::upstream::UpstreamLink;
 use super::verdict::CheckVerdict;
@@ -110,18 +110,26 @@ async fn peers(settings: &HandoverSettings, before_install: bool) -> CheckVerdic
         let source = source(settings, address);
         async move { (address, in_time(ask(source)).await) }
     });
-    let mut failed = Vec::new();
+    let (mut failed, mut answers) = (Vec::new(), 0);
     for (address, answer) in at_once(steps).await {
-        let overdue = || Err(format!("no answer within {} s", STEP_TIME_MAX.as_secs()));
-        if let Err(reason) = answer.unwrap_or_else(overdue) {
-            failed.push(format!("{address}: {reason}"));
+        let overdue = || {
+            Err(PeerFailure::Silent(format!(
+                "no answer within {} s",
+                STEP_TIME_MAX.as_secs()
+            )))
+        };
+        if let Err(failure) = answer.unwrap_or_else(overdue) {
+            answers += usize::from(matches!(failure, PeerFailure::Refusal(_)));
+            failed.push(format!("{address}: {failure}"));
         }
     }
     let count = found.len() - failed.len();
     let total = counted(found.len(), ("gateway", "gateways"));
     match (count, failed.is_empty()) {
         (_, true) => CheckVerdict::ok(format!("caches are handed over by {total}")),
-        (0, _) if before_install => CheckVerdict::skipped("no gateway runs yet").with_details(failed),
+        (0, _) if before_install && answers == 0 => {
+            CheckVerdict::skipped("no gateway runs yet").with_details(failed)
+        }
         _ => CheckVerdict::warning(
             format!("caches are handed over by {count} of {total}; other caches are listed upstream"),
             "check port, authority, server name and token of --handover-from, and the right to get /kube-fanout/handover",
@@ -130,16 +138,28 @@ async fn peers(settings: &HandoverSettings, before_install: bool) -> CheckVerdic
     }
 }
 
-async fn ask(source: ConnectSource) -> Result<(), String> {
+/// Why a gateway hands nothing over.
+#[derive(Debug, thiserror::Error)]
+enum PeerFailure {
+    /// It does not answer, so it may not run yet.
+    #[error("{0}")]
+    Silent(String),
+    /// It answers something else.
+    #[error("{0}")]
+    Refusal(String),
+}
+
+async fn ask(source: ConnectSource) -> Result<(), PeerFailure> {
     let client = Client::connect(source).await;
-    let client = client.map_err(|error| one_line(&error))?;
+    let client = client.map_err(|error| PeerFailure::Silent(one_line(&error)))?;
     let path = HandoverTarget::Index.path();
     let index = read_json::<HandoverIndex>(&client, &path).await;
     match index {
         Ok(_) => Ok(()),
         Err(error) if error.status() == Some(StatusCode::NOT_FOUND) => {
-            Err("it is no gateway".to_owned())
+            Err(PeerFailure::Refusal("it is no gateway".to_owned()))
         }
-        Err(error) => Err(error.to_string()),
+        Err(error @ CheckRequestError::Send { .. }) => Err(PeerFailure::Silent(error.to_string())),
+        Err(error) => Err(PeerFailure::Refusal(error.to_string())),
     }
 }

@@ -12,7 +12,7 @@ use crate::upstream::client::{Client, RequestBody, SendError};
 
 /// Documents, reviews and pages of lists.
 const ANSWER_LEN_MAX: usize = 4 << 20;
-/// A list of metadata of 100,000 objects.
+/// A list of metadata of 100,000 objects, or the metrics of more caches than a gateway has.
 pub(super) const LIST_LEN_MAX: usize = 128 << 20;
 /// A list without its objects' contents; whole objects from servers that know no other.
 const METADATA_LIST: &str =
@@ -68,6 +68,14 @@ fn reason(error: &SendError) -> String {
 /// Sends a request for JSON and reads the response, whatever its status.
 pub(super) async fn get(client: &Client, path: &str) -> Result<CheckResponse, CheckRequestError> {
     send(client, path, (ACCEPTED, RequestBody::Empty), ANSWER_LEN_MAX).await
+}
+
+/// The same for a response that may be long.
+pub(super) async fn read_long(
+    client: &Client,
+    path: &str,
+) -> Result<CheckResponse, CheckRequestError> {
+    send(client, path, (ACCEPTED, RequestBody::Empty), LIST_LEN_MAX).await
 }
 
 /// Reads JSON.

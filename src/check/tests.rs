@@ -306,6 +306,10 @@ fn lists_are_compared_object_by_object() {
             "default/d: only at the gateway",
         ]
     );
+    let twice = list("9", &[("a", "1"), ("a", "1"), ("b", "2"), ("c", "3")]);
+    let twice = lists_verdict(&upstream, &twice);
+    is(&twice, CheckLevel::Failure, "1 difference among 3 objects");
+    assert_eq!(twice.details, ["1 object more than once at the gateway"]);
     // A difference is one with or without a cache.
     is(
         &compared_verdict(verdict, Some(false)),
@@ -343,6 +347,8 @@ fn lists_of_a_server_agree_with_each_other() {
         CheckLevel::Failure,
         "no version",
     );
+    let wrong = consistency_verdict(&early, &list("x", &[]));
+    is(&wrong, CheckLevel::Failure, "a number: \"x\"");
     is(
         &pages_verdict(&early, None),
         CheckLevel::Ok,
@@ -593,6 +599,17 @@ fn a_report_is_safe_and_bounded_whatever_was_found() {
     );
     assert_eq!(document["checks"][0]["milliseconds"], 12);
     assert_eq!(document["checks"][0].get("hint"), None);
+}
+
+#[test]
+fn a_list_that_is_too_long_is_no_fault_of_the_gateway() {
+    let error = requests::CheckRequestError::Body {
+        path: "/api/v1/pods".to_owned(),
+        reason: "length limit exceeded".to_owned(),
+    };
+    let verdict = clients::unread("the gateway", &error);
+    is(&verdict, CheckLevel::Failure, "too long");
+    assert!(verdict.hint.contains("--compare-resource"), "{verdict:?}");
 }
 
 #[test]

@@ -117,10 +117,14 @@ impl ListHead {
 /// Whether two lists of a resource state versions, the second one not older than the first.
 pub(super) fn consistency_verdict(first: &ListHead, second: &ListHead) -> CheckVerdict {
     let (Some(earlier), Some(later)) = (first.version(), second.version()) else {
+        let wrong = match first.version() {
+            None => first,
+            Some(_) => second,
+        };
         return CheckVerdict::failure(
             format!(
                 "a list states no version that is a number: {:?}",
-                first.metadata.resource_version
+                wrong.metadata.resource_version
             ),
             "the gateway compares versions: point it at a kube-apiserver",
         );

@@ -1,6 +1,7 @@
 //! Gateways that clients do not reach, that are none, or whose answers differ from the API server's.
 
 use kube_fanout::check::{CheckLevel, CheckReport, check_once};
+use kube_fanout::cli::CheckCategory;
 use kube_fanout::config::ClientSettings;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -114,6 +115,38 @@ pub(crate) async fn answers() -> Vec<&'static str> {
         ended(&differing, "live-watch", Failure, "the watch sent an error"),
         ended(&differing, "live-fresh", Failure, "lists version 1 after"),
     ]
+}
+
+/// A gateway with hundreds of caches has a page of many megabytes, and many lines of readiness.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_gateway_is_judged_as_a_small_one() {
+    let apiserver = stage::apiserver().await;
+    let ready: String = (0..30).map(|n| format!("[+]r{n}.v1 ok\n")).collect();
+    let ready = format!("{ready}[-]pods.v1 not ready: forbidden\nreadyz check failed\n");
+    let sample = "kube_fanout_cache_objects{resource=\"pods\"} 1\n";
+    let replies = vec![
+        Reply::new("/readyz", 503, ready),
+        Reply::new("/metrics", 200, sample.repeat(150_000)),
+    ];
+    let port = Front::new(None, replies).await;
+    let mut settings = settings(apiserver.address());
+    settings.categories = vec![CheckCategory::Admin];
+    settings.admin = Some(format!("http://{}/", port.address).parse().unwrap());
+    let report = check_once(&settings).await;
+    ended(&report, "admin-ready", Failure, "[-]pods.v1 not ready");
+    ended(&report, "admin-metrics", CheckLevel::Ok, "150000 samples");
+}
+
+/// A gateway that refuses for now is a gateway all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busy_gateway_is_not_taken_for_something_else() {
+    let apiserver = stage::apiserver().await;
+    let busy = vec![Reply::new("GET /kube-fanout/handover", 429, "{}")];
+    let front = Front::new(Some(apiserver.address()), busy).await;
+    let report = report(apiserver.address(), client("http", front.address)).await;
+    ended(&report, "gateway-identity", Failure, "is answered 429");
+    let hint = "look at the gateway's log";
+    assert!(report.text(false).contains(hint), "{}", report.text(false));
 }
 
 /// An admin port that is not ready, and one that is none.

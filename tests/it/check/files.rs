@@ -198,6 +198,35 @@ pub(crate) async fn machine() -> Vec<&'static str> {
     ]
 }
 
+/// A gateway that refuses runs; one that does not answer may not run yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn before_the_installation_other_gateways_are_asked_all_the_same() {
+    let apiserver = stage::apiserver().await;
+    let denied = vec![Reply::new("GET /kube-fanout/handover", 403, "{}")];
+    let denying = Front::new(Some(apiserver.address()), denied).await;
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = closed.local_addr().unwrap();
+    drop(closed);
+    for (from, level, words) in [
+        (denying.address, Warning, "is answered 403"),
+        (address, CheckLevel::Skipped, "no gateway runs yet"),
+    ] {
+        let mut settings = settings(apiserver.address());
+        settings.before_install = true;
+        settings.serve.handover = Some(HandoverSettings {
+            from: format!("http://{from}/").parse().unwrap(),
+            ca_file: None,
+            server_name: None,
+            token_file: None,
+            timeout: Duration::from_secs(1),
+            len_max: 1 << 20,
+            rebalance_interval: None,
+        });
+        let report = check_once(&settings).await;
+        ended(&report, "handover-peers", level, words);
+    }
+}
+
 /// Other gateways that are none, refuse, or cannot be asked.
 pub(crate) async fn handover() -> Vec<&'static str> {
     let apiserver = stage::apiserver().await;
