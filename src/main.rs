@@ -151,7 +151,14 @@ async fn run(
                 return Ok(ExitCode::from(EXIT_FAILURE));
             };
             let text = check::written(&report, &settings, stdout().is_terminal());
-            let _ = stdout().write_all(text.as_bytes());
+            match stdout().write_all(text.as_bytes()) {
+                // A report that nobody can read says nothing; a reader that closed the pipe has seen enough.
+                Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                    let line = format!("cannot write the report: {error}");
+                    return Ok(report_error(EXIT_FAILURE, &line));
+                }
+                Ok(()) | Err(_) => {}
+            }
             if report.level() == CheckLevel::Failure {
                 return Ok(ExitCode::from(EXIT_FAILURE));
             }

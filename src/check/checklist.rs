@@ -72,7 +72,8 @@ impl<'a> Checklist<'a> {
         }
         let (began, limit) = (Instant::now(), time_max(spec));
         let verdict = timeout_at(self.until.min(began + limit), Box::pin(check)).await;
-        let verdict = verdict.unwrap_or_else(|_| overdue(limit, self.until <= Instant::now()));
+        let verdict =
+            verdict.unwrap_or_else(|_| overdue(spec, limit, self.until <= Instant::now()));
         let is_good = !verdict.is_failure();
         if self.is_chosen(spec.category) || !is_good {
             self.report.results.push(CheckEntry {
@@ -125,7 +126,7 @@ const fn time_max(spec: &CheckSpec) -> Duration {
     }
 }
 
-fn overdue(limit: Duration, is_run_over: bool) -> CheckVerdict {
+fn overdue(spec: &CheckSpec, limit: Duration, is_run_over: bool) -> CheckVerdict {
     if is_run_over {
         return CheckVerdict::failure(
             format!(
@@ -135,10 +136,19 @@ fn overdue(limit: Duration, is_run_over: bool) -> CheckVerdict {
             "look at the checks above that took long, or make one category at a time with --category",
         );
     }
-    CheckVerdict::failure(
-        format!("no result within {} s", limit.as_secs()),
-        "the server accepts connections and does not answer: look at its load, and at proxies and network policies on the way",
-    )
+    let hint = if is_local(spec) {
+        "look for a file that cannot be read at once, such as a pipe or one on a network, and for a plugin of the kubeconfig that waits"
+    } else {
+        "the server accepts connections and does not answer: look at its load, and at proxies and network policies on the way"
+    };
+    CheckVerdict::failure(format!("no result within {} s", limit.as_secs()), hint)
+}
+
+/// Whether the check only reads files and runs programs.
+fn is_local(spec: &CheckSpec) -> bool {
+    let local = [CheckCategory::Certificates, CheckCategory::Limits];
+    local.contains(&spec.category)
+        || [&catalogue::UPSTREAM_CONFIG, &catalogue::HANDOVER_FILES].contains(&spec)
 }
 
 /// Progress goes to a terminal only, and whether it can be written does not matter.

@@ -98,11 +98,13 @@ pub(super) fn cgroup_path(text: &str) -> Option<&str> {
     (!path.contains("..")).then_some(path)
 }
 
-/// Whether checkpoints of this size fit.
-pub(super) fn space_verdict(wanted: u64, free: u64) -> CheckVerdict {
-    let (wanted_mib, free_mib) = (wanted / MIB, free / MIB);
-    let text = format!("{free_mib} MiB are free, and --state-bytes-max is {wanted_mib} MiB");
-    if free >= wanted {
+/// Whether checkpoints of `wanted` bytes fit into the free space and that of the checkpoints that are there.
+pub(super) fn space_verdict(wanted: u64, free: u64, stored: u64) -> CheckVerdict {
+    let (wanted_mib, free_mib, stored_mib) = (wanted / MIB, free / MIB, stored / MIB);
+    let text = format!(
+        "{free_mib} MiB free and {stored_mib} MiB of checkpoints, and --state-bytes-max is {wanted_mib} MiB"
+    );
+    if free.saturating_add(stored) >= wanted {
         return CheckVerdict::ok(text);
     }
     CheckVerdict::warning(

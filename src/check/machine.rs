@@ -50,20 +50,25 @@ async fn memory_room() -> MemoryLimits {
     let read = async |path: PathBuf| tokio::fs::read_to_string(path).await.unwrap_or_default();
     let own = read("/proc/self/cgroup".into()).await;
     let own = limits::cgroup_path(&own).unwrap_or_default();
-    let root = Path::new(CGROUPS);
-    // Version 2 outside of a container, then inside, then version 1.
-    let files = [
-        root.join(own).join("memory.max"),
-        root.join("memory.max"),
-        root.join("memory/memory.limit_in_bytes"),
-    ];
     let mut container = None;
-    for file in files {
+    for file in limit_files(own) {
         let limit = limits::cgroup_limit(&read(file).await);
         container = [container, limit].into_iter().flatten().min();
     }
     let machine = limits::machine_memory(&read("/proc/meminfo".into()).await);
     MemoryLimits { container, machine }
+}
+
+/// The limits of the process's control group and of those around it, each of which binds: that of a slice, for example. Inside a container
+/// the innermost one is at the root. Version 1 has another file.
+pub(super) fn limit_files(own: &str) -> Vec<PathBuf> {
+    let root = Path::new(CGROUPS);
+    let groups = Path::new(own).ancestors();
+    let mut files: Vec<_> = groups
+        .map(|group| root.join(group).join("memory.max"))
+        .collect();
+    files.push(root.join("memory/memory.limit_in_bytes"));
+    files
 }
 
 async fn state_directory(state: &StateSettings, before_install: bool) -> CheckVerdict {
@@ -93,16 +98,27 @@ async fn state_space(state: &StateSettings) -> CheckVerdict {
     let free = spawn_blocking(move || {
         let existing = path.ancestors().find(|path| path.exists());
         let found = rustix::fs::statvfs(existing.unwrap_or(&path))?;
-        Ok::<_, std::io::Error>(found.f_bavail.saturating_mul(found.f_frsize))
+        let free = found.f_bavail.saturating_mul(found.f_frsize);
+        // Only the gateway's user may list a directory of checkpoints; others learn that from another check.
+        Ok::<_, std::io::Error>((free, stored_len(&path).unwrap_or(0)))
     });
     match free.await {
-        Ok(Ok(free)) => limits::space_verdict(state.len_max, free),
+        Ok(Ok((free, stored))) => limits::space_verdict(state.len_max, free, stored),
         Ok(Err(error)) => CheckVerdict::failure(
             format!("{}: {error}", state.directory.display()),
             "give a directory that exists, or that can be created",
         ),
         Err(error) => CheckVerdict::failure(error.to_string(), "check --state-dir"),
     }
+}
+
+/// Bytes of all files of the directory, which `--state-bytes-max` counts.
+pub(super) fn stored_len(directory: &Path) -> std::io::Result<u64> {
+    let mut sum = 0;
+    for entry in std::fs::read_dir(directory)? {
+        sum += entry?.metadata().map_or(0, |metadata| metadata.len());
+    }
+    Ok(sum)
 }
 
 /// Opens the ports for a moment, where no gateway has them.

@@ -199,6 +199,14 @@ fn files_of_the_kernel_are_read() {
     assert_eq!(limits::cgroup_limit("1048576\n"), Some(1 << 20));
     assert_eq!(limits::cgroup_path("1:name=x:/a\n0::/b/c\n"), Some("b/c"));
     assert_eq!(limits::cgroup_path("0::/../x\n"), None);
+    let files = machine::limit_files("a.slice/b.service");
+    let expected = [
+        "/sys/fs/cgroup/a.slice/b.service/memory.max",
+        "/sys/fs/cgroup/a.slice/memory.max",
+        "/sys/fs/cgroup/memory.max",
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+    ];
+    assert_eq!(files, expected.map(std::path::PathBuf::from));
     let meminfo = "MemTotal:        1024 kB\nMemFree: 1 kB\n";
     assert_eq!(limits::machine_memory(meminfo), Some(1 << 20));
 }
@@ -228,6 +236,20 @@ fn open_files_are_to_suffice_for_the_clients_that_are_allowed() {
         CheckLevel::Failure,
         "--connections-max is 501",
     );
+}
+
+/// Otherwise a gateway with full checkpoints on a volume of the right size would be warned of them.
+#[test]
+fn checkpoints_that_are_there_take_no_further_space() {
+    let verdict =
+        |free: u64, stored: u64| limits::space_verdict(10 << 20, free << 20, stored << 20);
+    is(&verdict(10, 0), CheckLevel::Ok, "10 MiB free");
+    is(&verdict(2, 8), CheckLevel::Ok, "8 MiB of checkpoints");
+    is(&verdict(2, 7), CheckLevel::Warning, "is 10 MiB");
+    let folder = crate::tls::tests::samples::Folder::new();
+    std::fs::write(folder.0.join("pods.v1.json.checkpoint"), [0; 1_000]).unwrap();
+    std::fs::write(folder.0.join("lock"), "").unwrap();
+    assert_eq!(machine::stored_len(&folder.0).unwrap(), 1_000);
 }
 
 #[test]

@@ -193,7 +193,7 @@ pub(crate) async fn machine() -> Vec<&'static str> {
             Failure,
             "open to other users (mode 755)",
         ),
-        ended(&report, "state-space", Warning, "MiB are free"),
+        ended(&report, "state-space", Warning, "MiB free"),
         ended(&report, "ports", Failure, "--listen"),
     ]
 }

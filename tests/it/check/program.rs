@@ -146,6 +146,28 @@ async fn checks_are_repeated_until_none_fails() {
     assert!(!text.contains('\u{1b}'), "{text}");
 }
 
+/// A full disk. A program that reads the file would find nothing in it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_that_cannot_be_written_is_a_failure() {
+    let run = || {
+        let full = std::fs::File::options()
+            .write(true)
+            .open("/dev/full")
+            .unwrap();
+        Command::new(env!("CARGO_BIN_EXE_kube-fanout"))
+            .args(["check", "--upstream", "http://127.0.0.1:1", "--plain-http"])
+            .args(["--auth", "none", "--category", "limits", "-o", "json"])
+            .env_clear()
+            .stdout(full)
+            .output()
+            .unwrap()
+    };
+    let output = tokio::task::spawn_blocking(run).await.unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("cannot write the report"), "{stderr}");
+}
+
 #[test]
 fn all_checks_are_listed_without_settings() {
     let run = |flags: &[&str]| {

@@ -346,6 +346,7 @@ async fn a_server_that_never_answers_holds_nothing_up_for_long() {
         ended(&report, "upstream-ready", Failure, "no result within 10 s");
         ended(&report, "gateway-ready", Failure, "no result within 10 s");
         ended(&report, "admin-ready", Failure, "no result within 10 s");
+        assert!(!report.text(false).contains("a pipe"));
         ended(
             &report,
             "live-list",
@@ -353,6 +354,25 @@ async fn a_server_that_never_answers_holds_nothing_up_for_long() {
             "not both connected",
         );
     }
+}
+
+/// No server is to blame for a plugin that waits.
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_waits_is_not_blamed_on_the_server() {
+    let authority = Authority::new("plugin");
+    let plugin = json!({"exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never",
+        "command": "sh", "args": ["-c", "exec >&-; exec sleep 600"],
+    }});
+    let mut settings = settings(std::net::SocketAddr::from(([127, 0, 0, 1], 1)));
+    settings.categories = vec![CheckCategory::Upstream];
+    settings.serve.upstream = UpstreamSource::Kubeconfig {
+        path: kubeconfig(&authority, "https://127.0.0.1:1", plugin),
+        context: None,
+    };
+    let report = check_once(&settings).await;
+    ended(&report, "upstream-config", Failure, "no result within 10 s");
+    assert!(report.text(false).contains("a plugin of the kubeconfig"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
