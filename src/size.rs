@@ -51,7 +51,7 @@ pub struct Workload {
     pub own_events: f64,
     /// Bytes of an event.
     pub event_bytes: f64,
-    /// Events a second that upstream sends to a gateway.
+    /// Events a second that upstream sends to a gateway, in each encoding.
     pub upstream_events: f64,
     /// Bytes of all objects in one encoding.
     pub object_bytes: f64,
@@ -63,6 +63,13 @@ pub struct Workload {
     pub listed_bytes: f64,
     /// Lists that are sent at the same time, over all clients.
     pub lists: u32,
+}
+
+impl Workload {
+    /// Cores that read upstream's events, which come once in each encoding.
+    fn upstream_cores(&self) -> f64 {
+        self.upstream_events * f64::from(self.encodings) * UPSTREAM_EVENT
+    }
 }
 
 /// What a replica has, and how clients reach it.
@@ -147,10 +154,7 @@ pub enum SizeError {
 /// # Errors
 /// [`SizeError`] if no number is enough.
 pub fn plan(workload: &Workload, replica: ReplicaSpec) -> Result<ReplicaPlan, SizeError> {
-    let (needed, available) = (
-        workload.upstream_events * UPSTREAM_EVENT,
-        USED_SHARE * replica.cores,
-    );
+    let (needed, available) = (workload.upstream_cores(), USED_SHARE * replica.cores);
     if needed > available {
         return Err(SizeError::Cores { needed, available });
     }
@@ -188,7 +192,7 @@ fn with_replicas(workload: &Workload, replica: ReplicaSpec, replicas: u32) -> Re
         deliveries: shared + own,
         cores: shared * SHARED_DELIVERY
             + own * OWN_DELIVERY
-            + workload.upstream_events * UPSTREAM_EVENT
+            + workload.upstream_cores()
             + listed * LISTED_BYTE,
         memory,
         memory_max,

@@ -117,6 +117,21 @@ fn more_of_anything_never_needs_less() {
     }
 }
 
+/// A gateway has one watch upstream for each encoding, and reads each event from each.
+#[test]
+fn a_second_encoding_is_read_too() {
+    let busy = Workload {
+        upstream_events: 10_000.0,
+        ..workload(1, 0.0, 100.0, 0.0)
+    };
+    let both = Workload {
+        encodings: 2,
+        ..busy
+    };
+    let cores = |workload| with_replicas(workload, REPLICA, 2).cores;
+    assert!((cores(&both) / cores(&busy) - 2.0).abs() < 0.01);
+}
+
 #[test]
 fn history_is_bounded_in_bytes_and_in_events() {
     let busy = Workload {
