@@ -99,6 +99,19 @@ impl ConnectSource {
     }
 }
 
+/// The URL without what may be secret: a user with a password, and the values of a query.
+fn shown(url: &Uri) -> String {
+    let scheme = url
+        .scheme_str()
+        .map_or_else(String::new, |scheme| format!("{scheme}://"));
+    let authority = url.authority().map_or("", |authority| authority.as_str());
+    let host = authority
+        .rsplit_once('@')
+        .map_or(authority, |(_, host)| host);
+    let query = url.query().map_or("", |_| "?…");
+    format!("{scheme}{host}{}{query}", url.path())
+}
+
 fn check_url(url: &Uri) -> Result<(), ConnectError> {
     let is_known_scheme = matches!(url.scheme_str(), Some("http" | "https"));
     if !is_known_scheme || url.host().is_none_or(str::is_empty) || url.query().is_some() {
@@ -180,7 +193,10 @@ pub enum ConnectError {
         reason: String,
     },
     /// The address has no host, or a scheme other than http and https, or a query.
-    #[error("{url} is not an API server address: expected http://host:port or https://host:port")]
+    #[error(
+        "{} is not an API server address: expected http://host:port or https://host:port",
+        shown(url)
+    )]
     BadUrl {
         /// The address.
         url: Uri,

@@ -121,6 +121,9 @@ async fn several_servers_are_named_and_only_checked_ones_are_used() {
     assert!(matches!(mixed, Some(ConnectError::BadServers)));
     let bad = connect(servers(&["ftp://a"])).await.err();
     assert!(matches!(bad, Some(ConnectError::BadUrl { .. })));
+    let secret = connect(servers(&["https://jane:hunter2@a:6443/b?token=hunter2"])).await;
+    let text = secret.err().unwrap().to_string();
+    assert!(text.starts_with("https://a:6443/b?… is not an"), "{text}");
 }
 
 #[tokio::test]
