@@ -228,7 +228,7 @@ fn open_files_are_to_suffice_for_the_clients_that_are_allowed() {
         one.message.ends_with("leaves 1 client connection"),
         "{one:?}"
     );
-    is(&verdict(5_000, 0), CheckLevel::Ok, "5000");
+    is(&verdict(5_000, 0), CheckLevel::Ok, "5,000");
     is(&verdict(500, 0), CheckLevel::Warning, "500");
     is(&verdict(500, 500), CheckLevel::Ok, "500");
     is(
