@@ -134,7 +134,7 @@ async fn a_large_gateway_is_judged_as_a_small_one() {
     settings.admin = Some(format!("http://{}/", port.address).parse().unwrap());
     let report = check_once(&settings).await;
     ended(&report, "admin-ready", Failure, "[-]pods.v1 not ready");
-    ended(&report, "admin-metrics", CheckLevel::Ok, "150000 samples");
+    ended(&report, "admin-metrics", CheckLevel::Ok, "150,000 samples");
 }
 
 /// A gateway that refuses for now is a gateway all the same.
