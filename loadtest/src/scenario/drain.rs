@@ -129,10 +129,18 @@ async fn end(
     let before = probes.be_late();
     until(half, || probes.count() >= before + LATE_KNOCKS).await;
     clients.wake();
-    until(deadline, || clients.is_over(ClientSet::All)).await;
-    let all_after = asked_at.elapsed();
-    until(deadline, || gateway.has_ended()).await;
-    let ended_after = gateway.has_ended().then(|| asked_at.elapsed());
+    // At the same time, so that the end of the one is not taken for that of the other.
+    let (all_after, ended_after) = tokio::join!(
+        async {
+            until(deadline, || clients.is_over(ClientSet::All)).await;
+            asked_at.elapsed()
+        },
+        async {
+            until(deadline, || gateway.has_ended()).await;
+            asked_at.elapsed()
+        },
+    );
+    let ended_after = gateway.has_ended().then_some(ended_after);
     probes.stop();
     if ended_after.is_some() {
         // Bytes that the process sent before its end are still to be read.
