@@ -139,19 +139,22 @@ step_deny() {
 }
 
 step_real() {
-    # Its informers are compared with client-go's. The gateway is unoptimised: it mostly waits, and to optimise it takes as long as the suites.
+    # Its informers are compared with client-go's.
     programs || return
+    cargo build --locked --release --bin kube-fanout || return
     # A case that cannot run because a tool is missing is a failure.
-    KUBE_FANOUT_REQUIRE=1 GATEWAY=${CARGO_TARGET_DIR:-target}/debug/kube-fanout tests/real/run.sh
+    KUBE_FANOUT_REQUIRE=1 tests/real/run.sh
 }
 
-# Prepares the step real: an API server, which is downloaded and takes minutes to build, while other steps run, with the processor time that
-# waiting tests and single-threaded compilers leave. The step itself waits for it, and repeats and reports anything that failed here.
+# Prepares the step real: an API server, which is downloaded and takes minutes to build, and an optimised gateway. Both are built while
+# other steps run, with the processor time that waiting tests and single-threaded compilers leave. The step itself waits for them, and
+# repeats and reports anything that failed here.
 begin_real() {
     local maker=tests/real/apiserver/real-apiserver.sh part
     for part in install informer javascript; do
         "$maker" "$part"
     done
+    cargo build --locked --release --bin kube-fanout
 }
 
 # These steps run at low priority beside the step real, which mostly waits.
