@@ -514,15 +514,7 @@ fn a_uid_that_a_front_proxy_sends_needs_a_right() {
 
 #[test]
 fn a_handover_needs_the_right_to_every_path_that_is_requested() {
-    let mut settings = HandoverSettings {
-        from: "https://fanout.example.com/".parse().unwrap(),
-        ca_file: None,
-        server_name: None,
-        token_file: None,
-        timeout: Duration::from_secs(1),
-        len_max: 1 << 20,
-        rebalance_interval: None,
-    };
+    let mut settings = HandoverSettings::without_files("https://fanout.example.com/");
     let names = |settings: &HandoverSettings| {
         let rights = rights::of_handover(settings);
         rights.iter().map(ToString::to_string).collect::<Vec<_>>()

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use super::front::{Front, Reply};
-use super::servers::{NAMESPACES, WHO, access, kubeconfig, list};
+use super::servers::{NAMESPACES, WHO, access, kubeconfig, list, settings_of_user};
 use super::stage::{self, Authority, client, ended, report_on, settings};
 
 use CheckLevel::{Failure, Ok, Skipped, Warning};
@@ -123,11 +123,7 @@ async fn a_client_certificate_in_a_file_is_to_be_renewed_in_time() {
     let front = Front::with_tls(Some(apiserver.address()), vec![stage::known()], tls).await;
     let own = authority.sign("client", -100..3);
     let user = json!({"client-certificate": own.cert, "client-key": own.key});
-    let mut settings = settings(front.address);
-    settings.serve.upstream = UpstreamSource::Kubeconfig {
-        path: kubeconfig(&authority, &format!("https://{}", front.address), user),
-        context: None,
-    };
+    let settings = settings_of_user(front.address, &authority, user);
     let report = check_once(&settings).await;
     ended(&report, "own-credentials", Warning, "expires in");
 }
@@ -142,11 +138,7 @@ async fn refused_credentials_are_looked_at() {
     let front = Front::with_tls(Some(apiserver.address()), replies, tls).await;
     let own = authority.sign("client", -100..-10);
     let user = json!({"client-certificate": own.cert, "client-key": own.key});
-    let mut settings = settings(front.address);
-    settings.serve.upstream = UpstreamSource::Kubeconfig {
-        path: kubeconfig(&authority, &format!("https://{}", front.address), user),
-        context: None,
-    };
+    let settings = settings_of_user(front.address, &authority, user);
     let report = check_once(&settings).await;
     ended(&report, "upstream-credentials", Failure, "401");
     ended(&report, "own-credentials", Failure, "expired 10 days ago");

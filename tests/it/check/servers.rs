@@ -1,10 +1,11 @@
 //! API servers that answer wrongly, never or without end.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use kube_fanout::check::{CheckLevel, check_once};
 use kube_fanout::cli::CheckCategory;
-use kube_fanout::config::{AuthMode, AuthSettings, CanarySettings, UpstreamSource};
+use kube_fanout::config::{AuthMode, AuthSettings, CanarySettings, CheckSettings, UpstreamSource};
 use kube_fanout::resource::Gvr;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -72,11 +73,7 @@ pub(crate) async fn ways() -> Vec<&'static str> {
     );
     let pair = own.sign("server", -1..300);
     let front = Front::with_tls(None, Vec::new(), pair.tls(&["h2", "http/1.1"])).await;
-    let mut untrusted = settings(front.address);
-    untrusted.serve.upstream = UpstreamSource::Kubeconfig {
-        path: kubeconfig(&other, &format!("https://{}", front.address), json!({})),
-        context: None,
-    };
+    let mut untrusted = settings_of_user(front.address, &other, json!({}));
     // What others depend on is reported whichever category is chosen.
     untrusted.categories = vec![CheckCategory::Rights];
     let untrusted = check_once(&untrusted).await;
@@ -95,6 +92,20 @@ pub(crate) async fn ways() -> Vec<&'static str> {
         ),
         ended(&untrusted, "upstream-tls", Failure, "UnknownIssuer"),
     ]
+}
+
+/// Settings that check the API server at this address, with TLS, as this user of a kubeconfig that trusts the authority.
+pub(crate) fn settings_of_user(
+    server: SocketAddr,
+    authority: &Authority,
+    user: serde_json::Value,
+) -> CheckSettings {
+    let mut settings = settings(server);
+    settings.serve.upstream = UpstreamSource::Kubeconfig {
+        path: kubeconfig(authority, &format!("https://{server}"), user),
+        context: None,
+    };
+    settings
 }
 
 /// A kubeconfig for a server with a certificate of this authority.
@@ -149,11 +160,7 @@ pub(crate) async fn answers() -> Vec<&'static str> {
     let front = Front::with_tls(Some(apiserver.address()), vec![stage::known()], tls).await;
     let expired = authority.sign("client", -100..-10);
     let user = json!({"client-certificate": expired.cert, "client-key": expired.key});
-    let mut expiring = settings(front.address);
-    expiring.serve.upstream = UpstreamSource::Kubeconfig {
-        path: kubeconfig(&authority, &format!("https://{}", front.address), user),
-        context: None,
-    };
+    let expiring = settings_of_user(front.address, &authority, user);
     let expiring = check_once(&expiring).await;
     vec![
         ended(
@@ -315,7 +322,7 @@ pub(crate) async fn features() -> Vec<&'static str> {
 }
 
 /// A server that sends this after the head of each response, and then nothing more.
-async fn stalling(response: &'static str) -> std::net::SocketAddr {
+async fn stalling(response: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -364,7 +371,7 @@ async fn a_plugin_that_waits_is_not_blamed_on_the_server() {
         "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never",
         "command": "sh", "args": ["-c", "exec >&-; exec sleep 600"],
     }});
-    let mut settings = settings(std::net::SocketAddr::from(([127, 0, 0, 1], 1)));
+    let mut settings = settings(SocketAddr::from(([127, 0, 0, 1], 1)));
     settings.categories = vec![CheckCategory::Upstream];
     settings.serve.upstream = UpstreamSource::Kubeconfig {
         path: kubeconfig(&authority, "https://127.0.0.1:1", plugin),
