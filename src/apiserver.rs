@@ -242,7 +242,7 @@ impl Apiserver {
     }
 
     /// Serves the same objects and history on another listener, as a new process does that reads them from etcd.
-    #[cfg(fanout_sim)]
+    #[cfg(feature = "sim")]
     pub fn serve_again(&self, listener: TcpListener) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         tasks.spawn(listener::run(

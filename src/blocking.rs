@@ -1,4 +1,4 @@
-//! Work that blocks: on the runtime's threads for it, or under `--cfg fanout_sim` as a task, so that one thread runs everything in one
+//! Work that blocks: on the runtime's threads for it, or under the feature `sim` as a task, so that one thread runs everything in one
 //! order (decision 45).
 
 #[cfg(feature = "gateway")]
@@ -6,10 +6,10 @@ use std::{future::Future, io};
 
 #[cfg(feature = "gateway")]
 use tokio::runtime::Handle;
-#[cfg(not(fanout_sim))]
+#[cfg(not(feature = "sim"))]
 pub(crate) use tokio::task::spawn_blocking;
 
-#[cfg(fanout_sim)]
+#[cfg(feature = "sim")]
 pub(crate) fn spawn_blocking<F, T>(work: F) -> tokio::task::JoinHandle<T>
 where
     F: FnOnce() -> T + Send + 'static,
@@ -22,12 +22,12 @@ where
 ///
 /// # Errors
 /// If a simulation would have to wait.
-#[cfg(all(feature = "gateway", not(fanout_sim)))]
+#[cfg(all(feature = "gateway", not(feature = "sim")))]
 pub(crate) fn block_on<F: Future>(runtime: &Handle, future: F) -> io::Result<F::Output> {
     Ok(runtime.block_on(future))
 }
 
-#[cfg(all(feature = "gateway", fanout_sim))]
+#[cfg(all(feature = "gateway", feature = "sim"))]
 pub(crate) fn block_on<F: Future>(_: &Handle, future: F) -> io::Result<F::Output> {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     match std::pin::pin!(future).poll(&mut context) {

@@ -251,12 +251,12 @@ impl Transport {
     }
 }
 
-#[cfg(not(fanout_sim))]
+#[cfg(not(feature = "sim"))]
 fn lift_user_timeout(socket: &TcpStream) -> io::Result<()> {
     socket2::SockRef::from(socket).set_tcp_user_timeout(None)
 }
 
-#[cfg(fanout_sim)]
+#[cfg(feature = "sim")]
 fn lift_user_timeout(_: &TcpStream) -> io::Result<()> {
     Ok(())
 }

@@ -15,7 +15,6 @@
 //! | `FANOUT_SIM_FIRST=1` | the test `seeds` ends with the first seed that fails |
 //! | `FANOUT_SIM_PLANT=15220` | a build with planted defects (`planted.sh`) has this one |
 
-#![cfg(fanout_sim)]
 #![expect(
     clippy::expect_used,
     clippy::unwrap_used,

@@ -57,8 +57,7 @@ RUST
 # A version of its own: in the same directory, Cargo would take this build for one of the tree that the copy is of.
 sed -i '0,/^version = .*/s//version = "0.0.0"/' "$tree/Cargo.toml"
 sed -i '/^name = "kube-fanout"$/{n;s/".*"/"0.0.0"/}' "$tree/Cargo.lock"
-program=$(cd "$tree" && CARGO_TARGET_DIR=$target cargo test --locked --test sim --profile sim \
-  --config 'build.rustflags=["--cfg","fanout_sim"]' --no-run --message-format json 2>"$target/planted.log" |
+program=$(cd "$tree" && CARGO_TARGET_DIR=$target cargo test --locked --test sim --features sim --no-run --message-format json 2>"$target/planted.log" |
   sed -n 's/.*"executable":"\([^"]*\/sim-[^"]*\)".*/\1/p' | tail -n 1)
 [ -n "$program" ] || unfit "it does not build: $target/planted.log"
 

@@ -1,7 +1,7 @@
 //! Options of listening sockets and of client sockets.
 
 #![cfg_attr(
-    fanout_sim,
+    feature = "sim",
     allow(dead_code, reason = "the sockets of a simulation have no options")
 )]
 
@@ -9,7 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-#[cfg(not(fanout_sim))]
+#[cfg(not(feature = "sim"))]
 use tokio::net::TcpSocket;
 
 use crate::net::{TcpListener, TcpStream};
@@ -27,7 +27,7 @@ const UNSENT_LEN: u32 = 128 << 10;
 ///
 /// # Errors
 /// If the address is in use or does not belong to this host.
-#[cfg(not(fanout_sim))]
+#[cfg(not(feature = "sim"))]
 pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4(),
@@ -44,7 +44,7 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 ///
 /// # Errors
 /// If the system refuses an option; the connection works without it.
-#[cfg(not(fanout_sim))]
+#[cfg(not(feature = "sim"))]
 pub fn set_options(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = socket2::SockRef::from(stream);
@@ -61,7 +61,7 @@ pub fn set_options(stream: &TcpStream) -> io::Result<()> {
 ///
 /// # Errors
 /// If the address is in use or does not belong to this host.
-#[cfg(fanout_sim)]
+#[cfg(feature = "sim")]
 pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::bind_now(address)
 }
@@ -70,7 +70,7 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 ///
 /// # Errors
 /// Never.
-#[cfg(fanout_sim)]
+#[cfg(feature = "sim")]
 pub fn set_options(_: &TcpStream) -> io::Result<()> {
     Ok(())
 }

@@ -16,10 +16,10 @@ use tokio::time::{Instant, timeout_at};
 use crate::blocking;
 
 /// Chunks in a pipe. A chunk that is written has about 256 KiB, so a slow reader holds a megabyte.
-#[cfg(not(fanout_sim))]
+#[cfg(not(feature = "sim"))]
 const CHUNKS_MAX: usize = 4;
 /// In a simulation neither end can wait for the other.
-#[cfg(fanout_sim)]
+#[cfg(feature = "sim")]
 const CHUNKS_MAX: usize = 1 << 16;
 
 /// What a pipe carries.
@@ -124,7 +124,7 @@ impl PipeSender {
 
 impl PipeReader {
     /// Lets `work` read the pipe on a thread for blocking work.
-    #[cfg(not(fanout_sim))]
+    #[cfg(not(feature = "sim"))]
     pub(super) fn read_by<T: Send + 'static>(
         self,
         work: impl FnOnce(Self) -> T + Send + 'static,
@@ -133,7 +133,7 @@ impl PipeReader {
     }
 
     /// Lets `work` read the pipe once everything has arrived.
-    #[cfg(fanout_sim)]
+    #[cfg(feature = "sim")]
     pub(super) fn read_by<T: Send + 'static>(
         mut self,
         work: impl FnOnce(Self) -> T + Send + 'static,
@@ -151,12 +151,12 @@ impl PipeReader {
         })
     }
 
-    #[cfg(not(fanout_sim))]
+    #[cfg(not(feature = "sim"))]
     fn next(&mut self) -> Option<PipeItem> {
         self.items.blocking_recv()
     }
 
-    #[cfg(fanout_sim)]
+    #[cfg(feature = "sim")]
     fn next(&mut self) -> Option<PipeItem> {
         self.items.try_recv().ok()
     }

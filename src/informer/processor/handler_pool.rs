@@ -85,14 +85,14 @@ impl<S: PoolTask> PoolState<S> {
         }
     }
 
-    #[cfg(not(fanout_sim))]
+    #[cfg(not(feature = "sim"))]
     fn start_watchdog(self: &Arc<Self>) {
         let shared = Arc::clone(self);
         self.runtime.spawn_blocking(move || shared.run_watchdog());
     }
 
     // In a simulation a worker is a task that ends before another task runs: no handler is overdue.
-    #[cfg(fanout_sim)]
+    #[cfg(feature = "sim")]
     fn start_watchdog(self: &Arc<Self>) {
         let shared = Arc::clone(self);
         self.runtime.spawn(async move {
@@ -107,7 +107,7 @@ impl<S: PoolTask> PoolState<S> {
         });
     }
 
-    #[cfg(fanout_sim)]
+    #[cfg(feature = "sim")]
     fn start_workers(self: &Arc<Self>, count: usize) {
         for _ in 0..count {
             let shared = Arc::clone(self);
@@ -115,7 +115,7 @@ impl<S: PoolTask> PoolState<S> {
         }
     }
 
-    #[cfg(not(fanout_sim))]
+    #[cfg(not(feature = "sim"))]
     fn start_workers(self: &Arc<Self>, count: usize) {
         for _ in 0..count {
             let shared = Arc::clone(self);
@@ -145,7 +145,7 @@ impl<S: PoolTask> PoolState<S> {
         drop(slot);
     }
 
-    #[cfg(not(fanout_sim))]
+    #[cfg(not(feature = "sim"))]
     fn run_watchdog(self: Arc<Self>) {
         loop {
             // Used as a sleep: this thread is never unparked.

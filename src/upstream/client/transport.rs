@@ -95,7 +95,7 @@ impl LanePurpose {
     }
 
     /// Whether the receiver, a client or a pod, may read as slowly as it likes.
-    #[cfg(all(target_os = "linux", not(fanout_sim)))]
+    #[cfg(all(target_os = "linux", not(feature = "sim")))]
     const fn may_pause(self) -> bool {
         match self {
             Self::ForwardWatch | Self::ForwardWatchApart | Self::Upgrade => true,
@@ -251,7 +251,7 @@ impl Service<Uri> for Connector {
 /// TCP itself detects a dead peer, also for HTTP/1.1 watches and tunnels, which have no ping. Tunnels and long-running
 /// requests get only keep-alive, no user timeout: the kernel counts a closed receive window as silence, and the receiver
 /// may read slowly.
-#[cfg(not(fanout_sim))]
+#[cfg(not(feature = "sim"))]
 fn tcp(purpose: LanePurpose) -> HttpConnector {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
@@ -266,7 +266,7 @@ fn tcp(purpose: LanePurpose) -> HttpConnector {
     tcp
 }
 
-#[cfg(fanout_sim)]
+#[cfg(feature = "sim")]
 fn tcp(_: LanePurpose) -> HttpConnector {
     HttpConnector
 }
@@ -313,7 +313,7 @@ mod tests {
         }
     }
 
-    #[cfg(not(fanout_sim))]
+    #[cfg(not(feature = "sim"))]
     #[tokio::test]
     async fn a_tunnel_may_be_read_from_as_slowly_as_its_other_end_likes() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
