@@ -4,7 +4,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-STEPS=(fmt clippy tidy test informer scenarios loom sim doc bench fuzz planted manifests sbom arm64 deny real)
+STEPS=(fmt clippy test informer scenarios loom sim doc fuzz planted manifests sbom arm64 deny real)
 # One form of the crate for all steps that can share it: with every optional part. Each other selection of features, or of packages, would
 # compile hundreds of dependencies again.
 FORM=kube-fanout/otlp,kube-fanout/profile
@@ -31,37 +31,39 @@ step_fmt() {
     cargo fmt --all --check
 }
 
+# Benchmarks and examples are checked here, and built nowhere else.
 step_clippy() {
     needs clippy cargo clippy --version || return
-    cargo clippy --locked --workspace --all-targets -- -D warnings
+    cargo clippy --locked --workspace --all-targets --features "$FORM" -- -D warnings
 }
 
 # The programs, unoptimised. --tests is included because a build without it selects other features of the dependencies, and would
 # recompile what the step test has compiled.
-programs() { cargo build --locked --workspace --bins --tests "$@"; }
+programs() { cargo build --locked --workspace --features "$FORM" --bins --tests "$@"; }
 
-step_tidy() { cargo test --locked --quiet --test tidy; }
+# A part of the step test, to be run by itself before a commit.
+step_tidy() { cargo test --locked --workspace --features "$FORM" --quiet --test tidy; }
 
 step_test() {
     needs cargo-nextest cargo nextest --version || return
-    cargo nextest run --locked --workspace --no-fail-fast --test-threads "$(( $(nproc) * 2 ))" && cargo test --locked --workspace --doc --quiet
+    cargo nextest run --locked --workspace --features "$FORM" --no-fail-fast --test-threads "$(( $(nproc) * 2 ))" &&
+        cargo test --locked --workspace --features "$FORM" --doc --quiet
 }
 
 # Runs scenarios with unoptimised programs.
 play() { timeout 120 "${CARGO_TARGET_DIR:-target}/debug/kube-fanout-loadtest" run "$@"; }
 
-# The informer library builds without the gateway, with fewer than half of its dependencies, and its tests pass; so does what is optional.
+# The informer library builds without the gateway, with fewer than half of its dependencies, and with its client. Their tests are run by
+# the step test.
 step_informer() {
-    local alone=(--locked --package kube-fanout --no-default-features --features informer) all few
+    local few all features
     count() { cargo tree --locked --package kube-fanout --edges normal --prefix none "$@" | sort -u | wc -l; }
     all=$(count) few=$(count --no-default-features --features informer)
     echo "dependencies: $few of the gateway's $all"
     [ "$((2 * few))" -lt "$all" ] || return
-    cargo clippy --locked --package kube-fanout --no-default-features --features client --lib -- -D warnings || return
-    cargo nextest run "${alone[@]}" --lib || return
-    # What the default build leaves out: it builds, and its own tests pass.
-    cargo nextest run --locked --package kube-fanout --features otlp,profile --lib --bins \
-        -E 'test(/^(telemetry|admin::profile|config::traces)::/)'
+    for features in informer client; do
+        cargo clippy --locked --package kube-fanout --no-default-features --features "$features" --lib -- -D warnings || return
+    done
 }
 
 # Small scenarios of the load test, and one with 10,000 connections. The figures mean nothing. What matters is that every client has every
@@ -81,7 +83,7 @@ step_scenarios() {
 # dependency. A filter that matches nothing would pass, so running no model is a failure.
 step_loom() {
     local built models output code
-    built=$(cargo rustc --locked --lib --profile test --message-format json-render-diagnostics -- --cfg fanout_loom) || return
+    built=$(cargo rustc --locked --features "$FORM" --lib --profile test --message-format json-render-diagnostics -- --cfg fanout_loom) || return
     models=$(sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' <<<"$built")
     output=$("$models" models:: 2>&1)
     code=$?
@@ -93,16 +95,15 @@ step_loom() {
     fi
 }
 
-# Gateways, the API server and clients in virtual time, from seeds (decision 45). FANOUT_SIM_SEEDS=0..20000 runs others.
+# Gateways, the API server and clients in virtual time, from seeds (decision 45). FANOUT_SIM_SEEDS=0..20000 runs others. The crate itself is
+# optimised a little, which a thousand seeds repay.
 step_sim() {
     FANOUT_SIM_SEEDS="${FANOUT_SIM_SEEDS:-0..1000}" \
-        cargo test --locked --workspace --features "$FORM,kube-fanout/sim" --test sim -- --nocapture
+        cargo test --locked --workspace --features "$FORM,kube-fanout/sim" --config profile.dev.package.kube-fanout.opt-level=1 \
+        --test sim -- --nocapture
 }
 
-step_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet; }
-
-# Unoptimised: that shows as well whether they build, and the tests have already built most of it.
-step_bench() { cargo bench --locked --workspace --no-run --profile dev; }
+step_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --features "$FORM" --no-deps --quiet; }
 
 # Runs each target for some seconds from its seeds; run them longer by hand. It is a workspace of its own with the same versions; built in
 # the same directory, it reuses the dependencies.
@@ -127,12 +128,12 @@ step_sbom() {
     deploy/sbom/sbom.sh --check
 }
 
-# The program can be compiled and linked for arm64.
+# The program compiles for arm64, with the features that a release has and without those that only tests have. deploy/image.sh links it.
 step_arm64() {
     local triple=aarch64-unknown-linux-gnu
     needs gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc --version || return
     needs "it: rustup target add $triple" test -d "$(rustc --print target-libdir --target "$triple")" || return
-    deploy/image.sh --arch arm64 --link
+    CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc cargo check --locked --package kube-fanout --bin kube-fanout --target "$triple"
 }
 
 step_deny() {
@@ -143,20 +144,17 @@ step_deny() {
 step_real() {
     # Its informers are compared with client-go's.
     programs || return
-    cargo build --locked --release --bin kube-fanout || return
     # A case that cannot run because a tool is missing is a failure.
-    KUBE_FANOUT_REQUIRE=1 tests/real/run.sh
+    KUBE_FANOUT_REQUIRE=1 GATEWAY="${CARGO_TARGET_DIR:-target}/debug/kube-fanout" tests/real/run.sh
 }
 
-# Prepares the step real: an API server, which is downloaded and takes minutes to build, and an optimised gateway. Both are built while
-# other steps run, with the processor time that waiting tests and single-threaded compilers leave. The step itself waits for them, and
-# repeats and reports anything that failed here.
+# Prepares the step real: an API server and its clients, which are downloaded and take minutes to build while other steps run, with the
+# processor time that waiting tests and single-threaded compilers leave. The step itself repeats and reports anything that failed here.
 begin_real() {
-    local maker=tests/real/apiserver/real-apiserver.sh part
+    local part
     for part in install informer javascript; do
-        "$maker" "$part"
+        tests/real/apiserver/real-apiserver.sh "$part"
     done
-    cargo build --locked --release --bin kube-fanout
 }
 
 # These steps run at low priority beside the step real, which mostly waits.
@@ -169,13 +167,17 @@ trap 'kill "${background[@]}" 2>/dev/null; rm -rf "$times"' EXIT
 # Each step's output goes through a pipe; keep its colours if a person reads it.
 [ -t 1 ] && CARGO_TERM_COLOR=always
 
+# What a step took: by the clock, and on the processors, which says more on a machine that has other work.
 run_step() {
-    local started=$SECONDS code
+    local TIMEFORMAT='%0R %0U %0S' code took user system
     echo "== $1"
-    "step_$1" 2>&1 | tee "$times/$1.out"
-    code=${PIPESTATUS[0]}
-    echo "== $1: $((SECONDS - started)) s, code $code"
-    echo "$((SECONDS - started)) $code" >"$times/$1"
+    { time "step_$1" > >(tee "$times/$1.out") 2>&1; } 2>"$times/$1.time"
+    code=$?
+    # tee may not have written everything yet.
+    wait "$!"
+    read -r took user system <"$times/$1.time"
+    echo "== $1: $took s, $((user + system)) s of processor time, code $code"
+    echo "$took $((user + system)) $code" >"$times/$1"
 }
 
 give_way() { renice -n 19 -p "$BASHPID" >/dev/null; }
@@ -223,11 +225,11 @@ if [ "${#beside[@]}" -gt 0 ]; then
     for step in "${beside[@]}"; do cat "$times/$step.log"; done
 fi
 
-echo "== seconds"
+echo "== seconds, of processor time, step"
 failed=()
 for step in "${STEPS[@]}"; do
-    read -r took code <"$times/$step" || { took='?' code=1; }
-    printf '%6s  %s%s\n' "$took" "$step" "$([[ " ${beside[*]} " == *" $step "* ]] && echo ", beside real")"
+    read -r took processor code <"$times/$step" || { took='?' processor='?' code=1; }
+    printf '%6s %10s  %s%s\n' "$took" "$processor" "$step" "$([[ " ${beside[*]} " == *" $step "* ]] && echo ", beside real")"
     [ "$code" = 0 ] || failed+=("$step")
 done
 # Repeats the failures of a step at the end, so that the last lines show where to look.

@@ -92,10 +92,11 @@ test_of() { case $1 in tests/*) echo "${1#tests/*/}" ;; *) echo "$1" ;; esac; }
 
 # Builds the test binary $1 of the copy, and prints its path.
 build() {
-  local how=(cargo test --locked --no-run)
+  # The form of the crate that .ci/check.sh builds, so that its dependencies are there.
+  local how=(cargo test --locked --no-run --features otlp,profile)
   case $1 in
     lib) how+=(--lib) ;;
-    loom) how=(cargo rustc --locked --lib --profile test) ;;
+    loom) how=(cargo rustc --locked --features otlp,profile --lib --profile test) ;;
     *) how+=(--test "$1") ;;
   esac
   how+=(--message-format json-render-diagnostics)

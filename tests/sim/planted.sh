@@ -12,8 +12,9 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 top=$(cd "$here/../.." && pwd)
-target=$(realpath -m "${CARGO_TARGET_DIR:-$top/target}")/sim
-tree=$target/planted
+target=$(realpath -m "${CARGO_TARGET_DIR:-$top/target}")
+work=$target/sim
+tree=$work/planted
 seeds=${FANOUT_SIM_SEEDS:-0..1000}
 unfit() { printf 'planted.sh: %s\n' "$*" >&2; exit 3; }
 
@@ -35,7 +36,7 @@ for name in "${@:-}"; do
 done
 [ "${#patches[@]}" -gt 0 ] || unfit "no such patch"
 
-mkdir -p "$target"
+mkdir -p "$work"
 if [ -d "$tree/.git" ]; then
   git -C "$tree" fetch -q --no-tags "$top" HEAD && git -C "$tree" checkout -q --force --detach FETCH_HEAD
 else
@@ -57,9 +58,10 @@ RUST
 # A version of its own: in the same directory, Cargo would take this build for one of the tree that the copy is of.
 sed -i '0,/^version = .*/s//version = "0.0.0"/' "$tree/Cargo.toml"
 sed -i '/^name = "kube-fanout"$/{n;s/".*"/"0.0.0"/}' "$tree/Cargo.lock"
-program=$(cd "$tree" && CARGO_TARGET_DIR=$target cargo test --locked --test sim --features sim --no-run --message-format json 2>"$target/planted.log" |
+program=$(cd "$tree" && CARGO_TARGET_DIR=$target cargo test --locked --test sim --features otlp,profile,sim \
+  --config profile.dev.package.kube-fanout.opt-level=1 --no-run --message-format json 2>"$work/planted.log" |
   sed -n 's/.*"executable":"\([^"]*\/sim-[^"]*\)".*/\1/p' | tail -n 1)
-[ -n "$program" ] || unfit "it does not build: $target/planted.log"
+[ -n "$program" ] || unfit "it does not build: $work/planted.log"
 
 missed=0
 for patch in "${patches[@]}"; do
