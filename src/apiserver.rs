@@ -11,6 +11,7 @@
 //! delivered as the gateway's are. Start reading at [`start`], then `server`, [`storage`] and [`faults`].
 
 mod answer;
+mod api_services;
 pub mod auth;
 mod body;
 mod caches;
@@ -154,9 +155,10 @@ pub fn start_until(
     let seed = options.seed.unwrap_or_else(random);
     let mut churn = Churn::new(&catalogue, &options.objects, options.object_len, seed)
         .map_err(StartError::Objects)?;
-    let caches = Caches::new(&catalogue);
+    let mut storage = Storage::new(Arc::clone(&catalogue));
+    api_services::put_local(&mut storage);
+    let caches = Caches::of(&storage);
     let served = caches.served();
-    let storage = Storage::new(Arc::clone(&catalogue));
     let store = Arc::new(Store::new(storage, Box::new(caches)));
     let auth = Auth::new(options.auth, &catalogue, &store)?;
     churn_task::seed(&store, &mut churn);

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::kinds::Catalogue;
 use super::storage::{self, Storage};
 use super::store::Publisher;
 use crate::cache::{CacheWriter, Change, Observer, Retention};
@@ -19,8 +18,6 @@ const RETENTION: Retention = Retention {
     bytes_max: 256 << 20,
     age_min: Duration::from_secs(75),
 };
-/// The version of an empty store, and so of the first list of every cache.
-const EMPTY_AT: ResourceVersion = ResourceVersion(1);
 
 /// The cache of each kind, by the kind's index in the catalogue.
 #[derive(Debug)]
@@ -36,40 +33,28 @@ struct KindCache {
 }
 
 impl Caches {
-    /// Empty caches, ready to be read.
-    pub(super) fn new(catalogue: &Catalogue) -> Self {
-        let kinds = catalogue.kinds().iter().map(|kind| {
+    /// Caches of the objects in `storage`, without a history: watches from before would miss events.
+    pub(super) fn of(storage: &Storage) -> Self {
+        let kinds = storage.catalogue().kinds().iter().enumerate();
+        let kinds = kinds.map(|(kind_index, kind)| {
             let hub = Arc::new(Hub::new(&kind.resource));
             let observer = Arc::clone(&hub) as Arc<dyn Observer>;
             let mut writer = CacheWriter::new(kind.resource.clone(), RETENTION, observer);
+            let fields = FieldTable::of(&kind.resource.gvr);
+            let objects = storage.objects(kind_index, "");
+            let objects = objects.filter_map(|(_, bytes)| object(bytes, fields).ok());
             // The list cannot be refused as too old: a new cache is at version 0.
-            let filled = writer.replace(Vec::new(), EMPTY_AT, Instant::now());
+            let filled = writer.replace(objects.collect(), storage.revision(), Instant::now());
             debug_assert!(filled.is_ok(), "the first list fills the cache");
             KindCache {
                 writer,
-                fields: FieldTable::of(&kind.resource.gvr),
+                fields,
                 hub,
             }
         });
         Self {
             kinds: kinds.collect(),
         }
-    }
-
-    /// Caches of the objects in `storage`, without a history.
-    pub(super) fn of(storage: &Storage) -> Self {
-        let mut caches = Self::new(storage.catalogue());
-        for (kind_index, kind) in caches.kinds.iter_mut().enumerate() {
-            let objects = storage.objects(kind_index, "");
-            let objects = objects.filter_map(|(_, bytes)| object(bytes, kind.fields).ok());
-            let filled = kind
-                .writer
-                .replace(objects.collect(), storage.revision(), Instant::now());
-            debug_assert!(filled.is_ok(), "a storage is not older than an empty one");
-            // Watches from before the replica existed would miss events.
-            kind.writer.forget(storage.revision());
-        }
-        caches
     }
 
     /// Cache and hub of each kind, for reading, by the kind's index.

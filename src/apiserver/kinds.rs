@@ -130,6 +130,16 @@ const BUILT_IN: &[KindRow] = &[
         "", "v1", "services", "Service", "svc", Namespaced, Apart, Counted,
     ),
     (
+        "apiregistration.k8s.io",
+        "v1",
+        "apiservices",
+        "APIService",
+        "",
+        Cluster,
+        Apart,
+        Generation::None,
+    ),
+    (
         "apps",
         "v1",
         "daemonsets",

@@ -115,6 +115,13 @@ impl Storage {
         })
     }
 
+    /// Stores an object that the server itself creates before its first write: it takes no revision.
+    pub(super) fn put_initial(&mut self, kind_index: usize, name: &str, mut object: Value) {
+        metadata::set_version(&mut object, self.revision);
+        let bytes = render::object(self.catalogue.kind(kind_index).resource.layout, &object);
+        self.objects[kind_index].insert(ObjectKey::new("", name), bytes);
+    }
+
     /// Stores a new object. `body` must come from `body::decode`. Of the target's key only the namespace is used.
     ///
     /// # Errors
