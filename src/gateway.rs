@@ -1,6 +1,7 @@
 //! Composition root: builds all parts of a gateway from the settings, connects them, and owns every task.
 //!
-//! Start reading at [`Gateway::build`] and [`Gateway::run`]. `registry` decides which resources have a cache; `slot` owns one cache and the
+//! Start reading at [`Gateway::build`] and [`Gateway::run`]. `registry` decides which resources have a cache, by `cache_rule` and
+//! what `api_services` learns; `slot` owns one cache and the
 //! task that fills it, and `consistency` and `drift` compare it with upstream. `checkpoints` keeps caches for the next process, and
 //! `handover` exchanges them with other gateways. `freshness` proves consistent reads, `forwarded` bounds forwarded requests, `endpoints`
 //! follows several API servers, `rebalance` sends clients to other gateways, `callers` and `roles` set authentication and authorization up,
@@ -8,6 +9,7 @@
 //! while memory is short, `recorders` counts in metrics, and `reloads` follows files. `controls` connects the gateway with the process,
 //! `reconfigure` applies a changed configuration file to what `live` and others hold. `status` collects what the status page shows.
 
+mod api_services;
 mod audit_log;
 mod cache_age;
 mod callers;
@@ -224,6 +226,7 @@ impl Gateway {
             // If this times out, the gates are read together with discovery later.
             let _ = tokio::time::timeout(START_WAIT, registry.learn_gates()).await;
         }
+        registry.learn_api_services(START_WAIT).await;
         let service = Service::new(Arc::clone(&registry))
             .bounded(admission)
             .rebalanced(requests_per_goaway);
@@ -431,12 +434,19 @@ fn rebalance(
     Some(connections)
 }
 
-/// Starts the tasks that read discovery again, that end idle caches, and that evict caches while memory is short.
+/// Starts the tasks that read discovery again, that apply changes of APIServices, that end idle caches, and that evict caches while memory is short.
 fn keep_caches(tasks: &mut JoinSet<()>, registry: &Arc<Registry>, metrics: &Arc<Metrics>) {
     let (discovering, ends) = (Arc::clone(registry), metrics.task_ends());
     tasks.spawn(async move {
         restart_on_end(TaskKind::Discovery, &ends, || {
             discovering.follow_discovery()
+        })
+        .await;
+    });
+    let (learning, ends) = (Arc::clone(registry), metrics.task_ends());
+    tasks.spawn(async move {
+        restart_on_end(TaskKind::ApiServices, &ends, || {
+            learning.follow_api_services()
         })
         .await;
     });

@@ -96,7 +96,7 @@
 //! | [`apiserver`], [`demo`] | the embedded API server; API server, gateway and watchers in one process |
 //!
 //! Smaller modules support these: [`allocator`] counts what is allocated; [`cli`] and [`config`] turn flags, environment and file into
-//! settings; [`metrics`], [`admin`] and [`build_info`] show what runs; [`check`] tells whether a gateway will work; [`fairness`] divides
+//! settings; [`cache_rule`] decides which resources may be cached; [`metrics`], [`admin`] and [`build_info`] show what runs; [`check`] tells whether a gateway will work; [`fairness`] divides
 //! bounded permits among clients; [`tls`] and [`reload`] follow files that change; [`shutdown`] is the drain; [`log_filter`] is the filter
 //! of the log; [`telemetry`] is the spans of requests; `task` restarts long-lived tasks; `error_chain` writes errors as one line, `printable`
 //! text that others chose, and `numbers` numbers with their nouns; [`quiet`] detects clients that were left behind.
@@ -141,6 +141,8 @@ pub mod auth;
 pub mod build_info;
 #[cfg(feature = "gateway")]
 pub mod cache;
+#[cfg(feature = "gateway")]
+pub mod cache_rule;
 #[cfg(feature = "gateway")]
 pub mod check;
 #[cfg(feature = "gateway")]

@@ -108,6 +108,7 @@ pub struct Metrics {
     memory: MemoryMetrics,
     rebalance: RebalanceMetrics,
     readiness: ReadinessMetrics,
+    api_services_known: IntGauge,
     traces: TraceMetrics,
     canary: CanaryMetrics,
     task_ends: ByLabel<TaskKind>,
@@ -163,6 +164,7 @@ impl Metrics {
             memory: MemoryMetrics::register(&gateway)?,
             rebalance: RebalanceMetrics::register(&gateway)?,
             readiness: ReadinessMetrics::register(&gateway)?,
+            api_services_known: api_services_known(&gateway)?,
             traces: TraceMetrics::register(&gateway)?,
             canary: CanaryMetrics::register(&gateway)?,
             task_ends,
@@ -374,6 +376,12 @@ impl Metrics {
         self.readiness.clone()
     }
 
+    /// Whether the APIServices are known, so that custom resources may be cached.
+    #[must_use]
+    pub fn api_services_known(&self) -> IntGauge {
+        self.api_services_known.clone()
+    }
+
     /// Counters of tasks that panicked, or that returned although they never should.
     #[must_use]
     pub fn task_ends(&self) -> ByLabel<TaskKind> {
@@ -404,6 +412,15 @@ fn task_ends(registry: &Registry) -> Result<ByLabel<TaskKind>, MetricsError> {
         &["task"],
     )?;
     Ok(ByLabel::resolve(&family, &[]))
+}
+
+fn api_services_known(registry: &Registry) -> Result<IntGauge, MetricsError> {
+    let gauge = IntGauge::new(
+        "api_services_known",
+        "Whether the APIServices were read and are followed; if not, only built-in groups and named resources are cached.",
+    )?;
+    registry.register(Box::new(gauge.clone()))?;
+    Ok(gauge)
 }
 
 fn register_build_info(registry: &Registry) -> Result<(), MetricsError> {

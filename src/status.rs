@@ -65,6 +65,9 @@ pub struct GatewayStatus {
     pub draining: bool,
     /// The checks that fail, with their reasons.
     pub failing: Vec<String>,
+    /// What is not cached although the settings allow it, because the gateway may not read who serves it.
+    #[serde(default)]
+    pub limitation: Option<String>,
 }
 
 /// All resources together, or one of them: what was received from upstream and delivered to watches.

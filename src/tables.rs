@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 use tracing::error;
 
 use crate::metrics::{ByLabel, Metrics, TaskKind};
-use crate::resource::{CacheKey, ResourceVersion};
+use crate::resource::{CacheKey, Gvr, ResourceVersion};
 use crate::task::catch_panic;
 use crate::upstream::client::Client;
 pub(crate) use body::TableBody;
@@ -167,6 +167,19 @@ impl Tables {
             .flatten()
             .for_each(|stream| stream.close(TableStreamEnd::Closed));
         self.tasks().abort_all();
+    }
+
+    /// Ends the streams of these resources with 410: their clients list again.
+    pub(crate) fn expire(&self, is_expired: impl Fn(&Gvr) -> bool) {
+        let expired: Vec<_> = {
+            let streams = self.stream_map.lock();
+            let streams = streams.streams.iter();
+            let expired = streams.filter(|(key, _)| is_expired(&key.gvr));
+            expired.flat_map(|(_, streams)| streams).cloned().collect()
+        };
+        expired
+            .iter()
+            .for_each(|stream| stream.close(TableStreamEnd::Expired));
     }
 
     fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {

@@ -151,6 +151,15 @@ impl CacheLists {
         let is_in = |list: &[ResourcePattern]| list.iter().any(|one| one.covers(gvr));
         is_in(&self.allowed) && !is_in(&self.denied)
     }
+
+    /// Whether a pattern of `allowed` matches a resource and names its group. Wildcards that match many groups name none.
+    #[must_use]
+    pub fn name_group_of(&self, gvr: &Gvr) -> bool {
+        let is_named = |one: &ResourcePattern| {
+            matches!(one.group, GroupPattern::Exactly(_)) && one.covers(gvr)
+        };
+        self.allowed.iter().any(is_named)
+    }
 }
 
 impl fmt::Display for CacheLists {

@@ -1,5 +1,6 @@
 //! Decides which resources are served from memory: starts their caches on demand and ends caches that are no longer used.
 
+mod aggregation;
 mod drain;
 mod handover;
 mod ledger;
@@ -21,6 +22,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use super::api_services::ApiServiceFeed;
 use super::checkpoints::Checkpoints;
 use super::drain_flag::DrainFlag;
 use super::forwarded::{ForwardedBody, ForwardedSource, deadlines, lifetime_of};
@@ -34,6 +36,7 @@ use super::slot::{ReadLimits, Slot, SlotParts, SlotState};
 use crate::admission::{Admission, ResidentMemory};
 use crate::audit::event::ResponseStatus;
 use crate::cache::Retention;
+use crate::cache_rule::{ApiServiceKnowledge, ApiServices, ForwardReason, may_cache};
 use crate::config::{CacheLists, ResourcePattern};
 use crate::error_chain::one_line;
 use crate::fairness::Peer;
@@ -52,7 +55,7 @@ use crate::tables::{self, Tables};
 use crate::upstream::client::Client;
 use crate::upstream::discovery::{Discovery, discover};
 use crate::upstream::gates::gates;
-use crate::view::ServedResource;
+use crate::view::{Hub, ServedResource};
 use crate::watch::{RecentCuts, WatchRecorder, WatchTable};
 
 /// How long a client waits for a cache that is being filled; then its request is forwarded or gets 429.
@@ -100,6 +103,9 @@ pub(super) struct Registry {
     /// Set when a drain has begun, before clients are turned away.
     leaving: OnceLock<()>,
     discovery: ArcSwap<Discovery>,
+    api_services: Arc<ApiServiceFeed>,
+    /// What the rule goes by. Changed only by `apply`, which ends what it no longer allows.
+    known: ArcSwap<ApiServiceKnowledge>,
     /// Why upstream's discovery was never read; `None` once it was.
     undiscovered: Mutex<Option<String>>,
     /// Pinned caches, with a flag that is set once the cache was ready.
@@ -125,6 +131,8 @@ struct RegistryState {
     slots: HashMap<CacheKey, Arc<Slot>, foldhash::fast::RandomState>,
     /// Resources with a slot that the last discovery did not list.
     missing: HashSet<CacheKey, foldhash::fast::RandomState>,
+    /// The APIServices as they were last known, to find the groups that have moved since.
+    last_known: Option<ApiServices>,
     /// How short memory is.
     pressure: PressureLevel,
     /// The tasks of all slots; dropped with the registry.
@@ -146,6 +154,7 @@ impl Registry {
         let pinned = settings.pinned.iter();
         let pinned = pinned.map(|gvr| (CacheKey::json(gvr), Arc::default()));
         let client = Arc::new(client);
+        let api_services = Arc::new(ApiServiceFeed::new(Arc::clone(&client)));
         let discovery_wanted = Notify::new();
         let undiscovered = discovery.as_ref().err().cloned();
         if undiscovered.is_some() {
@@ -170,6 +179,8 @@ impl Registry {
             draining: DrainFlag::default(),
             leaving: OnceLock::new(),
             discovery: ArcSwap::from_pointee(discovery.unwrap_or_default()),
+            known: ArcSwap::new(Arc::clone(&api_services.subscribe().borrow())),
+            api_services,
             discovery_wanted,
             gates: ArcSwap::default(),
             cuts: HistoryCuts::default(),
@@ -219,7 +230,9 @@ impl Registry {
             self.discovery_wanted.notify_one();
             return None;
         };
-        if !resource.can_be_cached() || self.draining.is_begun() {
+        // Asked again under the lock: what is known may have changed, and the caches that must end have been collected under it.
+        let may_start = resource.can_be_cached() && self.is_for_memory(gvr);
+        if !may_start || self.draining.is_begun() {
             return None;
         }
         let recorder = ResourceRecorder::new(&self.metrics, key, self.draining.clone());
@@ -256,7 +269,8 @@ impl Registry {
             .collect()
     }
 
-    fn close_slot(&self, key: &CacheKey) {
+    /// Closes a slot for good, and its watches in this way.
+    fn close_slot(&self, key: &CacheKey, end: fn(&Hub)) {
         let slot = {
             let mut state = self.state();
             // Under the lock, so that a new slot of the same key creates its series after this.
@@ -264,7 +278,7 @@ impl Registry {
             state.slots.remove(key)
         };
         if let Some(slot) = slot {
-            slot.discard();
+            slot.discard(end);
         }
     }
 
@@ -305,7 +319,7 @@ impl Registry {
     fn discovered(&self, discovery: Discovery) {
         for key in self.no_longer_offered(&discovery) {
             info!(resource = %key, "no longer offered upstream");
-            self.close_slot(&key);
+            self.close_slot(&key, Hub::close);
         }
         self.discovery.store(Arc::new(discovery));
         *self.undiscovered.lock() = None;
@@ -341,7 +355,7 @@ impl Registry {
             tokio::time::sleep(IDLE_PERIOD).await;
             for key in self.unwanted() {
                 info!(resource = %key, "ending a cache: idle, or its resource is gone");
-                self.close_slot(&key);
+                self.close_slot(&key, Hub::close);
             }
             self.forget_unused();
             self.slots().iter().for_each(|(_, slot)| slot.report_age());
@@ -392,6 +406,10 @@ impl Registry {
         let recorder = || self.tally(&CacheKey::json(&gvr));
         let caller = (http.headers(), permission);
         let answer = self.tables.watch(table_request, caller, recorder).await?;
+        // It may have joined after the streams of its group were ended.
+        if !self.is_for_memory(&gvr) {
+            return None;
+        }
         if let Some(trail) = trail {
             trail.respond(ResponseStatus::of_code(answer.status().as_u16()));
         }
@@ -399,15 +417,14 @@ impl Registry {
         Some(answer.map(|body| Either::Right(Box::new(Either::Left(body)))))
     }
 
-    /// Whether the resource may be served other than by forwarding.
-    fn is_for_memory(&self, gvr: &Gvr) -> bool {
-        self.settings.cached.allow(gvr) && !is_uncached_upstream(gvr)
+    /// Whether the resource may be served other than by forwarding; if not, why.
+    fn may_cache(&self, gvr: &Gvr) -> Result<(), ForwardReason> {
+        may_cache(gvr, &self.settings.cached, &self.known.load())
     }
-}
 
-/// kube-apiserver itself keeps no watch cache of events and sends no bookmarks for them (docs/PROTOCOL.md §0.1).
-fn is_uncached_upstream(gvr: &Gvr) -> bool {
-    &*gvr.resource == "events" && matches!(&*gvr.group, "" | "events.k8s.io")
+    fn is_for_memory(&self, gvr: &Gvr) -> bool {
+        self.may_cache(gvr).is_ok()
+    }
 }
 
 /// Whether a request may share a stream with others. Unauthenticated and impersonating requests are left to upstream.

@@ -29,7 +29,7 @@ use crate::resource::{Gvr, ResourceVersion};
 use crate::serve::resources::VersionReach;
 use crate::upstream::cache_sink::HistoryMemory;
 use crate::upstream::driver::Fetch;
-use crate::view::{EndSchedule, ServedResource};
+use crate::view::{EndSchedule, Hub, ServedResource};
 use history_loss::HistoryLoss;
 use keeper::{CacheKeeper, KeeperCells};
 pub(super) use keeper::{ReadLimits, SlotParts};
@@ -343,9 +343,9 @@ impl Slot {
         whole
     }
 
-    /// [`Slot::close`], because nobody uses the resource or upstream no longer has it: its checkpoint is removed.
-    pub(super) fn discard(&self) {
-        self.close();
+    /// Ends its watches and its task for good, and removes its checkpoint: nobody uses the resource, or it must not be cached any more.
+    pub(super) fn discard(&self, end: fn(&Hub)) {
+        self.close(end);
         if let Some(checkpoint) = &self.checkpoint {
             checkpoint.remove();
         }
@@ -356,15 +356,15 @@ impl Slot {
         self.slot_state.schedule_end(schedule);
     }
 
-    /// [`Slot::close`], because the process ends: its checkpoint is written a last time, so that the next process continues from it.
+    /// The same, because the process ends: its checkpoint is written a last time, so that the next process continues from it.
     pub(super) fn end(&self) {
         self.ending.send_replace(true);
-        self.close();
+        self.close(Hub::close);
     }
 
-    /// Ends its watches and its task. If the cache becomes ready at this moment, it is not served.
-    fn close(&self) {
-        self.slot_state.close();
+    /// If the cache becomes ready at this moment, it is not served.
+    fn close(&self, end: fn(&Hub)) {
+        self.slot_state.close(end);
         self.task.abort();
     }
 }

@@ -85,6 +85,7 @@ impl StatusCollector {
             ready: failing.is_empty(),
             draining: self.registry.is_draining(),
             failing,
+            limitation: self.registry.limitation(),
         }
     }
 }

@@ -202,6 +202,8 @@ impl Label for GiveUpReason {
 pub enum TaskKind {
     /// Serves the admin port.
     Admin,
+    /// Watches APIServices.
+    ApiServices,
     /// Writes a Lease of the gateway's own again and again.
     Canary,
     /// Serves one client connection.
@@ -237,6 +239,7 @@ pub enum TaskKind {
 impl Label for TaskKind {
     const ALL: &'static [Self] = &[
         Self::Admin,
+        Self::ApiServices,
         Self::Canary,
         Self::Connection,
         Self::DeliveryWorker,
@@ -257,6 +260,7 @@ impl Label for TaskKind {
     fn as_str(self) -> &'static str {
         match self {
             Self::Admin => "admin",
+            Self::ApiServices => "api_services",
             Self::Canary => "canary",
             Self::Connection => "connection",
             Self::DeliveryWorker => "delivery_worker",

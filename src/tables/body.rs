@@ -21,7 +21,8 @@ use crate::admission::WatchPermit;
 use crate::audit::AuditTrail;
 use crate::auth::lease::LeaseHold;
 use crate::cache::Sequence;
-use crate::resource::ResourceVersion;
+use crate::protocol::status::Status;
+use crate::resource::{Encoding, ResourceVersion};
 use crate::view::WatchWaiter;
 use crate::watch::{WatchEnd, WatchRecorder, WatchTotals};
 
@@ -202,6 +203,10 @@ impl TableBody {
             self.end = Some(WatchEnd::Closed);
             match end {
                 TableStreamEnd::Closed => return Poll::Ready(None),
+                TableStreamEnd::Expired => {
+                    let status = Status::expired_watch(self.after, ResourceVersion::default());
+                    return Poll::Ready(Some(status.error_event(Encoding::Json)));
+                }
                 TableStreamEnd::Error { line, after } => {
                     let may_retry = refused(self.after, after) == RefusalEffect::MayRetry;
                     if may_retry && self.try_move() {

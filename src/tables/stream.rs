@@ -49,6 +49,8 @@ pub(super) enum TableStreamPhase {
 pub(super) enum TableStreamEnd {
     /// Without an error.
     Closed,
+    /// The resource's versions mean nothing any more: its clients must list again.
+    Expired,
     /// With an ERROR event from upstream, for a watch after this version.
     Error { line: Bytes, after: ResourceVersion },
 }

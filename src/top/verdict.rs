@@ -73,6 +73,8 @@ impl<'a> StatusTroubles<'a> {
         let mut notes: Vec<_> = failing
             .map(|text| format!("Not ready: {}", clean(text)))
             .collect();
+        let limitation = status.gateway.limitation.iter();
+        notes.extend(limitation.map(|text| format!("Limited: {}", clean(text))));
         for one in self.down.iter().take(DOWN_NAMED_MAX) {
             notes.push(format!(
                 "No upstream watch of {}: clients see it as it was {} ago.",

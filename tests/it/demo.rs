@@ -35,7 +35,8 @@ fn a_short_demo_ends_verified() {
     let text = String::from_utf8(output.stdout).unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}{stderr}");
-    assert_eq!(value_of(&text, "upstream watches"), "2");
+    // One for each resource, and one of APIServices.
+    assert_eq!(value_of(&text, "upstream watches"), "3");
     assert_eq!(value_of(&text, "downstream watches"), "50");
     for name in [
         "lost",

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod admission;
+mod aggregated;
 mod apiserver;
 mod auth;
 mod canary;

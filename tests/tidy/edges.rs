@@ -26,6 +26,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("size", &[]),
     ("fairness", &[]),
     ("config", &["cli", "log_filter", "resource", "size"]),
+    ("cache_rule", &["config", "resource"]),
     ("decode", &["resource"]),
     ("selector", &["resource"]),
     ("sync", &[]),
@@ -229,6 +230,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "check",
         &[
             "blocking",
+            "cache_rule",
             "checkpoint::directory",
             "cli",
             "config",
@@ -294,6 +296,7 @@ const PURE: &[&str] = &[
     "src/resource",
     "src/decode",
     "src/cache",
+    "src/cache_rule",
     "src/selector",
     "src/view",
     "src/audit/event",

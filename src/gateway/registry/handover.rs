@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::info;
 
 use super::Registry;
+use crate::cache_rule::ApiServiceKnowledge;
 use crate::fairness::Peer;
 use crate::gateway::forwarded::ForwardedBody;
 use crate::gateway::handover::{CacheHandover, Handover};
@@ -19,7 +20,7 @@ use crate::upstream::driver::cluster_uid;
 
 /// How long a handover waits for the cluster's uid. Without it the other gateway compares objects only.
 const CLUSTER_TIME_MAX: Duration = Duration::from_secs(3);
-/// How often the start looks whether upstream's resources are known.
+/// How often the start looks whether upstream's resources, and who serves them, are known.
 const DISCOVERY_POLL: Duration = Duration::from_millis(100);
 
 impl Registry {
@@ -51,6 +52,7 @@ impl Registry {
         peer: Peer,
     ) -> Result<Response<ForwardedBody>, Status> {
         let slot = self.state().slots.get(key).cloned();
+        let slot = slot.filter(|_| self.is_for_memory(&key.gvr));
         let slot = slot.filter(|slot| slot.staleness().is_none());
         let Some(served) = slot.and_then(|slot| slot.served()) else {
             return Err(self.offers.missing());
@@ -72,7 +74,9 @@ impl Registry {
         let _settled = handover.settle();
         let give_up_at = Instant::now() + handover.time_max();
         let start = async {
-            while self.undiscovered.lock().is_some() {
+            while self.undiscovered.lock().is_some()
+                || matches!(**self.known.load(), ApiServiceKnowledge::Unread)
+            {
                 sleep(DISCOVERY_POLL).await;
             }
             // Each gateway's caches start at once: a gateway that does not respond holds up only itself.

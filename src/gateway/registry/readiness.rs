@@ -11,6 +11,11 @@ impl Registry {
     pub(super) fn is_ready(&self) -> bool {
         self.checks().iter().all(ReadinessCheck::has_passed)
     }
+
+    /// What is not cached because the APIServices are not known.
+    pub(in crate::gateway) fn limitation(&self) -> Option<String> {
+        self.known.load().limitation()
+    }
 }
 
 impl Readiness for Registry {
@@ -34,13 +39,19 @@ impl Readiness for Registry {
         // A pinned resource that has no slot yet is reported, too.
         let is_started = |key: &CacheKey| slots.iter().any(|(started, _)| started == key);
         let missing = self.pinned.iter().filter(|(key, _)| !is_started(key));
-        checks.extend(missing.map(|(key, filled)| ReadinessCheck {
-            name: key.to_string(),
-            kind: Some(ReadinessLabel::Pinned),
-            outcome: match filled.get() {
-                Some(()) => CheckOutcome::Passed("forwarded: not offered upstream".to_owned()),
-                None => CheckOutcome::Failed("not offered upstream".to_owned()),
-            },
+        checks.extend(missing.map(|(key, filled)| {
+            let reason = match self.may_cache(&key.gvr) {
+                Ok(()) => "not offered upstream".to_owned(),
+                Err(reason) => reason.to_string(),
+            };
+            ReadinessCheck {
+                name: key.to_string(),
+                kind: Some(ReadinessLabel::Pinned),
+                outcome: match filled.get() {
+                    Some(()) => CheckOutcome::Passed(format!("forwarded: {reason}")),
+                    None => CheckOutcome::Failed(reason),
+                },
+            }
         }));
         checks.sort_by(|one, other| one.name.cmp(&other.name));
         if let Some(handover) = &self.settings.handover {
@@ -54,6 +65,12 @@ impl Readiness for Registry {
             });
         }
         checks.extend(memory_check(self.state().pressure));
+        // Its resources are forwarded, as they are at every other replica.
+        checks.extend(self.limitation().map(|limitation| ReadinessCheck {
+            name: "api-services".to_owned(),
+            kind: None,
+            outcome: CheckOutcome::Passed(limitation),
+        }));
         checks.insert(
             0,
             ReadinessCheck {

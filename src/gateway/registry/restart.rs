@@ -5,6 +5,7 @@ use std::time::Duration;
 use tracing::info;
 
 use super::Registry;
+use crate::cache_rule::ForwardReason;
 use crate::gateway::checkpoints::Checkpoint;
 use crate::resource::CacheKey;
 
@@ -20,8 +21,20 @@ impl Registry {
             return;
         };
         for key in checkpoints.keys() {
-            if self.checkpoint(&key).is_none() || self.slot(&key).is_none() {
-                info!(resource = %key, "the checkpoint is not used: the resource is not cached");
+            match self.may_cache(&key.gvr) {
+                // What the objects in the file are worth depends on the caller whom they were read for.
+                Err(ForwardReason::Service(service)) => {
+                    info!(resource = %key, service, "removing the checkpoint: a service serves the resource now");
+                    if let Some(checkpoint) = self.checkpoint(&key) {
+                        checkpoint.remove();
+                    }
+                }
+                // It is used once that is known.
+                Err(ForwardReason::Unknown) => {}
+                _ if self.checkpoint(&key).is_some() && self.slot(&key).is_some() => {}
+                _ => {
+                    info!(resource = %key, "the checkpoint is not used: the resource is not cached");
+                }
             }
         }
     }

@@ -401,7 +401,7 @@ async fn series_of_a_resource_go_some_time_after_its_cache() {
     let long = Duration::from_secs(3600);
     tokio::time::advance(long).await;
     assert!(is_shown(), "the resource has a cache");
-    registry.close_slot(&key);
+    registry.close_slot(&key, Hub::close);
     tokio::time::advance(long).await;
     assert!(is_shown(), "the resource has a watch");
     tally.ended(crate::watch::WatchTotals {

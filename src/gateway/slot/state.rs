@@ -108,9 +108,9 @@ impl SlotStateMachine {
     }
 
     /// Ends the watches, and everything else for good: if a cache becomes ready at this moment, it is not served.
-    pub(super) fn close(&self) {
+    pub(super) fn close(&self, end: fn(&Hub)) {
         if let SlotState::Ready(served) = self.state.send_replace(SlotState::Closed) {
-            served.hub.close();
+            end(&served.hub);
         }
     }
 }
@@ -175,7 +175,7 @@ mod tests {
     fn a_closed_slot_stays_closed() {
         let (slot_state, served) = (SlotStateMachine::new(Arc::default()), served());
         assert!(slot_state.serve(&served, || {}));
-        slot_state.close();
+        slot_state.close(Hub::close);
         assert!(served.hub.is_closed());
         assert!(!slot_state.serve(&served, || unreachable!("it is closed")));
         slot_state.replace(SlotState::Waiting("again"), Hub::expire);

@@ -424,7 +424,7 @@ async fn a_slot_that_is_closed_does_not_become_ready_any_more() {
         unproven: None,
         cuts: CutFollower::default(),
     };
-    stage.slot.close();
+    stage.slot.close(Hub::close);
     assert!(served.hub.is_closed());
     late.replace(ResourceVersion(1)).unwrap();
     let settled = stage.slot.settled(Duration::ZERO).await;

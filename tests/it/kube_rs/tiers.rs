@@ -38,10 +38,11 @@ async fn end(stage: Stage, mut watchers: Vec<StoreWatcher>) {
         watcher.check_undisturbed();
     }
     end_in_quiet(&stage, &mut watchers).await;
-    // One watch for each kind, and one of namespaces, which the second gateway lists to probe its upstream.
+    // One watch for each kind, one of namespaces, which the second gateway lists to probe its upstream, and two of APIServices: the first
+    // gateway's own, and that of its cache for the second one.
     let server = &stage.server;
     until("one upstream watch per kind", || {
-        server.watch_count() <= KIND_COUNT + 1
+        server.watch_count() <= KIND_COUNT + 3
     })
     .await;
     stage.shut_down().await;

@@ -1,0 +1,276 @@
+//! Decides whether a resource may be cached: one rule for all of its paths through the gateway (decision 59).
+//!
+//! kube-apiserver never filters a list by caller, so one copy of what it stores can serve every caller who may list it. A server behind an
+//! APIService may filter, and no SubjectAccessReview tells what a caller would get from it. Its resources are forwarded.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+use crate::config::CacheLists;
+use crate::resource::Gvr;
+
+/// The groups that are part of every kube-apiserver, in any of its versions. Other groups below `k8s.io` are custom resources or aggregated.
+const BUILT_IN_GROUPS: [&str; 24] = [
+    "",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "apps",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "events.k8s.io",
+    "extensions",
+    "flowcontrol.apiserver.k8s.io",
+    "internal.apiserver.k8s.io",
+    "networking.k8s.io",
+    "node.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "resource.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+    "storagemigration.k8s.io",
+];
+
+/// The resource that says who serves each group and version.
+#[must_use]
+pub fn api_services() -> Gvr {
+    Gvr::new("apiregistration.k8s.io", "v1", "apiservices")
+}
+
+/// Who serves a group and version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GroupOrigin {
+    /// kube-apiserver itself, from its own storage.
+    Local,
+    /// A service, as `namespace/name`.
+    Service(Box<str>),
+    /// No APIService names it, and it is no built-in group.
+    Unlisted,
+}
+
+/// An APIService, as far as the rule reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiService {
+    group: Box<str>,
+    version: Box<str>,
+    origin: GroupOrigin,
+}
+
+/// All APIServices of the API server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ApiServices(Vec<ApiService>);
+
+/// What the gateway knows of the APIServices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApiServiceKnowledge {
+    /// They were not read yet.
+    Unread,
+    /// They cannot be read, for this reason.
+    Unreadable(String),
+    /// They were read, and are followed.
+    Known(ApiServices),
+}
+
+/// Why a resource is not cached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ForwardReason {
+    /// The settings exclude it.
+    Excluded,
+    /// kube-apiserver itself keeps no watch cache of events and sends no bookmarks for them (docs/PROTOCOL.md §0.1).
+    Events,
+    /// This service serves it, which may filter lists by caller.
+    Service(Box<str>),
+    /// No APIService names its group and version.
+    Unlisted,
+    /// Who serves it is not known, because the APIServices were not or cannot be read.
+    Unknown,
+}
+
+/// Whether a resource may be cached: what kube-apiserver stores itself, and what the operator names, which asserts that every caller gets
+/// the same list.
+///
+/// # Errors
+/// Why it is forwarded instead.
+pub fn may_cache(
+    gvr: &Gvr,
+    lists: &CacheLists,
+    known: &ApiServiceKnowledge,
+) -> Result<(), ForwardReason> {
+    if !lists.allow(gvr) {
+        return Err(ForwardReason::Excluded);
+    }
+    if &*gvr.resource == "events" && matches!(&*gvr.group, "" | "events.k8s.io") {
+        return Err(ForwardReason::Events);
+    }
+    if lists.name_group_of(gvr) {
+        return Ok(());
+    }
+    match known {
+        ApiServiceKnowledge::Unread | ApiServiceKnowledge::Unreadable(_) => {
+            is_built_in(gvr).then_some(()).ok_or(ForwardReason::Unknown)
+        }
+        ApiServiceKnowledge::Known(services) => match services.origin(gvr) {
+            GroupOrigin::Local => Ok(()),
+            GroupOrigin::Service(service) => Err(ForwardReason::Service(service)),
+            GroupOrigin::Unlisted => Err(ForwardReason::Unlisted),
+        },
+    }
+}
+
+fn is_built_in(gvr: &Gvr) -> bool {
+    BUILT_IN_GROUPS.contains(&&*gvr.group)
+}
+
+impl ApiServices {
+    /// Adds an APIService, or replaces the one of the same group and version.
+    pub fn put(&mut self, service: ApiService) {
+        match self.position(&service.group, &service.version) {
+            Ok(at) => self.0[at] = service,
+            Err(at) => self.0.insert(at, service),
+        }
+    }
+
+    /// Removes the APIService of the same group and version.
+    pub fn remove(&mut self, service: &ApiService) {
+        if let Ok(at) = self.position(&service.group, &service.version) {
+            self.0.remove(at);
+        }
+    }
+
+    /// Who serves a resource. The delegates of kube-apiserver answer for its own groups while they have no APIService.
+    #[must_use]
+    pub fn origin(&self, gvr: &Gvr) -> GroupOrigin {
+        match self.position(&gvr.group, &gvr.version) {
+            Ok(at) => self.0[at].origin.clone(),
+            Err(_) if is_built_in(gvr) => GroupOrigin::Local,
+            Err(_) => GroupOrigin::Unlisted,
+        }
+    }
+
+    /// The service that serves a resource, as `namespace/name`.
+    #[must_use]
+    pub fn service(&self, gvr: &Gvr) -> Option<Box<str>> {
+        match self.origin(gvr) {
+            GroupOrigin::Service(service) => Some(service),
+            GroupOrigin::Local | GroupOrigin::Unlisted => None,
+        }
+    }
+
+    /// The groups and versions that a service serves, as `group/version`, each with its service.
+    pub fn aggregated(&self) -> impl Iterator<Item = (String, &str)> {
+        self.0.iter().filter_map(|service| match &service.origin {
+            GroupOrigin::Service(name) => {
+                Some((format!("{}/{}", service.group, service.version), &**name))
+            }
+            GroupOrigin::Local | GroupOrigin::Unlisted => None,
+        })
+    }
+
+    fn position(&self, group: &str, version: &str) -> Result<usize, usize> {
+        self.0
+            .binary_search_by(|one| (&*one.group, &*one.version).cmp(&(group, version)))
+    }
+}
+
+impl FromIterator<ApiService> for ApiServices {
+    fn from_iter<I: IntoIterator<Item = ApiService>>(services: I) -> Self {
+        let mut all = Self::default();
+        services.into_iter().for_each(|service| all.put(service));
+        all
+    }
+}
+
+impl ApiService {
+    /// Reads an APIService of this name, which is `version.group`. If the rest is of an unknown form, it may be a service's.
+    #[must_use]
+    pub fn read(name: &str, json: &[u8]) -> Self {
+        serde_json::from_slice(json).unwrap_or_else(|_| {
+            let (version, group) = name.split_once('.').unwrap_or((name, ""));
+            Self {
+                group: group.into(),
+                version: version.into(),
+                origin: GroupOrigin::Service("unknown".into()),
+            }
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for ApiService {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let ApiServiceObject { spec } = ApiServiceObject::deserialize(deserializer)?;
+        Ok(Self {
+            group: spec.group,
+            version: spec.version,
+            origin: match spec.service {
+                None => GroupOrigin::Local,
+                Some(ServiceReference { namespace, name }) => {
+                    GroupOrigin::Service(format!("{namespace}/{name}").into())
+                }
+            },
+        })
+    }
+}
+
+#[derive(Deserialize)]
+struct ApiServiceObject {
+    spec: ApiServiceSpec,
+}
+
+#[derive(Deserialize)]
+struct ApiServiceSpec {
+    /// Absent for the core group.
+    #[serde(default)]
+    group: Box<str>,
+    version: Box<str>,
+    service: Option<ServiceReference>,
+}
+
+#[derive(Deserialize)]
+struct ServiceReference {
+    #[serde(default)]
+    namespace: String,
+    #[serde(default)]
+    name: String,
+}
+
+impl ApiServiceKnowledge {
+    /// What is said of the APIServices where a person looks; `None` while they are known.
+    #[must_use]
+    pub fn limitation(&self) -> Option<String> {
+        let what = "only built-in groups and the resources that --cache-resources names are cached";
+        match self {
+            Self::Known(_) => None,
+            Self::Unread => Some(format!("the APIServices were not read yet: {what}")),
+            Self::Unreadable(reason) => {
+                Some(format!("the APIServices cannot be read ({reason}): {what}"))
+            }
+        }
+    }
+}
+
+impl fmt::Display for ForwardReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Excluded => {
+                f.write_str("excluded by --cache-resources or --passthrough-resources")
+            }
+            Self::Events => f.write_str("events are never cached"),
+            Self::Service(service) => write!(
+                f,
+                "served by the service {service}, which may show each caller something else"
+            ),
+            Self::Unlisted => f.write_str("no APIService names its group and version"),
+            Self::Unknown => f.write_str("who serves it is unknown: the APIServices are not read"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
