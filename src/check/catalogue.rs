@@ -58,6 +58,7 @@ checks! {
     UPSTREAM_CERTIFICATE: Certificates, "upstream-certificate", "the API servers' certificates are valid for a while";
     OWN_CREDENTIALS: Certificates, "own-credentials", "the gateway's credentials for the API server are valid for a while";
     RIGHTS_RESOURCES: Rights, "rights-resources", "the gateway may list and watch what it is to cache";
+    RIGHTS_API_SERVICES: Rights, "rights-api-services", "the gateway may list and watch APIServices";
     RIGHTS_REVIEWS: Rights, "rights-reviews", "the gateway may create the reviews that --auth needs";
     RIGHTS_ROLES: Rights, "rights-roles", "the gateway may list and watch roles and bindings";
     RIGHTS_IMPERSONATE: Rights, "rights-impersonate", "the gateway may impersonate callers with certificates";
@@ -65,6 +66,8 @@ checks! {
     RIGHTS_SHARED: Rights, "rights-shared", "clients get no rights that they should not have";
     SERVER_VERSION: Features, "server-version", "the API server's version is supported";
     DISCOVERY: Features, "discovery", "the API server lists its resources";
+    AGGREGATED_APIS: Features, "aggregated-apis", "who serves which group is known";
+    UNFILTERED_LISTS: Features, "unfiltered-lists", "the API server refuses lists instead of filtering them";
     REVIEW_APIS: Features, "review-apis", "the API server has the reviews that --auth needs";
     STREAMED_LISTS: Features, "streamed-lists", "a watch can begin with all objects, and says where they end";
     CONSISTENT_READS: Features, "consistent-reads", "lists state their version, and are never older than asked for";

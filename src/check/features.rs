@@ -4,6 +4,7 @@ use http::StatusCode;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
+use super::aggregation;
 use super::catalogue as checks;
 use super::checklist::Checklist;
 use super::requests::{CheckRequestError, get, read_json, read_list};
@@ -36,6 +37,13 @@ pub(super) async fn check(list: &mut Checklist<'_>, settings: &CheckSettings, li
     let client = &link.client;
     list.make(&checks::SERVER_VERSION, version(client)).await;
     list.make(&checks::DISCOVERY, discovery(client, settings))
+        .await;
+    list.make(
+        &checks::AGGREGATED_APIS,
+        aggregation::aggregated(client, settings),
+    )
+    .await;
+    list.make(&checks::UNFILTERED_LISTS, aggregation::unfiltered(client))
         .await;
     list.make(
         &checks::REVIEW_APIS,

@@ -6,6 +6,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use super::aggregation::knowledge;
 use super::catalogue as checks;
 use super::checklist::Checklist;
 use super::requests::{self, CheckRequestError};
@@ -13,6 +14,7 @@ use super::rights::{self, CacheRights, Right};
 use super::upstream::UpstreamLink;
 use super::verdict::CheckVerdict;
 use super::versions::LOAD_HINT;
+use crate::cache_rule::may_cache;
 use crate::config::{AuthMode, CheckCategory, CheckSettings, ResourcePattern};
 use crate::resource::Gvr;
 use crate::upstream::client::Client;
@@ -32,6 +34,9 @@ pub(super) async fn check(list: &mut Checklist<'_>, settings: &CheckSettings, li
     let (client, serve) = (&link.client, &settings.serve);
     list.make(&checks::RIGHTS_RESOURCES, of_caches(client, settings))
         .await;
+    let what = "only built-in groups and the resources that --cache-resources names are cached";
+    let api_services = needed(client, rights::of_api_services(), (what, false), "");
+    list.make(&checks::RIGHTS_API_SERVICES, api_services).await;
     let mode = serve.auth.mode;
     let reviews = rights::of_reviews(mode);
     let what = "callers cannot be authenticated or authorized";
@@ -165,8 +170,10 @@ async fn of_caches(client: &Client, settings: &CheckSettings) -> CheckVerdict {
             return CheckVerdict::failure(text, "see the check discovery");
         }
     };
+    let known = knowledge(client).await;
     let resources = discovery.resources();
-    let resources = resources.filter(|one| one.can_be_cached() && serve.cached.allow(&one.gvr));
+    let resources = resources
+        .filter(|one| one.can_be_cached() && may_cache(&one.gvr, &serve.cached, &known).is_ok());
     let wanted: Vec<Gvr> = resources
         .map(|one| one.gvr.clone())
         .take(RESOURCES_MAX)

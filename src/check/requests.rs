@@ -148,7 +148,7 @@ async fn send(
     })
 }
 
-fn decode<T: DeserializeOwned>(
+pub(super) fn decode<T: DeserializeOwned>(
     path: &str,
     response: CheckResponse,
 ) -> Result<T, CheckRequestError> {

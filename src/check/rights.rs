@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::verdict::CheckVerdict;
 use super::words::{RESOURCES, counted};
+use crate::cache_rule::api_services;
 use crate::config::{AuthMode, HandoverSettings, ServeSettings};
 use crate::protocol::handover::HandoverTarget;
 use crate::resource::{CacheKey, Gvr};
@@ -131,6 +132,11 @@ pub(super) fn of_cache(gvr: &Gvr) -> [Right; 2] {
 /// The same for all resources at once.
 pub(super) fn of_everything() -> [Right; 2] {
     [Right::new("list", "*", "*"), Right::new("watch", "*", "*")]
+}
+
+/// Following the APIServices.
+pub(super) fn of_api_services() -> Vec<Right> {
+    of_cache(&api_services()).into()
 }
 
 /// The reviews that a mode creates under the gateway's identity.

@@ -245,6 +245,19 @@ pub(crate) async fn rights() -> Vec<&'static str> {
         ended(&review, "rights-impersonate", Failure, "impersonate users"),
         ended(
             &review,
+            "rights-api-services",
+            Warning,
+            "watch apiservices.apiregistration.k8s.io",
+        ),
+        // The API server behind it answers everything.
+        ended(
+            &review,
+            "unfiltered-lists",
+            Failure,
+            "filters them by caller",
+        ),
+        ended(
+            &review,
             "rights-canary",
             Warning,
             "update leases.coordination.k8s.io in fanout",
@@ -270,6 +283,7 @@ async fn an_api_server_under_load_is_not_said_to_lack_a_role() {
 /// An API server that lacks what the gateway uses.
 pub(crate) async fn features() -> Vec<&'static str> {
     let old = vec![
+        Reply::new("GET /apis/apiregistration.k8s.io/v1/apiservices", 404, "{}"),
         Reply::new(
             "GET /apis/authentication.k8s.io/v1",
             200,
@@ -293,10 +307,18 @@ pub(crate) async fn features() -> Vec<&'static str> {
         settings.serve.pin_resources = vec![Gvr::new("example.com", "v1", "widgets")];
     });
     let old = old.await;
+    let local = report_on(Vec::new(), |_| {}).await;
+    ended(
+        &local,
+        "aggregated-apis",
+        CheckLevel::Ok,
+        "serves all groups itself",
+    );
     let busy = vec![Reply::new(&format!("{NAMESPACES}?limit=1"), 429, "{}")];
     let busy = report_on(busy, |_| {}).await;
     vec![
         ended(&old, "discovery", Failure, "widgets.v1.example.com"),
+        ended(&old, "aggregated-apis", Warning, "has no APIServices"),
         ended(&old, "review-apis", Failure, "selfsubjectreviews"),
         ended(
             &old,
