@@ -18,7 +18,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::task::JoinSet;
 use tracing::error;
@@ -63,6 +63,8 @@ struct StreamMapState {
     streams: HashMap<Key, Vec<Arc<TableStream>>, foldhash::fast::RandomState>,
     count: usize,
     is_closed: bool,
+    /// Watches whose events could not be read: they are forwarded.
+    unreadable: HashSet<Key, foldhash::fast::RandomState>,
 }
 
 impl StreamMap {
@@ -120,7 +122,7 @@ impl Tables {
     /// Joins a stream that has all events after a version; starts one if necessary and if the number of streams allows it.
     fn join(&self, key: &Key, after: ResourceVersion) -> Option<StreamMember> {
         let mut streams = self.stream_map.lock();
-        if streams.is_closed {
+        if streams.is_closed || streams.unreadable.contains(key) {
             return None;
         }
         if let Some(stream) = streams.find(key, after) {
@@ -198,7 +200,15 @@ async fn run(
         ends.inc(TaskKind::TableWatch);
     }
     stream.close(TableStreamEnd::Closed);
-    stream_map.lock().remove(stream);
+    let mut streams = stream_map.lock();
+    streams.remove(stream);
+    if matches!(stream.end(), Some(TableStreamEnd::Unreadable)) {
+        // Upstream may have been repaired by the time that so many others were not.
+        if streams.unreadable.len() >= STREAMS_MAX {
+            streams.unreadable.clear();
+        }
+        streams.unreadable.insert(stream.key.clone());
+    }
 }
 
 /// Runs a stream until it ends or has had no client for [`IDLE`].

@@ -203,7 +203,7 @@ impl TableBody {
             self.end = Some(WatchEnd::Closed);
             match end {
                 TableStreamEnd::Closed => return Poll::Ready(None),
-                TableStreamEnd::Expired => {
+                TableStreamEnd::Expired | TableStreamEnd::Unreadable => {
                     let status = Status::expired_watch(self.after, ResourceVersion::default());
                     return Poll::Ready(Some(status.error_event(Encoding::Json)));
                 }

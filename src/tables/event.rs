@@ -14,8 +14,8 @@ pub(super) struct StoredTableEvent {
     pub(super) version: ResourceVersion,
     pub(super) is_bookmark: bool,
     line: Bytes,
-    /// The offset of the `null` that replaces the column definitions.
-    columns_at: usize,
+    /// The offset of the `null` that replaces the column definitions; `None` if upstream sent another object than a Table.
+    columns_at: Option<usize>,
 }
 
 impl StoredTableEvent {
@@ -27,13 +27,23 @@ impl StoredTableEvent {
             version: event.resource_version,
             is_bookmark: event.is_bookmark,
             line,
-            columns_at: start,
+            columns_at: Some(start),
         };
         if columns == NULL {
             return (stored(line.clone()), None);
         }
         let bare = [&line[..start], NULL, &line[end..]].concat();
         (stored(bare.into()), Some(columns))
+    }
+
+    /// An event of a server that renders no Tables: a client gets it as it is, as if its request had been forwarded.
+    pub(super) fn plain(line: &Bytes, version: ResourceVersion, is_bookmark: bool) -> Self {
+        Self {
+            version,
+            is_bookmark,
+            line: line.clone(),
+            columns_at: None,
+        }
     }
 
     /// The line for every event after a client's first one.
@@ -43,13 +53,10 @@ impl StoredTableEvent {
 
     /// The line for a client's first event. Without known columns the line is unchanged.
     pub(super) fn first_line(&self, columns: Option<&Bytes>) -> Bytes {
-        let Some(columns) = columns else {
+        let (Some(columns), Some(at)) = (columns, self.columns_at) else {
             return self.line();
         };
-        let (before, after) = (
-            &self.line[..self.columns_at],
-            &self.line[self.columns_at + NULL.len()..],
-        );
+        let (before, after) = (&self.line[..at], &self.line[at + NULL.len()..]);
         let mut line = BytesMut::with_capacity(self.line.len() + columns.len());
         line.extend_from_slice(before);
         line.extend_from_slice(columns);

@@ -14,9 +14,9 @@ use tracing::{debug, warn};
 use super::event::{StoredTableEvent, covers};
 use super::request::Key;
 use crate::cache::{Retention, Ring, RingWriter};
-use crate::decode::{Frames, TableLine, scan_table};
+use crate::decode::{Frames, TableLine, WatchLine, scan_table, scan_watch};
 use crate::metrics::TableMetrics;
-use crate::resource::{Encoding, ResourceVersion};
+use crate::resource::{Encoding, FieldTable, ResourceVersion};
 use crate::upstream::backoff::Backoff;
 use crate::upstream::client::{Client, RequestBody, ResponseBody};
 use crate::view::WaiterList;
@@ -51,6 +51,8 @@ pub(super) enum TableStreamEnd {
     Closed,
     /// The resource's versions mean nothing any more: its clients must list again.
     Expired,
+    /// The same, because upstream's events cannot be read. Watches with the same parameters are forwarded from now on.
+    Unreadable,
     /// With an ERROR event from upstream, for a watch after this version.
     Error { line: Bytes, after: ResourceVersion },
 }
@@ -294,20 +296,22 @@ impl TableStreamKeeper {
         version: &mut ResourceVersion,
     ) -> Result<(), TableStreamEnd> {
         let text = line.strip_suffix(b"\n").unwrap_or(line);
-        let event = match scan_table(text) {
-            Ok(TableLine::Event(event)) => event,
+        let (stored, columns) = match scan_table(text) {
+            Ok(TableLine::Event(event)) => StoredTableEvent::new(line, &event),
             Ok(TableLine::Error) => {
                 return Err(TableStreamEnd::Error {
                     line: line.clone(),
                     after: *version,
                 });
             }
-            Err(error) => return Err(self.unreadable(&error)),
+            Err(error) => match plain_event(line, text) {
+                Some(stored) => (stored, None),
+                None => return Err(self.unreadable(&error)),
+            },
         };
-        if event.resource_version < *version {
+        if stored.version < *version {
             return Err(self.unreadable(&"versions went back"));
         }
-        let (stored, columns) = StoredTableEvent::new(line, &event);
         // The columns must be set before clients can read the event that they came with.
         if let Some(columns) = columns
             && *self.stream.columns.get_or_init(|| columns.clone()) != columns
@@ -315,15 +319,31 @@ impl TableStreamKeeper {
             // From here on, cells have another meaning, and a client gets the columns only with its first event.
             return Err(TableStreamEnd::Closed);
         }
-        *version = event.resource_version;
+        *version = stored.version;
         let len = stored.len();
         self.writer.append(stored, len, Instant::now().into_std());
         Ok(())
     }
 
     fn unreadable(&self, cause: &dyn std::fmt::Display) -> TableStreamEnd {
-        warn!(resource = %self.stream.key.gvr, %cause, "cannot read a table watch");
-        TableStreamEnd::Closed
+        warn!(resource = %self.stream.key.gvr, %cause, "cannot read a table watch; such watches are forwarded from now on");
+        // An end without a word would look like the end of the watch's time, and the next watch would be read in the same way.
+        TableStreamEnd::Unreadable
+    }
+}
+
+/// An event whose object is no Table. Servers that cannot render Tables send the objects themselves, and kubectl shows those, too.
+fn plain_event(line: &Bytes, text: &[u8]) -> Option<StoredTableEvent> {
+    match scan_watch(Encoding::Json, text, FieldTable::default()) {
+        Ok(WatchLine::Event { parts, .. }) => {
+            Some(StoredTableEvent::plain(line, parts.resource_version, false))
+        }
+        Ok(WatchLine::Bookmark(bookmark)) => Some(StoredTableEvent::plain(
+            line,
+            bookmark.resource_version,
+            true,
+        )),
+        Ok(_) | Err(_) => None,
     }
 }
 

@@ -299,6 +299,50 @@ async fn a_refusal_within_the_stream_is_told_to_whom_it_concerns() {
     assert_eq!(moved.await.unwrap(), Some(added(10, COLUMNS)));
 }
 
+/// kubectl accepts plain objects, too.
+#[tokio::test]
+async fn what_upstream_sends_instead_of_tables_reaches_the_client_as_it_is() {
+    let mut upstream = Upstream::new().await;
+    let client = upstream.client(5, "");
+    let lines = upstream.request().await.grant();
+    let mut client = opened(client).await;
+    let plain = |version| {
+        format!(
+            "{{\"type\":\"ADDED\",\"object\":{{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{{\"name\":\"a\",\"namespace\":\"b\",\"uid\":\"u\",\"resourceVersion\":\"{version}\"}}}}}}\n"
+        )
+    };
+    lines.send(plain(6)).await.unwrap();
+    client.expect(Some(plain(6))).await;
+    let mut second = opened(upstream.client(5, "")).await;
+    second.expect(Some(plain(6))).await;
+    lines.send(plain(7)).await.unwrap();
+    client.expect(Some(plain(7))).await;
+    second.expect(Some(plain(7))).await;
+}
+
+#[tokio::test]
+async fn watches_whose_events_cannot_be_read_end_with_410_and_are_forwarded_from_then_on() {
+    let mut upstream = Upstream::new().await;
+    let client = upstream.client(5, "");
+    let lines = upstream.request().await.grant();
+    let mut client = opened(client).await;
+    lines
+        .send("{\"kind\":\"PodList\",\"items\":[]}\n".to_owned())
+        .await
+        .unwrap();
+    let end = client.next().await.unwrap();
+    assert!(end.contains("\"code\":410"), "{end}");
+    client.expect(None).await;
+    // The stream's task removes it after its clients have seen the end.
+    while upstream.tables.stream_map.lock().count > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(upstream.client(5, "").await.unwrap().is_none());
+    let other = upstream.client(5, "&labelSelector=a");
+    let _lines = upstream.request().await.grant();
+    opened(other).await;
+}
+
 #[tokio::test]
 async fn what_upstream_does_not_grant_is_left_to_each_client() {
     let mut upstream = Upstream::new().await;
