@@ -2,9 +2,11 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::cache_rule::{ApiService, ApiServiceKnowledge, ApiServices, api_services};
 use crate::decode::Bookmark;
@@ -12,15 +14,17 @@ use crate::resource::{EventKind, Object, ResourceVersion};
 use crate::upstream::backoff::Backoff;
 use crate::upstream::client::Client;
 use crate::upstream::driver::{
-    Driver, DriverRecorder, FailureReport, FrameRejection, ReadSpec, WatchConnection,
+    Driver, DriverEnd, DriverRecorder, FailureReport, FrameRejection, ReadSpec, WatchConnection,
 };
 use crate::upstream::reflector::{
-    InitialVersion, ReflectorMachine, ReflectorOptions, RelistReason, StreamingLists,
+    GiveUp, InitialVersion, ReflectorMachine, ReflectorOptions, RelistReason, StreamingLists,
 };
 use crate::upstream::sink::{Sink, UpstreamWentBack};
 
 /// Items per page where upstream does not stream lists. Clusters have less than a hundred.
 const PAGE_LEN: u32 = 500;
+/// How long the watch may be missing while upstream answers otherwise: then a group may have moved unnoticed.
+const LOST_MAX: Duration = Duration::from_secs(120);
 /// An APIService holds a certificate authority at most.
 const FRAME_LEN_MAX: usize = 4 << 20;
 
@@ -28,6 +32,7 @@ const FRAME_LEN_MAX: usize = 4 << 20;
 pub(super) struct ApiServiceFeed {
     client: Arc<Client>,
     known: watch::Sender<Arc<ApiServiceKnowledge>>,
+    recorder: Arc<FeedRecorder>,
 }
 
 impl ApiServiceFeed {
@@ -35,6 +40,17 @@ impl ApiServiceFeed {
         Self {
             client,
             known: watch::Sender::new(Arc::new(ApiServiceKnowledge::Unread)),
+            recorder: Arc::default(),
+        }
+    }
+
+    /// Notes that upstream has answered discovery. If the watch is missing all the same, what was known is not relied on any more.
+    pub(super) fn upstream_answers(&self) {
+        let lost_since = *self.recorder.lost_since.lock();
+        let is_lost = lost_since.is_some_and(|since| since.elapsed() > LOST_MAX);
+        if is_lost && matches!(**self.known.borrow(), ApiServiceKnowledge::Known(_)) {
+            let reason = format!("not watched: {}", self.recorder.failure.lock());
+            self.publish(ApiServiceKnowledge::Unreadable(reason));
         }
     }
 
@@ -45,8 +61,7 @@ impl ApiServiceFeed {
 
     /// Reads and watches the APIServices. Never returns.
     pub(super) async fn run(&self) -> Infallible {
-        let mut backoff = Backoff::patient();
-        let recorder = Arc::new(LastFailure::default());
+        let (mut short, mut long) = (Backoff::brisk(), Backoff::patient());
         loop {
             let options = ReflectorOptions {
                 streaming: StreamingLists::Preferred,
@@ -57,6 +72,7 @@ impl ApiServiceFeed {
             let sink = ApiServiceSink {
                 services: ApiServices::default(),
                 initial: ApiServices::default(),
+                is_filled: false,
                 known: self.known.clone(),
             };
             let driver = Driver::new(
@@ -66,11 +82,15 @@ impl ApiServiceFeed {
                     .with_backoff(Backoff::brisk())
                     .giving_up(),
                 sink,
-                Arc::clone(&recorder) as Arc<dyn DriverRecorder>,
+                Arc::clone(&self.recorder) as Arc<dyn DriverRecorder>,
             );
-            driver.run().await;
-            let reason = std::mem::take(&mut *recorder.0.lock());
+            let end = driver.run().await;
+            let reason = self.recorder.failure.lock().clone();
             self.publish(ApiServiceKnowledge::Unreadable(reason));
+            let backoff = match end {
+                DriverEnd::GivenUp(GiveUp::Unavailable) => &mut short,
+                DriverEnd::GivenUp(_) | DriverEnd::Gone | DriverEnd::WentBack => &mut long,
+            };
             let wait = backoff.next(std::time::Instant::now(), crate::resource::random());
             tokio::time::sleep(wait).await;
         }
@@ -97,6 +117,7 @@ fn publish(known: &watch::Sender<Arc<ApiServiceKnowledge>>, next: ApiServiceKnow
 struct ApiServiceSink {
     services: ApiServices,
     initial: ApiServices,
+    is_filled: bool,
     known: watch::Sender<Arc<ApiServiceKnowledge>>,
 }
 
@@ -109,6 +130,13 @@ fn apply(services: &mut ApiServices, kind: EventKind, object: &Object) {
 }
 
 impl Sink for ApiServiceSink {
+    /// What was not relied on while the watch was missing is known again: the watch continues from there.
+    fn watch_opened(&mut self) {
+        if self.is_filled {
+            self.publish();
+        }
+    }
+
     fn restart(&mut self) {
         self.initial = ApiServices::default();
     }
@@ -119,6 +147,7 @@ impl Sink for ApiServiceSink {
 
     fn replace(&mut self, _: ResourceVersion) -> Result<(), UpstreamWentBack> {
         self.services = std::mem::take(&mut self.initial);
+        self.is_filled = true;
         self.publish();
         Ok(())
     }
@@ -139,23 +168,73 @@ impl Sink for ApiServiceSink {
     fn bookmark(&mut self, _: &[u8], _: &Bookmark) {}
 }
 
-/// Remembers why the last attempt failed.
+/// Remembers why the last attempt failed, and since when the watch is missing.
 #[derive(Debug, Default)]
-struct LastFailure(Mutex<String>);
+struct FeedRecorder {
+    failure: Mutex<String>,
+    lost_since: Mutex<Option<Instant>>,
+}
 
-impl DriverRecorder for LastFailure {
+impl DriverRecorder for FeedRecorder {
     fn received(&self, _: usize) {}
 
     fn rejected(&self, _: FrameRejection) {}
 
     fn relisted(&self, _: RelistReason) {}
 
-    fn connected(&self, _: WatchConnection) {}
+    fn connected(&self, connected: WatchConnection) {
+        let mut lost_since = self.lost_since.lock();
+        *lost_since = match connected {
+            WatchConnection::Yes => None,
+            WatchConnection::No(_) => lost_since.or_else(|| Some(Instant::now())),
+        };
+    }
 
     fn failed(&self, report: FailureReport<'_>) {
-        *self.0.lock() = match report.cause {
+        *self.failure.lock() = match report.cause {
             "" => report.failure.to_string(),
             cause => cause.to_owned(),
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::client::ConnectSource;
+    use crate::upstream::driver::StreamEnd;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_known_is_not_relied_on_while_only_its_watch_is_missing() {
+        let source = ConnectSource::url("http://127.0.0.1:1").unwrap();
+        let client = Client::connect(source).await.unwrap();
+        let feed = ApiServiceFeed::new(Arc::new(client));
+        let known = feed.subscribe();
+        let is_known = || matches!(**known.borrow(), ApiServiceKnowledge::Known(_));
+        let mut sink = ApiServiceSink {
+            services: ApiServices::default(),
+            initial: ApiServices::default(),
+            is_filled: false,
+            known: feed.known.clone(),
+        };
+        sink.watch_opened();
+        assert!(!is_known(), "nothing was read yet");
+        sink.replace(ResourceVersion(1)).unwrap();
+        feed.recorder.connected(WatchConnection::Yes);
+        tokio::time::advance(LOST_MAX * 2).await;
+        feed.upstream_answers();
+        assert!(is_known());
+        // A watch that ends is opened again; attempts that fail do not count from the beginning.
+        feed.recorder
+            .connected(WatchConnection::No(StreamEnd::Clean));
+        tokio::time::advance(LOST_MAX).await;
+        feed.recorder.connected(WatchConnection::No(StreamEnd::Cut));
+        feed.upstream_answers();
+        assert!(is_known());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        feed.upstream_answers();
+        assert!(!is_known());
+        sink.watch_opened();
+        assert!(is_known());
     }
 }

@@ -17,16 +17,17 @@ impl Registry {
     /// Starts to follow the APIServices, and waits until they were read or cannot be, at most this long. A server that does not offer
     /// them is not waited for.
     pub(in crate::gateway) async fn learn_api_services(&self, wait: Duration) {
+        // Before the task starts, so that its first answer is not missed.
+        let mut known = self.api_services.subscribe();
         let (feed, ends) = (Arc::clone(&self.api_services), self.metrics.task_ends());
         self.state().tasks.spawn(async move {
             restart_on_end(TaskKind::ApiServices, &ends, || feed.run()).await;
         });
         if self.discovery.load().resource(&api_services()).is_some() {
-            let mut known = self.api_services.subscribe();
             // If this times out, it is noticed when the gateway runs.
             let _ = tokio::time::timeout(wait, known.changed()).await;
         }
-        let known = Arc::clone(&self.api_services.subscribe().borrow());
+        let known = Arc::clone(&known.borrow());
         self.apply(&known);
     }
 

@@ -236,7 +236,8 @@ class Stack:
         else:
             args.append("--plain-http")
         if self.gateway != "relay":
-            args += [*self.gateway_flags, *os.environ.get("GATEWAY_ARGS", "").split()]
+            # The real API server has no aggregator, and so no APIServices: custom resources are cached only if they are named.
+            args += ["--cache-resources=*,*.example.com", *self.gateway_flags, *os.environ.get("GATEWAY_ARGS", "").split()]
         with open(self.state / f"gateway-{kind}.log", "ab") as log:
             process = subprocess.Popen(args, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=HERE if self.gateway == "relay" else None)
         self.gateways[kind] = process

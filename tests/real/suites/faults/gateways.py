@@ -37,7 +37,8 @@ class Gateway:
         """Returns when it is ready. PEER: a gateway from which it takes its caches over."""
         cert, key = self.stack.certificate()
         args = [self.stack.gateway, "serve", "--kubeconfig", self.config, "--listen", f"0.0.0.0:{PORT}", "--admin-listen", f"0.0.0.0:{ADMIN_PORT}", "--tls-cert", cert,
-                "--tls-key", key, "--state-dir", self.checkpoints, f"--drain-timeout={DRAIN_SECONDS}s", "--drift-interval=0s", *os.environ.get("GATEWAY_ARGS", "").split(), *flags]
+                "--tls-key", key, "--state-dir", self.checkpoints, f"--drain-timeout={DRAIN_SECONDS}s", "--drift-interval=0s",
+                "--cache-resources=*,*.example.com", *os.environ.get("GATEWAY_ARGS", "").split(), *flags]
         if peer:
             args += ["--handover-from", f"https://{peer.address}:{PORT}", "--handover-ca-file", self.stack.pki / "ca.crt", "--handover-token-file", self.stack.pki / "admin.token"]
         with open(self.log, "ab") as log:

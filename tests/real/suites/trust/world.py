@@ -151,7 +151,7 @@ contexts: [{{name: gateway, context: {{cluster: real, user: gateway}}}}]
 """)
             args = [self.gateway, "serve", "--kubeconfig", str(config), "--listen", f"127.0.0.1:{port}", "--admin-listen", f"127.0.0.1:{admin}", "--tls-cert", str(cert), "--tls-key", str(key), "--auth", self.gateway_mode(mode),
                     "--client-ca-file", str(self.pki / "ca.crt"), "--requestheader-client-ca-file", str(self.pki / "proxy-ca.crt"), "--requestheader-allowed-names", "front-proxy",
-                    "--requestheader-uid-headers", "X-Remote-Uid", *(["--anonymous"] if self.anonymous else []), *os.environ.get("GATEWAY_ARGS", "").split()]
+                    "--requestheader-uid-headers", "X-Remote-Uid", "--cache-resources=*,*.example.com", *(["--anonymous"] if self.anonymous else []), *os.environ.get("GATEWAY_ARGS", "").split()]
         with open(self.state / f"gateway-{mode}.log", "ab") as log:
             process = subprocess.Popen(args, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=HERE if mode == "relay" else None)
         self.gateways[mode] = process
