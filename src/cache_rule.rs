@@ -124,7 +124,9 @@ pub fn may_cache(
     }
 }
 
-fn is_built_in(gvr: &Gvr) -> bool {
+/// Whether the group is part of every kube-apiserver.
+#[must_use]
+pub fn is_built_in(gvr: &Gvr) -> bool {
     BUILT_IN_GROUPS.contains(&&*gvr.group)
 }
 

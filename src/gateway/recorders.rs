@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use http::HeaderValue;
 use jiff::fmt::rfc2822;
 use jiff::{SignedDuration, Timestamp};
+use tokio::sync::Notify;
 
 use super::cache_age::CacheAge;
 use super::drain_flag::DrainFlag;
@@ -21,8 +22,10 @@ use crate::resource::CacheKey;
 use crate::serve::list::BlockCounts;
 use crate::serve::resources::ListRecorder;
 use crate::upstream::cache_sink::{FillRecorder, FillState};
-use crate::upstream::driver::{DriverRecorder, FrameRejection, StreamEnd, WatchConnection};
-use crate::upstream::reflector::RelistReason;
+use crate::upstream::driver::{
+    DriverRecorder, FailureReport, FrameRejection, StreamEnd, WatchConnection,
+};
+use crate::upstream::reflector::{Failure, RelistReason};
 use crate::watch::{RecentCuts, WatchEnd, WatchRecorder, WatchTable, WatchTotals};
 
 /// Metrics of one cache's upstream side.
@@ -35,6 +38,8 @@ pub(super) struct ResourceRecorder {
     pub(super) age: CacheAge,
     pub(super) listing: ListProgress,
     draining: DrainFlag,
+    /// Asks for discovery to be read again.
+    discovery_wanted: Option<Arc<Notify>>,
 }
 
 impl ResourceRecorder {
@@ -48,6 +53,21 @@ impl ResourceRecorder {
             age: CacheAge::default(),
             listing: ListProgress::default(),
             draining,
+            discovery_wanted: None,
+        }
+    }
+
+    /// Has discovery read again when upstream seems to have redefined the resource.
+    pub(super) fn asking_for_discovery(self, wanted: Arc<Notify>) -> Self {
+        Self {
+            discovery_wanted: Some(wanted),
+            ..self
+        }
+    }
+
+    fn ask_for_discovery(&self) {
+        if let Some(wanted) = &self.discovery_wanted {
+            wanted.notify_one();
         }
     }
 
@@ -154,6 +174,14 @@ impl DriverRecorder for CacheRecorder {
         self.resource.upstream.lists.inc();
         if let Some(label) = label_of(reason) {
             self.resource.upstream.relists.inc(label);
+            // Its history may have ended together with its definition.
+            self.resource.ask_for_discovery();
+        }
+    }
+
+    fn failed(&self, report: FailureReport<'_>) {
+        if matches!(report.failure, Failure::Status(status) if matches!(status.code, 404 | 410)) {
+            self.resource.ask_for_discovery();
         }
     }
 

@@ -18,7 +18,7 @@ use hashbrown::{HashMap, HashSet};
 use http::{HeaderMap, Response};
 use http_body_util::Either;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
@@ -45,7 +45,7 @@ use crate::passthrough::{Passthrough, PassthroughRequest, impersonates};
 use crate::protocol::request::Verb;
 use crate::protocol::status::Status;
 use crate::protocol::{audit_id, with_audit_id};
-use crate::resource::{CacheKey, Gates, Gvr, ResourceVersion};
+use crate::resource::{CacheKey, Encoding, Gates, Gvr, ResourceVersion};
 use crate::serve::resources::{
     Availability, FillWait, ForwardLifetime, ForwardPermit, ForwardRequest, Latest, ListRecorder,
     Permission, RequestOutcome, Resources, VersionReach,
@@ -110,7 +110,9 @@ pub(super) struct Registry {
     undiscovered: Mutex<Option<String>>,
     /// Pinned caches, with a flag that is set once the cache was ready.
     pinned: HashMap<CacheKey, Arc<OnceLock<()>>, foldhash::fast::RandomState>,
-    discovery_wanted: Notify,
+    discovery_wanted: Arc<Notify>,
+    /// Changes each time that discovery was read.
+    rediscovered: watch::Sender<()>,
     offers: HandoverOffers,
     gates: ArcSwap<Gates>,
     /// What each history may have while memory is short.
@@ -155,7 +157,7 @@ impl Registry {
         let pinned = pinned.map(|gvr| (CacheKey::json(gvr), Arc::default()));
         let client = Arc::new(client);
         let api_services = Arc::new(ApiServiceFeed::new(Arc::clone(&client)));
-        let discovery_wanted = Notify::new();
+        let discovery_wanted = Arc::new(Notify::new());
         let undiscovered = discovery.as_ref().err().cloned();
         if undiscovered.is_some() {
             discovery_wanted.notify_one();
@@ -182,6 +184,7 @@ impl Registry {
             known: ArcSwap::new(Arc::clone(&api_services.subscribe().borrow())),
             api_services,
             discovery_wanted,
+            rediscovered: watch::Sender::new(()),
             gates: ArcSwap::default(),
             cuts: HistoryCuts::default(),
             room: MemoryRoom::default(),
@@ -199,6 +202,17 @@ impl Registry {
 
     fn state(&self) -> MutexGuard<'_, RegistryState> {
         self.state.lock()
+    }
+
+    /// Whether a cache of the resource is ready, in any encoding.
+    fn has_cache(&self, gvr: &Gvr) -> bool {
+        [Encoding::Json, Encoding::Protobuf]
+            .into_iter()
+            .any(|encoding| {
+                let gvr = gvr.clone();
+                let slot = self.existing_slot(&CacheKey { gvr, encoding });
+                slot.is_some_and(|slot| slot.served().is_some())
+            })
     }
 
     fn existing_slot(&self, key: &CacheKey) -> Option<Arc<Slot>> {
@@ -235,7 +249,8 @@ impl Registry {
         if !may_start || self.draining.is_begun() {
             return None;
         }
-        let recorder = ResourceRecorder::new(&self.metrics, key, self.draining.clone());
+        let recorder = ResourceRecorder::new(&self.metrics, key, self.draining.clone())
+            .asking_for_discovery(Arc::clone(&self.discovery_wanted));
         let parts = SlotParts {
             resource: resource.clone(),
             encoding: key.encoding,
@@ -251,6 +266,7 @@ impl Registry {
             older_states: self.older_states.clone(),
             checkpoint: self.checkpoint(key),
             handover: self.handover(key),
+            rediscovered: self.rediscovered.subscribe(),
         };
         info!(resource = %key, "starting a cache");
         let streams = Arc::new(self.stream_recorder(key));
@@ -317,15 +333,34 @@ impl Registry {
     }
 
     fn discovered(&self, discovery: Discovery) {
+        self.api_services.upstream_answers();
+        // What failed now is what it was, as far as anybody knows.
+        let discovery = Arc::new(discovery.keeping(&self.discovery.load()));
+        // Before anything is closed: what starts from now on has the new definition.
+        self.discovery.store(Arc::clone(&discovery));
+        for key in self.redefined(&discovery) {
+            warn!(resource = %key, "upstream has redefined the resource: clients must list again");
+            self.close_slot(&key, Hub::expire);
+        }
         for key in self.no_longer_offered(&discovery) {
             info!(resource = %key, "no longer offered upstream");
             self.close_slot(&key, Hub::close);
         }
-        self.discovery.store(Arc::new(discovery));
+        self.rediscovered.send_replace(());
         *self.undiscovered.lock() = None;
         for gvr in &self.settings.pinned {
             self.slot(&CacheKey::json(gvr));
         }
+    }
+
+    /// Caches of resources that have another kind, scope or other verbs now, such as a custom resource that was deleted and created anew.
+    fn redefined(&self, discovery: &Discovery) -> Vec<CacheKey> {
+        let is_redefined = |(key, slot): &(CacheKey, Arc<Slot>)| {
+            let now = discovery.resource(&key.gvr);
+            now.is_some_and(|now| *now != slot.definition)
+        };
+        let slots = self.slots().into_iter();
+        slots.filter(is_redefined).map(|(key, _)| key).collect()
     }
 
     /// Resources whose watches must end. A resource must be missing twice in a row, because a starting API server offers custom resources a
@@ -333,9 +368,6 @@ impl Registry {
     fn no_longer_offered(&self, discovery: &Discovery) -> Vec<CacheKey> {
         let mut state = self.state();
         let RegistryState { slots, missing, .. } = &mut *state;
-        if !discovery.failed().is_empty() {
-            return Vec::new();
-        }
         let now: HashSet<_, _> = slots
             .keys()
             .filter(|key| discovery.resource(&key.gvr).is_none())
@@ -449,10 +481,14 @@ impl Resources for Registry {
         }
         let discovery = self.discovery.load();
         let resource = discovery.resource(gvr);
-        if resource.is_none() {
-            self.discovery_wanted.notify_one();
+        match resource {
+            Some(resource) => resource.can_be_cached(),
+            None => {
+                self.discovery_wanted.notify_one();
+                // A cache knows better than a discovery that lacks its resource for the first time.
+                self.has_cache(gvr)
+            }
         }
-        resource.is_some_and(|resource| resource.can_be_cached())
     }
 
     async fn availability(&self, key: &CacheKey, wait: FillWait, peer: Peer) -> Availability {

@@ -28,6 +28,7 @@ use crate::numbers::counted;
 use crate::resource::{Gvr, ResourceVersion};
 use crate::serve::resources::VersionReach;
 use crate::upstream::cache_sink::HistoryMemory;
+use crate::upstream::discovery::DiscoveredResource;
 use crate::upstream::driver::Fetch;
 use crate::view::{EndSchedule, Hub, ServedResource};
 use history_loss::HistoryLoss;
@@ -78,6 +79,8 @@ pub(super) struct Slot {
     used_at: Mutex<Instant>,
     checkpoint: Option<Checkpoint>,
     limits: LiveLimits,
+    /// The resource as it was discovered when the slot started.
+    pub(super) definition: DiscoveredResource,
     /// Set when the process ends: the checkpoint is written a last time.
     ending: watch::Sender<bool>,
     task: AbortHandle,
@@ -99,6 +102,7 @@ impl Slot {
         let checkpoint = parts.checkpoint.clone();
         let limits = parts.limits.live.clone();
         let recorder = Arc::clone(&parts.recorder);
+        let definition = parts.resource.clone();
         let task = tasks.spawn(CacheKeeper::new(parts, cells.clone()).run());
         let KeeperCells {
             slot_state,
@@ -123,6 +127,7 @@ impl Slot {
             used_at: Mutex::new(now),
             checkpoint,
             limits,
+            definition,
             ending,
             task,
         }

@@ -56,6 +56,29 @@ impl Discovery {
         &self.failed
     }
 
+    /// The same with what was known `before` of the parts that could not be discovered now.
+    #[must_use]
+    pub fn keeping(mut self, before: &Self) -> Self {
+        let is_kept = |gvr: &Gvr| {
+            let path = match &*gvr.group {
+                "" => format!("/api/{}", gvr.version),
+                group => format!("/apis/{group}/{}", gvr.version),
+            };
+            let is_below = |part: &FailedPart| {
+                let rest = path.strip_prefix(&*part.path);
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            };
+            self.failed.iter().any(is_below)
+        };
+        let kept: Vec<_> = before
+            .resources()
+            .filter(|known| is_kept(&known.gvr) && !self.resources.contains_key(&known.gvr))
+            .cloned()
+            .collect();
+        self.add(kept);
+        self
+    }
+
     fn add(&mut self, found: Vec<DiscoveredResource>) {
         let named = found.into_iter().map(|found| (found.gvr.clone(), found));
         self.resources.extend(named);
@@ -64,6 +87,15 @@ impl Discovery {
     fn fail(&mut self, path: String, reason: &(dyn std::error::Error + 'static)) {
         let reason = one_line(reason);
         self.failed.push(FailedPart { path, reason });
+    }
+}
+
+#[cfg(test)]
+impl FromIterator<DiscoveredResource> for Discovery {
+    fn from_iter<I: IntoIterator<Item = DiscoveredResource>>(found: I) -> Self {
+        let mut discovery = Self::default();
+        discovery.add(found.into_iter().collect());
+        discovery
     }
 }
 

@@ -27,6 +27,7 @@ mod metrics;
 mod passthrough;
 mod rbac_answers;
 mod rebalance;
+mod redefinition;
 mod secrets;
 mod staleness;
 mod status;

@@ -13,6 +13,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::super::drain_flag::DrainFlag;
 use super::super::forwarded::revocation;
 use super::super::live::LiveLimits;
 use tokio::time::Instant;
@@ -23,10 +24,14 @@ use crate::apiserver::{self, Apiserver, Options};
 use crate::auth::guard::Forwarding;
 use crate::cache::tests::samples::keep;
 use crate::config::ResourcePattern;
+use crate::decode::UpstreamStatus;
 use crate::fairness::Permits;
 use crate::protocol::request::RequestInfo;
 use crate::serve::resources::ForwardCaller;
 use crate::upstream::client::{ConnectSource, ForwardIdentity};
+use crate::upstream::discovery::DiscoveredResource;
+use crate::upstream::driver::{DriverRecorder as _, FailureReport, RequestKind};
+use crate::upstream::reflector::Failure;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -412,4 +417,93 @@ async fn series_of_a_resource_go_some_time_after_its_cache() {
     assert!(is_shown(), "the resource had a watch a moment ago");
     tokio::time::advance(long).await;
     assert!(!is_shown());
+}
+
+async fn served(registry: &Registry, key: &CacheKey) -> ServedResource {
+    let available = registry
+        .availability(key, FillWait::Long, Peer::UNKNOWN)
+        .await;
+    let Availability::Ready(served) = available else {
+        panic!("{available:?}");
+    };
+    served
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resource_with_another_kind_scope_or_other_verbs_gives_its_cache_up() {
+    let apiserver = apiserver().await;
+    let registry = registry(apiserver.address()).await;
+    let key = config_maps();
+    let original = discover(&registry.client).await.unwrap();
+    let changes: [fn(&mut DiscoveredResource); 3] = [
+        |one| one.kind = "Gadget".to_owned(),
+        |one| one.namespaced = false,
+        |one| one.watch = false,
+    ];
+    for change in changes {
+        registry.discovered(original.clone());
+        let before = served(&registry, &key).await;
+        registry.discovered(original.clone());
+        assert!(!before.hub.is_closed());
+        let changed = original.resources().cloned().map(|mut one| {
+            if one.gvr == key.gvr {
+                change(&mut one);
+            }
+            one
+        });
+        let changed: Discovery = changed.collect();
+        let definition = changed.resource(&key.gvr).unwrap().clone();
+        registry.discovered(changed);
+        assert!(before.hub.is_expired());
+        if !definition.watch {
+            assert!(!registry.may_serve(&key.gvr));
+            assert!(registry.slot(&key).is_none());
+            continue;
+        }
+        let after = served(&registry, &key).await;
+        let kind = after.cache.kind();
+        assert_eq!(
+            (&kind.kind, kind.namespaced),
+            (&definition.kind, definition.namespaced)
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ready_cache_serves_what_discovery_lacks_until_it_is_missing_twice() {
+    let apiserver = apiserver().await;
+    let registry = registry(apiserver.address()).await;
+    let key = config_maps();
+    let cache = served(&registry, &key).await;
+    registry.discovered(Discovery::default());
+    assert!(registry.may_serve(&key.gvr));
+    assert!(
+        !registry.may_serve(&Gvr::new("", "v1", "pods")),
+        "it has no cache"
+    );
+    registry.discovered(Discovery::default());
+    assert!(cache.hub.is_closed() && !registry.may_serve(&key.gvr));
+}
+
+#[tokio::test]
+async fn what_says_that_a_definition_may_have_changed_has_discovery_read_again() {
+    let metrics = Metrics::new().unwrap();
+    let wanted = Arc::new(Notify::new());
+    let recorder = ResourceRecorder::new(&metrics, &config_maps(), DrainFlag::default())
+        .asking_for_discovery(Arc::clone(&wanted));
+    let recorder = Arc::new(recorder).for_cache();
+    for (code, is_wanted) in [(404, true), (410, true), (503, false), (403, false)] {
+        let failure = Failure::Status(UpstreamStatus::of_code(code));
+        recorder.failed(FailureReport {
+            asked: RequestKind::Watch,
+            failure: &failure,
+            rejection: None,
+            cause: "",
+        });
+        assert_eq!(
+            wanted.notified().now_or_never().is_some(),
+            is_wanted,
+            "{code}"
+        );
+    }
 }

@@ -14,6 +14,7 @@ use super::sink::{CacheLen, SlotSink};
 use super::state::{SlotState, SlotStateMachine};
 use crate::admission::resident;
 use crate::cache::{CacheWriter, Observer, Retention};
+use crate::cache_rule::is_built_in;
 use crate::gateway::checkpoints::Checkpoint;
 use crate::gateway::consistency::{contradiction, contradicts_upstream};
 use crate::gateway::drift::{DriftPace, drift};
@@ -78,6 +79,8 @@ pub(in crate::gateway) struct SlotParts {
     pub(in crate::gateway) checkpoint: Option<Checkpoint>,
     /// How the cache is taken over from another gateway; `None` if it is not.
     pub(in crate::gateway) handover: Option<CacheHandover>,
+    /// Changes each time that discovery was read.
+    pub(in crate::gateway) rediscovered: watch::Receiver<()>,
 }
 
 /// What a slot's task shares with the slot.
@@ -98,6 +101,8 @@ enum FillOutcome {
     Gone,
     /// Upstream does not offer the resource in this encoding.
     OtherEncoding,
+    /// Upstream's lists of the resource have another kind or layout now: clients must list again.
+    Redefined,
     /// Upstream's history was replaced: clients must list again.
     WentBack,
     /// The same, found by a check of the cache.
@@ -235,6 +240,7 @@ impl CacheKeeper {
             reason = self.contradicted(&served, connected) => {
                 return FillOutcome::Contradiction(reason);
             }
+            () = self.redefined(&served) => return FillOutcome::Redefined,
         };
         match end {
             DriverEnd::Gone => FillOutcome::Gone,
@@ -266,6 +272,25 @@ impl CacheKeeper {
         tokio::select! {
             reason = contradiction(&*parts.client, served, connected, self.contradictions) => reason,
             reason = drift(&*parts.client, served, &parts.recorder, pace) => reason,
+        }
+    }
+
+    /// Looks, each time that discovery was read, whether lists of the resource are still named and laid out as the cache's. Discovery does not
+    /// name the kind of lists. kube-apiserver's own kinds never change.
+    async fn redefined(&self, served: &ServedResource) {
+        let (parts, kind) = (&self.parts, served.cache.kind());
+        let mut rediscovered = parts.rediscovered.clone();
+        loop {
+            rediscovered.mark_unchanged();
+            if is_built_in(&kind.gvr) || rediscovered.changed().await.is_err() {
+                std::future::pending().await
+            }
+            // If upstream does not answer, the next discovery asks again.
+            if let Ok(now) = probe(&*parts.client, &kind.gvr).await
+                && (now.list_kind, now.layout) != (kind.list_kind.clone(), kind.layout)
+            {
+                return;
+            }
         }
     }
 
@@ -327,6 +352,16 @@ impl CacheKeeper {
                     .replace(SlotState::OtherEncoding, Hub::close);
                 // The response may have come from something else than the API server, so it is retried.
                 Some(pause(&mut self.long_backoff))
+            }
+            FillOutcome::Redefined => {
+                warn!(%resource, "upstream has redefined the resource: clients must list again");
+                self.record_loss();
+                self.forget_states();
+                self.headroom.replace_cache();
+                self.parts.recorder.announce(CacheState::Filling);
+                let waiting = SlotState::Waiting("upstream has redefined the resource");
+                self.cells.slot_state.replace(waiting, Hub::expire);
+                Some(Duration::ZERO)
             }
             FillOutcome::WentBack => Some(self.start_over()),
             FillOutcome::Contradiction(reason) => {
@@ -439,6 +474,7 @@ const fn may_be_at_fault(outcome: &FillOutcome) -> bool {
             | GiveUpReason::WentBack => false,
         },
         FillOutcome::Gone
+        | FillOutcome::Redefined
         | FillOutcome::OtherEncoding
         | FillOutcome::WentBack
         | FillOutcome::Contradiction(_)

@@ -121,6 +121,7 @@ impl Stage {
         let key = CacheKey::json(&Gvr::new("", "v1", "configmaps"));
         let recorder = ResourceRecorder::new(&metrics, &key, DrainFlag::default());
         let mut parts = SlotParts {
+            rediscovered: watch::channel(()).1,
             resource: DiscoveredResource {
                 gvr: key.gvr.clone(),
                 kind: "ConfigMap".to_owned(),

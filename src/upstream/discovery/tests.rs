@@ -95,3 +95,53 @@ fn documents_of_other_kinds_are_refused() {
         assert!(read(document.as_bytes()).is_err(), "{document:?}");
     }
 }
+
+#[test]
+fn what_failed_is_kept_and_all_else_is_what_it_is_now() {
+    let found = |names: &[(&str, &str)]| {
+        let resources = names.iter();
+        let resources = resources.map(|(group, version)| {
+            resource(Gvr::new(group, version, "things"), "Thing", true, true)
+        });
+        resources.collect::<Discovery>()
+    };
+    let before = found(&[
+        ("", "v1"),
+        ("a", "v1"),
+        ("a", "v10"),
+        ("a.b", "v1"),
+        ("b", "v1"),
+    ]);
+    for (failed, now, expected) in [
+        (&[][..], &[("", "v1")][..], "things.v1"),
+        (&["/api"], &[("b", "v1")], "things.v1 things.v1.b"),
+        (
+            &["/apis"],
+            &[("", "v1")],
+            "things.v1 things.v1.a things.v10.a things.v1.a.b things.v1.b",
+        ),
+        (&["/apis/a/v1"], &[("", "v1")], "things.v1 things.v1.a"),
+        (&["/apis/a/v10"], &[("c", "v1")], "things.v10.a things.v1.c"),
+    ] {
+        let mut discovery = found(now);
+        for path in failed {
+            let error = AskError::Status(StatusCode::SERVICE_UNAVAILABLE);
+            discovery.fail((*path).to_owned(), &error);
+        }
+        let kept = discovery.keeping(&before);
+        let names: Vec<_> = kept.resources().map(|one| one.gvr.to_string()).collect();
+        assert_eq!(names.join(" "), expected, "{failed:?}");
+        assert_eq!(kept.failed().len(), failed.len());
+    }
+}
+
+#[test]
+fn what_failed_is_kept_over_several_discoveries() {
+    let mut before: Discovery = [daemonsets()].into_iter().collect();
+    for _ in 0..3 {
+        let mut now = Discovery::default();
+        now.fail("/apis".to_owned(), &AskError::Timeout);
+        before = now.keeping(&before);
+    }
+    assert!(before.resource(&daemonsets().gvr).is_some());
+}
