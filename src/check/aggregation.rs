@@ -3,17 +3,15 @@
 use std::collections::BTreeMap;
 
 use http::StatusCode;
-use serde::Deserialize;
 
+use super::api_services::known;
 use super::permissions::missing;
-use super::requests::{CheckRequestError, decode, get, read_long};
+use super::requests::{CheckRequestError, get};
 use super::rights::of_cache;
 use super::verdict::CheckVerdict;
 use super::versions::LOAD_HINT;
 use super::words::counted;
-use crate::cache_rule::{
-    ApiService, ApiServiceKnowledge, ApiServices, ForwardReason, api_services, may_cache,
-};
+use crate::cache_rule::{ApiServiceKnowledge, ApiServices, ForwardReason, may_cache};
 use crate::config::CheckSettings;
 use crate::resource::Gvr;
 use crate::upstream::client::Client;
@@ -24,33 +22,6 @@ const GROUPS: (&str, &str) = ("group and version", "groups and versions");
 const FORBIDDEN_LISTS_MAX: usize = 3;
 /// Names of groups in one line of details.
 const LINE_LEN_MAX: usize = 160;
-
-#[derive(Deserialize)]
-struct ApiServiceList {
-    items: Vec<ApiService>,
-}
-
-/// What a gateway would know of the APIServices.
-pub(super) async fn known(client: &Client) -> Result<ApiServices, CheckRequestError> {
-    let path = collection(&api_services());
-    let list: ApiServiceList = decode(&path, read_long(client, &path).await?)?;
-    Ok(list.items.into_iter().collect())
-}
-
-/// The same for the rule.
-pub(super) async fn knowledge(client: &Client) -> ApiServiceKnowledge {
-    match known(client).await {
-        Ok(services) => ApiServiceKnowledge::Known(services),
-        Err(error) => ApiServiceKnowledge::Unreadable(error.to_string()),
-    }
-}
-
-fn collection(gvr: &Gvr) -> String {
-    match &*gvr.group {
-        "" => format!("/api/{}/{}", gvr.version, gvr.resource),
-        group => format!("/apis/{group}/{}/{}", gvr.version, gvr.resource),
-    }
-}
 
 /// Which groups services serve, and what becomes of them.
 pub(super) async fn aggregated(client: &Client, settings: &CheckSettings) -> CheckVerdict {
@@ -170,7 +141,7 @@ pub(super) async fn unfiltered(client: &Client) -> CheckVerdict {
     }
     let mut answered = Vec::new();
     for gvr in &forbidden {
-        match get(client, &format!("{}?limit=1", collection(gvr))).await {
+        match get(client, &format!("{}?limit=1", gvr.collection_path())).await {
             Ok(response) if response.status == StatusCode::OK => answered.push(gvr.to_string()),
             Ok(_) => {}
             Err(error) => return CheckVerdict::skipped(error.to_string()),
@@ -214,6 +185,7 @@ async fn forbidden(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache_rule::ApiService;
     use crate::check::verdict::CheckLevel;
 
     fn services(count: usize) -> ApiServices {

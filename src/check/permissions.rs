@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::aggregation::knowledge;
+use super::api_services::knowledge;
 use super::catalogue as checks;
 use super::checklist::Checklist;
 use super::requests::{self, CheckRequestError};

@@ -206,7 +206,8 @@ pub struct ServeFlags {
         value_delimiter = ','
     )]
     pub pin_resources: Vec<String>,
-    /// Resources that may be cached, such as `pods,deployments.apps,*.v1.batch`; `*` means all.
+    /// Resources that may be cached, such as `pods,deployments.apps,*.v1.batch`; `*` means all that kube-apiserver stores itself. What a
+    /// service behind an APIService serves is cached only if its group is named, which asserts that it shows every caller the same.
     #[arg(long, value_name = "LIST", help_heading = "Caches", value_delimiter = ',', default_value = CACHE_RESOURCES)]
     pub cache_resources: Vec<String>,
     /// Resources that are never cached but forwarded, even if --cache-resources names them.

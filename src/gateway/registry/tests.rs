@@ -29,7 +29,7 @@ use crate::fairness::Permits;
 use crate::protocol::request::RequestInfo;
 use crate::serve::resources::ForwardCaller;
 use crate::upstream::client::{ConnectSource, ForwardIdentity};
-use crate::upstream::discovery::DiscoveredResource;
+use crate::upstream::discovery::{DiscoveredResource, discover};
 use crate::upstream::driver::{DriverRecorder as _, FailureReport, RequestKind};
 use crate::upstream::reflector::Failure;
 

@@ -1,0 +1,27 @@
+//! Reads the APIServices, as a gateway does.
+
+use serde::Deserialize;
+
+use super::requests::{CheckRequestError, decode, read_long};
+use crate::cache_rule::{ApiService, ApiServiceKnowledge, ApiServices, api_services};
+use crate::upstream::client::Client;
+
+#[derive(Deserialize)]
+struct ApiServiceList {
+    items: Vec<ApiService>,
+}
+
+/// What a gateway would know of the APIServices.
+pub(super) async fn known(client: &Client) -> Result<ApiServices, CheckRequestError> {
+    let path = api_services().collection_path();
+    let list: ApiServiceList = decode(&path, read_long(client, &path).await?)?;
+    Ok(list.items.into_iter().collect())
+}
+
+/// The same for the rule.
+pub(super) async fn knowledge(client: &Client) -> ApiServiceKnowledge {
+    match known(client).await {
+        Ok(services) => ApiServiceKnowledge::Known(services),
+        Err(error) => ApiServiceKnowledge::Unreadable(error.to_string()),
+    }
+}
