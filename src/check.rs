@@ -1,9 +1,9 @@
 //! `kube-fanout check`: whether the gateway will work, before and after it is installed (docs/CHECK.md, decision 55).
 //!
 //! `catalogue` names every check, `checklist` makes them within bounds, `report` writes what they found. Each category has a file that
-//! looks: `upstream`, `files`, `permissions`, `features` with `aggregation` and `api_services`, `machine`, `peers`, `clients`, `admin_port`. What they see is judged without IO:
-//! `certificates`, `clock`, `comparison`, `limits`, `rights`, `versions`. Everything that a server sends is bounded where it is read, and
-//! cleaned in `verdict`.
+//! looks: `upstream`, `files`, `permissions`, `features` with `aggregation` and `api_services`, `machine`, `peers`, `clients`, `admin_port`.
+//! What they see is judged without IO: `certificates`, `clock`, `comparison`, `limits`, `rights`, `versions`. Everything that a server sends
+//! is bounded where it is read, and cleaned in `verdict`.
 
 mod admin_port;
 mod aggregation;
