@@ -10,11 +10,12 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::HeaderMap;
-use rustls_pki_types::CertificateDer;
 
 use super::bearer::{self, TokenHeader};
-use super::caller::{BearerToken, Caller, CallerRefusal, Credential, PeerIdentity};
-use super::certificate::{ClientAuthorities, VerifiedCertificate};
+use super::caller::{
+    BearerToken, Caller, CallerRefusal, CertificateChain, Credential, PeerIdentity,
+};
+use super::certificate::{CertificateError, ClientAuthorities, VerifiedCertificate};
 use super::front_proxy;
 use super::token_cache::{TokenCache, WallClock};
 use super::upstream::ReviewError;
@@ -107,6 +108,8 @@ enum LocalIdentity {
     Known(Caller),
     /// The certificate is not valid here. The request is refused unless it has another valid credential.
     Failed,
+    /// The certificate could not be verified. The request is refused likewise.
+    Unverified,
     /// There is no certificate, or it identifies nobody.
     Nothing,
 }
@@ -151,12 +154,13 @@ impl Authenticator {
         headers: &HeaderMap,
         peer: &PeerIdentity,
     ) -> Result<Caller, CallerRefusal> {
-        let mut has_failed = match self.local(headers, peer).await {
+        let (mut has_failed, mut is_unverified) = (false, false);
+        match self.local(headers, peer).await {
             LocalIdentity::Known(caller) => return Ok(caller),
-            LocalIdentity::Failed => true,
-            LocalIdentity::Nothing => false,
-        };
-        let mut is_unverified = false;
+            LocalIdentity::Failed => has_failed = true,
+            LocalIdentity::Unverified => is_unverified = true,
+            LocalIdentity::Nothing => {}
+        }
         for header in [bearer::authorization(headers), bearer::websocket(headers)] {
             match header {
                 TokenHeader::Absent => continue,
@@ -182,7 +186,7 @@ impl Authenticator {
     ///
     /// # Errors
     /// [`CallerRefusal::Unauthorized`] if the certificate is not valid and the request has no token: upstream, which does not see the
-    /// certificate, would treat the caller as anonymous.
+    /// certificate, would treat the caller as anonymous. [`CallerRefusal::Unverified`] if it could not be verified.
     pub async fn authenticate_locally(
         &self,
         headers: &HeaderMap,
@@ -191,6 +195,7 @@ impl Authenticator {
         match self.local(headers, peer).await {
             LocalIdentity::Known(caller) => Ok(Some(caller)),
             LocalIdentity::Nothing => Ok(None),
+            LocalIdentity::Unverified => Err(CallerRefusal::Unverified),
             LocalIdentity::Failed => {
                 let header = [bearer::authorization(headers), bearer::websocket(headers)];
                 let is_token = |header: &TokenHeader| matches!(header, TokenHeader::Token(_));
@@ -202,19 +207,31 @@ impl Authenticator {
         }
     }
 
-    /// Whether the certificate of a credential is valid now, by the current authorities. `false` for credentials without a certificate.
-    pub async fn is_certificate_trusted(&self, credential: &Credential) -> bool {
+    /// Whether the certificate of a credential is valid now, by the current authorities; `None` if it could not be verified. `false` for
+    /// credentials without a certificate.
+    pub async fn is_certificate_trusted(
+        &self,
+        credential: &Credential,
+        payer: Peer,
+    ) -> Option<bool> {
         let now = (self.clock)();
-        match credential {
-            Credential::Anonymous | Credential::Token(_) => false,
+        let is_trusted = match credential {
+            Credential::Anonymous | Credential::Token(_) => return Some(false),
             Credential::Certificate(chain) => {
-                matches!(self.client_ca.verify(chain, now).await, Some(Ok(_)))
+                match self.client_ca.verify(chain, payer, now).await {
+                    Some(Err(CertificateError::Busy)) => return None,
+                    verdict => matches!(verdict, Some(Ok(_))),
+                }
             }
             Credential::FrontProxy(chain) => match &self.front_proxy {
                 None => false,
-                Some(proxy) => matches!(proxy.certificate(chain, now).await, Some(Ok(_))),
+                Some(proxy) => match proxy.certificate(chain, payer, now).await {
+                    Some(Err(Distrust::Busy)) => return None,
+                    verdict => matches!(verdict, Some(Ok(_))),
+                },
             },
-        }
+        };
+        Some(is_trusted)
     }
 
     /// Identifies the users for whom permits of reviews are counted.
@@ -278,6 +295,8 @@ impl Authenticator {
                 }
                 // The front proxy is trusted, but its headers name no user.
                 Ok(None) => {}
+                // The certificate might be a front proxy's: it must not act as the user that its subject names.
+                Err(Distrust::Busy) => return LocalIdentity::Unverified,
                 Err(distrust) => {
                     has_failed = true;
                     // Certificates of ordinary clients come here too; an unverified one is not a failed front proxy.
@@ -287,7 +306,9 @@ impl Authenticator {
                 }
             }
         }
-        match self.client_ca.verify(&peer.certificates, now).await {
+        let verdict = self.client_ca.verify(&peer.certificates, peer.peer, now);
+        match verdict.await {
+            Some(Err(CertificateError::Busy)) => return LocalIdentity::Unverified,
             Some(Ok(certificate)) => {
                 // A certificate without a common name is no credential, as in the API server.
                 if let Some(user) = certificate.user.clone() {
@@ -386,11 +407,14 @@ impl FrontProxyAuthenticator {
     /// Verifies the chain as that of a front proxy; `None` if the chain is empty.
     async fn certificate(
         &self,
-        chain: &[CertificateDer<'static>],
+        chain: &CertificateChain,
+        payer: Peer,
         now: SystemTime,
     ) -> Option<Result<Arc<VerifiedCertificate>, Distrust>> {
-        let Ok(certificate) = self.verifier.verify(chain, now).await? else {
-            return Some(Err(Distrust::Unverified));
+        let certificate = match self.verifier.verify(chain, payer, now).await? {
+            Ok(certificate) => certificate,
+            Err(CertificateError::Busy) => return Some(Err(Distrust::Busy)),
+            Err(_) => return Some(Err(Distrust::Unverified)),
         };
         let allowed = &self.settings.allowed_names;
         if !allowed.is_empty() && !allowed.contains(&certificate.common_name) {
@@ -405,10 +429,10 @@ impl FrontProxyAuthenticator {
         peer: &PeerIdentity,
         now: SystemTime,
     ) -> Result<Option<(User, Arc<VerifiedCertificate>)>, Distrust> {
-        let Some(certificate) = self.certificate(&peer.certificates, now).await else {
+        let verdict = self.certificate(&peer.certificates, peer.peer, now);
+        let Some(certificate) = verdict.await.transpose()? else {
             return Ok(None);
         };
-        let certificate = certificate?;
         let user = front_proxy::user(&self.settings, headers);
         let user = user.map_err(|_not_text| Distrust::Refused)?;
         Ok(user.map(|user| (user, certificate)))
@@ -418,6 +442,8 @@ impl FrontProxyAuthenticator {
 /// Why the headers of a front proxy are not trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Distrust {
+    /// The certificate could not be verified.
+    Busy,
     /// The certificate is not one of a front proxy.
     Unverified,
     /// The certificate's common name is not allowed, or a header is invalid.

@@ -2,21 +2,19 @@
 //! handshake has only verified that the client holds the private key.
 
 mod certificate_error;
+mod chain_certificate;
+mod path_search;
 mod subject;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use arc_swap::ArcSwapOption;
-use rustls::RootCertStore;
-use rustls::server::WebPkiClientVerifier;
-use rustls::server::danger::ClientCertVerifier;
+use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, UnixTime};
-use x509_parser::certificate::X509Certificate;
-use x509_parser::prelude::FromDer;
 
 use super::user::User;
+use chain_certificate::ChainCertificate;
+use path_search::PathSearch;
 
 pub use certificate_error::CertificateError;
 pub use subject::user;
@@ -53,27 +51,7 @@ pub struct VerifiedCertificate {
 
 /// The authorities of client certificates.
 pub struct ClientAuthorities {
-    anchors: Vec<Anchor>,
-    /// The verifier made last, for the anchors that were valid then; replaced when another time needs other anchors.
-    current: ArcSwapOption<Verifier>,
-}
-
-struct Anchor {
-    certificate: CertificateDer<'static>,
-    validity: Validity,
-}
-
-/// A range of time in seconds since 1970, both ends included.
-#[derive(Clone, Copy, Debug)]
-struct Validity {
-    from: i64,
-    to: i64,
-}
-
-/// Verifies chains with the anchors that are valid at every time in `validity`.
-struct Verifier {
-    validity: Validity,
-    chains: Arc<dyn ClientCertVerifier>,
+    anchors: Vec<ChainCertificate>,
 }
 
 impl std::fmt::Debug for ClientAuthorities {
@@ -86,7 +64,7 @@ impl std::fmt::Debug for ClientAuthorities {
 }
 
 impl ClientAuthorities {
-    /// Reads authorities from the text of a PEM file.
+    /// Reads authorities from the text of a PEM file. A certificate that may not sign others is no mistake: it authenticates its owner.
     ///
     /// # Errors
     /// [`AuthoritiesError`] if one of the certificates cannot be used; then none is.
@@ -96,25 +74,15 @@ impl ClientAuthorities {
         if certificates.is_empty() {
             return Err(AuthoritiesError::Empty);
         }
-        let mut roots = RootCertStore::empty();
         let mut anchors = Vec::with_capacity(certificates.len());
-        for (index, certificate) in certificates.into_iter().enumerate() {
-            let unusable = |reason: String| AuthoritiesError::Unusable {
+        for (index, certificate) in certificates.iter().enumerate() {
+            let anchor = ChainCertificate::parse(certificate);
+            anchors.push(anchor.map_err(|error| AuthoritiesError::Unusable {
                 number: index + 1,
-                reason,
-            };
-            let validity = validity(&certificate).map_err(|error| unusable(error.to_string()))?;
-            let added = roots.add(certificate.clone());
-            added.map_err(|error| unusable(error.to_string()))?;
-            anchors.push(Anchor {
-                certificate,
-                validity,
-            });
+                reason: error.to_string(),
+            })?);
         }
-        Ok(Self {
-            anchors,
-            current: ArcSwapOption::empty(),
-        })
+        Ok(Self { anchors })
     }
 
     /// Verifies a chain, end entity first, at time `now`, and reads the user from its subject.
@@ -130,9 +98,15 @@ impl ClientAuthorities {
         if chain.len() > CHAIN_COUNT_MAX || bytes > CHAIN_LEN_MAX {
             return Err(CertificateError::TooLong);
         }
-        let now = seconds(now);
-        self.check(chain, now)?;
-        let leaf = chain.first().ok_or(CertificateError::Malformed)?;
+        let (leaf, others) = chain.split_first().ok_or(CertificateError::Malformed)?;
+        let parsed = ChainCertificate::parse(leaf)?;
+        // What cannot be read cannot be part of a path.
+        let others = others
+            .iter()
+            .filter_map(|one| ChainCertificate::parse(one).ok());
+        let mut search = PathSearch::new(&parsed, others.collect(), &self.anchors, seconds(now))?;
+        let last = search.last_second(&parsed);
+        let last = last.ok_or(CertificateError::Untrusted)?;
         let (user, common_name) = match user(leaf) {
             Ok((user, name)) => (Some(Arc::new(user)), name),
             // The certificate is valid but identifies no user.
@@ -142,95 +116,30 @@ impl ClientAuthorities {
         Ok(VerifiedCertificate {
             user,
             common_name,
-            expires_at: system_time(self.end(chain, now)?),
+            expires_at: system_time(last.saturating_add(1)),
         })
     }
 
-    /// Verifies a chain at a time in seconds since 1970.
-    fn check(&self, chain: &[CertificateDer<'static>], now: i64) -> Result<(), CertificateError> {
-        let (leaf, others) = chain.split_first().ok_or(CertificateError::Malformed)?;
-        let untrusted = |reason: String| CertificateError::Untrusted { reason };
-        let verifier = self.verifier(now).map_err(untrusted)?;
-        let time = UnixTime::since_unix_epoch(
-            system_time(now)
-                .duration_since(UNIX_EPOCH)
-                .unwrap_or_default(),
-        );
-        let verified = verifier.chains.verify_client_cert(leaf, others, time);
-        verified.map_err(|error| untrusted(error.to_string()))?;
-        Ok(())
+    /// The first time after `now` at which a chain that is not valid now may be: when one of the certificates becomes valid. `None` if
+    /// it never will be by these authorities.
+    #[must_use]
+    pub fn next_attempt(
+        &self,
+        chain: &[CertificateDer<'static>],
+        now: SystemTime,
+    ) -> Option<SystemTime> {
+        let now = seconds(now);
+        let chain: Vec<_> = chain
+            .iter()
+            .filter_map(|one| ChainCertificate::parse(one).ok())
+            .collect();
+        let starts = self
+            .anchors
+            .iter()
+            .chain(&chain)
+            .map(|one| one.validity.from);
+        starts.filter(|&from| from > now).min().map(system_time)
     }
-
-    /// The first second at which the chain is no longer valid. Only the second after one of its certificates or an authority expires
-    /// can be it, so only these times are tried.
-    fn end(&self, chain: &[CertificateDer<'static>], now: i64) -> Result<i64, CertificateError> {
-        let (leaf, others) = chain.split_first().ok_or(CertificateError::Malformed)?;
-        let last = validity(leaf)?.to;
-        let others = others.iter().filter_map(|other| validity(other).ok());
-        let anchors = self.anchors.iter().map(|anchor| anchor.validity);
-        let mut ends: Vec<i64> = others.chain(anchors).map(|validity| validity.to).collect();
-        ends.retain(|end| (now..last).contains(end));
-        ends.sort_unstable();
-        ends.dedup();
-        let mut ends = ends.into_iter().map(|end| end.saturating_add(1));
-        let early = ends.find(|&end| self.check(chain, end).is_err());
-        Ok(early.unwrap_or_else(|| last.saturating_add(1)))
-    }
-
-    /// A verifier with the anchors that are valid at this time. They are selected here because webpki does not check the validity of
-    /// anchors.
-    fn verifier(&self, now: i64) -> Result<Arc<Verifier>, String> {
-        let current = self.current.load_full();
-        if let Some(current) = current.filter(|current| current.validity.contains(now)) {
-            return Ok(current);
-        }
-        let mut roots = RootCertStore::empty();
-        let mut validity = Validity {
-            from: i64::MIN,
-            to: i64::MAX,
-        };
-        for anchor in &self.anchors {
-            validity = validity.around(now, anchor.validity);
-            if anchor.validity.contains(now) {
-                let added = roots.add(anchor.certificate.clone());
-                added.map_err(|error| error.to_string())?;
-            }
-        }
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let chains = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-        let chains = chains.build().map_err(|error| error.to_string())?;
-        let verifier = Arc::new(Verifier { validity, chains });
-        self.current.store(Some(Arc::clone(&verifier)));
-        Ok(verifier)
-    }
-}
-
-impl Validity {
-    const fn contains(self, now: i64) -> bool {
-        self.from <= now && now <= self.to
-    }
-
-    /// The part of this range that contains `now` and in which the anchor's validity does not change.
-    fn around(self, now: i64, anchor: Self) -> Self {
-        let (mut from, mut to) = (self.from, self.to);
-        for edge in [anchor.from, anchor.to.saturating_add(1)] {
-            if edge <= now {
-                from = from.max(edge);
-            } else {
-                to = to.min(edge - 1);
-            }
-        }
-        Self { from, to }
-    }
-}
-
-fn validity(certificate: &CertificateDer<'_>) -> Result<Validity, CertificateError> {
-    let parsed = X509Certificate::from_der(certificate);
-    let (_, parsed) = parsed.map_err(|_| CertificateError::Malformed)?;
-    Ok(Validity {
-        from: parsed.validity().not_before.timestamp(),
-        to: parsed.validity().not_after.timestamp(),
-    })
 }
 
 /// Whole seconds since 1970, the resolution of times in certificates.
@@ -248,7 +157,7 @@ fn system_time(seconds: i64) -> SystemTime {
 const CHAIN_COUNT_MAX: usize = 10;
 
 /// Maximum length of a chain in bytes. A certificate has one or two thousand; one with many groups has more.
-const CHAIN_LEN_MAX: usize = 64 << 10;
+const CHAIN_LEN_MAX: usize = 32 << 10;
 
 #[cfg(test)]
 mod tests;

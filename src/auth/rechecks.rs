@@ -21,6 +21,7 @@ use super::leases::{Confirmation, LeaseKey, Leases, RecheckTimes, Requirement};
 use super::question::{AccessQuestion, QuestionIdentity};
 use super::token_review::TokenVerdict;
 use super::upstream::ReviewError;
+use crate::fairness::Peer;
 use crate::metrics::{AuthorizationMetrics, Revocation};
 
 /// Decides whether credentials are still valid. Tests replace it.
@@ -37,11 +38,12 @@ pub trait CredentialAuthority: Send + Sync + std::fmt::Debug + 'static {
         token: &'a BearerToken,
     ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-    /// Whether a certificate is valid by the current authorities.
+    /// Whether a certificate is valid by the current authorities; `None` if that could not be checked. `payer` pays for the check.
     fn is_trusted<'a>(
         &'a self,
         credential: &'a Credential,
-    ) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>>;
+        payer: Peer,
+    ) -> Pin<Box<dyn Future<Output = Option<bool>> + Send + 'a>>;
 }
 
 impl CredentialAuthority for Authenticator {
@@ -62,8 +64,9 @@ impl CredentialAuthority for Authenticator {
     fn is_trusted<'a>(
         &'a self,
         credential: &'a Credential,
-    ) -> Pin<Box<dyn Future<Output = bool> + Send + 'a>> {
-        Box::pin(self.is_certificate_trusted(credential))
+        payer: Peer,
+    ) -> Pin<Box<dyn Future<Output = Option<bool>> + Send + 'a>> {
+        Box::pin(self.is_certificate_trusted(credential, payer))
     }
 }
 
@@ -156,11 +159,14 @@ impl Rechecks {
                     Err(_) => CheckResult::Failed,
                 }
             }
-            Requirement::Certificate { credential, .. } => {
+            Requirement::Certificate {
+                credential, payer, ..
+            } => {
                 let at = Instant::now();
-                match self.credentials.is_trusted(credential).await {
-                    true => CheckResult::Confirmed(at),
-                    false => CheckResult::Refused(Revocation::Unauthenticated),
+                match self.credentials.is_trusted(credential, *payer).await {
+                    Some(true) => CheckResult::Confirmed(at),
+                    Some(false) => CheckResult::Refused(Revocation::Unauthenticated),
+                    None => CheckResult::Failed,
                 }
             }
         }

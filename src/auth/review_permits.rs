@@ -1,4 +1,4 @@
-//! Permits for reviews, and a queue of requests that wait for one. Permits and queue are shared fairly among callers, so that a caller
+//! Permits for reviews and for verifications of certificates, and a queue of requests that wait for one. Permits and queue are shared fairly among callers, so that a caller
 //! with masses of reviews delays only its own.
 
 use std::sync::Arc;

@@ -55,6 +55,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "auth",
         &[
+            "blocking",
             "error_chain",
             "sync",
             "resource",
@@ -203,6 +204,8 @@ const EDGES: &[(&str, &[&str])] = &[
         "admin",
         &[
             "net",
+            "protocol",
+            "audit",
             "blocking",
             "build_info",
             "auth",

@@ -313,10 +313,11 @@ async fn new_authorities_count_at_once_and_old_ones_no_longer() {
         ];
         let [client, proxy] = &credentials;
         let authenticator = &stage.authenticator;
-        (
-            authenticator.is_certificate_trusted(client).await,
-            authenticator.is_certificate_trusted(proxy).await,
-        )
+        let trusted = async |credential| {
+            let trusted = authenticator.is_certificate_trusted(credential, Peer::UNKNOWN);
+            trusted.await.unwrap()
+        };
+        (trusted(client).await, trusted(proxy).await)
     };
     assert_eq!(trusted(&old).await, (true, false));
     assert_eq!(trusted(&old_proxy).await, (false, true));
@@ -357,7 +358,8 @@ async fn what_was_verified_is_verified_again_when_it_may_have_ended() {
         (day(2040, 1, 1), true),
         (day(2019, 12, 31), false),
     ] {
-        let verdict = verifier.verify(&bob.certificates, time).await.unwrap();
+        let verdict = verifier.verify(&bob.certificates, bob.peer, time);
+        let verdict = verdict.await.unwrap();
         assert_eq!(verdict.is_ok(), expected, "{time:?}");
     }
 }
@@ -371,7 +373,7 @@ async fn a_chain_is_more_than_its_first_certificate() {
     let alone = peer(vec![leaf.clone()]);
     let whole = peer(vec![leaf, between.der()]);
     for (peer, expected) in [(&alone, false), (&whole, true), (&alone, false)] {
-        let verdict = verifier.verify(&peer.certificates, day(2026, 11, 22));
+        let verdict = verifier.verify(&peer.certificates, peer.peer, day(2026, 11, 22));
         let verdict = verdict.await.unwrap();
         assert_eq!(verdict.is_ok(), expected);
     }

@@ -8,12 +8,17 @@ use aws_lc_rs::digest::{Context, SHA256};
 use moka::future::Cache;
 use rustls_pki_types::CertificateDer;
 
+use crate::auth::caller::CertificateChain;
 use crate::auth::certificate::{CertificateError, ClientAuthorities, VerifiedCertificate};
+use crate::auth::review_permits::ReviewPermits;
+use crate::blocking::spawn_blocking;
+use crate::fairness::Peer;
 
 /// Verifies certificates with authorities that may be replaced, and caches the verdicts: every request of a connection has the same
-/// chain.
+/// chain. Chains are verified on threads for blocking work, few at a time, and equal ones once.
 pub(super) struct CertificateVerifier {
     state: ArcSwapOption<VerifierState>,
+    permits: ReviewPermits,
 }
 
 struct VerifierState {
@@ -24,13 +29,17 @@ struct VerifierState {
 #[derive(Clone)]
 struct CertificateVerdict {
     verdict: Result<Arc<VerifiedCertificate>, CertificateError>,
+    /// No verdict is used if the clock was set back before the verification.
     verified_at: SystemTime,
+    /// The first time at which it may be another one.
+    valid_until: SystemTime,
 }
 
 impl CertificateVerifier {
     pub(super) fn new(authorities: Option<ClientAuthorities>) -> Self {
         let verifier = Self {
             state: ArcSwapOption::empty(),
+            permits: ReviewPermits::new(RUNNING_MAX, WAITING_MAX),
         };
         if let Some(authorities) = authorities {
             verifier.set(authorities);
@@ -46,41 +55,81 @@ impl CertificateVerifier {
         })));
     }
 
-    /// Verifies a chain at time `now`. `None` if there are no authorities, or the chain is empty.
+    /// Verifies a chain at time `now`. `None` if there are no authorities, or the chain is empty. `payer` is the client whose share of
+    /// permits pays.
     pub(super) async fn verify(
         &self,
-        chain: &[CertificateDer<'static>],
+        chain: &CertificateChain,
+        payer: Peer,
         now: SystemTime,
     ) -> Option<Result<Arc<VerifiedCertificate>, CertificateError>> {
         let state = self.state.load_full()?;
         if chain.is_empty() {
             return None;
         }
-        let digest = digest(chain);
-        if let Some(cached) = state.verdicts.get(&digest).await
-            && cached.is_valid_at(now)
-        {
-            return Some(cached.verdict);
-        }
-        let verdict = state.authorities.verify(chain, now);
-        let verdict = CertificateVerdict {
-            verdict: verdict.map(Arc::new),
-            verified_at: now,
+        let verification = self.verification(Arc::clone(&state), chain, payer, now);
+        let entry = state.verdicts.entry(digest(chain));
+        let is_old = |known: &CertificateVerdict| !known.is_usable_at(now);
+        let entry = entry.or_insert_with_if(verification, is_old).await;
+        Some(entry.into_value().verdict)
+    }
+
+    async fn verification(
+        &self,
+        state: Arc<VerifierState>,
+        chain: &CertificateChain,
+        payer: Peer,
+        now: SystemTime,
+    ) -> CertificateVerdict {
+        let permit = match self.permits.request(payer) {
+            Some(permit) => permit.granted().await,
+            None => None,
         };
-        state.verdicts.insert(digest, verdict.clone()).await;
-        Some(verdict.verdict)
+        let Some(permit) = permit else {
+            return CertificateVerdict::busy(now);
+        };
+        let chain = Arc::clone(chain);
+        let verdict = spawn_blocking(move || {
+            // Held until the work has ended, even if nobody waits for it any more.
+            let _permit = permit;
+            CertificateVerdict::of(&state.authorities, &chain, now)
+        });
+        // A check that panicked has no result.
+        verdict
+            .await
+            .unwrap_or_else(|_| CertificateVerdict::busy(now))
     }
 }
 
 impl CertificateVerdict {
-    /// Whether the verdict may be used at `now`. A valid certificate stays valid until it expires; an invalid one may become valid, so
-    /// its verdict is used only briefly. No verdict is used if the clock was set back before the verification.
-    fn is_valid_at(&self, now: SystemTime) -> bool {
-        let age = now.duration_since(self.verified_at);
-        match &self.verdict {
-            Ok(certificate) => age.is_ok() && now < certificate.expires_at,
-            Err(_) => age.is_ok_and(|age| age < FAILURE_TTL),
+    fn of(authorities: &ClientAuthorities, chain: &CertificateChain, now: SystemTime) -> Self {
+        let verdict = authorities.verify(chain, now).map(Arc::new);
+        let valid_until = match &verdict {
+            Ok(certificate) => certificate.expires_at,
+            Err(_) => {
+                let next = authorities.next_attempt(chain, now);
+                let limit = now + REFUSAL_TTL_MAX;
+                next.map_or(limit, |next| next.min(limit))
+            }
+        };
+        Self {
+            verdict,
+            verified_at: now,
+            valid_until,
         }
+    }
+
+    /// The verdict of a check that was not made. It is never used again.
+    const fn busy(now: SystemTime) -> Self {
+        Self {
+            verdict: Err(CertificateError::Busy),
+            verified_at: now,
+            valid_until: now,
+        }
+    }
+
+    fn is_usable_at(&self, now: SystemTime) -> bool {
+        self.verified_at <= now && now < self.valid_until
     }
 }
 
@@ -99,5 +148,15 @@ fn digest(chain: &[CertificateDer<'static>]) -> [u8; 32] {
 /// Maximum number of cached verdicts, a few kilobytes each.
 const VERDICTS_MAX: u64 = 4096;
 
-/// How long the verdict of an invalid chain is used.
-const FAILURE_TTL: Duration = Duration::from_secs(1);
+/// How long the verdict of an invalid chain is used at most. Only the time when one of its certificates becomes valid, or other
+/// authorities, can change it.
+const REFUSAL_TTL_MAX: Duration = Duration::from_mins(10);
+
+/// Chains that are verified at a time. Each takes a few milliseconds at most.
+const RUNNING_MAX: usize = 2;
+
+/// Chains that wait to be verified; all nodes of a large cluster may connect at once.
+const WAITING_MAX: usize = 8192;
+
+#[cfg(test)]
+mod tests;

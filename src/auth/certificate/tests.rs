@@ -202,10 +202,6 @@ fn what_is_not_good_for_a_client_now_does_not_count() {
         with(|params| params.not_after = date_time_ymd(2026, 11, 21)),
         with(|params| params.not_before = date_time_ymd(2026, 11, 23)),
         with(|params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth]),
-        with(|params| {
-            params.distinguished_name = authority("ca").distinguished_name;
-            params.is_ca = authority("ca").is_ca;
-        }),
         verify(&ClientCa::new("other"), &client("alice", &[])).and(
             // An authority of the same name with another key.
             ClientCa::new("ca")
@@ -214,10 +210,7 @@ fn what_is_not_good_for_a_client_now_does_not_count() {
         ),
     ];
     for refused in refused {
-        assert!(
-            matches!(refused, Err(CertificateError::Untrusted { .. })),
-            "{refused:?}"
-        );
+        assert_eq!(refused, Err(CertificateError::Untrusted));
     }
     // A certificate that does not restrict its usage is valid for clients.
     assert!(with(|params| params.extended_key_usages.clear()).is_ok());
@@ -254,7 +247,7 @@ fn a_chain_counts_as_long_as_all_that_it_needs() {
     let leaf = intermediate.sign(&client("alice", &[]));
     let authorities = root.authorities();
     let alone = authorities.verify(std::slice::from_ref(&leaf), today());
-    assert!(matches!(alone, Err(CertificateError::Untrusted { .. })));
+    assert_eq!(alone, Err(CertificateError::Untrusted));
     let chain = [leaf, intermediate.der()];
     let verified = authorities.verify(&chain, today()).unwrap();
     assert_eq!(
